@@ -1,0 +1,146 @@
+"""Reads the Python literals and keyword calls of parameter strings. Nothing is ever evaluated."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from dataclasses import dataclass
+from typing import TypeAlias, Union
+
+from ..errors import CerebroError
+
+MAX_LENGTH = 100_000
+MAX_DEPTH = 12
+# The parser recurses in C: brackets and signs are counted before it sees the text.
+MAX_NESTING = 60
+
+
+@dataclass(frozen=True)
+class Call:
+    """A name with keyword arguments, such as Adam(learning_rate=0.001)."""
+
+    name: str
+    kwargs: tuple[tuple[str, Value], ...] = ()
+
+    def get(self, key: str) -> Value:
+        """Give one argument, None if it was not written."""
+        return dict(self.kwargs).get(key)
+
+
+Value: TypeAlias = Union[None, bool, int, float, str, Call, "list[Value]", "dict[str | int, Value]"]  # noqa: UP007
+
+
+def read_arguments(text: str) -> dict[str, Value]:
+    """Read `name=value, name=value` as a dict."""
+    node = _parse(f"f({text})", text)
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        raise _malformed(text, "it is not a list of name=value pairs")
+    return _arguments(node, "", text, 0)
+
+
+def read_value(text: str) -> Value:
+    """Read one literal: a constant, list, tuple, dict or call."""
+    return _value(_parse(text.strip(), text), "", text, 0)
+
+
+def read_call(text: str) -> Call:
+    """Read a quoted call or name: `Adam(lr=0.1)` or `adam`."""
+    value = read_value(text)
+    if isinstance(value, str):
+        return Call(value)
+    if not isinstance(value, Call):
+        raise _malformed(text, "it is neither a name nor a call with keyword arguments")
+    return value
+
+
+def shorten(text: object, limit: int = 200) -> str:
+    """Cut a value for a message."""
+    whole = text if isinstance(text, str) else repr(text)
+    return whole if len(whole) <= limit else whole[:limit] + "…"
+
+
+def _parse(source: str, text: str) -> ast.expr:
+    if len(text) > MAX_LENGTH:
+        raise _malformed(text, f"it is longer than {MAX_LENGTH} characters")
+    if _nesting(text) > MAX_NESTING:
+        raise _malformed(text, "it is nested too deeply")
+    try:
+        with warnings.catch_warnings():
+            # Invalid escapes in a user's string are no concern of the server's log.
+            warnings.simplefilter("ignore")
+            return ast.parse(source, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        reason = error.msg if isinstance(error, SyntaxError) else "it cannot be parsed"
+        raise _malformed(text, reason) from None
+
+
+def _nesting(text: str) -> int:
+    """Give an upper bound for the nesting, counting brackets in strings as well."""
+    depth = deepest = run = 0
+    for char in text:
+        depth += (char in "([{") - (char in ")]}")
+        run = run + 1 if char in "+-~" else run if char.isspace() else 0
+        deepest = max(deepest, depth, run)
+    return deepest
+
+
+def _malformed(text: str, reason: str) -> CerebroError:
+    return CerebroError(
+        f"malformed parameters: {shorten(text)}",
+        detail=f"{reason[:1].upper()}{reason[1:]}.",
+        hint="Write name=value pairs whose values are constants, lists, dicts or calls such as 'Adam(lr=0.001)'.",
+    )
+
+
+def _value(node: ast.expr, path: str, text: str, depth: int) -> Value:
+    if depth > MAX_DEPTH:
+        raise _malformed(text, "it is nested too deeply")
+    match node:
+        case ast.Constant(value=None | bool() | int() | float() | str()):
+            return node.value  # type: ignore[return-value]
+        case ast.UnaryOp():
+            return _signed(node, path, text)
+        case ast.Name():
+            return node.id
+        case ast.List() | ast.Tuple():
+            return [_value(item, f"{path}[{i}]", text, depth + 1) for i, item in enumerate(node.elts)]
+        case ast.Dict():
+            return _dict(node, path, text, depth)
+        case ast.Call(func=ast.Name(id=name)):
+            return Call(name, tuple(_arguments(node, f"{path}{name}: ", text, depth).items()))
+    raise _malformed(text, f"{path or 'the value'} holds something that is neither a constant nor a call by name")
+
+
+def _signed(node: ast.UnaryOp, path: str, text: str) -> int | float:
+    operand = node.operand
+    if isinstance(operand, ast.Constant) and type(operand.value) in (int, float):
+        if isinstance(node.op, ast.USub):
+            return -operand.value  # type: ignore[operator]
+        if isinstance(node.op, ast.UAdd):
+            return operand.value  # type: ignore[return-value]
+    raise _malformed(text, f"{path or 'the value'} has a sign before something that is not a number")
+
+
+def _dict(node: ast.Dict, path: str, text: str, depth: int) -> dict[str | int, Value]:
+    result: dict[str | int, Value] = {}
+    for key_node, item in zip(node.keys, node.values, strict=True):
+        key = None if key_node is None else _value(key_node, path, text, depth + 1)
+        if not isinstance(key, str | int) or isinstance(key, bool):
+            raise _malformed(text, f"{path or 'the dict'} has a key that is neither a string nor an integer")
+        if key in result:
+            raise _malformed(text, f"the key {shorten(key)} is written twice")
+        result[key] = _value(item, f"{path}[{key!r}]", text, depth + 1)
+    return result
+
+
+def _arguments(node: ast.Call, path: str, text: str, depth: int) -> dict[str, Value]:
+    if node.args:
+        raise _malformed(text, f"{path}arguments must be written as name=value")
+    result: dict[str, Value] = {}
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            raise _malformed(text, f"{path}** is not allowed")
+        if keyword.arg in result:
+            raise _malformed(text, f"{path}{keyword.arg} is written twice")
+        result[keyword.arg] = _value(keyword.value, f"{path}{keyword.arg}", text, depth + 1)
+    return result
