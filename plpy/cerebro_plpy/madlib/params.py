@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
-from .literal import Call, Value, read_arguments, read_call
+from ..errors import CerebroError
+from .check import Named, check_loss, check_metric, check_optimizer, not_supported, wrong
+from .literal import Call, Value, read_arguments, shorten
+from .nearest import unknown
 
 __all__ = ["Call", "CompileParams", "FitParams", "Named", "parse_compile", "parse_fit"]
 
-Named: TypeAlias = str | Call
 Losses: TypeAlias = Named | list[Named | None] | dict[str, Named | None]
-Metrics: TypeAlias = list[Any] | dict[str, Any] | None
+MetricList: TypeAlias = list[Named]
+Metrics: TypeAlias = list[Named | MetricList | None] | dict[str, MetricList] | None
 Weights: TypeAlias = float | list[float] | dict[str, float] | None
+T = TypeVar("T")
+
+COMPILE_KEYS: Final = ("optimizer", "loss", "metrics", "loss_weights", "weighted_metrics", "sample_weight_mode")
+FIT_KEYS: Final = ("batch_size", "epochs", "shuffle", "class_weight", "verbose")
+# Arguments of Keras' fit() that a run must not have, with the values at which they mean nothing.
+FOREIGN_FIT_KEYS: Final[dict[str, tuple[Value, ...]]] = {
+    "callbacks": (None, []),
+    "initial_epoch": (None, 0),
+    "sample_weight": (None,),
+    "steps_per_epoch": (None,),
+    "validation_batch_size": (None,),
+    "validation_data": (None,),
+    "validation_freq": (None, 1),
+    "validation_split": (None, 0),
+    "validation_steps": (None,),
+}
+LARGEST: Final = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -28,7 +49,7 @@ class CompileParams:
 
     def to_json(self) -> str:
         """Write it as JSON; equal parameters give equal text."""
-        return json.dumps({name: _pack(value) for name, value in vars(self).items()}, sort_keys=True)
+        return _to_json(self)
 
     @classmethod
     def from_json(cls, text: str) -> CompileParams:
@@ -47,7 +68,7 @@ class FitParams:
 
     def to_json(self) -> str:
         """Write it as JSON; equal parameters give equal text."""
-        return json.dumps({name: _pack(value) for name, value in vars(self).items()}, sort_keys=True)
+        return _to_json(self)
 
     @classmethod
     def from_json(cls, text: str) -> FitParams:
@@ -55,11 +76,182 @@ class FitParams:
         return cls(**{name: _unpack(value) for name, value in json.loads(text).items()})
 
 
-def _pack(value: Value) -> Any:
+def parse_compile(text: str, *, require_optimizer: bool = False) -> CompileParams:
+    """Read compile parameters such as `optimizer='Adam(lr=0.001)',loss='mse',metrics=['mae']`."""
+    return _explained("Compile", text, lambda: _compile_params(read_arguments(text), require_optimizer))
+
+
+def parse_fit(text: str) -> FitParams:
+    """Read fit parameters such as `batch_size=8,epochs=1`."""
+    return _explained("Fit", text, lambda: _fit_params(read_arguments(text)))
+
+
+def _explained(kind: str, text: str, read: Callable[[], T]) -> T:
+    """Put MADlib's words before whatever is wrong."""
+    try:
+        return read()
+    except CerebroError as error:
+        raise CerebroError(
+            f"{kind} param check failed for: {shorten(text)}: {error.message}",
+            detail=error.detail,
+            hint=error.hint,
+            sqlstate=error.sqlstate,
+        ) from None
+
+
+def _compile_params(values: dict[str, Value], require_optimizer: bool) -> CompileParams:
+    for key in values:
+        if key not in COMPILE_KEYS:
+            raise unknown(f"{shorten(key, 60)} is not currently accepted as a parameter", key, COMPILE_KEYS)
+    for key in ("optimizer", "loss") if require_optimizer else ("loss",):
+        if key not in values:
+            raise CerebroError(f"{key} is a required parameter for compile")
+    if values.get("sample_weight_mode") is not None:
+        raise not_supported("sample_weight_mode is not supported", "Keras 3 has no such parameter.")
+    loss = _losses(values["loss"])
+    return CompileParams(
+        optimizer=check_optimizer(values.get("optimizer", "RMSprop")),
+        loss=loss,
+        metrics=_metrics(values.get("metrics"), "metrics"),
+        loss_weights=_weights(values.get("loss_weights"), loss),
+        weighted_metrics=_metrics(values.get("weighted_metrics"), "weighted_metrics"),
+    )
+
+
+def _losses(value: Value) -> Losses:
+    if isinstance(value, list):
+        losses = [None if item is None else check_loss(item) for item in value]
+        return _some(losses, "loss")
+    if isinstance(value, dict):
+        named = {_output(key): None if item is None else check_loss(item) for key, item in value.items()}
+        _some(list(named.values()), "loss")
+        return named
+    return check_loss(value)
+
+
+def _some(losses: list[Named | None], what: str) -> list[Named | None]:
+    if not any(item is not None for item in losses):
+        raise CerebroError(f"{what} names no loss at all")
+    return losses
+
+
+def _output(key: str | int) -> str:
+    if not isinstance(key, str):
+        raise wrong("an output's name", key, "a string")
+    return key
+
+
+def _metrics(value: Value, what: str) -> Metrics:
+    if value is None or value == []:
+        return None
+    if isinstance(value, str | Call):
+        return [check_metric(value)]
+    if isinstance(value, dict):
+        return {_output(key): _metric_list(item) for key, item in value.items() if item is not None} or None
+    if isinstance(value, list):
+        return [
+            None if item is None else _metric_list(item) if isinstance(item, list) else check_metric(item)
+            for item in value
+        ]
+    raise wrong(what, value, "a list of metrics, or a list or dict with such a list for each output")
+
+
+def _metric_list(value: Value) -> MetricList:
+    if isinstance(value, list):
+        return [check_metric(item) for item in value]
+    return [check_metric(value)]
+
+
+def _weights(value: Value, loss: Losses) -> Weights:
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        weights = {_output(key): _weight(item) for key, item in value.items()}
+        if isinstance(loss, dict) and weights.keys() != loss.keys():
+            raise wrong("loss_weights", sorted(weights), f"a dict with the keys of loss: {sorted(loss)}")
+        return weights
+    if isinstance(value, list):
+        if isinstance(loss, list) and len(value) != len(loss):
+            raise wrong("loss_weights", value, f"a list of {len(loss)} numbers, one for each loss")
+        return [_weight(item) for item in value]
+    return _weight(value)
+
+
+def _weight(value: Value) -> float:
+    return _real(value, "a loss weight", "a finite number")
+
+
+def _real(value: Value, what: str, expected: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e308:
+        raise wrong(what, value, expected)
+    return float(value)
+
+
+def _fit_params(values: dict[str, Value]) -> FitParams:
+    for key, value in values.items():
+        if key in FOREIGN_FIT_KEYS:
+            _refuse_foreign(key, value)
+        elif key not in FIT_KEYS:
+            raise unknown(f"{shorten(key, 60)} is not currently accepted as a parameter", key, FIT_KEYS)
+    shuffle = values.get("shuffle", True)
+    if not isinstance(shuffle, bool):
+        raise wrong("shuffle", shuffle, "True or False")
+    return FitParams(
+        batch_size=_count(values.get("batch_size", 32), "batch_size"),
+        epochs=_count(values.get("epochs", 1), "epochs"),
+        shuffle=shuffle,
+        class_weight=_class_weight(values.get("class_weight")),
+    )
+
+
+def _refuse_foreign(key: str, value: Value) -> None:
+    if value in FOREIGN_FIT_KEYS[key]:
+        return
+    details = {
+        "callbacks": (
+            "Only data comes from users here, and a callback is code.",
+            "Leave callbacks out; cerebro.progress and cerebro.metrics show what a callback would.",
+        ),
+        "steps_per_epoch": ("A visit trains on every row of its segment.", "Leave steps_per_epoch out."),
+        "initial_epoch": ("A state knows by itself how far it is.", "Leave initial_epoch out."),
+        "sample_weight": ("The packed table has no weights of rows.", "Use class_weight, or leave it out."),
+    }
+    detail, hint = details.get(
+        key, ("Validation has a table of its own.", "Name a validation table in the fit call.")
+    )
+    raise not_supported(f"fit parameter {key} is not supported", detail, hint)
+
+
+def _count(value: Value, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
+        raise wrong(what, value, "an integer of at least 1")
+    return value
+
+
+def _class_weight(value: Value) -> dict[int, float] | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise wrong("class_weight", value, "a dict from class number to weight, such as {0: 1.0, 1: 2.5}")
+    weights: dict[int, float] = {}
+    for key, item in value.items():
+        if not isinstance(key, int) or not 0 <= key <= LARGEST:
+            raise wrong("a key of class_weight", key, "a class number")
+        weights[key] = _real(item, f"class_weight[{key}]", "a number of at least 0")
+        if weights[key] < 0:
+            raise wrong(f"class_weight[{key}]", item, "a number of at least 0")
+    return weights or None
+
+
+def _to_json(params: CompileParams | FitParams) -> str:
+    return json.dumps({name: _pack(value) for name, value in vars(params).items()}, sort_keys=True)
+
+
+def _pack(value: Any) -> Any:
     if isinstance(value, Call):
         return {"call": value.name, "kwargs": [[key, _pack(item)] for key, item in value.kwargs]}
     if isinstance(value, dict):
-        return {"dict": [[key, _pack(item)] for key, item in value.items()]}
+        return {"dict": sorted([key, _pack(item)] for key, item in value.items())}
     if isinstance(value, list):
         return [_pack(item) for item in value]
     return value
@@ -73,20 +265,3 @@ def _unpack(value: Any) -> Any:
     if "call" in value:
         return Call(value["call"], tuple((key, _unpack(item)) for key, item in value["kwargs"]))
     return {key: _unpack(item) for key, item in value["dict"]}
-
-
-def parse_compile(text: str) -> CompileParams:
-    """Read compile parameters such as `optimizer='Adam(lr=0.001)',loss='mse',metrics=['mae']`."""
-    values: dict[str, Any] = dict(read_arguments(text))
-    optimizer = values.pop("optimizer", "RMSprop")
-    if isinstance(optimizer, str):
-        optimizer = read_call(optimizer)
-    kwargs = tuple(("learning_rate" if key == "lr" else key, value) for key, value in optimizer.kwargs)
-    return CompileParams(optimizer=Call(optimizer.name, kwargs), **values)
-
-
-def parse_fit(text: str) -> FitParams:
-    """Read fit parameters such as `batch_size=8,epochs=1`."""
-    values: dict[str, Any] = dict(read_arguments(text))
-    values.pop("verbose", None)
-    return FitParams(**values)
