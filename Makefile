@@ -1,0 +1,111 @@
+# Packagers: `make install` and `make installcheck` work against the server that PG_CONFIG names and honour DESTDIR;
+# SITE_PACKAGES names the folder of the Python packages that the server will use. Everybody else: `make help`.
+
+EXTENSION = cerebro
+EXTVERSION := $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" cerebro.control)
+ifndef PG_CONFIG
+PG_CONFIG := $(shell bash -c '. tools/common.sh && find_pg_config')
+endif
+PGXS := $(if $(PG_CONFIG),$(shell $(PG_CONFIG) --pgxs))
+RELEASED := $(shell sed -n 's/^version \([^ ]*\) .*/\1/p' migrations/released.txt)
+
+VENV = .local/venv
+SITE_PACKAGES ?= $(realpath $(wildcard $(VENV)/lib/python3*/site-packages))
+PYTHON_DIR = $(datadir)/cerebro/$(EXTVERSION)/python
+
+DATA_built = build/cerebro_madlib.control build/cerebro--$(EXTVERSION).sql build/cerebro_madlib--$(EXTVERSION).sql \
+	$(foreach old,$(filter-out $(EXTVERSION),$(RELEASED)),$(foreach name,cerebro cerebro_madlib,build/$(name)--$(old)--$(EXTVERSION).sql))
+REGRESS = smoke
+REGRESS_OPTS = --inputdir=tests/installcheck --outputdir=build
+
+.DEFAULT_GOAL := help
+.PHONY: help setup up down psql env demo test test-quick lint format typecheck lock freeze deploy build clean-local install-python uninstall-python
+
+help: ## list what can be made
+	@sed -n 's/^\(# \)\?\([a-z-]*\):.*## \(.*\)/\2\t\3/p' Makefile | expand -t 14
+
+demo: ## from nothing to a leaderboard of sixteen nets
+	@tools/setup demo
+	@$(MAKE) -s deploy
+	@tools/cluster up
+	@eval "$$(tools/cluster env)" && tools/demo.sh
+
+test: ## set up what is missing, install, run all tests
+	@tools/setup dev
+	@$(MAKE) -s deploy
+	@tools/cluster up
+	@eval "$$(tools/cluster env)" && $(VENV)/bin/pytest --timeout=300 $(ARGS)
+
+test-quick: ## the tests that need no server
+	@tools/setup dev
+	@$(VENV)/bin/pytest --timeout=60 tests/unit $(ARGS)
+
+up: ## start the private cluster
+	@tools/setup runtime
+	@tools/cluster up
+
+down: ## stop the private cluster
+	@tools/cluster down
+
+psql: ## talk to the private cluster
+	@eval "$$(tools/cluster env)" && exec psql
+
+env: ## print the private cluster's connection settings for a shell
+	@tools/cluster env
+
+lint: build ## look for slips in Python and SQL
+	@tools/setup dev
+	@$(VENV)/bin/ruff check
+	@$(VENV)/bin/ruff format --check
+	@$(VENV)/bin/pgspot --ignore-lang=plpython3u build/cerebro--*.sql build/cerebro_madlib--*.sql
+
+format: ## bring the Python code into shape
+	@tools/setup dev
+	@$(VENV)/bin/ruff check --fix
+	@$(VENV)/bin/ruff format
+
+typecheck: ## check the types
+	@tools/setup dev
+	@$(VENV)/bin/basedpyright
+
+lock: ## renew the lock files from requirements*.in (needs uv)
+	for name in requirements requirements-demo requirements-dev; do \
+		uv pip compile -q --upgrade --universal --fork-strategy=fewest --python-version=3.11 --generate-hashes \
+			--no-header --no-emit-index-url $$name.in -o $$name.lock || exit; \
+	done
+
+freeze: ## record this version's migrations as released
+	@python3 tools/build_sql.py --freeze
+
+# `install` with the rights that the server's folders ask for.
+deploy:
+	@if [ -w "$$($(PG_CONFIG) --sharedir)/extension" ]; then $(MAKE) -s install; \
+	else $(MAKE) -s build && sudo $(MAKE) -s install PG_CONFIG='$(PG_CONFIG)' SITE_PACKAGES='$(SITE_PACKAGES)'; fi
+
+ifneq ($(wildcard $(PGXS)),)
+include $(PGXS)
+# install: ## put the extension into the server that PG_CONFIG names
+install: install-python
+uninstall: uninstall-python
+endif
+
+# Always run, since the paths of this call go into the files; it writes only what changes.
+build:
+	@python3 tools/build_sql.py --out=build --python-dir='$(PYTHON_DIR)' --site-packages='$(SITE_PACKAGES)'
+
+$(DATA_built): build ;
+
+install-python:
+	@test -n '$(SITE_PACKAGES)' || { echo 'cerebro: no Python packages in $(VENV): run `make up` first, or say SITE_PACKAGES=folder' >&2; exit 1; }
+	@umask 022 && new='$(DESTDIR)$(PYTHON_DIR).new' && rm -rf "$$new" && mkdir -p "$$new" \
+		&& (cd plpy && find cerebro_plpy -name '*.py' -exec cp --parents -t "$$new" {} +) \
+		&& cp requirements.lock "$$new" && chmod -R u=rwX,go=rX "$$new" \
+		&& rm -rf '$(DESTDIR)$(PYTHON_DIR)' && mv "$$new" '$(DESTDIR)$(PYTHON_DIR)'
+
+uninstall-python:
+	rm -rf '$(DESTDIR)$(PYTHON_DIR)'
+
+clean: clean-local ## stop and remove the private cluster, and all that was built
+clean-local:
+	@tools/cluster remove
+	@rm -rf build .pytest_cache .ruff_cache .hypothesis

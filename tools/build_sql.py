@@ -1,0 +1,158 @@
+"""Put the extension's scripts together from migrations/ and sql/.
+
+A fresh install runs every migration and then the idempotent files; an update runs the migrations that
+came after the old version and then the same files, so that both end with the same objects.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+GUARD = '\\echo Use "{command}" to load this file. \\quit\n'
+RELEASED = "migrations/released.txt"
+
+
+class BuildError(Exception):
+    """The tree holds something that must not be built."""
+
+
+class Released(NamedTuple):
+    """What migrations/released.txt says."""
+
+    versions: dict[str, int]  # version -> number of its last migration
+    hashes: dict[str, str]  # migration -> SHA-256
+
+
+def read_version(root: Path) -> str:
+    found = re.search(r"^default_version *= *'([^']+)'", (root / "cerebro.control").read_text(), re.M)
+    if not found:
+        raise BuildError("cerebro.control states no default_version")
+    return found.group(1)
+
+
+def read_released(root: Path) -> Released:
+    released = Released({}, {})
+    for line in (root / RELEASED).read_text().splitlines():
+        match line.split():
+            case ["version", version, number]:
+                released.versions[version] = int(number)
+            case ["file", name, digest]:
+                released.hashes[name] = digest
+            case [first, *_] if not first.startswith("#"):
+                raise BuildError(f"{RELEASED}: not understood: {line}")
+            case _:
+                pass
+    return released
+
+
+def number_of(migration: Path) -> int:
+    found = re.match(r"(\d{3})-[a-z0-9-]+\.sql$", migration.name)
+    if not found:
+        raise BuildError(f"migrations/{migration.name}: the name must be NNN-words.sql")
+    return int(found.group(1))
+
+
+def digest_of(migration: Path) -> str:
+    return hashlib.sha256(migration.read_bytes()).hexdigest()
+
+
+def read_migrations(root: Path, released: Released) -> list[Path]:
+    """Give all migrations in order, having made sure that released ones are what they were."""
+    migrations = sorted((root / "migrations").glob("*.sql"))
+    if [number_of(migration) for migration in migrations] != list(range(1, len(migrations) + 1)):
+        raise BuildError("migrations must be numbered 001, 002, … without gaps")
+    present = {migration.name: digest_of(migration) for migration in migrations}
+    for name, digest in released.hashes.items():
+        if present.get(name) != digest:
+            raise BuildError(f"migrations/{name} was released and must never change: write a new migration instead")
+    return migrations
+
+
+def read_idempotent(root: Path) -> list[Path]:
+    rooms = ("internal", "api", "views")
+    return [file for room in rooms for file in sorted((root / "sql" / room).glob("*.sql"))] + [
+        root / "sql" / "privileges.sql"
+    ]
+
+
+def join(command: str, head: str, files: list[Path]) -> str:
+    return "\n".join([GUARD.format(command=command), head, *(file.read_text() for file in files)])
+
+
+def build(root: Path) -> dict[str, str]:
+    """Give every generated file by name."""
+    version, released = read_version(root), read_released(root)
+    migrations, idempotent = read_migrations(root, released), read_idempotent(root)
+    madlib = [root / "sql" / "madlib.sql"]
+    built = {
+        f"cerebro--{version}.sql": join(
+            "CREATE EXTENSION cerebro", (root / "sql" / "head.sql").read_text(), [*migrations, *idempotent]
+        ),
+        f"cerebro_madlib--{version}.sql": join(
+            "CREATE EXTENSION cerebro_madlib", (root / "sql" / "madlib_head.sql").read_text(), madlib
+        ),
+        "cerebro_madlib.control": (root / "cerebro_madlib.control.in").read_text(),
+        "META.json": (root / "META.json.in").read_text(),
+    }
+    for old, last in released.versions.items():
+        if old != version:
+            newer = [migration for migration in migrations if number_of(migration) > last]
+            built[f"cerebro--{old}--{version}.sql"] = join(
+                "ALTER EXTENSION cerebro UPDATE", "", [*newer, *idempotent]
+            )
+            built[f"cerebro_madlib--{old}--{version}.sql"] = join(
+                "ALTER EXTENSION cerebro_madlib UPDATE", "", madlib
+            )
+    return {name: text.replace("@VERSION@", version) for name, text in built.items()}
+
+
+def write(folder: Path, built: dict[str, str]) -> None:
+    """Leave a file alone that would not change: a user's build stays the user's under `sudo make install`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for stale in {file.name for file in folder.iterdir()} - built.keys():
+        (folder / stale).unlink()
+    for name, text in built.items():
+        file = folder / name
+        if not file.exists() or file.read_text() != text:
+            file.write_text(text)
+
+
+def freeze(root: Path) -> None:
+    """Record that the present version is released with the present migrations."""
+    version, released = read_version(root), read_released(root)
+    migrations = read_migrations(root, released)
+    if version in released.versions:
+        raise BuildError(f"version {version} is released already")
+    lines = [f"file {m.name} {digest_of(m)}" for m in migrations if m.name not in released.hashes]
+    with (root / RELEASED).open("a") as record:
+        record.write("\n".join([*lines, f"version {version} {len(migrations):03d}", ""]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
+    parser.add_argument("--freeze", action="store_true", help="record the present version as released")
+    parser.add_argument("--out", type=Path, default=Path("build"))
+    parser.add_argument("--python-dir", default="@PYTHON_DIR@", help="where the server finds cerebro_plpy")
+    parser.add_argument("--site-packages", default="@SITE_PACKAGES@", help="where the server finds what it needs")
+    options = parser.parse_args()
+    try:
+        if options.freeze:
+            freeze(options.root)
+            return
+        paths = {"@PYTHON_DIR@": options.python_dir, "@SITE_PACKAGES@": options.site_packages}
+        built = build(options.root)
+        for placeholder, path in paths.items():
+            built = {name: text.replace(placeholder, path) for name, text in built.items()}
+        write(options.out, built)
+    except BuildError as error:
+        sys.exit(f"build_sql: {error}")
+
+
+if __name__ == "__main__":
+    main()
