@@ -1,0 +1,186 @@
+"""Architectures: a model's JSON, checked, brought into Keras 3's form, and described without building its weights."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from cerebro_plpy import errors
+from cerebro_plpy.errors import CerebroError
+
+from . import legacy, runtime, validate
+from .calls import one_line
+
+Shape = tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What is known of a model before it exists. Shapes are those of one row."""
+
+    json: str
+    inputs: tuple[Shape, ...]
+    outputs: tuple[Shape, ...]
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+    parameters: int
+    flops_per_row: int
+    weight_shapes: tuple[tuple[int, ...], ...]
+
+
+def describe(
+    model_arch: str,
+    input_shapes: tuple[Shape, ...] | None = None,
+    max_parameters: int = 2_000_000_000,
+) -> Architecture:
+    """Check an architecture and say what it is; no weight is allocated."""
+    return _describe(model_arch, input_shapes, max_parameters)
+
+
+def build(architecture_json: str) -> Any:
+    """Make a model with its weights from JSON that `describe` gave."""
+    return _deserialize(json.loads(architecture_json))
+
+
+def output_names(model: Any) -> list[str]:
+    """Give the names that losses and metrics per output go by; a Sequential has them only within."""
+    return list(getattr(model, "output_names", None) or [model.layers[-1].name])
+
+
+@functools.lru_cache(maxsize=64)
+def _describe(model_arch: str, input_shapes: tuple[Shape, ...] | None, max_parameters: int) -> Architecture:
+    config = canonical(model_arch, input_shapes)
+    keras = runtime.keras()
+    with keras.StatelessScope(initialize_variables=False):
+        model = _deserialize(config)
+        _check_built(model)
+        architecture = _summary(model, json.dumps(config, sort_keys=True, separators=(",", ":")))
+    if architecture.parameters > max_parameters:
+        raise CerebroError(
+            f"the architecture has {architecture.parameters} parameters, more than {max_parameters}",
+            sqlstate=errors.NOT_SUPPORTED,
+        )
+    return architecture
+
+
+def canonical(model_arch: str, input_shapes: tuple[Shape, ...] | None = None) -> dict[str, Any]:
+    """Parse an architecture, translate Keras 2 to Keras 3 and refuse whatever could run code."""
+    config = _parse(model_arch)
+    if legacy.is_legacy(config):
+        config = legacy.translate(config)
+    # Keras would compile the model with it; how a model is compiled is said elsewhere.
+    config.pop("compile_config", None)
+    validate.check(config)
+    if input_shapes is not None:
+        _give_input_shape(config, input_shapes)
+    return config
+
+
+def _parse(model_arch: str) -> dict[str, Any]:
+    try:
+        config = json.loads(model_arch)
+    except (ValueError, RecursionError) as error:
+        raise CerebroError("the architecture is not valid JSON", detail=f"{error}.") from error
+    # A string within the JSON is what json.dumps(model.to_json()) gives, a common slip.
+    if isinstance(config, str):
+        return _parse(config)
+    if not isinstance(config, dict) or "class_name" not in config or "config" not in config:
+        raise CerebroError(
+            "the architecture is not a Keras model",
+            detail='A JSON object with "class_name" and "config" is expected.',
+            hint="Use what model.to_json() gives.",
+        )
+    return config
+
+
+def _deserialize(config: dict[str, Any]) -> Any:
+    serialization = runtime.keras().saving
+    try:
+        return serialization.deserialize_keras_object(config, custom_objects={}, safe_mode=True)
+    except CerebroError:
+        raise
+    except Exception as error:
+        raise CerebroError(
+            "Keras cannot build the architecture", detail=f"Keras says: {one_line(error)}"
+        ) from error
+
+
+def _give_input_shape(config: dict[str, Any], input_shapes: tuple[Shape, ...]) -> None:
+    """A Sequential may leave its input open; the first layer is then told what comes in."""
+    if config["class_name"] != "Sequential" or _has_input(config):
+        return
+    shape = [None, *input_shapes[0]]
+    config["config"]["layers"].insert(
+        0,
+        {
+            "module": "keras.layers",
+            "class_name": "InputLayer",
+            "config": {"batch_shape": shape, "dtype": "float32", "name": "input_layer"},
+            "registered_name": None,
+        },
+    )
+
+
+def _has_input(config: dict[str, Any]) -> bool:
+    layers = config["config"].get("layers") or [{}]
+    first = layers[0]
+    if first.get("class_name") == "InputLayer" or config["config"].get("build_input_shape"):
+        return True
+    return "batch_input_shape" in first.get("config", {}) or "batch_shape" in first.get("config", {})
+
+
+def _check_built(model: Any) -> None:
+    if not isinstance(model, runtime.keras().Model):
+        raise CerebroError(f"the architecture is a {type(model).__name__}, not a model")
+    if not model.built or not getattr(model, "inputs", None):
+        raise CerebroError(
+            "the architecture does not say the shape of its input",
+            hint="Start the model with keras.Input(shape=...) or give input_shape to its first layer.",
+        )
+
+
+def _summary(model: Any, text: str) -> Architecture:
+    shapes = tuple(tuple(int(d) for d in weight.shape) for weight in model.weights)
+    return Architecture(
+        json=text,
+        inputs=tuple(tuple(tensor.shape[1:]) for tensor in model.inputs),
+        outputs=tuple(tuple(tensor.shape[1:]) for tensor in model.outputs),
+        input_names=tuple(tensor.name for tensor in model.inputs),
+        output_names=tuple(output_names(model)),
+        parameters=sum(math.prod(shape) for shape in shapes),
+        flops_per_row=sum(_flops(layer) for layer in _leaves(model)),
+        weight_shapes=shapes,
+    )
+
+
+def _leaves(model: Any) -> list[Any]:
+    """Give the layers that compute; a wrapper counts as one, whatever it wraps."""
+    layers = []
+    for layer in model.layers:
+        layers += _leaves(layer) if hasattr(layer, "layers") else [layer]
+    return layers
+
+
+def _flops(layer: Any) -> int:
+    """Estimate two operations per weight and place where it is used."""
+    weights = sum(math.prod(w.shape) for w in getattr(layer, "weights", []) if len(w.shape) > 1)
+    if type(layer).__name__ == "Embedding":
+        return 0
+    return 2 * weights * _places(layer)
+
+
+def _places(layer: Any) -> int:
+    try:
+        before, after = layer.input.shape, layer.output.shape
+    except Exception:
+        return 1
+    if not isinstance(before, tuple) or not isinstance(after, tuple):
+        return 1
+    # Recurrent layers use their weights at each step, also where only the last output is given.
+    shape = before if len(before) == 3 and len(after) == 2 else after
+    if getattr(layer, "data_format", None) == "channels_first":
+        return math.prod(d or 1 for d in shape[2:])
+    return math.prod(d or 1 for d in shape[1:-1])

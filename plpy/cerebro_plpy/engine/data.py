@@ -1,0 +1,143 @@
+"""Rows in memory, as the training loops want them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+ONE_HOT = "one-hot"
+INDEX = "index"
+VALUE = "value"
+
+SPARSE = "sparse"
+DENSE = "dense"
+BINARY = "binary"
+
+
+@dataclass(frozen=True)
+class Target:
+    """Labels as they are stored: one-hot int16 (n, C), int32 class indices (n), or float32 values (n, ...)."""
+
+    values: np.ndarray
+    kind: str
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a loss wants of the labels: class indices, float rows of a width, or one 0/1 column."""
+
+    name: str
+    width: int | None
+
+
+@dataclass
+class Dataset:
+    """Some rows: the model's inputs and targets, with whatever was derived from them."""
+
+    inputs: list[np.ndarray]
+    targets: list[Target]
+    _derived: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def rows(self) -> int:
+        return len(self.inputs[0])
+
+    @property
+    def nbytes(self) -> int:
+        return sum(a.nbytes for a in self.inputs) + sum(t.values.nbytes for t in self.targets)
+
+    def derived(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Keep something costly, such as a copy on the device, as long as the rows are kept."""
+        if key not in self._derived:
+            self._derived[key] = make()
+        return self._derived[key]
+
+    def target(self, number: int, form: Form) -> np.ndarray:
+        return self.derived(("target", number, form), lambda: convert(self.targets[number], form))
+
+    def sample_weight(self, class_weight: dict[int, float]) -> np.ndarray:
+        key = ("weight", tuple(sorted(class_weight.items())))
+        return self.derived(key, lambda: _sample_weight(self.targets[0], class_weight))
+
+    def take(self, rows: np.ndarray) -> Dataset:
+        return Dataset(
+            [array[rows] for array in self.inputs],
+            [Target(target.values[rows], target.kind) for target in self.targets],
+        )
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows of one dataset in the order in which they are to be visited."""
+
+    dataset: Dataset
+    order: np.ndarray
+
+
+def convert(target: Target, form: Form) -> np.ndarray:
+    """Bring stored labels into the form that a loss wants."""
+    if target.kind == VALUE:
+        return np.ascontiguousarray(target.values, np.float32)
+    if form.name == SPARSE:
+        return _indices(target)
+    if form.name == BINARY:
+        return _indices(target).astype(np.float32)[..., np.newaxis]
+    if target.kind == ONE_HOT:
+        return target.values.astype(np.float32)
+    return np.eye(form.width or 0, dtype=np.float32)[target.values]
+
+
+def batched(blocks: Iterable[Block], batch_size: int) -> Iterator[Block]:
+    """Regroup blocks so that batches cross their borders.
+
+    Every block given back holds full batches, but for the last one, which may end with a part of one.
+    """
+    rest: Dataset | None = None
+    for block in blocks:
+        order = block.order
+        if rest is not None:
+            missing = min(batch_size - rest.rows, len(order))
+            rest = concatenate([rest, block.dataset.take(order[:missing])])
+            order = order[missing:]
+            if rest.rows < batch_size:
+                continue
+            yield whole(rest)
+        full = len(order) - len(order) % batch_size
+        if full:
+            yield Block(block.dataset, order[:full])
+        rest = block.dataset.take(order[full:]) if full < len(order) else None
+    if rest is not None:
+        yield whole(rest)
+
+
+def whole(dataset: Dataset) -> Block:
+    return Block(dataset, np.arange(dataset.rows))
+
+
+def concatenate(datasets: list[Dataset]) -> Dataset:
+    """Copy the rows of several datasets into one."""
+    first = datasets[0]
+    inputs = [np.concatenate([d.inputs[i] for d in datasets]) for i in range(len(first.inputs))]
+    targets = [
+        Target(np.concatenate([d.targets[i].values for d in datasets]), target.kind)
+        for i, target in enumerate(first.targets)
+    ]
+    return Dataset(inputs, targets)
+
+
+def _indices(target: Target) -> np.ndarray:
+    if target.kind == INDEX:
+        return target.values.astype(np.int32, copy=False)
+    return target.values.argmax(axis=-1).astype(np.int32)
+
+
+def _sample_weight(target: Target, class_weight: dict[int, float]) -> np.ndarray:
+    """Weigh each row by its class, as Keras does: classes that are not named count 1."""
+    classes = np.rint(target.values).astype(np.int32) if target.kind == VALUE else _indices(target)
+    result = np.ones(len(classes), np.float32)
+    for label, weight in class_weight.items():
+        result[classes.reshape(len(classes), -1)[:, 0] == label] = weight
+    return result

@@ -1,0 +1,74 @@
+"""Which form of the labels a model's losses and metrics want."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import architecture, calls
+from .data import BINARY, DENSE, SPARSE, Form
+
+if TYPE_CHECKING:
+    from cerebro_plpy.madlib.params import CompileParams
+
+
+def of_model(model: Any, params: CompileParams) -> list[Form]:
+    """Give the form of the labels for each output."""
+    chosen = per_output(params.loss, architecture.output_names(model))
+    return [of_output(spec, tensor.shape) for spec, tensor in zip(chosen, model.outputs, strict=True)]
+
+
+def per_output(spec: Any, output_names: list[str]) -> list[Any]:
+    """Spread compile()'s argument over the outputs as Keras does."""
+    if isinstance(spec, dict):
+        return [spec.get(name) for name in output_names]
+    if isinstance(spec, list | tuple) and len(spec) == len(output_names):
+        return list(spec)
+    return [spec] * len(output_names)
+
+
+def name_of(spec: Any) -> str:
+    """Give the folded name of a loss or metric, which may be a name or a call."""
+    return calls.fold(spec if isinstance(spec, str) else getattr(spec, "name", ""))
+
+
+def of_output(loss: Any, shape: tuple[int | None, ...]) -> Form:
+    """Give the form for one output of the given shape (batch dimension first)."""
+    if name_of(loss).startswith("sparse"):
+        return Form(SPARSE, shape[-1])
+    if len(shape) > 1 and shape[-1] == 1:
+        return Form(BINARY, 1)
+    return Form(DENSE, shape[-1])
+
+
+def build_metrics(model: Any, forms: list[Form]) -> None:
+    """Let Keras create the variables of its metrics before anything is compiled."""
+    inputs = [_symbolic(t.shape, t.dtype) for t in model.inputs]
+    targets = [_target(form, tensor.shape) for form, tensor in zip(forms, model.outputs, strict=True)]
+    weight = np.ones(2, np.float32) if len(targets) == 1 else None
+    model._symbolic_build(data_batch=(pack(model, inputs), one_or_all(targets), weight))
+    model.reset_metrics()
+
+
+def pack(model: Any, inputs: list[Any]) -> Any:
+    """Give inputs in the structure that the model was made with."""
+    from keras import tree
+
+    return tree.pack_sequence_as(model._inputs_struct, inputs) if hasattr(model, "_inputs_struct") else inputs[0]
+
+
+def one_or_all(values: list[Any]) -> Any:
+    return values[0] if len(values) == 1 else values
+
+
+def _symbolic(shape: tuple[int | None, ...], dtype: str) -> Any:
+    from keras import KerasTensor
+
+    return KerasTensor((2, *shape[1:]), dtype)
+
+
+def _target(form: Form, shape: tuple[int | None, ...]) -> Any:
+    if form.name == SPARSE:
+        return _symbolic((None, *shape[1:-1]), "int32")
+    return _symbolic(shape, "float32")

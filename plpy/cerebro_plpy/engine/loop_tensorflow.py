@@ -1,0 +1,122 @@
+"""Training on TensorFlow: many batches in one graph, over rows that stay on the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from . import forms
+from .loops import Feed, Pace, Tick
+
+
+class Loop:
+    """Every function has one signature with the batch dimension left open.
+
+    A function traced for one batch size and relaxed later keeps both traces, whose last bits may differ, so
+    that a result would depend on what this process did before.
+    """
+
+    def __init__(self, model: Any, variables: list[Any]) -> None:
+        self._model = model
+        self._variables = variables
+        self._train: dict[bool, Any] = {}
+        self._test: Any = None
+        self._predict: Any = None
+        self._paces = {"train": Pace(), "test": Pace(), "predict": Pace()}
+
+    def load(self, arrays: list[np.ndarray]) -> None:
+        for variable, array in zip(self._variables, arrays, strict=True):
+            variable.value.assign(array)
+
+    def save(self) -> list[np.ndarray]:
+        return [variable.numpy() for variable in self._variables]
+
+    def reset_metrics(self) -> None:
+        self._model.reset_metrics()
+
+    def finish_pass(self) -> None:
+        self._model.optimizer.finalize_variable_values(self._model.trainable_weights)
+
+    def metrics(self) -> list[np.ndarray]:
+        return [variable.numpy() for variable in self._model.metrics_variables]
+
+    def set_metrics(self, arrays: list[np.ndarray]) -> None:
+        for variable, array in zip(self._model.metrics_variables, arrays, strict=True):
+            variable.assign(array)
+
+    def results(self) -> dict[str, Any]:
+        return self._model.get_metrics_result()
+
+    def train(self, feed: Feed, order: np.ndarray, batch_size: int, tick: Tick) -> None:
+        weighted = feed.weight is not None
+        if weighted not in self._train:
+            self._train[weighted] = self._function(self._model.train_step, feed)
+        self._run(self._train[weighted], feed, order, batch_size, self._paces["train"], tick)
+
+    def test(self, feed: Feed, order: np.ndarray, batch_size: int, tick: Tick) -> None:
+        if self._test is None:
+            self._test = self._function(self._model.test_step, feed)
+        self._run(self._test, feed, order, batch_size, self._paces["test"], tick)
+
+    def predict(self, inputs: list[np.ndarray], batch_size: int, tick: Tick) -> list[np.ndarray]:
+        if self._predict is None:
+            self._predict = self._predictor(inputs)
+        rows, found = len(inputs[0]), []
+        for first in range(0, rows, batch_size):
+            batch = [tf.constant(array[first : first + batch_size]) for array in inputs]
+            found.append([output.numpy() for output in self._predict(batch)])
+            tick()
+        return [np.concatenate(parts) for parts in zip(*found, strict=True)]
+
+    def _run(
+        self, function: Any, feed: Feed, order: np.ndarray, batch_size: int, pace: Pace, tick: Tick
+    ) -> None:
+        tensors = feed.dataset.derived(("tensorflow", feed.key), lambda: _tensors(feed))
+        rows = tf.constant(order, tf.int64)
+        size = tf.constant(batch_size, tf.int64)
+        for first, last in pace.pieces(-(-len(order) // batch_size), tick):
+            function(tensors, rows, size, tf.constant(first, tf.int64), tf.constant(last, tf.int64))
+
+    def _function(self, step: Any, feed: Feed) -> Any:
+        """Run a step of Keras over batches first..last of the given order."""
+
+        def one(tensors: Any, rows: Any) -> None:
+            inputs, targets, weight = tensors
+            batch = [tf.gather(tensor, rows) for tensor in inputs]
+            labels = [tf.gather(tensor, rows) for tensor in targets]
+            data = (forms.pack(self._model, batch), forms.one_or_all(labels))
+            step(data if not weight else (*data, tf.gather(weight[0], rows)))
+
+        def run(tensors: Any, order: Any, size: Any, first: Any, last: Any) -> None:
+            def body(number: Any) -> tuple[Any]:
+                one(tensors, order[number * size : (number + 1) * size])
+                return (number + 1,)
+
+            tf.while_loop(lambda number: number < last, body, [first], parallel_iterations=1)
+
+        whole = tf.TensorSpec([], tf.int64)
+        signature = [_specs(feed), tf.TensorSpec([None], tf.int64), whole, whole, whole]
+        return tf.function(run, input_signature=signature, autograph=False)
+
+    def _predictor(self, inputs: list[np.ndarray]) -> Any:
+        def run(batch: list[Any]) -> list[Any]:
+            found = self._model(forms.pack(self._model, batch), training=False)
+            return tf.nest.flatten(found)
+
+        signature = [[tf.TensorSpec([None, *array.shape[1:]], array.dtype) for array in inputs]]
+        return tf.function(run, input_signature=signature, autograph=False)
+
+
+def _tensors(feed: Feed) -> Any:
+    weight = [] if feed.weight is None else [tf.constant(feed.weight)]
+    return [tf.constant(a) for a in feed.inputs], [tf.constant(a) for a in feed.targets], weight
+
+
+def _specs(feed: Feed) -> Any:
+    def spec(array: np.ndarray) -> Any:
+        return tf.TensorSpec([None, *array.shape[1:]], array.dtype)
+
+    weight = [] if feed.weight is None else [spec(feed.weight)]
+    return [spec(a) for a in feed.inputs], [spec(a) for a in feed.targets], weight

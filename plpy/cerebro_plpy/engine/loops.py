@@ -1,0 +1,82 @@
+"""What the model asks of a backend's loop over batches."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from . import runtime
+from .data import Dataset
+
+Tick = Callable[[], None]
+
+# A cancel must be noticed within a fraction of a second, so no call into a backend may last longer.
+SECONDS_PER_CALL = 0.1
+
+
+@dataclass(frozen=True)
+class Feed:
+    """A dataset with its targets in the form the loss wants; the key names that form in its cache."""
+
+    dataset: Dataset
+    inputs: list[np.ndarray]
+    targets: list[np.ndarray]
+    weight: np.ndarray | None
+    key: Any
+
+
+class Loop(Protocol):
+    """One backend's way to run a compiled model over rows."""
+
+    def load(self, arrays: list[np.ndarray]) -> None: ...
+
+    def save(self) -> list[np.ndarray]: ...
+
+    def reset_metrics(self) -> None: ...
+
+    def train(self, feed: Feed, order: np.ndarray, batch_size: int, tick: Tick) -> None: ...
+
+    def finish_pass(self) -> None: ...
+
+    def test(self, feed: Feed, order: np.ndarray, batch_size: int, tick: Tick) -> None: ...
+
+    def metrics(self) -> list[np.ndarray]: ...
+
+    def set_metrics(self, arrays: list[np.ndarray]) -> None: ...
+
+    def results(self) -> dict[str, Any]: ...
+
+    def predict(self, inputs: list[np.ndarray], batch_size: int, tick: Tick) -> list[np.ndarray]: ...
+
+
+def make(model: Any, variables: list[Any]) -> Loop:
+    """Give the loop of the backend that runs."""
+    module = importlib.import_module(f".loop_{runtime.backend()}", __package__)
+    return module.Loop(model, variables)
+
+
+class Pace:
+    """Cuts work in pieces that last about `SECONDS_PER_CALL`; how it is cut never changes a result."""
+
+    def __init__(self) -> None:
+        self._units = 1
+
+    def pieces(self, total: int, tick: Tick) -> Iterator[tuple[int, int]]:
+        """Give ranges of work units, with a tick after each."""
+        first = 0
+        while first < total:
+            last = min(first + self._units, total)
+            started = time.perf_counter()
+            yield first, last
+            self._adapt(last - first, time.perf_counter() - started)
+            tick()
+            first = last
+
+    def _adapt(self, done: int, seconds: float) -> None:
+        fitting = done * SECONDS_PER_CALL / max(seconds, 1e-6)
+        self._units = max(1, int(min(fitting, self._units * 8)))

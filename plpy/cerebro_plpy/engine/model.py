@@ -1,0 +1,205 @@
+"""One compiled model for all configs that differ only in what is a variable."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cerebro_plpy import errors
+from cerebro_plpy.errors import CerebroError
+
+from . import architecture, calls, forms, loops, runtime
+from . import state as states
+from .data import Block, Dataset, Form, batched
+from .state import State
+
+if TYPE_CHECKING:
+    from cerebro_plpy.madlib.params import CompileParams
+
+Tick = Callable[[], None]
+
+_cache: dict[tuple[str, str], CompiledModel] = {}
+
+
+def compiled(architecture_json: str, params: CompileParams) -> CompiledModel:
+    """Give the process's model for these, compiling it if it is not there yet."""
+    key = (architecture_json, compile_key(params))
+    if key not in _cache:
+        _cache[key] = CompiledModel(architecture_json, params)
+    return _cache[key]
+
+
+def forget() -> None:
+    """Drop every compiled model, to give back its memory."""
+    _cache.clear()
+
+
+def compile_key(params: CompileParams) -> str:
+    """Write what compiled code depends on: everything but a learning rate that is a number."""
+    fields = json.loads(params.to_json())
+    optimizer = fields["optimizer"]
+    optimizer["kwargs"] = sorted(
+        pair
+        for pair in optimizer["kwargs"]
+        if pair[0] != "learning_rate" or not isinstance(pair[1], int | float)
+    )
+    optimizer["call"] = calls.fold(optimizer["call"])
+    return json.dumps(fields, sort_keys=True)
+
+
+class CompiledModel:
+    """A model whose variables are set from a config's state before each visit."""
+
+    def __init__(self, architecture_json: str, params: CompileParams) -> None:
+        self.architecture_json = architecture_json
+        self._model = _compiled(architecture_json, params)
+        self.forms = forms.of_model(self._model, params)
+        forms.build_metrics(self._model, self.forms)
+        self._layout = _Layout(self._model)
+        self._loop = loops.make(self._model, self._layout.variables)
+
+    def initial_state(self, params: CompileParams, seed: int, weights: bytes | None) -> State:
+        """Give what a new model with this seed would hold."""
+        with _seeded(seed):
+            model = _compiled(self.architecture_json, params)
+        layout = _Layout(model)
+        state = layout.state([np.array(variable) for variable in layout.variables])
+        if weights is not None:
+            _set_weights(state, weights)
+        return state
+
+    def train(
+        self,
+        state: State,
+        passes: Iterable[Iterable[Block]],
+        batch_size: int,
+        class_weight: dict[int, float] | None,
+        tick: Tick,
+    ) -> tuple[State, dict[str, float]]:
+        """Train a state on the blocks of each pass; the logs are those of the last pass."""
+        self._check_class_weight(class_weight)
+        self._loop.load(state.arrays)
+        for blocks in passes:
+            self._loop.reset_metrics()
+            for block in batched(blocks, batch_size):
+                self._loop.train(self._feed(block.dataset, class_weight), block.order, batch_size, tick)
+            self._loop.finish_pass()
+        return self._layout.state(self._loop.save()), self._results()
+
+    def evaluate(
+        self, state: State, blocks: Iterable[Block], batch_size: int, tick: Tick
+    ) -> list[np.ndarray]:
+        """Give the raw variables of loss and metrics over the blocks; `merge` makes values of them."""
+        self._loop.load(state.arrays)
+        self._loop.reset_metrics()
+        for block in batched(blocks, batch_size):
+            self._loop.test(self._feed(block.dataset, None), block.order, batch_size, tick)
+        return self._loop.metrics()
+
+    def merge(self, parts: list[list[np.ndarray]]) -> dict[str, float]:
+        """Sum the variables of several segments and name the values that follow from them."""
+        sums = [np.sum(np.stack(arrays), axis=0, dtype=np.float64) for arrays in zip(*parts, strict=True)]
+        self._loop.set_metrics(sums)
+        return self._results()
+
+    def predict(
+        self, weights_or_state: bytes | State, inputs: list[np.ndarray], batch_size: int, tick: Tick
+    ) -> list[np.ndarray]:
+        """Give the model's outputs for rows."""
+        if isinstance(weights_or_state, State):
+            self._loop.load(weights_or_state.arrays)
+        else:
+            self._load_weights(weights_or_state)
+        return self._loop.predict(inputs, batch_size, tick)
+
+    def _feed(self, dataset: Dataset, class_weight: dict[int, float] | None) -> loops.Feed:
+        targets = [dataset.target(number, form) for number, form in enumerate(self.forms)]
+        weight = None if class_weight is None else dataset.sample_weight(class_weight)
+        key = (tuple(self.forms), class_weight is not None and tuple(sorted(class_weight.items())))
+        return loops.Feed(dataset, dataset.inputs, targets, weight, key)
+
+    def _results(self) -> dict[str, float]:
+        found = self._loop.results()
+        return {name: float(np.asarray(value).mean()) for name, value in found.items()}
+
+    def _check_class_weight(self, class_weight: dict[int, float] | None) -> None:
+        if class_weight is not None and len(self.forms) > 1:
+            raise CerebroError(
+                "class_weight works only for models with one output",
+                detail=f"This one has {len(self.forms)}.",
+                sqlstate=errors.NOT_SUPPORTED,
+            )
+
+    def _load_weights(self, weights: bytes) -> None:
+        state = self._layout.state(self._loop.save())
+        _set_weights(state, weights)
+        self._loop.load(state.arrays)
+
+
+class _Layout:
+    """How a model's variables are laid out in a state."""
+
+    def __init__(self, model: Any) -> None:
+        own, extra = list(model.variables), list(model.optimizer.variables)
+        weights = {id(variable): number for number, variable in enumerate(model.weights)}
+        self.variables = own + extra
+        self.names = [variable.path for variable in self.variables]
+        self.kinds = [states.WEIGHT if id(v) in weights else states.OTHER for v in own]
+        self.kinds += [states.OPTIMIZER] * len(extra)
+        position = {id(variable): number for number, variable in enumerate(own)}
+        self.weight_order = [position[id(variable)] for variable in model.weights]
+        self._step = next(
+            (n for n, v in enumerate(self.variables) if v is model.optimizer.iterations), None
+        )
+
+    def state(self, arrays: list[np.ndarray]) -> State:
+        step = 0 if self._step is None else int(arrays[self._step])
+        return State(self.names, arrays, self.kinds, self.weight_order, step)
+
+
+def _compiled(architecture_json: str, params: CompileParams) -> Any:
+    model = architecture.build(architecture_json)
+    try:
+        model.compile(**calls.compile_arguments(params))
+        model.optimizer.build(model.trainable_variables)
+    except CerebroError:
+        raise
+    except Exception as error:
+        raise CerebroError(
+            "Keras cannot compile the model", detail=f"Keras says: {calls.one_line(error)}"
+        ) from error
+    return model
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Other code in this process may rely on the global generators: they are put back."""
+    python, legacy = random.getstate(), np.random.get_state()
+    try:
+        runtime.keras().utils.set_random_seed(seed)
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(legacy)
+
+
+def _set_weights(state: State, weights: bytes) -> None:
+    """Overwrite the weights with MADlib's float32 concatenation."""
+    flat = np.frombuffer(weights, "<f4") if len(weights) % 4 == 0 else np.empty(0, "<f4")
+    expected = sum(state.arrays[i].size for i in state.weight_order)
+    if len(flat) != expected:
+        raise CerebroError(
+            f"the weights do not fit the architecture: {expected} values expected, "
+            f"{len(weights) / 4:g} received",
+            detail=f"{len(weights)} bytes of 4-byte floats were received.",
+        )
+    start = 0
+    for number in state.weight_order:
+        old = state.arrays[number]
+        state.arrays[number] = flat[start : start + old.size].reshape(old.shape).astype(old.dtype)
+        start += old.size

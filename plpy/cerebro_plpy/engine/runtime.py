@@ -1,0 +1,175 @@
+"""Starting Keras in this process: one backend, once, with a fixed number of threads."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cerebro_plpy import errors
+from cerebro_plpy.errors import CerebroError
+
+BACKENDS = ("tensorflow", "jax", "torch")
+_DISTRIBUTIONS = {
+    "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-gpu"),
+    "jax": ("jax",),
+    "torch": ("torch",),
+}
+
+
+@dataclass(frozen=True)
+class Running:
+    """What this process was started with; none of it can change afterwards."""
+
+    backend: str
+    threads: int
+    use_gpus: bool
+
+
+_running: Running | None = None
+
+
+def start(backend: str, threads: int, use_gpus: bool) -> None:
+    """Bring up Keras on one backend; calling again with the same arguments does nothing."""
+    global _running
+    wanted = Running(backend, threads, use_gpus)
+    if _running == wanted:
+        return
+    _check(wanted)
+    _set_environment(wanted)
+    with _quiet():
+        _import(wanted)
+    _running = wanted
+
+
+def backend() -> str:
+    """Give the name of the backend that runs in this process."""
+    if _running is None:
+        raise CerebroError("the engine has not been started", sqlstate=errors.INTERNAL)
+    return _running.backend
+
+
+def keras() -> Any:
+    """Give the Keras module; it is imported nowhere else, so that nothing loads before `start`."""
+    backend()
+    return sys.modules["keras"]
+
+
+def versions() -> dict[str, str]:
+    """Give the versions of everything that decides the bits of a result."""
+    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for name in ("numpy", "keras"):
+        found[name] = importlib.metadata.version(name)
+    for name in _DISTRIBUTIONS[backend()]:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[backend()] = importlib.metadata.version(name)
+    return found
+
+
+def _check(wanted: Running) -> None:
+    if wanted.backend not in BACKENDS:
+        raise CerebroError(
+            f'unknown backend "{wanted.backend}"', hint=f"Use one of {', '.join(BACKENDS)}."
+        )
+    if wanted.threads < 1:
+        raise CerebroError(f"threads must be at least 1, not {wanted.threads}")
+    if _running is not None:
+        raise CerebroError(
+            f'this session already runs Keras on "{_running.backend}" with {_running.threads} threads',
+            detail=f"Asked for: {wanted}. A process can be started only once.",
+            hint="Open another session.",
+            sqlstate=errors.WRONG_STATE,
+        )
+    _check_foreign_keras(wanted)
+    for module in ("numpy", "keras", wanted.backend):
+        _check_installed(module)
+
+
+def _check_foreign_keras(wanted: Running) -> None:
+    """Somebody else's code in this process may have imported Keras before us."""
+    loaded = sys.modules.get("keras")
+    if loaded is not None and loaded.backend.backend() != wanted.backend:
+        raise CerebroError(
+            f'this session already runs Keras on "{loaded.backend.backend()}", not "{wanted.backend}"',
+            hint="Open another session.",
+            sqlstate=errors.WRONG_STATE,
+        )
+
+
+def _check_installed(module: str) -> None:
+    if importlib.util.find_spec(module) is None:
+        package = "tensorflow-cpu" if module == "tensorflow" else module
+        raise CerebroError(
+            f'the Python package "{module}" is missing on the server',
+            detail=f"Python {sys.version.split()[0]} looked in: {', '.join(filter(None, sys.path))}.",
+            hint=f"Install it where the server's Python finds it: pip install {package}.",
+            sqlstate=errors.NOT_SUPPORTED,
+        )
+
+
+def _set_environment(wanted: Running) -> None:
+    threads = str(wanted.threads)
+    settings = {
+        "KERAS_BACKEND": wanted.backend,
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "TF_NUM_INTRAOP_THREADS": threads,
+        "TF_NUM_INTEROP_THREADS": threads,
+        "OMP_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        # XLA's CPU client sizes its thread pool by this one and by nothing else.
+        "NPROC": threads,
+    }
+    if not wanted.use_gpus:
+        settings |= {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
+    os.environ.update(settings)
+
+
+def _import(wanted: Running) -> None:
+    _BACKEND_SET_UP[wanted.backend](wanted)
+    keras = importlib.import_module("keras")
+    keras.utils.disable_interactive_logging()
+
+
+def _set_up_tensorflow(wanted: Running) -> None:
+    tensorflow = importlib.import_module("tensorflow")
+    tensorflow.config.threading.set_intra_op_parallelism_threads(wanted.threads)
+    tensorflow.config.threading.set_inter_op_parallelism_threads(wanted.threads)
+    tensorflow.get_logger().setLevel("ERROR")
+    if not wanted.use_gpus:
+        tensorflow.config.set_visible_devices([], "GPU")
+
+
+def _set_up_jax(wanted: Running) -> None:
+    importlib.import_module("jax")
+
+
+def _set_up_torch(wanted: Running) -> None:
+    torch = importlib.import_module("torch")
+    torch.set_num_threads(wanted.threads)
+
+
+_BACKEND_SET_UP = {"tensorflow": _set_up_tensorflow, "jax": _set_up_jax, "torch": _set_up_torch}
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide what the C++ libraries print while they load: it would land in the server's log."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = [os.dup(1), os.dup(2)]
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(saved[0], 1)
+        os.dup2(saved[1], 2)
+        for descriptor in (*saved, nowhere):
+            os.close(descriptor)

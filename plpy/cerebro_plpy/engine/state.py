@@ -1,0 +1,230 @@
+"""A config's state: everything it needs to go on, as raw buffers with a small header."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from cerebro_plpy import errors
+from cerebro_plpy.errors import CerebroError
+
+WEIGHT = "weight"
+OTHER = "other"
+OPTIMIZER = "optimizer"
+
+_MAGIC = b"CEREBRO1"
+# Magic, part number, CRC of number and payload, length of the payload.
+_PART = struct.Struct("<8sIIQ")
+_HEADER_LENGTH = struct.Struct("<Q")
+_ALIGNMENT = 64
+_DTYPES = frozenset(
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64".split()
+)
+_KINDS = (WEIGHT, OTHER, OPTIMIZER)
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(eq=False)
+class State:
+    """Variables of a model and its optimizer, in Keras' order; `weight_order` indexes model.get_weights()."""
+
+    names: list[str]
+    arrays: list[np.ndarray]
+    kinds: list[str]
+    weight_order: list[int]
+    step: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays)
+
+
+def weights(state: State) -> bytes:
+    """Give the weights in MADlib's form: float32, flattened, in the order of model.get_weights()."""
+    flat = (state.arrays[i].astype("<f4", copy=False).ravel() for i in state.weight_order)
+    return b"".join(np.ascontiguousarray(array).data for array in flat)
+
+
+def to_parts(state: State, part_bytes: int = 64 * 1024 * 1024) -> Iterator[bytes]:
+    """Cut a state in parts of bounded size; every byte is copied once."""
+    pieces: list[memoryview] = []
+    room, number = part_bytes, 0
+    for buffer in _buffers(state):
+        start = 0
+        while start < len(buffer):
+            piece = buffer[start : start + room]
+            pieces.append(piece)
+            start += len(piece)
+            room -= len(piece)
+            if room == 0:
+                yield _seal(number, pieces)
+                pieces, room, number = [], part_bytes, number + 1
+    if pieces:
+        yield _seal(number, pieces)
+
+
+def from_parts(parts: Iterable[Buffer]) -> State:
+    """Put a state together again; anything that is not exactly what was written is an error."""
+    reader = _Reader()
+    for number, part in enumerate(parts):
+        reader.add(_open(number, part))
+    return reader.finish()
+
+
+def _buffers(state: State) -> Iterator[memoryview]:
+    header = _header(state)
+    yield memoryview(_HEADER_LENGTH.pack(len(header)) + header)
+    for array in state.arrays:
+        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        yield raw.data
+        yield memoryview(bytes(-raw.nbytes % _ALIGNMENT))
+
+
+def _header(state: State) -> bytes:
+    fields = {
+        "names": state.names,
+        "shapes": [list(array.shape) for array in state.arrays],
+        "dtypes": [array.dtype.name for array in state.arrays],
+        "kinds": state.kinds,
+        "weight_order": state.weight_order,
+        "step": state.step,
+    }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _seal(number: int, pieces: list[memoryview]) -> bytes:
+    check = zlib.crc32(struct.pack("<I", number))
+    length = 0
+    for piece in pieces:
+        check = zlib.crc32(piece, check)
+        length += len(piece)
+    return b"".join([_PART.pack(_MAGIC, number, check, length), *pieces])
+
+
+def _open(number: int, part: Buffer) -> memoryview:
+    view = memoryview(part).cast("B")
+    if len(view) < _PART.size:
+        raise _damaged(f"Part {number} is only {len(view)} bytes long.")
+    magic, found, check, length = _PART.unpack_from(view)
+    payload = view[_PART.size :]
+    if magic != _MAGIC:
+        raise _damaged(f"Part {number} does not start with the mark of a state.")
+    if found != number:
+        raise _damaged(f"Part {number} says that it is part {found}.")
+    if length != len(payload):
+        raise _damaged(f"Part {number} holds {len(payload)} bytes and should hold {length}.")
+    if zlib.crc32(payload, zlib.crc32(struct.pack("<I", number))) != check:
+        raise _damaged(f"The checksum of part {number} does not match.")
+    return payload
+
+
+class _Reader:
+    """Gathers payloads into one buffer that the arrays then share."""
+
+    def __init__(self) -> None:
+        self._start = bytearray()
+        self._fields: dict[str, Any] | None = None
+        self._data = np.empty(0, np.uint8)
+        self._filled = 0
+
+    def add(self, payload: memoryview) -> None:
+        if self._fields is None:
+            self._start += payload
+            payload = self._take_header()
+        self._append(payload)
+
+    def finish(self) -> State:
+        if self._fields is None:
+            raise _damaged("The header is not complete.")
+        if self._filled != len(self._data):
+            raise _damaged(f"{self._filled} of {len(self._data)} bytes of the variables are there.")
+        fields = self._fields
+        return State(
+            names=fields["names"],
+            arrays=self._arrays(),
+            kinds=fields["kinds"],
+            weight_order=fields["weight_order"],
+            step=fields["step"],
+        )
+
+    def _take_header(self) -> memoryview:
+        view = memoryview(self._start)
+        if len(view) < _HEADER_LENGTH.size:
+            return view[:0]
+        end = _HEADER_LENGTH.size + _HEADER_LENGTH.unpack_from(view)[0]
+        if len(view) < end:
+            return view[:0]
+        self._fields = _parse_header(bytes(view[_HEADER_LENGTH.size : end]))
+        self._data = np.empty(sum(_sizes(self._fields)), np.uint8)
+        return view[end:]
+
+    def _append(self, payload: memoryview) -> None:
+        end = self._filled + len(payload)
+        if end > len(self._data):
+            raise _damaged(f"There are more than {len(self._data)} bytes of variables.")
+        self._data[self._filled : end] = payload
+        self._filled = end
+
+    def _arrays(self) -> list[np.ndarray]:
+        fields = cast("dict[str, Any]", self._fields)
+        arrays, start = [], 0
+        for shape, dtype, size in zip(fields["shapes"], fields["dtypes"], _sizes(fields), strict=True):
+            raw = self._data[start : start + _nbytes(shape, dtype)]
+            arrays.append(raw.view(_dtype(dtype)).reshape(shape))
+            start += size
+        return arrays
+
+
+def _parse_header(text: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(text)
+        _check_header(fields)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _damaged(f"The header cannot be read: {error}.") from error
+    return fields
+
+
+def _check_header(fields: dict[str, Any]) -> None:
+    count = len(fields["names"])
+    for name in ("shapes", "dtypes", "kinds"):
+        if len(fields[name]) != count:
+            raise ValueError(f"{count} names but {len(fields[name])} {name}")
+    if not (set(fields["dtypes"]) <= _DTYPES and set(fields["kinds"]) <= set(_KINDS)):
+        raise ValueError("unknown element type or kind")
+    if not all(isinstance(d, int) and d >= 0 for shape in fields["shapes"] for d in shape):
+        raise ValueError("impossible shape")
+    if not all(isinstance(i, int) and 0 <= i < count for i in fields["weight_order"]):
+        raise ValueError("impossible weight order")
+    if not isinstance(fields["step"], int):
+        raise ValueError("impossible step")
+
+
+def _dtype(name: str) -> np.dtype:
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)
+
+
+def _nbytes(shape: list[int], dtype: str) -> int:
+    count = 1
+    for dimension in shape:
+        count *= dimension
+    return count * _dtype(dtype).itemsize
+
+
+def _sizes(fields: dict[str, Any]) -> list[int]:
+    exact = [_nbytes(s, d) for s, d in zip(fields["shapes"], fields["dtypes"], strict=True)]
+    return [size + -size % _ALIGNMENT for size in exact]
+
+
+def _damaged(detail: str) -> CerebroError:
+    return CerebroError("the stored state is damaged", detail=detail, sqlstate=errors.DATA_CORRUPTED)

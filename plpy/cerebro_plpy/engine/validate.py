@@ -1,0 +1,3 @@
+"""stub"""
+from typing import Any
+def check(config: dict[str, Any]) -> None: pass
