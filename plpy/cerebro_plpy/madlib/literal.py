@@ -84,10 +84,11 @@ def _nesting(text: str) -> int:
     return deepest
 
 
-def _malformed(text: str, reason: str) -> CerebroError:
+def _malformed(text: str, reason: str, path: str = "") -> CerebroError:
+    sentence = f"At {shorten(path, 120)}: {reason}" if path else reason[:1].upper() + reason[1:]
     return CerebroError(
         f"malformed parameters: {shorten(text)}",
-        detail=f"{reason[:1].upper()}{reason[1:]}.",
+        detail=f"{sentence}.",
         hint="Write name=value pairs whose values are constants, lists, dicts or calls such as 'Adam(lr=0.001)'.",
     )
 
@@ -107,8 +108,9 @@ def _value(node: ast.expr, path: str, text: str, depth: int) -> Value:
         case ast.Dict():
             return _dict(node, path, text, depth)
         case ast.Call(func=ast.Name(id=name)):
-            return Call(name, tuple(_arguments(node, f"{path}{name}: ", text, depth).items()))
-    raise _malformed(text, f"{path or 'the value'} holds something that is neither a constant nor a call by name")
+            inner = f"{path}.{name}" if path else name
+            return Call(name, tuple(_arguments(node, inner, text, depth).items()))
+    raise _malformed(text, "this is neither a constant nor a call by name", path)
 
 
 def _signed(node: ast.UnaryOp, path: str, text: str) -> int | float:
@@ -118,7 +120,7 @@ def _signed(node: ast.UnaryOp, path: str, text: str) -> int | float:
             return -operand.value  # type: ignore[operator]
         if isinstance(node.op, ast.UAdd):
             return operand.value  # type: ignore[return-value]
-    raise _malformed(text, f"{path or 'the value'} has a sign before something that is not a number")
+    raise _malformed(text, "a sign stands before something that is not a number", path)
 
 
 def _dict(node: ast.Dict, path: str, text: str, depth: int) -> dict[str | int, Value]:
@@ -126,21 +128,22 @@ def _dict(node: ast.Dict, path: str, text: str, depth: int) -> dict[str | int, V
     for key_node, item in zip(node.keys, node.values, strict=True):
         key = None if key_node is None else _value(key_node, path, text, depth + 1)
         if not isinstance(key, str | int) or isinstance(key, bool):
-            raise _malformed(text, f"{path or 'the dict'} has a key that is neither a string nor an integer")
+            raise _malformed(text, "a key is neither a string nor an integer", path)
         if key in result:
-            raise _malformed(text, f"the key {shorten(key)} is written twice")
+            raise _malformed(text, f"the key {shorten(key)} is written twice", path)
         result[key] = _value(item, f"{path}[{key!r}]", text, depth + 1)
     return result
 
 
 def _arguments(node: ast.Call, path: str, text: str, depth: int) -> dict[str, Value]:
     if node.args:
-        raise _malformed(text, f"{path}arguments must be written as name=value")
+        raise _malformed(text, "arguments must be written as name=value", path)
     result: dict[str, Value] = {}
     for keyword in node.keywords:
         if keyword.arg is None:
-            raise _malformed(text, f"{path}** is not allowed")
+            raise _malformed(text, "** is not allowed", path)
         if keyword.arg in result:
-            raise _malformed(text, f"{path}{keyword.arg} is written twice")
-        result[keyword.arg] = _value(keyword.value, f"{path}{keyword.arg}", text, depth + 1)
+            raise _malformed(text, f"{shorten(keyword.arg, 60)} is written twice", path)
+        inner = f"{path}.{keyword.arg}" if path else keyword.arg
+        result[keyword.arg] = _value(keyword.value, inner, text, depth + 1)
     return result

@@ -246,7 +246,7 @@ THRESHOLD: Final = Argument("number", None, 0.0, 1.0, optional=True)
 CLASS: Final = _integer(None, 0)
 COUNT: Final = _metric(thresholds=THRESHOLD)
 HIT: Final = _metric(thresholds=THRESHOLD, top_k=_integer(None), class_id=CLASS)
-AVERAGE: Final = Argument("choice", None, choices=("micro", "macro", "weighted"))
+AVERAGE: Final = Argument("choice", None, choices=("micro", "weighted", "macro"))
 ONE_HOT_IOU: Final = _metric(
     num_classes=_integer(), ignore_class=_integer(None, None), sparse_y_pred=_boolean(False), axis=AXIS
 )

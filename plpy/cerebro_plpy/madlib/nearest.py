@@ -12,9 +12,16 @@ LONGEST_NAME = 60
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Give the known name that looks most like this one, whatever its case."""
-    folded = {item.lower(): item for item in known}
-    close = difflib.get_close_matches(name[:LONGEST_NAME].lower(), folded, n=1, cutoff=0.5)
-    return folded[close[0]] if close else None
+    wanted = name[:LONGEST_NAME]
+    best = max(known, key=lambda item: _likeness(wanted, item), default=None)
+    return best if best is not None and _likeness(wanted, best) >= (False, 0.5) else None
+
+
+def _likeness(wanted: str, item: str) -> tuple[bool, float, float]:
+    """Rank swapped letters first: they are the commonest slip, and difflib underrates them."""
+    folded = difflib.SequenceMatcher(None, wanted.lower(), item.lower()).ratio()
+    exact = difflib.SequenceMatcher(None, wanted, item).ratio()
+    return sorted(wanted.lower()) == sorted(item.lower()), folded, exact
 
 
 def unknown(message: str, name: str, known: Iterable[str]) -> CerebroError:

@@ -1,0 +1,242 @@
+"""Configs from grids and lists: the rows of a model selection table."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import Final
+
+from ..errors import CerebroError
+from ..seeding import derive
+from .literal import Call, Value, read_value
+from .names import OPTIMIZERS
+from .params import CompileParams, parse_compile, parse_fit
+from .render import deduplicate, render_row
+from .space import Dimension, Point, Space, read_space
+
+MOST_CONFIGS: Final = 10_000
+# So many duplicates in a row mean that nearly everything has been drawn.
+PATIENCE: Final = 100
+
+
+@dataclass(frozen=True)
+class ConfigRow:
+    """One row of a model selection table, without its key."""
+
+    model_id: int
+    compile_params: str
+    fit_params: str
+
+
+def search_configs(
+    model_ids: list[int],
+    compile_grid: str,
+    fit_grid: str,
+    search_type: str | None = "grid",
+    num_configs: int | None = None,
+    random_state: int | None = None,
+) -> tuple[list[ConfigRow], int | None]:
+    """Do what generate_model_configs is asked: the rows, and the seed if chance had a part in them."""
+    kind = (search_type or "").lower()
+    if kind and "grid".startswith(kind):
+        if num_configs is not None or random_state is not None:
+            raise CerebroError("DL: 'num_configs' and 'random_state' must be NULL for grid search")
+        return grid_configs(model_ids, compile_grid, fit_grid), None
+    if kind and "random".startswith(kind):
+        return random_configs(model_ids, compile_grid, fit_grid, num_configs, random_state)
+    raise CerebroError(
+        "DL: 'search_type' must be either 'grid' or 'random'", detail=f"It is {search_type!r:.60}."
+    )
+
+
+def grid_configs(model_ids: list[int], compile_grid: str, fit_grid: str) -> list[ConfigRow]:
+    """Give every combination, once each."""
+    space = _space(model_ids, compile_grid, fit_grid)
+    distributions = space.distributions()
+    if distributions:
+        raise CerebroError(
+            "DL: Cannot search from a distribution with grid search",
+            detail=f"{distributions[0].path} is one.",
+            hint="Use search_type 'random', or list the values.",
+        )
+    volume = space.volume
+    if volume is None or volume > MOST_CONFIGS:
+        raise CerebroError(
+            f"the grid has {volume} configs",
+            detail=f"At most {MOST_CONFIGS} can be generated in one call.",
+            hint="Use fewer values, or search_type 'random'.",
+        )
+    return _distinct(space)
+
+
+def random_configs(
+    model_ids: list[int],
+    compile_grid: str,
+    fit_grid: str,
+    num_configs: int | None,
+    random_state: int | None = None,
+) -> tuple[list[ConfigRow], int]:
+    """Draw configs, all different, and give the seed that they came from."""
+    if num_configs is None or not 1 <= num_configs <= MOST_CONFIGS:
+        raise CerebroError(
+            "DL: 'num_configs' cannot be NULL and needs to be a natural number for random search",
+            detail=f"It is {num_configs}; at most {MOST_CONFIGS} can be generated in one call.",
+        )
+    space = _space(model_ids, compile_grid, fit_grid)
+    everything = _enumerated(space)
+    if everything is not None and len(everything) < num_configs:
+        raise CerebroError(
+            f"the search space has {len(everything)} configs, fewer than num_configs = {num_configs}",
+            hint=f"Ask for at most {len(everything)}, use search_type 'grid', or widen the space.",
+        )
+    seed = secrets.randbits(31) if random_state is None else random_state
+    return _draw_all(space, everything, num_configs, seed), seed
+
+
+def list_configs(model_ids: list[int], compile_list: list[str], fit_list: list[str]) -> list[ConfigRow]:
+    """Combine models, compile and fit parameters, each taken once, as load_model_selection_table does."""
+    if not fit_list:
+        raise CerebroError("fit_params_list cannot be NULL")
+    if not compile_list:
+        raise CerebroError("compile_params_list cannot be NULL")
+    fits = deduplicate(_texts(fit_list, "fit_params_list"), parse_fit)
+    compiles = deduplicate(_texts(compile_list, "compile_params_list"), _parse_with_optimizer)
+    combinations = product(_model_ids(model_ids), compiles, fits)
+    return [ConfigRow(model_id, compiled[0], fitted[0]) for model_id, compiled, fitted in combinations]
+
+
+def space_size(model_ids: list[int], compile_grid: str, fit_grid: str) -> int | None:
+    """Give the number of configs that a search may find; None if there is no end of them.
+
+    Above the most that one call may generate, configs that mean the same are counted apart.
+    """
+    space = _space(model_ids, compile_grid, fit_grid)
+    everything = _enumerated(space)
+    return space.volume if everything is None else len(everything)
+
+
+def _parse_with_optimizer(text: str) -> CompileParams:
+    return parse_compile(text, require_optimizer=True)
+
+
+def _texts(items: Iterable[str | None], name: str) -> list[str]:
+    texts = list(items)
+    if any(text is None for text in texts):
+        raise CerebroError(f"{name} cannot be NULL", detail="An element of it is NULL.")
+    return [text for text in texts if text is not None]
+
+
+def _model_ids(model_ids: list[int]) -> list[int]:
+    if not model_ids or any(model_id is None for model_id in model_ids):
+        raise CerebroError("model_id_list cannot be NULL", detail="It is empty, or an element of it is NULL.")
+    return sorted(set(model_ids))
+
+
+def _space(model_ids: list[int], compile_grid: str, fit_grid: str) -> Space:
+    if compile_grid is None:
+        raise CerebroError("compile_params_list cannot be NULL")
+    if fit_grid is None:
+        raise CerebroError("fit_params_list cannot be NULL")
+    return read_space(_model_ids(model_ids), compile_grid, fit_grid)
+
+
+def _enumerated(space: Space) -> list[ConfigRow] | None:
+    volume = space.volume
+    return None if volume is None or volume > MOST_CONFIGS else _distinct(space)
+
+
+def _distinct(space: Space) -> list[ConfigRow]:
+    check = _Checker()
+    found: dict[tuple[int, str, str], ConfigRow] = {}
+    for point in space.points():
+        row = _row(*point)
+        found.setdefault(check.key(row), row)
+    return list(found.values())
+
+
+class _Checker:
+    """Reads each text of many rows once, and tells rows apart by meaning."""
+
+    def __init__(self) -> None:
+        self._compile = lru_cache(maxsize=MOST_CONFIGS)(lambda text: parse_compile(text).to_json())
+        self._fit = lru_cache(maxsize=MOST_CONFIGS)(lambda text: parse_fit(text).to_json())
+
+    def key(self, row: ConfigRow) -> tuple[int, str, str]:
+        """Give what is equal for rows that mean the same."""
+        return row.model_id, self._compile(row.compile_params), self._fit(row.fit_params)
+
+
+def _draw_all(space: Space, everything: list[ConfigRow] | None, count: int, seed: int) -> list[ConfigRow]:
+    check = _Checker()
+    rows: dict[tuple[int, str, str], ConfigRow] = {}
+    draw = duplicates = 0
+    while len(rows) < count:
+        row = _draw(space, seed, draw)
+        if duplicates >= PATIENCE:
+            row = _draw_rest(everything, rows, check, seed, draw)
+        known = len(rows)
+        rows.setdefault(check.key(row), row)
+        duplicates = duplicates + 1 if len(rows) == known else 0
+        draw += 1
+    return list(rows.values())
+
+
+def _draw_rest(
+    everything: list[ConfigRow] | None,
+    rows: dict[tuple[int, str, str], ConfigRow],
+    check: _Checker,
+    seed: int,
+    draw: int,
+) -> ConfigRow:
+    rest = [row for row in everything or [] if check.key(row) not in rows]
+    if not rest:
+        raise CerebroError(
+            f"the search space seems to hold only {len(rows)} different configs",
+            detail=f"{PATIENCE} draws in a row gave nothing new.",
+            hint="Ask for fewer configs, or widen the bounds.",
+        )
+    return rest[int(_unit(seed, draw, "rest") * len(rest))]
+
+
+def _draw(space: Space, seed: int, draw: int) -> ConfigRow:
+    def choose(dimensions: Iterable[Dimension], scope: str) -> Point:
+        return {item.name: item.pick(_unit(seed, draw, scope + item.path)) for item in dimensions}
+
+    group = int(_unit(seed, draw, "optimizer") * len(space.optimizers))
+    model = int(_unit(seed, draw, "model_id") * len(space.model_ids))
+    return _row(
+        space.model_ids[model],
+        choose(space.optimizers[group], "compile"),
+        choose(space.compile, "compile"),
+        choose(space.fit, "fit"),
+    )
+
+
+def _unit(seed: int, draw: int, dimension: str) -> float:
+    """Give a number of [0, 1) that depends on nothing but seed, draw and dimension."""
+    return (derive(seed, "generate_model_configs", dimension, draw) >> 75) / 2.0**53
+
+
+def _row(model_id: int, optimizer: Point, compiled: Point, fitted: Point) -> ConfigRow:
+    values: Point = {"optimizer": _optimizer_text(optimizer), **compiled}
+    for key in ("metrics", "weighted_metrics"):
+        if isinstance(values.get(key), str | Call):
+            values[key] = [values[key]]
+    return ConfigRow(model_id, render_row(values), render_row(fitted))
+
+
+def _optimizer_text(chosen: Point) -> str:
+    """Write `Adam(lr=0.001)`; MADlib's default is RMSprop."""
+    name = chosen.get("optimizer", "RMSprop")
+    folded = {known.lower(): known for known in OPTIMIZERS}
+    text = folded.get(str(name).lower(), str(name))
+    arguments = {key: _argument(value) for key, value in chosen.items() if key != "optimizer"}
+    return f"{text}({render_row(arguments)})"
+
+
+def _argument(value: Value) -> Value:
+    """Take a quoted call, such as a schedule, out of its quotes."""
+    return read_value(value) if isinstance(value, str) and "(" in value else value

@@ -1,0 +1,57 @@
+"""Writes parameters as the text of a model selection table's row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol, TypeVar
+
+from .literal import Call, Value
+from .params import CompileParams, FitParams
+
+
+class _Canonical(Protocol):
+    def to_json(self) -> str: ...
+
+
+P = TypeVar("P", bound=_Canonical)
+
+
+def render_compile(params: CompileParams) -> str:
+    """Write compile parameters so that reading the text gives the same parameters."""
+    others = {key: value for key, value in vars(params).items() if key != "optimizer" and value is not None}
+    return render_row({"optimizer": render_value(params.optimizer), **others})
+
+
+def render_fit(params: FitParams) -> str:
+    """Write fit parameters so that reading the text gives the same parameters."""
+    values: dict[str, Value] = {"batch_size": params.batch_size, "epochs": params.epochs}
+    if not params.shuffle:
+        values["shuffle"] = False
+    if params.class_weight is not None:
+        values["class_weight"] = dict(params.class_weight)
+    return render_row(values)
+
+
+def render_row(values: Mapping[str, Value]) -> str:
+    """Write `name=value` pairs with commas and no spaces, as MADlib does."""
+    return ",".join(f"{key}={render_value(value)}" for key, value in values.items())
+
+
+def render_value(value: Value) -> str:
+    """Write one value as a literal."""
+    if isinstance(value, Call):
+        return f"{value.name}({render_row(dict(value.kwargs))})"
+    if isinstance(value, list):
+        return "[" + ",".join(render_value(item) for item in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key!r}:{render_value(item)}" for key, item in value.items()) + "}"
+    return repr(value)
+
+
+def deduplicate(texts: Iterable[str], parse: Callable[[str], P]) -> list[tuple[str, P]]:
+    """Keep one text of each meaning: the last spelling, in the place of the first."""
+    found: dict[str, tuple[str, P]] = {}
+    for text in texts:
+        params = parse(text)
+        found[params.to_json()] = (text, params)
+    return list(found.values())
