@@ -81,20 +81,22 @@ class Loop:
 
     def _function(self, step: Any, feed: Feed) -> Any:
         """Run a step of Keras over batches first..last of the given order."""
+        nothing = self._model.get_metrics_result()
 
-        def one(tensors: Any, rows: Any) -> None:
+        def one(tensors: Any, rows: Any) -> Any:
             inputs, targets, weight = tensors
             batch = [tf.gather(tensor, rows) for tensor in inputs]
             labels = [tf.gather(tensor, rows) for tensor in targets]
             data = (forms.pack(self._model, batch), forms.one_or_all(labels))
-            step(data if not weight else (*data, tf.gather(weight[0], rows)))
+            return step(data if not weight else (*data, tf.gather(weight[0], rows)))
 
-        def run(tensors: Any, order: Any, size: Any, first: Any, last: Any) -> None:
-            def body(number: Any) -> tuple[Any]:
-                one(tensors, order[number * size : (number + 1) * size])
-                return (number + 1,)
+        def run(tensors: Any, order: Any, size: Any, first: Any, last: Any) -> Any:
+            def body(number: Any, _: Any) -> Any:
+                return number + 1, one(tensors, order[number * size : (number + 1) * size])
 
-            tf.while_loop(lambda number: number < last, body, [first], parallel_iterations=1)
+            # The logs are of no use here. Without them TensorFlow prunes the graph, optimizes what is left
+            # in another way and gives other last bits than Keras' own fit, whose graph has them.
+            return tf.while_loop(lambda number, _: number < last, body, [first, nothing], parallel_iterations=1)
 
         whole = tf.TensorSpec([], tf.int64)
         signature = [_specs(feed), tf.TensorSpec([None], tf.int64), whole, whole, whole]
