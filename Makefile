@@ -16,7 +16,7 @@ PYTHON_DIR = $(datadir)/cerebro/$(EXTVERSION)/python
 DATA_built = build/cerebro_madlib.control build/cerebro--$(EXTVERSION).sql build/cerebro_madlib--$(EXTVERSION).sql \
 	$(foreach old,$(filter-out $(EXTVERSION),$(RELEASED)),$(foreach name,cerebro cerebro_madlib,build/$(name)--$(old)--$(EXTVERSION).sql))
 REGRESS = smoke
-REGRESS_OPTS = --inputdir=tests/installcheck --outputdir=build
+REGRESS_OPTS = --inputdir=tests/installcheck --outputdir=build/installcheck
 
 .DEFAULT_GOAL := help
 .PHONY: help setup up down psql env demo test test-quick lint format typecheck lock freeze deploy build clean-local install-python uninstall-python
@@ -87,6 +87,7 @@ include $(PGXS)
 # install: ## put the extension into the server that PG_CONFIG names
 install: install-python
 uninstall: uninstall-python
+installcheck: build/installcheck
 endif
 
 # Always run, since the paths of this call go into the files; it writes only what changes.
@@ -94,6 +95,9 @@ build:
 	@python3 tools/build_sql.py --out=build --python-dir='$(PYTHON_DIR)' --site-packages='$(SITE_PACKAGES)'
 
 $(DATA_built): build ;
+
+build/installcheck:
+	@mkdir -p $@
 
 install-python:
 	@test -n '$(SITE_PACKAGES)' || { echo 'cerebro: no Python packages in $(VENV): run `make up` first, or say SITE_PACKAGES=folder' >&2; exit 1; }

@@ -1,6 +1,6 @@
 DO $$
 BEGIN
-    IF pg_catalog.to_regnamespace('madlib') IS NOT NULL THEN
+    IF to_regnamespace('madlib') IS NOT NULL THEN
         RAISE EXCEPTION 'schema "madlib" exists already'
             USING ERRCODE = 'duplicate_schema',
             DETAIL = 'This extension gives the functions of cerebro that schema, and would stand in the way of MADlib''s own.',

@@ -1,16 +1,25 @@
 -- The last part of every install and update. Nothing of the extension is open to PUBLIC; grant_usage is the one door.
 
+CREATE OR REPLACE FUNCTION cerebro._members(catalog regclass) RETURNS SETOF oid
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $$
+SELECT d.objid
+FROM pg_depend AS d
+JOIN pg_extension AS e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+WHERE e.extname = 'cerebro' AND d.deptype = 'e' AND d.classid = catalog
+$$;
+COMMENT ON FUNCTION cerebro._members(regclass) IS
+'Internal: the objects of the extension that one system catalog holds.';
+
 CREATE OR REPLACE FUNCTION cerebro._usage_functions() RETURNS SETOF regprocedure
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
 SELECT p.oid::regprocedure
-FROM pg_proc AS p
-JOIN pg_depend AS d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
-JOIN pg_extension AS e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
-WHERE e.extname = 'cerebro'
+FROM cerebro._members('pg_proc') AS member
+JOIN pg_proc AS p ON p.oid = member
 -- Public functions run with their caller's rights, and so the caller must be able to execute what they go through.
-AND (p.proname IN ('_boot', '_as_owner')
-    OR (p.proname NOT LIKE '\_%' AND p.proname NOT IN ('grant_usage', 'revoke_usage')))
+WHERE p.proname IN ('_boot', '_as_owner')
+    OR (p.proname NOT LIKE '\_%' AND p.proname NOT IN ('grant_usage', 'revoke_usage'))
 $$;
 COMMENT ON FUNCTION cerebro._usage_functions() IS
 'Internal: the functions that grant_usage opens to a role.';
@@ -19,10 +28,9 @@ CREATE OR REPLACE FUNCTION cerebro._usage_views() RETURNS SETOF regclass
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
 SELECT c.oid::regclass
-FROM pg_class AS c
-JOIN pg_depend AS d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e'
-JOIN pg_extension AS e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
-WHERE e.extname = 'cerebro' AND c.relkind = 'v' AND c.relname NOT LIKE '\_%'
+FROM cerebro._members('pg_class') AS member
+JOIN pg_class AS c ON c.oid = member
+WHERE c.relkind = 'v' AND c.relname NOT LIKE '\_%'
 $$;
 COMMENT ON FUNCTION cerebro._usage_views() IS
 'Internal: the views that grant_usage opens to a role.';
@@ -36,7 +44,7 @@ DECLARE
 BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA cerebro TO %I', role);
     FOR routine IN SELECT f FROM cerebro._usage_functions() AS f LOOP
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', routine, role);
+        EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %I', routine, role);
     END LOOP;
     FOR view IN SELECT v FROM cerebro._usage_views() AS v LOOP
         EXECUTE format('GRANT SELECT ON %s TO %I', view, role);
@@ -64,33 +72,28 @@ DECLARE
     view regclass;
     role name;
 BEGIN
-    -- Only where there is something to revoke: whatever a script grants or revokes counts as the extension's own
-    -- setting from then on, together with what administrators have granted on the same function, and pg_dump would
-    -- leave their grants out.
+    -- Only where there is something to revoke: PostgreSQL takes the privileges of an object that a script touches for
+    -- the extension's own, those that administrators have granted on it included, and pg_dump would leave them out.
     FOR routine IN
-        SELECT p.oid FROM pg_catalog.pg_proc AS p
-        JOIN pg_catalog.pg_depend AS d ON d.classid = 'pg_catalog.pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
-        JOIN pg_catalog.pg_extension AS e ON d.refobjid = e.oid AND e.extname = 'cerebro'
-        WHERE pg_catalog.has_function_privilege('public', p.oid, 'EXECUTE')
+        SELECT member FROM cerebro._members('pg_proc') AS member WHERE has_function_privilege('public', member, 'EXECUTE')
     LOOP
-        EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', routine);
+        EXECUTE format('REVOKE ALL ON ROUTINE %s FROM PUBLIC', routine);
     END LOOP;
 
-    GRANT USAGE ON SCHEMA cerebro TO pg_monitor;
+    IF NOT has_schema_privilege('pg_monitor', 'cerebro', 'USAGE') THEN
+        GRANT USAGE ON SCHEMA cerebro TO pg_monitor;
+    END IF;
     FOR view IN
-        SELECT v FROM cerebro._usage_views() AS v
-        WHERE NOT pg_catalog.has_table_privilege('pg_monitor', v, 'SELECT')
+        SELECT v FROM cerebro._usage_views() AS v WHERE NOT has_table_privilege('pg_monitor', v, 'SELECT')
     LOOP
-        EXECUTE pg_catalog.format('GRANT SELECT ON %s TO pg_monitor', view);
+        EXECUTE format('GRANT SELECT ON %s TO pg_monitor', view);
     END LOOP;
 
     -- An update may have brought functions that the roles of grant_usage do not hold yet.
     FOR role IN
-        SELECT DISTINCT r.rolname
-        FROM pg_catalog.pg_proc AS p
-        CROSS JOIN LATERAL pg_catalog.aclexplode(p.proacl) AS a
-        JOIN pg_catalog.pg_roles AS r ON r.oid = a.grantee
-        WHERE p.oid = 'cerebro._boot()'::regprocedure AND a.grantee <> p.proowner
+        SELECT r.rolname
+        FROM pg_proc AS p, aclexplode(p.proacl) AS a, pg_roles AS r
+        WHERE p.oid = 'cerebro._boot()'::regprocedure AND r.oid = a.grantee AND a.grantee <> p.proowner
     LOOP
         PERFORM cerebro.grant_usage(role);
     END LOOP;

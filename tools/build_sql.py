@@ -13,7 +13,10 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-GUARD = '\\echo Use "{command}" to load this file. \\quit\n'
+HEAD = """\\echo Use "{command}" to load this file. \\quit
+
+SET LOCAL search_path = pg_catalog, pg_temp;
+"""
 RELEASED = "migrations/released.txt"
 
 
@@ -69,7 +72,7 @@ def read_migrations(root: Path, released: Released) -> list[Path]:
     present = {migration.name: digest_of(migration) for migration in migrations}
     for name, digest in released.hashes.items():
         if present.get(name) != digest:
-            raise BuildError(f"migrations/{name} was released and must never change: write a new migration instead")
+            raise BuildError(f"migrations/{name} was released and must never change: write a new one")
     return migrations
 
 
@@ -81,7 +84,7 @@ def read_idempotent(root: Path) -> list[Path]:
 
 
 def join(command: str, head: str, files: list[Path]) -> str:
-    return "\n".join([GUARD.format(command=command), head, *(file.read_text() for file in files)])
+    return "\n".join([HEAD.format(command=command), head, *(file.read_text() for file in files)])
 
 
 def build(root: Path) -> dict[str, str]:
@@ -114,8 +117,6 @@ def build(root: Path) -> dict[str, str]:
 def write(folder: Path, built: dict[str, str]) -> None:
     """Leave a file alone that would not change: a user's build stays the user's under `sudo make install`."""
     folder.mkdir(parents=True, exist_ok=True)
-    for stale in {file.name for file in folder.iterdir()} - built.keys():
-        (folder / stale).unlink()
     for name, text in built.items():
         file = folder / name
         if not file.exists() or file.read_text() != text:
@@ -138,8 +139,8 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
     parser.add_argument("--freeze", action="store_true", help="record the present version as released")
     parser.add_argument("--out", type=Path, default=Path("build"))
-    parser.add_argument("--python-dir", default="@PYTHON_DIR@", help="where the server finds cerebro_plpy")
-    parser.add_argument("--site-packages", default="@SITE_PACKAGES@", help="where the server finds what it needs")
+    parser.add_argument("--python-dir", default="@PYTHON_DIR@", help="the server's folder of cerebro_plpy")
+    parser.add_argument("--site-packages", default="@SITE_PACKAGES@", help="the server's folder of packages")
     options = parser.parse_args()
     try:
         if options.freeze:

@@ -1,0 +1,136 @@
+"""A database of its own for each test module, cloned from a template that holds the extension."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from contextlib import closing
+
+import psycopg2
+import pytest
+from psycopg2 import sql as syntax
+from psycopg2.sql import Composable
+
+from fixtures import Connect, Connection, MakeRole, Rows, Sql, execute
+
+_numbers = itertools.count(1)
+
+
+def _unique(purpose: str) -> str:
+    return f"cerebro_{purpose}_{os.getpid()}_{next(_numbers)}"
+
+
+def _open(dbname: str, user: str | None = None) -> Connection:
+    connection = psycopg2.connect(dbname=dbname, user=user)
+    connection.autocommit = True
+    return connection
+
+
+def _run(dbname: str, statement: str, *names: str) -> None:
+    """Run one statement, with names put in for its braces as identifiers."""
+    with closing(_open(dbname)) as connection:
+        execute(connection, syntax.SQL(statement).format(*map(syntax.Identifier, names)))
+
+
+def pytest_report_header() -> str:
+    if "PGHOST" not in os.environ:
+        return "no server: PGHOST is not set"
+    try:
+        with closing(_open("postgres")) as connection:
+            version = connection.server_version
+    except psycopg2.OperationalError:
+        return f"no server answers at {os.environ['PGHOST']}"
+    return f"PostgreSQL {version // 10000}.{version % 10000} at {os.environ['PGHOST']}"
+
+
+@pytest.fixture(scope="session")
+def server() -> None:
+    """Fail unless a server was named: a test that needs one is never skipped."""
+    if "PGHOST" not in os.environ:
+        pytest.fail(
+            'this test needs the private cluster: use `make test`, or eval "$(make -s env)"', pytrace=False
+        )
+
+
+@pytest.fixture(scope="session")
+def template(server: None) -> Iterator[str]:
+    """A database with the extension, to be cloned."""
+    name = _unique("template")
+    _run("postgres", "CREATE DATABASE {} TEMPLATE template0", name)
+    try:
+        _run(name, "CREATE EXTENSION cerebro CASCADE")
+        yield name
+    finally:
+        _run("postgres", "DROP DATABASE {} WITH (FORCE)", name)
+
+
+@pytest.fixture(scope="module")
+def empty_database(server: None) -> Iterator[str]:
+    """A database without the extension."""
+    name = _unique("empty")
+    _run("postgres", "CREATE DATABASE {} TEMPLATE template0", name)
+    yield name
+    _run("postgres", "DROP DATABASE {} WITH (FORCE)", name)
+
+
+@pytest.fixture(scope="module")
+def database(template: str) -> Iterator[str]:
+    """The name of this module's own database."""
+    name = _unique("test")
+    _run("postgres", "CREATE DATABASE {} TEMPLATE {}", name, template)
+    yield name
+    _run("postgres", "DROP DATABASE {} WITH (FORCE)", name)
+
+
+@pytest.fixture
+def connect(database: str, role: MakeRole) -> Iterator[Connect]:
+    """Open connections to the module's database; they are closed after the test, before its roles go."""
+    opened: list[Connection] = []
+
+    def connect(*, user: str | None = None, autocommit: bool = True) -> Connection:
+        connection = _open(database, user)
+        connection.autocommit = autocommit
+        opened.append(connection)
+        return connection
+
+    yield connect
+    for connection in opened:
+        connection.close()
+
+
+@pytest.fixture
+def db(connect: Connect) -> Connection:
+    """A superuser's connection in autocommit mode."""
+    return connect()
+
+
+@pytest.fixture
+def sql(db: Connection) -> Sql:
+    """Run one statement on `db`, or on the connection given as `on`, and give its rows."""
+
+    def sql(query: str | Composable, *values: object, on: Connection | None = None) -> Rows:
+        return execute(on or db, query, *values)
+
+    return sql
+
+
+@pytest.fixture
+def role(database: str) -> Iterator[MakeRole]:
+    """Make login roles that may use cerebro; they and all they own go after the test."""
+    made: list[str] = []
+
+    def role(*, usage: bool = True) -> str:
+        name = _unique("role")
+        _run(database, "CREATE ROLE {} LOGIN", name)
+        made.append(name)
+        _run(database, "GRANT CREATE ON SCHEMA public TO {}", name)
+        if usage:
+            with closing(_open(database)) as connection:
+                execute(connection, "SELECT cerebro.grant_usage(%s)", name)
+        return name
+
+    yield role
+    for name in made:
+        _run(database, "DROP OWNED BY {} CASCADE", name)
+        _run(database, "DROP ROLE {}", name)

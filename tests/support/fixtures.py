@@ -1,0 +1,36 @@
+"""What the fixtures of tests/conftest.py are, for annotations, and the one way to run a statement."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import psycopg2.extensions
+from psycopg2.sql import Composable
+
+Connection = psycopg2.extensions.connection
+Rows = list[tuple[Any, ...]]
+
+
+def execute(connection: Connection, query: str | Composable, *values: object) -> Rows:
+    """Run one statement and give its rows, if it has any."""
+    with connection.cursor() as cursor:
+        cursor.execute(query, values or None)
+        return cursor.fetchall() if cursor.description else []
+
+
+class Connect(Protocol):
+    """Open a connection to the test module's database."""
+
+    def __call__(self, *, user: str | None = None, autocommit: bool = True) -> Connection: ...
+
+
+class Sql(Protocol):
+    """Run one statement on `db`, or on the connection given as `on`, and give its rows."""
+
+    def __call__(self, query: str | Composable, *values: object, on: Connection | None = None) -> Rows: ...
+
+
+class MakeRole(Protocol):
+    """Make a login role that may use cerebro, or may not with usage=False."""
+
+    def __call__(self, *, usage: bool = True) -> str: ...

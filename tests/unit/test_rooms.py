@@ -1,0 +1,123 @@
+"""The rooms of the package: who may know whom, what each may use, and how long a piece of code may be."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "plpy" / "cerebro_plpy"
+
+PURE = {"engine", "logical", "madlib", "planner"}
+KNOWS: dict[str, set[str]] = {
+    "errors": set(),
+    "seeding": set(),
+    "database": set(),
+    "madlib": set(),
+    "logical": {"madlib"},
+    "planner": {"logical"},
+    "engine": {"madlib"},
+    "store": {"madlib"},
+    "packing": {"store"},
+    "topology": {"store"},
+    "executor": {"logical", "planner", "store", "topology"},
+    "segment": {"engine", "madlib", "packing", "planner", "store"},
+    "entry": {
+        "engine",
+        "executor",
+        "logical",
+        "madlib",
+        "packing",
+        "planner",
+        "segment",
+        "store",
+        "topology",
+    },
+}
+USES: dict[str, set[str]] = {
+    "engine": {"numpy", "ml_dtypes", "keras", "tensorflow", "jax", "torch"},
+    "entry": {"plpy", "numpy"},
+    "topology": {"psycopg2"},
+}
+STATEMENT = re.compile(
+    r"\s*(SELECT|INSERT INTO|UPDATE|DELETE FROM|WITH|COPY|LOCK|TRUNCATE|"
+    r"CREATE|ALTER|DROP|GRANT|REVOKE|SET|RESET)\s"
+)
+
+modules = sorted(PACKAGE.rglob("*.py"))
+every_module = pytest.mark.parametrize("file", modules, ids=[str(m.relative_to(PACKAGE)) for m in modules])
+ours = sorted(file for folder in ("plpy", "tests", "tools") for file in (ROOT / folder).rglob("*.py"))
+every_file = pytest.mark.parametrize("file", ours, ids=[str(file.relative_to(ROOT)) for file in ours])
+
+
+def room_of(file: Path) -> str:
+    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(file: Path) -> Iterator[str]:
+    """Give every imported name in full, relative ones made absolute."""
+    package = ["cerebro_plpy", *file.relative_to(PACKAGE).parts[:-1]]
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            start = ".".join([*base, *([node.module] if node.module else [])])
+            yield from (f"{start}.{alias.name}" for alias in node.names)
+
+
+def texts(file: Path) -> Iterator[str]:
+    """Give every string of a module that is no docstring."""
+    tree = ast.parse(file.read_text())
+    bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in bare:
+            yield node.value
+
+
+@every_module
+def test_a_room_knows_only_its_neighbours(file: Path) -> None:
+    room = room_of(file)
+    common = {"errors", "seeding", room} | (set() if room in PURE else {"database"})
+    inside = {name.split(".")[1] for name in imports(file) if name.startswith("cerebro_plpy.")}
+    assert inside <= KNOWS.get(room, set()) | common
+
+
+@every_module
+def test_a_room_uses_only_its_libraries(file: Path) -> None:
+    outside = {name.split(".")[0] for name in imports(file)} - sys.stdlib_module_names - {"cerebro_plpy"}
+    assert outside <= USES.get(room_of(file), {"numpy"})
+
+
+@every_module
+def test_sql_text_stands_in_the_store(file: Path) -> None:
+    if room_of(file) != "store":
+        assert not [text for text in texts(file) if STATEMENT.match(text)]
+
+
+@every_module
+def test_only_entry_names_the_dictionary_of_the_session(file: Path) -> None:
+    names = {node.id for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Name)}
+    assert room_of(file) == "entry" or not names & {"GD", "SD", "plpy"}
+
+
+@every_file
+def test_nothing_is_long_enough_to_hide_something(file: Path) -> None:
+    source = file.read_text()
+    assert source.count("\n") <= 500
+    functions = (
+        n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    assert not [f.name for f in functions if (f.end_lineno or 0) - f.lineno >= 60]
+
+
+def test_the_folder_plpy_does_not_stand_for_the_servers_module() -> None:
+    assert str(ROOT) not in sys.path
+    assert "" not in sys.path
+    assert importlib.util.find_spec("plpy") is None
