@@ -24,9 +24,9 @@ KNOWS: dict[str, set[str]] = {
     "planner": {"logical"},
     "engine": {"madlib"},
     "store": {"madlib"},
-    "packing": {"store"},
+    "packing": {"madlib", "store"},
     "topology": {"store"},
-    "executor": {"logical", "planner", "store", "topology"},
+    "executor": {"logical", "madlib", "planner", "store", "topology"},
     "segment": {"engine", "madlib", "packing", "planner", "store"},
     "entry": {
         "engine",
