@@ -1,0 +1,39 @@
+"""What the rest of the package may ask of the session it runs in; `entry` implements it over plpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+Row = Mapping[str, Any]
+T = TypeVar("T")
+
+
+class Database(Protocol):
+    """One backend's SQL, with whatever rights the current function has."""
+
+    def query(self, sql: str, types: Sequence[str] = (), values: Sequence[object] = ()) -> list[Row]:
+        """Run one statement, prepared once per session, and give its rows."""
+        ...
+
+    def scan(
+        self, sql: str, types: Sequence[str] = (), values: Sequence[object] = (), *, batch: int = 1000
+    ) -> Iterator[list[Row]]:
+        """Read a large result through a cursor, `batch` rows at a time."""
+        ...
+
+    def notice(self, message: str) -> None:
+        """Tell the caller how things go."""
+        ...
+
+    def warning(self, message: str) -> None:
+        """Tell the caller what they should look at."""
+        ...
+
+    def as_owner(self, work: Callable[[], T]) -> T:
+        """Do work with the rights of the extension's owner. The work must run no SQL of a user's."""
+        ...
+
+    def as_caller(self, role: str, work: Callable[[], T]) -> T:
+        """Do work with the rights of the run's caller and with no way to gain others."""
+        ...

@@ -1,0 +1,199 @@
+"""One function per SQL wrapper; the only module that holds plpy.
+
+Errors leave here with their SQLSTATE, DETAIL and HINT. Everything heavy is imported by the function that
+needs it, so that a session which only packs rows never loads Keras.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import plpy  # provided by the server, inside a backend only
+
+from cerebro_plpy.database import Row
+from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError
+from cerebro_plpy.segment import commands
+from cerebro_plpy.store import session
+
+T = TypeVar("T")
+
+_plans: dict[tuple[str, tuple[str, ...]], Any] = {}
+_pending: list[Callable[[], None]] = []
+
+
+class Session:
+    """The caller's own backend: `Database` over plpy."""
+
+    def query(self, sql: str, types: Sequence[str] = (), values: Sequence[object] = ()) -> list[Row]:
+        try:
+            return list(plpy.execute(_plan(sql, types), list(values)))
+        except plpy.SPIError as error:
+            raise _as_cerebro_error(error) from None
+
+    def scan(
+        self, sql: str, types: Sequence[str] = (), values: Sequence[object] = (), *, batch: int = 1000
+    ) -> Iterator[list[Row]]:
+        try:
+            cursor = plpy.cursor(_plan(sql, types), list(values))
+            while rows := list(cursor.fetch(batch)):
+                yield rows
+            cursor.close()
+        except plpy.SPIError as error:
+            raise _as_cerebro_error(error) from None
+
+    def notice(self, message: str) -> None:
+        plpy.notice(message)
+
+    def warning(self, message: str) -> None:
+        plpy.warning(message)
+
+    def as_owner(self, work: Callable[[], T]) -> T:
+        return _through(lambda: self.query(session.AS_OWNER), work)
+
+    def as_caller(self, role: str, work: Callable[[], T]) -> T:
+        return work()
+
+
+class SegmentSession(Session):
+    """A segment session's backend, logged in as the extension's owner."""
+
+    def as_owner(self, work: Callable[[], T]) -> T:
+        return work()
+
+    def as_caller(self, role: str, work: Callable[[], T]) -> T:
+        guard = session.make_guard(self, role)
+        self.query(session.become(role))
+        try:
+            return _through(lambda: self.query(guard), work)
+        finally:
+            self.query(session.BECOME_OWNER)
+
+
+def _plan(sql: str, types: Sequence[str]) -> Any:
+    """Prepare each statement once per session; statements without parameters may be DDL and are cheap."""
+    key = (sql, tuple(types))
+    if key not in _plans:
+        plan = plpy.prepare(sql, list(types))
+        if not types:
+            return plan
+        _plans[key] = plan
+    return _plans[key]
+
+
+def _through(door: Callable[[], object], work: Callable[[], T]) -> T:
+    """Run work inside the SQL function behind `door`, whose rights are other than ours.
+
+    The function finds the work in `_pending`; an error comes back as it was, since one that passed
+    through SQL would lose its class.
+    """
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            errors.append(error)
+
+    _pending.append(run)
+    door()
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+def _run_pending() -> None:
+    if not _pending:
+        raise CerebroError(
+            "this function is for the extension's own use", sqlstate=INSUFFICIENT_PRIVILEGE
+        )
+    _pending.pop()()
+
+
+def _as_cerebro_error(error: Any) -> CerebroError:
+    """What the server says of a statement of ours, in the one error type of the package."""
+    _, detail, hint, *_ = error.spidata or (None, None, None)
+    return CerebroError(str(error), detail=detail, hint=hint, sqlstate=error.sqlstate)
+
+
+def _report(error: CerebroError) -> Any:
+    """The exception that PL/Python turns into an error with these fields; its name starts the message."""
+    report = type("cerebro", (plpy.Error,), {"__module__": "__main__"})(error.message)
+    report.sqlstate = error.sqlstate
+    report.detail = error.detail
+    report.hint = error.hint
+    return report
+
+
+def _answer(work: Callable[[], T]) -> T:
+    """Leave the package: its own errors become PostgreSQL's."""
+    try:
+        return work()
+    except CerebroError as error:
+        raise _report(error) from None
+
+
+def run_pending() -> None:
+    """The body of the functions that exist to change rights."""
+    _answer(_run_pending)
+
+
+def segment(command: str, request: str) -> str:
+    """What a segment session does."""
+    asked = json.loads(request)
+    _set_application_name(command, asked)
+    return json.dumps(_answer(lambda: commands.run(SegmentSession(), command, asked)))
+
+
+def _set_application_name(command: str, asked: dict[str, Any]) -> None:
+    """Other sessions see at once what this one does."""
+    plpy.execute(session.set_application_name(command, asked))
+
+
+def _run_inline(command: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a segment session would do, in the caller's own; JSON on the way, so that both are given the same."""
+    return commands.run(Session(), command, json.loads(json.dumps(request)))
+
+
+def training_preprocessor_dl(*arguments: Any) -> None:
+    from cerebro_plpy import packing
+
+    _answer(lambda: packing.pack_training(Session(), *arguments))
+
+
+def validation_preprocessor_dl(*arguments: Any) -> None:
+    from cerebro_plpy import packing
+
+    _answer(lambda: packing.pack_validation(Session(), *arguments))
+
+
+def load_keras_model(*arguments: Any) -> None:
+    from cerebro_plpy.executor import tables
+
+    _answer(lambda: tables.load_model(Session(), *arguments, _run_inline))
+
+
+def delete_keras_model(*arguments: Any) -> None:
+    from cerebro_plpy.executor import tables
+
+    _answer(lambda: tables.delete_model(Session(), *arguments))
+
+
+def load_model_selection_table(*arguments: Any) -> None:
+    from cerebro_plpy.executor import tables
+
+    _answer(lambda: tables.load_selection(Session(), *arguments))
+
+
+def generate_model_configs(*arguments: Any) -> None:
+    from cerebro_plpy.executor import tables
+
+    _answer(lambda: tables.generate_configs(Session(), *arguments))
+
+
+def fit_multiple_model(*arguments: Any) -> None:
+    from cerebro_plpy.executor import fit
+
+    _answer(lambda: fit.fit_multiple(Session(), fit.FitCall(*arguments), _run_inline))

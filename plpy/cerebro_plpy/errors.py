@@ -1,0 +1,39 @@
+"""The one error type of the extension: what is wrong, with which value, and what to do."""
+
+from __future__ import annotations
+
+INVALID_PARAMETER = "22023"
+UNDEFINED_TABLE = "42P01"
+UNDEFINED_COLUMN = "42703"
+DUPLICATE_TABLE = "42P07"
+DATATYPE_MISMATCH = "42804"
+NULL_NOT_ALLOWED = "22004"
+INSUFFICIENT_PRIVILEGE = "42501"
+WRONG_STATE = "55000"
+NOT_SUPPORTED = "0A000"
+DATA_CORRUPTED = "XX001"
+OUT_OF_MEMORY = "53200"
+QUERY_CANCELED = "57014"
+IO_ERROR = "58030"
+CONNECTION_FAILURE = "08006"
+# A config could not go on; the run goes on without it.
+CONFIG_FAILED = "CB001"
+INTERNAL = "XX000"
+
+
+class CerebroError(Exception):
+    """Raised anywhere in the package; `entry` alone turns it into a PostgreSQL error."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        detail: str | None = None,
+        hint: str | None = None,
+        sqlstate: str = INVALID_PARAMETER,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+        self.hint = hint
+        self.sqlstate = sqlstate

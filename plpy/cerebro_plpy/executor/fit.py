@@ -1,0 +1,209 @@
+"""madlib_fit_multiple_model and madlib_fit: from the call's arguments to the result tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import UNDEFINED_TABLE, CerebroError
+from cerebro_plpy.executor import output
+from cerebro_plpy.executor import request as requests
+from cerebro_plpy.executor import run as runner
+from cerebro_plpy.logical.options import parse_fit_options
+from cerebro_plpy.store import models, results, runs, session
+from cerebro_plpy.store.names import Table, TargetTable, parse_table, quote, resolve_table, target_table
+from cerebro_plpy.topology.choose import choose
+from cerebro_plpy.topology.inline import Run
+
+SUFFIXES = ("_info", "_summary")
+
+
+@dataclass(frozen=True)
+class FitCall:
+    """The arguments of madlib_keras_fit_multiple_model, as they come."""
+
+    source_table: str | None
+    model_output_table: str | None
+    model_selection_table: str | None
+    num_iterations: int | None
+    use_gpus: bool | None
+    validation_table: str | None
+    metrics_compute_frequency: int | None
+    warm_start: bool | None
+    name: str | None
+    description: str | None
+    use_caching: bool | None
+    options: str | None
+    search_path: str
+
+
+def fit_multiple(db: Database, call: FitCall, run_inline: Run) -> None:
+    """Train every config of a model selection table."""
+    requests.check_writable(db)
+    selection_table, request = _request(db, call)
+    warm = bool(call.warm_start)
+    earlier = _earlier_tables(db, call) if warm else None
+    targets = _targets(db, call, earlier)
+    topology = choose(db, session.current_user(db), request.tables, run_inline)
+    described = runner.check(db, topology, request)
+    start = runner.Start(_arch_weights(request), {})
+    if earlier is not None:
+        start = _warm_start(db, request, earlier, start)
+    else:
+        output.create(db, targets, request.source.summary)
+    outcome = runner.perform(db, topology, request, described, start, model_table=targets.model.quoted)
+    if earlier is not None:
+        results.drop(db, [table.quoted for table in earlier])
+        output.create(db, targets, request.source.summary)
+    sizes = output.write_models(db, targets, request, outcome)
+    output.write_info(db, targets, request, outcome, sizes)
+    _write_summary(db, targets, request, outcome, call, selection_table)
+    runner.end(topology, outcome)
+
+
+def _request(db: Database, call: FitCall) -> tuple[Table, requests.Request]:
+    given = parse_fit_options(call.options)
+    epochs, frequency = requests.budget(call.num_iterations, call.metrics_compute_frequency)
+    path = call.search_path
+    source, validation = requests.training_and_validation(db, call.source_table, call.validation_table, path)
+    selection, arch_table, configs = requests.selected(db, call.model_selection_table, path)
+    architectures = models.architectures(db, arch_table, sorted({c.model_id for c in configs}))
+    engines = requests.engines(db, given, bool(call.use_gpus), source.summary.segments)
+    return selection, requests.Request(
+        source, validation, arch_table, architectures, configs, epochs, frequency,
+        requests.seed(given), engines, call.name, call.description,
+    )  # fmt: skip
+
+
+def _arch_weights(request: requests.Request) -> list[Mapping[str, Any]]:
+    """Architectures that were stored with weights start from those (transfer learning)."""
+    return [
+        {
+            "table": request.arch_table.quoted,
+            "column": "model_weights",
+            "key_column": "model_id",
+            "key": a.model_id,
+            "model_id": a.model_id,
+            "mst_key": runs.EVERY_CONFIG,
+        }
+        for a in request.architectures
+        if a.has_weights
+    ]
+
+
+def _earlier_tables(db: Database, call: FitCall) -> list[Table]:
+    """The three tables of the run that a warm start goes on from."""
+    schema, name = parse_table(call.model_output_table, "model output table")
+    found = []
+    for suffix in ("", *SUFFIXES):
+        full = quote(name + suffix) if schema is None else quote(schema, name + suffix)
+        try:
+            found.append(resolve_table(db, full, call.search_path, "model output table"))
+        except CerebroError as error:
+            raise CerebroError(
+                error.message,
+                hint="A warm start goes on from the tables of an earlier run: keep all three, or set warm_start"
+                " to FALSE.",
+                sqlstate=UNDEFINED_TABLE,
+            ) from None
+    requests.owned(db, found)
+    return found
+
+
+def _targets(db: Database, call: FitCall, earlier: Sequence[Table] | None) -> output.Targets:
+    if earlier is not None:
+        return output.Targets(*(TargetTable(t.schema, t.name, t.quoted) for t in earlier))
+    model = target_table(db, call.model_output_table, call.search_path, "model output table", SUFFIXES)
+    return output.Targets(model, *(_suffixed(model, suffix) for suffix in SUFFIXES))
+
+
+def _suffixed(model: TargetTable, suffix: str) -> TargetTable:
+    name = model.name + suffix
+    return TargetTable(model.schema, name, quote(model.schema, name))
+
+
+def _warm_start(
+    db: Database, request: requests.Request, earlier: Sequence[Table], cold: runner.Start
+) -> runner.Start:
+    """Configs that the earlier run trained go on from their states, or from their weights if the states
+    are gone; the others start as they would without."""
+    model, info, summary = earlier
+    infos, row = results.earlier(db, info.quoted, summary.quoted)
+    trained = {i["mst_key"]: i["model_id"] for i in infos}
+    known = [c for c in request.configs if trained.get(c.mst_key) == c.model_id]
+    states = _kept_states(db, row.get("run_id"))
+    warm = {c.mst_key: states[c.mst_key] for c in known if c.mst_key in states}
+    weights = [
+        {
+            "table": model.quoted,
+            "column": "model_weights",
+            "key_column": "mst_key",
+            "key": c.mst_key,
+            "model_id": c.model_id,
+            "mst_key": c.mst_key,
+        }
+        for c in known
+        if c.mst_key not in states
+    ]
+    if weights:
+        db.notice(
+            f"{len(weights)} of {len(request.configs)} configs go on from their weights alone: the states of the"
+            " earlier run, with the optimizers' variables, are gone"
+        )
+    return runner.Start([*cold.weights, *weights], warm)
+
+
+def _kept_states(db: Database, run_id: int | None) -> dict[int, runner.Warm]:
+    if run_id is None:
+        return {}
+    role = session.current_user(db)
+    rows = db.as_owner(lambda: runs.last_states(db, run_id, role))
+    return {row["mst_key"]: runner.Warm(run_id, row["step"], row["epochs"]) for row in rows}
+
+
+def _write_summary(
+    db: Database,
+    targets: output.Targets,
+    request: requests.Request,
+    outcome: runner.Outcome,
+    call: FitCall,
+    selection: Table,
+) -> None:
+    packed = request.source.summary
+    times = db.as_owner(lambda: runs.times(db, outcome.run_id))
+    row = {
+        "source_table": request.source.table.quoted,
+        "validation_table": request.validation.table.quoted if request.validation else None,
+        "model": targets.model.quoted,
+        "model_info": targets.info.quoted,
+        "dependent_varname": list(packed.dependent_varname),
+        "independent_varname": list(packed.independent_varname),
+        "model_arch_table": request.arch_table.quoted,
+        "model_selection_table": selection.quoted,
+        "object_table": None,
+        "num_iterations": request.epochs,
+        "metrics_compute_frequency": request.metrics_frequency,
+        "warm_start": bool(call.warm_start),
+        "name": request.name,
+        "description": request.description,
+        "start_training_time": times["started"],
+        "end_training_time": times["ended"],
+        "madlib_version": output.VERSION,
+        "num_classes": packed.num_classes,
+        "dependent_vartype": list(packed.dependent_vartype),
+        "normalizing_const": packed.normalizing_const,
+        "metrics_iters": output.metrics_iters(outcome),
+        "run_id": outcome.run_id,
+        "seed": request.seed,
+        "segments": request.segments,
+    }
+    results.add_row(db, targets.summary.quoted, row)
+    for column in output.class_columns(packed):
+        results.set_class_values(db, targets.summary.quoted, column, _packed_summary(request))
+
+
+def _packed_summary(request: requests.Request) -> str:
+    table = request.source.table
+    return quote(table.schema, table.name + "_summary")

@@ -1,0 +1,89 @@
+"""Keeps every segment busy until the plan is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cerebro_plpy.errors import CONFIG_FAILED, CerebroError
+from cerebro_plpy.executor import progress
+from cerebro_plpy.topology import Answer, Topology
+
+# A session that is lost, with the visit it was in, is replaced so many times in a row.
+RETRIES = 3
+
+
+class Loop:
+    """One run on one topology."""
+
+    def __init__(
+        self,
+        run_id: int,
+        plan: progress.Plan,
+        topology: Topology,
+        report: Callable[[progress.Unit, Mapping[str, Any]], None],
+        tick: Callable[[], None],
+    ) -> None:
+        self._run_id = run_id
+        self._plan = plan
+        self._topology = topology
+        self._report = report
+        self._tick = tick
+        self._lost: dict[progress.Unit, int] = {}
+
+    def run(self) -> None:
+        while not self._plan.done():
+            for segment in range(self._plan.segments):
+                unit = self._plan.next(segment)
+                if unit is not None:
+                    self._submit(unit)
+            for answer in self._topology.answers():
+                self._take(answer)
+            self._tick()
+        self._topology.finish_background()
+
+    def _submit(self, unit: progress.Unit) -> None:
+        request = {"run_id": self._run_id, "mst_key": unit.mst_key, "epoch": unit.epoch}
+        request |= {"segment": unit.segment, "stop": unit.stop}
+        self._topology.submit(unit.segment, self._plan.configs[unit.mst_key].backend, unit.kind, request)
+
+    def _take(self, answer: Answer) -> None:
+        unit = self._plan.under_way(answer.segment)
+        if answer.error is not None:
+            self._take_error(unit, answer.error, answer.lost)
+            return
+        result = answer.result or {}
+        if unit.kind == progress.VISIT:
+            self._plan.visited(unit, result["seconds"], result["loss"])
+        elif unit.kind == progress.EVALUATE:
+            self._plan.evaluated(unit)
+        else:
+            self._plan.merged(unit)
+        self._lost.pop(unit, None)
+        if unit.kind != progress.EVALUATE:
+            self._drop_states(unit.mst_key)
+        self._report(unit, result)
+
+    def _take_error(self, unit: progress.Unit, error: CerebroError, lost: bool) -> None:
+        if lost:
+            self._lost[unit] = self._lost.get(unit, 0) + 1
+            if self._lost[unit] <= RETRIES:
+                self._plan.again(unit)
+                return
+            self._fail(unit, f"its segment session was lost {RETRIES + 1} times: {error.message}")
+        elif error.sqlstate == CONFIG_FAILED:
+            self._fail(unit, error.message)
+        else:
+            raise error
+
+    def _fail(self, unit: progress.Unit, reason: str) -> None:
+        self._plan.failed(unit, reason)
+        request = {"run_id": self._run_id, "mst_key": unit.mst_key, "epoch": unit.epoch}
+        self._topology.background("fail_config", {**request, "segment": unit.segment, "reason": reason})
+        self._report(unit, {"failure": reason})
+
+    def _drop_states(self, mst_key: int) -> None:
+        keep = self._plan.needed_steps(mst_key)
+        self._topology.background(
+            "drop_states", {"run_id": self._run_id, "mst_key": mst_key, "keep": keep}
+        )

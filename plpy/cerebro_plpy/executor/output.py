@@ -1,0 +1,135 @@
+"""The tables that a run leaves to its caller, written in the caller's own transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.engine import state as states
+from cerebro_plpy.executor.report import deciding
+from cerebro_plpy.executor.request import Chosen, Request
+from cerebro_plpy.executor.run import Outcome
+from cerebro_plpy.madlib.params import parse_compile
+from cerebro_plpy.madlib.render import render_value
+from cerebro_plpy.store import packed, results, runs
+from cerebro_plpy.store.names import TargetTable
+
+# What fits a field, with room for the rest of the row.
+LARGEST_FIELD = 2**30 - 2**20
+VERSION = "cerebro 0.1.0"
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The tables to be made."""
+
+    model: TargetTable
+    info: TargetTable
+    summary: TargetTable
+
+
+def create(db: Database, targets: Targets, summary: packed.PackedSummary) -> None:
+    results.create(db, targets.model, targets.info, targets.summary, class_columns(summary))
+
+
+def class_columns(summary: packed.PackedSummary) -> dict[str, str]:
+    """The columns of class values with their types, one for each label."""
+    return {
+        f"{name}_class_values": f"{kind}[]"
+        for name, kind in zip(summary.dependent_varname, summary.class_types, strict=True)
+    }
+
+
+def write_models(db: Database, targets: Targets, request: Request, outcome: Outcome) -> dict[int, int]:
+    """One row per config that has a state; gives the size of each config's weights."""
+    sizes = {}
+    for config in request.configs:
+        if config.mst_key not in outcome.failures:
+            weights = final_weights(db, outcome, config.mst_key)
+            sizes[config.mst_key] = len(weights)
+            results.add_model(
+                db, targets.model.quoted, config.mst_key, _field(db, config.mst_key, weights),
+                outcome.model_arch[config.model_id], config.mst_key % request.segments,
+            )  # fmt: skip
+    return sizes
+
+
+def final_weights(db: Database, outcome: Outcome, mst_key: int) -> bytes:
+    parts = db.as_owner(lambda: runs.read_state(db, outcome.run_id, mst_key, outcome.last_step))
+    return states.weights(states.from_parts(parts))
+
+
+def _field(db: Database, mst_key: int, weights: bytes) -> bytes | None:
+    if len(weights) <= LARGEST_FIELD:
+        return weights
+    db.warning(
+        f"the weights of config {mst_key} ({len(weights)} bytes) are larger than a field may be: model_weights"
+        " is NULL, the state of the run has them"
+    )
+    return None
+
+
+def write_info(
+    db: Database, targets: Targets, request: Request, outcome: Outcome, sizes: Mapping[int, int]
+) -> None:
+    for config in request.configs:
+        row = {
+            "mst_key": config.mst_key,
+            "model_id": config.model_id,
+            "compile_params": config.compile_params,
+            "fit_params": config.fit_params,
+            "model_type": "madlib_keras",
+            **history(config, outcome, sizes.get(config.mst_key)),
+            "status": "failed" if config.mst_key in outcome.failures else "finished",
+            "reason": outcome.failures.get(config.mst_key),
+            "backend": request.engines.backend,
+        }
+        results.add_row(db, targets.info.quoted, row)
+
+
+def history(config: Chosen, outcome: Outcome, size: int | None) -> dict[str, Any]:
+    """Loss and first metric over the evaluated epochs, in MADlib's columns."""
+    rows = [row for row in outcome.metrics if row.mst_key == config.mst_key]
+    params = parse_compile(config.compile_params)
+    found: dict[str, Any] = {
+        "model_size": None if size is None else size / 1024,
+        "metrics_elapsed_time": _elapsed(rows),
+        "metrics_type": [_text(metric) for metric in _flat(params.metrics)],
+        "loss_type": _text(params.loss),
+    }
+    for dataset in ("training", "validation"):
+        mine = [row for row in rows if row.dataset == dataset]
+        metric = deciding([row.metric for row in mine])
+        losses = [row.value for row in mine if row.metric == "loss"]
+        values = [row.value for row in mine if row.metric == metric] if metric != "loss" else []
+        found |= {
+            f"{dataset}_metrics_final": values[-1] if values else None,
+            f"{dataset}_loss_final": losses[-1] if losses else None,
+            f"{dataset}_metrics": values or None,
+            f"{dataset}_loss": losses or None,
+        }
+    return found
+
+
+def _flat(metrics: object) -> list[Any]:
+    if isinstance(metrics, dict):
+        metrics = list(metrics.values())
+    if isinstance(metrics, list):
+        return [one for metric in metrics for one in _flat(metric)]
+    return [] if metrics is None else [metrics]
+
+
+def _text(named: Any) -> str:
+    return named if isinstance(named, str) else render_value(named)
+
+
+def _elapsed(rows: Sequence[runs.MetricRow]) -> list[float]:
+    """Seconds from the start of training to the end of each evaluation."""
+    epochs = sorted({row.epoch for row in rows})
+    return [max(row.elapsed_seconds for row in rows if row.epoch == epoch) for epoch in epochs]
+
+
+def metrics_iters(outcome: Outcome) -> list[int]:
+    return sorted({row.epoch for row in outcome.metrics})

@@ -1,0 +1,200 @@
+"""A call of the fit functions, checked and resolved before any work is done."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, NOT_SUPPORTED, WRONG_STATE, CerebroError
+from cerebro_plpy.logical import options as parse
+from cerebro_plpy.logical.spec import check_budget
+from cerebro_plpy.madlib.params import parse_compile, parse_fit
+from cerebro_plpy.store import models, packed, session
+from cerebro_plpy.store.names import Table, resolve_table
+from cerebro_plpy.topology.choose import cores
+
+DEFAULT_BACKEND = "tensorflow"
+MAX_PARAMETERS = 2_000_000_000
+
+
+@dataclass(frozen=True)
+class Data:
+    """A packed table and what its summary says."""
+
+    table: Table
+    summary: packed.PackedSummary
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A config with where its architecture comes from."""
+
+    mst_key: int
+    model_id: int
+    compile_params: str
+    fit_params: str
+    batch_size: int
+    passes: int
+
+
+@dataclass(frozen=True)
+class Engines:
+    backend: str
+    threads: int
+    use_gpus: bool
+    memory_mb: int
+    max_parameters: int
+
+
+@dataclass(frozen=True)
+class Request:
+    source: Data
+    validation: Data | None
+    arch_table: Table
+    architectures: Sequence[models.Architecture]
+    configs: Sequence[Chosen]
+    epochs: int
+    metrics_frequency: int
+    seed: int
+    engines: Engines
+    name: str | None
+    description: str | None
+
+    @property
+    def segments(self) -> int:
+        return self.source.summary.segments
+
+    @property
+    def tables(self) -> list[int]:
+        """The tables that segment sessions read."""
+        data = [self.source, self.validation] if self.validation else [self.source]
+        return [d.table.oid for d in data] + [self.arch_table.oid]
+
+
+def data(db: Database, name: str | None, search_path: str, what: str) -> Data:
+    table = resolve_table(db, name, search_path, what)
+    return Data(table, packed.summary(db, table.schema, table.name))
+
+
+def training_and_validation(
+    db: Database, source: str | None, validation: str | None, search_path: str
+) -> tuple[Data, Data | None]:
+    """Resolve both tables and see that they belong together."""
+    training = data(db, source, search_path, "source table")
+    if validation is None or not validation.strip():
+        return training, None
+    other = data(db, validation, search_path, "validation table")
+    ours, theirs = training.summary, other.summary
+    for what in ("independent_varname", "dependent_varname", "segments", "num_classes", "normalizing_const"):
+        if getattr(ours, what) != getattr(theirs, what):
+            raise CerebroError(
+                f"validation table {other.table.quoted} does not fit source table {training.table.quoted}:"
+                f" {what} is {getattr(theirs, what)}, not {getattr(ours, what)}",
+                hint="Pack it with cerebro.validation_preprocessor_dl and this source table.",
+            )
+    return training, other
+
+
+def choose(rows: Sequence[models.Selected]) -> list[Chosen]:
+    """Read the parameters of every config; what is wrong with one is said with its key."""
+    return [_chosen(row) for row in rows]
+
+
+def _chosen(row: models.Selected) -> Chosen:
+    try:
+        parse_compile(row.compile_params)
+        fit = parse_fit(row.fit_params)
+    except CerebroError as error:
+        raise CerebroError(
+            f"config {row.mst_key}: {error.message}", detail=error.detail, hint=error.hint
+        ) from None
+    return Chosen(row.mst_key, row.model_id, row.compile_params, row.fit_params, fit.batch_size, fit.epochs)
+
+
+def budget(num_iterations: int | None, frequency: int | None) -> tuple[int, int]:
+    return check_budget(num_iterations, frequency)
+
+
+def engines(db: Database, given: parse.FitOptions, use_gpus: bool, segments: int) -> Engines:
+    """What the call says, else what an administrator has fixed, else what the machine suggests."""
+    backend = given.backend or session.setting(db, "backend") or DEFAULT_BACKEND
+    threads = given.threads or int(session.setting(db, "threads") or max(1, cores() // segments))
+    memory = given.memory_mb or int(session.setting(db, "memory_mb") or _memory_mb(segments))
+    limit = int(session.setting(db, "max_parameters") or MAX_PARAMETERS)
+    return Engines(backend, threads, use_gpus, memory, limit)
+
+
+def _memory_mb(segments: int) -> int:
+    """A quarter of the machine's memory for the rows of all segments together."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(64, machine // 2**22 // segments)
+
+
+def seed(given: parse.FitOptions) -> int:
+    """A seed that was not given is drawn and kept with the run, so that the run can be repeated."""
+    return given.seed if given.seed is not None else secrets.randbits(31)
+
+
+def refuse_what_is_not_there(object_table: str | None) -> None:
+    if object_table is not None and object_table.strip():
+        raise CerebroError(
+            "object_table is not supported: custom Python functions cannot be registered",
+            hint="Use Keras' own losses and metrics, for example TopKCategoricalAccuracy(k=5).",
+            sqlstate=NOT_SUPPORTED,
+        )
+
+
+def check_writable(db: Database) -> None:
+    if session.read_only(db):
+        raise CerebroError(
+            "the result tables cannot be made in a read-only transaction", sqlstate=WRONG_STATE
+        )
+
+
+def selected(db: Database, name: str | None, search_path: str) -> tuple[Table, Table, list[Chosen]]:
+    """The model selection table, the architecture table that its summary names, and its configs."""
+    try:
+        table = resolve_table(db, name, search_path, "model selection table")
+        summary = resolve_table(db, _with_suffix(table, "_summary"), search_path, "model selection summary")
+    except CerebroError as error:
+        raise CerebroError(
+            error.message,
+            detail=error.detail,
+            hint="Please ensure that the model selection table is created by load_model_selection_table() or"
+            " generate_model_configs().",
+            sqlstate=error.sqlstate,
+        ) from None
+    arch_name = models.selection_arch_table(db, summary)
+    arch_table = resolve_table(db, arch_name, search_path, "model architecture table")
+    return table, arch_table, choose(models.selection(db, table))
+
+
+def _with_suffix(table: Table, suffix: str) -> str:
+    return ".".join('"' + part.replace('"', '""') + '"' for part in (table.schema, table.name + suffix))
+
+
+def owned(db: Database, tables: Sequence[Table]) -> None:
+    """A warm start replaces the tables of the run before it: only their owner may do that."""
+    for table in tables:
+        if not models.owns(db, table):
+            raise CerebroError(
+                f"must be owner of table {table.quoted}", sqlstate=INSUFFICIENT_PRIVILEGE
+            )
+
+
+def shapes(db: Database, source: Data) -> Mapping[str, Any]:
+    """What the packed rows look like, for the check against the architectures."""
+    summary = source.summary
+    return {
+        "input_shapes": packed.shapes(db, source.table, summary.independent_varname),
+        "target_shapes": packed.shapes(db, source.table, summary.dependent_varname),
+        "target_kinds": ["value" if n is None else "one-hot" for n in summary.num_classes],
+    }
+
+
+def default_segments(db: Database) -> int:
+    return int(session.setting(db, "segments") or cores())

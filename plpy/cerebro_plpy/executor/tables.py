@@ -1,0 +1,151 @@
+"""Architecture tables and model selection tables: checked, then written with the caller's rights."""
+
+from __future__ import annotations
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, UNDEFINED_TABLE, CerebroError
+from cerebro_plpy.executor import request as requests
+from cerebro_plpy.logical.options import FitOptions
+from cerebro_plpy.madlib import grid
+from cerebro_plpy.store import models, session
+from cerebro_plpy.store.names import Table, TargetTable, quote, resolve_table, target_table
+from cerebro_plpy.topology.choose import choose
+from cerebro_plpy.topology.inline import Run
+
+
+def load_model(
+    db: Database,
+    table_name: str | None,
+    model_arch: str | None,
+    weights: bytes | None,
+    name: str | None,
+    description: str | None,
+    search_path: str,
+    run_inline: Run,
+) -> None:
+    """Check an architecture with Keras and append it to the table, which is made if it is not there."""
+    if model_arch is None:
+        raise CerebroError("model_arch is NULL", sqlstate=NULL_NOT_ALLOWED)
+    table = _existing(db, table_name, search_path, "model architecture table")
+    if table is not None:
+        models.check_architectures(db, table)
+    _check_architecture(db, model_arch, weights, run_inline)
+    if table is None:
+        target = target_table(db, table_name, search_path, "model architecture table")
+        models.create_architectures(db, target)
+        quoted = target.quoted
+    else:
+        quoted = table.quoted
+    model_id = models.add_architecture(db, quoted, model_arch, weights, name, description)
+    db.notice(f"model_id {model_id} is in {quoted}")
+
+
+def _existing(db: Database, name: str | None, search_path: str, what: str) -> Table | None:
+    try:
+        return resolve_table(db, name, search_path, what)
+    except CerebroError as error:
+        if error.sqlstate == UNDEFINED_TABLE:
+            return None
+        raise
+
+
+def _check_architecture(
+    db: Database, model_arch: str, weights: bytes | None, run_inline: Run
+) -> None:
+    engines = requests.engines(db, FitOptions(), False, requests.default_segments(db))
+    topology = choose(db, session.current_user(db), [], run_inline)
+    topology.open({engines.backend: (engines.threads, False)}, 1)
+    topology.ask(
+        engines.backend,
+        "check_model",
+        {
+            "model_arch": model_arch,
+            "weights_bytes": None if weights is None else len(weights),
+            "max_parameters": engines.max_parameters,
+        },
+    )
+
+
+def delete_model(db: Database, table_name: str | None, model_id: int | None, search_path: str) -> None:
+    table = resolve_table(db, table_name, search_path, "model architecture table")
+    if model_id is None:
+        raise CerebroError("model_id is NULL", sqlstate=NULL_NOT_ALLOWED)
+    models.check_architectures(db, table)
+    models.delete_architecture(db, table, model_id)
+
+
+def load_selection(
+    db: Database,
+    arch_table_name: str | None,
+    table_name: str | None,
+    model_ids: list[int] | None,
+    compile_list: list[str] | None,
+    fit_list: list[str] | None,
+    object_table: str | None,
+    search_path: str,
+) -> None:
+    """Make a model selection table with every combination of the lists."""
+    requests.refuse_what_is_not_there(object_table)
+    for what, given in (("model_id_list", model_ids), ("compile_params_list", compile_list), ("fit_params_list", fit_list)):
+        if not given:
+            raise CerebroError(f"{what} is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
+    target = target_table(db, table_name, search_path, "model selection table", ("_summary",))
+    arch_table = resolve_table(db, arch_table_name, search_path, "model architecture table")
+    configs = grid.list_configs(model_ids or [], compile_list or [], fit_list or [])
+    models.architectures(db, arch_table, sorted({c.model_id for c in configs}))
+    _create_selection(db, target, arch_table, configs)
+
+
+def generate_configs(
+    db: Database,
+    arch_table_name: str | None,
+    table_name: str | None,
+    model_ids: list[int] | None,
+    compile_grid: str | None,
+    fit_grid: str | None,
+    search_type: str | None,
+    num_configs: int | None,
+    random_state: int | None,
+    object_table: str | None,
+    search_path: str,
+) -> None:
+    """Make a model selection table from a grid, or append to one that is there."""
+    requests.refuse_what_is_not_there(object_table)
+    arch_table = resolve_table(db, arch_table_name, search_path, "model architecture table")
+    configs, seed = grid.search_configs(
+        model_ids or [], compile_grid or "", fit_grid or "", search_type, num_configs, random_state
+    )
+    models.architectures(db, arch_table, sorted({c.model_id for c in configs}))
+    table = _existing(db, table_name, search_path, "model selection table")
+    if table is None:
+        target = target_table(db, table_name, search_path, "model selection table", ("_summary",))
+        _create_selection(db, target, arch_table, configs)
+    else:
+        _append_selection(db, table, arch_table, configs, search_path)
+    if seed is not None and random_state is None:
+        db.notice(f"the configs were drawn with random_state {seed}")
+
+
+def _create_selection(
+    db: Database, target: TargetTable, arch_table: Table, configs: list[grid.ConfigRow]
+) -> None:
+    summary = TargetTable(target.schema, target.name + "_summary", quote(target.schema, target.name + "_summary"))
+    models.create_selection(db, target, summary)
+    models.add_selection(db, target.quoted, configs)
+    models.set_selection_summary(db, summary.quoted, arch_table.quoted)
+
+
+def _append_selection(
+    db: Database, table: Table, arch_table: Table, configs: list[grid.ConfigRow], search_path: str
+) -> None:
+    summary = resolve_table(
+        db, quote(table.schema, table.name + "_summary"), search_path, "model selection summary"
+    )
+    known = resolve_table(db, models.selection_arch_table(db, summary), search_path, "model architecture table")
+    if known.oid != arch_table.oid:
+        raise CerebroError(
+            f"model selection table {table.quoted} belongs to architecture table {known.quoted},"
+            f" not to {arch_table.quoted}",
+            hint="Use the same architecture table, or another name for the new model selection table.",
+        )
+    models.add_selection(db, table.quoted, configs)

@@ -1,0 +1,22 @@
+"""In which order a config visits the segments: a function of seed, epoch and key, and of nothing else."""
+
+from __future__ import annotations
+
+from cerebro_plpy import seeding
+
+
+def route(seed: int, epoch: int, mst_key: int, segments: int) -> list[int]:
+    """One seeded permutation per epoch, rotated by the config's lane so that configs start spread out."""
+    order = seeding.permutation(segments, seed, "route", epoch).tolist()
+    lane = mst_key % segments
+    return order[lane:] + order[:lane]
+
+
+def step_of(epoch: int, stop: int, segments: int) -> int:
+    """Number a config's visits from 1; `epoch` counts from 1, `stop` from 0. Step 0 is the initial state."""
+    return (epoch - 1) * segments + stop + 1
+
+
+def place_of(step: int, segments: int) -> tuple[int, int]:
+    """The epoch and stop of a step."""
+    return (step - 1) // segments + 1, (step - 1) % segments

@@ -1,0 +1,1 @@
+"""What a segment session does, each command as one transaction."""

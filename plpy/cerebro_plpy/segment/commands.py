@@ -1,0 +1,127 @@
+"""What can be asked of a segment session or of the control session: one command, one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.store import results, runs
+
+Request = Mapping[str, Any]
+Command = Callable[[Database, Request], Mapping[str, Any]]
+
+
+def run(db: Database, name: str, request: Request) -> Mapping[str, Any]:
+    """Carry out a command by its name."""
+    return _COMMANDS[name](db, request)
+
+
+def _start(db: Database, request: Request) -> Mapping[str, Any]:
+    from cerebro_plpy.engine import runtime
+
+    runtime.start(request["backend"], request["threads"], request["use_gpus"])
+    return {"versions": runtime.versions()}
+
+
+def _check(db: Database, request: Request) -> Mapping[str, Any]:
+    from cerebro_plpy.segment import checks
+
+    return checks.check(request)
+
+
+def _check_model(db: Database, request: Request) -> Mapping[str, Any]:
+    from cerebro_plpy.segment import checks
+
+    return checks.check_model(request)
+
+
+def _visit(db: Database, request: Request) -> Mapping[str, Any]:
+    from cerebro_plpy.segment import visits
+
+    return visits.visit(db, request["run_id"], request["mst_key"], request["epoch"], request["stop"])
+
+
+def _evaluate(db: Database, request: Request) -> Mapping[str, Any]:
+    from cerebro_plpy.segment import evaluations
+
+    return evaluations.evaluate(
+        db, request["run_id"], request["mst_key"], request["epoch"], request["segment"]
+    )
+
+
+def _merge(db: Database, request: Request) -> Mapping[str, Any]:
+    from cerebro_plpy.segment import evaluations
+
+    return evaluations.merge(db, request["run_id"], request["mst_key"], request["epoch"])
+
+
+def _create_run(db: Database, request: Request) -> Mapping[str, Any]:
+    """Write the run down and copy the weights that it starts from, read with the caller's rights."""
+    run_row = runs.RunRow(**request["run"])
+    architectures = [runs.ArchitectureRow(**a) for a in request["architectures"]]
+    configs = [runs.ConfigRow(**c) for c in request["configs"]]
+
+    def create() -> None:
+        runs.create(db, run_row, architectures, configs)
+        runs.hold(db, run_row.run_id)
+
+    db.as_owner(create)
+    for source in request["weights"]:
+        _copy_weights(db, run_row, source)
+    return {}
+
+
+def _copy_weights(db: Database, run: runs.RunRow, source: Request) -> None:
+    place = source["table"], source["column"], source["key_column"], source["key"]
+    found = db.as_caller(run.owner, lambda: results.weights_from(db, *place))
+    model_id, mst_key = source["model_id"], source["mst_key"]
+    db.as_owner(lambda: runs.add_weights(db, run.run_id, model_id, mst_key, found))
+
+
+def _next_run_id(db: Database, request: Request) -> Mapping[str, Any]:
+    return {"run_id": db.as_owner(lambda: runs.next_run_id(db))}
+
+
+def _end_run(db: Database, request: Request) -> Mapping[str, Any]:
+    def end() -> None:
+        runs.add_event(db, request["run_id"], request["event"], request.get("detail"))
+        runs.let_go(db, request["run_id"])
+
+    db.as_owner(end)
+    return {}
+
+
+def _fail_config(db: Database, request: Request) -> Mapping[str, Any]:
+    db.as_owner(lambda: runs.write_failure(db, **request))
+    return {}
+
+
+def _drop_states(db: Database, request: Request) -> Mapping[str, Any]:
+    db.as_owner(lambda: runs.drop_states(db, **request))
+    return {}
+
+
+def _delete_run(db: Database, request: Request) -> Mapping[str, Any]:
+    def delete() -> None:
+        runs.delete(db, request["run_id"])
+        runs.let_go(db, request["run_id"])
+
+    db.as_owner(delete)
+    return {}
+
+
+_COMMANDS: dict[str, Command] = {
+    "start": _start,
+    "check": _check,
+    "check_model": _check_model,
+    "visit": _visit,
+    "evaluate": _evaluate,
+    "merge": _merge,
+    "next_run_id": _next_run_id,
+    "create_run": _create_run,
+    "end_run": _end_run,
+    "fail_config": _fail_config,
+    "drop_states": _drop_states,
+    "delete_run": _delete_run,
+}

@@ -1,0 +1,126 @@
+"""A segment's partition in memory: decoded once, kept for the next visit and the next run.
+
+A partition within the memory budget is one contiguous dataset. A larger one is read again buffer by
+buffer; the order of rows is the same either way: the buffers are shuffled, and the rows inside each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cerebro_plpy import seeding
+from cerebro_plpy.database import Database, Row
+from cerebro_plpy.engine.data import ONE_HOT, VALUE, Block, Dataset, Target, concatenate
+from cerebro_plpy.packing import read
+from cerebro_plpy.store import packed, partitions
+from cerebro_plpy.store.names import Table, parse_table
+
+
+@dataclass
+class Partition:
+    """The rows of one packed table on one segment, as a role may read them."""
+
+    table: str
+    key: int
+    version: object
+    buffers: list[partitions.Buffer]
+    look: Callable[[], tuple[object, list[partitions.Buffer]]]
+    load: Callable[[int], Dataset]
+    cached: Dataset | None = None
+    starts: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.starts = np.concatenate([[0], np.cumsum([b.rows for b in self.buffers])]).astype(np.int64)
+
+    @property
+    def rows(self) -> int:
+        return int(self.starts[-1])
+
+    def shuffled(self, seed: int, epoch: int, number: int) -> Iterator[Block]:
+        """The rows in the order of one pass of one epoch."""
+        purpose = ("rows", epoch, self.key, number)
+        order = seeding.permutation(len(self.buffers), seed, *purpose)
+        return self._blocks(
+            [(int(b), seeding.permutation(self.buffers[b].rows, seed, *purpose, int(b))) for b in order]
+        )
+
+    def in_order(self) -> Iterator[Block]:
+        return self._blocks([(b, np.arange(info.rows)) for b, info in enumerate(self.buffers)])
+
+    def _blocks(self, plan: list[tuple[int, np.ndarray]]) -> Iterator[Block]:
+        if self.cached is not None:
+            yield Block(self.cached, np.concatenate([self.starts[b] + rows for b, rows in plan]))
+            return
+        for b, rows in plan:
+            yield Block(self.load(b), rows)
+
+
+_cache: dict[tuple[str, str, int], Partition] = {}
+
+
+def partition(db: Database, role: str, table: str, key: int, budget_bytes: int) -> Partition:
+    """Give a partition, from the cache if the table has not changed since it was read."""
+    found = _cache.pop((role, table, key), None)
+    if found is None or found.version != db.as_caller(role, found.look)[0]:
+        found = _read(db, role, table, key)
+    _cache[role, table, key] = found
+    size = sum(b.nbytes for b in found.buffers)
+    if found.cached is None and found.buffers and size <= budget_bytes:
+        _make_room(budget_bytes - size)
+        found.cached = concatenate([found.load(number) for number in range(len(found.buffers))])
+    return found
+
+
+def _read(db: Database, role: str, table: str, key: int) -> Partition:
+    layout = db.as_caller(role, lambda: _layout(db, table))
+
+    def look() -> tuple[object, list[partitions.Buffer]]:
+        return partitions.buffers(db, table, key, layout.columns)
+
+    def load(number: int) -> Dataset:
+        buffer_id = buffers[number].buffer_id
+        return layout.dataset(
+            db.as_caller(role, lambda: partitions.read_buffer(db, table, key, buffer_id, layout.columns))
+        )
+
+    version, buffers = db.as_caller(role, look)
+    return Partition(table, key, version, buffers, look, load)
+
+
+def _make_room(budget_bytes: int) -> None:
+    """Let go of the partitions read longest ago until the rest fits the budget."""
+    for old in list(_cache.values()):
+        if sum(p.cached.nbytes for p in _cache.values() if p.cached) <= budget_bytes:
+            return
+        old.cached = None
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How a packed table's columns become inputs and targets."""
+
+    columns: partitions.Columns
+    kinds: tuple[str, ...]
+
+    def dataset(self, row: Row) -> Dataset:
+        inputs = [
+            read.decode_buffer(row[c], row[f"{c}_shape"], read.FEATURES) for c in self.columns.independent
+        ]
+        targets = [
+            Target(read.decode_buffer(row[c], row[f"{c}_shape"], _DTYPES[kind]), kind)
+            for c, kind in zip(self.columns.dependent, self.kinds, strict=True)
+        ]
+        return Dataset(inputs, targets)
+
+
+_DTYPES = {ONE_HOT: read.ONE_HOT, VALUE: read.FEATURES}
+
+
+def _layout(db: Database, table: str) -> _Layout:
+    schema, name = parse_table(table, "packed table")
+    summary = packed.summary(db, Table(schema or "", name, 0, table))
+    columns = partitions.Columns(summary.independent_varname, summary.dependent_varname)
+    return _Layout(columns, tuple(VALUE if n is None else ONE_HOT for n in summary.num_classes))

@@ -1,0 +1,173 @@
+"""A visit: one config trained over one segment's partition once, as one transaction."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cerebro_plpy import seeding
+from cerebro_plpy.database import Database
+from cerebro_plpy.engine import model as engine
+from cerebro_plpy.engine import state as states
+from cerebro_plpy.engine.data import Block
+from cerebro_plpy.errors import CONFIG_FAILED, DATA_CORRUPTED, CerebroError
+from cerebro_plpy.madlib.params import CompileParams, FitParams, parse_compile, parse_fit
+from cerebro_plpy.planner import routes
+from cerebro_plpy.segment import rows
+from cerebro_plpy.store import runs, session
+
+TICK_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Task:
+    """A config of a run with everything that a session needs to train or evaluate it."""
+
+    run: runs.RunRow
+    config: runs.ConfigRow
+    compile: CompileParams
+    fit: FitParams
+    model: engine.CompiledModel
+
+    @property
+    def budget_bytes(self) -> int:
+        return self.run.memory_mb * 2**20
+
+
+_tasks: dict[tuple[int, int], Task] = {}
+
+
+def task(db: Database, run_id: int, mst_key: int) -> Task:
+    """Read a config once per session; what a run was asked for never changes."""
+    if (run_id, mst_key) not in _tasks:
+        if any(known != run_id for known, _ in _tasks):
+            _tasks.clear()
+        _tasks[run_id, mst_key] = db.as_owner(lambda: _read_task(db, run_id, mst_key))
+    return _tasks[run_id, mst_key]
+
+
+def _read_task(db: Database, run_id: int, mst_key: int) -> Task:
+    run, config = runs.run(db, run_id), runs.config(db, run_id, mst_key)
+    compile_params = parse_compile(config.compile_params)
+    model = engine.compiled(runs.model_arch(db, run_id, config.model_id), compile_params)
+    return Task(run, config, compile_params, parse_fit(config.fit_params), model)
+
+
+def ticker(db: Database) -> Callable[[], None]:
+    """A function to call often: it lets the server act on a cancel, a few times a second at most."""
+    last = time.monotonic()
+
+    def tick() -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= TICK_SECONDS:
+            last = now
+            session.tick(db)
+
+    return tick
+
+
+def state_after(db: Database, work: Task, step: int) -> states.State:
+    """Take up the state that a config has after a step."""
+    run_id, mst_key = work.run.run_id, work.config.mst_key
+    if step == 0:
+        return db.as_owner(lambda: _first_state(db, work))
+    parts = db.as_owner(lambda: runs.read_state(db, run_id, mst_key, step))
+    if not parts:
+        raise CerebroError(
+            f"the state of config {mst_key} after step {step} of run {run_id} is gone",
+            sqlstate=DATA_CORRUPTED,
+        )
+    return states.from_parts(parts)
+
+
+def _first_state(db: Database, work: Task) -> states.State:
+    config = work.config
+    seed = seeding.derive_small(work.run.seed, "weights", config.mst_key)
+    weights = runs.weights(db, work.run.run_id, config.model_id, config.mst_key)
+    fresh = work.model.initial_state(work.compile, seed, weights)
+    if config.warm_run_id is None or config.warm_step is None:
+        return fresh
+    parts = runs.read_state(db, config.warm_run_id, config.mst_key, config.warm_step)
+    return warmed(fresh, states.from_parts(parts))
+
+
+def warmed(fresh: states.State, old: states.State) -> states.State:
+    """Go on from an old state: all of it but the learning rate, which the new parameters name.
+
+    Where the optimizer is another one, only what has the same name and shape is taken over.
+    """
+    same = [(a.shape, a.dtype) for a in fresh.arrays] == [(a.shape, a.dtype) for a in old.arrays]
+    old_names = fresh.names if same else old.names
+    known = {(n, a.shape, a.dtype): a for n, a in zip(old_names, old.arrays, strict=True)}
+    arrays = [
+        array
+        if kind == states.OPTIMIZER and name.endswith("learning_rate")
+        else known.get((name, array.shape, array.dtype), array)
+        for name, array, kind in zip(fresh.names, fresh.arrays, fresh.kinds, strict=True)
+    ]
+    return states.State(fresh.names, arrays, fresh.kinds, fresh.weight_order, old.step, fresh.layout)
+
+
+def visit(db: Database, run_id: int, mst_key: int, epoch: int, stop: int) -> Mapping[str, Any]:
+    """Train one config on one segment; state and log row are committed with the statement that asked."""
+    started_at, clock = time.time(), time.monotonic()
+    work = task(db, run_id, mst_key)
+    run = work.run
+    whole_epoch = work.config.epochs_before + epoch
+    segment = routes.route(run.seed, whole_epoch, mst_key, run.segments)[stop]
+    step = routes.step_of(epoch, stop, run.segments)
+    partition = rows.partition(db, run.owner, run.source_table, segment, work.budget_bytes)
+    state = state_after(db, work, step - 1)
+    read = time.monotonic()
+    state, logs = _train(db, work, state, _passes(partition, work.fit, run.seed, whole_epoch))
+    _check_finite(logs, segment, epoch)
+    trained = time.monotonic()
+    size = db.as_owner(lambda: runs.write_state(db, run_id, mst_key, step, states.to_parts(state)))
+    row = runs.VisitRow(
+        run_id, mst_key, step, epoch, segment, partition.rows, logs.get("loss"), _as_json(logs), size,
+        read - clock, trained - read, time.monotonic() - trained, started_at,
+    )  # fmt: skip
+    db.as_owner(lambda: runs.write_visit(db, row))
+    return {"seconds": time.monotonic() - clock, "loss": logs.get("loss"), "rows": partition.rows}
+
+
+def _train(
+    db: Database, work: Task, state: states.State, passes: Iterable[Iterable[Block]]
+) -> tuple[states.State, dict[str, float]]:
+    """Whatever goes wrong inside the engine is this config's fault and nobody else's."""
+    try:
+        return work.model.train(state, passes, work.fit.batch_size, work.fit.class_weight, ticker(db))
+    except CerebroError:
+        raise
+    except MemoryError:
+        raise CerebroError("the memory ran out while it trained", sqlstate=CONFIG_FAILED) from None
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise CerebroError(f"it failed while it trained: {reason}", sqlstate=CONFIG_FAILED) from error
+
+
+def _passes(
+    partition: rows.Partition, fit: FitParams, seed: int, epoch: int
+) -> Iterator[Iterator[Block]]:
+    for number in range(fit.epochs):
+        yield partition.shuffled(seed, epoch, number) if fit.shuffle else partition.in_order()
+
+
+def _as_json(logs: Mapping[str, float]) -> str:
+    """JSON has no NaN; a metric that has no value is null."""
+    return json.dumps({name: value if math.isfinite(value) else None for name, value in logs.items()})
+
+
+def _check_finite(logs: Mapping[str, float], segment: int, epoch: int) -> None:
+    loss = logs.get("loss")
+    if loss is None or not math.isfinite(loss):
+        raise CerebroError(
+            f"the loss became {loss} on segment {segment} in epoch {epoch}",
+            hint="A smaller learning rate, or features on a smaller scale, may help.",
+            sqlstate=CONFIG_FAILED,
+        )

@@ -1,0 +1,153 @@
+"""SQL on users' architecture tables and model selection tables. All of it runs with the caller's rights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
+from cerebro_plpy.madlib.grid import ConfigRow
+from cerebro_plpy.store.names import Table, TargetTable, has_columns
+
+_ARCH_COLUMNS = ("model_id", "model_arch", "model_weights", "name", "description")
+
+
+def create_architectures(db: Database, target: TargetTable) -> None:
+    db.query(
+        f"CREATE TABLE {target.quoted} (model_id integer PRIMARY KEY, model_arch json NOT NULL,"
+        " model_weights bytea, name text, description text, __internal_madlib_id__ text)"
+    )
+    db.query(f"COMMENT ON TABLE {target.quoted} IS 'Architectures for cerebro.madlib_fit_multiple_model'")
+
+
+def check_architectures(db: Database, table: Table) -> None:
+    missing = has_columns(db, table, _ARCH_COLUMNS)
+    if missing:
+        raise CerebroError(
+            f"table {table.quoted} is not an architecture table: it has no column {', '.join(missing)}",
+            hint="Make one with cerebro.load_keras_model.",
+            sqlstate=UNDEFINED_COLUMN,
+        )
+
+
+def add_architecture(
+    db: Database,
+    quoted: str,
+    model_arch: str,
+    weights: bytes | None,
+    name: str | None,
+    description: str | None,
+) -> int:
+    """Append an architecture; gives its model_id."""
+    db.query(f"LOCK TABLE {quoted} IN SHARE ROW EXCLUSIVE MODE")
+    return db.query(
+        f"INSERT INTO {quoted} (model_id, model_arch, model_weights, name, description)"
+        f" SELECT COALESCE(max(model_id), 0) + 1, $1, $2, $3, $4 FROM {quoted}"
+        " RETURNING model_id",
+        ["json", "bytea", "text", "text"],
+        [model_arch, weights, name, description],
+    )[0]["model_id"]
+
+
+def delete_architecture(db: Database, table: Table, model_id: int) -> None:
+    """Remove an architecture, and the table with the last one."""
+    gone = db.query(
+        f"DELETE FROM {table.quoted} WHERE model_id = $1 RETURNING model_id", ["integer"], [model_id]
+    )
+    if not gone:
+        raise CerebroError(f"Model id {model_id} not found", detail=f"Looked in {table.quoted}.")
+    if not db.query(f"SELECT FROM {table.quoted} LIMIT 1"):
+        db.query(f"DROP TABLE {table.quoted}")
+
+
+@dataclass(frozen=True)
+class Architecture:
+    model_id: int
+    model_arch: str
+    has_weights: bool
+
+
+def architectures(db: Database, table: Table, model_ids: Sequence[int]) -> list[Architecture]:
+    """Read architectures by their ids; an id that is not there is an error."""
+    check_architectures(db, table)
+    rows = db.query(
+        "SELECT model_id, model_arch::text AS model_arch, model_weights IS NOT NULL AS has_weights"
+        f" FROM {table.quoted} WHERE model_id = ANY ($1) ORDER BY model_id",
+        ["integer[]"],
+        [list(model_ids)],
+    )
+    found = {row["model_id"] for row in rows}
+    missing = sorted(set(model_ids) - found)
+    if missing:
+        raise CerebroError(
+            f"One or more model_id of ({', '.join(map(str, missing))}) not found in table {table.quoted}",
+            hint="cerebro.load_keras_model adds architectures.",
+        )
+    return [Architecture(**row) for row in rows]
+
+
+def create_selection(db: Database, target: TargetTable, summary: TargetTable) -> None:
+    db.query(
+        f"CREATE TABLE {target.quoted} (mst_key serial PRIMARY KEY, model_id integer NOT NULL,"
+        " compile_params varchar NOT NULL, fit_params varchar NOT NULL,"
+        " UNIQUE (model_id, compile_params, fit_params))"
+    )
+    db.query(f"CREATE TABLE {summary.quoted} (model_arch_table varchar, object_table varchar)")
+
+
+def add_selection(db: Database, quoted: str, configs: Iterable[ConfigRow]) -> None:
+    rows = list(configs)
+    db.query(
+        f"INSERT INTO {quoted} (model_id, compile_params, fit_params)"
+        " SELECT * FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2), pg_catalog.unnest($3))",
+        ["integer[]", "text[]", "text[]"],
+        [[c.model_id for c in rows], [c.compile_params for c in rows], [c.fit_params for c in rows]],
+    )
+
+
+def set_selection_summary(db: Database, quoted: str, model_arch_table: str) -> None:
+    db.query(
+        f"INSERT INTO {quoted} (model_arch_table, object_table) VALUES ($1, NULL)",
+        ["text"],
+        [model_arch_table],
+    )
+
+
+@dataclass(frozen=True)
+class Selected:
+    mst_key: int
+    model_id: int
+    compile_params: str
+    fit_params: str
+
+
+def selection(db: Database, table: Table) -> list[Selected]:
+    rows = db.query(
+        "SELECT mst_key, model_id, compile_params::text AS compile_params, fit_params::text AS fit_params"
+        f" FROM {table.quoted} ORDER BY mst_key"
+    )
+    if not rows:
+        raise CerebroError(
+            f"model selection table {table.quoted} is empty",
+            hint="Fill it with cerebro.load_model_selection_table() or cerebro.generate_model_configs().",
+            sqlstate=WRONG_STATE,
+        )
+    return [Selected(**row) for row in rows]
+
+
+def selection_arch_table(db: Database, summary: Table) -> str:
+    rows = db.query(
+        f"SELECT model_arch_table::text AS name, object_table::text AS objects FROM {summary.quoted}"
+    )
+    if not rows:
+        raise CerebroError(f"table {summary.quoted} is empty", sqlstate=WRONG_STATE)
+    return rows[0]["name"]
+
+
+def owns(db: Database, table: Table) -> bool:
+    return db.query(
+        "SELECT pg_has_role(c.relowner, 'USAGE') AS owns FROM pg_class AS c WHERE c.oid = $1",
+        ["oid"],
+        [table.oid],
+    )[0]["owns"]

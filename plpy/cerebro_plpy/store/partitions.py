@@ -1,0 +1,54 @@
+"""SQL that reads one partition of a packed table, buffer by buffer, with the caller's rights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cerebro_plpy.database import Database, Row
+from cerebro_plpy.store.names import quote
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One row of a packed table, without its bytes."""
+
+    buffer_id: int
+    rows: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a packed table that hold features and labels; the shapes stand beside them."""
+
+    independent: Sequence[str]
+    dependent: Sequence[str]
+
+
+def buffers(db: Database, table: str, key: int, columns: Columns) -> tuple[tuple[object, ...], list[Buffer]]:
+    """What a partition consists of, and a version that changes with any of its rows.
+
+    No field is fetched: the length of an uncompressed one stands beside its pointer.
+    """
+    first = columns.independent[0]
+    sizes = " + ".join(f"octet_length({quote(c)})::bigint" for c in columns.independent)
+    rows = db.query(
+        f"SELECT buffer_id, {quote(first + '_shape')}[1] AS rows, {sizes} AS nbytes,"
+        " tableoid::bigint AS oid, ctid::text AS place, xmin::text AS xmin"
+        f" FROM {table} WHERE __dist_key__ = $1 ORDER BY buffer_id",
+        ["integer"],
+        [key],
+    )
+    version = tuple((row["oid"], row["place"], row["xmin"]) for row in rows)
+    return version, [Buffer(row["buffer_id"], row["rows"], row["nbytes"]) for row in rows]
+
+
+def read_buffer(db: Database, table: str, key: int, buffer_id: int, columns: Columns) -> Row:
+    """The bytes and shapes of one buffer."""
+    wanted = [name for c in (*columns.independent, *columns.dependent) for name in (c, f"{c}_shape")]
+    return db.query(
+        f"SELECT {', '.join(map(quote, wanted))} FROM {table} WHERE __dist_key__ = $1 AND buffer_id = $2",
+        ["integer", "integer"],
+        [key, buffer_id],
+    )[0]

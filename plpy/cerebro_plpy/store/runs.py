@@ -1,0 +1,326 @@
+"""SQL on the rows of runs. All of it runs with the rights of the extension's owner."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import WRONG_STATE, CerebroError
+
+# The class id of the advisory lock that the control session of a run holds; the run's id is the object.
+ADVISORY_CLASS = 0x0CE4EB40
+# In place of a config's key: the weights serve every config of an architecture.
+EVERY_CONFIG = -1
+_TABLES = (
+    "_failure", "_metric", "_evaluation", "_state", "_visit", "_config", "_weights", "_architecture",
+    "_run_event", "_run",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run as it was asked for."""
+
+    run_id: int
+    owner: str
+    kind: str
+    source_table: str
+    validation_table: str | None
+    model_table: str | None
+    epochs: int
+    metrics_frequency: int
+    segments: int
+    seed: int
+    memory_mb: int
+    topology: str
+    name: str | None
+    description: str | None
+
+
+@dataclass(frozen=True)
+class ArchitectureRow:
+    model_id: int
+    model_arch: str
+    parameters: int
+    flops_per_row: int
+
+
+@dataclass(frozen=True)
+class ConfigRow:
+    mst_key: int
+    model_id: int
+    compile_params: str
+    fit_params: str
+    backend: str
+    warm_run_id: int | None = None
+    warm_step: int | None = None
+    epochs_before: int = 0
+
+
+_RUN_COLUMNS = ", ".join(f"{f.name}::text" if f.name == "owner" else f.name for f in fields(RunRow))
+
+
+def next_run_id(db: Database) -> int:
+    return db.query("SELECT pg_catalog.nextval('cerebro._run_id_seq') AS run_id")[0]["run_id"]
+
+
+def create(
+    db: Database, run: RunRow, architectures: Sequence[ArchitectureRow], configs: Sequence[ConfigRow]
+) -> None:
+    """Write a run down before any visit begins."""
+    row = asdict(run)
+    row["owner"] = _role_oid(db, run.owner)
+    names = ", ".join(row)
+    db.query(
+        f"INSERT INTO cerebro._run ({names}) SELECT {names}"
+        " FROM pg_catalog.jsonb_populate_record(NULL::cerebro._run, $1)",
+        ["jsonb"],
+        [json.dumps(row)],
+    )
+    _insert_all(db, "cerebro._architecture", run.run_id, [asdict(a) for a in architectures])
+    _insert_all(db, "cerebro._config", run.run_id, [asdict(c) for c in configs])
+    add_event(db, run.run_id, "running")
+
+
+def _role_oid(db: Database, role: str) -> int:
+    return db.query("SELECT oid FROM pg_catalog.pg_roles WHERE rolname = $1", ["text"], [role])[0]["oid"]
+
+
+def _insert_all(db: Database, table: str, run_id: int, rows: Sequence[Mapping[str, Any]]) -> None:
+    names = ", ".join(["run_id", *rows[0]])
+    db.query(
+        f"INSERT INTO {table} ({names}) SELECT {names}"
+        f" FROM pg_catalog.jsonb_populate_recordset(NULL::{table}, $1)",
+        ["jsonb"],
+        [json.dumps([{"run_id": run_id, **row} for row in rows])],
+    )
+
+
+def add_weights(db: Database, run_id: int, model_id: int, mst_key: int, weights: bytes) -> None:
+    """Keep the weights that a config, or with `EVERY_CONFIG` all of an architecture, starts from."""
+    db.query(
+        "INSERT INTO cerebro._weights (run_id, model_id, mst_key, weights) VALUES ($1, $2, $3, $4)",
+        ["bigint", "integer", "integer", "bytea"],
+        [run_id, model_id, mst_key, weights],
+    )
+
+
+def add_event(db: Database, run_id: int, event: str, detail: str | None = None) -> None:
+    db.query(
+        "INSERT INTO cerebro._run_event (run_id, event, detail) VALUES ($1, $2, $3)",
+        ["bigint", "text", "text"],
+        [run_id, event, detail],
+    )
+
+
+def hold(db: Database, run_id: int) -> None:
+    """Mark this session as the one behind a run, until the session ends or lets go."""
+    if not db.query(
+        "SELECT pg_catalog.pg_try_advisory_lock($1, $2) AS held",
+        ["integer", "integer"],
+        [ADVISORY_CLASS, run_id & 0x7FFFFFFF],
+    )[0]["held"]:
+        raise CerebroError(f"run {run_id} is already being driven by another session", sqlstate=WRONG_STATE)
+
+
+def let_go(db: Database, run_id: int) -> None:
+    db.query(
+        "SELECT pg_catalog.pg_advisory_unlock($1, $2)",
+        ["integer", "integer"],
+        [ADVISORY_CLASS, run_id & 0x7FFFFFFF],
+    )
+
+
+def run(db: Database, run_id: int) -> RunRow:
+    rows = db.query(f"SELECT {_RUN_COLUMNS} FROM cerebro._run WHERE run_id = $1", ["bigint"], [run_id])
+    if not rows:
+        raise CerebroError(f"there is no run {run_id}", sqlstate=WRONG_STATE)
+    return RunRow(**rows[0])
+
+
+def config(db: Database, run_id: int, mst_key: int) -> ConfigRow:
+    names = ", ".join(f.name for f in fields(ConfigRow))
+    rows = db.query(
+        f"SELECT {names} FROM cerebro._config WHERE run_id = $1 AND mst_key = $2",
+        ["bigint", "integer"],
+        [run_id, mst_key],
+    )
+    return ConfigRow(**rows[0])
+
+
+def model_arch(db: Database, run_id: int, model_id: int) -> str:
+    return db.query(
+        "SELECT model_arch FROM cerebro._architecture WHERE run_id = $1 AND model_id = $2",
+        ["bigint", "integer"],
+        [run_id, model_id],
+    )[0]["model_arch"]
+
+
+def weights(db: Database, run_id: int, model_id: int, mst_key: int) -> bytes | None:
+    """The weights that a config starts from: its own before those of its architecture."""
+    rows = db.query(
+        "SELECT weights FROM cerebro._weights WHERE run_id = $1 AND model_id = $2 AND mst_key IN ($3, $4)"
+        " ORDER BY mst_key DESC LIMIT 1",
+        ["bigint", "integer", "integer", "integer"],
+        [run_id, model_id, mst_key, EVERY_CONFIG],
+    )
+    return rows[0]["weights"] if rows else None
+
+
+def write_state(db: Database, run_id: int, mst_key: int, step: int, parts: Sequence[bytes]) -> int:
+    """Store a state; gives its size in bytes."""
+    size = 0
+    for number, part in enumerate(parts):
+        db.query(
+            "INSERT INTO cerebro._state (run_id, mst_key, step, part, data) VALUES ($1, $2, $3, $4, $5)",
+            ["bigint", "integer", "integer", "integer", "bytea"],
+            [run_id, mst_key, step, number, part],
+        )
+        size += len(part)
+    return size
+
+
+def read_state(db: Database, run_id: int, mst_key: int, step: int) -> list[bytes]:
+    """The parts of a state in order; none when the step was never made or is gone."""
+    batches = db.scan(
+        "SELECT data FROM cerebro._state WHERE run_id = $1 AND mst_key = $2 AND step = $3 ORDER BY part",
+        ["bigint", "integer", "integer"],
+        [run_id, mst_key, step],
+        batch=1,
+    )
+    return [row["data"] for batch in batches for row in batch]
+
+
+def drop_states(db: Database, run_id: int, mst_key: int, keep: Sequence[int]) -> None:
+    """Remove the states of a config that nobody needs any more."""
+    db.query(
+        "DELETE FROM cerebro._state WHERE run_id = $1 AND mst_key = $2 AND step <> ALL ($3)",
+        ["bigint", "integer", "integer[]"],
+        [run_id, mst_key, list(keep)],
+    )
+
+
+@dataclass(frozen=True)
+class VisitRow:
+    run_id: int
+    mst_key: int
+    step: int
+    epoch: int
+    segment: int
+    rows: int
+    loss: float | None
+    logs: str
+    state_bytes: int
+    read_seconds: float
+    train_seconds: float
+    write_seconds: float
+    started_at: float
+
+
+def write_visit(db: Database, visit: VisitRow) -> None:
+    db.query(
+        'INSERT INTO cerebro._visit (run_id, mst_key, step, epoch, segment, "rows", loss, logs, state_bytes,'
+        " read_seconds, train_seconds, write_seconds, started_at, pid, ended_at)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, pg_catalog.to_timestamp($13),"
+        " pg_catalog.pg_backend_pid(), pg_catalog.clock_timestamp())",
+        ["bigint", "integer", "integer", "integer", "integer", "bigint", "float8", "jsonb", "bigint",
+         "float8", "float8", "float8", "float8"],
+        list(asdict(visit).values()),
+    )  # fmt: skip
+
+
+def write_evaluation(
+    db: Database, run_id: int, mst_key: int, epoch: int, dataset: str, segment: int, data: bytes, seconds: float
+) -> None:
+    db.query(
+        "INSERT INTO cerebro._evaluation (run_id, mst_key, epoch, dataset, segment, data, seconds)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        ["bigint", "integer", "integer", "text", "integer", "bytea", "float8"],
+        [run_id, mst_key, epoch, dataset, segment, data, seconds],
+    )
+
+
+def read_evaluations(db: Database, run_id: int, mst_key: int, epoch: int, dataset: str) -> list[bytes]:
+    """The metric variables of every segment, in the segments' order, so that the sum is always the same."""
+    rows = db.query(
+        "SELECT data FROM cerebro._evaluation WHERE run_id = $1 AND mst_key = $2 AND epoch = $3"
+        " AND dataset = $4 ORDER BY segment",
+        ["bigint", "integer", "integer", "text"],
+        [run_id, mst_key, epoch, dataset],
+    )
+    return [row["data"] for row in rows]
+
+
+def write_metrics(
+    db: Database, run_id: int, mst_key: int, epoch: int, dataset: str, values: Mapping[str, float]
+) -> None:
+    for position, (metric, value) in enumerate(values.items()):
+        db.query(
+            'INSERT INTO cerebro._metric (run_id, mst_key, epoch, dataset, "position", metric, value)'
+            " VALUES ($1, $2, $3, $4, $5, $6, $7)",
+            ["bigint", "integer", "integer", "text", "integer", "text", "float8"],
+            [run_id, mst_key, epoch, dataset, position, metric, value],
+        )
+
+
+def write_failure(db: Database, run_id: int, mst_key: int, epoch: int, segment: int, reason: str) -> None:
+    db.query(
+        "INSERT INTO cerebro._failure (run_id, mst_key, epoch, segment, reason) VALUES ($1, $2, $3, $4, $5)",
+        ["bigint", "integer", "integer", "integer", "text"],
+        [run_id, mst_key, epoch, segment, reason],
+    )
+
+
+@dataclass(frozen=True)
+class MetricRow:
+    mst_key: int
+    epoch: int
+    dataset: str
+    metric: str
+    value: float | None
+    elapsed_seconds: float
+
+
+def metrics(db: Database, run_id: int) -> list[MetricRow]:
+    rows = db.query(
+        "SELECT m.mst_key, m.epoch, m.dataset, m.metric, m.value,"
+        " pg_catalog.date_part('epoch', m.at - r.started_at) AS elapsed_seconds"
+        " FROM cerebro._metric AS m JOIN cerebro._run AS r USING (run_id) WHERE m.run_id = $1"
+        ' ORDER BY m.mst_key, m.epoch, m.dataset, m."position"',
+        ["bigint"],
+        [run_id],
+    )
+    return [MetricRow(**row) for row in rows]
+
+
+def delete(db: Database, run_id: int) -> None:
+    """Remove every row of a run."""
+    for table in _TABLES:
+        db.query(f"DELETE FROM cerebro.{table} WHERE run_id = $1", ["bigint"], [run_id])
+
+
+def last_states(db: Database, run_id: int, role: str) -> list[Mapping[str, Any]]:
+    """The newest state of each config of a run, if the role may go on from that run."""
+    return db.query(
+        "SELECT s.mst_key, max(s.step) AS step, max(c.epochs_before + s.step / r.segments) AS epochs"
+        " FROM cerebro._run AS r JOIN cerebro._config AS c USING (run_id)"
+        " JOIN cerebro._state AS s USING (run_id, mst_key)"
+        " WHERE r.run_id = $1 AND pg_has_role($2::name, r.owner, 'USAGE') GROUP BY s.mst_key",
+        ["bigint", "text"],
+        [run_id, role],
+    )
+
+
+def times(db: Database, run_id: int) -> Mapping[str, str]:
+    """When a run began and when its last visit ended, in the server's time zone, as MADlib has it."""
+    return db.query(
+        "SELECT r.started_at::timestamp::text AS started,"
+        " COALESCE(max(v.ended_at), clock_timestamp())::timestamp::text AS ended"
+        " FROM cerebro._run AS r LEFT JOIN cerebro._visit AS v USING (run_id) WHERE r.run_id = $1"
+        " GROUP BY r.started_at",
+        ["bigint"],
+        [run_id],
+    )[0]

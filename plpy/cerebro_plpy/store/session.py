@@ -1,0 +1,116 @@
+"""SQL about the session itself: whose rights it has, where segment sessions log in, what it may wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cerebro_plpy.database import Database
+
+_SHOWN = (("run", "run_id"), ("config", "mst_key"), ("epoch", "epoch"), ("segment", "segment"))
+
+AS_OWNER = "SELECT cerebro._as_owner()"
+BECOME_OWNER = "RESET SESSION AUTHORIZATION"
+TICK = "SELECT"
+
+
+def quote(identifier: str) -> str:
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+def become(role: str) -> str:
+    return f"SET SESSION AUTHORIZATION {quote(role)}"
+
+
+def make_guard(db: Database, role: str) -> str:
+    """Create, once per session and role, the function that runs work as the role and only as the role.
+
+    It is SECURITY DEFINER and owned by the role: inside such a function the server refuses every change of
+    role, so that nothing behind a view or a policy of the role's can become the extension's owner again.
+    """
+    oid = db.query("SELECT oid FROM pg_catalog.pg_roles WHERE rolname = $1", ["text"], [role])[0]["oid"]
+    name = f"pg_temp._cerebro_guard_{oid}"
+    if not db.query("SELECT pg_catalog.to_regprocedure($1) AS found", ["text"], [f"{name}()"])[0]["found"]:
+        db.query(
+            f"CREATE FUNCTION {name}() RETURNS void LANGUAGE plpython3u SECURITY DEFINER"
+            " SET search_path = pg_catalog, pg_temp"
+            """ AS $$GD["cerebro"].run_pending()$$"""
+        )
+        db.query(f"ALTER FUNCTION {name}() OWNER TO {quote(role)}")
+    return f"SELECT {name}()"
+
+
+def tick(db: Database) -> None:
+    """Let the server act on a cancel that has arrived."""
+    db.query(TICK)
+
+
+def setting(db: Database, name: str) -> str | None:
+    """Read an administrator's setting. Callers have no right to the table, so this goes through the owner."""
+    rows = db.as_owner(
+        lambda: db.query("SELECT value FROM cerebro.settings WHERE name = $1", ["text"], [name])
+    )
+    return rows[0]["value"] if rows else None
+
+
+def current_user(db: Database) -> str:
+    return db.query("SELECT current_user::text AS role")[0]["role"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where and as whom a segment session logs in; `connection` overrides the rest."""
+
+    connection: str | None
+    host: str
+    port: str
+    dbname: str
+    user: str
+    server_version: int
+
+
+def target(db: Database) -> Target:
+    """Look up, as the owner, how a session on this server is opened."""
+    row = db.as_owner(
+        lambda: db.query(
+            "SELECT (SELECT value FROM cerebro.settings WHERE name = 'connection') AS connection,"
+            " pg_catalog.current_setting('unix_socket_directories') AS sockets,"
+            " pg_catalog.current_setting('port') AS port,"
+            " pg_catalog.current_database()::text AS dbname,"
+            " pg_catalog.pg_get_userbyid(extowner)::text AS owner,"
+            " pg_catalog.current_setting('server_version_num')::int AS server_version"
+            " FROM pg_catalog.pg_extension WHERE extname = 'cerebro'"
+        )
+    )[0]
+    host = row["sockets"].split(",")[0].strip() or "localhost"
+    return Target(row["connection"], host, row["port"], row["dbname"], row["owner"], row["server_version"])
+
+
+def own_strong_locks(db: Database, oids: list[int]) -> bool:
+    """Whether this transaction holds locks on these tables or their partitions that would block or hide
+    them from another session: it made, changed or locked them and has not committed."""
+    return bool(
+        db.query(
+            "SELECT FROM pg_catalog.pg_locks AS l WHERE l.locktype = 'relation'"
+            " AND l.pid = pg_catalog.pg_backend_pid() AND l.granted"
+            " AND l.mode NOT IN ('AccessShareLock', 'RowShareLock')"
+            " AND (l.relation = ANY ($1) OR l.relation IN"
+            "   (SELECT inhrelid FROM pg_catalog.pg_inherits WHERE inhparent = ANY ($1))) LIMIT 1",
+            ["oid[]"],
+            [oids],
+        )
+    )
+
+
+def isolation(db: Database) -> str:
+    return db.query("SELECT pg_catalog.current_setting('transaction_isolation') AS level")[0]["level"]
+
+
+def read_only(db: Database) -> bool:
+    return db.query("SELECT pg_catalog.current_setting('transaction_read_only') AS mode")[0]["mode"] == "on"
+
+
+def set_application_name(command: str, request: Mapping[str, object]) -> str:
+    """The statement that tells other sessions what this one is doing; the progress view reads it."""
+    words = [f"{name}={int(str(request[key]))}" for name, key in _SHOWN if request.get(key) is not None]
+    return f"SELECT pg_catalog.set_config('application_name', 'cerebro {' '.join([command, *words])}', false)"

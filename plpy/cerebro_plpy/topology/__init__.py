@@ -1,0 +1,61 @@
+"""Where segments are and how a command reaches them.
+
+A topology opens sessions, sends them commands (JSON in, JSON out, one transaction each) and tells which have
+answered. The executor knows nothing more of where it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cerebro_plpy.errors import CerebroError
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a command that was sent to a segment."""
+
+    segment: int
+    result: Mapping[str, Any] | None
+    error: CerebroError | None
+    lost: bool = False
+
+
+class Topology(Protocol):
+    name: str
+
+    def open(self, engines: Mapping[str, tuple[int, bool]], segments: int) -> None:
+        """Make the sessions ready: for each segment one per backend, with its threads and use of GPUs."""
+        ...
+
+    def command(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Do something in the control session and wait for it."""
+        ...
+
+    def ask(self, backend: str, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Do something where Keras is loaded and wait for it."""
+        ...
+
+    def submit(self, segment: int, backend: str, name: str, request: Mapping[str, Any]) -> None:
+        """Begin a command on a segment."""
+        ...
+
+    def background(self, name: str, request: Mapping[str, Any]) -> None:
+        """Do something off the hot path, some time before `finish_background` returns."""
+        ...
+
+    def finish_background(self) -> None: ...
+
+    def answers(self) -> list[Answer]:
+        """Wait a moment for commands to end."""
+        ...
+
+    def stop(self) -> None:
+        """End every segment session at once, since the call was cancelled or has failed."""
+        ...
+
+    def close(self) -> None:
+        """End the control session as well."""
+        ...

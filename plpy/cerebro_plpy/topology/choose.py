@@ -1,0 +1,47 @@
+"""Which topology a call can have."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import CONNECTION_FAILURE, CerebroError
+from cerebro_plpy.store import session
+from cerebro_plpy.topology import Topology
+from cerebro_plpy.topology.inline import InlineTopology, Run
+from cerebro_plpy.topology.local import LocalTopology
+
+IDLE_MINUTES = 30
+
+
+def choose(db: Database, role: str, tables: Sequence[int], run_inline: Run) -> Topology:
+    """Segment sessions where they can see the tables and may log in, else the caller's own backend."""
+    reason = _why_not_local(db, tables)
+    if reason is None:
+        try:
+            local = LocalTopology(role, session.target(db), _idle_minutes(db), lambda: session.tick(db))
+            local.open({}, 0)
+            return local
+        except CerebroError as error:
+            if error.sqlstate != CONNECTION_FAILURE:
+                raise
+            reason = f"{error.message}. {error.detail} {error.hint}"
+    db.notice(f"this run uses only this session, one segment after the other, which is slower: {reason}")
+    return InlineTopology(run_inline)
+
+
+def _why_not_local(db: Database, tables: Sequence[int]) -> str | None:
+    if session.own_strong_locks(db, list(tables)):
+        return "this transaction has made or changed its tables, which no other session can see before COMMIT"
+    if session.isolation(db) != "read committed":
+        return f"the transaction is {session.isolation(db)}; at read committed it would use segment sessions"
+    return None
+
+
+def _idle_minutes(db: Database) -> int:
+    return int(session.setting(db, "idle_minutes") or IDLE_MINUTES)
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0))

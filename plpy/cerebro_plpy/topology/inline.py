@@ -1,0 +1,55 @@
+"""No other session: the caller's own backend plays every segment in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cerebro_plpy.errors import QUERY_CANCELED, CerebroError
+from cerebro_plpy.topology import Answer
+
+Run = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
+
+
+class InlineTopology:
+    """Commands run where they are submitted, so there is never more than one under way."""
+
+    name = "inline"
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._answers: list[Answer] = []
+
+    def open(self, engines: Mapping[str, tuple[int, bool]], segments: int) -> None:
+        for backend, (threads, use_gpus) in engines.items():
+            self._run("start", {"backend": backend, "threads": threads, "use_gpus": use_gpus})
+
+    def command(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self._run(name, request)
+
+    def ask(self, backend: str, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self._run(name, request)
+
+    def submit(self, segment: int, backend: str, name: str, request: Mapping[str, Any]) -> None:
+        try:
+            self._answers.append(Answer(segment, self._run(name, request), None))
+        except CerebroError as error:
+            if error.sqlstate == QUERY_CANCELED:
+                raise
+            self._answers.append(Answer(segment, None, error))
+
+    def background(self, name: str, request: Mapping[str, Any]) -> None:
+        self._run(name, request)
+
+    def finish_background(self) -> None:
+        pass
+
+    def answers(self) -> list[Answer]:
+        answers, self._answers = self._answers, []
+        return answers
+
+    def stop(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,263 @@
+"""Plain PostgreSQL: a segment session is a loopback connection to the same server.
+
+The connections outlive the run: the next run of the same user session finds its rows and its compiled
+models where this one left them.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import psycopg2
+import psycopg2.extensions
+
+from cerebro_plpy.errors import CONNECTION_FAILURE, INTERNAL, CerebroError
+from cerebro_plpy.store import session
+from cerebro_plpy.topology import Answer
+
+# How long to wait for answers before looking whether the caller has cancelled.
+WAIT_SECONDS = 0.05
+CONTROL = -1
+# Nothing may be sent to the caller's side unasked, and no setting of a role may end a visit.
+_SESSION_SETTINGS = {
+    "client_min_messages": "error",
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "lock_timeout": "30s",
+    "default_transaction_isolation": "read\\ committed",
+    "default_transaction_read_only": "off",
+    "search_path": "pg_catalog,pg_temp",
+    "jit": "off",
+}
+_SESSION_SETTINGS_14 = {"client_connection_check_interval": "1s"}
+
+Key = tuple[str, int, str, int, bool]
+_pool: dict[Key, LoopbackSession] = {}
+
+
+class LoopbackSession:
+    """One connection in asynchronous mode, with at most one command under way."""
+
+    def __init__(self, target: session.Target, idle_minutes: int) -> None:
+        self.connection = psycopg2.connect(_dsn(target, idle_minutes), async_=1)
+        self._cursor: Any = None
+        self.busy = False
+        self.label = ""
+
+    def ready(self) -> bool:
+        """Move the connection on without blocking; true when what was begun has ended."""
+        return self.connection.poll() == psycopg2.extensions.POLL_OK
+
+    def poll(self) -> int:
+        """The same for a caller that waits for this alone: the server's error is raised as ours."""
+        try:
+            return self.connection.poll()
+        except psycopg2.Error as error:
+            if not self.busy:
+                raise
+            self.busy = False
+            raise _as_error(error) from None
+
+    def begin(self, name: str, request: Mapping[str, Any]) -> None:
+        self._cursor = self.connection.cursor()
+        self._cursor.execute("SELECT cerebro._segment(%s, %s)", (name, json.dumps(request)))
+        self.busy = True
+
+    def result(self) -> Mapping[str, Any]:
+        self.busy = False
+        return json.loads(self._cursor.fetchone()[0])
+
+    def alive(self) -> bool:
+        """Whether an idle connection still has its server side."""
+        if self.connection.closed or self.busy:
+            return False
+        return not select.select([self.connection], [], [], 0)[0]
+
+    def stop(self) -> None:
+        try:
+            if self.busy:
+                self.connection.cancel()
+        except psycopg2.Error:
+            pass
+        finally:
+            self.connection.close()
+
+
+def _dsn(target: session.Target, idle_minutes: int) -> str:
+    settings = dict(_SESSION_SETTINGS)
+    if target.server_version >= 140000:
+        settings |= _SESSION_SETTINGS_14 | {"idle_session_timeout": f"{idle_minutes}min"}
+    options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+    own = {"options": options, "application_name": "cerebro", "connect_timeout": "10"}
+    if target.connection:
+        return psycopg2.extensions.make_dsn(target.connection, **own)
+    place = {"host": target.host, "port": target.port, "dbname": target.dbname, "user": target.user}
+    return psycopg2.extensions.make_dsn(**place, **own)
+
+
+def _as_error(error: psycopg2.Error) -> CerebroError:
+    diagnostics = error.diag
+    message = diagnostics.message_primary or str(error).strip().splitlines()[0]
+    return CerebroError(
+        message.removeprefix("cerebro: "),
+        detail=diagnostics.message_detail,
+        hint=diagnostics.message_hint,
+        sqlstate=error.pgcode or INTERNAL,
+    )
+
+
+class LocalTopology:
+    """The segments of one run as loopback sessions."""
+
+    name = "local"
+
+    def __init__(
+        self, role: str, target: session.Target, idle_minutes: int, tick: Callable[[], None]
+    ) -> None:
+        self._role = role
+        self._target = target
+        self._idle_minutes = idle_minutes
+        self._tick = tick
+        self._engines: dict[str, tuple[int, bool]] = {}
+        self._queue: list[tuple[str, Mapping[str, Any]]] = []
+        self._running: dict[int, LoopbackSession] = {}
+
+    def open(self, engines: Mapping[str, tuple[int, bool]], segments: int) -> None:
+        """Open what is not open yet; the servers' answers and the engines' imports go side by side."""
+        self._engines = dict(engines)
+        wanted = [self._key(s, backend) for s in range(segments) for backend in engines]
+        sessions = {key: self._session(key) for key in [self._key(CONTROL, ""), *wanted]}
+        self._finish(list(sessions.values()))
+        for key in wanted:
+            _, _, backend, threads, use_gpus = key
+            sessions[key].begin(
+                "start", {"backend": backend, "threads": threads, "use_gpus": use_gpus}
+            )
+        self._finish([sessions[key] for key in wanted])
+        for key in wanted:
+            sessions[key].result()
+
+    def command(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        self.finish_background()
+        control = self._session(self._key(CONTROL, ""))
+        control.begin(name, request)
+        self._finish([control])
+        return control.result()
+
+    def ask(self, backend: str, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Do something in the first segment's session, which has Keras, and wait for it."""
+        first = self._session(self._key(0, backend))
+        first.begin(name, request)
+        self._finish([first])
+        return first.result()
+
+    def submit(self, segment: int, backend: str, name: str, request: Mapping[str, Any]) -> None:
+        running = self._session(self._key(segment, backend))
+        self._running[segment] = running
+        self._finish([running])
+        running.begin(name, request)
+
+    def background(self, name: str, request: Mapping[str, Any]) -> None:
+        self._queue.append((name, request))
+        self._drain()
+
+    def answers(self) -> list[Answer]:
+        watched = [s.connection for s in self._running.values()]
+        select.select(watched, [], [], WAIT_SECONDS)
+        self._drain()
+        found = [self._answer(segment, running) for segment, running in self._running.items()]
+        ended = [answer for answer in found if answer is not None]
+        for answer in ended:
+            del self._running[answer.segment]
+        return ended
+
+    def _answer(self, segment: int, running: LoopbackSession) -> Answer | None:
+        try:
+            return Answer(segment, running.result(), None) if running.ready() else None
+        except psycopg2.Error as error:
+            running.busy = False
+            lost = bool(running.connection.closed) or error.pgcode is None
+            if lost:
+                self._forget(running)
+            return Answer(segment, None, _as_error(error), lost)
+
+    def finish_background(self) -> None:
+        while self._queue:
+            self._drain()
+            self._finish([self._session(self._key(CONTROL, ""))])
+        self._drain()
+
+    def stop(self) -> None:
+        """Cancel and close every segment session; the control session stays for the last word."""
+        self._tick = lambda: None
+        self._queue.clear()
+        self._running.clear()
+        for key in [key for key in _pool if key[0] == self._role and key[1] != CONTROL]:
+            _pool.pop(key).stop()
+
+    def close(self) -> None:
+        for key in [key for key in _pool if key[0] == self._role]:
+            _pool.pop(key).stop()
+
+    def _drain(self) -> None:
+        """Let the control session go on with its queue, if it is free."""
+        control = self._session(self._key(CONTROL, ""))
+        if control.busy:
+            if not control.ready():
+                return
+            control.result()
+        if self._queue:
+            control.begin(*self._queue.pop(0))
+
+    def _key(self, segment: int, backend: str) -> Key:
+        threads, use_gpus = self._engines.get(backend, (0, False))
+        return (self._role, segment, backend, threads, use_gpus)
+
+    def _session(self, key: Key) -> LoopbackSession:
+        found = _pool.get(key)
+        if found is not None and (found.busy or found.alive()):
+            return found
+        for other in [k for k in _pool if k[:3] == key[:3]]:
+            _pool.pop(other).stop()
+        try:
+            _pool[key] = LoopbackSession(self._target, self._idle_minutes)
+            self._finish([_pool[key]])
+        except psycopg2.OperationalError as error:
+            _pool.pop(key, None)
+            raise _refused(self._target, error) from None
+        return _pool[key]
+
+    def _forget(self, lost: LoopbackSession) -> None:
+        for key in [key for key, value in _pool.items() if value is lost]:
+            _pool.pop(key).stop()
+
+    def _finish(self, sessions: Sequence[LoopbackSession]) -> None:
+        """Wait until none of these has anything under way, looking for a cancel meanwhile."""
+        waiting = list(sessions)
+        while waiting:
+            states = {s: s.poll() for s in waiting}
+            waiting = [s for s, state in states.items() if state != psycopg2.extensions.POLL_OK]
+            if not waiting:
+                return
+            writers = [s.connection for s in waiting if states[s] == psycopg2.extensions.POLL_WRITE]
+            select.select([s.connection for s in waiting], writers, [], WAIT_SECONDS)
+            self._tick()
+
+
+def _refused(target: session.Target, error: psycopg2.Error) -> CerebroError:
+    reason = str(error).strip().splitlines()[-1] if str(error).strip() else "no reason given"
+    return CerebroError(
+        "this server refuses the segment sessions that a run needs",
+        detail=f"The login over the local socket was answered: {_without_secrets(target, reason)}",
+        hint="Let the owner of the extension log in over the local socket (pg_hba.conf, method peer), or have an"
+        " administrator store a connection string: INSERT INTO cerebro.settings VALUES ('connection', '…').",
+        sqlstate=CONNECTION_FAILURE,
+    )
+
+
+def _without_secrets(target: session.Target, reason: str) -> str:
+    """A user must not learn a stored connection string from a message."""
+    return "the stored connection string does not work" if target.connection else reason

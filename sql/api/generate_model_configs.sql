@@ -1,0 +1,19 @@
+CREATE OR REPLACE FUNCTION cerebro.generate_model_configs(
+    model_arch_table varchar,
+    model_selection_table varchar,
+    model_id_list integer[],
+    compile_params_grid varchar,
+    fit_params_grid varchar,
+    search_type varchar DEFAULT 'grid',
+    num_configs integer DEFAULT NULL,
+    random_state integer DEFAULT NULL,
+    object_table varchar DEFAULT NULL,
+    search_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS void
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].generate_model_configs(model_arch_table, model_selection_table, model_id_list, compile_params_grid, fit_params_grid, search_type, num_configs, random_state, object_table, search_path)
+$$;
+COMMENT ON FUNCTION cerebro.generate_model_configs IS
+'Makes a model selection table, or adds to one, from grids of parameters: every combination (grid) or so many drawn at random (random).';

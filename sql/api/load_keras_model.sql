@@ -1,0 +1,15 @@
+CREATE OR REPLACE FUNCTION cerebro.load_keras_model(
+    keras_model_arch_table varchar,
+    model_arch json,
+    model_weights bytea DEFAULT NULL,
+    name text DEFAULT NULL,
+    description text DEFAULT NULL,
+    search_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS void
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].load_keras_model(keras_model_arch_table, model_arch, model_weights, name, description, search_path)
+$$;
+COMMENT ON FUNCTION cerebro.load_keras_model IS
+'Checks a Keras architecture (JSON of Keras 3 or Keras 2, with weights if they are given) and adds it to a table of architectures, which is made if it is not there.';

@@ -1,0 +1,16 @@
+CREATE OR REPLACE FUNCTION cerebro.load_model_selection_table(
+    model_arch_table varchar,
+    model_selection_table varchar,
+    model_id_list integer[],
+    compile_params_list varchar[],
+    fit_params_list varchar[],
+    object_table varchar DEFAULT NULL,
+    search_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS void
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].load_model_selection_table(model_arch_table, model_selection_table, model_id_list, compile_params_list, fit_params_list, object_table, search_path)
+$$;
+COMMENT ON FUNCTION cerebro.load_model_selection_table IS
+'Makes a model selection table: one config for every combination of architectures, compile parameters and fit parameters.';

@@ -1,0 +1,22 @@
+CREATE OR REPLACE FUNCTION cerebro.madlib_fit_multiple_model(
+    source_table varchar,
+    model_output_table varchar,
+    model_selection_table varchar,
+    num_iterations integer,
+    use_gpus boolean DEFAULT FALSE,
+    validation_table varchar DEFAULT NULL,
+    metrics_compute_frequency integer DEFAULT NULL,
+    warm_start boolean DEFAULT FALSE,
+    name varchar DEFAULT NULL,
+    description varchar DEFAULT NULL,
+    use_caching boolean DEFAULT FALSE,
+    options jsonb DEFAULT NULL,
+    search_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS void
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].fit_multiple_model(source_table, model_output_table, model_selection_table, num_iterations, use_gpus, validation_table, metrics_compute_frequency, warm_start, name, description, use_caching, options, search_path)
+$$;
+COMMENT ON FUNCTION cerebro.madlib_fit_multiple_model IS
+'The same as madlib_keras_fit_multiple_model.';

@@ -1,0 +1,31 @@
+-- The identity on the bytes of a datum, which array_send would convert element by element: the server's own function for
+-- types that are binary compatible, declared for arrays. The reader (packing/arrays.py) checks every header.
+CREATE OR REPLACE FUNCTION cerebro._array_bytes(anyarray) RETURNS bytea
+LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS 'xmltotext';
+COMMENT ON FUNCTION cerebro._array_bytes(anyarray) IS
+'Internal: an array as the bytes that the server holds, so that the preprocessors read rows without converting each element.';
+
+CREATE OR REPLACE FUNCTION cerebro.training_preprocessor_dl(
+    source_table varchar,
+    output_table varchar,
+    dependent_varname varchar,
+    independent_varname varchar,
+    buffer_size integer DEFAULT NULL,
+    normalizing_const real DEFAULT 1.0,
+    num_classes integer[] DEFAULT NULL,
+    distribution_rules text DEFAULT NULL,
+    options jsonb DEFAULT NULL,
+    search_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS void
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].training_preprocessor_dl(
+    source_table, output_table, dependent_varname, independent_varname, buffer_size, normalizing_const, num_classes,
+    distribution_rules, options, search_path)
+$$;
+COMMENT ON FUNCTION cerebro.training_preprocessor_dl(
+    varchar, varchar, varchar, varchar, integer, real, integer[], text, jsonb, text
+) IS
+'Packs a table for training: shuffles its rows by a seed, deals them evenly to segments and stores them in buffers of arrays, features divided by normalizing_const and labels one-hot (or as numbers for regression). Options: segments, seed, shape, task (classification or regression), memory_mb.';

@@ -1,0 +1,22 @@
+CREATE OR REPLACE FUNCTION cerebro.validation_preprocessor_dl(
+    source_table varchar,
+    output_table varchar,
+    dependent_varname varchar,
+    independent_varname varchar,
+    training_preprocessor_table varchar,
+    buffer_size integer DEFAULT NULL,
+    distribution_rules text DEFAULT NULL,
+    options jsonb DEFAULT NULL,
+    search_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS void
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].validation_preprocessor_dl(
+    source_table, output_table, dependent_varname, independent_varname, training_preprocessor_table, buffer_size,
+    distribution_rules, options, search_path)
+$$;
+COMMENT ON FUNCTION cerebro.validation_preprocessor_dl(
+    varchar, varchar, varchar, varchar, varchar, integer, text, jsonb, text
+) IS
+'Packs a table for validation as its training table was packed: the same normalizing constant, class values, segments and seed. Options: memory_mb.';

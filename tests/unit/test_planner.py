@@ -1,0 +1,62 @@
+"""The plan without a server: routes, the order of visits, costs."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from cerebro_plpy.planner import costs, routes, schedule
+
+
+@pytest.mark.parametrize("segments", [1, 2, 3, 8])
+def test_every_route_visits_every_segment_once(segments: int) -> None:
+    for epoch in range(1, 6):
+        for key in range(12):
+            assert sorted(routes.route(7, epoch, key, segments)) == list(range(segments))
+
+
+def test_a_route_depends_on_seed_epoch_and_key_alone() -> None:
+    assert routes.route(7, 3, 5, 8) == routes.route(7, 3, 5, 8)
+    assert len({tuple(routes.route(7, epoch, 5, 8)) for epoch in range(1, 30)}) > 20
+    assert len({tuple(routes.route(seed, 3, 5, 8)) for seed in range(30)}) > 20
+
+
+def test_configs_start_spread_over_the_segments() -> None:
+    starts = [routes.route(1, 1, key, 4)[0] for key in range(1, 9)]
+    assert sorted(starts) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_steps_count_every_visit_from_one() -> None:
+    steps = [routes.step_of(epoch, stop, 3) for epoch in (1, 2) for stop in range(3)]
+    assert steps == [1, 2, 3, 4, 5, 6]
+    assert [routes.place_of(step, 3) for step in steps] == [(e, s) for e in (1, 2) for s in range(3)]
+
+
+def test_the_config_with_most_left_goes_first() -> None:
+    waiting = [schedule.Waiting(1, 5.0), schedule.Waiting(2, 9.0), schedule.Waiting(3, 9.0)]
+    assert schedule.choose(waiting) == 2
+    assert schedule.choose([]) is None
+
+
+@pytest.mark.parametrize(
+    ("unit_seconds", "segments", "bound"),
+    [([1.0] * 16, 8, 1.05), ([1.0] * 8, 8, 1.09), ([1.0] * 38 + [12.0] * 10, 8, 1.05)],
+)
+def test_the_makespan_stays_near_its_lower_bound(
+    unit_seconds: list[float], segments: int, bound: float
+) -> None:
+    rng = random.Random(5)
+    result = schedule.simulate(unit_seconds, segments, 10, lambda: rng.uniform(0.9, 1.1))
+    assert result.makespan <= bound * result.lower_bound
+
+
+def test_measured_visits_correct_the_estimate() -> None:
+    model = costs.CostModel()
+    small, large = costs.estimate(1000, 1, 32, 10_000), costs.estimate(1000, 1, 32, 10_000_000)
+    assert large > small
+    model.record("small", small, 1.0)
+    assert model.seconds("small", 2 * small) == pytest.approx(2.0)
+    model.record("small", small, 3.0)
+    assert model.seconds("small", small) > 1.5
+    assert model.seconds("unseen", small) > 0
