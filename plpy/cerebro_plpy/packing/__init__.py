@@ -1,0 +1,1 @@
+"""Preprocessors: rows of a user's table become shuffled buffers, dealt to segments."""

@@ -1,0 +1,198 @@
+"""Rows of numeric arrays as the server holds them, turned into NumPy arrays a batch at a time.
+
+An array arrives as the bytes of its datum: number of dimensions, offset of the elements (0 if none can be
+NULL), element type, sizes and lower bounds of the dimensions, and then the elements in the machine's own
+format. NumPy reads a whole batch as one structured view.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import CerebroError
+from . import faults
+from .faults import Faults
+
+_FIXED = struct.Struct("=iiI")
+_SIZE = struct.Struct("=i")
+# The length word of the datum is not among the bytes, but offsets and alignment count from it.
+_LENGTH_WORD = 4
+
+
+def shape_of(datum: bytes) -> tuple[int, ...]:
+    """The sizes of an array's dimensions."""
+    dimensions = _FIXED.unpack_from(datum)[0]
+    return struct.unpack_from(f"={dimensions}i", datum, _FIXED.size)
+
+
+def _start(dimensions: int) -> int:
+    bare = _LENGTH_WORD + _FIXED.size + 2 * _SIZE.size * dimensions
+    return (bare + 7) // 8 * 8 - _LENGTH_WORD
+
+
+@dataclass(frozen=True)
+class Form:
+    """What each row of a column must look like."""
+
+    name: str
+    parts: tuple[str, ...]  # the columns that a vector was made of, so that errors name the right one
+    source: str  # NumPy's name of the element type as it arrives
+    shape: tuple[int, ...]  # as it arrives
+    is_bytea: bool = False
+
+    @property
+    def width(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def start(self) -> int:
+        return 0 if self.is_bytea else _start(len(self.shape))
+
+    def part(self, element: int) -> str:
+        return self.parts[element] if self.parts else self.name
+
+
+class Reader:
+    """Fills float32 or int16 arrays from batches of one column."""
+
+    def __init__(self, form: Form, divisor: float, seen: Faults) -> None:
+        self.form = form
+        self._divisor = np.float32(divisor)
+        self._faults = seen
+        self._size = form.start + form.width * np.dtype(form.source).itemsize
+        self._record = np.dtype(
+            {
+                "names": ["data"],
+                "formats": [(form.source, (form.width,))],
+                "offsets": [form.start],
+                "itemsize": self._size,
+            }
+        )
+        self._header = b"" if form.is_bytea else _FIXED.pack(len(form.shape), 0, 0)[:8]
+        self._sizes = struct.pack(f"={len(form.shape)}i", *form.shape)
+
+    def read(self, values: Sequence[bytes | None], out: np.ndarray, first_row: int) -> None:
+        """Decode a batch into `out`, (rows, width); rows that cannot be are noted as faults."""
+        data = self._view(values)
+        if data is None:
+            data = self._view(self._repaired(values, first_row))
+            if data is None:
+                return
+        rows = out[: len(data)]
+        if out.dtype == np.int16:
+            self._integers(data, rows, first_row)
+        else:
+            self._floats(data, rows, first_row)
+
+    def _view(self, values: Sequence[bytes | None]) -> np.ndarray | None:
+        """The batch's elements, not copied twice; None if some row is not of the form."""
+        try:
+            if set(map(len, values)) != {self._size}:  # type: ignore[arg-type]
+                return None
+        except TypeError:
+            return None
+        joined = b"".join(values)  # type: ignore[arg-type]
+        if not self._all_headers_match(joined, len(values)):
+            return None
+        return np.frombuffer(joined, self._record)["data"]
+
+    def _all_headers_match(self, joined: bytes, rows: int) -> bool:
+        if self.form.is_bytea:
+            return True
+        table = np.frombuffer(joined, np.uint8).reshape(rows, self._size)
+        sizes = table[:, _FIXED.size : _FIXED.size + len(self._sizes)]
+        return bool(
+            (table[:, :8] == np.frombuffer(self._header, np.uint8)).all()
+            and (sizes == np.frombuffer(self._sizes, np.uint8)).all()
+        )
+
+    def _repaired(self, values: Sequence[bytes | None], first_row: int) -> list[bytes]:
+        """The rows of a batch that are of the form; the others are noted."""
+        kept = []
+        for number, value in enumerate(values, first_row):
+            row = self._one(value, number)
+            if row is not None:
+                kept.append(row)
+        return kept
+
+    def _one(self, value: bytes | None, number: int) -> bytes | None:
+        if value is None:
+            self._faults.add(self.form.name, faults.IS_NULL, [number])
+            return None
+        shape = (len(value),) if self.form.is_bytea else shape_of(value)
+        expected = (self.form.width,) if self.form.is_bytea else self.form.shape
+        if shape != expected:
+            example = f", with {_braces(shape)} instead of {_braces(expected)}"
+            self._faults.add(self.form.name, faults.OTHER_SHAPE, [number], example)
+            return None
+        return value if self.form.is_bytea else self._without_bitmap(value, number)
+
+    def _without_bitmap(self, value: bytes, number: int) -> bytes | None:
+        offset = _FIXED.unpack_from(value)[1]
+        if offset == 0:
+            return value
+        begin = _FIXED.size + 2 * _SIZE.size * len(self.form.shape)
+        bitmap = np.frombuffer(value, np.uint8, (self.form.width + 7) // 8, begin)
+        present = np.unpackbits(bitmap, count=self.form.width, bitorder="little")
+        for element in np.flatnonzero(present == 0)[: len(self.form.parts) or 1]:
+            problem = faults.IS_NULL if self.form.parts else faults.NULL_ELEMENTS
+            self._faults.add(self.form.part(int(element)), problem, [number])
+        if not present.all():
+            return None
+        element_type = _FIXED.unpack_from(value)[2]
+        head = _FIXED.pack(len(self.form.shape), 0, element_type) + self._sizes * 2
+        return head.ljust(self.form.start, b"\0") + value[offset - _LENGTH_WORD :]
+
+    def _floats(self, data: np.ndarray, out: np.ndarray, first_row: int) -> None:
+        with np.errstate(all="ignore"):
+            if self._divisor == 1:
+                out[...] = data
+            elif data.dtype == np.float32:
+                np.divide(data, self._divisor, out=out)
+            else:
+                out[...] = data
+                out /= self._divisor
+        if not np.isfinite(out).all():
+            self._note_not_finite(data, out, first_row)
+
+    def _note_not_finite(self, data: np.ndarray, out: np.ndarray, first_row: int) -> None:
+        bad = ~np.isfinite(out)
+        beyond = bad & np.isfinite(data)
+        for problem, cells in ((faults.NOT_FINITE, bad & ~beyond), (faults.TOO_LARGE, beyond)):
+            for name, columns in self._by_part(cells):
+                rows = np.flatnonzero(columns.any(axis=1))
+                if len(rows):
+                    value = data[rows[0]][cells[rows[0]]][0]
+                    self._faults.add(name, problem, (rows + first_row).tolist(), f", with {value}")
+
+    def _by_part(self, cells: np.ndarray) -> list[tuple[str, np.ndarray]]:
+        if not self.form.parts:
+            return [(self.form.name, cells)]
+        return [(name, cells[:, i : i + 1]) for i, name in enumerate(self.form.parts)]
+
+    def _integers(self, data: np.ndarray, out: np.ndarray, first_row: int) -> None:
+        with np.errstate(all="ignore"):
+            out[...] = data
+        if not np.array_equal(out, data):
+            rows = np.flatnonzero((out != data).any(axis=1))
+            self._faults.add(self.form.name, faults.BEYOND_SMALLINT, (rows + first_row).tolist())
+
+
+def first_shape(name: str, datum: bytes, is_bytea: bool) -> tuple[int, ...]:
+    """The shape that the first row sets for its column."""
+    shape = (len(datum),) if is_bytea else shape_of(datum)
+    if math.prod(shape) == 0 or not shape:
+        raise CerebroError(
+            f'column "{name}" holds an empty {"bytea" if is_bytea else "array"} in its first row',
+            hint="Every row needs at least one value.",
+        )
+    return shape
+
+
+def _braces(shape: Sequence[int]) -> str:
+    return "{" + ",".join(map(str, shape)) + "}"

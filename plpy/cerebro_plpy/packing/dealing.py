@@ -1,0 +1,86 @@
+"""Which row goes to which segment and buffer: the row of rank r to segment r mod S, a segment's rows to near-equal buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+BUFFER_BYTES = 16 << 20
+# One unfinished buffer per segment is in memory while rows are dealt.
+ALL_SEGMENTS_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Deal:
+    """How many rows are dealt to how many segments, in how many buffers each."""
+
+    rows: int
+    segments: int
+    buffers: int
+
+    @property
+    def buffer_size(self) -> int:
+        """The most rows that a buffer has."""
+        return -(-(-(-self.rows // self.segments)) // self.buffers)
+
+    def bounds(self, segment: int) -> list[int]:
+        """Where a segment's buffers begin and end, in rows of the segment."""
+        rows = (self.rows - segment + self.segments - 1) // self.segments
+        buffers = min(self.buffers, rows)
+        return [rows * i // buffers for i in range(buffers + 1)]
+
+
+def plan(rows: int, segments: int, row_bytes: int, most_rows: int | None) -> Deal:
+    """Choose the number of buffers; `row_bytes` of the widest column, `most_rows` the caller's wish."""
+    limit = max(1, min(BUFFER_BYTES, ALL_SEGMENTS_BYTES // segments) // row_bytes)
+    per_buffer = min(limit, most_rows or limit)
+    return Deal(rows, segments, buffers=-(-(-(-rows // segments)) // per_buffer))
+
+
+@dataclass
+class Buffer:
+    """The rows of one buffer, a column each."""
+
+    segment: int
+    number: int
+    columns: list[np.ndarray]
+
+
+class _Hand:
+    """One segment's buffer in the making."""
+
+    def __init__(self, segment: int, bounds: list[int]) -> None:
+        self._segment = segment
+        self._bounds = bounds
+        self._number = 0
+        self._filled = 0
+        self._columns: list[np.ndarray] = []
+
+    def take(self, columns: list[np.ndarray]) -> Iterator[Buffer]:
+        """Add rows in order; gives each buffer as it becomes full."""
+        taken = 0
+        while taken < len(columns[0]):
+            size = self._bounds[self._number + 1] - self._bounds[self._number]
+            if not self._columns:
+                self._columns = [np.empty((size, *column.shape[1:]), column.dtype) for column in columns]
+            count = min(size - self._filled, len(columns[0]) - taken)
+            for own, column in zip(self._columns, columns, strict=True):
+                own[self._filled : self._filled + count] = column[taken : taken + count]
+            taken += count
+            self._filled += count
+            if self._filled == size:
+                yield Buffer(self._segment, self._number, self._columns)
+                self._number, self._filled, self._columns = self._number + 1, 0, []
+
+
+def deal(blocks: Iterable[Sequence[np.ndarray]], how: Deal) -> Iterator[Buffer]:
+    """Deal rows that come in order of rank, a block of columns at a time."""
+    hands = [_Hand(segment, how.bounds(segment)) for segment in range(how.segments)]
+    rank = 0
+    for block in blocks:
+        for segment, hand in enumerate(hands):
+            first = (segment - rank) % how.segments
+            yield from hand.take([column[first :: how.segments] for column in block])
+        rank += len(block[0])

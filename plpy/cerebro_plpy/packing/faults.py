@@ -1,0 +1,64 @@
+"""What is wrong with a table's rows, counted over the whole table and told in one error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import NULL_NOT_ALLOWED, CerebroError
+
+IS_NULL = "is NULL"
+NULL_ELEMENTS = "has NULL elements"
+NOT_FINITE = "holds NaN or infinity"
+TOO_LARGE = "holds values beyond the range of a 32-bit float"
+BEYOND_SMALLINT = "holds one-hot values beyond smallint"
+OTHER_SHAPE = "has another shape than the first row"
+
+_HINTS = {
+    IS_NULL: "Leave such rows out with a view, or fill them with coalesce().",
+    NULL_ELEMENTS: "Leave such rows out with a view, or fill the elements.",
+    NOT_FINITE: "Leave such rows out with a view, or replace the values.",
+    TOO_LARGE: "Scale the values in a view, or give a larger normalizing_const.",
+    BEYOND_SMALLINT: 'Arrays of integers are taken as one-hot; options {"task": "regression"} packs them as numbers.',
+    OTHER_SHAPE: "All rows of a column must have the same shape: pad or cut them in a view.",
+}
+
+
+@dataclass
+class Fault:
+    """One kind of problem in one column."""
+
+    count: int
+    first_row: int
+    example: str
+
+
+class Faults:
+    """Collects problems while a table is read."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], Fault] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def add(self, column: str, problem: str, rows: Sequence[int], example: str = "") -> None:
+        """Note the rows, numbered from 1 in the order of the scan, that have this problem."""
+        fault = self._found.setdefault((column, problem), Fault(0, int(rows[0]), example))
+        fault.count += len(rows)
+
+    def error(self, total: int) -> CerebroError:
+        """Make the error: the first problem as its message, all of them in its detail."""
+        lines = [
+            f'Column "{column}" {problem} in {fault.count} of {total} rows; the first is row {fault.first_row}'
+            f" of the scan{fault.example}."
+            for (column, problem), fault in self._found.items()
+        ]
+        (column, problem), fault = next(iter(self._found.items()))
+        null = problem in (IS_NULL, NULL_ELEMENTS)
+        return CerebroError(
+            f'column "{column}" {problem} in {fault.count} of {total} rows',
+            detail="\n".join(lines),
+            hint=_HINTS[problem],
+            sqlstate=NULL_NOT_ALLOWED if null else "22023",
+        )

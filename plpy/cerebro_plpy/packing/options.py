@@ -1,0 +1,60 @@
+"""The preprocessors' `options jsonb`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..errors import CerebroError
+from ..logical.options import LARGEST, LEAST_MEMORY_MB, Validator, integer, one_of, parse_options
+
+MOST_SEGMENTS = 4096
+# More could not be stored in one field.
+MOST_VALUES = 2**27
+
+
+@dataclass(frozen=True)
+class PackOptions:
+    """What a caller may say beyond MADlib's parameters."""
+
+    segments: int | None = None
+    seed: int = 1
+    shape: Mapping[str | None, tuple[int, ...]] = field(default_factory=dict)
+    task: str | None = None
+    memory_mb: int = 512
+
+
+def parse(text: str | None, allowed: Mapping[str, Validator]) -> PackOptions:
+    """Read and check the options."""
+    return PackOptions(**parse_options(text, allowed))
+
+
+def _shapes(key: str, value: object) -> dict[str | None, tuple[int, ...]]:
+    """A shape per column, or one list for the only input (under the name None)."""
+    if isinstance(value, Mapping):
+        return {str(name): _shape(key, shape) for name, shape in value.items()}
+    return {None: _shape(key, value)}
+
+
+def _shape(key: str, value: object) -> tuple[int, ...]:
+    if not isinstance(value, list) or not value:
+        raise CerebroError(
+            f"option {key} has {json.dumps(value)} where a list of sizes is expected",
+            hint='Write {"shape": [32, 32, 3]}, or {"shape": {"column": [32, 32, 3]}} for several inputs.',
+        )
+    shape = tuple(integer(1, MOST_VALUES)(key, size) for size in value)
+    if math.prod(shape) > MOST_VALUES:
+        raise CerebroError(f"option {key} makes rows of {math.prod(shape)} values, more than {MOST_VALUES}")
+    return shape
+
+
+VALIDATION: Mapping[str, Validator] = {"memory_mb": integer(LEAST_MEMORY_MB)}
+TRAINING: Mapping[str, Validator] = {
+    **VALIDATION,
+    "segments": integer(1, MOST_SEGMENTS),
+    "seed": integer(-LARGEST),
+    "shape": _shapes,
+    "task": one_of("classification", "regression"),
+}

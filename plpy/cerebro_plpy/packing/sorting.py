@@ -1,0 +1,168 @@
+"""Rows in the order of their hashes, in bounded memory: sorted runs in an anonymous file, merged by windows."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import IO
+
+import numpy as np
+
+from ..errors import IO_ERROR, CerebroError
+
+WRITE_BYTES = 4 << 20
+BLOCK_BYTES = 8 << 20
+Columns = list[np.ndarray]
+
+
+@dataclass
+class _Run:
+    """A sorted run in the file and the window of it that is in memory; the first array is the hashes."""
+
+    starts: list[int]
+    rows: int
+    next_row: int = 0
+    window: Columns = field(default_factory=list)
+
+    @property
+    def more(self) -> bool:
+        return self.next_row < self.rows
+
+
+class Sorter:
+    """Takes rows in any order and gives them in the order of their hashes.
+
+    Rows of the same hash have the same content, so their order among each other is of no account.
+    """
+
+    def __init__(self, types: Sequence[tuple[str, int]], budget: int, least_rows: int) -> None:
+        """`types`: element type and width of each column. `least_rows` will be asked for at once."""
+        self._types = [("<u8", 1), *types]
+        self._row_bytes = sum(np.dtype(kind).itemsize * width for kind, width in self._types)
+        self._budget = budget
+        self._capacity = max(budget // 2 // self._row_bytes, least_rows)
+        # Pages are touched only as rows come: a small table costs little.
+        self._arrays = self._allocate()
+        self._filled = 0
+        self._file: IO[bytes] | None = None
+        self._runs: list[_Run] = []
+        self.rows = 0
+
+    def _allocate(self) -> Columns:
+        return [np.empty((self._capacity, width), kind) for kind, width in self._types]
+
+    def room(self, rows: int) -> tuple[np.ndarray, Columns]:
+        """Give the places for the next rows' hashes and columns."""
+        if self._filled + rows > self._capacity:
+            self._spill()
+        hashes, *columns = [array[self._filled : self._filled + rows] for array in self._arrays]
+        return hashes[:, 0], columns
+
+    def keep(self, rows: int) -> None:
+        """Take the rows that were written into the last room."""
+        self._filled += rows
+        self.rows += rows
+
+    def close(self) -> None:
+        """Give the disk space back."""
+        if self._file is not None:
+            self._file.close()
+
+    def blocks(self) -> Iterator[Columns]:
+        """Give all rows in order, some megabytes at a time."""
+        if not self._runs:
+            return self._blocks_in_memory()
+        self._spill()
+        self._arrays = []
+        return self._merged()
+
+    def _order(self) -> np.ndarray:
+        return np.argsort(self._arrays[0][: self._filled, 0])
+
+    def _blocks_in_memory(self) -> Iterator[Columns]:
+        order = self._order()
+        step = max(1, BLOCK_BYTES // self._row_bytes)
+        for start in range(0, self._filled, step):
+            rows = order[start : start + step]
+            yield [column.take(rows, axis=0) for column in self._arrays[1:]]
+
+    def _spill(self) -> None:
+        try:
+            self._file = self._file or tempfile.TemporaryFile(dir=_spill_directory())
+            self._runs.append(self._write(self._file))
+        except OSError as error:
+            raise CerebroError(
+                f"could not write rows to a temporary file: {error.strerror}",
+                detail="A table larger than the memory budget is sorted on disk, in the server's data directory.",
+                hint='Free disk space, or give options {"memory_mb": …} large enough for the whole table.',
+                sqlstate=IO_ERROR,
+            ) from error
+        self._filled = 0
+
+    def _write(self, file: IO[bytes]) -> _Run:
+        order = self._order()
+        run = _Run(starts=[], rows=self._filled)
+        for array in self._arrays:
+            run.starts.append(file.tell())
+            step = max(1, WRITE_BYTES // (array.itemsize * array.shape[1]))
+            for start in range(0, len(order), step):
+                file.write(array.take(order[start : start + step], axis=0).data)
+        file.flush()
+        return run
+
+    def _merged(self) -> Iterator[Columns]:
+        window_rows = max(1, self._budget // 8 // len(self._runs) // self._row_bytes)
+        runs = list(self._runs)
+        while runs:
+            for run in runs:
+                if not run.window:
+                    self._load(run, window_rows)
+            yield self._next_block(runs)
+            runs = [run for run in runs if run.window or run.more]
+
+    def _load(self, run: _Run, rows: int) -> None:
+        count = min(rows, run.rows - run.next_row)
+        run.window = [
+            self._read(start, kind, width, run.next_row, count)
+            for start, (kind, width) in zip(run.starts, self._types, strict=True)
+        ]
+        run.next_row += count
+
+    def _read(self, start: int, kind: str, width: int, row: int, count: int) -> np.ndarray:
+        array = np.empty((count, width), kind)
+        view = memoryview(array).cast("B")
+        offset = start + row * width * array.itemsize
+        done = 0
+        while done < len(view):
+            done += os.preadv(self._descriptor(), [view[done:]], offset + done)
+        return array
+
+    def _descriptor(self) -> int:
+        if self._file is None:
+            raise CerebroError("nothing was spilled", sqlstate="XX000")
+        return self._file.fileno()
+
+    @staticmethod
+    def _next_block(runs: list[_Run]) -> Columns:
+        """Take all rows of the windows that no row still on disk can precede."""
+        limits = [run.window[0][-1, 0] for run in runs if run.more]
+        parts = []
+        for run in runs:
+            count = len(run.window[0])
+            if limits:
+                count = int(np.searchsorted(run.window[0][:, 0], min(limits), side="right"))
+            parts.append([array[:count] for array in run.window])
+            run.window = [array[count:] for array in run.window] if count < len(run.window[0]) else []
+        hashes, *columns = [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+        order = np.argsort(hashes[:, 0])
+        return [column.take(order, axis=0) for column in columns]
+
+
+def _spill_directory() -> str | None:
+    """The server's own place for temporary files: /tmp is memory on many machines. A backend stands in its data directory."""
+    own = os.path.join("base", "pgsql_tmp")
+    return (
+        own if os.path.isdir(own) and os.access(own, os.W_OK) else ("base" if os.path.isdir("base") else None)
+    )

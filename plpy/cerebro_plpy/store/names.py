@@ -1,0 +1,185 @@
+"""Names of a user's tables and columns: read as SQL reads them, looked up in the caller's search_path, always quoted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..database import Database
+from ..errors import DUPLICATE_TABLE, NOT_SUPPORTED, NULL_NOT_ALLOWED, UNDEFINED_TABLE, CerebroError
+
+LONGEST = 63
+_TOKEN = re.compile(r'\s*(?:("(?:[^"]|"")+")|([^\W\d][\w$]*)|(.))', re.DOTALL)
+_CAPITALS = re.compile("[A-Z]")
+_READABLE = "rpvmf"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table or view that exists."""
+
+    schema: str
+    name: str
+    oid: int
+    quoted: str
+
+
+@dataclass(frozen=True)
+class TargetTable:
+    """A table that is to be created."""
+
+    schema: str
+    name: str
+    quoted: str
+
+
+def quote(*parts: str) -> str:
+    """Give a possibly qualified name with every part quoted."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
+
+
+def tokens(text: str) -> list[tuple[str, str]]:
+    """Cut text into ("name", folded as SQL folds it) and ("mark", one character)."""
+    found = []
+    for quoted, plain, mark in _TOKEN.findall(text.rstrip()):
+        if quoted:
+            found.append(("name", quoted[1:-1].replace('""', '"')))
+        elif plain:
+            # Only ASCII is folded, as the server does for UTF-8.
+            found.append(("name", _CAPITALS.sub(lambda letter: letter[0].lower(), plain)))
+        else:
+            found.append(("mark", mark))
+    return found
+
+
+def parse_table(text: str | None, what: str) -> tuple[str | None, str]:
+    """Read `table` or `schema.table`."""
+    if text is None or not text.strip():
+        raise CerebroError(
+            f"{what} is NULL or empty", hint=f"Give the name of the {what}.", sqlstate=NULL_NOT_ALLOWED
+        )
+    match tokens(text):
+        case [("name", name)]:
+            return None, name
+        case [("name", schema), ("mark", "."), ("name", name)]:
+            return schema, name
+    raise CerebroError(
+        f"{what} {text} is not a table name",
+        hint='Write table or schema.table, with double quotes around names that SQL would need them for: "My table".',
+    )
+
+
+def resolve_table(db: Database, name: str | None, search_path: str, what: str = "input table") -> Table:
+    """Find an existing table or view as the caller's own statements would."""
+    schema, table = parse_table(name, what)
+    found = _find(db, _lookup_path(db, search_path) if schema is None else [_actual(db, schema)], table)
+    if found is None:
+        where = "" if schema is None else f" in schema {quote(schema)}"
+        raise CerebroError(
+            f"{what} {quote(table)} does not exist{where}",
+            detail=None if schema else f"The search_path is {search_path}.",
+            hint="Give schema.table if it is in another schema; names with capitals need double quotes.",
+            sqlstate=UNDEFINED_TABLE,
+        )
+    return found
+
+
+def target_table(
+    db: Database, name: str | None, search_path: str, what: str = "output table", suffixes: Sequence[str] = ()
+) -> TargetTable:
+    """Say where a new table goes, and refuse if it, or it with one of the suffixes, is there already."""
+    schema, table = parse_table(name, what)
+    place = _creation_schema(db, search_path) if schema is None else schema
+    if place.startswith("pg_temp"):
+        raise CerebroError(
+            f"{what} {quote(table)} cannot be a temporary table",
+            detail="Segment sessions could not see it.",
+            sqlstate=NOT_SUPPORTED,
+        )
+    for suffix in ("", *suffixes):
+        _check_free(db, place, table + suffix, what)
+    return TargetTable(place, table, quote(place, table))
+
+
+def has_columns(db: Database, table: Table, columns: Sequence[str]) -> list[str]:
+    """Give those of the columns that the table lacks."""
+    rows = db.query(
+        """SELECT attname::text FROM pg_catalog.pg_attribute
+            WHERE attrelid = $1::oid AND attnum > 0 AND NOT attisdropped""",
+        ("oid",),
+        (table.oid,),
+    )
+    present = {row["attname"] for row in rows}
+    return [column for column in columns if column not in present]
+
+
+def _check_free(db: Database, schema: str, table: str, what: str) -> None:
+    if len(table.encode()) > LONGEST:
+        raise CerebroError(f"{what} {quote(table)} has a name longer than {LONGEST} bytes")
+    if _find(db, [schema], table, kinds="") is not None:
+        raise CerebroError(
+            f"{what} {quote(table)} already exists",
+            hint="Drop it before the call, or choose another name.",
+            sqlstate=DUPLICATE_TABLE,
+        )
+
+
+def _find(db: Database, path: Sequence[str], table: str, kinds: str = _READABLE) -> Table | None:
+    rows = db.query(
+        """SELECT n.nspname, c.relname, c.oid, c.relkind::text AS kind
+             FROM unnest($1::text[]) WITH ORDINALITY AS p(schema, place)
+             JOIN pg_catalog.pg_namespace n ON n.nspname = p.schema
+             JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid
+            WHERE c.relname = $2 AND ($3 = '' OR position(c.relkind::text IN $3) > 0)
+            ORDER BY p.place LIMIT 1""",
+        ("text[]", "text", "text"),
+        (list(path), table, kinds),
+    )
+    if not rows:
+        return None
+    schema, name = rows[0]["nspname"], rows[0]["relname"]
+    return Table(schema, name, int(rows[0]["oid"]), quote(schema, name))
+
+
+def _temporary_schema(db: Database) -> str | None:
+    rows = db.query("SELECT nspname FROM pg_catalog.pg_namespace WHERE oid = pg_catalog.pg_my_temp_schema()")
+    return rows[0]["nspname"] if rows else None
+
+
+def _actual(db: Database, schema: str) -> str:
+    return (_temporary_schema(db) or schema) if schema == "pg_temp" else schema
+
+
+def _listed(db: Database, search_path: str) -> list[str]:
+    """The schemas of a search_path setting that the caller may use, in order."""
+    names = [name for kind, name in tokens(search_path) if kind == "name"]
+    rows = db.query(
+        """SELECT s.name FROM (
+               SELECT CASE WHEN p.name = '$user' THEN current_user::text ELSE p.name END AS name, p.place
+                 FROM unnest($1::text[]) WITH ORDINALITY AS p(name, place)) s
+           LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = s.name
+           WHERE s.name = 'pg_temp' OR pg_catalog.has_schema_privilege(n.oid, 'USAGE')
+           ORDER BY s.place""",
+        ("text[]",),
+        (names,),
+    )
+    return [row["name"] for row in rows]
+
+
+def _lookup_path(db: Database, search_path: str) -> list[str]:
+    listed = _listed(db, search_path)
+    implicit = [name for name in ("pg_temp", "pg_catalog") if name not in listed]
+    return [_actual(db, name) for name in implicit + listed]
+
+
+def _creation_schema(db: Database, search_path: str) -> str:
+    listed = [name for name in _listed(db, search_path) if name != "pg_catalog"]
+    if not listed:
+        raise CerebroError(
+            "no schema has been selected to create the output table in",
+            detail=f"The search_path is {search_path}.",
+            hint="Give schema.table, or set search_path.",
+            sqlstate="3F000",
+        )
+    return listed[0]

@@ -1,0 +1,318 @@
+"""All SQL about packed tables: reading rows to pack, writing and reading buffers and the summary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..database import Database, Row
+from ..errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
+from ..packing.sources import CLASSES, Part, SourceColumn
+from .names import LONGEST, Table, TargetTable, quote
+
+SUMMARY = "_summary"
+SHAPE = "_shape"
+CLASS_VALUES = "_class_values"
+KEY = "__dist_key__"
+BUFFER = "buffer_id"
+_HINT = "Make it with cerebro.training_preprocessor_dl() or cerebro.validation_preprocessor_dl()."
+
+
+def columns_of(db: Database, table: Table) -> dict[str, SourceColumn]:
+    """The columns of a table or view, with the types that their domains are made of."""
+    rows = db.query(
+        """WITH RECURSIVE base AS (
+               SELECT attname, attnum, atttypid AS shown, atttypid AS type
+                 FROM pg_catalog.pg_attribute
+                WHERE attrelid = $1::oid AND attnum > 0 AND NOT attisdropped
+               UNION ALL
+               SELECT b.attname, b.attnum, b.shown, t.typbasetype
+                 FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.type WHERE t.typtype = 'd')
+           SELECT b.attname, pg_catalog.format_type(b.shown, NULL) AS shown,
+                  pg_catalog.format_type(b.type, -1) AS base, coalesce(e.typname, t.typname) AS element,
+                  e.oid IS NOT NULL AS is_array,
+                  t.typcategory IN ('S', 'E') OR EXISTS (
+                      SELECT FROM pg_catalog.pg_opclass o JOIN pg_catalog.pg_am m ON m.oid = o.opcmethod
+                       WHERE m.amname = 'btree' AND o.opcdefault AND o.opcintype = t.oid) AS sortable
+             FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.type
+             LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
+            WHERE t.typtype <> 'd' ORDER BY b.attnum""",
+        ("oid",),
+        (table.oid,),
+    )
+    return {
+        row["attname"]: SourceColumn(
+            row["attname"], row["element"], row["is_array"], row["base"], row["shown"], row["sortable"]
+        )
+        for row in rows
+    }
+
+
+def _expression(part: Part) -> str:
+    """How a column's rows leave the server: labels as text, all else as the bytes that it is made of."""
+    name = quote(part.first.name)
+    if part.kind == CLASSES:
+        return f"{name}::text"
+    if part.is_bytea:
+        return name
+    if part.is_vector_of_columns:
+        return f"cerebro._array_bytes(ARRAY[{', '.join(map(_as_double, part.columns))}])"
+    base = "double precision[]" if part.first.element == "numeric" else part.first.base_type
+    return f"cerebro._array_bytes({name}::{base})"
+
+
+def _as_double(column: SourceColumn) -> str:
+    through = "::integer" if column.element == "bool" else ""
+    return f"{quote(column.name)}{through}::double precision"
+
+
+def select_rows(source: Table, parts: Sequence[Part]) -> str:
+    """The statement that reads the rows; its columns are c0, c1 … in order of the parts."""
+    columns = ", ".join(f"{_expression(part)} AS c{number}" for number, part in enumerate(parts))
+    return f"SELECT {columns} FROM {source.quoted}"
+
+
+def first_row(db: Database, statement: str) -> Row | None:
+    """Read one row, to learn shapes."""
+    rows = db.query(f"{statement} LIMIT 1")
+    return rows[0] if rows else None
+
+
+def class_positions(db: Database, part: Part, labels: Sequence[str]) -> dict[str, int]:
+    """Give each label, as text, its place from 0 among the sorted distinct values of the column's type.
+
+    Text sorts by code point, so that the database's locale has no say in what is packed.
+    """
+    order = 'ORDER BY s.value COLLATE "C"' if _collatable(db, part) else "ORDER BY s.value"
+    rows = db.query(
+        f"""SELECT s.label, dense_rank() OVER ({order}) - 1 AS place
+              FROM (SELECT label, label::{part.base_type} AS value FROM unnest($1::text[]) AS label) s""",
+        ("text[]",),
+        (list(labels),),
+    )
+    return {row["label"]: int(row["place"]) for row in rows}
+
+
+def _collatable(db: Database, part: Part) -> bool:
+    rows = db.query(
+        "SELECT typcollation <> 0 AS collatable FROM pg_catalog.pg_type WHERE oid = $1::regtype",
+        ("text",),
+        (part.base_type,),
+    )
+    return rows[0]["collatable"]
+
+
+def known_positions(
+    db: Database, part: Part, labels: Sequence[str], class_values: Sequence[str | None]
+) -> dict[str, int]:
+    """Give each label its place among class values that are settled; labels that are not among them are left out."""
+    rows = db.query(
+        f"""SELECT label, min(k.place) - 1 AS place
+              FROM unnest($1::text[]) AS label
+              JOIN unnest($2::text[]) WITH ORDINALITY AS k(value, place)
+                ON k.value::{part.base_type} = label::{part.base_type}
+             GROUP BY label""",
+        ("text[]", "text[]"),
+        (list(labels), list(class_values)),
+    )
+    return {row["label"]: int(row["place"]) for row in rows}
+
+
+@dataclass(frozen=True)
+class Output:
+    """The packed table to be made."""
+
+    table: TargetTable
+    dependents: Sequence[str]
+    independents: Sequence[str]
+    segments: int
+
+    @property
+    def columns(self) -> list[str]:
+        return [*self.dependents, *self.independents]
+
+    @property
+    def partitions(self) -> list[str]:
+        """Quoted names of the partitions, shortened where they would be too long."""
+        return [
+            quote(self.table.schema, _cut(self.table.name, f"_{key}") + f"_{key}")
+            for key in range(self.segments)
+        ]
+
+
+def _cut(name: str, suffix: str) -> str:
+    return name.encode()[: LONGEST - len(suffix)].decode(errors="ignore")
+
+
+def create(db: Database, output: Output, comment: str) -> None:
+    """Make the empty packed table and its partitions."""
+    columns = "".join(f", {quote(name)} bytea, {quote(name + SHAPE)} integer[]" for name in output.columns)
+    table = output.table.quoted
+    db.query(f"CREATE TABLE {table} ({KEY} integer{columns}, {BUFFER} integer) PARTITION BY LIST ({KEY})")
+    # Floats do not compress; one-hot labels do.
+    for name in output.independents:
+        db.query(f"ALTER TABLE {table} ALTER COLUMN {quote(name)} SET STORAGE EXTERNAL")
+    for key, partition in enumerate(output.partitions):
+        db.query(f"CREATE TABLE {partition} PARTITION OF {table} FOR VALUES IN ({key})")
+    _comment(db, table, comment)
+
+
+def _comment(db: Database, table: str, comment: str) -> None:
+    literal = db.query("SELECT pg_catalog.quote_literal($1) AS text", ("text",), (comment,))[0]["text"]
+    db.query(f"COMMENT ON TABLE {table} IS {literal}")
+
+
+class Writer:
+    """Inserts buffers."""
+
+    def __init__(self, db: Database, output: Output) -> None:
+        self._db = db
+        names = "".join(f", {quote(name)}, {quote(name + SHAPE)}" for name in output.columns)
+        count = len(output.columns)
+        places = ", ".join(f"${number}" for number in range(1, 2 * count + 3))
+        self._statement = f"INSERT INTO {output.table.quoted} ({KEY}{names}, {BUFFER}) VALUES ({places})"
+        self._types = ("integer", *("bytea", "integer[]") * count, "integer")
+
+    def write(self, segment: int, columns: Sequence[np.ndarray], buffer_id: int) -> None:
+        """Insert one buffer."""
+        pairs = [value for column in columns for value in (column.tobytes(), list(column.shape))]
+        self._db.query(self._statement, self._types, (segment, *pairs, buffer_id))
+
+
+@dataclass(frozen=True)
+class PackedSummary:
+    """The one row of a packed table's summary, and the shapes of its rows.
+
+    Lists have one element per dependent or independent. Class values are given as text; None where a
+    dependent has no classes.
+    """
+
+    source_table: str
+    output_table: str
+    dependent_varname: list[str]
+    independent_varname: list[str]
+    dependent_vartype: list[str]
+    class_values: list[list[str | None] | None]
+    buffer_size: int
+    normalizing_const: float
+    num_classes: list[int | None]
+    distribution_rules: str
+    internal_gpu_config: str
+    segments: int
+    seed: int
+    total_rows: int
+    class_value_types: dict[str, str]
+    quoted: str = ""
+    target_shapes: list[list[int]] = field(default_factory=list)
+    input_shapes: list[list[int]] = field(default_factory=list)
+
+    @property
+    def one_hot(self) -> list[bool]:
+        """Whether a dependent's buffers hold one-hot int16; otherwise they hold float32."""
+        return [width is not None for width in self.num_classes]
+
+
+_PLAIN = (
+    ("buffer_size", "integer"),
+    ("normalizing_const", "real"),
+    ("num_classes", "integer[]"),
+    ("distribution_rules", "text"),
+    ("__internal_gpu_config__", "text"),
+    ("segments", "integer"),
+    ("seed", "bigint"),
+    ("total_rows", "bigint"),
+)
+_HEAD = (
+    ("source_table", "text"),
+    ("output_table", "text"),
+    ("dependent_varname", "text[]"),
+    ("independent_varname", "text[]"),
+    ("dependent_vartype", "text[]"),
+)
+
+
+def _field(column: str) -> str:
+    return "internal_gpu_config" if column == "__internal_gpu_config__" else column
+
+
+def write_summary(db: Database, output: Output, summary: PackedSummary, comment: str) -> None:
+    """Make the summary table and its row."""
+    table = quote(output.table.schema, output.table.name + SUMMARY)
+    classes = list(summary.class_value_types.items())
+    columns = [*_HEAD, *classes, *_PLAIN]
+    db.query(f"CREATE TABLE {table} ({', '.join(f'{quote(name)} {kind}' for name, kind in columns)})")
+    types = [kind for _, kind in _HEAD] + ["text[]"] * len(classes) + [kind for _, kind in _PLAIN]
+    casts = ", ".join(f"${number}::{kind}" for number, (_, kind) in enumerate(columns, 1))
+    values = [getattr(summary, _field(name)) for name, _ in _HEAD]
+    values += [*summary.class_values, *(getattr(summary, _field(name)) for name, _ in _PLAIN)]
+    db.query(f"INSERT INTO {table} SELECT {casts}", types, values)
+    _comment(db, table, comment)
+
+
+def summary(db: Database, schema: str | None, name: str) -> PackedSummary:
+    """Read the summary of a packed table; a name without a schema is one that the session's search_path finds."""
+    table = quote(name) if schema is None else quote(schema, name)
+    quoted = quote(name + SUMMARY) if schema is None else quote(schema, name + SUMMARY)
+    present = _summary_columns(db, table, quoted)
+    wanted = [column for column, _ in (*_HEAD, *_PLAIN)]
+    missing = [column for column in wanted if column not in present]
+    if missing:
+        raise CerebroError(
+            f"{table} was not packed by this extension",
+            detail=f"Its summary lacks {', '.join(missing)}.",
+            hint=_HINT,
+            sqlstate=WRONG_STATE,
+        )
+    row = _only_row(db, quoted, f"SELECT {', '.join(map(quote, wanted))} FROM {quoted}")
+    dependents, independents = row["dependent_varname"], row["independent_varname"]
+    shapes = _shapes(db, table, [*dependents, *independents])
+    return PackedSummary(
+        **{_field(column): value for column, value in row.items()},
+        class_values=_class_values(db, quoted, dependents),
+        class_value_types={column: present[column] for column in (d + CLASS_VALUES for d in dependents)},
+        quoted=quoted,
+        target_shapes=shapes[: len(dependents)],
+        input_shapes=shapes[len(dependents) :],
+    )
+
+
+def _summary_columns(db: Database, table: str, quoted: str) -> dict[str, str]:
+    rows = db.query(
+        """SELECT attname::text, pg_catalog.format_type(atttypid, -1) AS kind
+             FROM pg_catalog.pg_attribute
+            WHERE attrelid = pg_catalog.to_regclass($1) AND attnum > 0 AND NOT attisdropped""",
+        ("text",),
+        (quoted,),
+    )
+    if not rows:
+        raise CerebroError(
+            f"input table {quoted} does not exist",
+            detail=f"A packed table has a summary; {table} has none, so it is not a packed table.",
+            hint=_HINT,
+            sqlstate=UNDEFINED_TABLE,
+        )
+    return {row["attname"]: row["kind"] for row in rows}
+
+
+def _only_row(db: Database, table: str, statement: str) -> Row:
+    rows = db.query(statement)
+    if len(rows) != 1:
+        raise CerebroError(f"{table} has {len(rows)} rows instead of one", hint=_HINT, sqlstate=WRONG_STATE)
+    return rows[0]
+
+
+def _class_values(db: Database, quoted: str, dependents: Sequence[str]) -> list[list[str | None] | None]:
+    columns = ", ".join(f"{quote(d + CLASS_VALUES)}::text[] AS c{i}" for i, d in enumerate(dependents))
+    row = db.query(f"SELECT {columns} FROM {quoted}")[0]
+    return [row[f"c{i}"] for i in range(len(dependents))]
+
+
+def _shapes(db: Database, table: str, columns: Sequence[str]) -> list[list[int]]:
+    """The shape of one row in each column, from any buffer."""
+    names = ", ".join(f"{quote(name + SHAPE)} AS s{number}" for number, name in enumerate(columns))
+    row = next(iter(db.query(f"SELECT {names} FROM {table} LIMIT 1")), None)
+    if row is None:
+        raise CerebroError(f"packed table {table} is empty", hint=_HINT, sqlstate=WRONG_STATE)
+    return [list(row[f"s{number}"][1:]) for number in range(len(columns))]
