@@ -100,9 +100,7 @@ def _keras2_arguments(name: str, kwargs: dict[str, Value]) -> dict[str, Value]:
     result = dict(kwargs)
     if "lr" in result:
         if "learning_rate" in result:
-            raise CerebroError(
-                f"optimizer {name} has both lr and learning_rate", hint="Keep learning_rate."
-            )
+            raise CerebroError(f"optimizer {name} has both lr and learning_rate", hint="Keep learning_rate.")
         result["learning_rate"] = result.pop("lr")
     if result.get("epsilon", 0) is None:
         del result["epsilon"]
@@ -159,7 +157,7 @@ def _in_range(value: float, argument: Argument) -> bool:
 
 
 def _range(argument: Argument) -> str:
-    parts = []
+    parts: list[str] = []
     if argument.low is not None:
         parts.append(f"{'above' if argument.above else 'at least'} {argument.low:g}")
     if argument.high is not None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import product
 from typing import Final
 
@@ -32,9 +31,9 @@ class ConfigRow:
 
 
 def search_configs(
-    model_ids: list[int],
-    compile_grid: str,
-    fit_grid: str,
+    model_ids: Sequence[int | None],
+    compile_grid: str | None,
+    fit_grid: str | None,
     search_type: str | None = "grid",
     num_configs: int | None = None,
     random_state: int | None = None,
@@ -52,7 +51,9 @@ def search_configs(
     )
 
 
-def grid_configs(model_ids: list[int], compile_grid: str, fit_grid: str) -> list[ConfigRow]:
+def grid_configs(
+    model_ids: Sequence[int | None], compile_grid: str | None, fit_grid: str | None
+) -> list[ConfigRow]:
     """Give every combination, once each."""
     space = _space(model_ids, compile_grid, fit_grid)
     distributions = space.distributions()
@@ -64,8 +65,9 @@ def grid_configs(model_ids: list[int], compile_grid: str, fit_grid: str) -> list
         )
     volume = space.volume
     if volume is None or volume > MOST_CONFIGS:
+        size = volume if volume is not None and volume < 10**15 else "far too many"
         raise CerebroError(
-            f"the grid has {volume} configs",
+            f"the grid has {size} configs",
             detail=f"At most {MOST_CONFIGS} can be generated in one call.",
             hint="Use fewer values, or search_type 'random'.",
         )
@@ -73,9 +75,9 @@ def grid_configs(model_ids: list[int], compile_grid: str, fit_grid: str) -> list
 
 
 def random_configs(
-    model_ids: list[int],
-    compile_grid: str,
-    fit_grid: str,
+    model_ids: Sequence[int | None],
+    compile_grid: str | None,
+    fit_grid: str | None,
     num_configs: int | None,
     random_state: int | None = None,
 ) -> tuple[list[ConfigRow], int]:
@@ -96,7 +98,11 @@ def random_configs(
     return _draw_all(space, everything, num_configs, seed), seed
 
 
-def list_configs(model_ids: list[int], compile_list: list[str], fit_list: list[str]) -> list[ConfigRow]:
+def list_configs(
+    model_ids: Sequence[int | None],
+    compile_list: Sequence[str | None],
+    fit_list: Sequence[str | None],
+) -> list[ConfigRow]:
     """Combine models, compile and fit parameters, each taken once, as load_model_selection_table does."""
     if not fit_list:
         raise CerebroError("fit_params_list cannot be NULL")
@@ -108,7 +114,7 @@ def list_configs(model_ids: list[int], compile_list: list[str], fit_list: list[s
     return [ConfigRow(model_id, compiled[0], fitted[0]) for model_id, compiled, fitted in combinations]
 
 
-def space_size(model_ids: list[int], compile_grid: str, fit_grid: str) -> int | None:
+def space_size(model_ids: Sequence[int | None], compile_grid: str | None, fit_grid: str | None) -> int | None:
     """Give the number of configs that a search may find; None if there is no end of them.
 
     Above the most that one call may generate, configs that mean the same are counted apart.
@@ -129,13 +135,13 @@ def _texts(items: Iterable[str | None], name: str) -> list[str]:
     return [text for text in texts if text is not None]
 
 
-def _model_ids(model_ids: list[int]) -> list[int]:
-    if not model_ids or any(model_id is None for model_id in model_ids):
+def _model_ids(model_ids: Sequence[int | None]) -> list[int]:
+    if not model_ids or None in model_ids:
         raise CerebroError("model_id_list cannot be NULL", detail="It is empty, or an element of it is NULL.")
-    return sorted(set(model_ids))
+    return sorted({model_id for model_id in model_ids if model_id is not None})
 
 
-def _space(model_ids: list[int], compile_grid: str, fit_grid: str) -> Space:
+def _space(model_ids: Sequence[int | None], compile_grid: str | None, fit_grid: str | None) -> Space:
     if compile_grid is None:
         raise CerebroError("compile_params_list cannot be NULL")
     if fit_grid is None:
@@ -161,12 +167,17 @@ class _Checker:
     """Reads each text of many rows once, and tells rows apart by meaning."""
 
     def __init__(self) -> None:
-        self._compile = lru_cache(maxsize=MOST_CONFIGS)(lambda text: parse_compile(text).to_json())
-        self._fit = lru_cache(maxsize=MOST_CONFIGS)(lambda text: parse_fit(text).to_json())
+        self._compiled: dict[str, str] = {}
+        self._fitted: dict[str, str] = {}
 
     def key(self, row: ConfigRow) -> tuple[int, str, str]:
         """Give what is equal for rows that mean the same."""
-        return row.model_id, self._compile(row.compile_params), self._fit(row.fit_params)
+        compiled, fitted = row.compile_params, row.fit_params
+        if compiled not in self._compiled:
+            self._compiled[compiled] = parse_compile(compiled).to_json()
+        if fitted not in self._fitted:
+            self._fitted[fitted] = parse_fit(fitted).to_json()
+        return row.model_id, self._compiled[compiled], self._fitted[fitted]
 
 
 def _draw_all(space: Space, everything: list[ConfigRow] | None, count: int, seed: int) -> list[ConfigRow]:

@@ -27,7 +27,7 @@ class Call:
         return dict(self.kwargs).get(key)
 
 
-Value: TypeAlias = Union[None, bool, int, float, str, Call, "list[Value]", "dict[str | int, Value]"]  # noqa: UP007
+Value: TypeAlias = Union[None, bool, int, float, str, Call, "list[Value]", "dict[str | int, Value]"]
 
 
 def read_arguments(text: str) -> dict[str, Value]:
@@ -89,7 +89,7 @@ def _malformed(text: str, reason: str, path: str = "") -> CerebroError:
     return CerebroError(
         f"malformed parameters: {shorten(text)}",
         detail=f"{sentence}.",
-        hint="Write name=value pairs whose values are constants, lists, dicts or calls such as 'Adam(lr=0.001)'.",
+        hint="Write name=value pairs; values are constants, lists, dicts and calls such as 'Adam(lr=0.001)'.",
     )
 
 
@@ -110,7 +110,8 @@ def _value(node: ast.expr, path: str, text: str, depth: int) -> Value:
         case ast.Call(func=ast.Name(id=name)):
             inner = f"{path}.{name}" if path else name
             return Call(name, tuple(_arguments(node, inner, text, depth).items()))
-    raise _malformed(text, "this is neither a constant nor a call by name", path)
+        case _:
+            raise _malformed(text, "this is neither a constant nor a call by name", path)
 
 
 def _signed(node: ast.UnaryOp, path: str, text: str) -> int | float:

@@ -255,7 +255,7 @@ TARGETS: Final = Argument("integers", low=0)
 
 
 def _at(other: str) -> Signature:
-    return _metric(**{other: _fraction(), "num_thresholds": _integer(200), "class_id": CLASS})
+    return {**_metric(num_thresholds=_integer(200), class_id=CLASS), other: _fraction()}
 
 
 METRICS: Final[dict[str, Signature]] = {
@@ -274,9 +274,7 @@ METRICS: Final[dict[str, Signature]] = {
     "BinaryCrossentropy": _metric(
         "binary_crossentropy", from_logits=_boolean(False), label_smoothing=_fraction(0)
     ),
-    "BinaryIoU": _metric(
-        target_class_ids=Argument("integers", (0, 1), 0.0, 1.0), threshold=_fraction(0.5)
-    ),
+    "BinaryIoU": _metric(target_class_ids=Argument("integers", (0, 1), 0.0, 1.0), threshold=_fraction(0.5)),
     "CategoricalAccuracy": _metric("categorical_accuracy"),
     "CategoricalCrossentropy": _metric(
         "categorical_crossentropy", from_logits=_boolean(False), label_smoothing=_fraction(0), axis=AXIS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from ..errors import CerebroError
 from .check import Named, check_loss, check_metric, check_optimizer, not_supported, wrong
@@ -20,7 +20,14 @@ Metrics: TypeAlias = list[Named | MetricList | None] | dict[str, MetricList] | N
 Weights: TypeAlias = float | list[float] | dict[str, float] | None
 T = TypeVar("T")
 
-COMPILE_KEYS: Final = ("optimizer", "loss", "metrics", "loss_weights", "weighted_metrics", "sample_weight_mode")
+COMPILE_KEYS: Final = (
+    "optimizer",
+    "loss",
+    "metrics",
+    "loss_weights",
+    "weighted_metrics",
+    "sample_weight_mode",
+)
 FIT_KEYS: Final = ("batch_size", "epochs", "shuffle", "class_weight", "verbose")
 # Arguments of Keras' fit() that a run must not have, with the values at which they mean nothing.
 FOREIGN_FIT_KEYS: Final[dict[str, tuple[Value, ...]]] = {
@@ -251,17 +258,18 @@ def _pack(value: Any) -> Any:
     if isinstance(value, Call):
         return {"call": value.name, "kwargs": [[key, _pack(item)] for key, item in value.kwargs]}
     if isinstance(value, dict):
-        return {"dict": sorted([key, _pack(item)] for key, item in value.items())}
+        return {"dict": sorted([key, _pack(item)] for key, item in cast("dict[Any, Any]", value).items())}
     if isinstance(value, list):
-        return [_pack(item) for item in value]
+        return [_pack(item) for item in cast("list[Any]", value)]
     return value
 
 
 def _unpack(value: Any) -> Any:
     if isinstance(value, list):
-        return [_unpack(item) for item in value]
+        return [_unpack(item) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
-    if "call" in value:
-        return Call(value["call"], tuple((key, _unpack(item)) for key, item in value["kwargs"]))
-    return {key: _unpack(item) for key, item in value["dict"]}
+    packed = cast("dict[str, Any]", value)
+    if "call" in packed:
+        return Call(packed["call"], tuple((key, _unpack(item)) for key, item in packed["kwargs"]))
+    return {key: _unpack(item) for key, item in packed["dict"]}

@@ -28,7 +28,7 @@ def render_fit(params: FitParams) -> str:
     if not params.shuffle:
         values["shuffle"] = False
     if params.class_weight is not None:
-        values["class_weight"] = dict(params.class_weight)
+        values["class_weight"] = {**params.class_weight}
     return render_row(values)
 
 

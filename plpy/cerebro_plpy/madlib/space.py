@@ -137,7 +137,9 @@ def _read_grid(text: str, kind: str) -> dict[str, Value]:
         )
     for key in grid:
         if not isinstance(key, str):
-            raise CerebroError(f"Invalid syntax in '{kind}_params_dict'", detail=f"The key {key} is no string.")
+            raise CerebroError(
+                f"Invalid syntax in '{kind}_params_dict'", detail=f"The key {key} is no string."
+            )
     return {str(key): value for key, value in grid.items()}
 
 
@@ -211,9 +213,7 @@ def _is_number(value: Value) -> bool:
 def _is_whole(name: str, kind: str) -> bool:
     if kind == "fit":
         return name in WHOLE_FIT_KEYS
-    return any(
-        signature[name].kind == "integer" for signature in OPTIMIZERS.values() if name in signature
-    )
+    return any(signature[name].kind == "integer" for signature in OPTIMIZERS.values() if name in signature)
 
 
 def _distribution(name: str, path: str, items: list[Value], whole: bool) -> Dimension:

@@ -1,0 +1,86 @@
+"""Which way a metric is better."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal
+
+from ..madlib.literal import Call
+from ..madlib.names import METRICS
+from ..madlib.params import CompileParams, Metrics, Named
+from ..madlib.spellings import METRIC_TEXTS, snake
+
+Direction = Literal["max", "min"]
+
+DOWN: Final = frozenset(
+    {
+        "BinaryCrossentropy",
+        "CategoricalCrossentropy",
+        "CategoricalHinge",
+        "FalseNegatives",
+        "FalsePositives",
+        "Hinge",
+        "KLDivergence",
+        "LogCoshError",
+        "MeanAbsoluteError",
+        "MeanAbsolutePercentageError",
+        "MeanSquaredError",
+        "MeanSquaredLogarithmicError",
+        "Poisson",
+        "RootMeanSquaredError",
+        "SparseCategoricalCrossentropy",
+        "SquaredHinge",
+    }
+)
+UP_WORDS: Final = frozenset(
+    "acc accuracy auc correlation f1 fbeta iou precision r2 recall score".split()
+    + "sensitivity similarity specificity".split()
+)
+
+
+def better(metric_name: str, params: CompileParams | None = None) -> Direction:
+    """Tell whether a metric should go up or down, by its name in Keras' results.
+
+    With the parameters that the results come from, metrics that were given a name of their own
+    are known as well; without, a name that says nothing is taken for a loss.
+    """
+    known: dict[str, Direction] = {**KNOWN, **_own_names(params)}
+    for name in (metric_name, re.sub(r"_\d+$", "", metric_name)):
+        parts = name.split("_")
+        for start in range(len(parts)):
+            text = "_".join(parts[start:])
+            if text in known:
+                return known[text]
+    words = set(re.split(r"[^a-z0-9]+", metric_name.lower()))
+    return "max" if words & UP_WORDS else "min"
+
+
+def _direction(class_name: str) -> Direction:
+    return "min" if class_name in DOWN else "max"
+
+
+def _default_name(class_name: str) -> str:
+    default = METRICS[class_name]["name"].default
+    return default if isinstance(default, str) else snake(class_name)
+
+
+KNOWN: Final[dict[str, Direction]] = {
+    **{text: _direction(class_name) for text, class_name in METRIC_TEXTS.items()},
+    **{_default_name(class_name): _direction(class_name) for class_name in METRICS},
+    "loss": "min",
+}
+
+
+def _own_names(params: CompileParams | None) -> dict[str, Direction]:
+    if params is None:
+        return {}
+    named = [call for group in (params.metrics, params.weighted_metrics) for call in _calls(group)]
+    return {name: _direction(call.name) for call in named if isinstance(name := call.get("name"), str)}
+
+
+def _calls(group: Metrics | Named | list[Named]) -> list[Call]:
+    if isinstance(group, Call):
+        return [group]
+    if group is None or isinstance(group, str):
+        return []
+    return [call for item in (group.values() if isinstance(group, dict) else group) for call in _calls(item)]

@@ -1,0 +1,103 @@
+"""Options given as JSON: a set of keys, each with its check."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, cast
+
+from ..errors import CerebroError
+from ..madlib.literal import shorten
+from ..madlib.nearest import unknown
+
+Validator: TypeAlias = Callable[[str, object], Any]
+
+BACKENDS: Final = ("tensorflow", "jax", "torch")
+LARGEST: Final = 2**63 - 1
+LEAST_MEMORY_MB: Final = 16
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """What the options of a fit call say; None where they say nothing."""
+
+    seed: int | None = None
+    backend: str | None = None
+    memory_mb: int | None = None
+    threads: int | None = None
+
+
+def parse_fit_options(text: str | None) -> FitOptions:
+    """Read the options of a fit call."""
+    return FitOptions(**parse_options(text, FIT_OPTIONS))
+
+
+def parse_options(text: str | None, allowed: Mapping[str, Validator]) -> dict[str, Any]:
+    """Read a JSON object whose keys are all allowed; a key whose value is null counts as not given."""
+    values = _read_object(text) if text is not None else {}
+    for key in values:
+        if key not in allowed:
+            raise unknown(f"unknown option {shorten(key, 60)}", key, allowed)
+    return {key: allowed[key](key, value) for key, value in values.items() if value is not None}
+
+
+def integer(low: int, high: int = LARGEST) -> Validator:
+    """Make the check for an integer within bounds."""
+
+    def check(key: str, value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            bounds = f"of at least {low}" if high == LARGEST else f"from {low} to {high}"
+            raise _wrong(key, value, f"an integer {bounds}")
+        return value
+
+    return check
+
+
+def one_of(*names: str) -> Validator:
+    """Make the check for one of several names."""
+
+    def check(key: str, value: object) -> str:
+        if not isinstance(value, str):
+            raise _wrong(key, value, f"one of {', '.join(names)}")
+        if value not in names:
+            raise unknown(f"option {key} is {shorten(value, 60)}", value, names)
+        return value
+
+    return check
+
+
+def boolean() -> Validator:
+    """Make the check for true or false."""
+
+    def check(key: str, value: object) -> bool:
+        if not isinstance(value, bool):
+            raise _wrong(key, value, "true or false")
+        return value
+
+    return check
+
+
+FIT_OPTIONS: Final[dict[str, Validator]] = {
+    "seed": integer(-LARGEST),
+    "backend": one_of(*BACKENDS),
+    "memory_mb": integer(LEAST_MEMORY_MB),
+    "threads": integer(1, 4096),
+}
+
+
+def _read_object(text: str) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        raise CerebroError(f"options are no JSON: {shorten(text)}", hint=_EXAMPLE) from None
+    if not isinstance(values, dict):
+        raise CerebroError(f"options are no JSON object: {shorten(text)}", hint=_EXAMPLE)
+    return cast("dict[str, Any]", values)
+
+
+def _wrong(key: str, value: object, expected: str) -> CerebroError:
+    return CerebroError(f"option {key} is {shorten(value, 60)}", detail=f"It must be {expected}.")
+
+
+_EXAMPLE: Final = 'Write an object such as {"seed": 42}.'
