@@ -56,6 +56,6 @@ def _names(inner: list[Token], text: str, parameter: str) -> tuple[str, ...]:
 def _refused(text: str, parameter: str) -> CerebroError:
     return CerebroError(
         f"{parameter} {text} is not a list of columns",
-        detail="Columns, comma-separated lists of them and ARRAY[column, …] are read; expressions are not evaluated.",
-        hint="Make a view that computes the expression, and name its column. Names with capitals need double quotes.",
+        detail="It may list columns and ARRAY[column, …], comma-separated. Expressions are not evaluated.",
+        hint="Name a view's column that computes the expression. Names with capitals need double quotes.",
     )

@@ -1,4 +1,4 @@
-"""Which row goes to which segment and buffer: the row of rank r to segment r mod S, a segment's rows to near-equal buffers."""
+"""Which row goes where: rank r to segment r mod S, and a segment's rows to near-equal buffers."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Deal:
     @property
     def buffer_size(self) -> int:
         """The most rows that a buffer has."""
-        return -(-(-(-self.rows // self.segments)) // self.buffers)
+        return _up(_up(self.rows, self.segments), self.buffers)
 
     def bounds(self, segment: int) -> list[int]:
         """Where a segment's buffers begin and end, in rows of the segment."""
-        rows = (self.rows - segment + self.segments - 1) // self.segments
+        rows = _up(self.rows - segment, self.segments)
         buffers = min(self.buffers, rows)
         return [rows * i // buffers for i in range(buffers + 1)]
 
@@ -36,7 +36,12 @@ def plan(rows: int, segments: int, row_bytes: int, most_rows: int | None) -> Dea
     """Choose the number of buffers; `row_bytes` of the widest column, `most_rows` the caller's wish."""
     limit = max(1, min(BUFFER_BYTES, ALL_SEGMENTS_BYTES // segments) // row_bytes)
     per_buffer = min(limit, most_rows or limit)
-    return Deal(rows, segments, buffers=-(-(-(-rows // segments)) // per_buffer))
+    return Deal(rows, segments, buffers=_up(_up(rows, segments), per_buffer))
+
+
+def _up(number: int, divisor: int) -> int:
+    """Divide and round up."""
+    return (number + divisor - 1) // divisor
 
 
 @dataclass

@@ -19,7 +19,7 @@ _HINTS = {
     NULL_ELEMENTS: "Leave such rows out with a view, or fill the elements.",
     NOT_FINITE: "Leave such rows out with a view, or replace the values.",
     TOO_LARGE: "Scale the values in a view, or give a larger normalizing_const.",
-    BEYOND_SMALLINT: 'Arrays of integers are taken as one-hot; options {"task": "regression"} packs them as numbers.',
+    BEYOND_SMALLINT: 'Arrays of integers are one-hot; options {"task": "regression"} makes them numbers.',
     OTHER_SHAPE: "All rows of a column must have the same shape: pad or cut them in a view.",
 }
 
@@ -50,8 +50,8 @@ class Faults:
     def error(self, total: int) -> CerebroError:
         """Make the error: the first problem as its message, all of them in its detail."""
         lines = [
-            f'Column "{column}" {problem} in {fault.count} of {total} rows; the first is row {fault.first_row}'
-            f" of the scan{fault.example}."
+            f'Column "{column}" {problem} in {fault.count} of {total} rows;'
+            f" the first is row {fault.first_row} of the scan{fault.example}."
             for (column, problem), fault in self._found.items()
         ]
         (column, problem), fault = next(iter(self._found.items()))

@@ -1,4 +1,4 @@
-"""A row's place in the shuffle: a hash of its content and the seed, so that where and in what order rows lie is of no account."""
+"""A row's place in the shuffle: a hash of its content and the seed, wherever and in what order rows lie."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Class labels: codes as they are first seen while rows stream by, positions among the sorted classes at the end."""
+"""Class labels: codes as rows stream by, places among the sorted classes at the end."""
 
 from __future__ import annotations
 

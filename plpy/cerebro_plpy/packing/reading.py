@@ -58,7 +58,8 @@ def open_column(
     arrived = first_shape(part.name, sample, part.is_bytea)
     if shape is not None and math.prod(shape) != math.prod(arrived):
         raise CerebroError(
-            f'column "{part.name}" has {math.prod(arrived)} values a row, which cannot have the shape {list(shape)}'
+            f'column "{part.name}" has {math.prod(arrived)} values a row, not the {math.prod(shape)} of'
+            f" shape {list(shape)}"
         )
     parts = tuple(column.name for column in part.columns) if part.is_vector_of_columns else ()
     form = Form(part.name, parts, part.numpy_source, arrived, part.is_bytea)

@@ -1,4 +1,4 @@
-"""Rows in the order of their hashes, in bounded memory: sorted runs in an anonymous file, merged by windows."""
+"""Rows in the order of their hashes, in bounded memory: sorted runs in a file, merged by windows."""
 
 from __future__ import annotations
 
@@ -90,12 +90,13 @@ class Sorter:
 
     def _spill(self) -> None:
         try:
-            self._file = self._file or tempfile.TemporaryFile(dir=_spill_directory())
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(dir=_spill_directory())  # noqa: SIM115
             self._runs.append(self._write(self._file))
         except OSError as error:
             raise CerebroError(
                 f"could not write rows to a temporary file: {error.strerror}",
-                detail="A table larger than the memory budget is sorted on disk, in the server's data directory.",
+                detail="A table larger than the memory budget is sorted on disk, in the data directory.",
                 hint='Free disk space, or give options {"memory_mb": …} large enough for the whole table.',
                 sqlstate=IO_ERROR,
             ) from error
@@ -132,7 +133,7 @@ class Sorter:
 
     def _read(self, start: int, kind: str, width: int, row: int, count: int) -> np.ndarray:
         array = np.empty((count, width), kind)
-        view = memoryview(array).cast("B")
+        view = array.reshape(-1).view(np.uint8).data
         offset = start + row * width * array.itemsize
         done = 0
         while done < len(view):
@@ -161,7 +162,7 @@ class Sorter:
 
 
 def _spill_directory() -> str | None:
-    """The server's own place for temporary files: /tmp is memory on many machines. A backend stands in its data directory."""
+    """The server's own disk: /tmp is memory on many machines. A backend stands in the data directory."""
     own = os.path.join("base", "pgsql_tmp")
     return (
         own if os.path.isdir(own) and os.access(own, os.W_OK) else ("base" if os.path.isdir("base") else None)

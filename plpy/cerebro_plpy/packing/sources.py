@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import DATATYPE_MISMATCH, UNDEFINED_COLUMN, CerebroError
 from ..madlib.nearest import nearest
+from ..store.packed import ARRAY, BYTES, TEXT, VECTOR, Expression, SourceColumn
 from .columns import Item
 
 CLASSES, ONE_HOT, VALUES = "classes", "one-hot vectors", "numbers"
@@ -23,18 +24,6 @@ NUMPY = {
     "float8": "=f8",
     "numeric": "=f8",
 }
-
-
-@dataclass(frozen=True)
-class SourceColumn:
-    """A column of the user's table, its domains seen through."""
-
-    name: str
-    element: str  # catalog name of the type, or of an array's elements
-    is_array: bool
-    base_type: str
-    shown_type: str
-    sortable: bool
 
 
 @dataclass(frozen=True)
@@ -57,6 +46,15 @@ class Part:
     @property
     def first(self) -> SourceColumn:
         return self.columns[0]
+
+    @property
+    def expression(self) -> Expression:
+        """How its rows leave the server."""
+        if self.kind == CLASSES:
+            return Expression(TEXT, self.columns)
+        if self.is_bytea:
+            return Expression(BYTES, self.columns)
+        return Expression(VECTOR if self.is_vector_of_columns else ARRAY, self.columns)
 
     @property
     def numpy_source(self) -> str:

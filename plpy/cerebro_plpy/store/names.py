@@ -1,4 +1,4 @@
-"""Names of a user's tables and columns: read as SQL reads them, looked up in the caller's search_path, always quoted."""
+"""Names of tables and columns: read as SQL reads them, found in the caller's search_path, always quoted."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def parse_table(text: str | None, what: str) -> tuple[str | None, str]:
             return schema, name
     raise CerebroError(
         f"{what} {text} is not a table name",
-        hint='Write table or schema.table, with double quotes around names that SQL would need them for: "My table".',
+        hint='Write table or schema.table, with double quotes where SQL needs them: "My table".',
     )
 
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from ..database import Database, Row
 from ..errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
-from ..packing.sources import CLASSES, Part, SourceColumn
 from .names import LONGEST, Table, TargetTable, quote
 
 SUMMARY = "_summary"
@@ -18,6 +17,29 @@ CLASS_VALUES = "_class_values"
 KEY = "__dist_key__"
 BUFFER = "buffer_id"
 _HINT = "Make it with cerebro.training_preprocessor_dl() or cerebro.validation_preprocessor_dl()."
+
+
+@dataclass(frozen=True)
+class SourceColumn:
+    """A column of the user's table, its domains seen through."""
+
+    name: str
+    element: str  # catalog name of the type, or of an array's elements
+    is_array: bool
+    base_type: str
+    shown_type: str
+    sortable: bool
+
+
+TEXT, BYTES, ARRAY, VECTOR = "text", "bytes", "array", "vector"
+
+
+@dataclass(frozen=True)
+class Expression:
+    """How rows leave the server: labels as text, all else as the bytes that it is made of."""
+
+    how: str
+    columns: tuple[SourceColumn, ...]
 
 
 def columns_of(db: Database, table: Table) -> dict[str, SourceColumn]:
@@ -50,16 +72,18 @@ def columns_of(db: Database, table: Table) -> dict[str, SourceColumn]:
     }
 
 
-def _expression(part: Part) -> str:
-    """How a column's rows leave the server: labels as text, all else as the bytes that it is made of."""
-    name = quote(part.first.name)
-    if part.kind == CLASSES:
-        return f"{name}::text"
-    if part.is_bytea:
-        return name
-    if part.is_vector_of_columns:
-        return f"cerebro._array_bytes(ARRAY[{', '.join(map(_as_double, part.columns))}])"
-    base = "double precision[]" if part.first.element == "numeric" else part.first.base_type
+def _text(expression: Expression) -> str:
+    name = quote(expression.columns[0].name)
+    match expression.how:
+        case "text":
+            return f"{name}::text"
+        case "bytes":
+            return name
+        case "vector":
+            return f"cerebro._array_bytes(ARRAY[{', '.join(map(_as_double, expression.columns))}])"
+    # numeric has no fixed width that could be read from its bytes.
+    first = expression.columns[0]
+    base = "double precision[]" if first.element == "numeric" else first.base_type
     return f"cerebro._array_bytes({name}::{base})"
 
 
@@ -68,9 +92,9 @@ def _as_double(column: SourceColumn) -> str:
     return f"{quote(column.name)}{through}::double precision"
 
 
-def select_rows(source: Table, parts: Sequence[Part]) -> str:
-    """The statement that reads the rows; its columns are c0, c1 … in order of the parts."""
-    columns = ", ".join(f"{_expression(part)} AS c{number}" for number, part in enumerate(parts))
+def select_rows(source: Table, expressions: Sequence[Expression]) -> str:
+    """The statement that reads the rows; its columns are c0, c1 … in order of the expressions."""
+    columns = ", ".join(f"{_text(expression)} AS c{number}" for number, expression in enumerate(expressions))
     return f"SELECT {columns} FROM {source.quoted}"
 
 
@@ -80,39 +104,39 @@ def first_row(db: Database, statement: str) -> Row | None:
     return rows[0] if rows else None
 
 
-def class_positions(db: Database, part: Part, labels: Sequence[str]) -> dict[str, int]:
+def class_positions(db: Database, base_type: str, labels: Sequence[str]) -> dict[str, int]:
     """Give each label, as text, its place from 0 among the sorted distinct values of the column's type.
 
     Text sorts by code point, so that the database's locale has no say in what is packed.
     """
-    order = 'ORDER BY s.value COLLATE "C"' if _collatable(db, part) else "ORDER BY s.value"
+    order = 'ORDER BY s.value COLLATE "C"' if _collatable(db, base_type) else "ORDER BY s.value"
     rows = db.query(
         f"""SELECT s.label, dense_rank() OVER ({order}) - 1 AS place
-              FROM (SELECT label, label::{part.base_type} AS value FROM unnest($1::text[]) AS label) s""",
+              FROM (SELECT label, label::{base_type} AS value FROM unnest($1::text[]) AS label) s""",
         ("text[]",),
         (list(labels),),
     )
     return {row["label"]: int(row["place"]) for row in rows}
 
 
-def _collatable(db: Database, part: Part) -> bool:
+def _collatable(db: Database, base_type: str) -> bool:
     rows = db.query(
         "SELECT typcollation <> 0 AS collatable FROM pg_catalog.pg_type WHERE oid = $1::regtype",
         ("text",),
-        (part.base_type,),
+        (base_type,),
     )
     return rows[0]["collatable"]
 
 
 def known_positions(
-    db: Database, part: Part, labels: Sequence[str], class_values: Sequence[str | None]
+    db: Database, base_type: str, labels: Sequence[str], class_values: Sequence[str | None]
 ) -> dict[str, int]:
-    """Give each label its place among class values that are settled; labels that are not among them are left out."""
+    """Give each label its place among the class values; those that are not among them are left out."""
     rows = db.query(
         f"""SELECT label, min(k.place) - 1 AS place
               FROM unnest($1::text[]) AS label
               JOIN unnest($2::text[]) WITH ORDINALITY AS k(value, place)
-                ON k.value::{part.base_type} = label::{part.base_type}
+                ON k.value::{base_type} = label::{base_type}
              GROUP BY label""",
         ("text[]", "text[]"),
         (list(labels), list(class_values)),
@@ -252,7 +276,7 @@ def write_summary(db: Database, output: Output, summary: PackedSummary, comment:
 
 
 def summary(db: Database, schema: str | None, name: str) -> PackedSummary:
-    """Read the summary of a packed table; a name without a schema is one that the session's search_path finds."""
+    """Read the summary of a packed table; without a schema the session's own search_path finds it."""
     table = quote(name) if schema is None else quote(schema, name)
     quoted = quote(name + SUMMARY) if schema is None else quote(schema, name + SUMMARY)
     present = _summary_columns(db, table, quoted)

@@ -1,0 +1,93 @@
+"""Labels once all rows are read: which classes there are, and each row's vector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..database import Database
+from ..errors import INTERNAL, CerebroError
+from ..store import packed
+from .job import Job
+from .labels import one_hot
+from .reading import Column, place_of_labels
+from .sources import ONE_HOT
+
+
+@dataclass
+class Labels:
+    """A dependent column's classes, settled."""
+
+    values: list[str | None] | None
+    width: int | None
+    places: np.ndarray | None = None
+
+
+def encode(array: np.ndarray, column: Column, labels: Sequence[Labels], index: int) -> np.ndarray:
+    """The array as it is stored."""
+    if column.classes is None:
+        return array.reshape(len(array), *column.shape)
+    label = labels[index]
+    if label.places is None or label.width is None:
+        raise CerebroError("classes are not settled", sqlstate=INTERNAL)
+    return one_hot(label.places[array[:, 0]], label.width)
+
+
+def settle(db: Database, job: Job, index: int, column: Column) -> Labels:
+    """Find the classes of one dependent column, and where each stands."""
+    if column.classes is None:
+        width = column.shape[-1] if column.part.kind == ONE_HOT else None
+        _check_width(job, index, column, width)
+        return Labels(None, width)
+    labels = column.classes.labels
+    if job.is_validation:
+        return _known_labels(db, column, labels, job.class_values[index])
+    texts = [label for label in labels if label is not None]
+    has_null = len(texts) < len(labels)
+    places = {
+        text: place + has_null
+        for text, place in packed.class_positions(db, column.part.base_type, texts).items()
+    }
+    distinct = has_null + len(set(places.values()))
+    width = job.num_classes[index] or distinct
+    if width < distinct:
+        raise CerebroError(
+            f'num_classes is {width}, but column "{column.part.name}" has {distinct} distinct values',
+            hint="It must be equal to or greater than the number of distinct class values.",
+        )
+    values: list[str | None] = [None] * width
+    for text in sorted(places, reverse=True):
+        values[places[text]] = text
+    return Labels(values, width, place_of_labels(labels, places, 0))
+
+
+def _check_width(job: Job, index: int, column: Column, width: int | None) -> None:
+    given = job.num_classes[index]
+    if given is not None and given != width:
+        what = f"vectors of {width}" if width else "numbers, not classes"
+        raise CerebroError(f'num_classes is {given}, but column "{column.part.name}" holds {what}')
+
+
+def _known_labels(
+    db: Database, column: Column, labels: Sequence[str | None], values: list[str | None] | None
+) -> Labels:
+    """Find a validation table's labels among the training table's class values."""
+    if values is None:
+        raise CerebroError(
+            f'column "{column.part.name}" has classes, but the training table was packed without',
+            sqlstate=INTERNAL,
+        )
+    texts = [label for label in labels if label is not None]
+    places = packed.known_positions(db, column.part.base_type, texts, values)
+    null_place = values.index(None) if None in values[:1] else None
+    strange = [label for label in labels if (null_place is None if label is None else label not in places)]
+    if strange:
+        shown = ", ".join("NULL" if label is None else label for label in sorted(strange, key=str)[:10])
+        raise CerebroError(
+            f'column "{column.part.name}" has class values that the training table has not: {shown}',
+            detail=f"The training table has {', '.join('NULL' if v is None else v for v in values[:100])}.",
+            hint="Class values of validation rows must be a subset of those of the training rows.",
+        )
+    return Labels(values, len(values), place_of_labels(labels, places, null_place))

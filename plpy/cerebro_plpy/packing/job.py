@@ -1,0 +1,38 @@
+"""What one call of a preprocessor asks for, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..store.names import Table, TargetTable
+from .sources import Part
+
+
+@dataclass
+class Job:
+    """Everything that was asked for, checked."""
+
+    source: Table
+    target: TargetTable
+    spelled: tuple[str, str]
+    dependents: list[Part]
+    independents: list[Part]
+    buffer_size: int | None
+    divisor: float
+    num_classes: list[int | None]
+    segments: int
+    seed: int
+    memory: int
+    shapes: Mapping[str | None, tuple[int, ...]]
+    # What a validation table takes over from the training table, one per dependent or independent.
+    class_values: list[list[str | None] | None] = field(default_factory=list)
+    row_shapes: list[list[int]] = field(default_factory=list)
+
+    @property
+    def is_validation(self) -> bool:
+        return bool(self.row_shapes)
+
+    @property
+    def parts(self) -> list[Part]:
+        return [*self.dependents, *self.independents]

@@ -1,0 +1,161 @@
+"""Packing proper: read once, sort by hash, deal, write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..database import Database
+from ..errors import CerebroError
+from ..store import names, packed
+from . import classes, dealing
+from .classes import Labels
+from .faults import Faults
+from .job import Job
+from .reading import Column, batch_rows, open_column, read_rows
+from .sorting import Sorter
+
+RESERVED = (packed.KEY, packed.BUFFER)
+
+
+def pack(db: Database, job: Job) -> None:
+    """Make the packed table and its summary."""
+    _check_names(job)
+    statement = packed.select_rows(job.source, [part.expression for part in job.parts])
+    sample = packed.first_row(db, statement)
+    if sample is None:
+        raise CerebroError(f"input table {job.source.quoted} has no rows")
+    seen = Faults()
+    columns = _open(job, dict(sample), seen)
+    batch = batch_rows(sample)
+    sorter = Sorter([column.stored for column in columns], job.memory, batch)
+    try:
+        total = read_rows(db.scan(statement, batch=batch), columns, sorter, job.seed, seen)
+        _check_rows(job, total, seen)
+        _write(db, job, columns, sorter)
+    finally:
+        sorter.close()
+
+
+def _check_names(job: Job) -> None:
+    made = [made for part in job.parts for made in (part.name, part.name + packed.SHAPE)]
+    for name in made:
+        if made.count(name) > 1 or name in RESERVED:
+            raise CerebroError(
+                f'the packed table would have two columns called "{name}"',
+                hint="Rename a column with a view.",
+                sqlstate="42701",
+            )
+    for name in [part.name + packed.CLASS_VALUES for part in job.dependents] + made:
+        if len(name.encode()) > names.LONGEST:
+            raise CerebroError(
+                f'the name of a packed column would be longer than {names.LONGEST} bytes: "{name}"',
+                hint="Give the column a shorter name with a view.",
+                sqlstate="42622",
+            )
+
+
+def _open(job: Job, sample: dict[str, bytes | str | None], seen: Faults) -> list[Column]:
+    shapes = _input_shapes(job)
+    columns = []
+    for index, part in enumerate(job.parts):
+        divisor = 1.0 if index < len(job.dependents) else job.divisor
+        shape = shapes.get(index)
+        columns.append(open_column(part, sample[f"c{index}"], shape, divisor, job.seed, seen))
+    for column, shape in zip(columns, job.row_shapes, strict=False):
+        if column.classes is None and list(column.shape) != shape:
+            raise CerebroError(
+                f'column "{column.part.name}" has rows of shape {list(column.shape)}, not {shape}',
+                hint="Validation rows must have the shape of the training rows.",
+            )
+    return columns
+
+
+def _input_shapes(job: Job) -> dict[int, Sequence[int]]:
+    """The shapes that rows are given, by place among the parts."""
+    first = len(job.dependents)
+    if job.is_validation:
+        return {
+            index: job.row_shapes[index]
+            for index, part in enumerate(job.parts)
+            if index >= first and (part.is_bytea or part.is_vector_of_columns)
+        }
+    given = dict(job.shapes)
+    if None in given and len(job.independents) > 1:
+        raise CerebroError(
+            f'option "shape" is one list, but there are {len(job.independents)} inputs',
+            hint='Write {"shape": {"column": [32, 32, 3]}}.',
+        )
+    known = {part.name: index for index, part in enumerate(job.independents, first)}
+    if None in given:
+        return {first: given[None]}
+    for name in given:
+        if name not in known:
+            raise CerebroError(f'option "shape" names "{name}", which is not an input', detail=_listed(known))
+    return {known[str(name)]: shape for name, shape in given.items()}
+
+
+def _listed(known: Mapping[str, int]) -> str:
+    return f"The inputs are {', '.join(known)}."
+
+
+def _check_rows(job: Job, total: int, seen: Faults) -> None:
+    if seen:
+        raise seen.error(total)
+    if total < job.segments:
+        raise CerebroError(
+            f"input table {job.source.quoted} has {total} rows, fewer than {job.segments} segments",
+            hint="Validation rows are dealt to as many segments as training rows were."
+            if job.is_validation
+            else f'Give options {{"segments": {total}}} or less.',
+        )
+
+
+def _write(db: Database, job: Job, columns: Sequence[Column], sorter: Sorter) -> None:
+    labels = [
+        classes.settle(db, job, index, column) for index, column in enumerate(columns[: len(job.dependents)])
+    ]
+    how = dealing.plan(sorter.rows, job.segments, _row_bytes(columns, labels), job.buffer_size)
+    output = packed.Output(
+        job.target,
+        [part.name for part in job.dependents],
+        [part.name for part in job.independents],
+        job.segments,
+    )
+    packed.create(
+        db, output, f"Rows of {job.spelled[0]} packed by Cerebro for training on {job.segments} segments"
+    )
+    writer = packed.Writer(db, output)
+    for buffer in dealing.deal(sorter.blocks(), how):
+        arrays = [
+            classes.encode(array, column, labels, i)
+            for i, (array, column) in enumerate(zip(buffer.columns, columns, strict=True))
+        ]
+        writer.write(buffer.segment, arrays, buffer.segment * how.buffers + buffer.number)
+    packed.write_summary(db, output, _summary(job, labels, how), f"How {job.spelled[1]} was packed")
+
+
+def _row_bytes(columns: Sequence[Column], labels: Sequence[Labels]) -> int:
+    sizes = [np.dtype(kind).itemsize * width for kind, width in (column.stored for column in columns)]
+    return max(sizes + [2 * (label.width or 0) for label in labels])
+
+
+def _summary(job: Job, labels: Sequence[Labels], how: dealing.Deal) -> packed.PackedSummary:
+    return packed.PackedSummary(
+        source_table=job.spelled[0],
+        output_table=job.spelled[1],
+        dependent_varname=[part.name for part in job.dependents],
+        independent_varname=[part.name for part in job.independents],
+        dependent_vartype=[part.shown_type for part in job.dependents],
+        class_values=[label.values for label in labels],
+        buffer_size=how.buffer_size,
+        normalizing_const=job.divisor,
+        num_classes=[label.width for label in labels],
+        distribution_rules="all_segments",
+        internal_gpu_config="all_segments",
+        segments=job.segments,
+        seed=job.seed,
+        total_rows=how.rows,
+        class_value_types={part.name + packed.CLASS_VALUES: f"{part.base_type}[]" for part in job.dependents},
+    )
