@@ -126,6 +126,7 @@ CREATE TABLE cerebro._metric (
     "position" integer NOT NULL,
     metric text NOT NULL,
     value double precision,
+    higher_is_better boolean NOT NULL,
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (run_id, mst_key, epoch, dataset, metric)
 );

@@ -141,15 +141,13 @@ def run_pending() -> None:
 
 
 def segment(command: str, request: str) -> str:
-    """What a segment session does."""
+    """What a segment session does; other sessions see at once what it is."""
     asked = json.loads(request)
-    _set_application_name(command, asked)
-    return json.dumps(_answer(lambda: commands.run(SegmentSession(), command, asked)))
-
-
-def _set_application_name(command: str, asked: dict[str, Any]) -> None:
-    """Other sessions see at once what this one does."""
     plpy.execute(session.set_application_name(command, asked))
+    try:
+        return json.dumps(_answer(lambda: commands.run(SegmentSession(), command, asked)))
+    finally:
+        plpy.execute(session.set_application_name("idle", {}))
 
 
 def _run_inline(command: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -158,15 +156,15 @@ def _run_inline(command: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def training_preprocessor_dl(*arguments: Any) -> None:
-    from cerebro_plpy import packing
+    from cerebro_plpy.packing import preprocess
 
-    _answer(lambda: packing.pack_training(Session(), *arguments))
+    _answer(lambda: preprocess.pack_training(Session(), *arguments))
 
 
 def validation_preprocessor_dl(*arguments: Any) -> None:
-    from cerebro_plpy import packing
+    from cerebro_plpy.packing import preprocess
 
-    _answer(lambda: packing.pack_validation(Session(), *arguments))
+    _answer(lambda: preprocess.pack_validation(Session(), *arguments))
 
 
 def load_keras_model(*arguments: Any) -> None:

@@ -47,7 +47,7 @@ def fit_multiple(db: Database, call: FitCall, run_inline: Run) -> None:
     earlier = _earlier_tables(db, call) if warm else None
     targets = _targets(db, call, earlier)
     topology = choose(db, session.current_user(db), request.tables, run_inline)
-    described = runner.check(db, topology, request)
+    described = runner.check(topology, request)
     start = runner.Start(_arch_weights(request), {})
     if earlier is not None:
         start = _warm_start(db, request, earlier, start)
@@ -200,10 +200,5 @@ def _write_summary(
         "segments": request.segments,
     }
     results.add_row(db, targets.summary.quoted, row)
-    for column in output.class_columns(packed):
-        results.set_class_values(db, targets.summary.quoted, column, _packed_summary(request))
-
-
-def _packed_summary(request: requests.Request) -> str:
-    table = request.source.table
-    return quote(table.schema, table.name + "_summary")
+    for column in packed.class_value_types:
+        results.set_class_values(db, targets.summary.quoted, column, packed.quoted)

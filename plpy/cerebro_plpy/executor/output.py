@@ -31,15 +31,7 @@ class Targets:
 
 
 def create(db: Database, targets: Targets, summary: packed.PackedSummary) -> None:
-    results.create(db, targets.model, targets.info, targets.summary, class_columns(summary))
-
-
-def class_columns(summary: packed.PackedSummary) -> dict[str, str]:
-    """The columns of class values with their types, one for each label."""
-    return {
-        f"{name}_class_values": f"{kind}[]"
-        for name, kind in zip(summary.dependent_varname, summary.class_types, strict=True)
-    }
+    results.create(db, targets.model, targets.info, targets.summary, summary.class_value_types)
 
 
 def write_models(db: Database, targets: Targets, request: Request, outcome: Outcome) -> dict[int, int]:

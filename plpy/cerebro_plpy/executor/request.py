@@ -186,13 +186,12 @@ def owned(db: Database, tables: Sequence[Table]) -> None:
             )
 
 
-def shapes(db: Database, source: Data) -> Mapping[str, Any]:
+def shapes(summary: packed.PackedSummary) -> Mapping[str, Any]:
     """What the packed rows look like, for the check against the architectures."""
-    summary = source.summary
     return {
-        "input_shapes": packed.shapes(db, source.table, summary.independent_varname),
-        "target_shapes": packed.shapes(db, source.table, summary.dependent_varname),
-        "target_kinds": ["value" if n is None else "one-hot" for n in summary.num_classes],
+        "input_shapes": summary.input_shapes,
+        "target_shapes": summary.target_shapes,
+        "target_kinds": ["one-hot" if one_hot else "value" for one_hot in summary.one_hot],
     }
 
 

@@ -48,9 +48,7 @@ class Outcome:
     model_arch: Mapping[int, str]
 
 
-def check(
-    db: Database, topology: Topology, request: requests.Request
-) -> Mapping[str, Mapping[str, Any]]:
+def check(topology: Topology, request: requests.Request) -> Mapping[str, Mapping[str, Any]]:
     """Have the engine look at every architecture and config before anything is written."""
     engines = request.engines
     topology.open({engines.backend: (engines.threads, engines.use_gpus)}, request.segments)
@@ -61,7 +59,7 @@ def check(
             "architectures": {a.model_id: a.model_arch for a in request.architectures},
             "configs": [asdict(c) for c in request.configs],
             "max_parameters": engines.max_parameters,
-            **requests.shapes(db, request.source),
+            **requests.shapes(request.source.summary),
         },
     )
 

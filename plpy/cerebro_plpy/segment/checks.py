@@ -6,16 +6,19 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from cerebro_plpy.engine import architecture, check as fits
+from cerebro_plpy.engine import architecture
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.params import parse_compile
 
 
 def check(request: Mapping[str, Any]) -> Mapping[str, Any]:
     """Describe each architecture and check each config against the packed table's shapes."""
+    from cerebro_plpy.engine import check as fits
+
     limit = request["max_parameters"]
+    shapes = tuple(tuple(shape) for shape in request["input_shapes"])
     described = {
-        model_id: _describe(model_id, text, limit, request.get("input_shapes"))
+        model_id: _describe(model_id, text, limit, shapes)
         for model_id, text in request["architectures"].items()
     }
     for config in request["configs"]:
@@ -23,7 +26,7 @@ def check(request: Mapping[str, Any]) -> Mapping[str, Any]:
             fits.check_config(
                 described[str(config["model_id"])],
                 parse_compile(config["compile_params"]),
-                [tuple(shape) for shape in request["input_shapes"]],
+                list(shapes),
                 [tuple(shape) for shape in request["target_shapes"]],
                 request["target_kinds"],
             )
@@ -45,7 +48,9 @@ def check_model(request: Mapping[str, Any]) -> Mapping[str, Any]:
     return _facts(found)
 
 
-def _describe(model_id: str, text: str, limit: int, shapes: Any) -> architecture.Architecture:
+def _describe(
+    model_id: str, text: str, limit: int, shapes: tuple[tuple[int, ...], ...]
+) -> architecture.Architecture:
     try:
         return architecture.describe(text, input_shapes=shapes, max_parameters=limit)
     except CerebroError as error:

@@ -11,6 +11,7 @@ import numpy as np
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine import state as states
+from cerebro_plpy.logical.metrics import better
 from cerebro_plpy.segment import rows, visits
 from cerebro_plpy.store import runs
 
@@ -54,7 +55,8 @@ def _merge(db: Database, work: visits.Task, epoch: int, dataset: str) -> Mapping
     run_id, mst_key = work.run.run_id, work.config.mst_key
     parts = db.as_owner(lambda: runs.read_evaluations(db, run_id, mst_key, epoch, dataset))
     values = work.model.merge([_unpack(part) for part in parts])
-    db.as_owner(lambda: runs.write_metrics(db, run_id, mst_key, epoch, dataset, values))
+    measured = [runs.Measured(n, v, better(n, work.compile) == "max") for n, v in values.items()]
+    db.as_owner(lambda: runs.write_metrics(db, run_id, mst_key, epoch, dataset, measured))
     return values
 
 

@@ -16,7 +16,7 @@ from cerebro_plpy.database import Database, Row
 from cerebro_plpy.engine.data import ONE_HOT, VALUE, Block, Dataset, Target, concatenate
 from cerebro_plpy.packing import read
 from cerebro_plpy.store import packed, partitions
-from cerebro_plpy.store.names import Table, parse_table
+from cerebro_plpy.store.names import parse_table
 
 
 @dataclass
@@ -121,6 +121,6 @@ _DTYPES = {ONE_HOT: read.ONE_HOT, VALUE: read.FEATURES}
 
 def _layout(db: Database, table: str) -> _Layout:
     schema, name = parse_table(table, "packed table")
-    summary = packed.summary(db, Table(schema or "", name, 0, table))
+    summary = packed.summary(db, schema, name)
     columns = partitions.Columns(summary.independent_varname, summary.dependent_varname)
-    return _Layout(columns, tuple(VALUE if n is None else ONE_HOT for n in summary.num_classes))
+    return _Layout(columns, tuple(ONE_HOT if one_hot else VALUE for one_hot in summary.one_hot))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any
 
 from cerebro_plpy.database import Database
@@ -254,15 +254,22 @@ def read_evaluations(db: Database, run_id: int, mst_key: int, epoch: int, datase
     return [row["data"] for row in rows]
 
 
+@dataclass(frozen=True)
+class Measured:
+    metric: str
+    value: float
+    higher_is_better: bool
+
+
 def write_metrics(
-    db: Database, run_id: int, mst_key: int, epoch: int, dataset: str, values: Mapping[str, float]
+    db: Database, run_id: int, mst_key: int, epoch: int, dataset: str, values: Sequence[Measured]
 ) -> None:
-    for position, (metric, value) in enumerate(values.items()):
+    for position, measured in enumerate(values):
         db.query(
-            'INSERT INTO cerebro._metric (run_id, mst_key, epoch, dataset, "position", metric, value)'
-            " VALUES ($1, $2, $3, $4, $5, $6, $7)",
-            ["bigint", "integer", "integer", "text", "integer", "text", "float8"],
-            [run_id, mst_key, epoch, dataset, position, metric, value],
+            'INSERT INTO cerebro._metric (run_id, mst_key, epoch, dataset, "position", metric, value,'
+            " higher_is_better) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+            ["bigint", "integer", "integer", "text", "integer", "text", "float8", "boolean"],
+            [run_id, mst_key, epoch, dataset, position, *astuple(measured)],
         )
 
 

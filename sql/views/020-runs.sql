@@ -1,0 +1,65 @@
+CREATE OR REPLACE VIEW cerebro.runs WITH (security_barrier) AS
+SELECT
+    r.run_id,
+    r.owner::text AS owner,
+    -- A run whose driving session is gone is not running, whatever its last row says.
+    CASE WHEN e.event = 'running' AND l.held IS NULL THEN 'interrupted' ELSE e.event END AS status,
+    r.name,
+    r.description,
+    r.source_table,
+    r.validation_table,
+    r.model_table,
+    c.configs,
+    f.failed_configs,
+    r.epochs,
+    r.segments,
+    v.visits_done,
+    c.configs * r.epochs * r.segments AS visits_total,
+    r.seed,
+    r.topology,
+    r.started_at,
+    CASE WHEN e.event = 'running' AND l.held IS NOT NULL THEN NULL ELSE GREATEST(e.at, v.ended_at) END AS ended_at,
+    pg_catalog.date_part('epoch',
+        CASE WHEN e.event = 'running' AND l.held IS NOT NULL
+            THEN pg_catalog.clock_timestamp() ELSE GREATEST(e.at, v.ended_at) END - r.started_at) AS seconds,
+    e.detail
+FROM cerebro._visible_run AS r
+CROSS JOIN LATERAL (
+    SELECT x.event, x.at, x.detail FROM cerebro._run_event AS x
+    WHERE x.run_id = r.run_id ORDER BY x.at DESC LIMIT 1
+) AS e
+CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS configs FROM cerebro._config AS x WHERE x.run_id = r.run_id) AS c
+CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS failed_configs FROM cerebro._failure AS x WHERE x.run_id = r.run_id) AS f
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.count(*) AS visits_done, pg_catalog.max(x.ended_at) AS ended_at
+    FROM cerebro._visit AS x WHERE x.run_id = r.run_id
+) AS v
+LEFT JOIN LATERAL (
+    -- The advisory lock that the session behind a run holds; 216329024 is its class.
+    SELECT TRUE AS held FROM pg_catalog.pg_locks AS x
+    WHERE x.locktype = 'advisory' AND x.classid = 216329024 AND x.objsubid = 2 AND x.granted
+        AND x.objid = (r.run_id & 2147483647)::oid
+        AND x.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
+    LIMIT 1
+) AS l ON TRUE;
+COMMENT ON VIEW cerebro.runs IS 'Your runs, one row each, while they go on and afterwards.';
+COMMENT ON COLUMN cerebro.runs.run_id IS 'Number of the run';
+COMMENT ON COLUMN cerebro.runs.owner IS 'Role that made the call';
+COMMENT ON COLUMN cerebro.runs.status IS 'running, finished, failed, or interrupted (cancelled, or its session is gone)';
+COMMENT ON COLUMN cerebro.runs.name IS 'Name given in the call';
+COMMENT ON COLUMN cerebro.runs.description IS 'Description given in the call';
+COMMENT ON COLUMN cerebro.runs.source_table IS 'Packed table that is trained on';
+COMMENT ON COLUMN cerebro.runs.validation_table IS 'Packed table that is validated on';
+COMMENT ON COLUMN cerebro.runs.model_table IS 'Table that gets the models';
+COMMENT ON COLUMN cerebro.runs.configs IS 'Number of configs';
+COMMENT ON COLUMN cerebro.runs.failed_configs IS 'Number of configs that failed while they trained';
+COMMENT ON COLUMN cerebro.runs.epochs IS 'Number of epochs asked for';
+COMMENT ON COLUMN cerebro.runs.segments IS 'Number of segments';
+COMMENT ON COLUMN cerebro.runs.visits_done IS 'Visits that are committed';
+COMMENT ON COLUMN cerebro.runs.visits_total IS 'Visits of the whole run: configs x epochs x segments';
+COMMENT ON COLUMN cerebro.runs.seed IS 'Seed that, with the rows and the number of segments, decides every bit of the result';
+COMMENT ON COLUMN cerebro.runs.topology IS 'local (segment sessions) or inline (the caller''s session alone)';
+COMMENT ON COLUMN cerebro.runs.started_at IS 'When it began';
+COMMENT ON COLUMN cerebro.runs.ended_at IS 'When it ended; NULL while it runs';
+COMMENT ON COLUMN cerebro.runs.seconds IS 'How long it took, or has taken so far';
+COMMENT ON COLUMN cerebro.runs.detail IS 'Why it did not end well';

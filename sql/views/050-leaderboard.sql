@@ -1,0 +1,81 @@
+CREATE OR REPLACE VIEW cerebro.leaderboard WITH (security_barrier) AS
+WITH deciding AS (
+    -- The first metric that is no loss, else the loss; on the validation rows where there are any.
+    SELECT DISTINCT ON (m.run_id, m.mst_key)
+        m.run_id,
+        m.mst_key,
+        m.dataset,
+        m.metric
+    FROM cerebro._metric AS m
+    ORDER BY m.run_id, m.mst_key, (m.dataset = 'validation') DESC,
+        (m.metric = 'loss' OR pg_catalog.right(m.metric, 5) = '_loss'), m."position"
+),
+
+history AS (
+    SELECT
+        d.run_id,
+        d.mst_key,
+        d.dataset,
+        d.metric,
+        m.epoch,
+        m.value,
+        l.value AS loss,
+        m.higher_is_better,
+        CASE WHEN m.value = 'NaN' THEN NULL WHEN m.higher_is_better THEN -m.value ELSE m.value END AS badness
+    FROM deciding AS d
+    JOIN cerebro._metric AS m USING (run_id, mst_key, dataset, metric)
+    LEFT JOIN cerebro._metric AS l
+        ON l.run_id = d.run_id AND l.mst_key = d.mst_key AND l.dataset = d.dataset AND l.epoch = m.epoch
+        AND l.metric = 'loss'
+),
+
+latest AS (
+    SELECT DISTINCT ON (h.run_id, h.mst_key) h.* FROM history AS h ORDER BY h.run_id, h.mst_key, h.epoch DESC
+),
+
+best AS (
+    SELECT DISTINCT ON (h.run_id, h.mst_key)
+        h.run_id,
+        h.mst_key,
+        h.epoch,
+        h.value
+    FROM history AS h ORDER BY h.run_id, h.mst_key, h.badness, h.epoch
+)
+
+SELECT
+    r.run_id,
+    pg_catalog.rank() OVER (
+        PARTITION BY r.run_id ORDER BY (f.mst_key IS NOT NULL), latest.badness, latest.loss
+    ) AS rank,
+    c.mst_key,
+    c.model_id,
+    latest.dataset,
+    latest.metric,
+    latest.value,
+    latest.loss,
+    latest.epoch,
+    best.value AS best_value,
+    best.epoch AS best_epoch,
+    c.compile_params,
+    c.fit_params,
+    f.reason AS failure
+FROM cerebro._visible_run AS r
+JOIN cerebro._config AS c USING (run_id)
+LEFT JOIN latest ON latest.run_id = c.run_id AND latest.mst_key = c.mst_key
+LEFT JOIN best ON best.run_id = c.run_id AND best.mst_key = c.mst_key
+LEFT JOIN cerebro._failure AS f ON f.run_id = c.run_id AND f.mst_key = c.mst_key;
+COMMENT ON VIEW cerebro.leaderboard IS 'The configs of your runs, best first within each run: by the first metric on the validation rows if there are any, else on the training rows.';
+COMMENT ON COLUMN cerebro.leaderboard.run_id IS 'Number of the run';
+COMMENT ON COLUMN cerebro.leaderboard.rank IS 'Place within the run, 1 is best';
+COMMENT ON COLUMN cerebro.leaderboard.mst_key IS 'Config';
+COMMENT ON COLUMN cerebro.leaderboard.model_id IS 'Architecture';
+COMMENT ON COLUMN cerebro.leaderboard.dataset IS 'Rows that decide: training or validation';
+COMMENT ON COLUMN cerebro.leaderboard.metric IS 'Metric that decides: the first that is no loss, else the loss';
+COMMENT ON COLUMN cerebro.leaderboard.value IS 'Its value after the last epoch that was evaluated';
+COMMENT ON COLUMN cerebro.leaderboard.loss IS 'The loss at the same time';
+COMMENT ON COLUMN cerebro.leaderboard.epoch IS 'The epoch of value and loss';
+COMMENT ON COLUMN cerebro.leaderboard.best_value IS 'The best value after any epoch that was evaluated';
+COMMENT ON COLUMN cerebro.leaderboard.best_epoch IS 'The epoch of the best value';
+COMMENT ON COLUMN cerebro.leaderboard.compile_params IS 'Compile parameters of the config';
+COMMENT ON COLUMN cerebro.leaderboard.fit_params IS 'Fit parameters of the config';
+COMMENT ON COLUMN cerebro.leaderboard.failure IS 'Why the config failed; NULL if it did not';
