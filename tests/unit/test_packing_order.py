@@ -1,0 +1,142 @@
+"""The shuffle is a function of content and seed, whatever the batches, the order of rows and the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.packing import labels, sorting
+from cerebro_plpy.packing.dealing import ALL_SEGMENTS_BYTES, BUFFER_BYTES, Deal, deal, plan
+from cerebro_plpy.packing.hashing import RowHash
+from cerebro_plpy.packing.labels import Classes, one_hot
+from cerebro_plpy.packing.sorting import Sorter
+
+
+def hashes(features: np.ndarray, labels: Sequence[str | None], seed: int = 1, batch: int = 7) -> np.ndarray:
+    hasher = RowHash(seed, [1, features.shape[1]])
+    classes = Classes("y", seed)
+    found = []
+    for start in range(0, len(features), batch):
+        rows = slice(start, start + batch)
+        sums = hasher.sums(len(features[rows]))
+        sums += classes.tokens(classes.codes(labels[rows]))
+        hasher.add(sums, 1, features[rows])
+        found.append(RowHash.finish(sums))
+    return np.concatenate(found)
+
+
+def some_rows(count: int, width: int = 5) -> tuple[np.ndarray, list[str | None]]:
+    random = np.random.default_rng(3)
+    return random.standard_normal((count, width)).astype("<f4"), [
+        (None, "a", "b")[i] for i in random.integers(0, 3, count)
+    ]
+
+
+def test_hashes_do_not_depend_on_batches_or_on_the_order_of_rows() -> None:
+    features, names = some_rows(100)
+    whole = hashes(features, names, batch=100)
+    for batch in (1, 3, 64):
+        assert np.array_equal(hashes(features, names, batch=batch), whole)
+    order = np.random.default_rng(0).permutation(100)
+    assert np.array_equal(hashes(features[order], [names[i] for i in order]), whole[order])
+
+
+def test_hashes_depend_on_seed_label_and_every_value() -> None:
+    features, names = some_rows(50)
+    first = hashes(features, names)
+    assert not (hashes(features, names, seed=2) == first).any()
+    assert not (hashes(features, ["c"] * 50) == first).any()
+    for value in range(5):
+        changed = features.copy()
+        changed[:, value] = np.nextafter(changed[:, value], np.float32(9))
+        assert not (hashes(changed, names) == first).any()
+
+
+def test_rows_that_differ_in_signs_only_do_not_collide() -> None:
+    signs = np.array([[1 - 2 * (i >> bit & 1) for bit in range(16)] for i in range(1 << 16)], "<f4")
+    found = hashes(signs, ["a"] * len(signs), batch=1 << 16)
+    assert len(np.unique(found)) == len(signs)
+
+
+def test_this_is_the_shuffle_for_ever() -> None:
+    """A change of these numbers would deal all tables anew, and no run could be repeated."""
+    features = np.array([[0, 1.5], [-2, 3e8]], "<f4")
+    assert hashes(features, ["cat", None]).tolist() == [2976359814114607802, 14385941264772900349]
+
+
+def sorted_rows(values: np.ndarray, budget: int, batch: int = 10) -> np.ndarray:
+    """The rows as a sorter gives them; the hash is the row's first value."""
+    sorter = Sorter([("<i4", 1), ("<f4", values.shape[1])], budget, batch)
+    for start in range(0, len(values), batch):
+        rows = values[start : start + batch]
+        keys, (codes, features) = sorter.room(len(rows))
+        keys[:] = rows[:, 0].astype(np.uint64)
+        codes[:, 0] = rows[:, 0]
+        features[:] = rows
+        sorter.keep(len(rows))
+    blocks = list(sorter.blocks())
+    sorter.close()
+    assert sorter.rows == len(values)
+    assert all(np.array_equal(codes[:, 0], features[:, 0]) for codes, features in blocks)
+    return np.concatenate([features for _, features in blocks])
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=300), st.integers(0, 2**12), st.integers(1, 30))
+def test_spilled_rows_come_as_those_in_memory(keys: list[int], budget: int, batch: int) -> None:
+    values = np.repeat(np.array(keys, "<f4")[:, None], 3, axis=1)
+    in_memory = sorted_rows(values, 1 << 30, batch)
+    assert np.array_equal(in_memory[:, 0], np.sort(values[:, 0]))
+    assert np.array_equal(sorted_rows(values, budget, batch), in_memory)
+
+
+def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(**_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sorting.tempfile, "TemporaryFile", full)
+    with pytest.raises(CerebroError, match="No space left") as caught:
+        sorted_rows(np.zeros((100, 2), "<f4"), budget=0)
+    assert caught.value.sqlstate == "58030"
+
+
+@settings(deadline=None)
+@given(st.integers(1, 400), st.integers(1, 9), st.integers(1, 50), st.integers(1, 70))
+def test_every_row_is_dealt_once_and_evenly(rows: int, segments: int, most: int, block: int) -> None:
+    how = plan(max(rows, segments), segments, row_bytes=4, most_rows=most)
+    ranks = np.arange(how.rows)
+    blocks = [[ranks[start : start + block]] for start in range(0, how.rows, block)]
+    buffers = list(deal(blocks, how))
+    for segment in range(segments):
+        own = sorted((b for b in buffers if b.segment == segment), key=lambda b: b.number)
+        assert np.array_equal(np.concatenate([b.columns[0] for b in own]), ranks[segment::segments])
+        sizes = [len(b.columns[0]) for b in own]
+        assert max(sizes) - min(sizes) <= 1 and max(sizes) <= min(most, how.buffer_size) and min(sizes) > 0
+        assert [b.number for b in own] == list(range(len(own)))
+
+
+def test_buffers_stay_small_whatever_is_asked() -> None:
+    assert plan(10**6, 2, row_bytes=4096, most_rows=None).buffer_size * 4096 <= BUFFER_BYTES
+    assert plan(10**6, 2, row_bytes=4096, most_rows=10**6).buffer_size * 4096 <= BUFFER_BYTES
+    assert plan(10**6, 64, row_bytes=4096, most_rows=None).buffer_size * 4096 * 64 <= ALL_SEGMENTS_BYTES
+    assert plan(10, 2, row_bytes=1 << 30, most_rows=None) == Deal(10, 2, buffers=5)
+    assert plan(17, 1, row_bytes=4, most_rows=5).buffer_size == 5
+
+
+def test_labels_get_codes_as_they_come_and_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(labels, "MOST_CLASSES", 3)
+    classes = Classes("y", 1)
+    assert classes.codes(["b", None, "b", "a"]).tolist() == [0, 1, 0, 2]
+    assert classes.labels == ["b", None, "a"]
+    with pytest.raises(CerebroError, match='column "y" has more than'):
+        classes.codes(["c"])
+
+
+def test_one_hot_has_a_single_one_in_each_row() -> None:
+    assert one_hot(np.array([2, 0]), 4).tolist() == [[0, 0, 1, 0], [1, 0, 0, 0]]
+    assert one_hot(np.array([2, 0]), 4).dtype == np.dtype("<i2")
