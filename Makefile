@@ -53,8 +53,9 @@ psql: ## talk to the private cluster
 env: ## print the private cluster's connection settings for a shell
 	@tools/cluster env
 
-lint: build ## look for slips in Python and SQL
+lint: ## look for slips in Python and SQL
 	@tools/setup dev
+	@$(MAKE) -s build
 	@$(VENV)/bin/ruff check
 	@$(VENV)/bin/ruff format --check
 	@$(VENV)/bin/pgspot --ignore-lang=plpython3u build/cerebro--*.sql build/cerebro_madlib--*.sql
@@ -79,8 +80,11 @@ freeze: ## record this version's migrations as released
 
 # `install` with the rights that the server's folders ask for.
 deploy:
-	@if [ -w "$$($(PG_CONFIG) --sharedir)/extension" ]; then $(MAKE) -s install; \
-	else $(MAKE) -s build && sudo $(MAKE) -s install PG_CONFIG='$(PG_CONFIG)' SITE_PACKAGES='$(SITE_PACKAGES)'; fi
+	@folder="$$($(PG_CONFIG) --sharedir)/extension"; \
+	if [ -w "$$folder" ]; then $(MAKE) -s install; \
+	elif command -v sudo >/dev/null; then \
+		$(MAKE) -s build && sudo $(MAKE) -s install PG_CONFIG='$(PG_CONFIG)' SITE_PACKAGES='$(SITE_PACKAGES)'; \
+	else echo "cerebro: may not write to $$folder: run make as root or with sudo" >&2; exit 1; fi
 
 ifneq ($(wildcard $(PGXS)),)
 include $(PGXS)
@@ -108,6 +112,7 @@ install-python:
 
 uninstall-python:
 	rm -rf '$(DESTDIR)$(PYTHON_DIR)'
+	-rmdir -p --ignore-fail-on-non-empty '$(DESTDIR)$(dir $(PYTHON_DIR))'
 
 clean: clean-local ## stop and remove the private cluster, and all that was built
 clean-local:
