@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def datum(values: np.ndarray, lower: int = 1, missing: int | None = None) -> byt
 
 
 def read(
-    rows: list[bytes | None],
+    rows: Sequence[bytes | None],
     source: str,
     shape: tuple[int, ...],
     *,

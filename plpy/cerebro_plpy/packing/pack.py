@@ -22,6 +22,8 @@ RESERVED = (packed.KEY, packed.BUFFER)
 def pack(db: Database, job: Job) -> None:
     """Make the packed table and its summary."""
     _check_names(job)
+    output = _output(job)
+    names.check_free(db, job.target.schema, output.partitions, "partition")
     statement = packed.select_rows(job.source, [part.expression for part in job.parts])
     sample = packed.first_row(db, statement)
     if sample is None:
@@ -33,7 +35,7 @@ def pack(db: Database, job: Job) -> None:
     try:
         total = read_rows(db.scan(statement, batch=batch), columns, sorter, job.seed, seen)
         _check_rows(job, total, seen)
-        _write(db, job, columns, sorter)
+        _write(db, job, output, columns, sorter)
     finally:
         sorter.close()
 
@@ -112,20 +114,17 @@ def _check_rows(job: Job, total: int, seen: Faults) -> None:
         )
 
 
-def _write(db: Database, job: Job, columns: Sequence[Column], sorter: Sorter) -> None:
+def _output(job: Job) -> packed.Output:
+    dependents, independents = ([part.name for part in parts] for parts in (job.dependents, job.independents))
+    return packed.Output(job.target, dependents, independents, job.segments)
+
+
+def _write(db: Database, job: Job, output: packed.Output, columns: Sequence[Column], sorter: Sorter) -> None:
     labels = [
         classes.settle(db, job, index, column) for index, column in enumerate(columns[: len(job.dependents)])
     ]
     how = dealing.plan(sorter.rows, job.segments, _row_bytes(columns, labels), job.buffer_size)
-    output = packed.Output(
-        job.target,
-        [part.name for part in job.dependents],
-        [part.name for part in job.independents],
-        job.segments,
-    )
-    packed.create(
-        db, output, f"Rows of {job.spelled[0]} packed by Cerebro for training on {job.segments} segments"
-    )
+    packed.create(db, output, f"Rows of {job.spelled[0]}, packed by Cerebro for {job.segments} segments")
     writer = packed.Writer(db, output)
     for buffer in dealing.deal(sorter.blocks(), how):
         arrays = [

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from ..database import Database
-from ..errors import DATATYPE_MISMATCH, DUPLICATE_TABLE, CerebroError
+from ..errors import DATATYPE_MISMATCH, CerebroError
 from ..store import names, packed
 from ..store.session import setting
 from . import options as option
@@ -107,10 +107,6 @@ def _tables(
     db: Database, source_table: str | None, output_table: str | None, search_path: str
 ) -> tuple[names.Table, names.TargetTable]:
     source = names.resolve_table(db, source_table, search_path, "input table")
-    if output_table == source_table:
-        raise CerebroError(
-            f"output table {source.quoted} is the input table itself", sqlstate=DUPLICATE_TABLE
-        )
     return source, names.target_table(db, output_table, search_path, suffixes=(packed.SUMMARY,))
 
 

@@ -97,8 +97,11 @@ def target_table(
             detail="Segment sessions could not see it.",
             sqlstate=NOT_SUPPORTED,
         )
-    for suffix in ("", *suffixes):
-        _check_free(db, place, table + suffix, what)
+    tables = [table + suffix for suffix in ("", *suffixes)]
+    for name in tables:
+        if len(name.encode()) > LONGEST:
+            raise CerebroError(f"{what} {quote(name)} has a name longer than {LONGEST} bytes")
+    check_free(db, place, tables, what)
     return TargetTable(place, table, quote(place, table))
 
 
@@ -114,27 +117,33 @@ def has_columns(db: Database, table: Table, columns: Sequence[str]) -> list[str]
     return [column for column in columns if column not in present]
 
 
-def _check_free(db: Database, schema: str, table: str, what: str) -> None:
-    if len(table.encode()) > LONGEST:
-        raise CerebroError(f"{what} {quote(table)} has a name longer than {LONGEST} bytes")
-    if _find(db, [schema], table, kinds="") is not None:
+def check_free(db: Database, schema: str, tables: Sequence[str], what: str) -> None:
+    """Refuse if any of the tables that are to be made is there already."""
+    rows = db.query(
+        """SELECT c.relname::text FROM pg_catalog.pg_class c
+             JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+            WHERE n.nspname = $1 AND c.relname = ANY ($2::text[]) ORDER BY c.relname LIMIT 1""",
+        ("text", "text[]"),
+        (schema, list(tables)),
+    )
+    if rows:
         raise CerebroError(
-            f"{what} {quote(table)} already exists",
+            f"{what} {quote(rows[0]['relname'])} already exists",
             hint="Drop it before the call, or choose another name.",
             sqlstate=DUPLICATE_TABLE,
         )
 
 
-def _find(db: Database, path: Sequence[str], table: str, kinds: str = _READABLE) -> Table | None:
+def _find(db: Database, path: Sequence[str], table: str) -> Table | None:
     rows = db.query(
-        """SELECT n.nspname, c.relname, c.oid, c.relkind::text AS kind
+        """SELECT n.nspname, c.relname, c.oid
              FROM unnest($1::text[]) WITH ORDINALITY AS p(schema, place)
              JOIN pg_catalog.pg_namespace n ON n.nspname = p.schema
              JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid
-            WHERE c.relname = $2 AND ($3 = '' OR position(c.relkind::text IN $3) > 0)
+            WHERE c.relname = $2 AND position(c.relkind::text IN $3) > 0
             ORDER BY p.place LIMIT 1""",
         ("text[]", "text", "text"),
-        (list(path), table, kinds),
+        (list(path), table, _READABLE),
     )
     if not rows:
         return None

@@ -159,11 +159,8 @@ class Output:
 
     @property
     def partitions(self) -> list[str]:
-        """Quoted names of the partitions, shortened where they would be too long."""
-        return [
-            quote(self.table.schema, _cut(self.table.name, f"_{key}") + f"_{key}")
-            for key in range(self.segments)
-        ]
+        """Names of the partitions, shortened where they would be too long."""
+        return [_cut(self.table.name, f"_{key}") + f"_{key}" for key in range(self.segments)]
 
 
 def _cut(name: str, suffix: str) -> str:
@@ -179,7 +176,9 @@ def create(db: Database, output: Output, comment: str) -> None:
     for name in output.independents:
         db.query(f"ALTER TABLE {table} ALTER COLUMN {quote(name)} SET STORAGE EXTERNAL")
     for key, partition in enumerate(output.partitions):
-        db.query(f"CREATE TABLE {partition} PARTITION OF {table} FOR VALUES IN ({key})")
+        db.query(
+            f"CREATE TABLE {quote(output.table.schema, partition)} PARTITION OF {table} FOR VALUES IN ({key})"
+        )
     _comment(db, table, comment)
 
 
