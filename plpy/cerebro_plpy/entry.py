@@ -106,9 +106,7 @@ def _through(door: Callable[[], object], work: Callable[[], T]) -> T:
 
 def _run_pending() -> None:
     if not _pending:
-        raise CerebroError(
-            "this function is for the extension's own use", sqlstate=INSUFFICIENT_PRIVILEGE
-        )
+        raise CerebroError("this function is for the extension's own use", sqlstate=INSUFFICIENT_PRIVILEGE)
     _pending.pop()()
 
 
@@ -151,7 +149,7 @@ def segment(command: str, request: str) -> str:
 
 
 def _run_inline(command: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a segment session would do, in the caller's own; JSON on the way, so that both are given the same."""
+    """What a segment session would do, in the caller's own; through JSON, so that both are given the same."""
     return commands.run(Session(), command, json.loads(json.dumps(request)))
 
 
@@ -195,3 +193,15 @@ def fit_multiple_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import fit
 
     _answer(lambda: fit.fit_multiple(Session(), fit.FitCall(*arguments), _run_inline))
+
+
+def fit(*arguments: Any) -> None:
+    from cerebro_plpy.executor import single
+
+    _answer(lambda: single.fit_single(Session(), single.SingleCall(*arguments), _run_inline))
+
+
+def evaluate(*arguments: Any) -> None:
+    from cerebro_plpy.executor import evaluate as executor
+
+    _answer(lambda: executor.evaluate(Session(), executor.EvaluateCall(*arguments), _run_inline))

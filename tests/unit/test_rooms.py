@@ -26,8 +26,8 @@ KNOWS: dict[str, set[str]] = {
     "store": {"madlib"},
     "packing": {"madlib", "store"},
     "topology": {"store"},
-    "executor": {"logical", "madlib", "planner", "store", "topology"},
-    "segment": {"engine", "madlib", "packing", "planner", "store"},
+    "executor": {"engine", "logical", "madlib", "planner", "store", "topology"},
+    "segment": {"engine", "logical", "madlib", "packing", "planner", "store"},
     "entry": {
         "engine",
         "executor",
@@ -87,6 +87,13 @@ def test_a_room_knows_only_its_neighbours(file: Path) -> None:
     common = {"errors", "seeding", room} | (set() if room in PURE else {"database"})
     inside = {name.split(".")[1] for name in imports(file) if name.startswith("cerebro_plpy.")}
     assert inside <= KNOWS.get(room, set()) | common
+
+
+def test_the_executor_reads_states_and_knows_nothing_else_of_the_engine() -> None:
+    named = {name for file in modules if room_of(file) == "executor" for name in imports(file)}
+    assert {name for name in named if name.startswith("cerebro_plpy.engine")} == {
+        "cerebro_plpy.engine.state"
+    }
 
 
 @every_module

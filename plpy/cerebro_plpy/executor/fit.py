@@ -1,4 +1,4 @@
-"""madlib_fit_multiple_model and madlib_fit: from the call's arguments to the result tables."""
+"""madlib_fit_multiple_model: from the call's arguments to the result tables."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ class FitCall:
 def fit_multiple(db: Database, call: FitCall, run_inline: Run) -> None:
     """Train every config of a model selection table."""
     requests.check_writable(db)
-    selection_table, request = _request(db, call)
-    warm = bool(call.warm_start)
-    earlier = _earlier_tables(db, call) if warm else None
-    targets = _targets(db, call, earlier)
+    selection, request = _request(db, call)
+    name, path = call.model_output_table, call.search_path
+    earlier = earlier_tables(db, name, path, SUFFIXES) if call.warm_start else None
+    tables = output.Targets(*targets(db, name, path, SUFFIXES, earlier))
     topology = choose(db, session.current_user(db), request.tables, run_inline)
     described = runner.check(topology, request)
-    start = runner.Start(_arch_weights(request), {})
+    start = runner.Start(arch_weights(request))
     if earlier is not None:
         start = _warm_start(db, request, earlier, start)
     else:
-        output.create(db, targets, request.source.summary)
-    outcome = runner.perform(db, topology, request, described, start, model_table=targets.model.quoted)
+        output.create(db, tables, request.source.summary)
+    outcome = runner.perform(db, topology, request, described, start, model_table=tables.model.quoted)
     if earlier is not None:
         results.drop(db, [table.quoted for table in earlier])
-        output.create(db, targets, request.source.summary)
-    sizes = output.write_models(db, targets, request, outcome)
-    output.write_info(db, targets, request, outcome, sizes)
-    _write_summary(db, targets, request, outcome, call, selection_table)
+        output.create(db, tables, request.source.summary)
+    sizes = output.write_models(db, tables, request, outcome)
+    output.write_info(db, tables, request, outcome, sizes)
+    _write_summary(db, tables, request, outcome, call, selection)
     runner.end(topology, outcome)
 
 
@@ -77,51 +77,47 @@ def _request(db: Database, call: FitCall) -> tuple[Table, requests.Request]:
     )  # fmt: skip
 
 
-def _arch_weights(request: requests.Request) -> list[Mapping[str, Any]]:
+def arch_weights(request: requests.Request) -> list[Mapping[str, Any]]:
     """Architectures that were stored with weights start from those (transfer learning)."""
     return [
-        {
-            "table": request.arch_table.quoted,
-            "column": "model_weights",
-            "key_column": "model_id",
-            "key": a.model_id,
-            "model_id": a.model_id,
-            "mst_key": runs.EVERY_CONFIG,
-        }
+        runner.weights_of(request.arch_table.quoted, "model_id", a.model_id, a.model_id, runs.EVERY_CONFIG)
         for a in request.architectures
         if a.has_weights
     ]
 
 
-def _earlier_tables(db: Database, call: FitCall) -> list[Table]:
-    """The three tables of the run that a warm start goes on from."""
-    schema, name = parse_table(call.model_output_table, "model output table")
+def earlier_tables(db: Database, name: str | None, search_path: str, suffixes: Sequence[str]) -> list[Table]:
+    """The tables of the run that a warm start goes on from."""
+    schema, table = parse_table(name, "model output table")
     found = []
-    for suffix in ("", *SUFFIXES):
-        full = quote(name + suffix) if schema is None else quote(schema, name + suffix)
+    for suffix in ("", *suffixes):
+        full = quote(table + suffix) if schema is None else quote(schema, table + suffix)
         try:
-            found.append(resolve_table(db, full, call.search_path, "model output table"))
+            found.append(resolve_table(db, full, search_path, "model output table"))
         except CerebroError as error:
             raise CerebroError(
                 error.message,
-                hint="A warm start goes on from the tables of an earlier run: keep all three, or set warm_start"
-                " to FALSE.",
+                hint="A warm start goes on from the tables of an earlier run: keep all of them, or set"
+                " warm_start to FALSE.",
                 sqlstate=UNDEFINED_TABLE,
             ) from None
     requests.owned(db, found)
     return found
 
 
-def _targets(db: Database, call: FitCall, earlier: Sequence[Table] | None) -> output.Targets:
+def targets(
+    db: Database,
+    name: str | None,
+    search_path: str,
+    suffixes: Sequence[str],
+    earlier: Sequence[Table] | None,
+) -> list[TargetTable]:
+    """The tables to be made: new ones, or those of the earlier run again."""
     if earlier is not None:
-        return output.Targets(*(TargetTable(t.schema, t.name, t.quoted) for t in earlier))
-    model = target_table(db, call.model_output_table, call.search_path, "model output table", SUFFIXES)
-    return output.Targets(model, *(_suffixed(model, suffix) for suffix in SUFFIXES))
-
-
-def _suffixed(model: TargetTable, suffix: str) -> TargetTable:
-    name = model.name + suffix
-    return TargetTable(model.schema, name, quote(model.schema, name))
+        return [TargetTable(t.schema, t.name, t.quoted) for t in earlier]
+    model = target_table(db, name, search_path, "model output table", suffixes)
+    names = [model.name + suffix for suffix in suffixes]
+    return [model, *(TargetTable(model.schema, n, quote(model.schema, n)) for n in names)]
 
 
 def _warm_start(
@@ -130,62 +126,37 @@ def _warm_start(
     """Configs that the earlier run trained go on from their states, or from their weights if the states
     are gone; the others start as they would without."""
     model, info, summary = earlier
-    infos, row = results.earlier(db, info.quoted, summary.quoted)
-    trained = {i["mst_key"]: i["model_id"] for i in infos}
+    trained = results.trained_models(db, info.quoted)
     known = [c for c in request.configs if trained.get(c.mst_key) == c.model_id]
-    states = _kept_states(db, row.get("run_id"))
+    states = runner.kept_states(db, results.summary_row(db, summary.quoted).get("run_id"))
     warm = {c.mst_key: states[c.mst_key] for c in known if c.mst_key in states}
+    kept = {row["mst_key"] for row in results.keys_with_weights(db, model.quoted)}
     weights = [
-        {
-            "table": model.quoted,
-            "column": "model_weights",
-            "key_column": "mst_key",
-            "key": c.mst_key,
-            "model_id": c.model_id,
-            "mst_key": c.mst_key,
-        }
+        runner.weights_of(model.quoted, "mst_key", c.mst_key, c.model_id, c.mst_key)
         for c in known
-        if c.mst_key not in states
+        if c.mst_key not in states and c.mst_key in kept
     ]
     if weights:
         db.notice(
-            f"{len(weights)} of {len(request.configs)} configs go on from their weights alone: the states of the"
-            " earlier run, with the optimizers' variables, are gone"
+            f"{len(weights)} of {len(request.configs)} configs go on from their weights alone: the states of"
+            " the earlier run, with the optimizers' variables, are gone"
         )
     return runner.Start([*cold.weights, *weights], warm)
 
 
-def _kept_states(db: Database, run_id: int | None) -> dict[int, runner.Warm]:
-    if run_id is None:
-        return {}
-    role = session.current_user(db)
-    rows = db.as_owner(lambda: runs.last_states(db, run_id, role))
-    return {row["mst_key"]: runner.Warm(run_id, row["step"], row["epochs"]) for row in rows}
-
-
-def _write_summary(
-    db: Database,
-    targets: output.Targets,
-    request: requests.Request,
-    outcome: runner.Outcome,
-    call: FitCall,
-    selection: Table,
-) -> None:
+def summary_row(db: Database, request: requests.Request, outcome: runner.Outcome) -> dict[str, Any]:
+    """What the summaries of many models and of one have in common."""
     packed = request.source.summary
     times = db.as_owner(lambda: runs.times(db, outcome.run_id))
-    row = {
+    return {
         "source_table": request.source.table.quoted,
         "validation_table": request.validation.table.quoted if request.validation else None,
-        "model": targets.model.quoted,
-        "model_info": targets.info.quoted,
         "dependent_varname": list(packed.dependent_varname),
         "independent_varname": list(packed.independent_varname),
         "model_arch_table": request.arch_table.quoted,
-        "model_selection_table": selection.quoted,
         "object_table": None,
         "num_iterations": request.epochs,
         "metrics_compute_frequency": request.metrics_frequency,
-        "warm_start": bool(call.warm_start),
         "name": request.name,
         "description": request.description,
         "start_training_time": times["started"],
@@ -199,6 +170,24 @@ def _write_summary(
         "seed": request.seed,
         "segments": request.segments,
     }
-    results.add_row(db, targets.summary.quoted, row)
+
+
+def _write_summary(
+    db: Database,
+    tables: output.Targets,
+    request: requests.Request,
+    outcome: runner.Outcome,
+    call: FitCall,
+    selection: Table,
+) -> None:
+    row = {
+        **summary_row(db, request, outcome),
+        "model": tables.model.quoted,
+        "model_info": tables.info.quoted,
+        "model_selection_table": selection.quoted,
+        "warm_start": bool(call.warm_start),
+    }
+    results.add_row(db, tables.summary.quoted, row)
+    packed = request.source.summary
     for column in packed.class_value_types:
-        results.set_class_values(db, targets.summary.quoted, column, packed.quoted)
+        results.set_class_values(db, tables.summary.quoted, column, packed.quoted)

@@ -84,6 +84,4 @@ class Loop:
 
     def _drop_states(self, mst_key: int) -> None:
         keep = self._plan.needed_steps(mst_key)
-        self._topology.background(
-            "drop_states", {"run_id": self._run_id, "mst_key": mst_key, "keep": keep}
-        )
+        self._topology.background("drop_states", {"run_id": self._run_id, "mst_key": mst_key, "keep": keep})

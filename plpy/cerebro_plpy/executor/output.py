@@ -42,7 +42,7 @@ def write_models(db: Database, targets: Targets, request: Request, outcome: Outc
             weights = final_weights(db, outcome, config.mst_key)
             sizes[config.mst_key] = len(weights)
             results.add_model(
-                db, targets.model.quoted, config.mst_key, _field(db, config.mst_key, weights),
+                db, targets.model.quoted, config.mst_key, field(db, config.mst_key, weights),
                 outcome.model_arch[config.model_id], config.mst_key % request.segments,
             )  # fmt: skip
     return sizes
@@ -53,12 +53,12 @@ def final_weights(db: Database, outcome: Outcome, mst_key: int) -> bytes:
     return states.weights(states.from_parts(parts))
 
 
-def _field(db: Database, mst_key: int, weights: bytes) -> bytes | None:
+def field(db: Database, mst_key: int, weights: bytes) -> bytes | None:
     if len(weights) <= LARGEST_FIELD:
         return weights
     db.warning(
-        f"the weights of config {mst_key} ({len(weights)} bytes) are larger than a field may be: model_weights"
-        " is NULL, the state of the run has them"
+        f"the weights of config {mst_key} ({len(weights)} bytes) are larger than a field may be:"
+        " model_weights is NULL, the state of the run has them"
     )
     return None
 

@@ -1,4 +1,4 @@
-"""Where a run stands: what each config has behind it and what a free segment may do next. Pure bookkeeping."""
+"""Where a run stands: what each config has behind it and what a free segment may do next."""
 
 from __future__ import annotations
 
@@ -176,7 +176,5 @@ class Plan:
 
     def epoch_done_by_all(self) -> int:
         """The number of epochs that every config that still trains has behind it."""
-        left: Iterable[int] = (
-            c.step // self.segments for c in self.configs.values() if c.failure is None
-        )
+        left: Iterable[int] = (c.step // self.segments for c in self.configs.values() if c.failure is None)
         return min(left, default=self.epochs)

@@ -119,9 +119,11 @@ def budget(num_iterations: int | None, frequency: int | None) -> tuple[int, int]
     return check_budget(num_iterations, frequency)
 
 
-def engines(db: Database, given: parse.FitOptions, use_gpus: bool, segments: int) -> Engines:
+def engines(
+    db: Database, given: parse.FitOptions, use_gpus: bool, segments: int, usual_backend: str | None = None
+) -> Engines:
     """What the call says, else what an administrator has fixed, else what the machine suggests."""
-    backend = given.backend or session.setting(db, "backend") or DEFAULT_BACKEND
+    backend = given.backend or usual_backend or session.setting(db, "backend") or DEFAULT_BACKEND
     threads = given.threads or int(session.setting(db, "threads") or max(1, cores() // segments))
     memory = given.memory_mb or int(session.setting(db, "memory_mb") or _memory_mb(segments))
     limit = int(session.setting(db, "max_parameters") or MAX_PARAMETERS)
@@ -181,9 +183,7 @@ def owned(db: Database, tables: Sequence[Table]) -> None:
     """A warm start replaces the tables of the run before it: only their owner may do that."""
     for table in tables:
         if not models.owns(db, table):
-            raise CerebroError(
-                f"must be owner of table {table.quoted}", sqlstate=INSUFFICIENT_PRIVILEGE
-            )
+            raise CerebroError(f"must be owner of table {table.quoted}", sqlstate=INSUFFICIENT_PRIVILEGE)
 
 
 def shapes(summary: packed.PackedSummary) -> Mapping[str, Any]:

@@ -37,6 +37,29 @@ class Start:
     warm: Mapping[int, Warm] = field(default_factory=dict)
 
 
+def weights_of(
+    table: str, key_column: str | None, key: int | None, model_id: int, mst_key: int
+) -> Mapping[str, Any]:
+    """Weights in a row of a user's table, and the config, or the architecture, that starts from them."""
+    return {
+        "table": table,
+        "column": "model_weights",
+        "key_column": key_column,
+        "key": key,
+        "model_id": model_id,
+        "mst_key": mst_key,
+    }
+
+
+def kept_states(db: Database, run_id: int | None) -> dict[int, Warm]:
+    """The last states of an earlier run, if they are still there and the caller may use them."""
+    if run_id is None:
+        return {}
+    role = session.current_user(db)
+    rows = db.as_owner(lambda: runs.last_states(db, run_id, role))
+    return {row["mst_key"]: Warm(run_id, row["step"], row["epochs"]) for row in rows}
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a run has come to."""
@@ -115,6 +138,11 @@ def end(topology: Topology, outcome: Outcome) -> None:
     topology.command("end_run", {"run_id": outcome.run_id, "event": "finished", "detail": None})
 
 
+def discard(topology: Topology, outcome: Outcome) -> None:
+    """Leave no trace of a run that was only a measurement."""
+    topology.command("delete_run", {"run_id": outcome.run_id})
+
+
 def _plan(
     request: requests.Request,
     configs: Sequence[runs.ConfigRow],
@@ -138,7 +166,12 @@ def _plan(
 
 
 def _run_row(
-    db: Database, topology: Topology, request: requests.Request, run_id: int, kind: str, model_table: str | None
+    db: Database,
+    topology: Topology,
+    request: requests.Request,
+    run_id: int,
+    kind: str,
+    model_table: str | None,
 ) -> runs.RunRow:
     return runs.RunRow(
         run_id=run_id,
@@ -167,9 +200,7 @@ def _architecture_row(model_id: str, facts: Mapping[str, Any]) -> Mapping[str, A
     }
 
 
-def _config_row(
-    request: requests.Request, chosen: requests.Chosen, start: Start
-) -> runs.ConfigRow:
+def _config_row(request: requests.Request, chosen: requests.Chosen, start: Start) -> runs.ConfigRow:
     warm = start.warm.get(chosen.mst_key)
     return runs.ConfigRow(
         chosen.mst_key,

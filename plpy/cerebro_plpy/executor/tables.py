@@ -49,9 +49,7 @@ def _existing(db: Database, name: str | None, search_path: str, what: str) -> Ta
         raise
 
 
-def _check_architecture(
-    db: Database, model_arch: str, weights: bytes | None, run_inline: Run
-) -> None:
+def _check_architecture(db: Database, model_arch: str, weights: bytes | None, run_inline: Run) -> None:
     engines = requests.engines(db, FitOptions(), False, requests.default_segments(db))
     topology = choose(db, session.current_user(db), [], run_inline)
     topology.open({engines.backend: (engines.threads, False)}, 1)
@@ -86,7 +84,11 @@ def load_selection(
 ) -> None:
     """Make a model selection table with every combination of the lists."""
     requests.refuse_what_is_not_there(object_table)
-    for what, given in (("model_id_list", model_ids), ("compile_params_list", compile_list), ("fit_params_list", fit_list)):
+    for what, given in (
+        ("model_id_list", model_ids),
+        ("compile_params_list", compile_list),
+        ("fit_params_list", fit_list),
+    ):
         if not given:
             raise CerebroError(f"{what} is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
     target = target_table(db, table_name, search_path, "model selection table", ("_summary",))
@@ -129,7 +131,9 @@ def generate_configs(
 def _create_selection(
     db: Database, target: TargetTable, arch_table: Table, configs: list[grid.ConfigRow]
 ) -> None:
-    summary = TargetTable(target.schema, target.name + "_summary", quote(target.schema, target.name + "_summary"))
+    summary = TargetTable(
+        target.schema, target.name + "_summary", quote(target.schema, target.name + "_summary")
+    )
     models.create_selection(db, target, summary)
     models.add_selection(db, target.quoted, configs)
     models.set_selection_summary(db, summary.quoted, arch_table.quoted)
@@ -141,7 +145,9 @@ def _append_selection(
     summary = resolve_table(
         db, quote(table.schema, table.name + "_summary"), search_path, "model selection summary"
     )
-    known = resolve_table(db, models.selection_arch_table(db, summary), search_path, "model architecture table")
+    known = resolve_table(
+        db, models.selection_arch_table(db, summary), search_path, "model architecture table"
+    )
     if known.oid != arch_table.oid:
         raise CerebroError(
             f"model selection table {table.quoted} belongs to architecture table {known.quoted},"

@@ -1,4 +1,4 @@
-"""How long a visit may take: an estimate from the architecture, corrected by the visits that were measured."""
+"""How long a visit may take: an estimate from the architecture, corrected by measured visits."""
 
 from __future__ import annotations
 

@@ -151,9 +151,7 @@ def _train(
         raise CerebroError(f"it failed while it trained: {reason}", sqlstate=CONFIG_FAILED) from error
 
 
-def _passes(
-    partition: rows.Partition, fit: FitParams, seed: int, epoch: int
-) -> Iterator[Iterator[Block]]:
+def _passes(partition: rows.Partition, fit: FitParams, seed: int, epoch: int) -> Iterator[Iterator[Block]]:
     for number in range(fit.epochs):
         yield partition.shuffled(seed, epoch, number) if fit.shuffle else partition.in_order()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
@@ -71,16 +72,72 @@ _SUMMARY: _Columns = (
     ("segments", "integer"),
 )
 
+# One model: what stands in <out>_info for many stands in the summary.
+_SINGLE: _Columns = (("model_weights", "bytea"), ("model_arch", "json"))
+_SINGLE_SUMMARY: _Columns = (
+    ("source_table", "text"),
+    ("model", "text"),
+    ("dependent_varname", "text[]"),
+    ("independent_varname", "text[]"),
+    ("model_arch_table", "text"),
+    ("model_id", "integer"),
+    ("compile_params", "text"),
+    ("fit_params", "text"),
+    ("num_iterations", "integer"),
+    ("validation_table", "text"),
+    ("object_table", "text"),
+    ("metrics_compute_frequency", "integer"),
+    ("name", "text"),
+    ("description", "text"),
+    ("model_type", "text"),
+    ("model_size", "double precision"),
+    ("start_training_time", "timestamp"),
+    ("end_training_time", "timestamp"),
+    ("metrics_elapsed_time", "double precision[]"),
+    ("madlib_version", "text"),
+    ("num_classes", "integer[]"),
+    ("dependent_vartype", "text[]"),
+    ("normalizing_const", "real"),
+    *_HISTORY[2:],
+    ("metrics_iters", "integer[]"),
+    ("backend", "text"),
+    ("run_id", "bigint"),
+    ("seed", "bigint"),
+    ("segments", "integer"),
+)
+_EVALUATION: _Columns = (
+    ("loss", "double precision"),
+    ("metric", "double precision"),
+    ("metrics_type", "text[]"),
+    ("loss_type", "text"),
+)
+
+
+def create_single(db: Database, model: TargetTable, summary: TargetTable, classes: Mapping[str, str]) -> None:
+    """Make the two tables of a single model."""
+    _create(db, model, _SINGLE)
+    _store_uncompressed(db, model)
+    place = [name for name, _ in _SINGLE_SUMMARY].index("metrics_iters") + 1
+    _create(db, summary, [*_SINGLE_SUMMARY[:place], *classes.items(), *_SINGLE_SUMMARY[place:]])
+
+
+def create_evaluation(db: Database, target: TargetTable) -> None:
+    _create(db, target, _EVALUATION)
+
 
 def create(
     db: Database, model: TargetTable, info: TargetTable, summary: TargetTable, classes: Mapping[str, str]
 ) -> None:
     """Make the three tables; `classes` names the class_values columns with their types."""
     _create(db, model, _MODEL)
-    db.query(f"ALTER TABLE {model.quoted} ALTER COLUMN model_weights SET STORAGE EXTERNAL")
+    _store_uncompressed(db, model)
     _create(db, info, _INFO)
     place = [name for name, _ in _SUMMARY].index("dependent_vartype")
     _create(db, summary, [*_SUMMARY[:place], *classes.items(), *_SUMMARY[place:]])
+
+
+def _store_uncompressed(db: Database, model: TargetTable) -> None:
+    db.query(f"ALTER TABLE {model.quoted} ALTER COLUMN model_weights SET STORAGE EXTERNAL")
 
 
 def _create(db: Database, target: TargetTable, columns: _Columns) -> None:
@@ -102,12 +159,19 @@ def add_model(
     )
 
 
+def add_single_model(db: Database, quoted: str, weights: bytes | None, model_arch: str) -> None:
+    db.query(
+        f"INSERT INTO {quoted} (model_weights, model_arch) VALUES ($1, $2)",
+        ["bytea", "json"],
+        [weights, model_arch],
+    )
+
+
 def add_row(db: Database, quoted: str, row: Mapping[str, Any]) -> None:
     """Insert one row given by column names; arrays and numbers travel as JSON."""
     names = ", ".join(_quote(name) for name in row)
     db.query(
-        f"INSERT INTO {quoted} ({names}) SELECT {names}"
-        f" FROM jsonb_populate_record(NULL::{quoted}, $1)",
+        f"INSERT INTO {quoted} ({names}) SELECT {names} FROM jsonb_populate_record(NULL::{quoted}, $1)",
         ["jsonb"],
         [json.dumps(_without_nan(row))],
     )
@@ -124,9 +188,7 @@ def _without_nan(value: Any) -> Any:
 
 def set_class_values(db: Database, summary: str, column: str, packed_summary: str) -> None:
     """Copy a class_values column as it is, in its own type."""
-    db.query(
-        f"UPDATE {summary} SET {_quote(column)} = (SELECT {_quote(column)} FROM {packed_summary})"
-    )
+    db.query(f"UPDATE {summary} SET {_quote(column)} = (SELECT {_quote(column)} FROM {packed_summary})")
 
 
 def _quote(name: str) -> str:
@@ -142,10 +204,48 @@ def weights_from(db: Database, table: str, column: str, key_column: str | None, 
     return rows[0]["weights"]
 
 
-def earlier(db: Database, info: str, summary: str) -> tuple[list[Mapping[str, Any]], Mapping[str, Any]]:
-    """What an earlier run left: its info rows and its summary row as plain values."""
-    infos = db.query(f"SELECT i.mst_key, i.model_id FROM {info} AS i ORDER BY i.mst_key")
-    row = db.query(f"SELECT row_to_json(s)::text AS row FROM {summary} AS s")
-    if not row:
-        raise CerebroError(f"table {summary} is empty")
-    return infos, json.loads(row[0]["row"])
+def trained_config(db: Database, info: str, mst_key: int) -> Mapping[str, Any] | None:
+    """The parameters of one config of a model table, by its key."""
+    rows = db.query(
+        f"SELECT i.mst_key, i.model_id, i.compile_params, i.fit_params, i.status, i.backend"
+        f" FROM {info} AS i WHERE i.mst_key = $1",
+        ["integer"],
+        [mst_key],
+    )
+    return rows[0] if rows else None
+
+
+def trained_models(db: Database, info: str) -> dict[int, int]:
+    """The architecture of each config of a model table."""
+    rows = db.query(f"SELECT mst_key, model_id FROM {info} ORDER BY mst_key")
+    return {row["mst_key"]: row["model_id"] for row in rows}
+
+
+@dataclass(frozen=True)
+class Stored:
+    model_arch: str
+    has_weights: bool
+
+
+def stored_model(db: Database, model: str, mst_key: int | None) -> Stored | None:
+    """One model of a model table; a single model's table has no keys."""
+    condition = " WHERE mst_key = $1" if mst_key is not None else " WHERE $1::integer IS NULL"
+    rows = db.query(
+        "SELECT model_arch::text AS model_arch, model_weights IS NOT NULL AS has_weights"
+        f" FROM {model}{condition}",
+        ["integer"],
+        [mst_key],
+    )
+    return Stored(**rows[0]) if rows else None
+
+
+def summary_row(db: Database, summary: str) -> Mapping[str, Any]:
+    """A summary's one row as plain values."""
+    rows = db.query(f"SELECT row_to_json(s)::text AS row FROM {summary} AS s")
+    if not rows:
+        raise CerebroError(f"table {summary} is empty", sqlstate=UNDEFINED_TABLE)
+    return json.loads(rows[0]["row"])
+
+
+def keys_with_weights(db: Database, model: str) -> list[Mapping[str, Any]]:
+    return db.query(f"SELECT mst_key FROM {model} WHERE model_weights IS NOT NULL")

@@ -233,7 +233,14 @@ def write_visit(db: Database, visit: VisitRow) -> None:
 
 
 def write_evaluation(
-    db: Database, run_id: int, mst_key: int, epoch: int, dataset: str, segment: int, data: bytes, seconds: float
+    db: Database,
+    run_id: int,
+    mst_key: int,
+    epoch: int,
+    dataset: str,
+    segment: int,
+    data: bytes,
+    seconds: float,
 ) -> None:
     db.query(
         "INSERT INTO cerebro._evaluation (run_id, mst_key, epoch, dataset, segment, data, seconds)"

@@ -12,6 +12,8 @@ _SHOWN = (("run", "run_id"), ("config", "mst_key"), ("epoch", "epoch"), ("segmen
 AS_OWNER = "SELECT cerebro._as_owner()"
 BECOME_OWNER = "RESET SESSION AUTHORIZATION"
 TICK = "SELECT"
+# Sent to another session, so its parameters are written as the driver wants them.
+COMMAND = "SELECT cerebro._segment(%s, %s)"
 
 
 def quote(identifier: str) -> str:

@@ -63,7 +63,7 @@ class LoopbackSession:
 
     def begin(self, name: str, request: Mapping[str, Any]) -> None:
         self._cursor = self.connection.cursor()
-        self._cursor.execute("SELECT cerebro._segment(%s, %s)", (name, json.dumps(request)))
+        self._cursor.execute(session.COMMAND, (name, json.dumps(request)))
         self.busy = True
 
     def result(self) -> Mapping[str, Any]:
@@ -133,9 +133,7 @@ class LocalTopology:
         self._finish(list(sessions.values()))
         for key in wanted:
             _, _, backend, threads, use_gpus = key
-            sessions[key].begin(
-                "start", {"backend": backend, "threads": threads, "use_gpus": use_gpus}
-            )
+            sessions[key].begin("start", {"backend": backend, "threads": threads, "use_gpus": use_gpus})
         self._finish([sessions[key] for key in wanted])
         for key in wanted:
             sessions[key].result()
@@ -185,10 +183,10 @@ class LocalTopology:
             return Answer(segment, None, _as_error(error), lost)
 
     def finish_background(self) -> None:
-        while self._queue:
+        control = self._session(self._key(CONTROL, ""))
+        while control.busy or self._queue:
+            self._finish([control])
             self._drain()
-            self._finish([self._session(self._key(CONTROL, ""))])
-        self._drain()
 
     def stop(self) -> None:
         """Cancel and close every segment session; the control session stays for the last word."""
@@ -252,8 +250,9 @@ def _refused(target: session.Target, error: psycopg2.Error) -> CerebroError:
     return CerebroError(
         "this server refuses the segment sessions that a run needs",
         detail=f"The login over the local socket was answered: {_without_secrets(target, reason)}",
-        hint="Let the owner of the extension log in over the local socket (pg_hba.conf, method peer), or have an"
-        " administrator store a connection string: INSERT INTO cerebro.settings VALUES ('connection', '…').",
+        hint="Let the owner of the extension log in over the local socket (pg_hba.conf, method peer), or"
+        " have an administrator store a connection string: INSERT INTO"
+        " cerebro.settings VALUES ('connection', '…').",
         sqlstate=CONNECTION_FAILURE,
     )
 

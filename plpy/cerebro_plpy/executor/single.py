@@ -1,0 +1,136 @@
+"""madlib_fit: a run of one config, with MADlib's tables for a single model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
+from cerebro_plpy.executor import fit, output
+from cerebro_plpy.executor import request as requests
+from cerebro_plpy.executor import run as runner
+from cerebro_plpy.logical.options import parse_fit_options
+from cerebro_plpy.store import models, results, session
+from cerebro_plpy.store.names import Table, TargetTable, resolve_table
+from cerebro_plpy.topology.choose import choose
+from cerebro_plpy.topology.inline import Run
+
+# The key of the only config: what it becomes equals config 1 of a run of many.
+ONLY = 1
+SUFFIXES = ("_summary",)
+
+
+@dataclass(frozen=True)
+class SingleCall:
+    """The arguments of madlib_keras_fit, as they come."""
+
+    source_table: str | None
+    model: str | None
+    model_arch_table: str | None
+    model_id: int | None
+    compile_params: str | None
+    fit_params: str | None
+    num_iterations: int | None
+    use_gpus: bool | None
+    validation_table: str | None
+    metrics_compute_frequency: int | None
+    warm_start: bool | None
+    name: str | None
+    description: str | None
+    object_table: str | None
+    options: str | None
+    search_path: str
+
+
+def fit_single(db: Database, call: SingleCall, run_inline: Run) -> None:
+    """Train one config."""
+    requests.check_writable(db)
+    requests.refuse_what_is_not_there(call.object_table)
+    request = _request(db, call)
+    earlier = fit.earlier_tables(db, call.model, call.search_path, SUFFIXES) if call.warm_start else None
+    model, summary = fit.targets(db, call.model, call.search_path, SUFFIXES, earlier)
+    topology = choose(db, session.current_user(db), request.tables, run_inline)
+    described = runner.check(topology, request)
+    start = runner.Start(fit.arch_weights(request))
+    if earlier is not None:
+        start = _warm_start(db, earlier, request, start)
+    else:
+        results.create_single(db, model, summary, request.source.summary.class_value_types)
+    outcome = runner.perform(db, topology, request, described, start, model_table=model.quoted)
+    _refuse_failure(outcome)
+    if earlier is not None:
+        results.drop(db, [table.quoted for table in earlier])
+        results.create_single(db, model, summary, request.source.summary.class_value_types)
+    _write(db, call, request, outcome, model, summary)
+    runner.end(topology, outcome)
+
+
+def _request(db: Database, call: SingleCall) -> requests.Request:
+    given = parse_fit_options(call.options)
+    epochs, frequency = requests.budget(call.num_iterations, call.metrics_compute_frequency)
+    path = call.search_path
+    source, validation = requests.training_and_validation(db, call.source_table, call.validation_table, path)
+    arch_table = resolve_table(db, call.model_arch_table, path, "model architecture table")
+    if call.model_id is None or call.compile_params is None or call.fit_params is None:
+        raise CerebroError(
+            "model_id, compile_params and fit_params cannot be NULL", sqlstate=NULL_NOT_ALLOWED
+        )
+    selected = models.Selected(ONLY, call.model_id, call.compile_params, call.fit_params)
+    architectures = models.architectures(db, arch_table, [call.model_id])
+    engines = requests.engines(db, given, bool(call.use_gpus), source.summary.segments)
+    return requests.Request(
+        source, validation, arch_table, architectures, requests.choose([selected]), epochs, frequency,
+        requests.seed(given), engines, call.name, call.description,
+    )  # fmt: skip
+
+
+def _warm_start(
+    db: Database, earlier: list[Table], request: requests.Request, cold: runner.Start
+) -> runner.Start:
+    model, summary = earlier
+    row = results.summary_row(db, summary.quoted)
+    if row.get("model_id") != request.configs[0].model_id:
+        return cold
+    states = runner.kept_states(db, row.get("run_id"))
+    if ONLY in states:
+        return runner.Start(cold.weights, {ONLY: states[ONLY]})
+    db.notice("it goes on from its weights alone: the state of the earlier run is gone")
+    own = runner.weights_of(model.quoted, None, None, request.configs[0].model_id, ONLY)
+    return runner.Start([*cold.weights, own])
+
+
+def _refuse_failure(outcome: runner.Outcome) -> None:
+    if outcome.failures:
+        raise CerebroError(
+            f"the model could not be trained: {outcome.failures[ONLY]}", detail=f"It is run {outcome.run_id}."
+        )
+
+
+def _write(
+    db: Database,
+    call: SingleCall,
+    request: requests.Request,
+    outcome: runner.Outcome,
+    model: TargetTable,
+    summary: TargetTable,
+) -> None:
+    weights = output.final_weights(db, outcome, ONLY)
+    config = request.configs[0]
+    results.add_single_model(
+        db, model.quoted, output.field(db, ONLY, weights), outcome.model_arch[config.model_id]
+    )
+    row: dict[str, Any] = {
+        **fit.summary_row(db, request, outcome),
+        "model": model.quoted,
+        "model_id": config.model_id,
+        "compile_params": call.compile_params,
+        "fit_params": call.fit_params,
+        "model_type": "madlib_keras",
+        "backend": request.engines.backend,
+        **output.history(config, outcome, len(weights)),
+    }
+    results.add_row(db, summary.quoted, row)
+    packed = request.source.summary
+    for column in packed.class_value_types:
+        results.set_class_values(db, summary.quoted, column, packed.quoted)

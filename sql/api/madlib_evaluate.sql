@@ -1,0 +1,16 @@
+CREATE OR REPLACE FUNCTION cerebro.madlib_evaluate(
+    model_table varchar,
+    test_table varchar,
+    output_table varchar,
+    use_gpus boolean DEFAULT FALSE,
+    mst_key integer DEFAULT NULL,
+    options jsonb DEFAULT NULL,
+    search_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS void
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].evaluate(model_table, test_table, output_table, use_gpus, mst_key, options, search_path)
+$$;
+COMMENT ON FUNCTION cerebro.madlib_evaluate IS
+'The same as madlib_keras_evaluate.';
