@@ -71,12 +71,21 @@ def canonical(model_arch: str, input_shapes: tuple[Shape, ...] | None = None) ->
     config = _parse(model_arch)
     if legacy.is_legacy(config):
         config = legacy.translate(config)
-    # Keras would compile the model with it; how a model is compiled is said elsewhere.
-    config.pop("compile_config", None)
+    _drop_compile_config(config)
     validate.check(config)
     if input_shapes is not None:
         _give_input_shape(config, input_shapes)
     return config
+
+
+def _drop_compile_config(value: Any) -> None:
+    """Keras would compile a model with it; how a model is compiled is said elsewhere."""
+    if isinstance(value, dict):
+        value.pop("compile_config", None)
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            _drop_compile_config(item)
 
 
 def _parse(model_arch: str) -> dict[str, Any]:

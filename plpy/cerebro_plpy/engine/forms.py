@@ -12,6 +12,22 @@ from .data import BINARY, DENSE, SPARSE, Form
 if TYPE_CHECKING:
     from cerebro_plpy.madlib.params import CompileParams
 
+_WANT_DENSE = frozenset(
+    {
+        "categoricalaccuracy",
+        "categoricalcrossentropy",
+        "categoricalhinge",
+        "topkcategoricalaccuracy",
+        "auc",
+        "precision",
+        "recall",
+        "f1score",
+        "fbetascore",
+        "onehotiou",
+        "onehotmeaniou",
+    }
+)
+
 
 def of_model(model: Any, params: CompileParams) -> list[Form]:
     """Give the form of the labels for each output."""
@@ -26,6 +42,30 @@ def per_output(spec: Any, output_names: list[str]) -> list[Any]:
     if isinstance(spec, list | tuple) and len(spec) == len(output_names):
         return list(spec)
     return [spec] * len(output_names)
+
+
+def metrics_per_output(spec: Any, output_names: list[str]) -> list[tuple[int, Any]]:
+    """Give each metric with the number of its output, as Keras would spread them."""
+    if not spec:
+        return []
+    found = [spec] if len(output_names) == 1 else per_output(spec, output_names)
+    return [(number, metric) for number, metrics in enumerate(found) for metric in _flat(metrics)]
+
+
+def _flat(spec: Any) -> list[Any]:
+    if isinstance(spec, dict):
+        spec = list(spec.values())
+    if isinstance(spec, list | tuple):
+        return [metric for item in spec for metric in _flat(item)]
+    return [] if spec is None else [spec]
+
+
+def metric_wants(metric: Any) -> str | None:
+    """Give the form of labels that a metric needs, if it cannot do with either."""
+    name = name_of(metric)
+    if name.startswith("sparse"):
+        return SPARSE
+    return DENSE if name in _WANT_DENSE else None
 
 
 def name_of(spec: Any) -> str:

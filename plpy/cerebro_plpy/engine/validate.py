@@ -1,3 +1,142 @@
-"""stub"""
+"""What an architecture may consist of: built-in parts of Keras that are data, and nothing that can run code.
+
+The names are written out, so that a later Keras with a new layer that loads files or code does not widen this.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
 from typing import Any
-def check(config: dict[str, Any]) -> None: pass
+
+from cerebro_plpy import errors
+from cerebro_plpy.errors import CerebroError
+
+MODELS = frozenset({"Sequential", "Functional", "Model"})
+LAYERS = frozenset(
+    """Activation ActivityRegularization AdaptiveAveragePooling1D AdaptiveAveragePooling2D
+    AdaptiveAveragePooling3D AdaptiveMaxPooling1D AdaptiveMaxPooling2D AdaptiveMaxPooling3D Add AdditiveAttention
+    AlphaDropout Attention AugMix AutoContrast Average AveragePooling1D AveragePooling2D AveragePooling3D AvgPool1D
+    AvgPool2D AvgPool3D BatchNormalization Bidirectional CategoryEncoding CenterCrop Concatenate Conv1D
+    Conv1DTranspose Conv2D Conv2DTranspose Conv3D Conv3DTranspose ConvLSTM1D ConvLSTM2D ConvLSTM3D Convolution1D
+    Convolution1DTranspose Convolution2D Convolution2DTranspose Convolution3D Convolution3DTranspose Cropping1D
+    Cropping2D Cropping3D Dense DepthwiseConv1D DepthwiseConv2D Discretization Dot Dropout ELU EinsumDense Embedding
+    Equalization Flatten GRU GRUCell GaussianDropout GaussianNoise GlobalAveragePooling1D GlobalAveragePooling2D
+    GlobalAveragePooling3D GlobalAvgPool1D GlobalAvgPool2D GlobalAvgPool3D GlobalMaxPool1D GlobalMaxPool2D
+    GlobalMaxPool3D GlobalMaxPooling1D GlobalMaxPooling2D GlobalMaxPooling3D GroupNormalization GroupQueryAttention
+    Identity InputLayer LSTM LSTMCell LayerNormalization LeakyReLU Masking MaxPool1D MaxPool2D MaxPool3D
+    MaxPooling1D MaxPooling2D MaxPooling3D Maximum MelSpectrogram Minimum MultiHeadAttention Multiply Normalization
+    PReLU Permute RMSNormalization RNN RandomBrightness RandomColorDegeneration RandomColorJitter RandomContrast
+    RandomCrop RandomElasticTransform RandomErasing RandomFlip RandomGaussianBlur RandomGrayscale RandomHue
+    RandomInvert RandomPerspective RandomPosterization RandomRotation RandomSaturation RandomSharpness RandomShear
+    RandomTranslation RandomZoom ReLU RepeatVector Rescaling Reshape Resizing ReversibleEmbedding STFTSpectrogram
+    SeparableConv1D SeparableConv2D SeparableConvolution1D SeparableConvolution2D SimpleRNN SimpleRNNCell Softmax
+    Solarization SpatialDropout1D SpatialDropout2D SpatialDropout3D SpectralNormalization StackedRNNCells Subtract
+    TimeDistributed UnitNormalization UpSampling1D UpSampling2D UpSampling3D ZeroPadding1D ZeroPadding2D
+    ZeroPadding3D""".split()
+)
+INITIALIZERS = frozenset(
+    """Constant GlorotNormal GlorotUniform HeNormal HeUniform Identity IdentityInitializer LecunNormal LecunUniform
+    Ones Orthogonal OrthogonalInitializer RandomNormal RandomUniform STFT STFTInitializer TruncatedNormal
+    VarianceScaling Zeros""".split()
+)
+REGULARIZERS = frozenset({"L1", "L1L2", "L2", "OrthogonalRegularizer"})
+CONSTRAINTS = frozenset({"MaxNorm", "MinMaxNorm", "NonNeg", "UnitNorm"})
+POLICIES = frozenset({"DTypePolicy", "FloatDTypePolicy"})
+ACTIVATIONS = frozenset(
+    """celu elu exponential gelu glu hard_shrink hard_sigmoid hard_silu hard_swish hard_tanh leaky_relu linear
+    log_sigmoid log_softmax mish relu relu6 selu sigmoid silu soft_shrink softmax softplus softsign sparse_plus
+    sparse_sigmoid sparsemax squareplus swish tanh tanh_shrink threshold""".split()
+)
+# Values in configs and calls that Keras writes as objects; a tensor's history refers to layers by name.
+VALUES = frozenset({"__keras_tensor__", "__tensor__", "__numpy__", "__slice__", "__ellipsis__"})
+_OPERATIONS = re.compile(r"keras\.src\.ops\.(nn|numpy|core|math|linalg|image)")
+_MODULES = {
+    "keras": MODELS | POLICIES,
+    "keras.models": MODELS,
+    "keras.src.models.functional": frozenset({"Functional"}),
+    "keras.src.models.sequential": frozenset({"Sequential"}),
+    "keras.src.models.model": frozenset({"Model"}),
+    "keras.layers": LAYERS,
+    "keras.initializers": INITIALIZERS,
+    "keras.regularizers": REGULARIZERS,
+    "keras.constraints": CONSTRAINTS,
+    "keras.dtype_policies": POLICIES,
+}
+_OWN_NAMES = ("Functional", "Sequential", "Model")
+_DEPTH = 60
+
+
+def check(config: dict[str, Any]) -> None:
+    """Refuse everything that is not on the lists, at any depth."""
+    if config.get("class_name") not in MODELS:
+        raise _refused(f'"{config.get("class_name")}"', "the top level", "It is not a model.")
+    for path, found in _objects(config, "model", 0):
+        _check_object(path, found)
+
+
+def _objects(value: Any, path: str, depth: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give every serialized object within, with the place where it stands."""
+    if depth > _DEPTH:
+        raise CerebroError(f"the architecture is nested more than {_DEPTH} levels deep")
+    if isinstance(value, dict):
+        if "class_name" in value:
+            path = f"{path}/{_label(value)}"
+            yield path, value
+        for key, item in value.items():
+            yield from _objects(item, path if key in ("config", "layers") else f"{path}/{key}", depth + 1)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _objects(item, path, depth + 1)
+
+
+def _label(value: dict[str, Any]) -> str:
+    config = value.get("config")
+    name = config.get("name") if isinstance(config, dict) else None
+    return str(name if isinstance(name, str) else value["class_name"])
+
+
+def _check_object(path: str, found: dict[str, Any]) -> None:
+    name, module = found["class_name"], found.get("module")
+    if not isinstance(name, str):
+        raise _refused(f"{name!r}", path, "A class name is a string.")
+    if module is None:
+        _check_without_module(path, name, found)
+    elif not isinstance(module, str):
+        raise _refused(f'"{name}"', path, "A module is a string.")
+    elif module == "builtins" and name == "function":
+        _check_function(path, found)
+    elif not (_OPERATIONS.fullmatch(module) and _is_operation(name)) and name not in _MODULES.get(module, ()):
+        raise _refused(f'"{module}.{name}"', path, "Only built-in parts of Keras that hold no code are allowed.")
+    _check_registered(path, name, found.get("registered_name"))
+
+
+def _check_without_module(path: str, name: str, found: dict[str, Any]) -> None:
+    """Keras looks such a name up among its own; values have none at all."""
+    if name == "function":
+        _check_function(path, found)
+    elif name not in VALUES and not any(name in names for names in _MODULES.values()):
+        raise _refused(f'"{name}"', path, "Only built-in parts of Keras that hold no code are allowed.")
+
+
+def _check_function(path: str, found: dict[str, Any]) -> None:
+    if found.get("config") not in ACTIVATIONS:
+        raise _refused(f"function {found.get('config')!r}", path, "Only built-in activations are allowed.")
+
+
+def _is_operation(name: str) -> bool:
+    return name.isidentifier() and name[0].isupper()
+
+
+def _check_registered(path: str, name: str, registered: Any) -> None:
+    """A registered name is how code that a package added to Keras would be reached."""
+    if registered not in (None, name, "function") and registered not in ACTIVATIONS:
+        raise _refused(f"registered name {registered!r}", path, "Custom objects are not allowed.")
+
+
+def _refused(what: str, path: str, reason: str) -> CerebroError:
+    return CerebroError(
+        f"the architecture holds {what}, which is not allowed",
+        detail=f"It stands at {path.removeprefix('model/')}. {reason}",
+        sqlstate=errors.NOT_SUPPORTED,
+    )

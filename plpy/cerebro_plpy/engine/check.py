@@ -1,0 +1,141 @@
+"""Whether a config fits its data: every mismatch is found before any training, with both values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cerebro_plpy.errors import CerebroError
+
+from . import calls, forms, model
+from .architecture import Architecture
+from .data import BINARY, DENSE, SPARSE, VALUE, Form
+
+if TYPE_CHECKING:
+    from cerebro_plpy.madlib.params import CompileParams
+
+Shape = tuple[int | None, ...]
+
+_ONE_COLUMN = frozenset({"binarycrossentropy", "binaryfocalcrossentropy", "bce"})
+_CATEGORICAL = frozenset(
+    {
+        "categoricalcrossentropy",
+        "categoricalfocalcrossentropy",
+        "categoricalgeneralizedcrossentropy",
+        "sparsecategoricalcrossentropy",
+    }
+)
+
+
+def check_config(
+    arch: Architecture,
+    compile_params: CompileParams,
+    input_shapes: tuple[Shape, ...],
+    target_shapes: tuple[Shape, ...],
+    target_kinds: tuple[str, ...],
+) -> None:
+    """Raise an error that says what does not fit; shapes are those of one row, classes as the last dimension."""
+    _check_count("inputs", len(arch.inputs), len(input_shapes))
+    _check_count("outputs", len(arch.outputs), len(target_shapes))
+    for name, wanted, given in zip(arch.input_names, arch.inputs, input_shapes, strict=True):
+        _check_input(name, wanted, given)
+    chosen = forms.per_output(compile_params.loss, list(arch.output_names))
+    for number, loss in enumerate(chosen):
+        _check_output(arch, number, loss, target_shapes[number], target_kinds[number])
+    _check_metrics(arch, compile_params, chosen)
+    _check_compiles(arch, compile_params)
+
+
+def _check_count(what: str, wanted: int, given: int) -> None:
+    if wanted != given:
+        raise CerebroError(f"the architecture has {wanted} {what}, the packed table has {given}")
+
+
+def _check_input(name: str, wanted: Shape, given: Shape) -> None:
+    fits = len(wanted) == len(given) and all(w in (None, g) for w, g in zip(wanted, given, strict=True))
+    if not fits:
+        raise CerebroError(
+            f'the input "{name}" has shape {_text(wanted)}, the packed table has shape {_text(given)}',
+            hint="Change the first layer's shape, or pack the table with arrays of that shape.",
+        )
+
+
+def _check_output(arch: Architecture, number: int, loss: Any, given: Shape, kind: str) -> None:
+    if loss is None:
+        return
+    output, where = arch.outputs[number], f'output "{arch.output_names[number]}"'
+    form = forms.of_output(loss, (None, *output))
+    if kind == VALUE:
+        _check_values(where, loss, form, output, given)
+    else:
+        _check_classes(where, loss, form, output, given[-1] if given else None)
+
+
+def _check_values(where: str, loss: Any, form: Form, output: Shape, given: Shape) -> None:
+    if form.name == SPARSE:
+        raise CerebroError(
+            f'the loss "{loss_name(loss)}" wants class labels, the packed table has numbers to regress on',
+            hint="Use a loss such as mse, or pack the labels as text or integers.",
+        )
+    if len(output) != len(given) or any(w not in (None, g) for w, g in zip(output, given, strict=True)):
+        raise CerebroError(f"{where} has shape {_text(output)}, the targets have shape {_text(given)}")
+
+
+def _check_classes(where: str, loss: Any, form: Form, output: Shape, classes: int | None) -> None:
+    name, width = loss_name(loss), output[-1] if output else None
+    if form.name == BINARY:
+        _check_one_column(where, name, classes)
+    elif calls.fold(name) in _ONE_COLUMN and classes == 2 and width == 2:
+        return
+    elif form.name == SPARSE and classes is not None and width is not None and width >= classes:
+        return
+    elif width != classes:
+        raise CerebroError(
+            f"{where} is {width} wide, the packed table has {classes} classes",
+            hint=f"Give the last layer {classes} units, or pack the table with num_classes => {{{width}}}.",
+        )
+
+
+def _check_one_column(where: str, name: str, classes: int | None) -> None:
+    if calls.fold(name) in _CATEGORICAL:
+        raise CerebroError(
+            f'the loss "{name}" wants one unit per class, {where} has 1',
+            hint=f"Give the last layer {classes} units with softmax, or use binary_crossentropy.",
+        )
+    if classes is not None and classes > 2:
+        raise CerebroError(
+            f"{where} is 1 wide, the packed table has {classes} classes",
+            hint=f"Give the last layer {classes} units.",
+        )
+
+
+def _check_metrics(arch: Architecture, params: CompileParams, losses: list[Any]) -> None:
+    """Labels go to loss and metrics in one form: class indices or one column per class."""
+    names = list(arch.output_names)
+    for spec in (params.metrics, params.weighted_metrics):
+        for number, metric in forms.metrics_per_output(spec, names):
+            form = forms.of_output(losses[number], (None, *arch.outputs[number]))
+            wanted = forms.metric_wants(metric)
+            if wanted is not None and form.name in (SPARSE, DENSE) and wanted != form.name:
+                raise _mixed(loss_name(losses[number]), loss_name(metric), wanted)
+
+
+def _mixed(loss: str, metric: str, wanted: str) -> CerebroError:
+    kinds = {SPARSE: "class indices", DENSE: "one column per class"}
+    other = kinds[DENSE if wanted == SPARSE else SPARSE]
+    return CerebroError(
+        f'the metric "{metric}" wants labels as {kinds[wanted]}, the loss "{loss}" as {other}',
+        hint="Use both with sparse_ or both without, or the metric accuracy, which fits either.",
+    )
+
+
+def _check_compiles(arch: Architecture, params: CompileParams) -> None:
+    """Let Keras itself have the last word, without allocating a weight."""
+    model.try_compile(arch.json, params)
+
+
+def loss_name(spec: Any) -> str:
+    return spec if isinstance(spec, str) else str(getattr(spec, "name", spec))
+
+
+def _text(shape: Shape) -> str:
+    return "{" + ", ".join("any" if d is None else str(d) for d in shape) + "}"

@@ -1,0 +1,203 @@
+"""Training on JAX: many batches in one compiled loop, over rows that stay on the device."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from . import forms
+from .loops import Feed, Pace, Tick
+
+# JAX compiles for each shape, and Keras' own fit does too: a full batch and the last, smaller one
+# are two programs, here and there.
+
+
+class Loop:
+    """The model's variables live here as arrays; Keras' own are used only to read results."""
+
+    def __init__(self, model: Any, variables: list[Any]) -> None:
+        self._model = model
+        self._many_at_once = not _has_convolution(model)
+        self._state = _State(model, variables)
+        self._train_one = jax.jit(model.train_step, donate_argnums=0)
+        self._train_many = jax.jit(_repeat(model, model.train_step), donate_argnums=0)
+        self._test_one = jax.jit(model.test_step, donate_argnums=0)
+        self._test_many = jax.jit(_repeat(model, model.test_step), donate_argnums=0)
+        self._predict = jax.jit(self._predictor)
+        self._paces: dict[Any, Pace] = {}
+
+    def load(self, arrays: list[np.ndarray]) -> None:
+        self._state.load(arrays)
+
+    def save(self) -> list[np.ndarray]:
+        return self._state.save()
+
+    def reset_metrics(self) -> None:
+        self._model.reset_metrics()
+        self._state.metrics = [variable.value for variable in self._model.metrics_variables]
+
+    def finish_pass(self) -> None:
+        """Optimizers that keep an average of the weights put it in place at the end of a fit."""
+        optimizer = self._model.optimizer
+        if not optimizer.use_ema:
+            return
+        self._state.to_model()
+        optimizer.finalize_variable_values(self._model.trainable_weights)
+        self._state.from_model()
+
+    def metrics(self) -> list[np.ndarray]:
+        return [np.asarray(array) for array in self._state.metrics]
+
+    def set_metrics(self, arrays: list[np.ndarray]) -> None:
+        self._state.metrics = [
+            jnp.asarray(array, variable.dtype)
+            for variable, array in zip(self._model.metrics_variables, arrays, strict=True)
+        ]
+
+    def results(self) -> dict[str, Any]:
+        self._state.metrics_to_model()
+        return self._model.get_metrics_result()
+
+    def train(self, feed: Feed, order: np.ndarray, batch_size: int, tick: Tick) -> None:
+        self._run(self._train_one, self._train_many, feed, order, batch_size, tick, optimizer=True)
+
+    def test(self, feed: Feed, order: np.ndarray, batch_size: int, tick: Tick) -> None:
+        self._run(self._test_one, self._test_many, feed, order, batch_size, tick, optimizer=False)
+
+    def predict(self, inputs: list[np.ndarray], batch_size: int, tick: Tick) -> list[np.ndarray]:
+        found = []
+        state = (self._state.trainable, self._state.non_trainable)
+        for first in range(0, len(inputs[0]), batch_size):
+            batch = [array[first : first + batch_size] for array in inputs]
+            rows = len(batch[0])
+            outputs = self._predict(*state, [_pad(array, batch_size) for array in batch])
+            found.append([np.asarray(output)[:rows] for output in outputs])
+            tick()
+        return [np.concatenate(parts) for parts in zip(*found, strict=True)]
+
+    def _run(
+        self, one: Any, many: Any, feed: Feed, order: np.ndarray, batch_size: int, tick: Tick, optimizer: bool
+    ) -> None:
+        full = len(order) // batch_size
+        if full > 1 and self._many_at_once:
+            self._run_many(many, feed, order[: full * batch_size].reshape(full, -1), tick, optimizer)
+            order = order[full * batch_size :]
+        for first in range(0, len(order), batch_size):
+            rows = order[first : first + batch_size]
+            data = _data(self._model, *_pick(feed, rows))
+            _, state = one(self._state.get(optimizer), data)
+            self._state.put(state, optimizer)
+            tick()
+
+    def _run_many(self, many: Any, feed: Feed, order: np.ndarray, tick: Tick, optimizer: bool) -> None:
+        arrays = feed.dataset.derived(("jax", feed.key), lambda: _on_device(feed))
+        rows = jnp.asarray(order, jnp.int32)
+        pace = self._paces.setdefault((optimizer, order.shape[1]), Pace())
+        for first, last in pace.pieces(len(order), tick):
+            state = many(self._state.get(optimizer), arrays, rows, first, last)
+            self._state.put(jax.block_until_ready(state), optimizer)
+
+    def _predictor(self, trainable: list[Any], non_trainable: list[Any], batch: list[Any]) -> list[Any]:
+        found, _ = self._model.stateless_call(
+            trainable, non_trainable, forms.pack(self._model, batch), training=False
+        )
+        return jax.tree_util.tree_leaves(found)
+
+
+class _State:
+    """Variables as JAX arrays, in the groups that Keras' steps take."""
+
+    def __init__(self, model: Any, variables: list[Any]) -> None:
+        self._model = model
+        self._variables = variables
+        self._groups = (model.trainable_variables, model.non_trainable_variables, model.optimizer.variables)
+        self.trainable, self.non_trainable, self.optimizer = ([v.value for v in g] for g in self._groups)
+        self.metrics: list[Any] = [variable.value for variable in model.metrics_variables]
+
+    def get(self, optimizer: bool) -> tuple[list[Any], ...]:
+        if optimizer:
+            return (self.trainable, self.non_trainable, self.optimizer, self.metrics)
+        return (self.trainable, self.non_trainable, self.metrics)
+
+    def put(self, state: tuple[list[Any], ...], optimizer: bool) -> None:
+        if optimizer:
+            self.trainable, self.non_trainable, self.optimizer, self.metrics = state
+        else:
+            self.trainable, self.non_trainable, self.metrics = state
+
+    def load(self, arrays: list[np.ndarray]) -> None:
+        # A copy, since the steps are given these buffers to write over.
+        by_variable = {
+            id(v): jnp.array(array, v.dtype, copy=True)
+            for v, array in zip(self._variables, arrays, strict=True)
+        }
+        self.trainable, self.non_trainable, self.optimizer = (
+            [by_variable[id(v)] for v in group] for group in self._groups
+        )
+
+    def save(self) -> list[np.ndarray]:
+        by_variable = self._by_variable()
+        return [np.array(by_variable[id(variable)]) for variable in self._variables]
+
+    def _by_variable(self) -> dict[int, Any]:
+        values = (self.trainable, self.non_trainable, self.optimizer)
+        return {
+            id(variable): array
+            for group, arrays in zip(self._groups, values, strict=True)
+            for variable, array in zip(group, arrays, strict=True)
+        }
+
+    def to_model(self) -> None:
+        by_variable = self._by_variable()
+        for variable in self._variables:
+            variable.assign(by_variable[id(variable)])
+
+    def from_model(self) -> None:
+        self.load([np.array(variable) for variable in self._variables])
+
+    def metrics_to_model(self) -> None:
+        for variable, array in zip(self._model.metrics_variables, self.metrics, strict=True):
+            variable.assign(array)
+
+
+def _has_convolution(model: Any) -> bool:
+    """Within a loop XLA computes convolutions on the CPU in another way, slower and with other last bits."""
+    return any("Conv" in type(layer).__name__ for layer in model._flatten_layers())
+
+
+def _repeat(model: Any, step: Any) -> Any:
+    """Run a step of Keras over batches first..last of the given order."""
+
+    def run(state: Any, arrays: Any, order: Any, first: Any, last: Any) -> Any:
+        def body(number: Any, state: Any) -> Any:
+            rows = order[number]
+            batch = jax.tree_util.tree_map(functools.partial(jnp.take, indices=rows, axis=0), arrays)
+            return step(state, _data(model, *batch))[1]
+
+        return jax.lax.fori_loop(first, last, body, state)
+
+    return run
+
+
+def _data(model: Any, inputs: list[Any], targets: list[Any], weight: list[Any]) -> tuple[Any, ...]:
+    return (forms.pack(model, inputs), forms.one_or_all(targets), *weight)
+
+
+def _pick(feed: Feed, rows: np.ndarray) -> tuple[list[Any], list[Any], list[Any]]:
+    weight = [] if feed.weight is None else [feed.weight[rows]]
+    return [array[rows] for array in feed.inputs], [array[rows] for array in feed.targets], weight
+
+
+def _on_device(feed: Feed) -> tuple[list[Any], list[Any], list[Any]]:
+    weight = [] if feed.weight is None else [jnp.asarray(feed.weight)]
+    return [jnp.asarray(a) for a in feed.inputs], [jnp.asarray(a) for a in feed.targets], weight
+
+
+def _pad(array: np.ndarray, rows: int) -> np.ndarray:
+    """Fill up the last batch, so that it needs no program of its own."""
+    missing = rows - len(array)
+    return array if missing == 0 else np.concatenate([array, np.repeat(array[-1:], missing, axis=0)])
