@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cerebro_plpy.errors import CerebroError
 
-from . import calls, forms, model
+from . import calls, forms
 from .architecture import Architecture
 from .data import BINARY, DENSE, SPARSE, VALUE, Form
 
@@ -42,7 +42,7 @@ def check_config(
     for number, loss in enumerate(chosen):
         _check_output(arch, number, loss, target_shapes[number], target_kinds[number])
     _check_metrics(arch, compile_params, chosen)
-    _check_compiles(arch, compile_params)
+    _check_compiles(compile_params)
 
 
 def _check_count(what: str, wanted: int, given: int) -> None:
@@ -128,9 +128,9 @@ def _mixed(loss: str, metric: str, wanted: str) -> CerebroError:
     )
 
 
-def _check_compiles(arch: Architecture, params: CompileParams) -> None:
-    """Let Keras itself have the last word, without allocating a weight."""
-    model.try_compile(arch.json, params)
+def _check_compiles(params: CompileParams) -> None:
+    """Let Keras refuse the arguments that it would refuse later, without building the model."""
+    calls.compile_arguments(params)
 
 
 def loss_name(spec: Any) -> str:

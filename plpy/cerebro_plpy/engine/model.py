@@ -52,18 +52,6 @@ def compile_key(params: CompileParams) -> str:
     return json.dumps(fields, sort_keys=True)
 
 
-def try_compile(architecture_json: str, params: CompileParams) -> None:
-    """Let Keras refuse what it would refuse later, without allocating a weight."""
-    with runtime.keras().StatelessScope(initialize_variables=False):
-        made = _compiled(architecture_json, params)
-        try:
-            forms.build_metrics(made, forms.of_model(made, params))
-        except Exception as error:
-            raise CerebroError(
-                "loss or metrics do not fit the model", detail=f"Keras says: {calls.one_line(error)}"
-            ) from error
-
-
 class CompiledModel:
     """A model whose variables are set from a config's state before each visit."""
 

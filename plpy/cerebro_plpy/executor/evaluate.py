@@ -52,19 +52,24 @@ def evaluate(db: Database, call: EvaluateCall, run_inline: Run) -> None:
     request = _request(db, call, model)
     topology = choose(db, session.current_user(db), request.tables, run_inline)
     described = runner.check(topology, request)
-    outcome = runner.perform(db, topology, request, described, _start(db, model), runner.EVALUATE)
-    runner.discard(topology, outcome)
+
+    def write(outcome: runner.Outcome) -> None:
+        results.create_evaluation(db, target)
+        results.add_row(db, target.quoted, _row(request, outcome))
+
+    runner.perform(db, topology, request, described, _start(db, model), write, runner.EVALUATE)
+
+
+def _row(request: requests.Request, outcome: runner.Outcome) -> dict[str, Any]:
     values = {row.metric: row.value for row in outcome.metrics}
     metric = deciding(list(values))
-    results.create_evaluation(db, target)
     kinds = output.history(request.configs[0], outcome, None)
-    row: dict[str, Any] = {
+    return {
         "loss": values["loss"],
         "metric": values[metric] if metric not in (None, "loss") else None,
         "metrics_type": kinds["metrics_type"],
         "loss_type": kinds["loss_type"],
     }
-    results.add_row(db, target.quoted, row)
 
 
 def trained_model(db: Database, name: str | None, mst_key: int | None, search_path: str) -> Model:

@@ -53,14 +53,17 @@ def fit_multiple(db: Database, call: FitCall, run_inline: Run) -> None:
         start = _warm_start(db, request, earlier, start)
     else:
         output.create(db, tables, request.source.summary)
-    outcome = runner.perform(db, topology, request, described, start, model_table=tables.model.quoted)
-    if earlier is not None:
-        results.drop(db, [table.quoted for table in earlier])
-        output.create(db, tables, request.source.summary)
-    sizes = output.write_models(db, tables, request, outcome)
-    output.write_info(db, tables, request, outcome, sizes)
-    _write_summary(db, tables, request, outcome, call, selection)
-    runner.end(topology, outcome)
+
+    def write(outcome: runner.Outcome) -> None:
+        if earlier is not None:
+            results.drop(db, [table.quoted for table in earlier])
+            output.create(db, tables, request.source.summary)
+        sizes = output.write_models(db, tables, request, outcome)
+        output.write_info(db, tables, request, outcome, sizes)
+        _write_summary(db, tables, request, outcome, call, selection)
+
+    model = tables.model.quoted
+    runner.perform(db, topology, request, described, start, write, model_table=model)
 
 
 def _request(db: Database, call: FitCall) -> tuple[Table, requests.Request]:

@@ -93,10 +93,11 @@ def perform(
     request: requests.Request,
     described: Mapping[str, Mapping[str, Any]],
     start: Start,
+    write: Callable[[Outcome], None],
     kind: str = FIT,
     model_table: str | None = None,
-) -> Outcome:
-    """Carry a run out. However it ends, what was committed stays and the run's rows say how it ended."""
+) -> None:
+    """Carry a run out and write its tables. However it ends, its rows say how, and committed visits stay."""
     run_id = topology.command("next_run_id", {})["run_id"]
     configs = [_config_row(request, c, start) for c in request.configs]
     topology.command(
@@ -108,9 +109,27 @@ def perform(
             "weights": list(start.weights),
         },
     )
-    plan = _plan(request, configs, described)
-    report = Report(db, run_id, plan, request.validation is not None, quiet=kind == EVALUATE)
-    _guarded(topology, run_id, Loop(run_id, plan, topology, report.take, lambda: session.tick(db)).run)
+    try:
+        write(_train(db, topology, request, run_id, _plan(request, configs, described), described))
+    except BaseException as error:
+        _end_badly(topology, run_id, error)
+        raise
+    if kind == EVALUATE:
+        topology.command("delete_run", {"run_id": run_id})
+    else:
+        topology.command("end_run", {"run_id": run_id, "event": "finished", "detail": None})
+
+
+def _train(
+    db: Database,
+    topology: Topology,
+    request: requests.Request,
+    run_id: int,
+    plan: Plan,
+    described: Mapping[str, Mapping[str, Any]],
+) -> Outcome:
+    report = Report(db, run_id, plan, request.validation is not None, quiet=not request.epochs)
+    Loop(run_id, plan, topology, report.take, lambda: session.tick(db)).run()
     report.finish()
     return Outcome(
         run_id,
@@ -121,26 +140,13 @@ def perform(
     )
 
 
-def _guarded(topology: Topology, run_id: int, work: Callable[[], None]) -> None:
-    """A run that does not end well leaves no session behind, and its rows say so."""
-    try:
-        work()
-    except BaseException as error:
-        topology.stop()
-        cancelled = not isinstance(error, CerebroError) or error.sqlstate == QUERY_CANCELED
-        event = "interrupted" if cancelled else "failed"
-        topology.command("end_run", {"run_id": run_id, "event": event, "detail": str(error)})
-        topology.close()
-        raise
-
-
-def end(topology: Topology, outcome: Outcome) -> None:
-    topology.command("end_run", {"run_id": outcome.run_id, "event": "finished", "detail": None})
-
-
-def discard(topology: Topology, outcome: Outcome) -> None:
-    """Leave no trace of a run that was only a measurement."""
-    topology.command("delete_run", {"run_id": outcome.run_id})
+def _end_badly(topology: Topology, run_id: int, error: BaseException) -> None:
+    """Leave no session behind, and a row that says what happened."""
+    topology.stop()
+    cancelled = not isinstance(error, CerebroError) or error.sqlstate == QUERY_CANCELED
+    event = "interrupted" if cancelled else "failed"
+    topology.command("end_run", {"run_id": run_id, "event": event, "detail": str(error)})
+    topology.close()
 
 
 def _plan(

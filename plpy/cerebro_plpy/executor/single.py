@@ -57,13 +57,15 @@ def fit_single(db: Database, call: SingleCall, run_inline: Run) -> None:
         start = _warm_start(db, earlier, request, start)
     else:
         results.create_single(db, model, summary, request.source.summary.class_value_types)
-    outcome = runner.perform(db, topology, request, described, start, model_table=model.quoted)
-    _refuse_failure(outcome)
-    if earlier is not None:
-        results.drop(db, [table.quoted for table in earlier])
-        results.create_single(db, model, summary, request.source.summary.class_value_types)
-    _write(db, call, request, outcome, model, summary)
-    runner.end(topology, outcome)
+
+    def write(outcome: runner.Outcome) -> None:
+        _refuse_failure(outcome)
+        if earlier is not None:
+            results.drop(db, [table.quoted for table in earlier])
+            results.create_single(db, model, summary, request.source.summary.class_value_types)
+        _write(db, call, request, outcome, model, summary)
+
+    runner.perform(db, topology, request, described, start, write, model_table=model.quoted)
 
 
 def _request(db: Database, call: SingleCall) -> requests.Request:

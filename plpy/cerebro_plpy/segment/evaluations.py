@@ -38,7 +38,7 @@ def _measure(
     db: Database, work: visits.Task, state: states.State, epoch: int, segment: int, dataset: str, table: str
 ) -> None:
     clock = time.monotonic()
-    partition = rows.partition(db, work.run.owner, table, segment, work.budget_bytes)
+    partition = rows.partition(db, work.run, table, segment)
     variables = work.model.evaluate(state, partition.in_order(), BATCH_SIZE, visits.ticker(db))
     data, seconds = _pack(variables), time.monotonic() - clock
     run_id, mst_key = work.run.run_id, work.config.mst_key

@@ -14,8 +14,9 @@ import numpy as np
 from cerebro_plpy import seeding
 from cerebro_plpy.database import Database, Row
 from cerebro_plpy.engine.data import ONE_HOT, VALUE, Block, Dataset, Target, concatenate
+from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.packing import read
-from cerebro_plpy.store import packed, partitions
+from cerebro_plpy.store import packed, partitions, runs
 from cerebro_plpy.store.names import parse_table
 
 
@@ -30,6 +31,7 @@ class Partition:
     look: Callable[[], tuple[object, list[partitions.Buffer]]]
     load: Callable[[int], Dataset]
     cached: Dataset | None = None
+    run_id: int | None = None
     starts: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
@@ -61,17 +63,27 @@ class Partition:
 _cache: dict[tuple[str, str, int], Partition] = {}
 
 
-def partition(db: Database, role: str, table: str, key: int, budget_bytes: int) -> Partition:
+def partition(db: Database, run: runs.RunRow, table: str, key: int) -> Partition:
     """Give a partition, from the cache if the table has not changed since it was read."""
-    found = _cache.pop((role, table, key), None)
+    role, place = run.owner, (run.owner, table, key)
+    found = _cache.pop(place, None)
     if found is None or found.version != db.as_caller(role, found.look)[0]:
+        if found is not None and found.run_id == run.run_id:
+            raise _changed(table, run.run_id)
         found = _read(db, role, table, key)
-    _cache[role, table, key] = found
-    size = sum(b.nbytes for b in found.buffers)
-    if found.cached is None and found.buffers and size <= budget_bytes:
-        _make_room(budget_bytes - size)
+    found.run_id = run.run_id
+    _cache[place] = found
+    if found.cached is None and found.buffers and _make_room(run, sum(b.nbytes for b in found.buffers)):
         found.cached = concatenate([found.load(number) for number in range(len(found.buffers))])
     return found
+
+
+def _changed(table: str, run_id: int) -> CerebroError:
+    return CerebroError(
+        f"table {table} was changed while run {run_id} used it",
+        hint="Start a new run; leave its tables alone until it ends.",
+        sqlstate=WRONG_STATE,
+    )
 
 
 def _read(db: Database, role: str, table: str, key: int) -> Partition:
@@ -90,12 +102,17 @@ def _read(db: Database, role: str, table: str, key: int) -> Partition:
     return Partition(table, key, version, buffers, look, load)
 
 
-def _make_room(budget_bytes: int) -> None:
-    """Let go of the partitions read longest ago until the rest fits the budget."""
-    for old in list(_cache.values()):
-        if sum(p.cached.nbytes for p in _cache.values() if p.cached) <= budget_bytes:
-            return
-        old.cached = None
+def _make_room(run: runs.RunRow, size: int) -> bool:
+    """Let go of what earlier runs have left, as far as needed; what this run uses stays."""
+    budget = run.memory_mb * 2**20
+    for old in [p for p in _cache.values() if p.cached is not None and p.run_id != run.run_id]:
+        if _cached_bytes() + size > budget:
+            old.cached = None
+    return _cached_bytes() + size <= budget
+
+
+def _cached_bytes() -> int:
+    return sum(p.cached.nbytes for p in _cache.values() if p.cached is not None)
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,6 @@ class Task:
     fit: FitParams
     model: engine.CompiledModel
 
-    @property
-    def budget_bytes(self) -> int:
-        return self.run.memory_mb * 2**20
-
 
 _tasks: dict[tuple[int, int], Task] = {}
 
@@ -110,7 +106,7 @@ def warmed(fresh: states.State, old: states.State) -> states.State:
         else known.get((name, array.shape, array.dtype), array)
         for name, array, kind in zip(fresh.names, fresh.arrays, fresh.kinds, strict=True)
     ]
-    return states.State(fresh.names, arrays, fresh.kinds, fresh.weight_order, old.step, fresh.layout)
+    return states.State(fresh.names, arrays, fresh.kinds, fresh.weight_order, old.step)
 
 
 def visit(db: Database, run_id: int, mst_key: int, epoch: int, stop: int) -> Mapping[str, Any]:
@@ -121,7 +117,7 @@ def visit(db: Database, run_id: int, mst_key: int, epoch: int, stop: int) -> Map
     whole_epoch = work.config.epochs_before + epoch
     segment = routes.route(run.seed, whole_epoch, mst_key, run.segments)[stop]
     step = routes.step_of(epoch, stop, run.segments)
-    partition = rows.partition(db, run.owner, run.source_table, segment, work.budget_bytes)
+    partition = rows.partition(db, run, run.source_table, segment)
     state = state_after(db, work, step - 1)
     read = time.monotonic()
     state, logs = _train(db, work, state, _passes(partition, work.fit, run.seed, whole_epoch))

@@ -195,11 +195,12 @@ def read_state(db: Database, run_id: int, mst_key: int, step: int) -> list[bytes
 
 
 def drop_states(db: Database, run_id: int, mst_key: int, keep: Sequence[int]) -> None:
-    """Remove the states of a config that nobody needs any more."""
+    """Remove the states of a config that nobody needs any more; newer ones than those to be kept may have
+    come since this was asked for, and stay."""
     db.query(
-        "DELETE FROM cerebro._state WHERE run_id = $1 AND mst_key = $2 AND step <> ALL ($3)",
-        ["bigint", "integer", "integer[]"],
-        [run_id, mst_key, list(keep)],
+        "DELETE FROM cerebro._state WHERE run_id = $1 AND mst_key = $2 AND step < $3 AND step <> ALL ($4)",
+        ["bigint", "integer", "integer", "integer[]"],
+        [run_id, mst_key, max(keep), list(keep)],
     )
 
 
