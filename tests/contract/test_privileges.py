@@ -12,7 +12,7 @@ from fixtures import Connect, MakeRole, Sql
 
 API = Path(__file__).resolve().parents[2] / "sql" / "api"
 # Public functions run with their caller's rights and go through these.
-INTERNAL = {"_boot", "_as_owner"}
+INTERNAL = {"_boot", "_as_owner", "_array_bytes"}
 
 FUNCTIONS = """SELECT DISTINCT proname FROM pg_proc, cerebro._members('pg_proc') AS member
     WHERE oid = member AND has_function_privilege(%s, oid, 'EXECUTE')"""

@@ -24,7 +24,7 @@ KNOWS: dict[str, set[str]] = {
     "planner": {"logical"},
     "engine": {"madlib"},
     "store": {"madlib"},
-    "packing": {"madlib", "store"},
+    "packing": {"logical", "madlib", "store"},
     "topology": {"store"},
     "executor": {"engine", "logical", "madlib", "planner", "store", "topology"},
     "segment": {"engine", "logical", "madlib", "packing", "planner", "store"},

@@ -1,0 +1,103 @@
+"""Architectures as JSON, written without Keras: what model.to_json() gives, less all defaults."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+Layer = dict[str, Any]
+
+SIDE = 8
+FEATURES = SIDE * SIDE
+CLASSES = 3
+
+
+def layer(class_name: str, **config: Any) -> Layer:
+    return {"module": "keras.layers", "class_name": class_name, "config": config, "registered_name": None}
+
+
+def sequential(shape: Sequence[int], *layers: Layer) -> str:
+    """A Sequential whose layers are named by their class and place."""
+    placed = [layer("InputLayer", batch_shape=[None, *shape], dtype="float32"), *layers]
+    for number, one in enumerate(placed):
+        one["config"].setdefault("name", f"{one['class_name'].lower()}_{number}")
+    return _model("Sequential", {"name": "net", "layers": placed})
+
+
+def _model(class_name: str, config: dict[str, Any]) -> str:
+    return json.dumps(
+        {"module": "keras", "class_name": class_name, "config": config, "registered_name": None}
+    )
+
+
+def mlp(
+    features: int = FEATURES, units: int = 16, outputs: int = CLASSES, activation: str = "softmax"
+) -> str:
+    return sequential(
+        [features],
+        layer("Dense", units=units, activation="relu"),
+        layer("Dense", units=outputs, activation=activation),
+    )
+
+
+def mlp_with_dropout() -> str:
+    return sequential(
+        [FEATURES],
+        layer("Dense", units=16, activation="relu"),
+        layer("Dropout", rate=0.3),
+        layer("Dense", units=CLASSES, activation="softmax"),
+    )
+
+
+def cnn() -> str:
+    return sequential(
+        [FEATURES],
+        layer("Reshape", target_shape=[SIDE, SIDE, 1]),
+        layer("Conv2D", filters=4, kernel_size=[3, 3], activation="relu"),
+        layer("BatchNormalization"),
+        layer("MaxPooling2D", pool_size=[2, 2]),
+        layer("Flatten"),
+        layer("Dropout", rate=0.25),
+        layer("Dense", units=CLASSES, activation="softmax"),
+    )
+
+
+def lstm() -> str:
+    return sequential(
+        [FEATURES],
+        layer("Reshape", target_shape=[SIDE, SIDE]),
+        layer("LSTM", units=6, dropout=0.2),
+        layer("Dense", units=CLASSES, activation="softmax"),
+    )
+
+
+def two_by_two(features: Sequence[int], classes: int) -> str:
+    """A functional model with two inputs and two outputs: a softmax and a number."""
+    inputs = [_node("InputLayer", f"in_{n}", None, batch_shape=[None, f]) for n, f in enumerate(features)]
+    both = _node("Concatenate", "both", [["in_0", [features[0]]], ["in_1", [features[1]]]])
+    hidden = _node("Dense", "hidden", [["both", [sum(features)]]], units=8, activation="relu")
+    kind = _node("Dense", "kind", [["hidden", [8]]], units=classes, activation="softmax")
+    size = _node("Dense", "size", [["hidden", [8]]], units=1, activation="linear")
+    return _model(
+        "Functional",
+        {
+            "name": "net",
+            "trainable": True,
+            "layers": [*inputs, both, hidden, kind, size],
+            "input_layers": [["in_0", 0, 0], ["in_1", 0, 0]],
+            "output_layers": [["kind", 0, 0], ["size", 0, 0]],
+        },
+    )
+
+
+def _node(class_name: str, name: str, sources: list[Any] | None, **config: Any) -> Layer:
+    tensors = [_tensor(*source) for source in sources or []]
+    arguments = [tensors] if class_name == "Concatenate" else tensors
+    called = [{"args": arguments, "kwargs": {}}] if sources else []
+    return {**layer(class_name, name=name, **config), "name": name, "inbound_nodes": called}
+
+
+def _tensor(name: str, shape: list[int]) -> dict[str, Any]:
+    place = {"shape": [None, *shape], "dtype": "float32", "keras_history": [name, 0, 0]}
+    return {"class_name": "__keras_tensor__", "config": place}

@@ -1,0 +1,182 @@
+"""What plain Keras makes of the same configs: one process, no database, `model.fit` on the rows in the route's order.
+
+Run as a program: reads a job (JSON) and rows (npz), writes weights and evaluations (npz).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+# The class of an optimizer, schedule or metric with its arguments, as plain JSON.
+Call = Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Config:
+    """One config in Keras' own terms."""
+
+    mst_key: int
+    model_arch: str
+    optimizer: Call
+    loss: str
+    batch_size: int
+    passes: int = 1
+    metrics: Sequence[Any] = ()
+    class_weight: Mapping[int, float] | None = None
+    shuffle: bool = True
+
+
+@dataclass(frozen=True)
+class Job:
+    """A whole run; `buffers` counts those of each segment."""
+
+    backend: str
+    seed: int
+    epochs: int
+    buffers: Sequence[int]
+    configs: Sequence[Config]
+    sparse: bool = False
+
+
+@dataclass(frozen=True)
+class Found:
+    """What plain Keras came to, by mst_key."""
+
+    weights: Mapping[int, bytes]
+    evaluations: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+
+
+def run(job: Job, rows: Mapping[str, np.ndarray], folder: Path) -> Found:
+    """Do the job in a process of its own; rows are x_<segment>_<buffer> and y_<segment>_<buffer>."""
+    (folder / "job.json").write_text(json.dumps(asdict(job)))
+    np.savez(folder / "rows.npz", **rows)
+    done = subprocess.run(
+        [sys.executable, __file__, str(folder)],
+        env=_environment(job.backend), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise RuntimeError(f"the reference failed: {done.stderr[-3000:]}")
+    answers = json.loads((folder / "evaluations.json").read_text())
+    with np.load(folder / "weights.npz") as weights:
+        return Found(
+            {int(key): weights[key].tobytes() for key in weights.files},
+            {int(key): values for key, values in answers.items()},
+        )
+
+
+def _environment(backend: str) -> dict[str, str]:
+    """One thread, and the project's modules on the path."""
+    package = Path(__file__).resolve().parents[2] / "plpy"
+    single = dict.fromkeys(
+        "TF_NUM_INTRAOP_THREADS TF_NUM_INTEROP_THREADS OMP_NUM_THREADS NPROC".split(), "1"
+    )
+    mute = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
+    return {**os.environ, **single, **mute, "KERAS_BACKEND": backend, "PYTHONPATH": str(package)}
+
+
+def main(folder: Path) -> None:
+    job = json.loads((folder / "job.json").read_text())
+    with np.load(folder / "rows.npz") as data:
+        rows = {name: data[name] for name in data.files}
+    if job["backend"] == "tensorflow":
+        _single_threaded_tensorflow()
+    models = {config["mst_key"]: _trained(job, config, rows) for config in job["configs"]}
+    np.savez(folder / "weights.npz", **{str(key): _flat(model) for key, model in models.items()})
+    answers = {key: _evaluated(model, job, rows) for key, model in models.items()}
+    (folder / "evaluations.json").write_text(json.dumps(answers))
+
+
+def _single_threaded_tensorflow() -> None:
+    import tensorflow
+
+    tensorflow.config.threading.set_intra_op_parallelism_threads(1)
+    tensorflow.config.threading.set_inter_op_parallelism_threads(1)
+
+
+def _trained(job: dict[str, Any], config: dict[str, Any], rows: dict[str, np.ndarray]) -> Any:
+    from cerebro_plpy.planner import routes
+
+    model = _compiled(job["seed"], config)
+    weight = config["class_weight"] and {int(k): v for k, v in config["class_weight"].items()}
+    segments = len(job["buffers"])
+    for epoch in range(1, job["epochs"] + 1):
+        for segment in routes.route(job["seed"], epoch, config["mst_key"], segments):
+            for number in range(config["passes"]):
+                order = _order(job, config, epoch, segment, number, rows)
+                x, y = (np.concatenate([rows[f"{name}_{segment}_{b}"][o] for b, o in order]) for name in "xy")
+                model.fit(
+                    x, _labels(y, job), batch_size=config["batch_size"], epochs=1, shuffle=False,
+                    class_weight=weight, verbose=0,
+                )  # fmt: skip
+    return model
+
+
+def _order(
+    job: dict[str, Any],
+    config: dict[str, Any],
+    epoch: int,
+    segment: int,
+    number: int,
+    rows: dict[str, np.ndarray],
+) -> list[tuple[int, np.ndarray]]:
+    """The buffers in seeded order, and the rows of each."""
+    from cerebro_plpy import seeding
+
+    count = job["buffers"][segment]
+    sizes = [len(rows[f"x_{segment}_{b}"]) for b in range(count)]
+    if not config["shuffle"]:
+        return [(b, np.arange(size)) for b, size in enumerate(sizes)]
+    purpose = ("rows", epoch, segment, number)
+    order = seeding.permutation(count, job["seed"], *purpose).tolist()
+    return [(b, seeding.permutation(sizes[b], job["seed"], *purpose, b)) for b in order]
+
+
+def _labels(stored: np.ndarray, job: dict[str, Any]) -> np.ndarray:
+    return stored.argmax(axis=-1).astype(np.int32) if job["sparse"] else stored.astype(np.float32)
+
+
+def _compiled(seed: int, config: dict[str, Any]) -> Any:
+    import keras
+    from cerebro_plpy import seeding
+
+    keras.utils.set_random_seed(seeding.derive_small(seed, "weights", config["mst_key"]))
+    model = keras.models.model_from_json(config["model_arch"])
+    model.compile(
+        optimizer=_made(keras.optimizers, config["optimizer"]),
+        loss=config["loss"],
+        metrics=[m if isinstance(m, str) else _made(keras.metrics, m) for m in config["metrics"]],
+    )
+    return model
+
+
+def _made(module: Any, call: Call) -> Any:
+    name, arguments = call
+    rate = arguments.get("learning_rate")
+    if isinstance(rate, list):
+        arguments = {**arguments, "learning_rate": _made(module.schedules, rate)}
+    return getattr(module, name)(**arguments)
+
+
+def _flat(model: Any) -> np.ndarray:
+    return np.concatenate([w.astype("<f4").ravel() for w in model.get_weights()])
+
+
+def _evaluated(model: Any, job: dict[str, Any], rows: dict[str, np.ndarray]) -> dict[str, float]:
+    """Keras' own evaluate over all rows of all segments."""
+    places = [f"{s}_{b}" for s, count in enumerate(job["buffers"]) for b in range(count)]
+    x, y = (np.concatenate([rows[f"{name}_{place}"] for place in places]) for name in "xy")
+    found = model.evaluate(x, _labels(y, job), batch_size=100, verbose=0, return_dict=True)
+    return {name: float(np.asarray(value).mean()) for name, value in found.items()}
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,103 @@
+"""A short way to say a whole job: tables, packing, architectures, configs, a run and what it left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from psycopg2.extras import execute_values
+
+from fixtures import Connection, Rows, execute
+from nets import CLASSES, FEATURES
+
+ADAM = "loss='categorical_crossentropy',optimizer='Adam(lr=0.01)',metrics=['accuracy']"
+SGD = "loss='categorical_crossentropy',optimizer='SGD(lr=0.1)',metrics=['accuracy']"
+
+
+class Trial:
+    """Jobs on one connection; sessions are warm after the first, since all runs use one thread."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def sql(self, query: str, *values: object) -> Rows:
+        return execute(self.connection, query, *values)
+
+    def value(self, query: str, *values: object) -> Any:
+        return self.sql(query, *values)[0][0]
+
+    def table(self, name: str, columns: str, rows: Iterable[Sequence[Any]]) -> None:
+        self.sql(f"CREATE TABLE {name} ({columns})")
+        with self.connection.cursor() as cursor:
+            execute_values(cursor, f"INSERT INTO {name} VALUES %s", list(rows), page_size=1000)
+
+    def pack(self, source: str, packed: str, y: str = "y", x: str = "x", **more: Any) -> None:
+        options = {"segments": 2, **more.pop("options", {})}
+        self._call("training_preprocessor_dl", source, packed, y, x, options=options, **more)
+
+    def pack_validation(self, source: str, packed: str, training: str, y: str = "y", x: str = "x") -> None:
+        self._call("validation_preprocessor_dl", source, packed, y, x, training)
+
+    def model(self, model_arch: str, table: str = "arch", weights: bytes | None = None) -> int:
+        """Load an architecture; gives its model_id."""
+        self._call("load_keras_model", table, model_arch, weights)
+        return self.value(f"SELECT max(model_id) FROM {table}")
+
+    def select(
+        self, name: str, models: Sequence[int], compiles: Sequence[str], fits: Sequence[str], arch: str = "arch"
+    ) -> None:
+        self.sql(
+            "SELECT cerebro.load_model_selection_table(%s, %s, %s::int[], %s::varchar[], %s::varchar[])",
+            arch, name, list(models), list(compiles), list(fits),
+        )  # fmt: skip
+
+    def keep(self, name: str, selection: str, keys: Sequence[int]) -> None:
+        """A selection table with some of another one's configs, under their own keys."""
+        self.sql(f"CREATE TABLE {name} AS SELECT * FROM {selection} WHERE mst_key = ANY (%s)", list(keys))
+        self.sql(f"CREATE TABLE {name}_summary AS SELECT * FROM {selection}_summary")
+
+    def fit(self, packed: str, out: str, selection: str, epochs: int, **more: Any) -> int:
+        """Train; gives the run's number."""
+        options = {"threads": 1, "seed": 7, **more.pop("options", {})}
+        self._call("madlib_fit_multiple_model", packed, out, selection, epochs, options=options, **more)
+        return self.value(f"SELECT run_id FROM {out}_summary")
+
+    def weights(self, out: str) -> dict[int, bytes]:
+        return {key: bytes(data) for key, data in self.sql(f"SELECT mst_key, model_weights FROM {out}")}
+
+    def one(self, query: str, *values: object) -> dict[str, Any]:
+        """A single row by its columns' names."""
+        with self.connection.cursor() as cursor:
+            cursor.execute(query, values or None)
+            names = [column.name for column in cursor.description or []]
+            (row,) = cursor.fetchall()
+            return dict(zip(names, row, strict=True))
+
+    def notices(self) -> str:
+        """What the server has said since the last time."""
+        said = "".join(self.connection.notices)
+        self.connection.notices.clear()
+        return said
+
+    def _call(self, function: str, *values: Any, options: Mapping[str, Any] | None = None, **named: Any) -> None:
+        if options is not None:
+            named["options"] = json.dumps(options)
+        places = ["%s"] * len(values) + [f"{name} => %s" for name in named]
+        self.sql(f"SELECT cerebro.{function}({', '.join(places)})", *values, *named.values())
+
+
+def blobs(
+    rows: int, seed: int = 0, features: int = FEATURES, classes: int = CLASSES
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of a few classes that a small net can tell apart, though not perfectly."""
+    random = np.random.default_rng(seed)
+    centres = np.random.default_rng(99).normal(size=(classes, features))
+    labels = random.integers(0, classes, rows)
+    noise = random.normal(scale=3.0, size=(rows, features))
+    return (centres[labels] + noise).astype(np.float32), labels
+
+
+def rows_of(features: np.ndarray, labels: np.ndarray) -> list[tuple[list[float], int]]:
+    return [(x.tolist(), int(y)) for x, y in zip(features, labels, strict=True)]
