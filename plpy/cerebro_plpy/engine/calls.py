@@ -157,5 +157,7 @@ def _argument(value: Any) -> Any:
 
 def one_line(error: BaseException) -> str:
     """Bring a message of Keras on one line of bearable length."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    # Keras wraps the reason in the whole config of the object that it could not make.
+    text = str(error).rpartition("Exception encountered:")[2] or str(error)
+    text = " ".join(text.split()) or type(error).__name__
     return text if len(text) <= 600 else text[:597] + "..."

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import forms
+from . import forms, runtime
 from .loops import Feed, Pace, Tick
 
 # JAX compiles for each shape, and Keras' own fit does too: a full batch and the last, smaller one
@@ -157,7 +157,7 @@ class _State:
             variable.assign(by_variable[id(variable)])
 
     def from_model(self) -> None:
-        self.load([np.array(variable) for variable in self._variables])
+        self.load([runtime.to_numpy(variable) for variable in self._variables])
 
     def metrics_to_model(self) -> None:
         for variable, array in zip(self._model.metrics_variables, self.metrics, strict=True):

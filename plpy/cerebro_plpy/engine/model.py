@@ -68,7 +68,7 @@ class CompiledModel:
         with _seeded(seed):
             model = _compiled(self.architecture_json, params)
         layout = _Layout(model)
-        state = layout.state([np.array(variable) for variable in layout.variables])
+        state = layout.state([runtime.to_numpy(variable) for variable in layout.variables])
         if weights is not None:
             _set_weights(state, weights)
         return state
@@ -178,10 +178,16 @@ def _compiled(architecture_json: str, params: CompileParams) -> Any:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Other code in this process may rely on the global generators: they are put back."""
+    """Seed what Keras draws initial values from.
+
+    That is what keras.utils.set_random_seed does, without TensorFlow's own seed, which nothing here draws
+    from and whose setting throws away every kernel that is ready. Other code in this process may rely on
+    the global generators: they are put back.
+    """
     python, legacy = random.getstate(), np.random.get_state()
     try:
-        runtime.keras().utils.set_random_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)
         yield
     finally:
         random.setstate(python)

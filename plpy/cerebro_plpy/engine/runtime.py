@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from cerebro_plpy import errors
 from cerebro_plpy.errors import CerebroError
 
@@ -58,6 +60,11 @@ def keras() -> Any:
     """Give the Keras module; it is imported nowhere else, so that nothing loads before `start`."""
     backend()
     return sys.modules["keras"]
+
+
+def to_numpy(value: Any) -> np.ndarray:
+    """Copy a variable or tensor of any backend."""
+    return np.array(keras().ops.convert_to_numpy(value))
 
 
 def versions() -> dict[str, str]:
@@ -138,8 +145,15 @@ def _import(wanted: Running) -> None:
 
 def _set_up_tensorflow(wanted: Running) -> None:
     tensorflow = importlib.import_module("tensorflow")
-    tensorflow.config.threading.set_intra_op_parallelism_threads(wanted.threads)
-    tensorflow.config.threading.set_inter_op_parallelism_threads(wanted.threads)
+    try:
+        tensorflow.config.threading.set_intra_op_parallelism_threads(wanted.threads)
+        tensorflow.config.threading.set_inter_op_parallelism_threads(wanted.threads)
+    except RuntimeError as error:
+        raise CerebroError(
+            "TensorFlow already runs in this session with other threads",
+            hint="Open another session.",
+            sqlstate=errors.WRONG_STATE,
+        ) from error
     tensorflow.get_logger().setLevel("ERROR")
     if not wanted.use_gpus:
         tensorflow.config.set_visible_devices([], "GPU")

@@ -1,0 +1,99 @@
+"""The forward pass alone: one compiled function per architecture, to which the weights are arguments.
+
+Models that share an architecture share the function, whatever they were compiled with for training, and
+no optimizer is made for any of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cerebro_plpy.errors import CerebroError
+
+from . import architecture, runtime
+from .architecture import Architecture
+
+Tick = Callable[[], None]
+
+# How much work one call into a backend may be, so that a cancel is noticed soon.
+FLOPS_PER_CALL = 5_000_000_000
+MOST_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The variables of one model where the backend wants them."""
+
+    tensors: list[Any]
+    nbytes: int
+
+
+class Inference:
+    """An architecture's forward pass."""
+
+    def __init__(self, described: Architecture) -> None:
+        self._backend = importlib.import_module(f".inference_{runtime.backend()}", __package__)
+        self._model = architecture.build(described.json)
+        self._variables = [*self._model.trainable_variables, *self._model.non_trainable_variables]
+        self._call = self._backend.compiled(self._model, described.inputs)
+        self._shapes = described.weight_shapes
+        self.rows = max(1, min(MOST_ROWS, FLOPS_PER_CALL // max(1, described.flops_per_row)))
+
+    def load(self, weights: bytes) -> Loaded:
+        """Take the weights of a model in MADlib's form."""
+        arrays = zip(self._model.weights, split(weights, self._shapes), strict=True)
+        given = {id(variable): array for variable, array in arrays}
+        found = [given.get(id(v), np.asarray(v)).astype(v.dtype, copy=False) for v in self._variables]
+        return Loaded([self._backend.tensor(array) for array in found], sum(a.nbytes for a in found))
+
+    def predict(self, loaded: Loaded, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        """Give the outputs, float32, for a few rows in one call."""
+        return [np.asarray(output, np.float32) for output in self._call(loaded.tensors, inputs)]
+
+    def predict_many(
+        self, loaded: Loaded, inputs: list[np.ndarray], batch_rows: int, tick: Tick
+    ) -> list[np.ndarray]:
+        """Give the outputs for any number of rows, with a tick after each call."""
+        found = []
+        for first in range(0, len(inputs[0]), batch_rows):
+            batch = [array[first : first + batch_rows] for array in inputs]
+            rows = len(batch[0])
+            if self._backend.FIXED_ROWS:
+                batch = [_pad(array, batch_rows) for array in batch]
+            found.append([output[:rows] for output in self.predict(loaded, batch)])
+            tick()
+        return found[0] if len(found) == 1 else [np.concatenate(parts) for parts in zip(*found, strict=True)]
+
+
+@functools.lru_cache(maxsize=16)
+def inference(described: Architecture) -> Inference:
+    """Give the process's function for an architecture, compiling it if it is not there yet."""
+    return Inference(described)
+
+
+def split(weights: bytes, shapes: tuple[tuple[int, ...], ...]) -> list[np.ndarray]:
+    """Cut MADlib's concatenation of float32 in arrays of these shapes."""
+    sizes = [math.prod(shape) for shape in shapes]
+    if len(weights) != 4 * sum(sizes):
+        raise CerebroError(
+            f"model_weights has {len(weights)} bytes, the architecture has {sum(sizes)} weights of 4 bytes each",
+            hint="Weights are the flattened float32 arrays of model.get_weights(), concatenated.",
+        )
+    flat = np.frombuffer(weights, "<f4")
+    ends = np.cumsum(sizes)
+    return [
+        flat[end - size : end].reshape(shape) for end, size, shape in zip(ends, sizes, shapes, strict=True)
+    ]
+
+
+def _pad(array: np.ndarray, rows: int) -> np.ndarray:
+    """Fill up the last batch, so that it needs no program of its own."""
+    missing = rows - len(array)
+    return array if missing == 0 else np.concatenate([array, np.repeat(array[-1:], missing, axis=0)])
