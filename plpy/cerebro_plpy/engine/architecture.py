@@ -53,11 +53,13 @@ def output_names(model: Any) -> list[str]:
 @functools.lru_cache(maxsize=64)
 def _describe(model_arch: str, input_shapes: tuple[Shape, ...] | None, max_parameters: int) -> Architecture:
     config = canonical(model_arch, input_shapes)
+    # Before Keras has it: it takes the config of a functional model apart.
+    text = json.dumps(config, sort_keys=True, separators=(",", ":"))
     keras = runtime.keras()
     with keras.StatelessScope(initialize_variables=False):
         model = _deserialize(config)
         _check_built(model)
-        architecture = _summary(model, json.dumps(config, sort_keys=True, separators=(",", ":")))
+        architecture = _summary(model, text)
     if architecture.parameters > max_parameters:
         raise CerebroError(
             f"the architecture has {architecture.parameters} parameters, more than {max_parameters}",
