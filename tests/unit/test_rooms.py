@@ -91,9 +91,7 @@ def test_a_room_knows_only_its_neighbours(file: Path) -> None:
 
 def test_the_executor_reads_states_and_knows_nothing_else_of_the_engine() -> None:
     named = {name for file in modules if room_of(file) == "executor" for name in imports(file)}
-    assert {name for name in named if name.startswith("cerebro_plpy.engine")} == {
-        "cerebro_plpy.engine.state"
-    }
+    assert {name for name in named if name.startswith("cerebro_plpy.engine")} == {"cerebro_plpy.engine.state"}
 
 
 @every_module
