@@ -15,7 +15,7 @@ CREATE SEQUENCE cerebro._run_id_seq;
 CREATE TABLE cerebro._run (
     run_id bigint PRIMARY KEY DEFAULT nextval('cerebro._run_id_seq'),
     owner regrole NOT NULL,
-    kind text NOT NULL CHECK (kind IN ('fit', 'evaluate')),
+    kind text NOT NULL CHECK (kind IN ('many', 'single', 'evaluation')),
     source_table text NOT NULL,
     validation_table text,
     model_table text,
@@ -24,7 +24,12 @@ CREATE TABLE cerebro._run (
     segments integer NOT NULL,
     seed bigint NOT NULL,
     memory_mb integer NOT NULL,
+    threads integer NOT NULL,
+    use_gpus boolean NOT NULL,
     topology text NOT NULL,
+    arch_table text NOT NULL,
+    selection_table text,
+    warm_start boolean NOT NULL,
     name text,
     description text,
     started_at timestamptz NOT NULL DEFAULT clock_timestamp()

@@ -205,3 +205,9 @@ def evaluate(*arguments: Any) -> None:
     from cerebro_plpy.executor import evaluate as executor
 
     _answer(lambda: executor.evaluate(Session(), executor.EvaluateCall(*arguments), _run_inline))
+
+
+def resume(run_id: int | None, search_path: str) -> None:
+    from cerebro_plpy.executor import resume as executor
+
+    _answer(lambda: executor.resume(Session(), run_id, search_path, _run_inline))

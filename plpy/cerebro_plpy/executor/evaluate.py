@@ -57,7 +57,7 @@ def evaluate(db: Database, call: EvaluateCall, run_inline: Run) -> None:
         results.create_evaluation(db, target)
         results.add_row(db, target.quoted, _row(request, outcome))
 
-    runner.perform(db, topology, request, described, _start(db, model), write, runner.EVALUATE)
+    runner.perform(db, topology, request, described, _start(db, model), write, runner.EVALUATION)
 
 
 def _row(request: requests.Request, outcome: runner.Outcome) -> dict[str, Any]:

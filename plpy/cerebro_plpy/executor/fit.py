@@ -42,31 +42,42 @@ class FitCall:
 def fit_multiple(db: Database, call: FitCall, run_inline: Run) -> None:
     """Train every config of a model selection table."""
     requests.check_writable(db)
-    selection, request = _request(db, call)
+    request = _request(db, call)
     name, path = call.model_output_table, call.search_path
     earlier = earlier_tables(db, name, path, SUFFIXES) if call.warm_start else None
-    tables = output.Targets(*targets(db, name, path, SUFFIXES, earlier))
+    tables = targets(db, name, path, SUFFIXES, earlier)
     topology = choose(db, session.current_user(db), request.tables, run_inline)
     described = runner.check(topology, request)
     start = runner.Start(arch_weights(request))
     if earlier is not None:
         start = _warm_start(db, request, earlier, start)
     else:
-        output.create(db, tables, request.source.summary)
+        output.create(db, output.Targets(*tables), request.source.summary)
 
     def write(outcome: runner.Outcome) -> None:
-        if earlier is not None:
-            results.drop(db, [table.quoted for table in earlier])
-            output.create(db, tables, request.source.summary)
-        sizes = output.write_models(db, tables, request, outcome)
-        output.write_info(db, tables, request, outcome, sizes)
-        _write_summary(db, tables, request, outcome, call, selection)
+        write_tables(db, request, tables, earlier is not None, outcome)
 
-    model = tables.model.quoted
-    runner.perform(db, topology, request, described, start, write, model_table=model)
+    runner.perform(db, topology, request, described, start, write, model_table=tables[0].quoted)
 
 
-def _request(db: Database, call: FitCall) -> tuple[Table, requests.Request]:
+def write_tables(
+    db: Database,
+    request: requests.Request,
+    tables: Sequence[TargetTable],
+    replace: bool,
+    outcome: runner.Outcome,
+) -> None:
+    """Fill the three tables; those of an earlier run are replaced."""
+    named = output.Targets(*tables)
+    if replace:
+        results.drop(db, [table.quoted for table in tables])
+        output.create(db, named, request.source.summary)
+    sizes = output.write_models(db, named, request, outcome)
+    output.write_info(db, named, request, outcome, sizes)
+    _write_summary(db, named, request, outcome)
+
+
+def _request(db: Database, call: FitCall) -> requests.Request:
     given = parse_fit_options(call.options)
     epochs, frequency = requests.budget(call.num_iterations, call.metrics_compute_frequency)
     path = call.search_path
@@ -74,9 +85,9 @@ def _request(db: Database, call: FitCall) -> tuple[Table, requests.Request]:
     selection, arch_table, configs = requests.selected(db, call.model_selection_table, path)
     architectures = models.architectures(db, arch_table, sorted({c.model_id for c in configs}))
     engines = requests.engines(db, given, bool(call.use_gpus), source.summary.segments)
-    return selection, requests.Request(
+    return requests.Request(
         source, validation, arch_table, architectures, configs, epochs, frequency,
-        requests.seed(given), engines, call.name, call.description,
+        requests.seed(given), engines, call.name, call.description, selection.quoted, bool(call.warm_start),
     )  # fmt: skip
 
 
@@ -164,7 +175,7 @@ def summary_row(db: Database, request: requests.Request, outcome: runner.Outcome
         "description": request.description,
         "start_training_time": times["started"],
         "end_training_time": times["ended"],
-        "madlib_version": output.VERSION,
+        "madlib_version": f"cerebro {session.version(db)}",
         "num_classes": packed.num_classes,
         "dependent_vartype": list(packed.dependent_vartype),
         "normalizing_const": packed.normalizing_const,
@@ -176,19 +187,14 @@ def summary_row(db: Database, request: requests.Request, outcome: runner.Outcome
 
 
 def _write_summary(
-    db: Database,
-    tables: output.Targets,
-    request: requests.Request,
-    outcome: runner.Outcome,
-    call: FitCall,
-    selection: Table,
+    db: Database, tables: output.Targets, request: requests.Request, outcome: runner.Outcome
 ) -> None:
     row = {
         **summary_row(db, request, outcome),
         "model": tables.model.quoted,
         "model_info": tables.info.quoted,
-        "model_selection_table": selection.quoted,
-        "warm_start": bool(call.warm_start),
+        "model_selection_table": request.selection_table,
+        "warm_start": request.warm_start,
     }
     results.add_row(db, tables.summary.quoted, row)
     packed = request.source.summary

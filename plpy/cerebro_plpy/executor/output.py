@@ -18,7 +18,6 @@ from cerebro_plpy.store.names import TargetTable
 
 # What fits a field, with room for the rest of the row.
 LARGEST_FIELD = 2**30 - 2**20
-VERSION = "cerebro 0.1.0"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cerebro_plpy.planner import costs, routes, schedule
@@ -45,6 +45,7 @@ class Plan:
     epochs: int
     evaluation_epochs: Sequence[int]
     configs: Mapping[int, Config]
+    evaluated_before: Collection[tuple[int, int]] = ()
     costs: costs.CostModel = field(default_factory=costs.CostModel)
     _evaluations: dict[int, list[Unit]] = field(default_factory=dict)
     _measured: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -52,9 +53,11 @@ class Plan:
 
     def __post_init__(self) -> None:
         self._evaluations = {segment: [] for segment in range(self.segments)}
-        if 0 in self.evaluation_epochs:
-            for config in self.configs.values():
-                self._queue_evaluation(config.mst_key, 0)
+        for config in self.configs.values():
+            for epoch in self.evaluation_epochs:
+                due = config.failure is None and epoch * self.segments <= config.step
+                if due and (config.mst_key, epoch) not in self.evaluated_before:
+                    self._queue_evaluation(config.mst_key, epoch)
 
     @property
     def visits_total(self) -> int:

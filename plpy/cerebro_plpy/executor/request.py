@@ -63,6 +63,8 @@ class Request:
     engines: Engines
     name: str | None
     description: str | None
+    selection_table: str | None = None
+    warm_start: bool = False
 
     @property
     def segments(self) -> int:

@@ -17,7 +17,7 @@ from cerebro_plpy.planner import costs
 from cerebro_plpy.store import runs, session
 from cerebro_plpy.topology import Topology
 
-FIT, EVALUATE = "fit", "evaluate"
+MANY, SINGLE, EVALUATION = "many", "single", "evaluation"
 
 
 @dataclass(frozen=True)
@@ -94,49 +94,58 @@ def perform(
     described: Mapping[str, Mapping[str, Any]],
     start: Start,
     write: Callable[[Outcome], None],
-    kind: str = FIT,
+    kind: str = MANY,
     model_table: str | None = None,
 ) -> None:
-    """Carry a run out and write its tables. However it ends, its rows say how, and committed visits stay."""
+    """Write a new run down and carry it out."""
     run_id = topology.command("next_run_id", {})["run_id"]
     configs = [_config_row(request, c, start) for c in request.configs]
+    architectures = [_architecture_row(key, facts) for key, facts in described.items()]
     topology.command(
         "create_run",
         {
             "run": asdict(_run_row(db, topology, request, run_id, kind, model_table)),
-            "architectures": [_architecture_row(key, facts) for key, facts in described.items()],
+            "architectures": [asdict(a) for a in architectures],
             "configs": [asdict(c) for c in configs],
             "weights": list(start.weights),
         },
     )
-    try:
-        write(_train(db, topology, request, run_id, _plan(request, configs, described), described))
-    except BaseException as error:
-        _end_badly(topology, run_id, error)
-        raise
-    if kind == EVALUATE:
-        topology.command("delete_run", {"run_id": run_id})
-    else:
-        topology.command("end_run", {"run_id": run_id, "event": "finished", "detail": None})
+    plan = make_plan(request, configs, architectures, {})
+    carry_out(db, topology, request, run_id, plan, architectures, write)
 
 
-def _train(
+def carry_out(
     db: Database,
     topology: Topology,
     request: requests.Request,
     run_id: int,
     plan: Plan,
-    described: Mapping[str, Mapping[str, Any]],
-) -> Outcome:
-    report = Report(db, run_id, plan, request.validation is not None, quiet=not request.epochs)
-    Loop(run_id, plan, topology, report.take, lambda: session.tick(db)).run()
-    report.finish()
+    architectures: Sequence[runs.ArchitectureRow],
+    write: Callable[[Outcome], None],
+) -> None:
+    """Do what is left of a run and write its tables. However it ends, its rows say how."""
+    measures_only = not request.epochs
+    report = Report(db, run_id, plan, request.validation is not None, quiet=measures_only)
+    try:
+        Loop(run_id, plan, topology, report.take, lambda: session.tick(db)).run()
+        report.finish()
+        write(_outcome(db, run_id, plan, architectures))
+    except BaseException as error:
+        _end_badly(topology, run_id, error)
+        raise
+    if measures_only:
+        topology.command("delete_run", {"run_id": run_id})
+    else:
+        topology.command("end_run", {"run_id": run_id, "event": "finished", "detail": None})
+
+
+def _outcome(db: Database, run_id: int, plan: Plan, architectures: Sequence[runs.ArchitectureRow]) -> Outcome:
     return Outcome(
         run_id,
         {c.mst_key: c.failure for c in plan.configs.values() if c.failure is not None},
         db.as_owner(lambda: runs.metrics(db, run_id)),
-        request.epochs * request.segments,
-        {int(key): facts["json"] for key, facts in described.items()},
+        plan.epochs * plan.segments,
+        {a.model_id: a.model_arch for a in architectures},
     )
 
 
@@ -149,26 +158,29 @@ def _end_badly(topology: Topology, run_id: int, error: BaseException) -> None:
     topology.close()
 
 
-def _plan(
+def make_plan(
     request: requests.Request,
     configs: Sequence[runs.ConfigRow],
-    described: Mapping[str, Mapping[str, Any]],
+    architectures: Sequence[runs.ArchitectureRow],
+    standings: Mapping[int, runs.Standing],
 ) -> Plan:
+    """What is to be done, less what committed visits and evaluations have done already."""
     rows = request.source.summary.total_rows // request.segments
-    flops = {int(key): facts["flops_per_row"] for key, facts in described.items()}
-    before = {c.mst_key: c.epochs_before for c in configs}
-    planned = {
-        c.mst_key: Config(
-            c.mst_key,
-            request.engines.backend,
-            (c.model_id, c.batch_size),
-            costs.estimate(rows, c.passes, c.batch_size, flops[c.model_id]),
-            before[c.mst_key],
+    flops = {a.model_id: a.flops_per_row for a in architectures}
+    chosen = {c.mst_key: c for c in request.configs}
+    planned = {}
+    for row in configs:
+        config = chosen[row.mst_key]
+        units = costs.estimate(rows, config.passes, config.batch_size, flops[row.model_id])
+        planned[row.mst_key] = Config(
+            row.mst_key, row.backend, (row.model_id, config.batch_size), units, row.epochs_before
         )
-        for c in request.configs
-    }
+    for standing in standings.values():
+        config = planned[standing.mst_key]
+        config.step, config.loss, config.failure = standing.step, standing.loss, standing.failure
     evaluations = evaluation_epochs(request.epochs, request.metrics_frequency) if request.epochs else [0]
-    return Plan(request.seed, request.segments, request.epochs, evaluations, planned)
+    done = {(s.mst_key, epoch) for s in standings.values() for epoch in s.evaluated}
+    return Plan(request.seed, request.segments, request.epochs, evaluations, planned, done)
 
 
 def _run_row(
@@ -191,19 +203,19 @@ def _run_row(
         segments=request.segments,
         seed=request.seed,
         memory_mb=request.engines.memory_mb,
+        threads=request.engines.threads,
+        use_gpus=request.engines.use_gpus,
         topology=topology.name,
+        arch_table=request.arch_table.quoted,
+        selection_table=request.selection_table,
+        warm_start=request.warm_start,
         name=request.name,
         description=request.description,
     )
 
 
-def _architecture_row(model_id: str, facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {
-        "model_id": int(model_id),
-        "model_arch": facts["json"],
-        "parameters": facts["parameters"],
-        "flops_per_row": facts["flops_per_row"],
-    }
+def _architecture_row(model_id: str, facts: Mapping[str, Any]) -> runs.ArchitectureRow:
+    return runs.ArchitectureRow(int(model_id), facts["json"], facts["parameters"], facts["flops_per_row"])
 
 
 def _config_row(request: requests.Request, chosen: requests.Chosen, start: Start) -> runs.ConfigRow:

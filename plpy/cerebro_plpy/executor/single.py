@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,13 +60,27 @@ def fit_single(db: Database, call: SingleCall, run_inline: Run) -> None:
         results.create_single(db, model, summary, request.source.summary.class_value_types)
 
     def write(outcome: runner.Outcome) -> None:
-        _refuse_failure(outcome)
-        if earlier is not None:
-            results.drop(db, [table.quoted for table in earlier])
-            results.create_single(db, model, summary, request.source.summary.class_value_types)
-        _write(db, call, request, outcome, model, summary)
+        write_tables(db, request, [model, summary], earlier is not None, outcome)
 
-    runner.perform(db, topology, request, described, start, write, model_table=model.quoted)
+    runner.perform(
+        db, topology, request, described, start, write, kind=runner.SINGLE, model_table=model.quoted
+    )
+
+
+def write_tables(
+    db: Database,
+    request: requests.Request,
+    tables: Sequence[TargetTable],
+    replace: bool,
+    outcome: runner.Outcome,
+) -> None:
+    """Fill the two tables; those of an earlier run are replaced."""
+    model, summary = tables
+    _refuse_failure(outcome)
+    if replace:
+        results.drop(db, [table.quoted for table in tables])
+        results.create_single(db, model, summary, request.source.summary.class_value_types)
+    _write(db, request, outcome, model, summary)
 
 
 def _request(db: Database, call: SingleCall) -> requests.Request:
@@ -83,7 +98,7 @@ def _request(db: Database, call: SingleCall) -> requests.Request:
     engines = requests.engines(db, given, bool(call.use_gpus), source.summary.segments)
     return requests.Request(
         source, validation, arch_table, architectures, requests.choose([selected]), epochs, frequency,
-        requests.seed(given), engines, call.name, call.description,
+        requests.seed(given), engines, call.name, call.description, None, bool(call.warm_start),
     )  # fmt: skip
 
 
@@ -111,7 +126,6 @@ def _refuse_failure(outcome: runner.Outcome) -> None:
 
 def _write(
     db: Database,
-    call: SingleCall,
     request: requests.Request,
     outcome: runner.Outcome,
     model: TargetTable,
@@ -126,8 +140,8 @@ def _write(
         **fit.summary_row(db, request, outcome),
         "model": model.quoted,
         "model_id": config.model_id,
-        "compile_params": call.compile_params,
-        "fit_params": call.fit_params,
+        "compile_params": config.compile_params,
+        "fit_params": config.fit_params,
         "model_type": "madlib_keras",
         "backend": request.engines.backend,
         **output.history(config, outcome, len(weights)),

@@ -83,6 +83,16 @@ def _next_run_id(db: Database, request: Request) -> Mapping[str, Any]:
     return {"run_id": db.as_owner(lambda: runs.next_run_id(db))}
 
 
+def _resume_run(db: Database, request: Request) -> Mapping[str, Any]:
+    def resume() -> None:
+        runs.hold(db, request["run_id"])
+        runs.drop_partial_evaluations(db, request["run_id"])
+        runs.add_event(db, request["run_id"], "running")
+
+    db.as_owner(resume)
+    return {}
+
+
 def _end_run(db: Database, request: Request) -> Mapping[str, Any]:
     def end() -> None:
         runs.add_event(db, request["run_id"], request["event"], request.get("detail"))
@@ -120,6 +130,7 @@ _COMMANDS: dict[str, Command] = {
     "merge": _merge,
     "next_run_id": _next_run_id,
     "create_run": _create_run,
+    "resume_run": _resume_run,
     "end_run": _end_run,
     "fail_config": _fail_config,
     "drop_states": _drop_states,

@@ -8,7 +8,7 @@ from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, WRONG_STATE, CerebroError
 
 # The class id of the advisory lock that the control session of a run holds; the run's id is the object.
 ADVISORY_CLASS = 0x0CE4EB40
@@ -35,7 +35,12 @@ class RunRow:
     segments: int
     seed: int
     memory_mb: int
+    threads: int
+    use_gpus: bool
     topology: str
+    arch_table: str
+    selection_table: str | None
+    warm_start: bool
     name: str | None
     description: str | None
 
@@ -139,6 +144,84 @@ def run(db: Database, run_id: int) -> RunRow:
     if not rows:
         raise CerebroError(f"there is no run {run_id}", sqlstate=WRONG_STATE)
     return RunRow(**rows[0])
+
+
+def own_run(db: Database, run_id: int | None, role: str) -> RunRow:
+    """A run of the role's; whoever asks for another's learns no more than that it is none of theirs."""
+    rows = db.query(
+        f"SELECT {_RUN_COLUMNS} FROM cerebro._run WHERE run_id = $1 AND kind <> 'evaluation'"
+        " AND owner = (SELECT oid FROM pg_roles WHERE rolname = $2)",
+        ["bigint", "text"],
+        [run_id, role],
+    )
+    if not rows:
+        raise CerebroError(
+            f"you have no run {run_id}",
+            hint="SELECT run_id, status FROM cerebro.runs shows your runs.",
+            sqlstate=INSUFFICIENT_PRIVILEGE,
+        )
+    return RunRow(**rows[0])
+
+
+def last_event(db: Database, run_id: int) -> str:
+    return db.query(
+        "SELECT event FROM cerebro._run_event WHERE run_id = $1 ORDER BY at DESC LIMIT 1",
+        ["bigint"],
+        [run_id],
+    )[0]["event"]
+
+
+def configs(db: Database, run_id: int) -> list[ConfigRow]:
+    names = ", ".join(f.name for f in fields(ConfigRow))
+    rows = db.query(
+        f"SELECT {names} FROM cerebro._config WHERE run_id = $1 ORDER BY mst_key", ["bigint"], [run_id]
+    )
+    return [ConfigRow(**row) for row in rows]
+
+
+def architectures(db: Database, run_id: int) -> list[ArchitectureRow]:
+    names = ", ".join(f.name for f in fields(ArchitectureRow))
+    rows = db.query(
+        f"SELECT {names} FROM cerebro._architecture WHERE run_id = $1 ORDER BY model_id", ["bigint"], [run_id]
+    )
+    return [ArchitectureRow(**row) for row in rows]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a config has come: its last committed visit, why it failed, the epochs already evaluated."""
+
+    mst_key: int
+    step: int
+    loss: float | None
+    failure: str | None
+    evaluated: list[int]
+
+
+def standings(db: Database, run_id: int) -> dict[int, Standing]:
+    rows = db.query(
+        "SELECT c.mst_key, COALESCE(v.step, 0) AS step, v.loss, f.reason AS failure,"
+        " ARRAY(SELECT DISTINCT m.epoch FROM cerebro._metric AS m"
+        "   WHERE m.run_id = c.run_id AND m.mst_key = c.mst_key) AS evaluated"
+        " FROM cerebro._config AS c LEFT JOIN LATERAL (SELECT x.step, x.loss FROM cerebro._visit AS x"
+        "   WHERE x.run_id = c.run_id AND x.mst_key = c.mst_key ORDER BY x.step DESC LIMIT 1) AS v ON TRUE"
+        " LEFT JOIN cerebro._failure AS f ON f.run_id = c.run_id AND f.mst_key = c.mst_key"
+        " WHERE c.run_id = $1",
+        ["bigint"],
+        [run_id],
+    )
+    return {row["mst_key"]: Standing(**row) for row in rows}
+
+
+def drop_partial_evaluations(db: Database, run_id: int) -> None:
+    """Forget what single segments measured of evaluations that were never summed up."""
+    db.query(
+        "DELETE FROM cerebro._evaluation AS e WHERE e.run_id = $1 AND NOT EXISTS (SELECT FROM cerebro._metric"
+        " AS m WHERE m.run_id = e.run_id AND m.mst_key = e.mst_key AND m.epoch = e.epoch"
+        " AND m.dataset = e.dataset)",
+        ["bigint"],
+        [run_id],
+    )
 
 
 def config(db: Database, run_id: int, mst_key: int) -> ConfigRow:

@@ -55,6 +55,12 @@ def setting(db: Database, name: str) -> str | None:
     return rows[0]["value"] if rows else None
 
 
+def version(db: Database) -> str:
+    return db.query("SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'cerebro'")[0][
+        "extversion"
+    ]
+
+
 def current_user(db: Database) -> str:
     return db.query("SELECT current_user::text AS role")[0]["role"]
 

@@ -1,0 +1,11 @@
+CREATE OR REPLACE FUNCTION cerebro.resume(
+    run_id bigint,
+    search_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS void
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].resume(run_id, search_path)
+$$;
+COMMENT ON FUNCTION cerebro.resume IS
+'Goes on with one of your runs that was interrupted, from its last committed visits, and leaves the tables that it would have left undisturbed.';
