@@ -167,7 +167,23 @@ def test_bytea_images_take_the_shape_that_is_given(sql: Sql) -> None:
     sql("CREATE TABLE u AS TABLE t")
     validate(sql, "u", indep="img")
     assert column(sql, "img", "<f4", "v").shape == (4, 3, 2, 1)
-    refused(sql, INVALID_PARAMETER_VALUE, "6 values a row", out="q", indep="img", options='{"shape": [2, 2]}')
+    refused(
+        sql,
+        INVALID_PARAMETER_VALUE,
+        "[6], which cannot be [2, 2]",
+        out="q",
+        indep="img",
+        options='{"shape": [2, 2]}',
+    )
+
+
+def test_flat_arrays_may_be_given_a_shape(sql: Sql) -> None:
+    make(sql)
+    train(sql, options='{"segments": 2, "shape": [2, 2]}')
+    sql("CREATE TABLE u AS SELECT label, ARRAY[x] AS x FROM t")
+    validation_refused(sql, INVALID_PARAMETER_VALUE, "[1, 4], which cannot be [2, 2]", source="u")
+    validate(sql, "t")
+    assert column(sql, "x", "<f4", "v").shape == (40, 2, 2)
 
 
 def test_plain_columns_are_one_vector(sql: Sql) -> None:
@@ -322,7 +338,7 @@ def test_validation_tables_that_do_not_fit_are_refused(sql: Sql) -> None:
     sql("CREATE TABLE u AS SELECT x, quantity, number, x[1:2] AS short, label || 'x' AS label FROM t")
     validation_refused(sql, INVALID_PARAMETER_VALUE, "not: Antx, beex, catx", source="u")
     validation_refused(sql, DATATYPE_MISMATCH, "number", source="u", dep="number")
-    validation_refused(sql, INVALID_PARAMETER_VALUE, "[2], not [4]", source="u", indep="short")
+    validation_refused(sql, INVALID_PARAMETER_VALUE, "[2], which cannot be [4]", source="u", indep="short")
     validation_refused(sql, INVALID_PARAMETER_VALUE, "2 columns", source="u", dep="label,quantity")
     validation_refused(sql, UNDEFINED_TABLE, "t_summary", source="u", training="t")
     validation_refused(sql, UNDEFINED_TABLE, "nosuch", source="u", training="nosuch")

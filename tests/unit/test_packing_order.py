@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,9 +110,9 @@ def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(st.integers(1, 400), st.integers(1, 9), st.integers(1, 50), st.integers(1, 70))
 def test_every_row_is_dealt_once_and_evenly(rows: int, segments: int, most: int, block: int) -> None:
     how = plan(max(rows, segments), segments, row_bytes=4, most_rows=most)
-    ranks = np.arange(how.rows)
+    ranks = np.arange(how.rows)[:, None]
     blocks = [[ranks[start : start + block]] for start in range(0, how.rows, block)]
-    buffers = list(deal(blocks, how))
+    buffers = [replace(buffer, columns=[c.copy() for c in buffer.columns]) for buffer in deal(blocks, how)]
     for segment in range(segments):
         own = sorted((b for b in buffers if b.segment == segment), key=lambda b: b.number)
         assert np.array_equal(np.concatenate([b.columns[0] for b in own]), ranks[segment::segments])

@@ -9,7 +9,7 @@ import numpy as np
 
 BUFFER_BYTES = 16 << 20
 # One unfinished buffer per segment is in memory while rows are dealt.
-ALL_SEGMENTS_BYTES = 256 << 20
+ALL_SEGMENTS_BYTES = 128 << 20
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def _up(number: int, divisor: int) -> int:
 
 @dataclass
 class Buffer:
-    """The rows of one buffer, a column each."""
+    """The rows of one buffer, a column each; they are overwritten once the next buffer is asked for."""
 
     segment: int
     number: int
@@ -58,7 +58,7 @@ class _Hand:
 
     def __init__(self, segment: int, bounds: list[int]) -> None:
         self._segment = segment
-        self._bounds = bounds
+        self._sizes = np.diff(bounds).tolist()
         self._number = 0
         self._filled = 0
         self._columns: list[np.ndarray] = []
@@ -67,17 +67,18 @@ class _Hand:
         """Add rows in order; gives each buffer as it becomes full."""
         taken = 0
         while taken < len(columns[0]):
-            size = self._bounds[self._number + 1] - self._bounds[self._number]
             if not self._columns:
-                self._columns = [np.empty((size, *column.shape[1:]), column.dtype) for column in columns]
+                # Kept for all buffers: fresh memory costs as much as copying into it.
+                self._columns = [np.empty((max(self._sizes), c.shape[1]), c.dtype) for c in columns]
+            size = self._sizes[self._number]
             count = min(size - self._filled, len(columns[0]) - taken)
             for own, column in zip(self._columns, columns, strict=True):
                 own[self._filled : self._filled + count] = column[taken : taken + count]
             taken += count
             self._filled += count
             if self._filled == size:
-                yield Buffer(self._segment, self._number, self._columns)
-                self._number, self._filled, self._columns = self._number + 1, 0, []
+                yield Buffer(self._segment, self._number, [own[:size] for own in self._columns])
+                self._number, self._filled = self._number + 1, 0
 
 
 def deal(blocks: Iterable[Sequence[np.ndarray]], how: Deal) -> Iterator[Buffer]:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from ..errors import CerebroError
 from ..logical.options import LARGEST, LEAST_MEMORY_MB, Validator, integer, one_of, parse_options
 
-MOST_SEGMENTS = 4096
+# Each segment is a table with its TOAST table and index, all locked by one transaction.
+MOST_SEGMENTS = 1024
 # More could not be stored in one field.
 MOST_VALUES = 2**27
 

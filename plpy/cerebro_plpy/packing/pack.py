@@ -78,11 +78,7 @@ def _input_shapes(job: Job) -> dict[int, Sequence[int]]:
     """The shapes that rows are given, by place among the parts."""
     first = len(job.dependents)
     if job.is_validation:
-        return {
-            index: job.row_shapes[index]
-            for index, part in enumerate(job.parts)
-            if index >= first and (part.is_bytea or part.is_vector_of_columns)
-        }
+        return dict(enumerate(job.row_shapes[first:], first))
     given = dict(job.shapes)
     if None in given and len(job.independents) > 1:
         raise CerebroError(

@@ -56,14 +56,19 @@ def open_column(
             sqlstate=NULL_NOT_ALLOWED,
         )
     arrived = first_shape(part.name, sample, part.is_bytea)
-    if shape is not None and math.prod(shape) != math.prod(arrived):
-        raise CerebroError(
-            f'column "{part.name}" has {math.prod(arrived)} values a row, not the {math.prod(shape)} of'
-            f" shape {list(shape)}"
-        )
+    if shape is not None:
+        _check_shape(part.name, arrived, tuple(shape))
     parts = tuple(column.name for column in part.columns) if part.is_vector_of_columns else ()
     form = Form(part.name, parts, part.numpy_source, arrived, part.is_bytea)
     return Column(part, tuple(shape or arrived), reader=Reader(form, divisor, seen))
+
+
+def _check_shape(name: str, arrived: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    """Flat rows may be given any shape of their size; others have theirs."""
+    if arrived != shape and (len(arrived) > 1 or arrived[0] != math.prod(shape)):
+        raise CerebroError(
+            f'column "{name}" has rows of shape {list(arrived)}, which cannot be {list(shape)}'
+        )
 
 
 def batch_rows(sample: Row) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import IO_ERROR, CerebroError
 
 WRITE_BYTES = 4 << 20
-BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 1 << 20
 Columns = list[np.ndarray]
 
 
