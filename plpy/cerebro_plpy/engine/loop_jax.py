@@ -62,7 +62,7 @@ class Loop:
         self._state.metrics_to_model()
         return self._model.get_metrics_result()
 
-    def train(self, feed: Feed, order: np.ndarray, batch_size: int, tick: Tick) -> None:
+    def train(self, feed: Feed, order: np.ndarray, batch_size: int, fixed: bool, tick: Tick) -> None:
         self._run(self._train_one, self._train_many, feed, order, batch_size, tick, optimizer=True)
 
     def test(self, feed: Feed, order: np.ndarray, batch_size: int, tick: Tick) -> None:

@@ -12,7 +12,7 @@ from .loops import Feed, Pace, Tick
 
 
 class Loop:
-    """Every function has one signature with the batch dimension left open.
+    """Every function has one explicit signature: a batch dimension that is open, or fixed by the rows' number.
 
     A function traced for one batch size and relaxed later keeps both traces, whose last bits may differ, so
     that a result would depend on what this process did before.
@@ -21,7 +21,7 @@ class Loop:
     def __init__(self, model: Any, variables: list[Any]) -> None:
         self._model = model
         self._variables = variables
-        self._train: dict[bool, Any] = {}
+        self._train: dict[tuple[bool, int | None], Any] = {}
         self._test: Any = None
         self._predict: Any = None
         self._paces = {"train": Pace(), "test": Pace(), "predict": Pace()}
@@ -49,15 +49,15 @@ class Loop:
     def results(self) -> dict[str, Any]:
         return self._model.get_metrics_result()
 
-    def train(self, feed: Feed, order: np.ndarray, batch_size: int, tick: Tick) -> None:
-        weighted = feed.weight is not None
-        if weighted not in self._train:
-            self._train[weighted] = self._function(self._model.train_step, feed)
-        self._run(self._train[weighted], feed, order, batch_size, self._paces["train"], tick)
+    def train(self, feed: Feed, order: np.ndarray, batch_size: int, fixed: bool, tick: Tick) -> None:
+        key = (feed.weight is not None, batch_size if fixed else None)
+        if key not in self._train:
+            self._train[key] = self._function(self._model.train_step, feed, key[1])
+        self._run(self._train[key], feed, order, batch_size, self._paces["train"], tick)
 
     def test(self, feed: Feed, order: np.ndarray, batch_size: int, tick: Tick) -> None:
         if self._test is None:
-            self._test = self._function(self._model.test_step, feed)
+            self._test = self._function(self._model.test_step, feed, None)
         self._run(self._test, feed, order, batch_size, self._paces["test"], tick)
 
     def predict(self, inputs: list[np.ndarray], batch_size: int, tick: Tick) -> list[np.ndarray]:
@@ -79,7 +79,7 @@ class Loop:
         for first, last in pace.pieces(-(-len(order) // batch_size), tick):
             function(tensors, rows, size, tf.constant(first, tf.int64), tf.constant(last, tf.int64))
 
-    def _function(self, step: Any, feed: Feed) -> Any:
+    def _function(self, step: Any, feed: Feed, fixed: int | None) -> Any:
         """Run a step of Keras over batches first..last of the given order."""
         nothing = self._model.get_metrics_result()
 
@@ -92,7 +92,8 @@ class Loop:
 
         def run(tensors: Any, order: Any, size: Any, first: Any, last: Any) -> Any:
             def body(number: Any, _: Any) -> Any:
-                return number + 1, one(tensors, order[number * size : (number + 1) * size])
+                rows = order[number * size : (number + 1) * size]
+                return number + 1, one(tensors, tf.ensure_shape(rows, [fixed]))
 
             # The logs are of no use here. Without them TensorFlow prunes the graph, optimizes what is left
             # in another way and gives other last bits than Keras' own fit, whose graph has them.

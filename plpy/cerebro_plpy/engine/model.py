@@ -80,16 +80,25 @@ class CompiledModel:
         batch_size: int,
         class_weight: dict[int, float] | None,
         tick: Tick,
+        rows: int | None = None,
     ) -> tuple[State, dict[str, float]]:
-        """Train a state on the blocks of each pass; the logs are those of the last pass."""
+        """Train a state on the blocks of each pass; the logs are those of the last pass.
+
+        `rows` is the number of rows of each pass: where it is given, TensorFlow's bits are those of Keras' fit
+        also if it is a multiple of the batch size.
+        """
+        fixed_from_start, fixed = _fixed_batch(state, rows, batch_size)
         self._check_class_weight(class_weight)
         self._loop.load(state.arrays)
         for blocks in passes:
             self._loop.reset_metrics()
             for block in batched(blocks, batch_size):
-                self._loop.train(self._feed(block.dataset, class_weight), block.order, batch_size, tick)
+                feed = self._feed(block.dataset, class_weight)
+                self._loop.train(feed, block.order, batch_size, fixed, tick)
             self._loop.finish_pass()
-        return self._layout.state(self._loop.save()), self._results()
+        trained = self._layout.state(self._loop.save())
+        trained.fixed_batch = fixed_from_start
+        return trained, self._results()
 
     def evaluate(
         self, state: State, blocks: Iterable[Block], batch_size: int, tick: Tick
@@ -192,6 +201,19 @@ def _seeded(seed: int) -> Iterator[None]:
     finally:
         random.setstate(python)
         np.random.set_state(legacy)
+
+
+def _fixed_batch(state: State, rows: int | None, batch_size: int) -> tuple[bool | None, bool]:
+    """Say whether a fit that began with this state's first visit runs code compiled for the batch size.
+
+    It does on rows that batches divide, but only if it began with such rows: code for open batches, once
+    there, serves both. The two differ in divisions by the batch size, hence not for powers of two.
+    """
+    if rows is None:
+        return state.fixed_batch, False
+    divides = rows % batch_size == 0
+    from_start = divides if state.fixed_batch is None else state.fixed_batch
+    return from_start, from_start and divides and batch_size & (batch_size - 1) != 0
 
 
 def _set_weights(state: State, weights: bytes) -> None:

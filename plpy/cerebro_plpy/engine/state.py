@@ -33,13 +33,18 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclass(eq=False)
 class State:
-    """Variables of a model and its optimizer, in Keras' order; `weight_order` indexes model.get_weights()."""
+    """Variables of a model and its optimizer, in Keras' order; `weight_order` indexes model.get_weights().
+
+    `fixed_batch` says whether the first visit's rows were a multiple of the batch size: Keras' fit on
+    TensorFlow keeps what it compiled then.
+    """
 
     names: list[str]
     arrays: list[np.ndarray]
     kinds: list[str]
     weight_order: list[int]
     step: int = 0
+    fixed_batch: bool | None = None
 
     @property
     def nbytes(self) -> int:
@@ -95,6 +100,7 @@ def _header(state: State) -> bytes:
         "kinds": state.kinds,
         "weight_order": state.weight_order,
         "step": state.step,
+        "fixed_batch": state.fixed_batch,
     }
     return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -152,6 +158,7 @@ class _Reader:
             kinds=fields["kinds"],
             weight_order=fields["weight_order"],
             step=fields["step"],
+            fixed_batch=fields["fixed_batch"],
         )
 
     def _take_header(self) -> memoryview:
@@ -202,8 +209,8 @@ def _check_header(fields: dict[str, Any]) -> None:
         raise ValueError("impossible shape")
     if not all(isinstance(i, int) and 0 <= i < count for i in fields["weight_order"]):
         raise ValueError("impossible weight order")
-    if not isinstance(fields["step"], int):
-        raise ValueError("impossible step")
+    if not isinstance(fields["step"], int) or fields["fixed_batch"] not in (None, True, False):
+        raise ValueError("impossible step or kind of batch")
 
 
 def _dtype(name: str) -> np.dtype:
