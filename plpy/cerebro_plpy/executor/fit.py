@@ -13,7 +13,15 @@ from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.options import parse_fit_options
 from cerebro_plpy.store import models, results, runs, session
-from cerebro_plpy.store.names import Table, TargetTable, parse_table, quote, resolve_table, target_table
+from cerebro_plpy.store.names import (
+    Table,
+    TargetTable,
+    parse_table,
+    quote,
+    resolve_table,
+    target,
+    target_table,
+)
 from cerebro_plpy.topology.choose import choose
 from cerebro_plpy.topology.inline import Run
 
@@ -131,7 +139,7 @@ def targets(
         return [TargetTable(t.schema, t.name, t.quoted) for t in earlier]
     model = target_table(db, name, search_path, "model output table", suffixes)
     names = [model.name + suffix for suffix in suffixes]
-    return [model, *(TargetTable(model.schema, n, quote(model.schema, n)) for n in names)]
+    return [model, *(target(db, model.schema, n) for n in names)]
 
 
 def _warm_start(

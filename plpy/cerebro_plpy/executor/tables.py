@@ -7,7 +7,7 @@ from cerebro_plpy.errors import NULL_NOT_ALLOWED, UNDEFINED_TABLE, CerebroError
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.logical.options import FitOptions
 from cerebro_plpy.madlib import grid
-from cerebro_plpy.store import models, session
+from cerebro_plpy.store import models, names, session
 from cerebro_plpy.store.names import Table, TargetTable, quote, resolve_table, target_table
 from cerebro_plpy.topology.choose import choose
 from cerebro_plpy.topology.inline import Run
@@ -131,9 +131,7 @@ def generate_configs(
 def _create_selection(
     db: Database, target: TargetTable, arch_table: Table, configs: list[grid.ConfigRow]
 ) -> None:
-    summary = TargetTable(
-        target.schema, target.name + "_summary", quote(target.schema, target.name + "_summary")
-    )
+    summary = names.target(db, target.schema, target.name + "_summary")
     models.create_selection(db, target, summary)
     models.add_selection(db, target.quoted, configs)
     models.set_selection_summary(db, summary.quoted, arch_table.quoted)

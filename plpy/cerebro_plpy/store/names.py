@@ -102,7 +102,15 @@ def target_table(
         if len(name.encode()) > LONGEST:
             raise CerebroError(f"{what} {quote(name)} has a name longer than {LONGEST} bytes")
     check_free(db, place, tables, what)
-    return TargetTable(place, table, quote(place, table))
+    return target(db, place, table)
+
+
+def target(db: Database, schema: str, table: str) -> TargetTable:
+    """Name a table that is to be created, with quotes only where SQL needs them: users read these names."""
+    rows = db.query(
+        "SELECT pg_catalog.format('%I.%I', $1::text, $2::text) AS quoted", ("text", "text"), (schema, table)
+    )
+    return TargetTable(schema, table, rows[0]["quoted"])
 
 
 def has_columns(db: Database, table: Table, columns: Sequence[str]) -> list[str]:
@@ -136,7 +144,8 @@ def check_free(db: Database, schema: str, tables: Sequence[str], what: str) -> N
 
 def _find(db: Database, path: Sequence[str], table: str) -> Table | None:
     rows = db.query(
-        """SELECT n.nspname, c.relname, c.oid
+        """SELECT n.nspname, c.relname, c.oid,
+                  pg_catalog.format('%I.%I', n.nspname, c.relname) AS quoted
              FROM unnest($1::text[]) WITH ORDINALITY AS p(schema, place)
              JOIN pg_catalog.pg_namespace n ON n.nspname = p.schema
              JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid
@@ -147,8 +156,8 @@ def _find(db: Database, path: Sequence[str], table: str) -> Table | None:
     )
     if not rows:
         return None
-    schema, name = rows[0]["nspname"], rows[0]["relname"]
-    return Table(schema, name, int(rows[0]["oid"]), quote(schema, name))
+    found = rows[0]
+    return Table(found["nspname"], found["relname"], int(found["oid"]), found["quoted"])
 
 
 def _temporary_schema(db: Database) -> str | None:
