@@ -1,0 +1,166 @@
+"""What the documentation says is so: its SQL shows what stands below it, and the reference is complete."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import psycopg2
+import pytest
+
+from fixtures import Sql, execute
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDE = ("getting-started", "packing", "configs", "training", "predicting", "coming-from-madlib")
+PAGES = [
+    Path("README.md"),
+    *(Path("docs/guide") / f"{name}.md" for name in GUIDE),
+    Path("docs/operations.md"),
+]
+EVERY_PAGE = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+# A line that stands for others, which depend on the machine or are many.
+GAP = "…"
+IRIS_ONLY = "iris_data"
+PROGRESS = re.compile(r"NOTICE: (epoch \d+ of|\d+ of \d+ visits|done in)")
+MARK = "-- example "
+
+
+class Example(NamedTuple):
+    """A block of SQL and what is said to come out of it, or None where nothing is said."""
+
+    page: Path
+    line: int
+    sql: str
+    output: str | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def examples(page: Path) -> list[Example]:
+    """Give a page's blocks of SQL; the output is the block of text that follows with nothing between."""
+    text = (ROOT / page).read_text()
+    blocks = re.finditer(r"^```sql\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", text, re.S | re.M)
+    return [Example(page, text[: b.start()].count("\n") + 1, b.group(1), b.group(2)) for b in blocks]
+
+
+def readable(output: str) -> list[str]:
+    """The lines that must agree: without what depends on time and machine, and how wide columns are."""
+    lines = [_without_widths(line) for line in _without_void_results(output).splitlines()]
+    return [line for line in lines if line and not PROGRESS.match(line) and line != "CONTEXT:"]
+
+
+def _without_widths(line: str) -> str:
+    line = re.sub(r"doc_\d+\.", "public.", line)
+    line = re.sub(r"(?<=NOTICE:  run )\d+", "N", line)
+    line = re.sub(r"\d+\.\d+(e-?\d+)?", "N", line)
+    return " ".join(re.sub(r"-{3,}", "---", line).split())
+
+
+def _without_void_results(output: str) -> str:
+    """A function that gives nothing prints its name, a rule and an empty row."""
+    output = re.sub(r"^ *[a-z_]+ *\n-+\n *\n", "", output, flags=re.M)
+    return re.sub(r"^CONTEXT:.*?\n(?=\S*(?:ERROR|NOTICE|WARNING|--|$)|\Z)", "", output, flags=re.M | re.S)
+
+
+def missing(expected: list[str], shown: list[str]) -> str | None:
+    """Give the first expected line that is not where it should be; a gap may be any number of lines."""
+    place, free = 0, False
+    for line in expected:
+        if line == GAP:
+            free = True
+            continue
+        while free and place < len(shown) and shown[place] != line:
+            place += 1
+        if place == len(shown) or shown[place] != line:
+            return f"{line!r}, not {shown[place] if place < len(shown) else 'the end'!r}"
+        place, free = place + 1, False
+    return None if free or place == len(shown) else f"the end, not {shown[place]!r}"
+
+
+@pytest.fixture(scope="module")
+def outputs(database: str) -> Iterator[dict[str, str]]:
+    """What each example prints, all of them in one psql session so that Keras is loaded once."""
+    with closing(psycopg2.connect(dbname=database)) as connection:
+        connection.autocommit = True
+        execute(connection, "INSERT INTO cerebro.settings VALUES ('segments', '2'), ('threads', '1')")
+    script = "\n".join(_script(number, page) for number, page in enumerate(PAGES))
+    shown = subprocess.run(
+        ["stdbuf", "-oL", "psql", "-Xq", "-d", database, "-P", "footer=off", "-P", "pager=off"],
+        input=script,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PGOPTIONS": "-c client_min_messages=notice"},
+        check=False,
+    ).stdout
+    parts = re.split(rf"^{re.escape(MARK)}(.*)\n", shown, flags=re.M)
+    yield dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def _script(number: int, page: Path) -> str:
+    schema = f"doc_{number}"
+    lines = [f"CREATE SCHEMA {schema}; SET search_path = {schema};"]
+    for example in examples(page):
+        lines += [f"\\echo '{MARK}{example.name}'", example.sql]
+        if f"CREATE TABLE {IRIS_ONLY}" in example.sql:
+            lines.append(_iris_rows())
+    return "\n".join([*lines, f"\\echo '{MARK}end of {page}'"])
+
+
+def _iris_rows() -> str:
+    """What the shell command in the guide puts into the table."""
+    from sklearn.datasets import load_iris
+
+    iris = load_iris(as_frame=False)
+    rows = [
+        f"(ARRAY[{','.join(map(str, x))}], 'Iris-{iris.target_names[y]}')"
+        for x, y in zip(iris.data, iris.target, strict=True)
+    ]
+    return f"INSERT INTO {IRIS_ONLY} (attributes, class_text) VALUES {', '.join(rows)};"
+
+
+@pytest.mark.parametrize("example", [e for page in PAGES for e in examples(page)], ids=lambda e: e.name)
+def test_an_example_shows_what_it_says(example: Example, outputs: dict[str, str]) -> None:
+    shown = readable(outputs[example.name])
+    if "ERROR:" not in (example.output or ""):
+        assert not [line for line in shown if line.startswith("ERROR:")], "\n".join(shown)
+    if example.output is not None:
+        assert missing(readable(example.output), shown) is None, "\n".join(shown)
+
+
+def test_the_reference_is_up_to_date() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "build_reference.py", "--check"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_public_function_and_view_is_in_the_reference(sql: Sql) -> None:
+    text = (ROOT / "docs" / "reference.md").read_text()
+    names = sql(
+        r"""SELECT DISTINCT proname FROM pg_proc WHERE proname NOT LIKE '\_%%'
+            AND oid IN (SELECT member FROM cerebro._members('pg_proc') AS member)
+        UNION SELECT relname FROM pg_class WHERE relname NOT LIKE '\_%%' AND relkind IN ('r', 'v')
+            AND oid IN (SELECT member FROM cerebro._members('pg_class') AS member)"""
+    )
+    assert not [name for (name,) in names if f"### {name}\n" not in text and f"`{name}`" not in text]
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
+    assert not [link for link in links if not (page.parent / link).exists()]
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_names_no_machine_and_no_registry(page: Path) -> None:
+    forbidden = r"/work/|/tmp/|/root/|/home/|pypi\.org|pythonhosted|docker\.io|proxy\.golang|index-url"
+    assert not re.findall(forbidden, page.read_text())
