@@ -3,11 +3,14 @@
 
 CREATE TABLE cerebro.settings (
     name text PRIMARY KEY CHECK (name IN (
-        'backend', 'connection', 'idle_minutes', 'max_parameters', 'memory_mb', 'segments', 'threads')),
-    value text NOT NULL
+        'backend', 'connection', 'idle_minutes', 'max_parameters', 'memory_mb', 'retention_days', 'retries',
+        'segments', 'sessions', 'threads')),
+    value text NOT NULL,
+    CHECK (name IN ('backend', 'connection') OR value ~ '^[0-9]{1,9}$'),
+    CHECK (name <> 'backend' OR value IN ('tensorflow', 'jax', 'torch'))
 );
 COMMENT ON TABLE cerebro.settings IS 'What an administrator has fixed for this database, one row each; only the owner of the extension may read or change it.';
-COMMENT ON COLUMN cerebro.settings.name IS 'backend, connection, idle_minutes, max_parameters, memory_mb, segments or threads';
+COMMENT ON COLUMN cerebro.settings.name IS 'backend, connection, idle_minutes, max_parameters, memory_mb, retention_days, retries, segments, sessions or threads';
 COMMENT ON COLUMN cerebro.settings.value IS 'The value as text; connection is a libpq connection string for segment sessions';
 
 CREATE SEQUENCE cerebro._run_id_seq;

@@ -207,7 +207,39 @@ def evaluate(*arguments: Any) -> None:
     _answer(lambda: executor.evaluate(Session(), executor.EvaluateCall(*arguments), _run_inline))
 
 
+def forget(run_id: int | None) -> None:
+    from cerebro_plpy.executor import resume as executor
+
+    _answer(lambda: executor.forget(Session(), run_id))
+
+
 def resume(run_id: int | None, search_path: str) -> None:
     from cerebro_plpy.executor import resume as executor
 
     _answer(lambda: executor.resume(Session(), run_id, search_path, _run_inline))
+
+
+def predict(model_table: str | None, mst_key: int | None, *rows: Any) -> None:
+    from cerebro_plpy.executor.evaluate import trained_model
+    from cerebro_plpy.segment import predict as predictor
+
+    _answer(
+        lambda: predictor.predict(Session(), model_table, mst_key, predictor.Rows(*rows), trained_model)
+    )
+
+
+def predict_byom(arch_table: str | None, model_id: int | None, given: tuple[Any, ...], *rows: Any) -> None:
+    from cerebro_plpy.segment import predict as predictor
+
+    _answer(
+        lambda: predictor.predict_byom(
+            Session(), arch_table, model_id, predictor.Rows(*rows), predictor.Given(*given)
+        )
+    )
+
+
+def predict_one(model: str | None, mst_key: int | None, features: Any) -> tuple[Any, ...]:
+    from cerebro_plpy.executor.evaluate import trained_model
+    from cerebro_plpy.segment import predict_one as predictor
+
+    return _answer(lambda: predictor.predict(Session(), model, mst_key, features, trained_model))

@@ -46,6 +46,7 @@ def start(backend: str, threads: int, use_gpus: bool) -> None:
     _set_environment(wanted)
     with _quiet():
         _import(wanted)
+    _check_gpus(wanted)
     _running = wanted
 
 
@@ -56,6 +57,11 @@ def backend() -> str:
     return _running.backend
 
 
+def threads_of(backend: str) -> int | None:
+    """Give the number of threads that this process has, if it runs on that backend."""
+    return _running.threads if _running is not None and _running.backend == backend else None
+
+
 def keras() -> Any:
     """Give the Keras module; it is imported nowhere else, so that nothing loads before `start`."""
     backend()
@@ -64,7 +70,10 @@ def keras() -> Any:
 
 def to_numpy(value: Any) -> np.ndarray:
     """Copy a variable or tensor of any backend."""
-    return np.array(keras().ops.convert_to_numpy(value))
+    tensor = keras().ops.convert_to_tensor(value)
+    if backend() == "torch":
+        tensor = tensor.detach().cpu()
+    return np.array(tensor.numpy() if hasattr(tensor, "numpy") else tensor)
 
 
 def versions() -> dict[str, str]:
@@ -119,6 +128,15 @@ def _check_installed(module: str) -> None:
         )
 
 
+def _check_gpus(wanted: Running) -> None:
+    if wanted.use_gpus and not _HAS_GPU[wanted.backend]():
+        raise CerebroError(
+            f"use_gpus is true, but {wanted.backend} finds no GPU on this server",
+            hint="Set use_gpus to FALSE, or install the driver and the package with GPU support.",
+            sqlstate=errors.WRONG_STATE,
+        )
+
+
 def _set_environment(wanted: Running) -> None:
     threads = str(wanted.threads)
     settings = {
@@ -168,6 +186,21 @@ def _set_up_torch(wanted: Running) -> None:
     torch.set_num_threads(wanted.threads)
 
 
+def _tensorflow_has_gpu() -> bool:
+    return bool(sys.modules["tensorflow"].config.list_physical_devices("GPU"))
+
+
+def _jax_has_gpu() -> bool:
+    with contextlib.suppress(RuntimeError):  # how JAX says that it knows no such platform
+        return bool(sys.modules["jax"].devices("gpu"))
+    return False
+
+
+def _torch_has_gpu() -> bool:
+    return sys.modules["torch"].cuda.is_available()
+
+
+_HAS_GPU = {"tensorflow": _tensorflow_has_gpu, "jax": _jax_has_gpu, "torch": _torch_has_gpu}
 _BACKEND_SET_UP = {"tensorflow": _set_up_tensorflow, "jax": _set_up_jax, "torch": _set_up_torch}
 
 

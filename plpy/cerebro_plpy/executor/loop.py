@@ -9,9 +9,6 @@ from cerebro_plpy.errors import CONFIG_FAILED, CerebroError
 from cerebro_plpy.executor import progress
 from cerebro_plpy.topology import Answer, Topology
 
-# A session that is lost, with the visit it was in, is replaced so many times in a row.
-RETRIES = 3
-
 
 class Loop:
     """One run on one topology."""
@@ -23,18 +20,20 @@ class Loop:
         topology: Topology,
         report: Callable[[progress.Unit, Mapping[str, Any]], None],
         tick: Callable[[], None],
+        retries: int,
     ) -> None:
         self._run_id = run_id
         self._plan = plan
         self._topology = topology
         self._report = report
         self._tick = tick
+        self._retries = retries
         self._lost: dict[progress.Unit, int] = {}
 
     def run(self) -> None:
         while not self._plan.done():
             for segment in range(self._plan.segments):
-                unit = self._plan.next(segment)
+                unit = self._plan.next(segment) if self._topology.free(segment) else None
                 if unit is not None:
                     self._submit(unit)
             for answer in self._topology.answers():
@@ -67,10 +66,10 @@ class Loop:
     def _take_error(self, unit: progress.Unit, error: CerebroError, lost: bool) -> None:
         if lost:
             self._lost[unit] = self._lost.get(unit, 0) + 1
-            if self._lost[unit] <= RETRIES:
+            if self._lost[unit] <= self._retries:
                 self._plan.again(unit)
                 return
-            self._fail(unit, f"its segment session was lost {RETRIES + 1} times: {error.message}")
+            self._fail(unit, f"its segment session was lost {self._lost[unit]} times: {error.message}")
         elif error.sqlstate == CONFIG_FAILED:
             self._fail(unit, error.message)
         else:

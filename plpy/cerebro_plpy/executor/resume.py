@@ -45,6 +45,19 @@ def resume(db: Database, run_id: int | None, search_path: str, run_inline: Run) 
     )  # fmt: skip
 
 
+def forget(db: Database, run_id: int | None) -> None:
+    """Remove a run's states and log rows; its result tables stay."""
+    role = session.current_user(db)
+
+    def remove() -> None:
+        run = runs.own_run(db, run_id, role)
+        if runs.driven(db, run.run_id):
+            raise CerebroError(f"run {run.run_id} is running", hint="Cancel it first.", sqlstate=WRONG_STATE)
+        runs.delete(db, run.run_id)
+
+    db.as_owner(remove)
+
+
 def _earlier(db: Database, run: runs.RunRow, search_path: str) -> list[Table] | None:
     """The tables that a warm start replaces; a run that has its tables already needs no resuming."""
     suffixes = single.SUFFIXES if run.kind == runner.SINGLE else fit.SUFFIXES

@@ -17,6 +17,8 @@ from cerebro_plpy.planner import costs
 from cerebro_plpy.store import runs, session
 from cerebro_plpy.topology import Topology
 
+# A session that is lost, with the unit it was at, is replaced so many times in a row.
+RETRIES = 3
 MANY, SINGLE, EVALUATION = "many", "single", "evaluation"
 
 
@@ -127,7 +129,8 @@ def carry_out(
     measures_only = not request.epochs
     report = Report(db, run_id, plan, request.validation is not None, quiet=measures_only)
     try:
-        Loop(run_id, plan, topology, report.take, lambda: session.tick(db)).run()
+        retries = int(session.setting(db, "retries") or RETRIES)
+        Loop(run_id, plan, topology, report.take, lambda: session.tick(db), retries).run()
         report.finish()
         write(_outcome(db, run_id, plan, architectures))
     except BaseException as error:

@@ -6,22 +6,32 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.store import results, runs
+from cerebro_plpy.store import results, runs, session
 
 Request = Mapping[str, Any]
 Command = Callable[[Database, Request], Mapping[str, Any]]
 
 
 def run(db: Database, name: str, request: Request) -> Mapping[str, Any]:
-    """Carry out a command by its name."""
+    """Carry out a command by its name, with the engine that it names."""
+    if "engine" in request:
+        _start_engine(db, request["engine"])
     return _COMMANDS[name](db, request)
 
 
-def _start(db: Database, request: Request) -> Mapping[str, Any]:
+def _start_engine(db: Database, wanted: Request) -> None:
     from cerebro_plpy.engine import runtime
 
-    runtime.start(request["backend"], request["threads"], request["use_gpus"])
-    return {"versions": runtime.versions()}
+    threads = runtime.threads_of(wanted["backend"])
+    if threads not in (None, wanted["threads"]):
+        # Only the caller's own session can be in this case: it has made predictions, say, before.
+        db.notice(f"this session's engine goes on with {threads} threads, not {wanted['threads']}")
+    runtime.start(wanted["backend"], threads or wanted["threads"], wanted["use_gpus"])
+
+
+def _start(db: Database, request: Request) -> Mapping[str, Any]:
+    """The engine is up before any command is carried out."""
+    return {}
 
 
 def _check(db: Database, request: Request) -> Mapping[str, Any]:
@@ -67,6 +77,9 @@ def _create_run(db: Database, request: Request) -> Mapping[str, Any]:
         runs.hold(db, run_row.run_id)
 
     db.as_owner(create)
+    retention = session.setting(db, "retention_days")
+    if retention is not None:
+        db.as_owner(lambda: runs.delete_older(db, int(retention)))
     for source in request["weights"]:
         _copy_weights(db, run_row, source)
     return {}

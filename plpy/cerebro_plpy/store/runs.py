@@ -394,6 +394,31 @@ def metrics(db: Database, run_id: int) -> list[MetricRow]:
     return [MetricRow(**row) for row in rows]
 
 
+def driven(db: Database, run_id: int) -> bool:
+    """Whether a session stands behind the run at this moment."""
+    rows = db.query(
+        "SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = $1::bigint::oid"
+        " AND objid = $2::bigint::oid AND objsubid = 2"
+        " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+        ["bigint", "bigint"],
+        [ADVISORY_CLASS, run_id & 0x7FFFFFFF],
+    )
+    return bool(rows)
+
+
+def delete_older(db: Database, days: int) -> None:
+    """Remove the runs that ended longer ago than that."""
+    rows = db.query(
+        "SELECT r.run_id FROM cerebro._run AS r WHERE (SELECT max(e.at) FROM cerebro._run_event AS e"
+        " WHERE e.run_id = r.run_id) < now() - make_interval(days => $1)",
+        ["integer"],
+        [days],
+    )
+    for row in rows:
+        if not driven(db, row["run_id"]):
+            delete(db, row["run_id"])
+
+
 def delete(db: Database, run_id: int) -> None:
     """Remove every row of a run."""
     for table in _TABLES:

@@ -110,6 +110,16 @@ def own_strong_locks(db: Database, oids: list[int]) -> bool:
     )
 
 
+def other_segment_sessions(db: Database, own_pids: list[int]) -> int:
+    """How many segment sessions other callers have on this server."""
+    return db.query(
+        "SELECT count(*) AS number FROM pg_stat_activity"
+        " WHERE application_name LIKE 'cerebro%' AND backend_type = 'client backend' AND pid <> ALL ($1)",
+        ["integer[]"],
+        [own_pids],
+    )[0]["number"]
+
+
 def isolation(db: Database) -> str:
     return db.query("SELECT pg_catalog.current_setting('transaction_isolation') AS level")[0]["level"]
 

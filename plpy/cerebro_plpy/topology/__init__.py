@@ -38,6 +38,10 @@ class Topology(Protocol):
         """Do something where Keras is loaded and wait for it."""
         ...
 
+    def free(self, segment: int) -> bool:
+        """Whether the session that serves a segment has nothing under way."""
+        ...
+
     def submit(self, segment: int, backend: str, name: str, request: Mapping[str, Any]) -> None:
         """Begin a command on a segment."""
         ...

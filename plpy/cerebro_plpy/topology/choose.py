@@ -10,7 +10,7 @@ from cerebro_plpy.errors import CONNECTION_FAILURE, CerebroError
 from cerebro_plpy.store import session
 from cerebro_plpy.topology import Topology
 from cerebro_plpy.topology.inline import InlineTopology, Run
-from cerebro_plpy.topology.local import LocalTopology
+from cerebro_plpy.topology.local import LocalTopology, own_pids
 
 IDLE_MINUTES = 30
 
@@ -20,7 +20,10 @@ def choose(db: Database, role: str, tables: Sequence[int], run_inline: Run) -> T
     reason = _why_not_local(db, tables)
     if reason is None:
         try:
-            local = LocalTopology(role, session.target(db), _idle_minutes(db), lambda: session.tick(db))
+            idle = int(session.setting(db, "idle_minutes") or IDLE_MINUTES)
+            local = LocalTopology(
+                role, session.target(db), idle, _most_sessions(db), lambda: session.tick(db)
+            )
             local.open({}, 0)
             return local
         except CerebroError as error:
@@ -39,8 +42,12 @@ def _why_not_local(db: Database, tables: Sequence[int]) -> str | None:
     return None
 
 
-def _idle_minutes(db: Database) -> int:
-    return int(session.setting(db, "idle_minutes") or IDLE_MINUTES)
+def _most_sessions(db: Database) -> int | None:
+    """What the administrator's bound leaves to this run; one session is the least that a run can do with."""
+    bound = session.setting(db, "sessions")
+    if bound is None:
+        return None
+    return max(1, int(bound) - session.other_segment_sessions(db, own_pids()))
 
 
 def cores() -> int:

@@ -19,20 +19,28 @@ class InlineTopology:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._answers: list[Answer] = []
+        self._engines: dict[str, Mapping[str, Any]] = {}
 
     def open(self, engines: Mapping[str, tuple[int, bool]], segments: int) -> None:
-        for backend, (threads, use_gpus) in engines.items():
-            self._run("start", {"backend": backend, "threads": threads, "use_gpus": use_gpus})
+        self._engines = {
+            backend: {"backend": backend, "threads": threads, "use_gpus": use_gpus}
+            for backend, (threads, use_gpus) in engines.items()
+        }
+        for engine in self._engines.values():
+            self._run("start", {"engine": engine})
 
     def command(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         return self._run(name, request)
 
     def ask(self, backend: str, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._run(name, request)
+        return self._run(name, {**request, "engine": self._engines[backend]})
+
+    def free(self, segment: int) -> bool:
+        return not self._answers
 
     def submit(self, segment: int, backend: str, name: str, request: Mapping[str, Any]) -> None:
         try:
-            self._answers.append(Answer(segment, self._run(name, request), None))
+            self._answers.append(Answer(segment, self.ask(backend, name, request), None))
         except CerebroError as error:
             if error.sqlstate == QUERY_CANCELED:
                 raise

@@ -38,6 +38,11 @@ Key = tuple[str, int, str, int, bool]
 _pool: dict[Key, LoopbackSession] = {}
 
 
+def own_pids() -> list[int]:
+    """The server processes of this session's own loopback sessions."""
+    return [s.connection.info.backend_pid for s in _pool.values() if not s.connection.closed]
+
+
 class LoopbackSession:
     """One connection in asynchronous mode, with at most one command under way."""
 
@@ -115,9 +120,16 @@ class LocalTopology:
     name = "local"
 
     def __init__(
-        self, role: str, target: session.Target, idle_minutes: int, tick: Callable[[], None]
+        self,
+        role: str,
+        target: session.Target,
+        idle_minutes: int,
+        most_sessions: int | None,
+        tick: Callable[[], None],
     ) -> None:
         self._role = role
+        self._most_sessions = most_sessions
+        self._slots = 1
         self._target = target
         self._idle_minutes = idle_minutes
         self._tick = tick
@@ -128,12 +140,12 @@ class LocalTopology:
     def open(self, engines: Mapping[str, tuple[int, bool]], segments: int) -> None:
         """Open what is not open yet; the servers' answers and the engines' imports go side by side."""
         self._engines = dict(engines)
-        wanted = [self._key(s, backend) for s in range(segments) for backend in engines]
+        self._slots = max(1, min(segments, self._most_sessions or segments))
+        wanted = [self._key(slot, backend) for slot in range(self._slots) for backend in engines]
         sessions = {key: self._session(key) for key in [self._key(CONTROL, ""), *wanted]}
         self._finish(list(sessions.values()))
         for key in wanted:
-            _, _, backend, threads, use_gpus = key
-            sessions[key].begin("start", {"backend": backend, "threads": threads, "use_gpus": use_gpus})
+            sessions[key].begin("start", self._with_engine(key[2], {}))
         self._finish([sessions[key] for key in wanted])
         for key in wanted:
             sessions[key].result()
@@ -148,15 +160,18 @@ class LocalTopology:
     def ask(self, backend: str, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Do something in the first segment's session, which has Keras, and wait for it."""
         first = self._session(self._key(0, backend))
-        first.begin(name, request)
+        first.begin(name, self._with_engine(backend, request))
         self._finish([first])
         return first.result()
 
+    def free(self, segment: int) -> bool:
+        return segment % self._slots not in {busy % self._slots for busy in self._running}
+
     def submit(self, segment: int, backend: str, name: str, request: Mapping[str, Any]) -> None:
-        running = self._session(self._key(segment, backend))
+        running = self._session(self._key(segment % self._slots, backend))
         self._running[segment] = running
         self._finish([running])
-        running.begin(name, request)
+        running.begin(name, self._with_engine(backend, request))
 
     def background(self, name: str, request: Mapping[str, Any]) -> None:
         self._queue.append((name, request))
@@ -210,9 +225,14 @@ class LocalTopology:
         if self._queue:
             control.begin(*self._queue.pop(0))
 
-    def _key(self, segment: int, backend: str) -> Key:
+    def _with_engine(self, backend: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A session that replaces a lost one has to start its engine first, so each command names it."""
+        threads, use_gpus = self._engines[backend]
+        return {**request, "engine": {"backend": backend, "threads": threads, "use_gpus": use_gpus}}
+
+    def _key(self, slot: int, backend: str) -> Key:
         threads, use_gpus = self._engines.get(backend, (0, False))
-        return (self._role, segment, backend, threads, use_gpus)
+        return (self._role, slot, backend, threads, use_gpus)
 
     def _session(self, key: Key) -> LoopbackSession:
         found = _pool.get(key)

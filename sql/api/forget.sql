@@ -1,0 +1,10 @@
+CREATE OR REPLACE FUNCTION cerebro.forget(
+    run_id bigint
+) RETURNS void
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].forget(run_id)
+$$;
+COMMENT ON FUNCTION cerebro.forget IS
+'Removes the states and log rows of one of your runs; its result tables stay, but nothing can go on from its states any more.';

@@ -1,0 +1,30 @@
+CREATE OR REPLACE VIEW cerebro.sizes WITH (security_barrier) AS
+SELECT
+    r.run_id,
+    r.model_table,
+    s.states,
+    s.state_bytes,
+    w.weight_bytes,
+    v.visits
+FROM cerebro._visible_run AS r
+CROSS JOIN LATERAL (
+    SELECT
+        pg_catalog.count(*) AS states,
+        COALESCE(pg_catalog.sum(x.bytes), 0)::bigint AS state_bytes
+    FROM (
+        SELECT pg_catalog.sum(pg_catalog.octet_length(y.data)) AS bytes FROM cerebro._state AS y
+        WHERE y.run_id = r.run_id GROUP BY y.mst_key, y.step
+    ) AS x
+) AS s
+CROSS JOIN LATERAL (
+    SELECT COALESCE(pg_catalog.sum(pg_catalog.octet_length(x.weights)), 0)::bigint AS weight_bytes
+    FROM cerebro._weights AS x WHERE x.run_id = r.run_id
+) AS w
+CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS visits FROM cerebro._visit AS x WHERE x.run_id = r.run_id) AS v;
+COMMENT ON VIEW cerebro.sizes IS 'What your runs keep in the database besides their result tables; cerebro.forget removes it.';
+COMMENT ON COLUMN cerebro.sizes.run_id IS 'Number of the run';
+COMMENT ON COLUMN cerebro.sizes.model_table IS 'Table that has the models';
+COMMENT ON COLUMN cerebro.sizes.states IS 'States that are kept';
+COMMENT ON COLUMN cerebro.sizes.state_bytes IS 'Their size in bytes';
+COMMENT ON COLUMN cerebro.sizes.weight_bytes IS 'Size of the weights that the run started from';
+COMMENT ON COLUMN cerebro.sizes.visits IS 'Visits in the log';
