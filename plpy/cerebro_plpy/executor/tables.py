@@ -114,16 +114,17 @@ def generate_configs(
     """Make a model selection table from a grid, or append to one that is there."""
     requests.refuse_what_is_not_there(object_table)
     arch_table = resolve_table(db, arch_table_name, search_path, "model architecture table")
-    configs, seed = grid.search_configs(
-        model_ids or [], compile_grid or "", fit_grid or "", search_type, num_configs, random_state
+    table = _existing(db, table_name, search_path, "model selection table")
+    known = [] if table is None else _known_configs(db, table, arch_table, search_path)
+    configs, seed = grid.new_configs(
+        known, model_ids or [], compile_grid or "", fit_grid or "", search_type, num_configs, random_state
     )
     models.architectures(db, arch_table, sorted({c.model_id for c in configs}))
-    table = _existing(db, table_name, search_path, "model selection table")
     if table is None:
         target = target_table(db, table_name, search_path, "model selection table", ("_summary",))
         _create_selection(db, target, arch_table, configs)
     else:
-        _append_selection(db, table, arch_table, configs, search_path)
+        models.add_selection(db, table.quoted, configs)
     if seed is not None and random_state is None:
         db.notice(f"the configs were drawn with random_state {seed}")
 
@@ -137,9 +138,8 @@ def _create_selection(
     models.set_selection_summary(db, summary.quoted, arch_table.quoted)
 
 
-def _append_selection(
-    db: Database, table: Table, arch_table: Table, configs: list[grid.ConfigRow], search_path: str
-) -> None:
+def _known_configs(db: Database, table: Table, arch_table: Table, search_path: str) -> list[grid.ConfigRow]:
+    """What a model selection table holds already; it must belong to the same architecture table."""
     summary = resolve_table(
         db, quote(table.schema, table.name + "_summary"), search_path, "model selection summary"
     )
@@ -148,8 +148,11 @@ def _append_selection(
     )
     if known.oid != arch_table.oid:
         raise CerebroError(
-            f"model selection table {table.quoted} belongs to architecture table {known.quoted},"
+            f"DL: Inconsistent model arch table: {table.quoted} belongs to {known.quoted},"
             f" not to {arch_table.quoted}",
             hint="Use the same architecture table, or another name for the new model selection table.",
         )
-    models.add_selection(db, table.quoted, configs)
+    return [
+        grid.ConfigRow(row.model_id, row.compile_params, row.fit_params)
+        for row in models.selection(db, table)
+    ]

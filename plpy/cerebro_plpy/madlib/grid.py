@@ -51,6 +51,34 @@ def search_configs(
     )
 
 
+def new_configs(
+    known: list[ConfigRow],
+    model_ids: list[int],
+    compile_grid: str,
+    fit_grid: str,
+    search_type: str | None,
+    num_configs: int | None,
+    random_state: int | None,
+) -> tuple[list[ConfigRow], int | None]:
+    """The same, less the configs that are known already: chance draws others in their place."""
+    check = _Checker()
+    taken = {check.key(row) for row in known}
+    wanted = num_configs
+    while True:
+        rows, random_state = search_configs(
+            model_ids, compile_grid, fit_grid, search_type, wanted, random_state
+        )
+        fresh = [row for row in rows if check.key(row) not in taken]
+        if num_configs is None or wanted is None:
+            break
+        if len(fresh) >= num_configs:
+            return fresh[:num_configs], random_state
+        wanted += num_configs - len(fresh)
+    if not fresh:
+        raise CerebroError("the model selection table holds every config of the grid already")
+    return fresh, random_state
+
+
 def grid_configs(
     model_ids: Sequence[int | None], compile_grid: str | None, fit_grid: str | None
 ) -> list[ConfigRow]:
