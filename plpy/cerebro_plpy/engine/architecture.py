@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +47,19 @@ def build(architecture_json: str) -> Any:
     return _deserialize(json.loads(architecture_json))
 
 
+@contextmanager
+def unallocated() -> Iterator[None]:
+    """Let models be built within as shapes alone: their variables never get a value."""
+    keras = runtime.keras()
+    state = keras.src.backend.common.global_state
+    try:
+        with runtime.generators_kept(), keras.StatelessScope(initialize_variables=False):
+            yield
+    finally:
+        # Keras would give values to whatever waits here as soon as the next model is built.
+        state.set_global_attribute("uninitialized_variables", [])
+
+
 def output_names(model: Any) -> list[str]:
     """Give the names that losses and metrics per output go by; a Sequential has them only within."""
     return list(getattr(model, "output_names", None) or [model.layers[-1].name])
@@ -55,8 +70,7 @@ def _describe(model_arch: str, input_shapes: tuple[Shape, ...] | None, max_param
     config = canonical(model_arch, input_shapes)
     # Before Keras has it: it takes the config of a functional model apart.
     text = json.dumps(config, sort_keys=True, separators=(",", ":"))
-    keras = runtime.keras()
-    with keras.StatelessScope(initialize_variables=False):
+    with unallocated():
         model = _deserialize(config)
         _check_built(model)
         architecture = _summary(model, text)

@@ -95,7 +95,9 @@ def pack(model: Any, inputs: list[Any]) -> Any:
     """Give inputs in the structure that the model was made with."""
     from keras import tree
 
-    return tree.pack_sequence_as(model._inputs_struct, inputs) if hasattr(model, "_inputs_struct") else inputs[0]
+    return (
+        tree.pack_sequence_as(model._inputs_struct, inputs) if hasattr(model, "_inputs_struct") else inputs[0]
+    )
 
 
 def one_or_all(values: list[Any]) -> Any:

@@ -9,7 +9,15 @@ from cerebro_plpy.errors import CerebroError
 from . import validate
 
 # Arguments that Keras 3 has no more, or that had one legal value only.
-_DROPPED = ("batch_input_shape", "ragged", "sparse", "implementation", "time_major", "keras_version", "backend")
+_DROPPED = (
+    "batch_input_shape",
+    "ragged",
+    "sparse",
+    "implementation",
+    "time_major",
+    "keras_version",
+    "backend",
+)
 _RENAMED_LAYERS = {
     "BatchNormalizationV1": "BatchNormalization",
     "BatchNormalizationV2": "BatchNormalization",

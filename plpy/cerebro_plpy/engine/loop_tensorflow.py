@@ -97,7 +97,9 @@ class Loop:
 
             # The logs are of no use here. Without them TensorFlow prunes the graph, optimizes what is left
             # in another way and gives other last bits than Keras' own fit, whose graph has them.
-            return tf.while_loop(lambda number, _: number < last, body, [first, nothing], parallel_iterations=1)
+            return tf.while_loop(
+                lambda number, _: number < last, body, [first, nothing], parallel_iterations=1
+            )
 
         whole = tf.TensorSpec([], tf.int64)
         signature = [_specs(feed), tf.TensorSpec([None], tf.int64), whole, whole, whole]

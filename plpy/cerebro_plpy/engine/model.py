@@ -57,7 +57,8 @@ class CompiledModel:
 
     def __init__(self, architecture_json: str, params: CompileParams) -> None:
         self.architecture_json = architecture_json
-        self._model = _compiled(architecture_json, params)
+        with runtime.generators_kept():
+            self._model = _compiled(architecture_json, params)
         self.forms = forms.of_model(self._model, params)
         forms.build_metrics(self._model, self.forms)
         self._layout = _Layout(self._model)
@@ -134,7 +135,7 @@ class CompiledModel:
 
     def _results(self) -> dict[str, float]:
         found = self._loop.results()
-        return {name: float(np.asarray(value).mean()) for name, value in found.items()}
+        return {name: float(runtime.to_numpy(value).mean()) for name, value in found.items()}
 
     def _check_class_weight(self, class_weight: dict[int, float] | None) -> None:
         if class_weight is not None and len(self.forms) > 1:
@@ -162,9 +163,7 @@ class _Layout:
         self.kinds += [states.OPTIMIZER] * len(extra)
         position = {id(variable): number for number, variable in enumerate(own)}
         self.weight_order = [position[id(variable)] for variable in model.weights]
-        self._step = next(
-            (n for n, v in enumerate(self.variables) if v is model.optimizer.iterations), None
-        )
+        self._step = next((n for n, v in enumerate(self.variables) if v is model.optimizer.iterations), None)
 
     def state(self, arrays: list[np.ndarray]) -> State:
         step = 0 if self._step is None else int(arrays[self._step])
@@ -190,17 +189,12 @@ def _seeded(seed: int) -> Iterator[None]:
     """Seed what Keras draws initial values from.
 
     That is what keras.utils.set_random_seed does, without TensorFlow's own seed, which nothing here draws
-    from and whose setting throws away every kernel that is ready. Other code in this process may rely on
-    the global generators: they are put back.
+    from and whose setting throws away every kernel that is ready.
     """
-    python, legacy = random.getstate(), np.random.get_state()
-    try:
+    with runtime.generators_kept():
         random.seed(seed)
         np.random.seed(seed)
         yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(legacy)
 
 
 def _fixed_batch(state: State, rows: int | None, batch_size: int) -> tuple[bool | None, bool]:

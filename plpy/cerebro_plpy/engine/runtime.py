@@ -6,6 +6,7 @@ import contextlib
 import importlib.metadata
 import importlib.util
 import os
+import random
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -68,6 +69,17 @@ def keras() -> Any:
     return sys.modules["keras"]
 
 
+@contextlib.contextmanager
+def generators_kept() -> Iterator[None]:
+    """Put the process's random generators back: Keras draws from them, and other code may rely on them."""
+    python, legacy = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(legacy)
+
+
 def to_numpy(value: Any) -> np.ndarray:
     """Copy a variable or tensor of any backend."""
     tensor = keras().ops.convert_to_tensor(value)
@@ -89,9 +101,7 @@ def versions() -> dict[str, str]:
 
 def _check(wanted: Running) -> None:
     if wanted.backend not in BACKENDS:
-        raise CerebroError(
-            f'unknown backend "{wanted.backend}"', hint=f"Use one of {', '.join(BACKENDS)}."
-        )
+        raise CerebroError(f'unknown backend "{wanted.backend}"', hint=f"Use one of {', '.join(BACKENDS)}.")
     if wanted.threads < 1:
         raise CerebroError(f"threads must be at least 1, not {wanted.threads}")
     if _running is not None:

@@ -107,7 +107,9 @@ def _check_object(path: str, found: dict[str, Any]) -> None:
     elif module == "builtins" and name == "function":
         _check_function(path, found)
     elif not (_OPERATIONS.fullmatch(module) and _is_operation(name)) and name not in _MODULES.get(module, ()):
-        raise _refused(f'"{module}.{name}"', path, "Only built-in parts of Keras that hold no code are allowed.")
+        raise _refused(
+            f'"{module}.{name}"', path, "Only built-in parts of Keras that hold no code are allowed."
+        )
     _check_registered(path, name, found.get("registered_name"))
 
 

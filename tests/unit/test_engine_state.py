@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cerebro_plpy import errors
+from cerebro_plpy.engine.state import OPTIMIZER, OTHER, WEIGHT, State, from_parts, to_parts, weights
+from cerebro_plpy.errors import CerebroError
+
+
+def make(size: int = 1000) -> State:
+    rng = np.random.default_rng(3)
+    arrays = [
+        rng.normal(size=(size, 3)).astype(np.float32),
+        np.array([1, 2], np.uint32),
+        np.array(7, np.int64),
+        rng.normal(size=5).astype(np.float16),
+        np.empty((0, 4), np.float32),
+    ]
+    kinds = [WEIGHT, OTHER, OPTIMIZER, WEIGHT, OPTIMIZER]
+    return State(["kernel", "seed", "iterations", "bias", "none"], arrays, kinds, [3, 0], 7, True)
+
+
+def assert_equal(one: State, other: State) -> None:
+    fields = ("names", "kinds", "weight_order", "step", "fixed_batch")
+    assert [getattr(one, f) for f in fields] == [getattr(other, f) for f in fields]
+    for a, b in zip(one.arrays, other.arrays, strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("part_bytes", [64, 300, 4096, 1 << 26])
+def test_a_state_comes_back_from_its_parts(part_bytes: int) -> None:
+    parts = list(to_parts(make(), part_bytes))
+    assert max(map(len, parts)) <= part_bytes + 32
+    assert_equal(from_parts(parts), make())
+    assert_equal(from_parts(memoryview(part) for part in parts), make())
+
+
+def test_arrays_that_came_back_can_be_written() -> None:
+    state = from_parts(to_parts(make()))
+    state.arrays[0][0, 0] = 5
+    assert state.arrays[0][0, 0] == 5
+
+
+def test_weights_are_float32_in_the_order_of_get_weights() -> None:
+    state = make(2)
+    expected = np.concatenate([state.arrays[3].astype(np.float32), state.arrays[0].ravel()])
+    assert weights(state) == expected.tobytes()
+
+
+def test_arrays_that_are_not_contiguous_are_written_in_order() -> None:
+    state = make()
+    state.arrays[0] = np.asfortranarray(state.arrays[0])
+    assert_equal(from_parts(to_parts(state)), make())
+
+
+def damaged_in_all_ways() -> dict[str, list[bytes]]:
+    parts = list(to_parts(make(), 4096))
+    flipped = bytearray(parts[1])
+    flipped[100] ^= 1
+    return {
+        "no parts": [],
+        "one missing in the middle": [parts[0], *parts[2:]],
+        "the last missing": parts[:-1],
+        "one twice": [parts[0], parts[0], *parts[1:]],
+        "out of order": [parts[1], parts[0], *parts[2:]],
+        "one too many": [*parts, list(to_parts(make(10_000), 4096))[len(parts)]],
+        "a bit flipped": [parts[0], bytes(flipped), *parts[2:]],
+        "cut short": [*parts[:-1], parts[-1][:-1]],
+        "empty": [b""],
+        "foreign": [b"\x89HDF\r\n\x1a\n" * 100],
+    }
+
+
+@pytest.mark.parametrize("case", damaged_in_all_ways())
+def test_damage_is_found(case: str) -> None:
+    with pytest.raises(CerebroError) as caught:
+        from_parts(damaged_in_all_ways()[case])
+    assert caught.value.sqlstate == errors.DATA_CORRUPTED
+
+
+def test_every_flipped_byte_is_found() -> None:
+    (part,) = to_parts(make(2))
+    for position in range(len(part)):
+        broken = bytearray(part)
+        broken[position] ^= 0x10
+        with pytest.raises(CerebroError):
+            from_parts([broken])
+
+
+@pytest.mark.slow
+def test_a_state_over_one_gigabyte() -> None:
+    big = np.zeros(280_000_000, np.float32)
+    big[::1_000_003] = 1
+    state = State(["big"], [big], [WEIGHT], [0], 1)
+    np.testing.assert_array_equal(from_parts(to_parts(state)).arrays[0], big)
