@@ -108,6 +108,8 @@ def _resume_run(db: Database, request: Request) -> Mapping[str, Any]:
 
 def _end_run(db: Database, request: Request) -> Mapping[str, Any]:
     def end() -> None:
+        if request["event"] == "finished":
+            runs.keep_last_states(db, request["run_id"])
         runs.add_event(db, request["run_id"], request["event"], request.get("detail"))
         runs.let_go(db, request["run_id"])
 

@@ -287,6 +287,16 @@ def drop_states(db: Database, run_id: int, mst_key: int, keep: Sequence[int]) ->
     )
 
 
+def keep_last_states(db: Database, run_id: int) -> None:
+    """A run that is over needs the last state of each config and no other."""
+    db.query(
+        "DELETE FROM cerebro._state AS s WHERE s.run_id = $1 AND s.step < (SELECT max(v.step)"
+        " FROM cerebro._visit AS v WHERE v.run_id = s.run_id AND v.mst_key = s.mst_key)",
+        ["bigint"],
+        [run_id],
+    )
+
+
 @dataclass(frozen=True)
 class VisitRow:
     run_id: int
