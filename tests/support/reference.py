@@ -76,9 +76,7 @@ def run(job: Job, rows: Mapping[str, np.ndarray], folder: Path) -> Found:
 def _environment(backend: str) -> dict[str, str]:
     """One thread, and the project's modules on the path."""
     package = Path(__file__).resolve().parents[2] / "plpy"
-    single = dict.fromkeys(
-        "TF_NUM_INTRAOP_THREADS TF_NUM_INTEROP_THREADS OMP_NUM_THREADS NPROC".split(), "1"
-    )
+    single = dict.fromkeys("TF_NUM_INTRAOP_THREADS TF_NUM_INTEROP_THREADS OMP_NUM_THREADS NPROC".split(), "1")
     mute = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
     return {**os.environ, **single, **mute, "KERAS_BACKEND": backend, "PYTHONPATH": str(package)}
 

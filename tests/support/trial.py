@@ -46,7 +46,12 @@ class Trial:
         return self.value(f"SELECT max(model_id) FROM {table}")
 
     def select(
-        self, name: str, models: Sequence[int], compiles: Sequence[str], fits: Sequence[str], arch: str = "arch"
+        self,
+        name: str,
+        models: Sequence[int],
+        compiles: Sequence[str],
+        fits: Sequence[str],
+        arch: str = "arch",
     ) -> None:
         self.sql(
             "SELECT cerebro.load_model_selection_table(%s, %s, %s::int[], %s::varchar[], %s::varchar[])",
@@ -81,7 +86,9 @@ class Trial:
         self.connection.notices.clear()
         return said
 
-    def _call(self, function: str, *values: Any, options: Mapping[str, Any] | None = None, **named: Any) -> None:
+    def _call(
+        self, function: str, *values: Any, options: Mapping[str, Any] | None = None, **named: Any
+    ) -> None:
         if options is not None:
             named["options"] = json.dumps(options)
         places = ["%s"] * len(values) + [f"{name} => %s" for name in named]

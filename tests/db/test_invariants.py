@@ -1,0 +1,279 @@
+"""The invariants of runs: completeness, isolation, whole visits, and the same bits whatever happens around."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psycopg2
+import pytest
+
+import nets
+import reference
+from fixtures import Connection, execute
+from trial import ADAM, SGD, Trial, blobs, rows_of
+
+SEED, EPOCHS, SEGMENTS = 7, 2, 2
+LOSS = "categorical_crossentropy"
+DECAY = ["ExponentialDecay", {"initial_learning_rate": 0.05, "decay_steps": 10, "decay_rate": 0.8}]
+OPTIMIZERS = {
+    "adam": ["Adam", {"learning_rate": 0.01}],
+    "momentum": ["SGD", {"learning_rate": 0.05, "momentum": 0.9}],
+    "schedule": ["SGD", {"learning_rate": DECAY}],
+}
+ARCHITECTURES = {"mlp": nets.mlp_with_dropout, "cnn": nets.cnn, "lstm": nets.lstm}
+# JAX compiles each batch shape anew, which is most of this module's time.
+JAX_KEYS = (3, 4, 6)
+# Architecture, optimizer, batch size, passes over the partition in each visit.
+CONFIGS = [
+    ("mlp", "adam", 32, 1),
+    ("mlp", "momentum", 20, 2),
+    ("mlp", "schedule", 32, 1),
+    ("cnn", "adam", 32, 1),
+    ("cnn", "momentum", 50, 1),
+    ("lstm", "momentum", 32, 1),
+    ("lstm", "schedule", 40, 1),
+]
+
+
+def as_text(call: list) -> str:
+    """An optimizer as compile parameters have it."""
+    name, arguments = call
+    parts = [f"{key}={as_text(v) if isinstance(v, list) else v}" for key, v in arguments.items()]
+    return f"{name}({','.join(parts)})"
+
+
+def compile_text(optimizer: str) -> str:
+    return f"loss='{LOSS}',optimizer={as_text(OPTIMIZERS[optimizer])!r},metrics=['accuracy']"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tables(trial: Trial) -> None:
+    """Small buffers, so that batches cross their borders, and a short last batch."""
+    trial.table("blobs", "x real[], y integer", rows_of(*blobs(240)))
+    trial.pack("blobs", "packed", buffer_size=37)
+    models = {name: trial.model(make()) for name, make in ARCHITECTURES.items()}
+    trial.sql(
+        "CREATE TABLE mst (mst_key integer, model_id integer, compile_params varchar, fit_params varchar)"
+    )
+    for key, (net, optimizer, batch_size, passes) in enumerate(CONFIGS, 1):
+        fit = f"batch_size={batch_size},epochs={passes}"
+        trial.sql("INSERT INTO mst VALUES (%s, %s, %s, %s)", key, models[net], compile_text(optimizer), fit)
+    trial.sql(
+        "CREATE TABLE mst_summary AS SELECT 'arch'::varchar model_arch_table, NULL::varchar object_table"
+    )
+
+
+@dataclass(frozen=True)
+class Done:
+    """A run of all configs."""
+
+    run_id: int
+    weights: dict[int, bytes]
+
+
+@pytest.fixture(scope="module")
+def done(trial: Trial, tables: None) -> Done:
+    run_id = trial.fit("packed", "tensorflow_all", "mst", EPOCHS)
+    return Done(run_id, trial.weights("tensorflow_all"))
+
+
+@pytest.fixture(scope="module")
+def jax(trial: Trial, tables: None) -> Done:
+    trial.keep("mst_jax", "mst", JAX_KEYS)
+    run_id = trial.fit("packed", "jax_some", "mst_jax", EPOCHS, options={"backend": "jax"})
+    return Done(run_id, trial.weights("jax_some"))
+
+
+def buffers(trial: Trial, packed: str) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """The buffers of a packed table: segment, features, labels."""
+    query = f"SELECT __dist_key__, x, x_shape, y, y_shape FROM {packed} ORDER BY __dist_key__, buffer_id"
+    for segment, x, x_shape, y, y_shape in trial.sql(query):
+        yield segment, np.frombuffer(x, "<f4").reshape(x_shape), np.frombuffer(y, "<i2").reshape(y_shape)
+
+
+def plain_keras(trial: Trial, backend: str, keys: Sequence[int]) -> reference.Found:
+    """Configs trained by Keras alone."""
+    found, counts = {}, Counter()
+    for segment, x, y in buffers(trial, "packed"):
+        place = f"{segment}_{counts[segment]}"
+        found |= {f"x_{place}": x, f"y_{place}": y}
+        counts[segment] += 1
+    configs = [
+        reference.Config(key, ARCHITECTURES[net](), OPTIMIZERS[optimizer], LOSS, batch_size, passes)
+        for key, (net, optimizer, batch_size, passes) in enumerate(CONFIGS, 1)
+        if key in keys
+    ]
+    job = reference.Job(backend, SEED, EPOCHS, [counts[s] for s in range(SEGMENTS)], configs)
+    with tempfile.TemporaryDirectory() as folder:
+        return reference.run(job, found, Path(folder))
+
+
+def test_every_config_visits_every_segment_once_in_every_epoch(trial: Trial, done: Done) -> None:
+    visits = trial.sql("SELECT mst_key, epoch, segment FROM cerebro.visits WHERE run_id = %s", done.run_id)
+    keys = range(1, len(CONFIGS) + 1)
+    assert sorted(visits) == sorted(itertools.product(keys, range(1, EPOCHS + 1), range(SEGMENTS)))
+
+
+@pytest.mark.parametrize("whose", ["mst_key", "segment"])
+def test_visits_do_not_overlap(trial: Trial, done: Done, whose: str) -> None:
+    """A config is in one visit at a time, and a segment runs one at a time."""
+    overlaps = trial.value(
+        f"SELECT count(*) FROM cerebro.visits a JOIN cerebro.visits b USING (run_id, {whose})"
+        " WHERE run_id = %s AND a.started_at < b.started_at AND b.started_at < a.ended_at",
+        done.run_id,
+    )
+    assert overlaps == 0
+
+
+def test_segments_work_at_the_same_time(trial: Trial, done: Done) -> None:
+    overlaps = trial.value(
+        "SELECT count(*) FROM cerebro.visits a JOIN cerebro.visits b USING (run_id)"
+        " WHERE run_id = %s AND a.segment < b.segment"
+        " AND (a.started_at, a.ended_at) OVERLAPS (b.started_at, b.ended_at)",
+        done.run_id,
+    )
+    assert overlaps > 0
+
+
+def test_tensorflow_run_equals_plain_keras_bit_for_bit(trial: Trial, done: Done) -> None:
+    expected = plain_keras(trial, "tensorflow", range(1, len(CONFIGS) + 1))
+    assert differing(done.weights, expected.weights) == []
+
+
+def test_jax_run_equals_plain_keras_bit_for_bit(trial: Trial, jax: Done) -> None:
+    expected = plain_keras(trial, "jax", JAX_KEYS)
+    assert differing(jax.weights, expected.weights) == []
+
+
+def test_backends_are_not_the_same(done: Done, jax: Done) -> None:
+    """Or the option would do nothing and the two tests above prove one thing."""
+    same = {key: done.weights[key] for key in JAX_KEYS}
+    assert len(differing(same, jax.weights)) == len(JAX_KEYS)
+
+
+def test_same_bits_from_a_second_run(trial: Trial, done: Done) -> None:
+    trial.fit("packed", "second", "mst", EPOCHS)
+    assert differing(trial.weights("second"), done.weights) == []
+
+
+@pytest.mark.parametrize("key", [1, 4, 6])
+def test_same_bits_alone(trial: Trial, done: Done, key: int) -> None:
+    """What a config comes to does not depend on the configs beside it."""
+    trial.keep(f"mst_{key}", "mst", [key])
+    trial.fit("packed", f"alone_{key}", f"mst_{key}", EPOCHS)
+    assert differing(trial.weights(f"alone_{key}"), {key: done.weights[key]}) == []
+
+
+def test_another_seed_gives_other_bits(trial: Trial, done: Done) -> None:
+    trial.fit("packed", "other_seed", "mst", EPOCHS, options={"seed": SEED + 1})
+    assert len(differing(trial.weights("other_seed"), done.weights)) == len(CONFIGS)
+
+
+def test_same_bits_in_the_transaction_that_packed(trial: Trial, done: Done) -> None:
+    """No other session can see the rows, so the caller's own trains, and says so."""
+    trial.notices()
+    trial.sql("BEGIN")
+    trial.pack("blobs", "fresh", buffer_size=37)
+    run_id = trial.fit("fresh", "inline_all", "mst", EPOCHS)
+    found = trial.weights("inline_all")
+    trial.sql("COMMIT")
+    assert differing(found, done.weights) == []
+    assert "uses only this session" in trial.notices()
+    assert trial.value("SELECT topology FROM cerebro.runs WHERE run_id = %s", run_id) == "inline"
+    assert trial.value("SELECT count(*) FROM cerebro.visits WHERE run_id = %s", run_id) == len(CONFIGS) * 4
+
+
+def test_number_of_segments_decides_the_bits(trial: Trial, done: Done) -> None:
+    trial.pack("blobs", "in_one", buffer_size=37, options={"segments": 1})
+    trial.keep("mst_in_one", "mst", [1])
+    trial.fit("in_one", "one_segment", "mst_in_one", EPOCHS)
+    assert differing(trial.weights("one_segment"), {1: done.weights[1]}) != []
+
+
+def test_same_bits_when_rows_are_streamed(trial: Trial) -> None:
+    """Partitions of 20 MB, with a budget that holds them and with one that does not."""
+    trial.sql(
+        "CREATE TABLE wide AS SELECT array_fill(sin(i)::real, ARRAY[4096]) AS x, i %% 3 AS y"
+        " FROM generate_series(1, %s) AS i",
+        2600,
+    )
+    trial.pack("wide", "wide_packed", buffer_size=150)
+    wide = trial.model(nets.mlp(4096, 4))
+    trial.select("wide_mst", [wide], [SGD], ["batch_size=64,epochs=2"])
+    for memory in (16, 64):
+        trial.fit("wide_packed", f"memory_{memory}", "wide_mst", 1, options={"memory_mb": memory})
+    assert trial.weights("memory_16") == trial.weights("memory_64")
+
+
+def test_a_visit_is_written_whole_or_not_at_all(trial: Trial, done: Done) -> None:
+    """Its log row is refused at the end of a visit: the state that was written before it must go too."""
+    trial.keep("mst_refused", "mst", [1])
+    trial.sql(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$BEGIN RAISE EXCEPTION 'refused'; END$$;"
+        "CREATE TRIGGER refuse BEFORE INSERT ON cerebro._visit"
+        " FOR EACH ROW WHEN (NEW.step = 3) EXECUTE FUNCTION refuse()"
+    )
+    with pytest.raises(psycopg2.Error, match="refused"):
+        trial.fit("packed", "refused", "mst_refused", EPOCHS)
+    trial.sql("DROP TRIGGER refuse ON cerebro._visit")
+    run_id = trial.value("SELECT max(run_id) FROM cerebro.runs")
+    assert trial.value(
+        "SELECT array_agg(step ORDER BY step) FROM cerebro.visits WHERE run_id = %s", run_id
+    ) == [1, 2]
+    assert trial.value("SELECT max(step) FROM cerebro._state WHERE run_id = %s", run_id) == 2
+    assert trial.value("SELECT status FROM cerebro.runs WHERE run_id = %s", run_id) == "failed"
+
+
+def test_a_lost_session_changes_nothing(trial: Trial, database: str) -> None:
+    """A segment session is killed in a visit: that visit is made again, and the bits are the same."""
+    trial.select("long_mst", [1], [ADAM, SGD], ["batch_size=4,epochs=5"])
+    trial.fit("packed", "undisturbed", "long_mst", 4)
+    with ThreadPoolExecutor() as pool, closing(psycopg2.connect(dbname=database)) as other:
+        other.autocommit = True
+        run = pool.submit(trial.fit, "packed", "disturbed", "long_mst", 4)
+        killed = kill_a_visit(other, run)
+        run_id = run.result(timeout=100)
+    assert killed
+    assert trial.weights("disturbed") == trial.weights("undisturbed")
+    visits = trial.sql("SELECT mst_key, epoch, segment FROM cerebro.visits WHERE run_id = %s", run_id)
+    assert sorted(visits) == sorted(itertools.product((1, 2), range(1, 5), range(SEGMENTS)))
+
+
+def kill_a_visit(other: Connection, run: Future[int]) -> bool:
+    """Wait for the run's second epoch, then end the session of a visit."""
+    while not run.done():
+        killed = execute(
+            other,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name ~ '^cerebro visit .* epoch=[2-4]' LIMIT 1",
+        )
+        if killed:
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def differing(found: dict[int, bytes], expected: dict[int, bytes]) -> list[str]:
+    """The configs whose bytes differ, with the largest difference."""
+    assert found.keys() == expected.keys()
+    return [
+        f"config {key} {CONFIGS[key - 1][:2]}: {largest(data, expected[key])}"
+        for key, data in sorted(found.items())
+        if data != expected[key]
+    ]
+
+
+def largest(one: bytes, other: bytes) -> float | str:
+    if len(one) != len(other):
+        return f"{len(one)} bytes against {len(other)}"
+    return float(np.abs(np.frombuffer(one, "<f4") - np.frombuffer(other, "<f4")).max())

@@ -1,0 +1,191 @@
+"""The loop on a topology that is played: random timing, lost sessions, errors, cancels."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from cerebro_plpy.errors import CONFIG_FAILED, DATA_CORRUPTED, QUERY_CANCELED, CerebroError
+from cerebro_plpy.executor.loop import Loop
+from cerebro_plpy.executor.progress import VISIT, Config, Plan, Unit
+from cerebro_plpy.topology import Answer
+
+SEEDS = range(20)
+RETRIES = 3
+Request = Mapping[str, Any]
+Fate = Callable[[str, Request], CerebroError | None]
+
+
+class Played:
+    """Segments whose commands end in random order; `fate` may give one an error."""
+
+    name = "played"
+
+    def __init__(self, seed: int, fate: Fate | None = None, lost: float = 0.0) -> None:
+        self.random = random.Random(seed)
+        self.fate = fate or (lambda name, request: None)
+        self.lost = lost
+        self.running: dict[int, tuple[str, Request]] = {}
+        self.committed: list[tuple[str, Request]] = []
+        self.in_background: list[tuple[str, Request]] = []
+        self.finished = False
+
+    def free(self, segment: int) -> bool:
+        return segment not in self.running
+
+    def submit(self, segment: int, backend: str, name: str, request: Request) -> None:
+        assert segment not in self.running
+        self.running[segment] = (name, request)
+
+    def answers(self) -> list[Answer]:
+        if not self.running:
+            return []
+        some = self.random.sample(sorted(self.running), self.random.randint(1, len(self.running)))
+        return [self._answer(segment) for segment in some]
+
+    def _answer(self, segment: int) -> Answer:
+        name, request = self.running.pop(segment)
+        if self.random.random() < self.lost:
+            return Answer(segment, None, CerebroError("the connection was closed"), lost=True)
+        error = self.fate(name, request)
+        if error is not None:
+            return Answer(segment, None, error)
+        self.committed.append((name, request))
+        return Answer(segment, {"seconds": self.random.random(), "loss": 0.5}, None)
+
+    def background(self, name: str, request: Request) -> None:
+        self.in_background.append((name, request))
+
+    def finish_background(self) -> None:
+        self.finished = True
+
+    def visits(self) -> Counter[tuple[int, int, int]]:
+        return Counter((r["mst_key"], r["epoch"], r["segment"]) for n, r in self.committed if n == VISIT)
+
+
+def make_plan(configs: int = 4, segments: int = 3, epochs: int = 2) -> Plan:
+    planned = {key: Config(key, "tensorflow", 0, 1.0) for key in range(1, configs + 1)}
+    return Plan(5, segments, epochs, [epochs], planned)
+
+
+def run(
+    topology: Any, plan: Plan, tick: Callable[[], None] = lambda: None
+) -> list[tuple[Unit, Mapping[str, Any]]]:
+    """Run a plan; gives what was reported."""
+    reports: list[tuple[Unit, Mapping[str, Any]]] = []
+    Loop(9, plan, topology, lambda unit, result: reports.append((unit, result)), tick, RETRIES).run()
+    return reports
+
+
+def everything(configs: list[int], epochs: int = 2, segments: int = 3) -> Counter[tuple[int, int, int]]:
+    return Counter(itertools.product(configs, range(1, epochs + 1), range(segments)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_visit_is_made_once_whatever_the_timing(seed: int) -> None:
+    topology = Played(seed)
+    run(topology, make_plan())
+    assert topology.visits() == everything([1, 2, 3, 4])
+    assert topology.finished
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_lost_sessions_are_asked_again(seed: int) -> None:
+    """Few enough losses that no unit is lost more often than it may be."""
+    topology = Played(seed, lost=0.03)
+    run(topology, make_plan())
+    assert topology.visits() == everything([1, 2, 3, 4])
+
+
+def test_a_config_fails_when_its_session_is_lost_too_often() -> None:
+    class Deadly(Played):
+        def _answer(self, segment: int) -> Answer:
+            if self.running[segment][1]["mst_key"] == 2:
+                self.submitted += 1
+                self.running.pop(segment)
+                return Answer(segment, None, CerebroError("the connection was closed"), lost=True)
+            return super()._answer(segment)
+
+        submitted = 0
+
+    topology, plan = Deadly(1), make_plan()
+    reports = run(topology, plan)
+    assert topology.submitted == RETRIES + 1
+    assert topology.visits() == everything([1, 3, 4])
+    assert "lost 4 times" in (plan.configs[2].failure or "")
+    assert [unit.mst_key for unit, result in reports if "failure" in result] == [2]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_config_that_fails_is_written_down_once_and_the_others_finish(seed: int) -> None:
+    def fate(name: str, request: Request) -> CerebroError | None:
+        doomed = name == VISIT and request["mst_key"] == 3 and request["epoch"] == 2
+        return CerebroError("the loss became nan", sqlstate=CONFIG_FAILED) if doomed else None
+
+    topology, plan = Played(seed, fate), make_plan()
+    run(topology, plan)
+    failures = [request for name, request in topology.in_background if name == "fail_config"]
+    assert [(f["mst_key"], f["epoch"], f["reason"]) for f in failures] == [(3, 2, "the loss became nan")]
+    assert topology.visits() == everything([1, 2, 4]) + Counter({(3, 1, s): 1 for s in range(3)})
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_config_whose_evaluations_all_fail_is_written_down_once(seed: int) -> None:
+    """Several segments evaluate one config at the same time."""
+
+    def fate(name: str, request: Request) -> CerebroError | None:
+        doomed = name == "evaluate" and request["mst_key"] == 1
+        return CerebroError("the memory ran out", sqlstate=CONFIG_FAILED) if doomed else None
+
+    topology, plan = Played(seed, fate), make_plan()
+    run(topology, plan)
+    assert [r["mst_key"] for n, r in topology.in_background if n == "fail_config"] == [1]
+    assert topology.visits() == everything([1, 2, 3, 4])
+
+
+def test_any_other_error_ends_the_run() -> None:
+    def fate(name: str, request: Request) -> CerebroError | None:
+        return CerebroError("the disk is full", sqlstate=DATA_CORRUPTED) if request["epoch"] == 2 else None
+
+    with pytest.raises(CerebroError, match="the disk is full"):
+        run(Played(1, fate), make_plan())
+
+
+def test_a_cancel_ends_the_loop_where_it_is() -> None:
+    topology = Played(1)
+
+    def tick() -> None:
+        if len(topology.committed) >= 5:
+            raise CerebroError("canceling statement due to user request", sqlstate=QUERY_CANCELED)
+
+    with pytest.raises(CerebroError, match="user request"):
+        run(topology, make_plan(), tick)
+    assert 5 <= len(topology.committed) < 10
+    assert not topology.finished
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_state_is_dropped_that_is_needed(seed: int) -> None:
+    """A state is read by the next visit and by the evaluation of its epoch."""
+    dropped: list[int] = []
+
+    def fate(name: str, request: Request) -> CerebroError | None:
+        keep = [r["keep"] for n, r in topology.in_background if n == "drop_states" and r["mst_key"] == 1]
+        if request["mst_key"] == 1 and keep:
+            step = (
+                request["epoch"] * 3
+                if name == "evaluate"
+                else (request["epoch"] - 1) * 3 + request.get("stop", 0)
+            )
+            if name != "merge" and step < max(keep[-1]) and step not in keep[-1]:
+                dropped.append(step)
+        return None
+
+    topology = Played(seed, fate)
+    run(topology, make_plan())
+    assert dropped == []

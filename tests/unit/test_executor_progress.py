@@ -1,0 +1,193 @@
+"""The bookkeeping of a run: whatever the timing, every config visits every segment once in every epoch."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+
+import pytest
+
+from cerebro_plpy.executor.progress import EVALUATE, MERGE, VISIT, Config, Plan, Unit
+from cerebro_plpy.planner.routes import route
+
+SEEDS = range(25)
+
+
+def make_plan(configs: int, segments: int, epochs: int, evaluations: list[int] | None = None) -> Plan:
+    planned = {key: Config(key, "tensorflow", key % 2, float(key)) for key in range(1, configs + 1)}
+    return Plan(3, segments, epochs, [epochs] if evaluations is None else evaluations, planned)
+
+
+class Player:
+    """Plays a plan with units that take random times, and may be lost or fail."""
+
+    def __init__(
+        self, plan: Plan, seed: int, lost: float = 0.0, failing: frozenset[int] = frozenset()
+    ) -> None:
+        self.plan = plan
+        self.random = random.Random(seed)
+        self.lost = lost
+        self.failing = failing
+        self.running: list[Unit] = []
+        self.ended: list[Unit] = []
+
+    def play(self, most: int = 100_000) -> None:
+        for _ in range(most):
+            if self.plan.done():
+                return
+            self.fill()
+            assert self.running, "the plan is not done, and nothing is under way"
+            self.end(self.running.pop(self.random.randrange(len(self.running))))
+        raise AssertionError("the plan never ends")
+
+    def fill(self) -> None:
+        for segment in range(self.plan.segments):
+            # A segment that is free may be given something a moment later.
+            unit = self.plan.next(segment) if self.random.random() < 0.8 or not self.running else None
+            if unit is not None:
+                self.check_alone(unit)
+                self.running.append(unit)
+
+    def check_alone(self, unit: Unit) -> None:
+        assert unit.segment not in {other.segment for other in self.running}
+        if unit.kind == VISIT:
+            assert unit.mst_key not in {u.mst_key for u in self.running if u.kind == VISIT}
+
+    def end(self, unit: Unit) -> None:
+        if self.random.random() < self.lost:
+            self.plan.again(unit)
+            return
+        if unit.mst_key in self.failing and unit.epoch > 1:
+            self.plan.failed(unit, "it failed")
+            return
+        self.ended.append(unit)
+        if unit.kind == VISIT:
+            self.plan.visited(unit, self.random.random(), 0.5)
+        elif unit.kind == EVALUATE:
+            self.plan.evaluated(unit)
+        else:
+            self.plan.merged(unit)
+
+    def visits(self) -> Counter[tuple[int, int, int]]:
+        return Counter((u.mst_key, u.epoch, u.segment) for u in self.ended if u.kind == VISIT)
+
+
+def product(configs: range, epochs: int, segments: int) -> Counter[tuple[int, int, int]]:
+    return Counter(itertools.product(configs, range(1, epochs + 1), range(segments)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("configs", "segments", "epochs"), [(5, 3, 2), (2, 4, 3), (1, 1, 1), (7, 2, 2)])
+def test_every_config_visits_every_segment_once(seed: int, configs: int, segments: int, epochs: int) -> None:
+    player = Player(make_plan(configs, segments, epochs), seed)
+    player.play()
+    assert player.visits() == product(range(1, configs + 1), epochs, segments)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_lost_units_are_done_again_and_none_twice(seed: int) -> None:
+    player = Player(make_plan(4, 3, 2), seed, lost=0.3)
+    player.play()
+    assert player.visits() == product(range(1, 5), 2, 3)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_config_that_fails_does_not_hold_up_the_others(seed: int) -> None:
+    player = Player(make_plan(4, 3, 3, [1, 2, 3]), seed, lost=0.1, failing=frozenset({2, 3}))
+    player.play()
+    kept = Counter({k: n for k, n in player.visits().items() if k[0] in (1, 4)})
+    everything = product(range(1, 5), 3, 3)
+    assert kept == Counter({k: n for k, n in everything.items() if k[0] in (1, 4)})
+    assert {k for k, c in player.plan.configs.items() if c.failure} == {2, 3}
+    assert all(u.mst_key in (1, 4) for u in player.ended if u.epoch > 1)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_steps_follow_the_route(seed: int) -> None:
+    """A config's stops come in order: each visit is the one after the last."""
+    player = Player(make_plan(5, 4, 2), seed, lost=0.2)
+    player.play()
+    for key in player.plan.configs:
+        mine = [(u.epoch, u.stop) for u in player.ended if u.mst_key == key and u.kind == VISIT]
+        assert mine == list(itertools.product((1, 2), range(4)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_evaluation_is_made_on_every_segment_and_merged_once(seed: int) -> None:
+    player = Player(make_plan(3, 3, 4, [2, 4]), seed, lost=0.2)
+    player.play()
+    measured = Counter((u.mst_key, u.epoch, u.segment) for u in player.ended if u.kind == EVALUATE)
+    merged = [(u.mst_key, u.epoch) for u in player.ended if u.kind == MERGE]
+    assert measured == Counter(itertools.product((1, 2, 3), (2, 4), range(3)))
+    assert sorted(merged) == list(itertools.product((1, 2, 3), (2, 4)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_state_is_kept_until_it_is_evaluated(seed: int) -> None:
+    plan = make_plan(3, 2, 3, [1, 2, 3])
+    player = Player(plan, seed)
+    while not plan.done():
+        player.fill()
+        for unit in player.running:
+            needed = plan.needed_steps(unit.mst_key)
+            used = unit.epoch * plan.segments if unit.kind == EVALUATE else plan.configs[unit.mst_key].step
+            assert unit.kind == MERGE or used in needed
+        player.end(player.running.pop(0))
+
+
+def test_a_run_that_only_measures_evaluates_the_first_state() -> None:
+    player = Player(make_plan(2, 3, 0, [0]), 1)
+    player.play()
+    assert player.visits() == Counter()
+    assert sum(u.kind == EVALUATE for u in player.ended) == 6
+    assert sum(u.kind == MERGE for u in player.ended) == 2
+
+
+def test_the_longest_remaining_time_goes_first() -> None:
+    plan = make_plan(4, 1, 1)
+    order = []
+    while not plan.done():
+        unit = plan.next(0)
+        assert unit is not None
+        if unit.kind == VISIT:
+            order.append(unit.mst_key)
+            plan.visited(unit, float(unit.mst_key), 0.1)
+        elif unit.kind == EVALUATE:
+            plan.evaluated(unit)
+        else:
+            plan.merged(unit)
+    assert order == [4, 3, 2, 1]
+
+
+def test_totals_leave_out_configs_that_failed() -> None:
+    plan = make_plan(2, 2, 2)
+    unit = plan.next(0)
+    assert unit is not None
+    assert (plan.visits_total, plan.visits_done) == (8, 0)
+    plan.failed(unit, "it failed")
+    assert (plan.visits_total, plan.visits_done) == (4, 0)
+
+
+def test_a_visit_that_commits_after_its_config_failed_changes_nothing() -> None:
+    """The evaluation fails on one segment while the config trains on another."""
+    plan = make_plan(1, 2, 2, [1, 2])
+    first, second = (route(3, epoch, 1, 2)[0] for epoch in (1, 2))
+    for segment in (first, 1 - first):
+        plan.visited(expect(plan, segment, VISIT), 0.1, 0.1)
+    evaluation = expect(plan, 1 - second, EVALUATE)
+    plan.evaluated(expect(plan, second, EVALUATE))
+    visit = expect(plan, second, VISIT)
+    plan.failed(evaluation, "it failed")
+    assert not plan.done()
+    plan.visited(visit, 0.1, 0.1)
+    assert plan.done()
+    assert [plan.next(segment) for segment in (0, 1)] == [None, None]
+
+
+def expect(plan: Plan, segment: int, kind: str) -> Unit:
+    """The unit that a segment is given, which must be of a kind."""
+    unit = plan.next(segment)
+    assert unit is not None
+    assert unit.kind == kind
+    return unit
