@@ -89,6 +89,13 @@ def test_all_that_is_wrong_is_counted_and_told_at_once() -> None:
     )
 
 
+def test_rows_are_numbered_as_they_were_scanned() -> None:
+    """A row that was left out must not shift the numbers of those behind it."""
+    rows = [None, datum(np.ones(2)), datum(np.array([1, np.nan]))]
+    _, seen = read(rows, "=f8", (2,))
+    assert "the first is row 13 of the scan, with nan" in str(seen.error(3).detail)
+
+
 def test_a_vector_of_columns_names_the_column_that_is_wrong() -> None:
     rows = [datum(np.array([1.0, 2.0]), missing=1), datum(np.array([np.inf, 1.0]))]
     _, seen = read(rows, "=f8", (2,), parts=("height", "width"))
@@ -107,6 +114,8 @@ def test_one_hot_values_must_fit_smallint() -> None:
 def test_rows_of_other_lengths_that_add_up_are_not_taken_for_the_right_ones() -> None:
     longer, shorter = datum(np.ones(4, np.float32)), datum(np.ones(2, np.float32))
     _, seen = read([longer, shorter], "=f4", (3,))
+    assert "in 2 of 2 rows" in seen.error(2).message
+    _, seen = read([b"abcd", b"ab"], "=u1", (3,), is_bytea=True)
     assert "in 2 of 2 rows" in seen.error(2).message
 
 

@@ -78,16 +78,19 @@ class Reader:
 
     def read(self, values: Sequence[bytes | None], out: np.ndarray, first_row: int) -> None:
         """Decode a batch into `out`, (rows, width); rows that cannot be are noted as faults."""
+        numbers = np.arange(first_row, first_row + len(values))
         data = self._view(values)
         if data is None:
-            data = self._view(self._repaired(values, first_row))
+            kept = self._repaired(values, first_row)
+            numbers = np.array(list(kept))
+            data = self._view(list(kept.values()))
             if data is None:
                 return
         rows = out[: len(data)]
         if out.dtype == np.int16:
-            self._integers(data, rows, first_row)
+            self._integers(data, rows, numbers)
         else:
-            self._floats(data, rows, first_row)
+            self._floats(data, rows, numbers)
 
     def _view(self, values: Sequence[bytes | None]) -> np.ndarray | None:
         """The batch's elements, not copied twice; None if some row is not of the form."""
@@ -111,14 +114,10 @@ class Reader:
             and (sizes == np.frombuffer(self._sizes, np.uint8)).all()
         )
 
-    def _repaired(self, values: Sequence[bytes | None], first_row: int) -> list[bytes]:
-        """The rows of a batch that are of the form; the others are noted."""
-        kept = []
-        for number, value in enumerate(values, first_row):
-            row = self._one(value, number)
-            if row is not None:
-                kept.append(row)
-        return kept
+    def _repaired(self, values: Sequence[bytes | None], first_row: int) -> dict[int, bytes]:
+        """The rows of a batch that are of the form, by their numbers; the others are noted."""
+        rows = {number: self._one(value, number) for number, value in enumerate(values, first_row)}
+        return {number: row for number, row in rows.items() if row is not None}
 
     def _one(self, value: bytes | None, number: int) -> bytes | None:
         if value is None:
@@ -148,7 +147,7 @@ class Reader:
         head = _FIXED.pack(len(self.form.shape), 0, element_type) + self._sizes * 2
         return head.ljust(self.form.start, b"\0") + value[offset - _LENGTH_WORD :]
 
-    def _floats(self, data: np.ndarray, out: np.ndarray, first_row: int) -> None:
+    def _floats(self, data: np.ndarray, out: np.ndarray, numbers: np.ndarray) -> None:
         with np.errstate(all="ignore"):
             if self._divisor == 1:
                 out[...] = data
@@ -158,9 +157,9 @@ class Reader:
                 out[...] = data
                 out /= self._divisor
         if not np.isfinite(out).all():
-            self._note_not_finite(data, out, first_row)
+            self._note_not_finite(data, out, numbers)
 
-    def _note_not_finite(self, data: np.ndarray, out: np.ndarray, first_row: int) -> None:
+    def _note_not_finite(self, data: np.ndarray, out: np.ndarray, numbers: np.ndarray) -> None:
         bad = ~np.isfinite(out)
         beyond = bad & np.isfinite(data)
         for problem, cells in ((faults.NOT_FINITE, bad & ~beyond), (faults.TOO_LARGE, beyond)):
@@ -168,19 +167,19 @@ class Reader:
                 rows = np.flatnonzero(columns.any(axis=1))
                 if len(rows):
                     value = data[rows[0]][cells[rows[0]]][0]
-                    self._faults.add(name, problem, (rows + first_row).tolist(), f", with {value}")
+                    self._faults.add(name, problem, numbers[rows].tolist(), f", with {value}")
 
     def _by_part(self, cells: np.ndarray) -> list[tuple[str, np.ndarray]]:
         if not self.form.parts:
             return [(self.form.name, cells)]
         return [(name, cells[:, i : i + 1]) for i, name in enumerate(self.form.parts)]
 
-    def _integers(self, data: np.ndarray, out: np.ndarray, first_row: int) -> None:
+    def _integers(self, data: np.ndarray, out: np.ndarray, numbers: np.ndarray) -> None:
         with np.errstate(all="ignore"):
             out[...] = data
         if not np.array_equal(out, data):
             rows = np.flatnonzero((out != data).any(axis=1))
-            self._faults.add(self.form.name, faults.BEYOND_SMALLINT, (rows + first_row).tolist())
+            self._faults.add(self.form.name, faults.BEYOND_SMALLINT, numbers[rows].tolist())
 
 
 def first_shape(name: str, datum: bytes, is_bytea: bool) -> tuple[int, ...]:

@@ -65,7 +65,7 @@ def open_column(
 
 def _check_shape(name: str, arrived: tuple[int, ...], shape: tuple[int, ...]) -> None:
     """Flat rows may be given any shape of their size; others have theirs."""
-    if arrived != shape and (len(arrived) > 1 or arrived[0] != math.prod(shape)):
+    if arrived != shape and arrived != (math.prod(shape),):
         raise CerebroError(
             f'column "{name}" has rows of shape {list(arrived)}, which cannot be {list(shape)}'
         )
