@@ -17,6 +17,7 @@ import pytest
 from fixtures import Sql, execute
 
 ROOT = Path(__file__).resolve().parents[2]
+README = Path("README.md")
 GUIDE = ("getting-started", "packing", "configs", "training", "predicting", "coming-from-madlib")
 PAGES = [
     Path("README.md"),
@@ -26,7 +27,7 @@ PAGES = [
 EVERY_PAGE = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 # A line that stands for others, which depend on the machine or are many.
 GAP = "…"
-IRIS_ONLY = "iris_data"
+IRIS = "CREATE TABLE iris (id serial PRIMARY KEY, attributes numeric[], species text);"
 PROGRESS = re.compile(r"NOTICE: (epoch \d+ of|\d+ of \d+ visits|done in)")
 MARK = "-- example "
 
@@ -108,15 +109,17 @@ def outputs(database: str) -> Iterator[dict[str, str]]:
 def _script(number: int, page: Path) -> str:
     schema = f"doc_{number}"
     lines = [f"CREATE SCHEMA {schema}; SET search_path = {schema};"]
+    if page == README:
+        lines += [IRIS, _iris_rows("iris")]
     for example in examples(page):
         lines += [f"\\echo '{MARK}{example.name}'", example.sql]
-        if f"CREATE TABLE {IRIS_ONLY}" in example.sql:
-            lines.append(_iris_rows())
+        if "CREATE TABLE iris_data" in example.sql:
+            lines.append(_iris_rows("iris_data"))
     return "\n".join([*lines, f"\\echo '{MARK}end of {page}'"])
 
 
-def _iris_rows() -> str:
-    """What the shell command in the guide puts into the table."""
+def _iris_rows(table: str) -> str:
+    """What the shell command in the guide puts into the table; the README takes them for granted."""
     from sklearn.datasets import load_iris
 
     iris = load_iris(as_frame=False)
@@ -124,7 +127,8 @@ def _iris_rows() -> str:
         f"(ARRAY[{','.join(map(str, x))}], 'Iris-{iris.target_names[y]}')"
         for x, y in zip(iris.data, iris.target, strict=True)
     ]
-    return f"INSERT INTO {IRIS_ONLY} (attributes, class_text) VALUES {', '.join(rows)};"
+    kind = "species" if table == "iris" else "class_text"
+    return f"INSERT INTO {table} (attributes, {kind}) VALUES {', '.join(rows)};"
 
 
 @pytest.mark.parametrize("example", [e for page in PAGES for e in examples(page)], ids=lambda e: e.name)
