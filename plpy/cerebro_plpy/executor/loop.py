@@ -64,7 +64,9 @@ class Loop:
         self._report(unit, result)
 
     def _take_error(self, unit: progress.Unit, error: CerebroError, lost: bool) -> None:
-        if lost:
+        if self._plan.configs[unit.mst_key].failure is not None:
+            self._plan.left(unit)
+        elif lost:
             self._lost[unit] = self._lost.get(unit, 0) + 1
             if self._lost[unit] <= self._retries:
                 self._plan.again(unit)

@@ -128,7 +128,8 @@ class Plan:
         config.step += 1
         config.loss = loss
         self.costs.record(config.kind, config.visit_units, seconds)
-        if config.step % self.segments == 0 and unit.epoch in self.evaluation_epochs:
+        due = config.step % self.segments == 0 and unit.epoch in self.evaluation_epochs
+        if due and config.failure is None:
             self._queue_evaluation(unit.mst_key, unit.epoch)
 
     def _queue_evaluation(self, mst_key: int, epoch: int) -> None:
@@ -167,6 +168,10 @@ class Plan:
             queue[:] = [waiting for waiting in queue if waiting.mst_key != unit.mst_key]
         for key in [key for key in self._measured if key[0] == unit.mst_key]:
             del self._measured[key]
+
+    def left(self, unit: Unit) -> None:
+        """A unit ended whose config had failed elsewhere in the meantime."""
+        self._under_way.pop(unit.segment, None)
 
     def under_way(self, segment: int) -> Unit:
         return self._under_way[segment]

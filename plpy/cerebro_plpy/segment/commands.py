@@ -15,15 +15,15 @@ Command = Callable[[Database, Request], Mapping[str, Any]]
 def run(db: Database, name: str, request: Request) -> Mapping[str, Any]:
     """Carry out a command by its name, with the engine that it names."""
     if "engine" in request:
-        _start_engine(db, request["engine"])
+        _start_engine(db, request["engine"], tell=name == "start")
     return _COMMANDS[name](db, request)
 
 
-def _start_engine(db: Database, wanted: Request) -> None:
+def _start_engine(db: Database, wanted: Request, tell: bool) -> None:
     from cerebro_plpy.engine import runtime
 
     threads = runtime.threads_of(wanted["backend"])
-    if threads not in (None, wanted["threads"]):
+    if tell and threads not in (None, wanted["threads"]):
         # Only the caller's own session can be in this case: it has made predictions, say, before.
         db.notice(f"this session's engine goes on with {threads} threads, not {wanted['threads']}")
     runtime.start(wanted["backend"], threads or wanted["threads"], wanted["use_gpus"])
