@@ -257,6 +257,7 @@ def test_initial_states_are_keras_own_and_leave_the_generators_alone() -> None:
     import random
 
     keras = runtime.keras()
+    architecture_of("cnn")
     random.seed(11)
     np.random.seed(11)
     _, state = start_state("cnn")

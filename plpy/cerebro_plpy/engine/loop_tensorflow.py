@@ -8,10 +8,10 @@ import numpy as np
 import tensorflow as tf
 
 from . import forms
-from .loops import Feed, Pace, Tick
+from .loops import Feed, Pace, Tick, VariableLoop
 
 
-class Loop:
+class Loop(VariableLoop):
     """Every function has one explicit signature: a batch dimension that is open, or fixed by the rows' number.
 
     A function traced for one batch size and relaxed later keeps both traces, whose last bits may differ, so
@@ -19,35 +19,11 @@ class Loop:
     """
 
     def __init__(self, model: Any, variables: list[Any]) -> None:
-        self._model = model
-        self._variables = variables
+        super().__init__(model, variables)
         self._train: dict[tuple[bool, int | None], Any] = {}
         self._test: Any = None
         self._predict: Any = None
         self._paces = {"train": Pace(), "test": Pace(), "predict": Pace()}
-
-    def load(self, arrays: list[np.ndarray]) -> None:
-        for variable, array in zip(self._variables, arrays, strict=True):
-            variable.value.assign(array)
-
-    def save(self) -> list[np.ndarray]:
-        return [variable.numpy() for variable in self._variables]
-
-    def reset_metrics(self) -> None:
-        self._model.reset_metrics()
-
-    def finish_pass(self) -> None:
-        self._model.optimizer.finalize_variable_values(self._model.trainable_weights)
-
-    def metrics(self) -> list[np.ndarray]:
-        return [variable.numpy() for variable in self._model.metrics_variables]
-
-    def set_metrics(self, arrays: list[np.ndarray]) -> None:
-        for variable, array in zip(self._model.metrics_variables, arrays, strict=True):
-            variable.assign(array)
-
-    def results(self) -> dict[str, Any]:
-        return self._model.get_metrics_result()
 
     def train(self, feed: Feed, order: np.ndarray, batch_size: int, fixed: bool, tick: Tick) -> None:
         key = (feed.weight is not None, batch_size if fixed else None)

@@ -60,6 +60,41 @@ def make(model: Any, variables: list[Any]) -> Loop:
     return module.Loop(model, variables)
 
 
+class VariableLoop:
+    """What loops have in common that leave the values in Keras' own variables."""
+
+    def __init__(self, model: Any, variables: list[Any]) -> None:
+        self._model = model
+        self._variables = variables
+
+    def load(self, arrays: list[np.ndarray]) -> None:
+        _assign(self._variables, arrays)
+
+    def save(self) -> list[np.ndarray]:
+        return [runtime.to_numpy(variable) for variable in self._variables]
+
+    def reset_metrics(self) -> None:
+        self._model.reset_metrics()
+
+    def finish_pass(self) -> None:
+        """Optimizers that keep an average of the weights put it in place at the end of a fit."""
+        self._model.optimizer.finalize_variable_values(self._model.trainable_weights)
+
+    def metrics(self) -> list[np.ndarray]:
+        return [runtime.to_numpy(variable) for variable in self._model.metrics_variables]
+
+    def set_metrics(self, arrays: list[np.ndarray]) -> None:
+        _assign(self._model.metrics_variables, arrays)
+
+    def results(self) -> dict[str, Any]:
+        return self._model.get_metrics_result()
+
+
+def _assign(variables: list[Any], arrays: list[np.ndarray]) -> None:
+    for variable, array in zip(variables, arrays, strict=True):
+        variable.assign(array)
+
+
 class Pace:
     """Cuts work in pieces that last about `SECONDS_PER_CALL`; how it is cut never changes a result."""
 

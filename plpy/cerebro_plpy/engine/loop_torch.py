@@ -1,0 +1,58 @@
+"""Training on PyTorch: batch after batch, as Keras does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from . import forms, runtime
+from .loops import Feed, Tick, VariableLoop
+
+
+class Loop(VariableLoop):
+    """The rows are copied to the device once and picked there."""
+
+    def train(self, feed: Feed, order: np.ndarray, batch_size: int, fixed: bool, tick: Tick) -> None:
+        self._model.train()
+        try:
+            self._run(self._model.train_step, feed, order, batch_size, tick)
+        finally:
+            self._model.eval()
+
+    def test(self, feed: Feed, order: np.ndarray, batch_size: int, tick: Tick) -> None:
+        with torch.no_grad():
+            self._run(self._model.test_step, feed, order, batch_size, tick)
+
+    def predict(self, inputs: list[np.ndarray], batch_size: int, tick: Tick) -> list[np.ndarray]:
+        found = []
+        for first in range(0, len(inputs[0]), batch_size):
+            batch = [_tensor(array[first : first + batch_size]) for array in inputs]
+            with torch.no_grad():
+                outputs = self._model(forms.pack(self._model, batch), training=False)
+            found.append([runtime.to_numpy(output) for output in runtime.keras().tree.flatten(outputs)])
+            tick()
+        return [np.concatenate(parts) for parts in zip(*found, strict=True)]
+
+    def _run(
+        self, step: Callable[[Any], Any], feed: Feed, order: np.ndarray, batch_size: int, tick: Tick
+    ) -> None:
+        inputs, targets, weight = feed.dataset.derived(("torch", feed.key), lambda: _tensors(feed))
+        rows = _tensor(np.asarray(order, np.int64))
+        for first in range(0, len(order), batch_size):
+            picked = rows[first : first + batch_size]
+            x = forms.pack(self._model, [tensor[picked] for tensor in inputs])
+            y = forms.one_or_all([tensor[picked] for tensor in targets])
+            step((x, y, *(tensor[picked] for tensor in weight)))
+            tick()
+
+
+def _tensor(array: np.ndarray) -> Any:
+    return runtime.keras().ops.convert_to_tensor(array)
+
+
+def _tensors(feed: Feed) -> tuple[list[Any], list[Any], list[Any]]:
+    weight = [] if feed.weight is None else [_tensor(feed.weight)]
+    return [_tensor(array) for array in feed.inputs], [_tensor(array) for array in feed.targets], weight

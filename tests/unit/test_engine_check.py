@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cerebro_plpy.engine import architecture, model, runtime
+from cerebro_plpy.engine.check import check_config
+from cerebro_plpy.engine.data import INDEX, ONE_HOT, VALUE
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.madlib.params import Call, CompileParams
+
+CROSS = "categorical_crossentropy"
+SPARSE = "sparse_categorical_crossentropy"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine() -> Iterator[None]:
+    runtime.start("tensorflow", 1, False)
+    yield
+    model.forget()
+
+
+def check(units: int, loss: Any, metrics: Any, shape: tuple[int, ...], kind: str, **other: Any) -> None:
+    keras = runtime.keras()
+    made = keras.Sequential([keras.Input((6,)), keras.layers.Dense(units)], name="net")
+    params = CompileParams(other.pop("optimizer", Call("Adam", ())), loss, metrics)
+    inputs = other.pop("inputs", ((6,),))
+    check_config(architecture.describe(made.to_json()), params, inputs, (shape,), (kind,))
+
+
+@pytest.mark.parametrize(
+    ("units", "loss", "metrics", "shape", "kind"),
+    [
+        (3, CROSS, ["accuracy", "AUC"], (3,), ONE_HOT),
+        (3, SPARSE, ["accuracy", "sparse_categorical_accuracy"], (3,), ONE_HOT),
+        (5, SPARSE, ["acc"], (3,), ONE_HOT),
+        (3, Call("CategoricalCrossentropy", (("label_smoothing", 0.1),)), [Call("AUC", ())], (3,), INDEX),
+        (1, "binary_crossentropy", ["accuracy"], (2,), ONE_HOT),
+        (2, "binary_crossentropy", ["accuracy"], (2,), ONE_HOT),
+        (1, "mse", ["mae"], (1,), VALUE),
+        (4, "huber", None, (4,), VALUE),
+    ],
+)
+def test_what_fits_is_accepted(
+    units: int, loss: Any, metrics: Any, shape: tuple[int, ...], kind: str
+) -> None:
+    check(units, loss, metrics, shape, kind)
+
+
+@pytest.mark.parametrize(
+    ("units", "loss", "metrics", "shape", "kind", "message"),
+    [
+        (4, CROSS, None, (3,), ONE_HOT, "is 4 wide, the packed table has 3 classes"),
+        (2, SPARSE, None, (3,), ONE_HOT, "is 2 wide, the packed table has 3 classes"),
+        (1, CROSS, None, (2,), ONE_HOT, "wants one unit per class"),
+        (1, "binary_crossentropy", None, (3,), ONE_HOT, "is 1 wide, the packed table has 3 classes"),
+        (3, SPARSE, None, (1,), VALUE, "wants class labels"),
+        (2, "mse", None, (3,), VALUE, "targets have shape"),
+        (3, CROSS, ["sparse_categorical_accuracy"], (3,), ONE_HOT, "wants labels as class indices"),
+        (3, SPARSE, ["AUC"], (3,), ONE_HOT, "wants labels as one column per class"),
+        (3, "nosuch", None, (3,), ONE_HOT, 'unknown loss "nosuch"'),
+        (3, CROSS, ["nosuch"], (3,), ONE_HOT, 'unknown metric "nosuch"'),
+        (3, CROSS, [Call("AUC", (("nosuch", 1),))], (3,), ONE_HOT, "cannot make the metric AUC"),
+    ],
+)
+def test_what_does_not_fit_is_one_clear_error(
+    units: int, loss: Any, metrics: Any, shape: tuple[int, ...], kind: str, message: str
+) -> None:
+    with pytest.raises(CerebroError, match=message):
+        check(units, loss, metrics, shape, kind)
+
+
+def test_the_shape_of_the_input_must_fit() -> None:
+    with pytest.raises(CerebroError, match=r"has shape \{6\}, the packed table has shape \{2, 3\}"):
+        check(3, CROSS, None, (3,), ONE_HOT, inputs=((2, 3),))
+
+
+def test_the_number_of_inputs_must_fit() -> None:
+    with pytest.raises(CerebroError, match="has 1 inputs, the packed table has 2"):
+        check(3, CROSS, None, (3,), ONE_HOT, inputs=((6,), (6,)))
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        (Call("Nosuch", ()), 'unknown optimizer "Nosuch"'),
+        (Call("Adam", (("nosuch", 1),)), "cannot make the optimizer Adam"),
+        (Call("Adam", (("learning_rate", Call("Nosuch", ())),)), "unknown learning rate schedule"),
+    ],
+)
+def test_optimizers_must_be_known(optimizer: Call, message: str) -> None:
+    with pytest.raises(CerebroError, match=message):
+        check(3, CROSS, None, (3,), ONE_HOT, optimizer=optimizer)
