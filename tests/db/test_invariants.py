@@ -1,4 +1,4 @@
-"""The invariants of runs: completeness, isolation, whole visits, and the same bits whatever happens around."""
+"""Completeness, isolation, whole visits, and the same bits whatever happens around."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What plain Keras makes of the same configs: one process, no database, `model.fit` on the rows in the route's order.
+"""What plain Keras makes of the same configs: no database, `model.fit` on the rows in the route's order.
 
 Run as a program: reads a job (JSON) and rows (npz), writes weights and evaluations (npz).
 """
@@ -144,6 +144,7 @@ def _labels(stored: np.ndarray, job: dict[str, Any]) -> np.ndarray:
 
 def _compiled(seed: int, config: dict[str, Any]) -> Any:
     import keras
+
     from cerebro_plpy import seeding
 
     keras.utils.set_random_seed(seeding.derive_small(seed, "weights", config["mst_key"]))

@@ -1,0 +1,449 @@
+"""madlib_fit_multiple_model: its tables, its parameters, and the kinds of nets and targets that it trains."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg2
+import pytest
+
+import nets
+import reference
+from trial import ADAM, SGD, Trial, blobs, rows_of
+
+FEATURES = 12
+MOMENTUM = "loss='categorical_crossentropy',optimizer='SGD(lr=0.05,momentum=0.9)',metrics=['accuracy']"
+SCHEDULE = (
+    "loss='categorical_crossentropy',metrics=['accuracy'],optimizer='SGD(learning_rate="
+    "ExponentialDecay(initial_learning_rate=0.1,decay_steps=7,decay_rate=0.5))'"
+)
+DIVERGING = "loss='mse',optimizer='SGD(lr=1e20)'"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tables(trial: Trial) -> None:
+    x, y = blobs(180, features=FEATURES)
+    trial.table("blobs", "x real[], y integer", rows_of(x[:120], y[:120]))
+    trial.table("held_out", "x real[], y integer", rows_of(x[120:], y[120:]))
+    trial.pack("blobs", "packed", buffer_size=25)
+    trial.pack_validation("held_out", "packed_val", "packed")
+    trial.model(nets.mlp(FEATURES))
+    trial.select("mst", [1], [ADAM, SGD], ["batch_size=16,epochs=1", "batch_size=32,epochs=2"])
+
+
+@pytest.fixture(scope="module")
+def base(trial: Trial, tables: None) -> int:
+    """A run with everything that can be asked for; gives its number."""
+    return trial.fit(
+        "packed", "base", "mst", 5, use_gpus=False, validation_table="packed_val",
+        metrics_compute_frequency=2, warm_start=False, name="a name", description="what it is for",
+        use_caching=True,
+    )  # fmt: skip
+
+
+def columns(trial: Trial, table: str) -> list[tuple[str, str]]:
+    query = (
+        "SELECT attname::text, format_type(atttypid, -1) FROM pg_attribute"
+        " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
+    )
+    return trial.sql(query, table)
+
+
+def test_model_table(trial: Trial, base: int) -> None:
+    assert columns(trial, "base") == [
+        ("mst_key", "integer"),
+        ("model_weights", "bytea"),
+        ("model_arch", "json"),
+        ("__dist_key__", "integer"),
+    ]
+    rows = trial.sql("SELECT mst_key, length(model_weights), model_arch->>'class_name' FROM base ORDER BY 1")
+    parameters = (FEATURES + 1) * 16 + (16 + 1) * 3
+    assert rows == [(key, 4 * parameters, "Sequential") for key in (1, 2, 3, 4)]
+
+
+def test_info_table(trial: Trial, base: int) -> None:
+    floats, texts = "double precision[]", "text[]"
+    assert columns(trial, "base_info") == [
+        ("mst_key", "integer"), ("model_id", "integer"), ("compile_params", "text"), ("fit_params", "text"),
+        ("model_type", "text"), ("model_size", "double precision"), ("metrics_elapsed_time", floats),
+        ("metrics_type", texts), ("loss_type", "text"), ("training_metrics_final", "double precision"),
+        ("training_loss_final", "double precision"), ("training_metrics", floats), ("training_loss", floats),
+        ("validation_metrics_final", "double precision"), ("validation_loss_final", "double precision"),
+        ("validation_metrics", floats), ("validation_loss", floats),
+        ("status", "text"), ("reason", "text"), ("backend", "text"),
+    ]  # fmt: skip
+    row = trial.one("SELECT * FROM base_info WHERE mst_key = 3")
+    selected = trial.one("SELECT model_id, compile_params, fit_params FROM mst WHERE mst_key = 3")
+    assert {name: row[name] for name in selected} == selected
+    said = (
+        row["model_type"],
+        row["metrics_type"],
+        row["loss_type"],
+        row["status"],
+        row["reason"],
+        row["backend"],
+    )
+    assert said == ("madlib_keras", ["accuracy"], "categorical_crossentropy", "finished", None, "tensorflow")
+    assert row["model_size"] == pytest.approx(259 * 4 / 1024)
+    assert trial.value(
+        "SELECT conkey FROM pg_constraint WHERE conrelid = 'base_info'::regclass AND contype = 'p'"
+    ) == [1]
+
+
+@pytest.mark.parametrize("dataset", ["training", "validation"])
+def test_history_in_info(trial: Trial, base: int, dataset: str) -> None:
+    """After epochs 2, 4 and the last, as the frequency says."""
+    for row in trial.sql(
+        f"SELECT {dataset}_metrics, {dataset}_loss, {dataset}_metrics_final, {dataset}_loss_final,"
+        " metrics_elapsed_time, mst_key FROM base_info"
+    ):
+        metrics, losses, metric, loss, elapsed, key = row
+        assert len(metrics) == len(losses) == len(elapsed) == 3
+        assert (metrics[-1], losses[-1]) == (metric, loss)
+        assert elapsed == sorted(elapsed)
+        assert all(0 <= value <= 1 for value in metrics)
+        viewed = trial.sql(
+            "SELECT epoch, value FROM cerebro.metrics WHERE run_id = %s AND mst_key = %s AND dataset = %s"
+            " AND metric = 'accuracy' ORDER BY epoch",
+            base, key, dataset,
+        )  # fmt: skip
+        assert viewed == list(zip([2, 4, 5], metrics, strict=True))
+
+
+def test_summary_table(trial: Trial, base: int) -> None:
+    assert columns(trial, "base_summary") == [
+        ("source_table", "text"), ("validation_table", "text"), ("model", "text"), ("model_info", "text"),
+        ("dependent_varname", "text[]"), ("independent_varname", "text[]"), ("model_arch_table", "text"),
+        ("model_selection_table", "text"), ("object_table", "text"), ("num_iterations", "integer"),
+        ("metrics_compute_frequency", "integer"), ("warm_start", "boolean"), ("name", "text"),
+        ("description", "text"), ("start_training_time", "timestamp without time zone"),
+        ("end_training_time", "timestamp without time zone"), ("madlib_version", "text"),
+        ("num_classes", "integer[]"), ("y_class_values", "integer[]"), ("dependent_vartype", "text[]"),
+        ("normalizing_const", "real"), ("metrics_iters", "integer[]"),
+        ("run_id", "bigint"), ("seed", "bigint"), ("segments", "integer"),
+    ]  # fmt: skip
+    row = trial.one("SELECT * FROM base_summary")
+    assert row["start_training_time"] < row["end_training_time"]
+    assert row["madlib_version"].startswith("cerebro ")
+    tables = (
+        "source_table",
+        "validation_table",
+        "model",
+        "model_info",
+        "model_arch_table",
+        "model_selection_table",
+    )
+    names = [row[column].replace('"', "").removeprefix("public.") for column in tables]
+    assert names == ["packed", "packed_val", "base", "base_info", "arch", "mst"]
+    rest = {
+        "dependent_varname": ["y"], "independent_varname": ["x"], "object_table": None, "num_iterations": 5,
+        "metrics_compute_frequency": 2, "warm_start": False, "name": "a name",
+        "description": "what it is for", "num_classes": [3], "y_class_values": [0, 1, 2],
+        "dependent_vartype": ["integer"], "normalizing_const": 1.0, "metrics_iters": [2, 4, 5],
+        "run_id": base, "seed": 7, "segments": 2,
+    }  # fmt: skip
+    assert {name: row[name] for name in rest} == rest
+
+
+def test_it_learns(trial: Trial, base: int) -> None:
+    first, last = trial.sql("SELECT min(training_loss[1]), max(training_loss[3]) FROM base_info")[0]
+    assert last < first
+    assert trial.value("SELECT max(validation_metrics_final) FROM base_info") > 0.5
+
+
+def test_metrics_are_computed_at_the_end_where_nothing_is_said(trial: Trial) -> None:
+    trial.keep("mst_one", "mst", [1])
+    trial.fit("packed", "quiet", "mst_one", 3)
+    assert trial.value("SELECT metrics_iters FROM quiet_summary") == [3]
+    row = trial.one("SELECT * FROM quiet_info")
+    assert len(row["training_loss"]) == 1
+    assert row["validation_loss"] is None
+
+
+def test_a_seed_that_was_not_given_can_be_used_again(trial: Trial) -> None:
+    trial.keep("mst_seed", "mst", [2])
+    trial.fit("packed", "drawn", "mst_seed", 1, options={"seed": None})
+    seed = trial.value("SELECT seed FROM drawn_summary")
+    trial.fit("packed", "again", "mst_seed", 1, options={"seed": seed})
+    assert trial.weights("drawn") == trial.weights("again")
+
+
+@pytest.mark.parametrize("seed", [-5, 0, 2**40])
+def test_any_integer_is_a_seed(trial: Trial, seed: int) -> None:
+    name = f"seed_{abs(seed)}"
+    trial.keep(f"mst_{name}", "mst", [2])
+    run_id = trial.fit("packed", name, f"mst_{name}", 1, options={"seed": seed})
+    assert trial.value("SELECT seed FROM cerebro.runs WHERE run_id = %s", run_id) == seed
+
+
+def test_notices_say_how_it_goes(trial: Trial, base: int) -> None:
+    trial.notices()
+    run_id = trial.fit("packed", "talking", "mst", 2)
+    said = trial.notices()
+    assert f"run {run_id}: 4 configs on 2 segments, 2 epochs, 16 visits" in said
+    assert "epoch 1 of 2 done" in said
+    assert "best training accuracy" in said
+
+
+# Warm start
+
+
+@pytest.fixture(scope="module")
+def warm_selection(trial: Trial, tables: None) -> str:
+    trial.select("warm_mst", [1], [ADAM, MOMENTUM, SCHEDULE], ["batch_size=16,epochs=1"])
+    return "warm_mst"
+
+
+def test_two_runs_of_three_epochs_equal_one_of_six(trial: Trial, warm_selection: str) -> None:
+    trial.fit("packed", "whole", warm_selection, 6)
+    trial.fit("packed", "halves", warm_selection, 3)
+    half = trial.weights("halves")
+    trial.notices()
+    trial.fit("packed", "halves", warm_selection, 3, warm_start=True)
+    assert trial.weights("halves") == trial.weights("whole") != half
+    assert "weights alone" not in trial.notices()
+    assert trial.value("SELECT warm_start FROM halves_summary")
+
+
+def test_warm_start_with_new_and_dropped_configs(trial: Trial, warm_selection: str) -> None:
+    """A config that the earlier run did not have starts anew, one that the new run lacks is dropped."""
+    trial.keep("warm_some", warm_selection, [1, 2])
+    trial.fit("packed", "changed", "warm_some", 2)
+    trial.keep("warm_other", warm_selection, [2, 3])
+    trial.fit("packed", "changed", "warm_other", 2, warm_start=True)
+    found = trial.weights("changed")
+    assert sorted(found) == [2, 3]
+    trial.fit("packed", "plain_2", "warm_other", 2)
+    assert found[3] == trial.weights("plain_2")[3]
+    trial.fit("packed", "plain_4", "warm_other", 4)
+    assert found[2] == trial.weights("plain_4")[2]
+
+
+def test_warm_start_without_states_goes_on_from_the_weights(trial: Trial, warm_selection: str) -> None:
+    trial.keep("warm_bare", warm_selection, [2])
+    run_id = trial.fit("packed", "bare", "warm_bare", 3)
+    trial.sql("DELETE FROM cerebro._state WHERE run_id = %s", run_id)
+    before = trial.weights("bare")[2]
+    trial.notices()
+    trial.fit("packed", "bare", "warm_bare", 1, warm_start=True)
+    assert "weights alone" in trial.notices()
+    moved = distance(trial.weights("bare")[2], before)
+    trial.fit("packed", "new", "warm_bare", 1)
+    assert 0 < moved < distance(trial.weights("new")[2], before) / 2
+
+
+def distance(one: bytes, other: bytes) -> float:
+    return float(np.linalg.norm(np.frombuffer(one, "<f4") - np.frombuffer(other, "<f4")))
+
+
+def test_warm_start_takes_a_new_learning_rate(trial: Trial, warm_selection: str) -> None:
+    """Everything goes on but the learning rate, which the parameters name."""
+    trial.keep("warm_rate", warm_selection, [1])
+    trial.fit("packed", "rate", "warm_rate", 1)
+    before = trial.weights("rate")[1]
+    trial.sql("UPDATE warm_rate SET compile_params = replace(compile_params, '0.01', '1e-20')")
+    trial.fit("packed", "rate", "warm_rate", 1, warm_start=True)
+    assert trial.weights("rate")[1] == before
+
+
+def test_a_failed_warm_start_leaves_the_earlier_tables(trial: Trial, warm_selection: str) -> None:
+    trial.keep("warm_kept", warm_selection, [1])
+    trial.fit("packed", "kept", "warm_kept", 1)
+    before = trial.weights("kept")
+    with pytest.raises(psycopg2.Error):
+        trial.fit("packed", "kept", "warm_kept", 0, warm_start=True)
+    assert trial.weights("kept") == before
+
+
+def test_transfer_weights_from_the_architecture_table(trial: Trial) -> None:
+    given = np.random.default_rng(3).normal(size=259).astype("<f4").tobytes()
+    model = trial.model(nets.mlp(FEATURES), weights=given)
+    still = "loss='categorical_crossentropy',optimizer='SGD(lr=1e-30)',metrics=['accuracy']"
+    trial.select("transfer_mst", [model], [still], ["batch_size=16,epochs=1", "batch_size=8,epochs=1"])
+    trial.fit("packed", "transfer", "transfer_mst", 1)
+    assert trial.weights("transfer") == {1: given, 2: given}
+
+
+# Failures
+
+
+def test_a_config_that_diverges_is_marked_and_the_others_finish(trial: Trial) -> None:
+    trial.select("odd_mst", [1], [SGD, DIVERGING, ADAM], ["batch_size=16,epochs=1"])
+    doomed = trial.value("SELECT mst_key FROM odd_mst WHERE compile_params LIKE '%%1e20%%' AND %s", True)
+    trial.notices()
+    run_id = trial.fit("packed", "odd", "odd_mst", 3)
+    warnings = [n for n in trial.notices().splitlines() if n.startswith("WARNING")]
+    assert [f"config {doomed} failed" in warning for warning in warnings] == [True]
+    rows = dict(trial.sql("SELECT mst_key, status FROM odd_info"))
+    assert Counter(rows.values()) == {"finished": 2, "failed": 1}
+    assert rows[doomed] == "failed"
+    reason = trial.value("SELECT reason FROM odd_info WHERE mst_key = %s", doomed)
+    assert "loss became" in reason
+    assert doomed not in trial.weights("odd")
+    failed = trial.sql(
+        "SELECT mst_key, failure FROM cerebro.leaderboard WHERE run_id = %s AND rank = 3", run_id
+    )
+    assert failed == [(doomed, reason)]
+    row = trial.one("SELECT status, failed_configs FROM cerebro.runs WHERE run_id = %s", run_id)
+    assert row == {"status": "finished", "failed_configs": 1}
+    assert trial.value(
+        "SELECT count(*) FROM cerebro.visits WHERE run_id = %s AND mst_key <> %s", run_id, doomed
+    ) == 2 * 3 * 2  # fmt: skip
+
+
+def test_a_run_all_of_whose_configs_fail_still_says_so(trial: Trial) -> None:
+    trial.select("doomed_mst", [1], [DIVERGING], ["batch_size=16,epochs=1"])
+    run_id = trial.fit("packed", "doomed", "doomed_mst", 2)
+    assert trial.sql("SELECT status, training_loss FROM doomed_info") == [("failed", None)]
+    assert trial.weights("doomed") == {}
+    assert trial.value("SELECT status FROM cerebro.runs WHERE run_id = %s", run_id) == "finished"
+
+
+# Kinds of nets, targets and losses
+
+
+def run_one(
+    trial: Trial, name: str, packed: str, model: int, compile_params: str, **more: Any
+) -> dict[str, Any]:
+    """Train one config for two epochs; gives its row of the info table."""
+    fit_params = more.pop("fit_params", "batch_size=16,epochs=1")
+    trial.select(f"{name}_mst", [model], [compile_params], [fit_params])
+    trial.fit(packed, name, f"{name}_mst", 2, metrics_compute_frequency=1, **more)
+    row = trial.one(f"SELECT * FROM {name}_info")
+    assert (row["status"], row["reason"]) == ("finished", None)
+    return row
+
+
+def test_regression(trial: Trial) -> None:
+    trial.sql("CREATE TABLE measured AS SELECT x, (x[1] - 2 * x[2])::float8 AS size FROM blobs")
+    trial.pack("measured", "measured_packed", y="size")
+    model = trial.model(nets.mlp(FEATURES, outputs=1, activation="linear"))
+    row = run_one(
+        trial, "regression", "measured_packed", model, "loss='mse',optimizer='Adam(lr=0.01)',metrics=['mae']"
+    )
+    assert row["training_loss"][1] < row["training_loss"][0]
+    assert (row["metrics_type"], row["loss_type"]) == (["mae"], "mse")
+    assert trial.value("SELECT size_class_values FROM regression_summary") is None
+
+
+def test_regression_on_arrays(trial: Trial) -> None:
+    trial.sql("CREATE TABLE pairs AS SELECT x, x[3:4] AS pair FROM blobs")
+    trial.pack("pairs", "pairs_packed", y="pair", options={"task": "regression"})
+    model = trial.model(nets.mlp(FEATURES, outputs=2, activation="linear"))
+    row = run_one(trial, "vectors", "pairs_packed", model, "loss='huber',optimizer='Adam(lr=0.01)'")
+    assert row["training_loss"][1] < row["training_loss"][0]
+    assert row["metrics_type"] == []
+    assert row["training_metrics"] is None
+
+
+def test_sparse_loss_equals_the_one_hot_loss(trial: Trial, base: int) -> None:
+    """The same labels, stored once, serve both."""
+    sparse = "loss='sparse_categorical_crossentropy',optimizer='SGD(lr=0.1)',metrics=['accuracy']"
+    row = run_one(trial, "sparse", "packed", 1, sparse)
+    other = run_one(trial, "dense", "packed", 1, SGD)
+    assert row["training_loss"] == pytest.approx(other["training_loss"], abs=1e-5)
+    assert row["training_metrics"] == pytest.approx(other["training_metrics"], abs=1e-5)
+
+
+def test_binary_classes_with_one_sigmoid(trial: Trial) -> None:
+    trial.sql("CREATE TABLE yes_no AS SELECT x, y = 1 AS yes FROM blobs")
+    trial.pack("yes_no", "yes_no_packed", y="yes")
+    model = trial.model(nets.mlp(FEATURES, outputs=1, activation="sigmoid"))
+    row = run_one(
+        trial, "binary", "yes_no_packed", model,
+        "loss='binary_crossentropy',optimizer='Adam(lr=0.01)',metrics=['accuracy', 'AUC']",
+    )  # fmt: skip
+    assert 0.3 < row["training_metrics_final"] <= 1
+    assert row["training_loss"][1] < row["training_loss"][0]
+
+
+def test_several_inputs_and_outputs(trial: Trial) -> None:
+    trial.sql(
+        "CREATE TABLE two_of_each AS SELECT x[1:5] AS a, x[6:12] AS b, y AS kind,"
+        " (x[1] + x[6])::float8 AS size FROM blobs"
+    )
+    trial.pack("two_of_each", "both_packed", y="kind,size", x="a,b")
+    model = trial.model(nets.two_by_two([5, 7], 3))
+    row = run_one(
+        trial, "several", "both_packed", model,
+        "loss={'kind':'categorical_crossentropy','size':'mse'},optimizer='Adam(lr=0.01)',"
+        "metrics={'kind':['accuracy'],'size':['mae']},loss_weights={'kind':1.0,'size':0.5}",
+    )  # fmt: skip
+    assert row["training_loss"][1] < row["training_loss"][0]
+    names = trial.sql(
+        "SELECT DISTINCT metric FROM cerebro.metrics WHERE run_id = (SELECT run_id FROM several_summary)"
+    )
+    assert {"loss", "kind_loss", "size_loss", "kind_accuracy", "size_mae"} == {name for (name,) in names}
+    assert trial.value("SELECT num_classes FROM several_summary") == [3, None]
+
+
+def test_rows_in_their_own_order(trial: Trial) -> None:
+    row = run_one(trial, "unshuffled", "packed", 1, SGD, fit_params="batch_size=16,epochs=1,shuffle=False")
+    assert row["training_loss"][1] < row["training_loss"][0]
+    assert trial.weights("unshuffled") != trial.weights("dense")
+
+
+# Against Keras' own evaluate
+
+
+METRICS: list[Any] = [
+    "accuracy",
+    ["AUC", {"name": "auc"}],
+    ["Precision", {"name": "precision"}],
+    ["Recall", {"class_id": 1, "name": "recall"}],
+    ["TopKCategoricalAccuracy", {"k": 2, "name": "top_2"}],
+    ["F1Score", {"average": "macro", "name": "f1"}],
+    ["MeanSquaredError", {"name": "mse"}],
+]
+METRIC_TEXT = (
+    "['accuracy', AUC(name='auc'), Precision(name='precision'), Recall(class_id=1, name='recall'),"
+    " TopKCategoricalAccuracy(k=2, name='top_2'), F1Score(average='macro', name='f1'),"
+    " MeanSquaredError(name='mse')]"
+)
+
+
+def packed_rows(trial: Trial, packed: str) -> tuple[dict[str, np.ndarray], list[int]]:
+    """The buffers of a packed table by segment and number, and how many each segment has."""
+    found, counts = {}, Counter()
+    query = f"SELECT __dist_key__, x, x_shape, y, y_shape FROM {packed} ORDER BY __dist_key__, buffer_id"
+    for segment, x, x_shape, y, y_shape in trial.sql(query):
+        place = f"{segment}_{counts[segment]}"
+        found[f"x_{place}"] = np.frombuffer(x, "<f4").reshape(x_shape)
+        found[f"y_{place}"] = np.frombuffer(y, "<i2").reshape(y_shape)
+        counts[segment] += 1
+    return found, [counts[segment] for segment in sorted(counts)]
+
+
+def test_metrics_and_class_weight_are_those_of_plain_keras(trial: Trial) -> None:
+    compile_params = f"loss='categorical_crossentropy',optimizer='Adam(lr=0.01)',metrics={METRIC_TEXT}"
+    trial.select(
+        "measured_mst", [1], [compile_params],
+        ["batch_size=16,epochs=1", "batch_size=16,epochs=1,class_weight={0: 2.0, 2: 0.5}"],
+    )  # fmt: skip
+    run_id = trial.fit("packed", "measured_models", "measured_mst", 2)
+    optimizer = ["Adam", {"learning_rate": 0.01}]
+    rows, buffers = packed_rows(trial, "packed")
+    texts = dict(trial.sql("SELECT mst_key, fit_params FROM measured_mst"))
+    configs = [
+        reference.Config(
+            key, nets.mlp(FEATURES), optimizer, "categorical_crossentropy", 16, metrics=METRICS,
+            class_weight={0: 2.0, 2: 0.5} if "class_weight" in text else None,
+        )
+        for key, text in texts.items()
+    ]  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        plain = reference.run(reference.Job("tensorflow", 7, 2, buffers, configs), rows, Path(folder))
+    assert trial.weights("measured_models") == plain.weights
+    for key, expected in plain.evaluations.items():
+        found = dict(
+            trial.sql(
+                "SELECT metric, value FROM cerebro.metrics WHERE run_id = %s AND mst_key = %s", run_id, key
+            )
+        )
+        assert found == pytest.approx(expected, abs=1e-5)
+        assert all(math.isfinite(value) for value in found.values())
