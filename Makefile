@@ -19,7 +19,7 @@ REGRESS = smoke
 REGRESS_OPTS = --inputdir=tests/installcheck --outputdir=build/installcheck
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down psql env demo test test-quick lint format typecheck lock freeze deploy build clean-local install-python uninstall-python
+.PHONY: help setup up down psql env demo test test-quick lint format typecheck lock reference freeze deploy build clean-local install-python uninstall-python
 
 help: ## list what can be made
 	@sed -n 's/^\(# \)\?\([a-z-]*\):.*## \(.*\)/\2\t\3/p' Makefile | expand -t 14
@@ -74,6 +74,9 @@ lock: ## renew the lock files from requirements*.in (needs uv)
 		uv pip compile -q --upgrade --universal --fork-strategy=fewest --python-version=3.11 --generate-hashes \
 			--no-header --no-emit-index-url $$name.in -o $$name.lock || exit; \
 	done
+
+reference: ## write docs/reference.md from the SQL files
+	@python3 tools/build_reference.py
 
 freeze: ## record this version's migrations as released
 	@python3 tools/build_sql.py --freeze
