@@ -1,4 +1,4 @@
-\set VERBOSITY terse
+\set SHOW_CONTEXT never
 \pset footer off
 SET search_path = demo, public;
 
