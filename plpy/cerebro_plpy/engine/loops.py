@@ -39,6 +39,8 @@ class Loop(Protocol):
 
     def reset_metrics(self) -> None: ...
 
+    def start_pass(self) -> None: ...
+
     def train(self, feed: Feed, order: np.ndarray, batch_size: int, fixed: bool, tick: Tick) -> None: ...
 
     def finish_pass(self) -> None: ...
@@ -52,6 +54,13 @@ class Loop(Protocol):
     def results(self) -> dict[str, Any]: ...
 
     def predict(self, inputs: list[np.ndarray], batch_size: int, tick: Tick) -> list[np.ndarray]: ...
+
+
+def hidden_variables() -> list[Any]:
+    """Give what training depends on beside the variables of model and optimizer."""
+    if runtime.backend() != "torch":
+        return []
+    return [importlib.import_module(".loop_torch", __package__).Generator()]
 
 
 def make(model: Any, variables: list[Any]) -> Loop:
@@ -75,6 +84,9 @@ class VariableLoop:
 
     def reset_metrics(self) -> None:
         self._model.reset_metrics()
+
+    def start_pass(self) -> None:
+        self.reset_metrics()
 
     def finish_pass(self) -> None:
         """Optimizers that keep an average of the weights put it in place at the end of a fit."""

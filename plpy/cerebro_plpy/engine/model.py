@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,10 +64,10 @@ class CompiledModel:
 
     def initial_state(self, params: CompileParams, seed: int, weights: bytes | None) -> State:
         """Give what a new model with this seed would hold."""
-        with _seeded(seed):
-            model = _compiled(self.architecture_json, params)
-        layout = _Layout(model)
-        state = layout.state([runtime.to_numpy(variable) for variable in layout.variables])
+        with runtime.generators_kept():
+            runtime.seed_generators(seed)
+            layout = _Layout(_compiled(self.architecture_json, params))
+            state = layout.state([runtime.to_numpy(variable) for variable in layout.variables])
         if weights is not None:
             _set_weights(state, weights)
         return state
@@ -92,7 +90,7 @@ class CompiledModel:
         self._check_class_weight(class_weight)
         self._loop.load(state.arrays)
         for blocks in passes:
-            self._loop.reset_metrics()
+            self._loop.start_pass()
             for block in batched(blocks, batch_size):
                 feed = self._feed(block.dataset, class_weight)
                 self._loop.train(feed, block.order, batch_size, fixed, tick)
@@ -157,10 +155,11 @@ class _Layout:
     def __init__(self, model: Any) -> None:
         own, extra = list(model.variables), list(model.optimizer.variables)
         weights = {id(variable): number for number, variable in enumerate(model.weights)}
-        self.variables = own + extra
+        hidden = loops.hidden_variables()
+        self.variables = own + extra + hidden
         self.names = [variable.path for variable in self.variables]
         self.kinds = [states.WEIGHT if id(v) in weights else states.OTHER for v in own]
-        self.kinds += [states.OPTIMIZER] * len(extra)
+        self.kinds += [states.OPTIMIZER] * len(extra) + [states.OTHER] * len(hidden)
         position = {id(variable): number for number, variable in enumerate(own)}
         self.weight_order = [position[id(variable)] for variable in model.weights]
         self._step = next((n for n, v in enumerate(self.variables) if v is model.optimizer.iterations), None)
@@ -182,19 +181,6 @@ def _compiled(architecture_json: str, params: CompileParams) -> Any:
             "Keras cannot compile the model", detail=f"Keras says: {calls.one_line(error)}"
         ) from error
     return model
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seed what Keras draws initial values from.
-
-    That is what keras.utils.set_random_seed does, without TensorFlow's own seed, which nothing here draws
-    from and whose setting throws away every kernel that is ready.
-    """
-    with runtime.generators_kept():
-        random.seed(seed)
-        np.random.seed(seed)
-        yield
 
 
 def _fixed_batch(state: State, rows: int | None, batch_size: int) -> tuple[bool | None, bool]:

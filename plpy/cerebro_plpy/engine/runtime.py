@@ -73,16 +73,31 @@ def keras() -> Any:
 def generators_kept() -> Iterator[None]:
     """Put the process's random generators back: Keras draws from them, and other code may rely on them."""
     python, legacy = random.getstate(), np.random.get_state()
+    torch = sys.modules["torch"].get_rng_state() if backend() == "torch" else None
     try:
         yield
     finally:
         random.setstate(python)
         np.random.set_state(legacy)
+        if torch is not None:
+            sys.modules["torch"].set_rng_state(torch)
+
+
+def seed_generators(seed: int) -> None:
+    """Seed what Keras draws initial values from.
+
+    That is what keras.utils.set_random_seed does, without TensorFlow's own seed, which nothing here draws
+    from and whose setting throws away every kernel that is ready.
+    """
+    random.seed(seed)
+    np.random.seed(seed)
+    if backend() == "torch":
+        sys.modules["torch"].manual_seed(seed)
 
 
 def to_numpy(value: Any) -> np.ndarray:
     """Copy a variable or tensor of any backend."""
-    tensor = keras().ops.convert_to_tensor(value)
+    tensor = value.value if hasattr(value, "path") else value
     if backend() == "torch":
         tensor = tensor.detach().cpu()
     return np.array(tensor.numpy() if hasattr(tensor, "numpy") else tensor)
