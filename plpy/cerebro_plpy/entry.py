@@ -165,6 +165,18 @@ def validation_preprocessor_dl(*arguments: Any) -> None:
     _answer(lambda: preprocess.pack_validation(Session(), *arguments))
 
 
+def array_to_bytes(values: Sequence[float | None], dtype: str) -> bytes:
+    from cerebro_plpy.packing import read
+
+    return _answer(lambda: read.array_to_bytes(values, dtype))
+
+
+def bytes_to_array(data: bytes, dtype: str) -> list[float]:
+    from cerebro_plpy.packing import read
+
+    return _answer(lambda: read.bytes_to_array(data, dtype))
+
+
 def load_keras_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 

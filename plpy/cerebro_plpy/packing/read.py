@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..errors import DATA_CORRUPTED, CerebroError
+from ..errors import DATA_CORRUPTED, NULL_NOT_ALLOWED, CerebroError
 
 FEATURES = np.dtype("<f4")
 ONE_HOT = np.dtype("<i2")
@@ -22,3 +22,18 @@ def decode_buffer(data: bytes, shape: Sequence[int], dtype: np.dtype) -> np.ndar
             sqlstate=DATA_CORRUPTED,
         )
     return np.frombuffer(data, dtype).reshape(shape)
+
+
+def array_to_bytes(values: Sequence[float | None], dtype: str) -> bytes:
+    """An array in the form of a buffer."""
+    if None in values:
+        raise CerebroError("the array has NULL elements", sqlstate=NULL_NOT_ALLOWED)
+    return np.array(values, dtype).tobytes()
+
+
+def bytes_to_array(data: bytes, dtype: str) -> list[float]:
+    """A buffer's values, flat."""
+    width = np.dtype(dtype).itemsize
+    if len(data) % width:
+        raise CerebroError(f"{len(data)} bytes are no whole number of {width}-byte values")
+    return np.frombuffer(data, dtype).tolist()
