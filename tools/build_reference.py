@@ -21,7 +21,13 @@ Names of tables are SQL identifiers (`table`, `schema.table`, `"Odd Name"`), loo
 out below.
 """
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Packing": ("training_preprocessor_dl", "validation_preprocessor_dl"),
+    "Packing": (
+        "training_preprocessor_dl",
+        "validation_preprocessor_dl",
+        "convert_array_to_bytea",
+        "convert_bytea_to_real_array",
+        "convert_bytea_to_smallint_array",
+    ),
     "Architectures": ("load_keras_model", "delete_keras_model"),
     "Configs": ("generate_model_configs", "load_model_selection_table"),
     "Training": ("madlib_keras_fit_multiple_model", "madlib_keras_fit", "resume", "forget"),

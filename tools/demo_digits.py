@@ -4,8 +4,8 @@ from sklearn.datasets import load_digits
 
 
 def main() -> None:
-    digits = load_digits()
-    for label, pixels in zip(digits.target, digits.data, strict=True):
+    images, labels = load_digits(return_X_y=True)
+    for label, pixels in zip(labels, images, strict=True):
         print(f"{label}\t{{{','.join(f'{pixel:g}' for pixel in pixels)}}}")
 
 

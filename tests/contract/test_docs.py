@@ -134,10 +134,10 @@ def _iris_rows(table: str) -> str:
     """What the shell command in the guide puts into the table; the README takes them for granted."""
     from sklearn.datasets import load_iris
 
-    iris = load_iris(as_frame=False)
+    species = ("setosa", "versicolor", "virginica")
     rows = [
-        f"(ARRAY[{','.join(map(str, x))}], 'Iris-{iris.target_names[y]}')"
-        for x, y in zip(iris.data, iris.target, strict=True)
+        f"(ARRAY[{','.join(map(str, measures))}], 'Iris-{species[number]}')"
+        for measures, number in zip(*load_iris(return_X_y=True), strict=True)
     ]
     kind = "species" if table == "iris" else "class_text"
     return f"INSERT INTO {table} (attributes, {kind}) VALUES {', '.join(rows)};"
