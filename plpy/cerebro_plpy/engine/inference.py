@@ -83,7 +83,7 @@ def split(weights: bytes, shapes: tuple[tuple[int, ...], ...]) -> list[np.ndarra
     sizes = [math.prod(shape) for shape in shapes]
     if len(weights) != 4 * sum(sizes):
         raise CerebroError(
-            f"model_weights has {len(weights)} bytes, the architecture has {sum(sizes)} weights of 4 bytes each",
+            f"model_weights has {len(weights)} bytes, the architecture {sum(sizes)} weights of 4 bytes each",
             hint="Weights are the flattened float32 arrays of model.get_weights(), concatenated.",
         )
     flat = np.frombuffer(weights, "<f4")

@@ -1,0 +1,214 @@
+"""A trained model made ready to predict, in the caller's own session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.engine import runtime
+from cerebro_plpy.engine import state as states
+from cerebro_plpy.engine.architecture import Architecture, describe
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, UNDEFINED_TABLE, WRONG_STATE, CerebroError
+from cerebro_plpy.madlib.params import parse_compile
+from cerebro_plpy.segment import predict_outputs
+from cerebro_plpy.segment.predict_outputs import Dependent, Output
+from cerebro_plpy.store import models, predictions, results, runs, session
+from cerebro_plpy.store.names import Table, has_columns, quote, resolve_table
+
+DEFAULT_BACKEND = "tensorflow"
+
+
+class Found(Protocol):
+    """A trained model as the result tables of a run have it."""
+
+    @property
+    def table(self) -> Table: ...
+    @property
+    def mst_key(self) -> int | None: ...
+    @property
+    def selected(self) -> models.Selected: ...
+    @property
+    def stored(self) -> results.Stored: ...
+    @property
+    def run_id(self) -> int | None: ...
+    @property
+    def backend(self) -> str | None: ...
+
+
+Find = Callable[[Database, str | None, int | None, str], Found]
+
+
+@dataclass(frozen=True)
+class Model:
+    """What has to be known to predict; the weights are read when all else has been checked."""
+
+    model_arch: str
+    backend: str | None
+    divisor: float
+    outputs: Callable[[Architecture], list[Output]]
+    weights: Callable[[], bytes]
+
+
+def trained(db: Database, found: Found) -> Model:
+    """A model of madlib_fit or madlib_fit_multiple_model."""
+    table = found.table
+    _check_alone(db, found)
+    summary = resolve_table(db, quote(table.schema, table.name + "_summary"), "", "model summary")
+    row = results.summary_row(db, summary.quoted)
+    names: list[str] = row["dependent_varname"]
+    values = predictions.class_values(db, summary, names)
+    widths: Sequence[int | None] = row.get("num_classes") or [None] * len(names)
+    dependents = [
+        Dependent(name, known, known is not None or width is not None)
+        for name, known, width in zip(names, values, widths, strict=True)
+    ]
+    loss = parse_compile(found.selected.compile_params).loss
+    return Model(
+        found.stored.model_arch,
+        found.backend,
+        float(row.get("normalizing_const") or 1.0),
+        lambda described: predict_outputs.settle(described, dependents, loss),
+        lambda: _weights(db, found),
+    )
+
+
+def _check_alone(db: Database, found: Found) -> None:
+    """A table of many models whose _info is gone must not be taken for one that holds a single model."""
+    table = found.table
+    if found.mst_key is None and not has_columns(db, table, ["mst_key"]):
+        raise CerebroError(
+            f"table {quote(table.schema, table.name + '_info')} does not exist",
+            detail=f"{table.quoted} holds models of madlib_fit_multiple_model, which are described there.",
+            sqlstate=UNDEFINED_TABLE,
+        )
+
+
+def _weights(db: Database, found: Found) -> bytes:
+    if found.stored.has_weights:
+        key_column = None if found.mst_key is None else "mst_key"
+        return results.weights_from(db, found.table.quoted, "model_weights", key_column, found.mst_key)
+    role, key, run_id = session.current_user(db), found.selected.mst_key, found.run_id
+    parts = db.as_owner(lambda: _state(db, run_id, key, role)) if run_id is not None else []
+    if not parts:
+        raise CerebroError(
+            f"{found.table.quoted} has no weights for this model, and the state of its run is gone",
+            detail="Weights too large for a field are kept with the run, for its owner.",
+            sqlstate=WRONG_STATE,
+        )
+    return states.weights(states.from_parts(parts))
+
+
+def _state(db: Database, run_id: int, mst_key: int, role: str) -> list[bytes]:
+    steps = {row["mst_key"]: row["step"] for row in runs.last_states(db, run_id, role)}
+    return runs.read_state(db, run_id, mst_key, steps[mst_key]) if mst_key in steps else []
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a caller says of a model of their own."""
+
+    class_values: list[Any] | None
+    normalizing_const: float | None
+    dependent_count: int | None
+
+
+def own(db: Database, arch_table: Table, model_id: int | None, given: Given) -> Model:
+    """A model of an architecture table that was stored with its weights."""
+    if model_id is None:
+        raise CerebroError("model_id is NULL", sqlstate=NULL_NOT_ALLOWED)
+    stored = models.architectures(db, arch_table, [model_id])[0]
+    if not stored.has_weights:
+        raise CerebroError(
+            f"model_id {model_id} of {arch_table.quoted} has no model_weights",
+            hint="Give cerebro.load_keras_model the weights as well.",
+            sqlstate=NULL_NOT_ALLOWED,
+        )
+    divisor = 1.0 if given.normalizing_const is None else given.normalizing_const
+    if not 0 < divisor < float("inf"):
+        raise CerebroError(f"normalizing_const must be a positive number or NULL, not {divisor:g}")
+    count = 1 if given.dependent_count is None else given.dependent_count
+    values = _class_values(given.class_values, count)
+    return Model(
+        stored.model_arch,
+        None,
+        divisor,
+        lambda described: _own_outputs(described, values),
+        lambda: results.weights_from(db, arch_table.quoted, "model_weights", "model_id", model_id),
+    )
+
+
+def _class_values(given: list[Any] | None, count: int) -> list[list[str | None] | None]:
+    """One list for each dependent variable; NULL fills up shorter ones, since arrays are rectangular."""
+    if count < 1:
+        raise CerebroError(f"dependent_count must be at least 1, not {count}")
+    if given is None:
+        return [None] * count
+    lists = given if given and isinstance(given[0], list) else [given]
+    if len(lists) != count:
+        raise CerebroError(
+            f"class_values has {len(lists)} lists for {count} dependent variables",
+            hint="Give dependent_count, and class_values as ARRAY[ARRAY[…], ARRAY[…]], one for each output.",
+        )
+    return [values if any(value is not None for value in values) else None for values in lists]
+
+
+def _own_outputs(described: Architecture, values: list[list[str | None] | None]) -> list[Output]:
+    """Without class values an output has numbered classes, unless it is a single unit without a sigmoid."""
+    if len(values) != len(described.outputs):
+        raise CerebroError(
+            f"the model has {len(described.outputs)} outputs, dependent_count is {len(values)}",
+            detail=f"The outputs are {', '.join(described.output_names)}.",
+        )
+    plain = ["dependent_var"] if len(values) == 1 else [f"dependent_var_{n}" for n in range(len(values))]
+    dependents = []
+    for number, (name, known) in enumerate(zip(plain, values, strict=True)):
+        shape = described.outputs[number]
+        has_classes = known is not None or shape != (1,) or predict_outputs.is_binary(described, number)
+        fitting = known if known is None or len(shape) != 1 else _fit(known, shape[0])
+        dependents.append(Dependent(name, fitting, has_classes))
+    return predict_outputs.settle(described, dependents)
+
+
+def _fit(values: list[str | None], width: int | None) -> list[str | None]:
+    """Leave out the NULLs that only fill up a list of a two-dimensional array."""
+    wanted = max(2, width or 0)
+    return values[:wanted] if all(value is None for value in values[wanted:]) else values
+
+
+def start_engine(db: Database, backend: str | None, use_gpus: bool) -> None:
+    """Bring up Keras in this process, unless it runs already: then that one serves, on whatever backend."""
+    try:
+        runtime.backend()
+    except CerebroError:
+        chosen = backend or session.setting(db, "backend") or DEFAULT_BACKEND
+        runtime.start(chosen, len(os.sched_getaffinity(0)), use_gpus)
+
+
+def described(model: Model, input_shapes: Sequence[Sequence[int]]) -> Architecture:
+    """Describe a model's architecture; the rows say what comes in where it leaves that open."""
+    return describe(model.model_arch, input_shapes=tuple(tuple(shape) for shape in input_shapes))
+
+
+def fit_shape(
+    arrived: Sequence[int], wanted: Sequence[int | None], is_flat: bool, what: str
+) -> tuple[int, ...]:
+    """The shape that rows are given for the model: their own, or for flat ones that of the input."""
+    if len(arrived) == len(wanted) and all(w is None or a == w for a, w in zip(arrived, wanted, strict=True)):
+        return tuple(arrived)
+    fixed = tuple(size for size in wanted if size is not None)
+    total = 1
+    for size in arrived:
+        total *= size
+    expected = 1
+    for size in fixed:
+        expected *= size
+    if is_flat and len(fixed) == len(wanted) and total == expected:
+        return fixed
+    shown = ["any" if size is None else str(size) for size in wanted]
+    raise CerebroError(
+        f"{what} has rows of shape {list(arrived)}, the model's input has [{', '.join(shown)}]",
+        hint="Give the rows as the model was trained on them.",
+    )

@@ -1,0 +1,149 @@
+"""cerebro.predict: one row at a time inside any query, with the model kept in the session.
+
+A kept model is used only while its row in the model table is the very one that it was read from. That is
+looked up at each call with the caller's own rights, so whoever may not read the model gets no answer from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.engine.inference import Inference, Loaded, inference
+from cerebro_plpy.errors import (
+    NOT_SUPPORTED,
+    NULL_NOT_ALLOWED,
+    UNDEFINED_COLUMN,
+    UNDEFINED_TABLE,
+    CerebroError,
+)
+from cerebro_plpy.segment import predict_choice, predict_models
+from cerebro_plpy.segment.predict_models import Find
+from cerebro_plpy.segment.predict_outputs import Output
+from cerebro_plpy.store import predictions
+
+# class, probability, prediction
+Answer = tuple[str | None, float | None, float | None]
+Features = list[Any] | bytes
+
+KEPT_MODELS = 64
+KEPT_BYTES = 1 << 30
+# The names are given by the server, complete and quoted; only temporary tables come without a schema.
+_SEARCH_PATH = "pg_catalog, pg_temp"
+
+
+@dataclass
+class Kept:
+    """A model ready to answer, and its last answer: `(f(x)).*` asks once for each column."""
+
+    version: predictions.Version
+    forward: Inference
+    loaded: Loaded
+    wanted: tuple[int | None, ...]
+    divisor: np.float32
+    output: Output
+    last: tuple[Features, Answer] | None = field(default=None)
+
+
+_kept: dict[tuple[str, int | None], Kept] = {}
+
+
+def predict(
+    db: Database, model: str | None, mst_key: int | None, features: Features | None, find: Find
+) -> Answer:
+    """Answer for one row."""
+    if model is None:
+        raise CerebroError("model is NULL", sqlstate=NULL_NOT_ALLOWED)
+    if features is None:
+        raise CerebroError(
+            "features is NULL",
+            hint="Leave such rows out (WHERE … IS NOT NULL), or fill them with coalesce().",
+            sqlstate=NULL_NOT_ALLOWED,
+        )
+    kept = _kept.get((model, mst_key))
+    if kept is None or not _unchanged(db, kept):
+        kept = _keep(db, model, mst_key, features, find)
+    if kept.last is None or kept.last[0] != features:
+        kept.last = (features, _answer(kept, features))
+    return kept.last[1]
+
+
+def _unchanged(db: Database, kept: Kept) -> bool:
+    try:
+        return predictions.unchanged(db, kept.version)
+    except CerebroError as error:
+        # Another kind of table has the name now; looking it up anew says what is wrong.
+        if error.sqlstate in (UNDEFINED_TABLE, UNDEFINED_COLUMN):
+            return False
+        raise
+
+
+def _keep(db: Database, name: str, mst_key: int | None, features: Features, find: Find) -> Kept:
+    _kept.pop((name, mst_key), None)
+    found = find(db, name, mst_key, _SEARCH_PATH)
+    version = predictions.version(db, found.table, mst_key)
+    model = predict_models.trained(db, found)
+    predict_models.start_engine(db, model.backend, False)
+    described = predict_models.described(model, [_values(features).shape])
+    outputs = model.outputs(described)
+    if (
+        len(described.inputs) != 1
+        or len(outputs) != 1
+        or (outputs[0].values is None and outputs[0].width > 1)
+    ):
+        raise CerebroError(
+            f"{name} has several inputs or gives several values, which cerebro.predict cannot take or give",
+            hint="Use cerebro.madlib_predict.",
+            sqlstate=NOT_SUPPORTED,
+        )
+    forward = inference(described)
+    loaded = forward.load(model.weights())
+    kept = Kept(version, forward, loaded, described.inputs[0], np.float32(model.divisor), outputs[0])
+    _make_room(loaded.nbytes)
+    _kept[name, mst_key] = kept
+    return kept
+
+
+def _make_room(nbytes: int) -> None:
+    """Let go of the models that were read longest ago."""
+    while _kept and (
+        len(_kept) >= KEPT_MODELS or sum(k.loaded.nbytes for k in _kept.values()) + nbytes > KEPT_BYTES
+    ):
+        del _kept[next(iter(_kept))]
+
+
+def _values(features: Features) -> np.ndarray:
+    if isinstance(features, bytes):
+        return np.frombuffer(features, np.uint8).astype(np.float32)
+    return np.array(features, np.float32)
+
+
+def _answer(kept: Kept, features: Features) -> Answer:
+    values = _values(features)
+    if values.shape != kept.wanted:
+        values = values.reshape(
+            predict_models.fit_shape(values.shape, kept.wanted, values.ndim == 1, "features")
+        )
+    if kept.divisor != 1:
+        values /= kept.divisor
+    if not np.isfinite(values).all():
+        raise _not_finite(features)
+    result = kept.forward.predict(kept.loaded, [values[np.newaxis]])[0]
+    output = kept.output
+    if output.values is None:
+        return None, None, float(result.reshape(-1)[0])
+    likely = predict_choice.probabilities(result, output.logits, output.is_binary)[0, : len(output.values)]
+    place = int(likely.argmax())
+    return output.values[place], float(likely[place]), None
+
+
+def _not_finite(features: Features) -> CerebroError:
+    has_null = any(value is None for value in np.array(features, object).ravel())
+    return CerebroError(
+        "features has NULL elements" if has_null else "features holds NaN, infinity or too large values",
+        hint="Leave such rows out, or replace the values.",
+        sqlstate=NULL_NOT_ALLOWED if has_null else "22023",
+    )

@@ -1,0 +1,103 @@
+"""What each output of a model stands for: classes with their names, or numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cerebro_plpy.engine import forms
+from cerebro_plpy.engine.architecture import Architecture, Shape
+from cerebro_plpy.errors import NOT_SUPPORTED, WRONG_STATE, CerebroError
+from cerebro_plpy.madlib.params import Call
+from cerebro_plpy.segment.predict_choice import LOGITS_SIGMOID, LOGITS_SOFTMAX
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output; `values` is None where it holds numbers and not classes.
+
+    A binary one has a single unit, the probability of the second class.
+    """
+
+    name: str
+    values: list[str | None] | None
+    width: int
+    logits: str | None = None
+    is_binary: bool = False
+
+
+@dataclass(frozen=True)
+class Dependent:
+    """What is known of a dependent variable: its class values, or that it has classes, or neither."""
+
+    name: str
+    values: list[str | None] | None
+    has_classes: bool
+
+
+def settle(described: Architecture, dependents: Sequence[Dependent], loss: Any = None) -> list[Output]:
+    """Bring the dependent variables and the model's outputs together."""
+    if len(dependents) != len(described.outputs):
+        raise CerebroError(
+            f"the model has {len(described.outputs)} outputs for {len(dependents)} dependent variables",
+            detail=f"The outputs are {', '.join(described.output_names)}.",
+            sqlstate=WRONG_STATE,
+        )
+    losses = forms.per_output(loss, list(described.output_names))
+    return [
+        _settle(dependent, shape, one)
+        for dependent, shape, one in zip(dependents, described.outputs, losses, strict=True)
+    ]
+
+
+def _settle(dependent: Dependent, shape: Shape, loss: Any) -> Output:
+    if not dependent.has_classes:
+        if None in shape:
+            raise _no_fixed_width(dependent.name, shape)
+        return Output(dependent.name, None, math.prod(d or 1 for d in shape))
+    if len(shape) != 1 or shape[0] is None:
+        raise _no_fixed_width(dependent.name, shape)
+    width = shape[0]
+    values = dependent.values or [str(number) for number in range(max(2, width))]
+    is_binary = width == 1 and len(values) == 2
+    if len(values) != width and not is_binary:
+        raise CerebroError(
+            f'"{dependent.name}" has {len(values)} class values, but the model gives {width} values',
+            hint="There must be one class value for each unit of the last layer, or two for a single unit.",
+        )
+    return Output(dependent.name, _without_padding(values), width, _logits(loss, width), is_binary)
+
+
+def _no_fixed_width(name: str, shape: Shape) -> CerebroError:
+    return CerebroError(
+        f'the output for "{name}" has the shape {list(shape)} a row, which cannot be written as rows',
+        hint="Classes need an output of one dimension, numbers one of a fixed size.",
+        sqlstate=NOT_SUPPORTED,
+    )
+
+
+def _without_padding(values: list[str | None]) -> list[str | None]:
+    """Classes beyond those that the training rows had (num_classes) have no value, and are not predicted."""
+    end = len(values)
+    while end > 1 and values[end - 1] is None:
+        end -= 1
+    return values[:end]
+
+
+def _logits(loss: Any, width: int) -> str | None:
+    """Which function makes probabilities of the output, if the loss says that it holds logits."""
+    if not isinstance(loss, Call) or dict(loss.kwargs).get("from_logits") is not True:
+        return None
+    binary = width == 1 or forms.name_of(loss).startswith("binary")
+    return LOGITS_SIGMOID if binary else LOGITS_SOFTMAX
+
+
+def is_binary(described: Architecture, number: int) -> bool:
+    """Whether an output of one unit is the probability of a class: its layer then has a sigmoid."""
+    name = described.output_names[number]
+    layers = json.loads(described.json)["config"].get("layers", [])
+    found = [layer["config"] for layer in layers if layer["config"].get("name") == name]
+    return bool(found) and found[-1].get("activation") in ("sigmoid", "hard_sigmoid")

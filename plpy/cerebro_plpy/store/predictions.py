@@ -1,0 +1,177 @@
+"""SQL of predictions: what is read of a model besides its weights, and the rows that are written.
+
+All of it runs with the caller's rights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import NOT_SUPPORTED, WRONG_STATE, CerebroError
+from cerebro_plpy.store.names import Table, TargetTable, has_columns, quote
+from cerebro_plpy.store.packed import CLASS_VALUES, SourceColumn
+
+PROBABILITY = (("class_value", "text"), ("prob", "double precision"))
+RANK = (("rank", "integer"),)
+
+
+def class_values(db: Database, summary: Table, dependents: Sequence[str]) -> list[list[str | None] | None]:
+    """The class values of each dependent as text; None for one that has no classes."""
+    columns = [name + CLASS_VALUES for name in dependents]
+    missing = set(has_columns(db, summary, columns))
+    listed = ", ".join(
+        f"{'NULL' if name in missing else quote(name)}::text[] AS c{number}"
+        for number, name in enumerate(columns)
+    )
+    row = db.query(f"SELECT {listed} FROM {summary.quoted}")[0]
+    return [row[f"c{number}"] for number in range(len(columns))]
+
+
+def column_type(db: Database, table: Table, column: SourceColumn) -> str:
+    """A column's type with its length or precision, as it is declared."""
+    return db.query(
+        "SELECT pg_catalog.format_type(atttypid, atttypmod) AS kind FROM pg_catalog.pg_attribute"
+        " WHERE attrelid = $1 AND attname = $2 AND NOT attisdropped",
+        ["oid", "name"],
+        [table.oid, column.name],
+    )[0]["kind"]
+
+
+@dataclass(frozen=True)
+class Output:
+    """The table of predictions that is to be made."""
+
+    table: TargetTable
+    id_name: str
+    id_type: str
+    has_classes: bool
+    has_rank: bool
+    prediction_type: str | None
+
+    @property
+    def columns(self) -> list[tuple[str, str]]:
+        """All columns after the id, with their types."""
+        columns = [("class_name", "text")]
+        if self.has_classes:
+            columns += [*PROBABILITY, *(RANK if self.has_rank else ())]
+        if self.prediction_type:
+            columns.append(("prediction", self.prediction_type))
+        return columns
+
+
+def create(db: Database, output: Output, source: Table, comment: str) -> None:
+    """Make the empty table; the id keeps its type, domain and collation."""
+    columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in output.columns)
+    db.query(
+        f"CREATE TABLE {output.table.quoted} AS SELECT s.{quote(output.id_name)}, {columns}"
+        f" FROM {source.quoted} AS s WITH NO DATA"
+    )
+    literal = db.query("SELECT pg_catalog.quote_literal($1) AS text", ["text"], [comment])[0]["text"]
+    db.query(f"COMMENT ON TABLE {output.table.quoted} IS {literal}")
+
+
+class Writer:
+    """Inserts batches. Ids travel as text, classes as places in an array of their values."""
+
+    def __init__(self, db: Database, output: Output) -> None:
+        self._db = db
+        self._ranked = output.has_rank
+        self._rank = ", rank" if self._ranked else ""
+        self._head = f"INSERT INTO {output.table.quoted} ({quote(output.id_name)}, class_name"
+        self._id = f"u.id::{output.id_type}"
+        self._vector = output.prediction_type == "double precision[]"
+
+    def write_classes(
+        self,
+        class_name: str,
+        values: Sequence[str | None],
+        ids: Sequence[str | None],
+        places: Sequence[int],
+        probabilities: Sequence[float],
+        ranks: Sequence[int],
+    ) -> None:
+        """Insert rows of one dependent variable; `places` count from 0."""
+        ranked = ", pg_catalog.unnest($6)" if self._ranked else ""
+        self._db.query(
+            f"{self._head}, class_value, prob{self._rank})"
+            f" SELECT {self._id}, $1, ($2)[u.place + 1], u.prob{self._rank}"
+            f" FROM ROWS FROM (pg_catalog.unnest($3), pg_catalog.unnest($4), pg_catalog.unnest($5){ranked})"
+            f" AS u (id, place, prob{self._rank})",
+            ["text", "text[]", "text[]", "integer[]", "float8[]", *(["integer[]"] if self._ranked else [])],
+            [class_name, list(values), ids, places, probabilities, *([ranks] if self._ranked else [])],
+        )
+
+    def write_values(
+        self, class_name: str, ids: Sequence[str | None], values: Sequence[float], width: int
+    ) -> None:
+        """Insert rows of one dependent variable without classes; every row has `width` values."""
+        into = f"{self._head}, prediction) SELECT {self._id}, $1,"
+        types: list[str] = ["text", "text[]", "float8[]"]
+        if self._vector:
+            self._db.query(
+                f"{into} ($3)[(u.n::integer - 1) * $4 + 1 : u.n::integer * $4]"
+                " FROM pg_catalog.unnest($2) WITH ORDINALITY AS u (id, n)",
+                [*types, "integer"],
+                [class_name, ids, values, width],
+            )
+            return
+        self._db.query(
+            f"{into} u.value FROM ROWS FROM (pg_catalog.unnest($2), pg_catalog.unnest($3)) AS u (id, value)",
+            types,
+            [class_name, ids, values],
+        )
+
+
+@dataclass(frozen=True)
+class Version:
+    """One row of a model table as it was when it was read, and by whom."""
+
+    table: Table
+    role: str
+    place: tuple[Any, ...]
+
+
+_PLACE = ("tid", "xid", "cid", "oid")
+
+
+def version(db: Database, table: Table, mst_key: int | None) -> Version:
+    """Where a model's row stands; another row, or the same one changed, stands elsewhere."""
+    condition = "m.mst_key = $1" if mst_key is not None else "$1::integer IS NULL"
+    try:
+        rows = db.query(
+            "SELECT current_user::text AS role, m.ctid AS c0, m.xmin AS c1, m.cmin AS c2, m.tableoid AS c3"
+            f" FROM {table.quoted} AS m WHERE {condition}",
+            ["integer"],
+            [mst_key],
+        )
+    except CerebroError as error:
+        raise _no_plain_table(table, error) from None
+    if len(rows) != 1:
+        raise CerebroError(f"{table.quoted} has {len(rows)} models instead of one", sqlstate=WRONG_STATE)
+    return Version(table, rows[0]["role"], tuple(rows[0][f"c{number}"] for number in range(len(_PLACE))))
+
+
+def _no_plain_table(table: Table, error: CerebroError) -> CerebroError:
+    if error.sqlstate not in ("42703", NOT_SUPPORTED):
+        return error
+    return CerebroError(
+        f"{table.quoted} is not a table, so that changes of the model could not be noticed",
+        detail=error.message,
+        hint="Name the table itself, not a view of it.",
+        sqlstate=NOT_SUPPORTED,
+    )
+
+
+def unchanged(db: Database, known: Version) -> bool:
+    """Whether a model's row is still what it was. The caller must be allowed to read all that was read."""
+    rows = db.query(
+        f"SELECT current_user::text AS role FROM {known.table.quoted} AS m"
+        " WHERE m.ctid = $1 AND m.xmin = $2 AND m.cmin = $3 AND m.tableoid = $4"
+        " AND (m.model_weights IS NULL) IS NOT NULL AND (m.model_arch IS NULL) IS NOT NULL",
+        _PLACE,
+        known.place,
+    )
+    return bool(rows) and rows[0]["role"] == known.role

@@ -1,0 +1,65 @@
+CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict(
+    model_table varchar,
+    test_table varchar,
+    id_col varchar,
+    independent_varname varchar,
+    output_table varchar,
+    pred_type varchar DEFAULT 'prob',
+    use_gpus boolean DEFAULT FALSE,
+    mst_key integer DEFAULT NULL,
+    search_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS void
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].predict(
+    model_table, mst_key, test_table, id_col, independent_varname, output_table, pred_type, use_gpus, search_path)
+$$;
+COMMENT ON FUNCTION cerebro.madlib_keras_predict(
+    varchar, varchar, varchar, varchar, varchar, varchar, boolean, integer, text
+) IS
+'Predicts the rows of a table (one example per row, not packed) with a trained model and writes the predictions to a new table: the id in its own type, class_name, class_value, prob and rank; for a model that predicts numbers the id, class_name and prediction (a number, or an array where an output has several values). pred_type is ''prob'' for all classes, or ''response'' for the most probable one of each row (then without rank). mst_key names the model of a table of madlib_fit_multiple_model.';
+
+CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict(
+    model_table varchar,
+    test_table varchar,
+    id_col varchar,
+    independent_varname varchar,
+    output_table varchar,
+    pred_type integer,
+    use_gpus boolean DEFAULT FALSE,
+    mst_key integer DEFAULT NULL,
+    search_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS void
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].predict(
+    model_table, mst_key, test_table, id_col, independent_varname, output_table, pred_type, use_gpus, search_path)
+$$;
+COMMENT ON FUNCTION cerebro.madlib_keras_predict(
+    varchar, varchar, varchar, varchar, varchar, integer, boolean, integer, text
+) IS
+'Predicts the rows of a table (one example per row, not packed) with a trained model and writes the predictions to a new table: the id in its own type, class_name, class_value, prob and rank; for a model that predicts numbers the id, class_name and prediction (a number, or an array where an output has several values). Here pred_type k asks for the k most probable classes of each row.';
+
+CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict(
+    model_table varchar,
+    test_table varchar,
+    id_col varchar,
+    independent_varname varchar,
+    output_table varchar,
+    pred_type double precision,
+    use_gpus boolean DEFAULT FALSE,
+    mst_key integer DEFAULT NULL,
+    search_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS void
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].predict(
+    model_table, mst_key, test_table, id_col, independent_varname, output_table, pred_type, use_gpus, search_path)
+$$;
+COMMENT ON FUNCTION cerebro.madlib_keras_predict(
+    varchar, varchar, varchar, varchar, varchar, double precision, boolean, integer, text
+) IS
+'Predicts the rows of a table (one example per row, not packed) with a trained model and writes the predictions to a new table: the id in its own type, class_name, class_value, prob and rank; for a model that predicts numbers the id, class_name and prediction (a number, or an array where an output has several values). Here pred_type p, from 0 to below 1, asks for the classes whose probability is greater than p.';

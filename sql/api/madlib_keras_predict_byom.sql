@@ -1,0 +1,77 @@
+CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict_byom(
+    model_arch_table varchar,
+    model_id integer,
+    test_table varchar,
+    id_col varchar,
+    independent_varname varchar,
+    output_table varchar,
+    pred_type varchar DEFAULT 'prob',
+    use_gpus boolean DEFAULT FALSE,
+    class_values text[] DEFAULT NULL,
+    normalizing_const double precision DEFAULT NULL,
+    dependent_count integer DEFAULT 1,
+    search_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS void
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].predict_byom(
+    model_arch_table, model_id, (class_values, normalizing_const, dependent_count),
+    test_table, id_col, independent_varname, output_table, pred_type, use_gpus, search_path)
+$$;
+COMMENT ON FUNCTION cerebro.madlib_keras_predict_byom(
+    varchar, integer, varchar, varchar, varchar, varchar, varchar, boolean, text[], double precision, integer, text
+) IS
+'Predicts the rows of a table with a model of the user''s own, an architecture that was stored with its weights, and writes what madlib_keras_predict writes. class_values names the classes (one list for each output, dependent_count of them); without it they are numbered from 0. A model with a single output unit and no sigmoid predicts numbers then.';
+
+CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict_byom(
+    model_arch_table varchar,
+    model_id integer,
+    test_table varchar,
+    id_col varchar,
+    independent_varname varchar,
+    output_table varchar,
+    pred_type integer,
+    use_gpus boolean DEFAULT FALSE,
+    class_values text[] DEFAULT NULL,
+    normalizing_const double precision DEFAULT NULL,
+    dependent_count integer DEFAULT 1,
+    search_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS void
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].predict_byom(
+    model_arch_table, model_id, (class_values, normalizing_const, dependent_count),
+    test_table, id_col, independent_varname, output_table, pred_type, use_gpus, search_path)
+$$;
+COMMENT ON FUNCTION cerebro.madlib_keras_predict_byom(
+    varchar, integer, varchar, varchar, varchar, varchar, integer, boolean, text[], double precision, integer, text
+) IS
+'Predicts the rows of a table with a model of the user''s own, an architecture that was stored with its weights, and writes what madlib_keras_predict writes. class_values names the classes (one list for each output, dependent_count of them); without it they are numbered from 0. Here pred_type k asks for the k most probable classes of each row.';
+
+CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict_byom(
+    model_arch_table varchar,
+    model_id integer,
+    test_table varchar,
+    id_col varchar,
+    independent_varname varchar,
+    output_table varchar,
+    pred_type double precision,
+    use_gpus boolean DEFAULT FALSE,
+    class_values text[] DEFAULT NULL,
+    normalizing_const double precision DEFAULT NULL,
+    dependent_count integer DEFAULT 1,
+    search_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS void
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].predict_byom(
+    model_arch_table, model_id, (class_values, normalizing_const, dependent_count),
+    test_table, id_col, independent_varname, output_table, pred_type, use_gpus, search_path)
+$$;
+COMMENT ON FUNCTION cerebro.madlib_keras_predict_byom(
+    varchar, integer, varchar, varchar, varchar, varchar, double precision, boolean, text[], double precision, integer, text
+) IS
+'Predicts the rows of a table with a model of the user''s own, an architecture that was stored with its weights, and writes what madlib_keras_predict writes. class_values names the classes (one list for each output, dependent_count of them); without it they are numbered from 0. Here pred_type p, from 0 to below 1, asks for the classes whose probability is greater than p.';

@@ -1,0 +1,34 @@
+-- STABLE, since within one statement a model does not change. PARALLEL UNSAFE, since PL/Python reads through
+-- subtransactions, which parallel plans do not allow. model is a regclass so that the server itself finds the table, as
+-- any statement of the caller's would.
+CREATE OR REPLACE FUNCTION cerebro.predict(
+    model regclass,
+    mst_key integer,
+    features double precision[],
+    OUT class text,
+    OUT probability double precision,
+    OUT prediction double precision
+) RETURNS record
+LANGUAGE plpython3u STABLE PARALLEL UNSAFE COST 1000
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].predict_one(model, mst_key, features)
+$$;
+COMMENT ON FUNCTION cerebro.predict(regclass, integer, double precision[]) IS
+'Predicts one row, given as a numeric array, inside any query: the most probable class with its probability, or the prediction of a model for numbers. mst_key is NULL for a model of madlib_fit. The model stays in the session''s memory. Use it in FROM (FROM rows, cerebro.predict(''model'', 1, x)), or as (cerebro.predict(…)).class.';
+
+CREATE OR REPLACE FUNCTION cerebro.predict(
+    model regclass,
+    mst_key integer,
+    features bytea,
+    OUT class text,
+    OUT probability double precision,
+    OUT prediction double precision
+) RETURNS record
+LANGUAGE plpython3u STABLE PARALLEL UNSAFE COST 1000
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].predict_one(model, mst_key, features)
+$$;
+COMMENT ON FUNCTION cerebro.predict(regclass, integer, bytea) IS
+'Predicts one row, given as bytes (uint8 images), inside any query: the most probable class with its probability, or the prediction of a model for numbers. mst_key is NULL for a model of madlib_fit. The model stays in the session''s memory. Use it in FROM (FROM rows, cerebro.predict(''model'', 1, x)), or as (cerebro.predict(…)).class.';
