@@ -187,7 +187,8 @@ def _import(wanted: Running) -> None:
 
 
 def _set_up_tensorflow(wanted: Running) -> None:
-    tensorflow = importlib.import_module("tensorflow")
+    with _apart():
+        tensorflow = importlib.import_module("tensorflow")
     try:
         tensorflow.config.threading.set_intra_op_parallelism_threads(wanted.threads)
         tensorflow.config.threading.set_inter_op_parallelism_threads(wanted.threads)
@@ -227,6 +228,23 @@ def _torch_has_gpu() -> bool:
 
 _HAS_GPU = {"tensorflow": _tensorflow_has_gpu, "jax": _jax_has_gpu, "torch": _torch_has_gpu}
 _BACKEND_SET_UP = {"tensorflow": _set_up_tensorflow, "jax": _set_up_jax, "torch": _set_up_torch}
+
+
+@contextlib.contextmanager
+def _apart() -> Iterator[None]:
+    """Load libraries whose symbols nobody else sees, and which see their own first.
+
+    TensorFlow has an LLVM inside, and the server's JIT loads another one into the same process. Where either
+    finds the other's functions the backend crashes, and with it the whole server.
+    """
+    # It is there to share the symbols with everybody; TensorFlow does without if it is missing.
+    sys.modules["tensorflow.python.pywrap_dlopen_global_flags"] = None  # pyright: ignore[reportArgumentType]
+    before = sys.getdlopenflags()
+    sys.setdlopenflags(os.RTLD_NOW | os.RTLD_LOCAL | os.RTLD_DEEPBIND)
+    try:
+        yield
+    finally:
+        sys.setdlopenflags(before)
 
 
 @contextlib.contextmanager
