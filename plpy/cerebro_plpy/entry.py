@@ -72,14 +72,14 @@ class SegmentSession(Session):
 
 
 def _plan(sql: str, types: Sequence[str]) -> Any:
-    """Prepare each statement once per session; statements without parameters may be DDL and are cheap."""
+    """Prepare each statement once per session; DDL, each of which is another, is not kept."""
     key = (sql, tuple(types))
-    if key not in _plans:
-        plan = plpy.prepare(sql, list(types))
-        if not types:
-            return plan
+    if key in _plans:
+        return _plans[key]
+    plan = plpy.prepare(sql, list(types))
+    if types or sql.startswith(session.REPEATED):
         _plans[key] = plan
-    return _plans[key]
+    return plan
 
 
 def _through(door: Callable[[], object], work: Callable[[], T]) -> T:
@@ -141,11 +141,12 @@ def run_pending() -> None:
 def segment(command: str, request: str) -> str:
     """What a segment session does; other sessions see at once what it is."""
     asked = json.loads(request)
-    plpy.execute(session.set_application_name(command, asked))
+    own = SegmentSession()
+    session.set_application_name(own, command, asked)
     try:
-        return json.dumps(_answer(lambda: commands.run(SegmentSession(), command, asked)))
+        return json.dumps(_answer(lambda: commands.run(own, command, asked)))
     finally:
-        plpy.execute(session.set_application_name("idle", {}))
+        session.set_application_name(own, "idle", {})
 
 
 def _run_inline(command: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -235,9 +236,7 @@ def predict(model_table: str | None, mst_key: int | None, *rows: Any) -> None:
     from cerebro_plpy.executor.evaluate import trained_model
     from cerebro_plpy.segment import predict as predictor
 
-    _answer(
-        lambda: predictor.predict(Session(), model_table, mst_key, predictor.Rows(*rows), trained_model)
-    )
+    _answer(lambda: predictor.predict(Session(), model_table, mst_key, predictor.Rows(*rows), trained_model))
 
 
 def predict_byom(arch_table: str | None, model_id: int | None, given: tuple[Any, ...], *rows: Any) -> None:

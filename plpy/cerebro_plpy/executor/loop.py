@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from cerebro_plpy.errors import CONFIG_FAILED, CerebroError
 from cerebro_plpy.executor import progress
 from cerebro_plpy.topology import Answer, Topology
+
+# States that nobody needs any more go after so long, or when they have become so many bytes.
+DROP_SECONDS = 2.0
+DROP_BYTES = 256 * 2**20
 
 
 class Loop:
@@ -29,6 +34,9 @@ class Loop:
         self._tick = tick
         self._retries = retries
         self._lost: dict[progress.Unit, int] = {}
+        self._stale: set[int] = set()
+        self._stale_bytes = 0
+        self._next_drop = time.monotonic() + DROP_SECONDS
 
     def run(self) -> None:
         while not self._plan.done():
@@ -38,6 +46,7 @@ class Loop:
                     self._submit(unit)
             for answer in self._topology.answers():
                 self._take(answer)
+            self._drop_states()
             self._tick()
         self._topology.finish_background()
 
@@ -59,8 +68,8 @@ class Loop:
         else:
             self._plan.merged(unit)
         self._lost.pop(unit, None)
-        if unit.kind != progress.EVALUATE:
-            self._drop_states(unit.mst_key)
+        self._stale.add(unit.mst_key)
+        self._stale_bytes += result.get("state_bytes", 0)
         self._report(unit, result)
 
     def _take_error(self, unit: progress.Unit, error: CerebroError, lost: bool) -> None:
@@ -83,6 +92,13 @@ class Loop:
         self._topology.background("fail_config", {**request, "segment": unit.segment, "reason": reason})
         self._report(unit, {"failure": reason})
 
-    def _drop_states(self, mst_key: int) -> None:
-        keep = self._plan.needed_steps(mst_key)
-        self._topology.background("drop_states", {"run_id": self._run_id, "mst_key": mst_key, "keep": keep})
+    def _drop_states(self) -> None:
+        """Now and then: each time costs a transaction."""
+        now = time.monotonic()
+        if not self._stale or (now < self._next_drop and self._stale_bytes < DROP_BYTES):
+            return
+        keep = {mst_key: self._plan.needed_steps(mst_key) for mst_key in self._stale}
+        self._topology.background("drop_states", {"run_id": self._run_id, "keep": list(keep.items())})
+        self._stale.clear()
+        self._stale_bytes = 0
+        self._next_drop = now + DROP_SECONDS

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, NOT_SUPPORTED, WRONG_STATE, CerebroError
+from cerebro_plpy.errors import (
+    INSUFFICIENT_PRIVILEGE,
+    NOT_SUPPORTED,
+    WRONG_OBJECT,
+    WRONG_STATE,
+    CerebroError,
+)
 from cerebro_plpy.logical import options as parse
 from cerebro_plpy.logical.spec import check_budget
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
@@ -79,7 +85,14 @@ class Request:
 
 def data(db: Database, name: str | None, search_path: str, what: str) -> Data:
     table = resolve_table(db, name, search_path, what)
-    return Data(table, packed.summary(db, table.schema, table.name))
+    found = packed.summary(db, table.schema, table.name)
+    if not models.has_storage(db, table):
+        raise CerebroError(
+            f"{what} {table.quoted} is a view",
+            hint="Name the packed table itself.",
+            sqlstate=WRONG_OBJECT,
+        )
+    return Data(table, found)
 
 
 def training_and_validation(

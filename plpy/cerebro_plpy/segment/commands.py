@@ -123,7 +123,11 @@ def _fail_config(db: Database, request: Request) -> Mapping[str, Any]:
 
 
 def _drop_states(db: Database, request: Request) -> Mapping[str, Any]:
-    db.as_owner(lambda: runs.drop_states(db, **request))
+    def drop() -> None:
+        for mst_key, keep in request["keep"]:
+            runs.drop_states(db, request["run_id"], mst_key, keep)
+
+    db.as_owner(drop)
     return {}
 
 

@@ -35,6 +35,7 @@ class Task:
 
 
 _tasks: dict[tuple[int, int], Task] = {}
+_newest: dict[tuple[int, int, int], states.State] = {}
 
 
 def task(db: Database, run_id: int, mst_key: int) -> Task:
@@ -72,6 +73,8 @@ def state_after(db: Database, work: Task, step: int) -> states.State:
     run_id, mst_key = work.run.run_id, work.config.mst_key
     if step == 0:
         return db.as_owner(lambda: _first_state(db, work))
+    if (run_id, mst_key, step) in _newest:
+        return _newest[run_id, mst_key, step]
     parts = db.as_owner(lambda: runs.read_state(db, run_id, mst_key, step))
     if not parts:
         raise CerebroError(
@@ -79,6 +82,12 @@ def state_after(db: Database, work: Task, step: int) -> states.State:
             sqlstate=DATA_CORRUPTED,
         )
     return states.from_parts(parts)
+
+
+def _remember(run_id: int, mst_key: int, step: int, state: states.State) -> None:
+    """Keep the state that this session made last: it may be asked to evaluate it, or to train it on."""
+    _newest.clear()
+    _newest[run_id, mst_key, step] = state
 
 
 def _first_state(db: Database, work: Task) -> states.State:
@@ -129,7 +138,8 @@ def visit(db: Database, run_id: int, mst_key: int, epoch: int, stop: int) -> Map
         read - clock, trained - read, time.monotonic() - trained, started_at,
     )  # fmt: skip
     db.as_owner(lambda: runs.write_visit(db, row))
-    return {"seconds": time.monotonic() - clock, "loss": logs.get("loss"), "rows": partition.rows}
+    _remember(run_id, mst_key, step, state)
+    return {"seconds": time.monotonic() - clock, "loss": logs.get("loss"), "state_bytes": size}
 
 
 def _train(

@@ -151,3 +151,10 @@ def owns(db: Database, table: Table) -> bool:
         ["oid"],
         [table.oid],
     )[0]["owns"]
+
+
+def has_storage(db: Database, table: Table) -> bool:
+    """Whether it is a table and no view."""
+    return bool(
+        db.query("SELECT FROM pg_class WHERE oid = $1 AND relkind IN ('r', 'p')", ["oid"], [table.oid])
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any
 
@@ -253,7 +253,7 @@ def weights(db: Database, run_id: int, model_id: int, mst_key: int) -> bytes | N
     return rows[0]["weights"] if rows else None
 
 
-def write_state(db: Database, run_id: int, mst_key: int, step: int, parts: Sequence[bytes]) -> int:
+def write_state(db: Database, run_id: int, mst_key: int, step: int, parts: Iterable[bytes]) -> int:
     """Store a state; gives its size in bytes."""
     size = 0
     for number, part in enumerate(parts):

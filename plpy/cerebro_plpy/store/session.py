@@ -12,6 +12,8 @@ _SHOWN = (("run", "run_id"), ("config", "mst_key"), ("epoch", "epoch"), ("segmen
 AS_OWNER = "SELECT cerebro._as_owner()"
 BECOME_OWNER = "RESET SESSION AUTHORIZATION"
 TICK = "SELECT"
+# What statements without parameters begin with that come again and again.
+REPEATED = ("SELECT", "SET SESSION", "RESET")
 # Sent to another session, so its parameters are written as the driver wants them.
 COMMAND = "SELECT cerebro._segment(%s, %s)"
 
@@ -128,7 +130,11 @@ def read_only(db: Database) -> bool:
     return db.query("SELECT pg_catalog.current_setting('transaction_read_only') AS mode")[0]["mode"] == "on"
 
 
-def set_application_name(command: str, request: Mapping[str, object]) -> str:
-    """The statement that tells other sessions what this one is doing; the progress view reads it."""
-    words = [f"{name}={int(str(request[key]))}" for name, key in _SHOWN if request.get(key) is not None]
-    return f"SELECT pg_catalog.set_config('application_name', 'cerebro {' '.join([command, *words])}', false)"
+def set_application_name(db: Database, command: str, request: Mapping[str, object]) -> None:
+    """Tell other sessions what this one is doing; the progress view reads it."""
+    words = [f"{name}={request[key]}" for name, key in _SHOWN if request.get(key) is not None]
+    db.query(
+        "SELECT pg_catalog.set_config('application_name', $1, false)",
+        ["text"],
+        [" ".join(["cerebro", command, *words])],
+    )
