@@ -37,8 +37,8 @@ class Session:
     ) -> Iterator[list[Row]]:
         try:
             cursor = plpy.cursor(_plan(sql, types), list(values))
-            while rows := list(cursor.fetch(batch)):
-                yield rows
+            while rows := cursor.fetch(batch):
+                yield list(rows)
             cursor.close()
         except plpy.SPIError as error:
             raise _as_cerebro_error(error) from None
@@ -181,7 +181,7 @@ def bytes_to_array(data: bytes, dtype: str) -> list[float]:
 def load_keras_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _answer(lambda: tables.load_model(Session(), *arguments, _run_inline))
+    _answer(lambda: tables.load_model(Session(), _run_inline, *arguments))
 
 
 def delete_keras_model(*arguments: Any) -> None:

@@ -15,13 +15,13 @@ from cerebro_plpy.topology.inline import Run
 
 def load_model(
     db: Database,
+    run_inline: Run,
     table_name: str | None,
     model_arch: str | None,
     weights: bytes | None,
     name: str | None,
     description: str | None,
     search_path: str,
-    run_inline: Run,
 ) -> None:
     """Check an architecture with Keras and append it to the table, which is made if it is not there."""
     if model_arch is None:

@@ -26,8 +26,8 @@ def check(request: Mapping[str, Any]) -> Mapping[str, Any]:
             fits.check_config(
                 described[str(config["model_id"])],
                 parse_compile(config["compile_params"]),
-                list(shapes),
-                [tuple(shape) for shape in request["target_shapes"]],
+                shapes,
+                tuple(tuple(shape) for shape in request["target_shapes"]),
                 request["target_kinds"],
             )
         except CerebroError as error:
