@@ -63,12 +63,26 @@ class SegmentSession(Session):
         return work()
 
     def as_caller(self, role: str, work: Callable[[], T]) -> T:
+        """Work as the caller, who may only read; nothing that it brings about stays.
+
+        A deferred trigger or a cursor WITH HOLD would else run at COMMIT, with the rights of the owner.
+        """
         guard = session.make_guard(self, role)
-        self.query(session.become(role))
+        results: list[T] = []
         try:
-            return _through(lambda: self.query(guard), work)
+            with plpy.subtransaction():
+                self.query(session.ONLY_READ)
+                self.query(session.become(role))
+                results.append(_through(lambda: self.query(guard), work))
+                raise _Undo
+        except _Undo:
+            return results[0]
         finally:
             self.query(session.BECOME_OWNER)
+
+
+class _Undo(Exception):
+    """Raised to roll a subtransaction back that has done what it was for."""
 
 
 def _plan(sql: str, types: Sequence[str]) -> Any:
@@ -98,7 +112,11 @@ def _through(door: Callable[[], object], work: Callable[[], T]) -> T:
             errors.append(error)
 
     _pending.append(run)
-    door()
+    try:
+        door()
+    finally:
+        # A door that did not open must not leave work behind for the next to go through it.
+        _pending[:] = [other for other in _pending if other is not run]
     if errors:
         raise errors[0]
     return results[0]

@@ -6,16 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cerebro_plpy.database import Database
+from cerebro_plpy.errors import WRONG_STATE, CerebroError
 
 _SHOWN = (("run", "run_id"), ("config", "mst_key"), ("epoch", "epoch"), ("segment", "segment"))
 
 AS_OWNER = "SELECT cerebro._as_owner()"
 BECOME_OWNER = "RESET SESSION AUTHORIZATION"
+ONLY_READ = "SET LOCAL transaction_read_only = on"
 TICK = "SELECT"
 # What statements without parameters begin with that come again and again.
-REPEATED = ("SELECT", "SET SESSION", "RESET")
+REPEATED = ("SELECT", "SET ", "RESET")
 # Sent to another session, so its parameters are written as the driver wants them.
 COMMAND = "SELECT cerebro._segment(%s, %s)"
+_GUARD_BODY = 'GD["cerebro"].run_pending()'
+_LOOK_AT_GUARD = (
+    "SELECT r.oid, EXISTS (SELECT FROM pg_catalog.pg_proc AS p"
+    " WHERE p.pronamespace = pg_catalog.pg_my_temp_schema() AND p.proname = '_cerebro_guard_' || r.oid"
+    " AND p.pronargs = 0 AND p.proowner = r.oid AND p.prosecdef AND p.prosrc = $2) AS good"
+    " FROM pg_catalog.pg_roles AS r WHERE r.rolname = $1"
+)
 
 
 def quote(identifier: str) -> str:
@@ -31,14 +40,16 @@ def make_guard(db: Database, role: str) -> str:
 
     It is SECURITY DEFINER and owned by the role: inside such a function the server refuses every change of
     role, so that nothing behind a view or a policy of the role's can become the extension's owner again.
+    Its owner may change it, and REASSIGN OWNED give it away: so it is looked at before each use.
     """
-    oid = db.query("SELECT oid FROM pg_catalog.pg_roles WHERE rolname = $1", ["text"], [role])[0]["oid"]
-    name = f"pg_temp._cerebro_guard_{oid}"
-    if not db.query("SELECT pg_catalog.to_regprocedure($1) AS found", ["text"], [f"{name}()"])[0]["found"]:
+    rows = db.query(_LOOK_AT_GUARD, ["text", "text"], [role, _GUARD_BODY])
+    if not rows:
+        raise CerebroError(f'role "{role}" does not exist any more', sqlstate=WRONG_STATE)
+    name = f"pg_temp._cerebro_guard_{rows[0]['oid']}"
+    if not rows[0]["good"]:
         db.query(
-            f"CREATE FUNCTION {name}() RETURNS void LANGUAGE plpython3u SECURITY DEFINER"
-            " SET search_path = pg_catalog, pg_temp"
-            """ AS $$GD["cerebro"].run_pending()$$"""
+            f"CREATE OR REPLACE FUNCTION {name}() RETURNS void LANGUAGE plpython3u SECURITY DEFINER"
+            f" SET search_path = pg_catalog, pg_temp AS $${_GUARD_BODY}$$"
         )
         db.query(f"ALTER FUNCTION {name}() OWNER TO {quote(role)}")
     return f"SELECT {name}()"
