@@ -66,18 +66,46 @@ $$;
 COMMENT ON FUNCTION cerebro.revoke_usage(name) IS
 'Takes back what grant_usage gave to a role.';
 
+CREATE OR REPLACE FUNCTION cerebro._unwanted_privileges(installing boolean) RETURNS TABLE (object text, grantee oid)
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $$
+SELECT format('ROUTINE %s', p.oid::regprocedure), a.grantee
+FROM cerebro._members('pg_proc') AS member
+JOIN pg_proc AS p ON p.oid = member
+CROSS JOIN aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
+WHERE a.grantee <> p.proowner
+    AND (installing OR a.grantee = 0 OR NOT EXISTS (SELECT FROM cerebro._usage_functions() AS f WHERE f::oid = p.oid))
+UNION
+SELECT format('%s %s', CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid::regclass), a.grantee
+FROM cerebro._members('pg_class') AS member
+JOIN pg_class AS c ON c.oid = member
+CROSS JOIN aclexplode(c.relacl) AS a
+WHERE a.grantee <> c.relowner
+    AND (installing OR (c.relkind <> 'v' AND EXISTS (
+        SELECT FROM pg_default_acl AS d CROSS JOIN aclexplode(d.defaclacl) AS b
+        WHERE d.defaclrole = c.relowner AND d.defaclobjtype IN ('r', 'S') AND b.grantee = a.grantee)))
+UNION
+SELECT 'SCHEMA cerebro', a.grantee
+FROM pg_namespace AS n CROSS JOIN aclexplode(n.nspacl) AS a
+WHERE n.nspname = 'cerebro' AND installing AND a.grantee <> n.nspowner
+$$;
+COMMENT ON FUNCTION cerebro._unwanted_privileges(boolean) IS
+'Internal: what others have been given by the server''s defaults or by ALTER DEFAULT PRIVILEGES, which reach into extensions.';
+
 DO $$
 DECLARE
-    routine regprocedure;
+    unwanted record;
     view regclass;
     role name;
 BEGIN
     -- Only where there is something to revoke: PostgreSQL takes the privileges of an object that a script touches for
     -- the extension's own, those that administrators have granted on it included, and pg_dump would leave them out.
-    FOR routine IN
-        SELECT member FROM cerebro._members('pg_proc') AS member WHERE has_function_privilege('public', member, 'EXECUTE')
+    FOR unwanted IN
+        SELECT * FROM cerebro._unwanted_privileges(current_setting('cerebro.installing', TRUE) IS NOT DISTINCT FROM 'on')
     LOOP
-        EXECUTE format('REVOKE ALL ON ROUTINE %s FROM PUBLIC', routine);
+        EXECUTE format(
+            'REVOKE ALL ON %s FROM %s',
+            unwanted.object, CASE unwanted.grantee WHEN 0 THEN 'PUBLIC' ELSE unwanted.grantee::regrole::text END);
     END LOOP;
 
     IF NOT has_schema_privilege('pg_monitor', 'cerebro', 'USAGE') THEN
