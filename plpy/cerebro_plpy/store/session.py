@@ -124,10 +124,11 @@ def own_strong_locks(db: Database, oids: list[int]) -> bool:
 
 
 def other_segment_sessions(db: Database, own_pids: list[int]) -> int:
-    """How many segment sessions other callers have on this server."""
+    """How many segment sessions other callers have on this server. Any role may call itself cerebro; only
+    a superuser's session can be one."""
     return db.query(
-        "SELECT count(*) AS number FROM pg_stat_activity"
-        " WHERE application_name LIKE 'cerebro%' AND backend_type = 'client backend' AND pid <> ALL ($1)",
+        "SELECT count(*) AS number FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid"
+        " WHERE r.rolsuper AND a.application_name LIKE 'cerebro%' AND a.pid <> ALL ($1)",
         ["integer[]"],
         [own_pids],
     )[0]["number"]
