@@ -35,6 +35,7 @@ CREATE TABLE cerebro._run (
     warm_start boolean NOT NULL,
     name text,
     description text,
+    versions text NOT NULL,
     started_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 COMMENT ON TABLE cerebro._run IS 'One call that trains a set of configs on one packed table, as it was asked for.';

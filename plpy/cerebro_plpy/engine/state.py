@@ -83,6 +83,22 @@ def from_parts(parts: Iterable[Buffer]) -> State:
     return reader.finish()
 
 
+def of_config(parts: Iterable[Buffer], run_id: int, mst_key: int, step: int) -> State:
+    """The same for the state of a config after a step; an error names them."""
+    kept = list(parts)
+    try:
+        if not kept:
+            raise _damaged("It is not there.")
+        return from_parts(kept)
+    except CerebroError as error:
+        raise CerebroError(
+            f"the state of config {mst_key} after step {step} of run {run_id} is damaged",
+            detail=error.detail,
+            hint="Where the state before it is whole, cerebro.resume goes on from that one.",
+            sqlstate=errors.DATA_CORRUPTED,
+        ) from None
+
+
 def _buffers(state: State) -> Iterator[memoryview]:
     header = _header(state)
     yield memoryview(_HEADER_LENGTH.pack(len(header)) + header)

@@ -48,8 +48,9 @@ def write_models(db: Database, targets: Targets, request: Request, outcome: Outc
 
 
 def final_weights(db: Database, outcome: Outcome, mst_key: int) -> bytes:
-    parts = db.as_owner(lambda: runs.read_state(db, outcome.run_id, mst_key, outcome.last_step))
-    return states.weights(states.from_parts(parts))
+    place = outcome.run_id, mst_key, outcome.last_step
+    parts = db.as_owner(lambda: runs.read_state(db, *place))
+    return states.weights(states.of_config(parts, *place))
 
 
 def field(db: Database, mst_key: int, weights: bytes) -> bytes | None:

@@ -129,7 +129,8 @@ class Plan:
         config.loss = loss
         self.costs.record(config.kind, config.visit_units, seconds)
         due = config.step % self.segments == 0 and unit.epoch in self.evaluation_epochs
-        if due and config.failure is None:
+        # A config that was taken a step back has perhaps been evaluated there before.
+        if due and config.failure is None and (unit.mst_key, unit.epoch) not in self.evaluated_before:
             self._queue_evaluation(unit.mst_key, unit.epoch)
 
     def _queue_evaluation(self, mst_key: int, epoch: int) -> None:
@@ -177,10 +178,11 @@ class Plan:
         return self._under_way[segment]
 
     def needed_steps(self, mst_key: int) -> list[int]:
-        """The states that must stay: the last two, and those that wait to be evaluated."""
-        step = self.configs[mst_key].step
+        """The states that must stay: the last, those that wait to be evaluated, and before each of them the
+        one that it can be made from again."""
         waiting = {epoch * self.segments for key, epoch in self._measured if key == mst_key}
-        return sorted({step, step - 1} | waiting)
+        needed = {self.configs[mst_key].step} | waiting
+        return sorted(needed | {step - 1 for step in needed})
 
     def epoch_done_by_all(self) -> int:
         """The number of epochs that every config that still trains has behind it."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DUPLICATE_TABLE, WRONG_STATE, CerebroError
 from cerebro_plpy.executor import fit, single
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
+from cerebro_plpy.logical.spec import evaluation_epochs
 from cerebro_plpy.store import models, results, runs, session
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table
+from cerebro_plpy.topology import Topology
 from cerebro_plpy.topology.choose import choose
 from cerebro_plpy.topology.inline import Run
 
@@ -20,17 +23,25 @@ def resume(db: Database, run_id: int | None, search_path: str, run_inline: Run) 
     requests.check_writable(db)
     role = session.current_user(db)
     run = db.as_owner(lambda: runs.own_run(db, run_id, role))
-    earlier = _earlier(db, run, search_path)
     request = _request(db, run, search_path)
+    topology = choose(db, role, request.tables, run_inline)
+    with runner.behind(topology, run.run_id):
+        _go_on(db, topology, run, request, search_path)
+
+
+def _go_on(
+    db: Database, topology: Topology, run: runs.RunRow, request: requests.Request, search_path: str
+) -> None:
+    earlier = _earlier(db, run, search_path)
     suffixes = single.SUFFIXES if run.kind == runner.SINGLE else fit.SUFFIXES
     tables = fit.targets(db, run.model_table, search_path, suffixes, earlier)
-    topology = choose(db, role, request.tables, run_inline)
-    engines = request.engines
-    topology.command("resume_run", {"run_id": run.run_id})
-    topology.open({engines.backend: (engines.threads, engines.use_gpus)}, request.segments)
     if earlier is None:
         _create(db, run, request, tables)
-    write = single.write_tables if run.kind == runner.SINGLE else fit.write_tables
+    engines = request.engines
+    topology.open({engines.backend: (engines.threads, engines.use_gpus)}, request.segments)
+    epochs = evaluation_epochs(request.epochs, request.metrics_frequency)
+    found = topology.command("resume_run", {"run_id": run.run_id, "evaluation_epochs": epochs})
+    _tell_damage(db, found["damaged"])
     configs, architectures, standings = db.as_owner(
         lambda: (
             runs.configs(db, run.run_id),
@@ -39,10 +50,20 @@ def resume(db: Database, run_id: int | None, search_path: str, run_inline: Run) 
         )
     )
     plan = runner.make_plan(request, configs, architectures, standings)
+    write = single.write_tables if run.kind == runner.SINGLE else fit.write_tables
     runner.carry_out(
         db, topology, request, run.run_id, plan, architectures,
         lambda outcome: write(db, request, tables, earlier is not None, outcome),
     )  # fmt: skip
+
+
+def _tell_damage(db: Database, found: Sequence[Mapping[str, Any]]) -> None:
+    for damaged in found:
+        key, step = damaged["mst_key"], damaged["step"]
+        if damaged["failure"] is None:
+            db.warning(f"{damaged['reason']} Config {key} goes on from step {step - 1}.")
+        else:
+            db.warning(f"config {key} cannot go on: {damaged['failure']}")
 
 
 def forget(db: Database, run_id: int | None) -> None:
@@ -51,7 +72,7 @@ def forget(db: Database, run_id: int | None) -> None:
 
     def remove() -> None:
         run = runs.own_run(db, run_id, role)
-        if runs.driven(db, run.run_id):
+        if not runs.claim(db, run.run_id):
             raise CerebroError(f"run {run.run_id} is running", hint="Cancel it first.", sqlstate=WRONG_STATE)
         runs.delete(db, run.run_id)
 

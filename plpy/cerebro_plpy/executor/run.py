@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -101,6 +102,21 @@ def perform(
 ) -> None:
     """Write a new run down and carry it out."""
     run_id = topology.command("next_run_id", {})["run_id"]
+    with behind(topology, run_id):
+        _perform(db, topology, request, run_id, described, start, write, kind, model_table)
+
+
+def _perform(
+    db: Database,
+    topology: Topology,
+    request: requests.Request,
+    run_id: int,
+    described: Mapping[str, Mapping[str, Any]],
+    start: Start,
+    write: Callable[[Outcome], None],
+    kind: str,
+    model_table: str | None,
+) -> None:
     configs = [_config_row(request, c, start) for c in request.configs]
     architectures = [_architecture_row(key, facts) for key, facts in described.items()]
     topology.command(
@@ -116,6 +132,18 @@ def perform(
     carry_out(db, topology, request, run_id, plan, architectures, write)
 
 
+@contextmanager
+def behind(topology: Topology, run_id: int) -> Iterator[None]:
+    """Be the one session that drives a run. However that ends, the run's rows say how."""
+    topology.hold(run_id)
+    try:
+        yield
+    except BaseException as error:
+        _end_badly(topology, run_id, error)
+        raise
+    topology.let_go()
+
+
 def carry_out(
     db: Database,
     topology: Topology,
@@ -125,17 +153,13 @@ def carry_out(
     architectures: Sequence[runs.ArchitectureRow],
     write: Callable[[Outcome], None],
 ) -> None:
-    """Do what is left of a run and write its tables. However it ends, its rows say how."""
+    """Do what is left of a run and write its tables."""
     measures_only = not request.epochs
     report = Report(db, run_id, plan, request.validation is not None, quiet=measures_only)
-    try:
-        retries = int(session.setting(db, "retries") or RETRIES)
-        Loop(run_id, plan, topology, report.take, lambda: session.tick(db), retries).run()
-        report.finish()
-        write(_outcome(db, run_id, plan, architectures))
-    except BaseException as error:
-        _end_badly(topology, run_id, error)
-        raise
+    retries = int(session.setting(db, "retries") or RETRIES)
+    Loop(run_id, plan, topology, report.take, lambda: session.tick(db), retries).run()
+    report.finish()
+    write(_outcome(db, run_id, plan, architectures))
     if measures_only:
         topology.command("delete_run", {"run_id": run_id})
     else:
@@ -157,7 +181,10 @@ def _end_badly(topology: Topology, run_id: int, error: BaseException) -> None:
     topology.stop()
     cancelled = not isinstance(error, CerebroError) or error.sqlstate == QUERY_CANCELED
     event = "interrupted" if cancelled else "failed"
-    topology.command("end_run", {"run_id": run_id, "event": event, "detail": str(error)})
+    # Where the server is going down this cannot be said any more; the lock that is gone says it too.
+    with suppress(CerebroError):
+        topology.command("end_run", {"run_id": run_id, "event": event, "detail": str(error)})
+        topology.let_go()
     topology.close()
 
 

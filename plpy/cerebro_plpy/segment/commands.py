@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from cerebro_plpy.database import Database
@@ -68,15 +69,14 @@ def _merge(db: Database, request: Request) -> Mapping[str, Any]:
 
 def _create_run(db: Database, request: Request) -> Mapping[str, Any]:
     """Write the run down and copy the weights that it starts from, read with the caller's rights."""
+    from cerebro_plpy.segment import rows
+
     run_row = runs.RunRow(**request["run"])
+    run_row = replace(run_row, versions=rows.versions(db, run_row))
     architectures = [runs.ArchitectureRow(**a) for a in request["architectures"]]
     configs = [runs.ConfigRow(**c) for c in request["configs"]]
 
-    def create() -> None:
-        runs.create(db, run_row, architectures, configs)
-        runs.hold(db, run_row.run_id)
-
-    db.as_owner(create)
+    db.as_owner(lambda: runs.create(db, run_row, architectures, configs))
     retention = session.setting(db, "retention_days")
     if retention is not None:
         db.as_owner(lambda: runs.delete_older(db, int(retention)))
@@ -97,21 +97,34 @@ def _next_run_id(db: Database, request: Request) -> Mapping[str, Any]:
 
 
 def _resume_run(db: Database, request: Request) -> Mapping[str, Any]:
+    from cerebro_plpy.segment import mending
+
     def resume() -> None:
-        runs.hold(db, request["run_id"])
         runs.drop_partial_evaluations(db, request["run_id"])
         runs.add_event(db, request["run_id"], "running")
 
     db.as_owner(resume)
+    return {"damaged": mending.mend(db, request["run_id"], request["evaluation_epochs"])}
+
+
+def _hold_run(db: Database, request: Request) -> Mapping[str, Any]:
+    db.as_owner(lambda: runs.hold(db, request["run_id"]))
+    return {}
+
+
+def _let_go(db: Database, request: Request) -> Mapping[str, Any]:
+    db.as_owner(lambda: runs.let_go(db, request["run_id"]))
     return {}
 
 
 def _end_run(db: Database, request: Request) -> Mapping[str, Any]:
     def end() -> None:
+        if not runs.holds(db, request["run_id"]) or runs.last_event(db, request["run_id"]) != "running":
+            # It is another session's run by now, or was never begun: not ours to judge.
+            return
         if request["event"] == "finished":
             runs.keep_last_states(db, request["run_id"])
         runs.add_event(db, request["run_id"], request["event"], request.get("detail"))
-        runs.let_go(db, request["run_id"])
 
     db.as_owner(end)
     return {}
@@ -132,11 +145,7 @@ def _drop_states(db: Database, request: Request) -> Mapping[str, Any]:
 
 
 def _delete_run(db: Database, request: Request) -> Mapping[str, Any]:
-    def delete() -> None:
-        runs.delete(db, request["run_id"])
-        runs.let_go(db, request["run_id"])
-
-    db.as_owner(delete)
+    db.as_owner(lambda: runs.delete(db, request["run_id"]))
     return {}
 
 
@@ -150,6 +159,8 @@ _COMMANDS: dict[str, Command] = {
     "next_run_id": _next_run_id,
     "create_run": _create_run,
     "resume_run": _resume_run,
+    "hold_run": _hold_run,
+    "let_go": _let_go,
     "end_run": _end_run,
     "fail_config": _fail_config,
     "drop_states": _drop_states,

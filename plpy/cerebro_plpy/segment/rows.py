@@ -6,6 +6,8 @@ buffer; the order of rows is the same either way: the buffers are shuffled, and 
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -68,9 +70,9 @@ def partition(db: Database, run: runs.RunRow, table: str, key: int) -> Partition
     role, place = run.owner, (run.owner, table, key)
     found = _cache.pop(place, None)
     if found is None or found.version != db.as_caller(role, found.look)[0]:
-        if found is not None and found.run_id == run.run_id:
-            raise _changed(table, run.run_id)
         found = _read(db, role, table, key)
+    if _digest(found.version) != json.loads(run.versions)[table][key]:
+        raise _changed(table, run.run_id)
     found.run_id = run.run_id
     _cache[place] = found
     if found.cached is None and found.buffers and _make_room(run, sum(b.nbytes for b in found.buffers)):
@@ -78,9 +80,23 @@ def partition(db: Database, run: runs.RunRow, table: str, key: int) -> Partition
     return found
 
 
+def versions(db: Database, run: runs.RunRow) -> str:
+    """What the packed tables of a run hold now: every visit must find the same."""
+    tables = [table for table in (run.source_table, run.validation_table) if table is not None]
+    found = {
+        table: [_digest(_read(db, run.owner, table, key).version) for key in range(run.segments)]
+        for table in tables
+    }
+    return json.dumps(found)
+
+
+def _digest(version: object) -> str:
+    return hashlib.sha256(repr(version).encode()).hexdigest()[:16]
+
+
 def _changed(table: str, run_id: int) -> CerebroError:
     return CerebroError(
-        f"table {table} was changed while run {run_id} used it",
+        f"table {table} has changed since run {run_id} began",
         hint="Start a new run; leave its tables alone until it ends.",
         sqlstate=WRONG_STATE,
     )

@@ -14,7 +14,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.engine import model as engine
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.engine.data import Block
-from cerebro_plpy.errors import CONFIG_FAILED, DATA_CORRUPTED, CerebroError
+from cerebro_plpy.errors import CONFIG_FAILED, CerebroError
 from cerebro_plpy.madlib.params import CompileParams, FitParams, parse_compile, parse_fit
 from cerebro_plpy.planner import routes
 from cerebro_plpy.segment import rows
@@ -76,12 +76,7 @@ def state_after(db: Database, work: Task, step: int) -> states.State:
     if (run_id, mst_key, step) in _newest:
         return _newest[run_id, mst_key, step]
     parts = db.as_owner(lambda: runs.read_state(db, run_id, mst_key, step))
-    if not parts:
-        raise CerebroError(
-            f"the state of config {mst_key} after step {step} of run {run_id} is gone",
-            sqlstate=DATA_CORRUPTED,
-        )
-    return states.from_parts(parts)
+    return states.of_config(parts, run_id, mst_key, step)
 
 
 def _remember(run_id: int, mst_key: int, step: int, state: states.State) -> None:
@@ -97,8 +92,8 @@ def _first_state(db: Database, work: Task) -> states.State:
     fresh = work.model.initial_state(work.compile, seed, weights)
     if config.warm_run_id is None or config.warm_step is None:
         return fresh
-    parts = runs.read_state(db, config.warm_run_id, config.mst_key, config.warm_step)
-    return warmed(fresh, states.from_parts(parts))
+    place = config.warm_run_id, config.mst_key, config.warm_step
+    return warmed(fresh, states.of_config(runs.read_state(db, *place), *place))
 
 
 def warmed(fresh: states.State, old: states.State) -> states.State:

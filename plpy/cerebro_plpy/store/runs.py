@@ -43,6 +43,8 @@ class RunRow:
     warm_start: bool
     name: str | None
     description: str | None
+    # JSON: for each packed table the versions of its partitions when the run began.
+    versions: str = "{}"
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,23 @@ def hold(db: Database, run_id: int) -> None:
         ["integer", "integer"],
         [ADVISORY_CLASS, run_id & 0x7FFFFFFF],
     )[0]["held"]:
-        raise CerebroError(f"run {run_id} is already being driven by another session", sqlstate=WRONG_STATE)
+        raise CerebroError(
+            f"run {run_id} is running",
+            detail="Another session stands behind it.",
+            hint="Wait for it, or cancel it there.",
+            sqlstate=WRONG_STATE,
+        )
+
+
+def holds(db: Database, run_id: int) -> bool:
+    """Whether this very session stands behind the run."""
+    rows = db.query(
+        "SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = $1::bigint::oid"
+        " AND objid = $2::bigint::oid AND objsubid = 2 AND pid = pg_backend_pid()",
+        ["bigint", "bigint"],
+        [ADVISORY_CLASS, run_id & 0x7FFFFFFF],
+    )
+    return bool(rows)
 
 
 def let_go(db: Database, run_id: int) -> None:
@@ -163,12 +181,14 @@ def own_run(db: Database, run_id: int | None, role: str) -> RunRow:
     return RunRow(**rows[0])
 
 
-def last_event(db: Database, run_id: int) -> str:
-    return db.query(
+def last_event(db: Database, run_id: int) -> str | None:
+    """What became of a run last; none for one that is not there."""
+    rows = db.query(
         "SELECT event FROM cerebro._run_event WHERE run_id = $1 ORDER BY at DESC LIMIT 1",
         ["bigint"],
         [run_id],
-    )[0]["event"]
+    )
+    return rows[0]["event"] if rows else None
 
 
 def configs(db: Database, run_id: int) -> list[ConfigRow]:
@@ -224,6 +244,16 @@ def drop_partial_evaluations(db: Database, run_id: int) -> None:
     )
 
 
+def step_back(db: Database, run_id: int, mst_key: int, step: int) -> None:
+    """Forget a config's visits after a step, so that they are made again."""
+    for table in ("_state", "_visit"):
+        db.query(
+            f"DELETE FROM cerebro.{table} WHERE run_id = $1 AND mst_key = $2 AND step > $3",
+            ["bigint", "integer", "integer"],
+            [run_id, mst_key, step],
+        )
+
+
 def config(db: Database, run_id: int, mst_key: int) -> ConfigRow:
     names = ", ".join(f.name for f in fields(ConfigRow))
     rows = db.query(
@@ -253,12 +283,15 @@ def weights(db: Database, run_id: int, model_id: int, mst_key: int) -> bytes | N
     return rows[0]["weights"] if rows else None
 
 
+# What a visit or an evaluation writes may be there already: its session was lost between the commit and
+# the answer, or a session of a caller that died has gone on to its end. It is the same then, bit for bit.
 def write_state(db: Database, run_id: int, mst_key: int, step: int, parts: Iterable[bytes]) -> int:
     """Store a state; gives its size in bytes."""
     size = 0
     for number, part in enumerate(parts):
         db.query(
-            "INSERT INTO cerebro._state (run_id, mst_key, step, part, data) VALUES ($1, $2, $3, $4, $5)",
+            "INSERT INTO cerebro._state (run_id, mst_key, step, part, data) VALUES ($1, $2, $3, $4, $5)"
+            " ON CONFLICT DO NOTHING",
             ["bigint", "integer", "integer", "integer", "bytea"],
             [run_id, mst_key, step, number, part],
         )
@@ -319,7 +352,7 @@ def write_visit(db: Database, visit: VisitRow) -> None:
         'INSERT INTO cerebro._visit (run_id, mst_key, step, epoch, segment, "rows", loss, logs, state_bytes,'
         " read_seconds, train_seconds, write_seconds, started_at, pid, ended_at)"
         " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, pg_catalog.to_timestamp($13),"
-        " pg_catalog.pg_backend_pid(), pg_catalog.clock_timestamp())",
+        " pg_catalog.pg_backend_pid(), pg_catalog.clock_timestamp()) ON CONFLICT DO NOTHING",
         ["bigint", "integer", "integer", "integer", "integer", "bigint", "float8", "jsonb", "bigint",
          "float8", "float8", "float8", "float8"],
         list(asdict(visit).values()),
@@ -338,7 +371,7 @@ def write_evaluation(
 ) -> None:
     db.query(
         "INSERT INTO cerebro._evaluation (run_id, mst_key, epoch, dataset, segment, data, seconds)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        " VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING",
         ["bigint", "integer", "integer", "text", "integer", "bytea", "float8"],
         [run_id, mst_key, epoch, dataset, segment, data, seconds],
     )
@@ -368,7 +401,7 @@ def write_metrics(
     for position, measured in enumerate(values):
         db.query(
             'INSERT INTO cerebro._metric (run_id, mst_key, epoch, dataset, "position", metric, value,'
-            " higher_is_better) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+            " higher_is_better) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING",
             ["bigint", "integer", "integer", "text", "integer", "text", "float8", "boolean"],
             [run_id, mst_key, epoch, dataset, position, *astuple(measured)],
         )
@@ -376,7 +409,8 @@ def write_metrics(
 
 def write_failure(db: Database, run_id: int, mst_key: int, epoch: int, segment: int, reason: str) -> None:
     db.query(
-        "INSERT INTO cerebro._failure (run_id, mst_key, epoch, segment, reason) VALUES ($1, $2, $3, $4, $5)",
+        "INSERT INTO cerebro._failure (run_id, mst_key, epoch, segment, reason) VALUES ($1, $2, $3, $4, $5)"
+        " ON CONFLICT DO NOTHING",
         ["bigint", "integer", "integer", "integer", "text"],
         [run_id, mst_key, epoch, segment, reason],
     )
@@ -404,16 +438,23 @@ def metrics(db: Database, run_id: int) -> list[MetricRow]:
     return [MetricRow(**row) for row in rows]
 
 
-def driven(db: Database, run_id: int) -> bool:
-    """Whether a session stands behind the run at this moment."""
-    rows = db.query(
-        "SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = $1::bigint::oid"
-        " AND objid = $2::bigint::oid AND objsubid = 2"
-        " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
-        ["bigint", "bigint"],
-        [ADVISORY_CLASS, run_id & 0x7FFFFFFF],
+def claim(db: Database, run_id: int) -> bool:
+    """Keep every session from standing behind a run until this transaction ends; false when one does, or
+    when a segment session of a caller that died has not noticed yet and could still write."""
+    busy = db.query(
+        "SELECT FROM pg_stat_activity WHERE datname = current_database()"
+        " AND application_name LIKE 'cerebro % run=' || $1 || ' %'",
+        ["text"],
+        [str(run_id)],
     )
-    return bool(rows)
+    return (
+        not busy
+        and db.query(
+            "SELECT pg_catalog.pg_try_advisory_xact_lock($1, $2) AS held",
+            ["integer", "integer"],
+            [ADVISORY_CLASS, run_id & 0x7FFFFFFF],
+        )[0]["held"]
+    )
 
 
 def delete_older(db: Database, days: int) -> None:
@@ -425,7 +466,7 @@ def delete_older(db: Database, days: int) -> None:
         [days],
     )
     for row in rows:
-        if not driven(db, row["run_id"]):
+        if claim(db, row["run_id"]):
             delete(db, row["run_id"])
 
 

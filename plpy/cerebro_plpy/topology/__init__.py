@@ -30,6 +30,14 @@ class Topology(Protocol):
         """Make the sessions ready: for each segment one per backend, with its threads and use of GPUs."""
         ...
 
+    def hold(self, run_id: int) -> None:
+        """Stand behind a run from now on; an error if another session does."""
+        ...
+
+    def let_go(self) -> None:
+        """Stand behind no run any more."""
+        ...
+
     def command(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Do something in the control session and wait for it."""
         ...

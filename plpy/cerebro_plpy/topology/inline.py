@@ -20,6 +20,7 @@ class InlineTopology:
         self._run = run
         self._answers: list[Answer] = []
         self._engines: dict[str, Mapping[str, Any]] = {}
+        self._held: int | None = None
 
     def open(self, engines: Mapping[str, tuple[int, bool]], segments: int) -> None:
         self._engines = {
@@ -28,6 +29,15 @@ class InlineTopology:
         }
         for engine in self._engines.values():
             self._run("start", {"engine": engine})
+
+    def hold(self, run_id: int) -> None:
+        self._run("hold_run", {"run_id": run_id})
+        self._held = run_id
+
+    def let_go(self) -> None:
+        if self._held is not None:
+            self._run("let_go", {"run_id": self._held})
+        self._held = None
 
     def command(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         return self._run(name, request)

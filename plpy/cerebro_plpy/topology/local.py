@@ -18,6 +18,8 @@ from cerebro_plpy.errors import CONNECTION_FAILURE, INTERNAL, CerebroError
 from cerebro_plpy.store import session
 from cerebro_plpy.topology import Answer
 
+# A control session that is lost is replaced so many times in a run.
+CONTROL_RETRIES = 3
 # How long to wait for answers before looking whether the caller has cancelled.
 WAIT_SECONDS = 0.05
 CONTROL = -1
@@ -105,13 +107,19 @@ def _dsn(target: session.Target, idle_minutes: int) -> str:
 
 def _as_error(error: psycopg2.Error) -> CerebroError:
     diagnostics = error.diag
-    message = diagnostics.message_primary or str(error).strip().splitlines()[0]
+    message = diagnostics.message_primary or " ".join(str(error).split()) or "the connection was lost"
     return CerebroError(
         message.removeprefix("cerebro: "),
         detail=diagnostics.message_detail,
         hint=diagnostics.message_hint,
         sqlstate=error.pgcode or INTERNAL,
     )
+
+
+def _is_lost(of: LoopbackSession, error: psycopg2.Error) -> bool:
+    """Whether the session is gone and not just the command; FATAL may come before the stream ends."""
+    fatal = error.diag.severity_nonlocalized in ("FATAL", "PANIC")
+    return fatal or bool(of.connection.closed) or error.pgcode is None
 
 
 class LocalTopology:
@@ -136,13 +144,19 @@ class LocalTopology:
         self._engines: dict[str, tuple[int, bool]] = {}
         self._queue: list[tuple[str, Mapping[str, Any]]] = []
         self._running: dict[int, LoopbackSession] = {}
+        self._held: int | None = None
+        self._control_losses = 0
 
     def open(self, engines: Mapping[str, tuple[int, bool]], segments: int) -> None:
         """Open what is not open yet; the servers' answers and the engines' imports go side by side."""
+        for key in [k for k, s in _pool.items() if k[0] == self._role and s.busy]:
+            # What an earlier call had under way when it was cancelled.
+            _pool.pop(key).stop()
         self._engines = dict(engines)
         self._slots = max(1, min(segments, self._most_sessions or segments))
         wanted = [self._key(slot, backend) for slot in range(self._slots) for backend in engines]
-        sessions = {key: self._session(key) for key in [self._key(CONTROL, ""), *wanted]}
+        self._control()
+        sessions = {key: self._session(key) for key in wanted}
         self._finish(list(sessions.values()))
         for key in wanted:
             sessions[key].begin("start", self._with_engine(key[2], {}))
@@ -150,19 +164,31 @@ class LocalTopology:
         for key in wanted:
             sessions[key].result()
 
+    def hold(self, run_id: int) -> None:
+        self.command("hold_run", {"run_id": run_id})
+        self._held = run_id
+
+    def let_go(self) -> None:
+        if self._held is not None:
+            self.command("let_go", {"run_id": self._held})
+        self._held = None
+
     def command(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         self.finish_background()
-        control = self._session(self._key(CONTROL, ""))
-        control.begin(name, request)
-        self._finish([control])
-        return control.result()
+        return self._do(self._control(), name, request)
+
+    def _do(self, there: LoopbackSession, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            there.begin(name, request)
+            self._finish([there])
+            return there.result()
+        except psycopg2.Error as error:
+            self._forget(there)
+            raise _as_error(error) from None
 
     def ask(self, backend: str, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Do something in the first segment's session, which has Keras, and wait for it."""
-        first = self._session(self._key(0, backend))
-        first.begin(name, self._with_engine(backend, request))
-        self._finish([first])
-        return first.result()
+        return self._do(self._session(self._key(0, backend)), name, self._with_engine(backend, request))
 
     def free(self, segment: int) -> bool:
         return segment % self._slots not in {busy % self._slots for busy in self._running}
@@ -170,8 +196,12 @@ class LocalTopology:
     def submit(self, segment: int, backend: str, name: str, request: Mapping[str, Any]) -> None:
         running = self._session(self._key(segment % self._slots, backend))
         self._running[segment] = running
-        self._finish([running])
-        running.begin(name, self._with_engine(backend, request))
+        try:
+            self._finish([running])
+            running.begin(name, self._with_engine(backend, request))
+        except psycopg2.Error:
+            # It died while it was idle: `answers` reports it as lost.
+            running.connection.close()
 
     def background(self, name: str, request: Mapping[str, Any]) -> None:
         self._queue.append((name, request))
@@ -179,7 +209,8 @@ class LocalTopology:
 
     def answers(self) -> list[Answer]:
         watched = [s.connection for s in self._running.values()]
-        select.select(watched, [], [], WAIT_SECONDS)
+        if not any(connection.closed for connection in watched):
+            select.select(watched, [], [], WAIT_SECONDS)
         self._drain()
         found = [self._answer(segment, running) for segment, running in self._running.items()]
         ended = [answer for answer in found if answer is not None]
@@ -192,21 +223,22 @@ class LocalTopology:
             return Answer(segment, running.result(), None) if running.ready() else None
         except psycopg2.Error as error:
             running.busy = False
-            lost = bool(running.connection.closed) or error.pgcode is None
+            lost = _is_lost(running, error)
             if lost:
                 self._forget(running)
             return Answer(segment, None, _as_error(error), lost)
 
     def finish_background(self) -> None:
-        control = self._session(self._key(CONTROL, ""))
-        while control.busy or self._queue:
-            self._finish([control])
+        while self._queue:
             self._drain()
+            if self._queue:
+                select.select([self._control().connection], [], [], WAIT_SECONDS)
+                self._tick()
 
     def stop(self) -> None:
         """Cancel and close every segment session; the control session stays for the last word."""
         self._tick = lambda: None
-        self._queue.clear()
+        del self._queue[1:]
         self._running.clear()
         for key in [key for key in _pool if key[0] == self._role and key[1] != CONTROL]:
             _pool.pop(key).stop()
@@ -216,14 +248,34 @@ class LocalTopology:
             _pool.pop(key).stop()
 
     def _drain(self) -> None:
-        """Let the control session go on with its queue, if it is free."""
-        control = self._session(self._key(CONTROL, ""))
-        if control.busy:
-            if not control.ready():
-                return
-            control.result()
-        if self._queue:
-            control.begin(*self._queue.pop(0))
+        """Let the control session go on with its queue; what a lost one had begun is begun again."""
+        control = self._control()
+        try:
+            if control.busy:
+                if not control.ready():
+                    return
+                control.result()
+                self._queue.pop(0)
+            if self._queue:
+                control.begin(*self._queue[0])
+        except psycopg2.Error as error:
+            self._take_control_error(control, error)
+
+    def _take_control_error(self, control: LoopbackSession, error: psycopg2.Error) -> None:
+        lost = _is_lost(control, error)
+        self._forget(control)
+        self._control_losses += 1
+        if not lost or self._control_losses > CONTROL_RETRIES:
+            raise _as_error(error) from None
+
+    def _control(self) -> LoopbackSession:
+        """The control session; one that replaces a lost one first takes its place behind the run."""
+        key = self._key(CONTROL, "")
+        before = _pool.get(key)
+        control = self._session(key)
+        if control is not before and self._held is not None:
+            self._do(control, "hold_run", {"run_id": self._held})
+        return control
 
     def _with_engine(self, backend: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """A session that replaces a lost one has to start its engine first, so each command names it."""

@@ -1,0 +1,55 @@
+"""What a resumed run finds damaged: it goes on from the step before, where that is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.engine import state as states
+from cerebro_plpy.errors import DATA_CORRUPTED, CerebroError
+from cerebro_plpy.store import runs
+
+
+def mend(db: Database, run_id: int, evaluation_epochs: Sequence[int]) -> list[Mapping[str, Any]]:
+    """Look at every state that the run goes on from; take configs whose state is damaged a step back.
+
+    Gives what was found: the config, the step, and why it failed if there is no way back.
+    """
+    segments = db.as_owner(lambda: runs.run(db, run_id)).segments
+    found = []
+    for standing in db.as_owner(lambda: runs.standings(db, run_id)).values():
+        if standing.failure is None:
+            waiting = {e * segments for e in evaluation_epochs if e not in standing.evaluated}
+            steps = sorted({standing.step} | {s for s in waiting if s < standing.step})
+            damaged = next((s for s in steps if _damage(db, run_id, standing.mst_key, s)), None)
+            if damaged is not None:
+                found.append(_step_back(db, run_id, standing.mst_key, damaged, segments))
+    return found
+
+
+def _step_back(db: Database, run_id: int, mst_key: int, step: int, segments: int) -> Mapping[str, Any]:
+    reason = _damage(db, run_id, mst_key, step)
+    before = _damage(db, run_id, mst_key, step - 1)
+    failure = None
+    if before is None:
+        db.as_owner(lambda: runs.step_back(db, run_id, mst_key, step - 1))
+    else:
+        failure = f"{reason}; {before}"
+        epoch, stop = divmod(step - 1, segments)
+        db.as_owner(lambda: runs.write_failure(db, run_id, mst_key, epoch + 1, stop, failure))
+    return {"mst_key": mst_key, "step": step, "reason": reason, "failure": failure}
+
+
+def _damage(db: Database, run_id: int, mst_key: int, step: int) -> str | None:
+    """What is wrong with a state; the first one is made from the seed and never stored."""
+    if step == 0:
+        return None
+    parts = db.as_owner(lambda: runs.read_state(db, run_id, mst_key, step))
+    try:
+        states.of_config(parts, run_id, mst_key, step)
+    except CerebroError as error:
+        if error.sqlstate != DATA_CORRUPTED:
+            raise
+        return f"{error.message}: {error.detail}"
+    return None
