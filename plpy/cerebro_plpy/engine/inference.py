@@ -50,8 +50,13 @@ class Inference:
         """Take the weights of a model in MADlib's form."""
         arrays = zip(self._model.weights, split(weights, self._shapes), strict=True)
         given = {id(variable): array for variable, array in arrays}
-        found = [given.get(id(v), np.asarray(v)).astype(v.dtype, copy=False) for v in self._variables]
+        found = [self._array(v, given).astype(v.dtype, copy=False) for v in self._variables]
         return Loaded([self._backend.tensor(array) for array in found], sum(a.nbytes for a in found))
+
+    @staticmethod
+    def _array(variable: Any, given: dict[int, np.ndarray]) -> np.ndarray:
+        """What is no weight, such as a seed, stays as it was made."""
+        return given[id(variable)] if id(variable) in given else runtime.to_numpy(variable)
 
     def predict(self, loaded: Loaded, inputs: list[np.ndarray]) -> list[np.ndarray]:
         """Give the outputs, float32, for a few rows in one call."""

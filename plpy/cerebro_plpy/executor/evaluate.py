@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
+from cerebro_plpy.errors import UNDEFINED_COLUMN, UNDEFINED_TABLE, WRONG_STATE, CerebroError
 from cerebro_plpy.executor import output
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
@@ -14,7 +14,7 @@ from cerebro_plpy.executor.report import deciding
 from cerebro_plpy.executor.single import ONLY
 from cerebro_plpy.logical.options import parse_fit_options
 from cerebro_plpy.store import models, results, session
-from cerebro_plpy.store.names import Table, quote, resolve_table, target_table
+from cerebro_plpy.store.names import Table, has_columns, quote, resolve_table, target_table
 from cerebro_plpy.topology.choose import choose
 from cerebro_plpy.topology.inline import Run
 
@@ -85,6 +85,7 @@ def trained_model(db: Database, name: str | None, mst_key: int | None, search_pa
     row = results.summary_row(db, summary.quoted)
     info = _beside(db, table, "_info", search_path)
     if info is None:
+        _check_single(db, table)
         return _single(db, table, row, mst_key)
     return _one_of_many(db, table, info, row, mst_key)
 
@@ -96,6 +97,22 @@ def _beside(db: Database, table: Table, suffix: str, search_path: str) -> Table 
         if error.sqlstate == UNDEFINED_TABLE:
             return None
         raise
+
+
+def _check_single(db: Database, table: Table) -> None:
+    """A table of many models whose _info is gone must not be taken for one that holds a single model."""
+    missing = has_columns(db, table, ["model_weights", "model_arch", "mst_key"])
+    if missing and missing != ["mst_key"]:
+        raise CerebroError(
+            f"table {table.quoted} is not a model table: it has no column {missing[0]}",
+            sqlstate=UNDEFINED_COLUMN,
+        )
+    if not missing:
+        raise CerebroError(
+            f"table {quote(table.schema, table.name + '_info')} does not exist",
+            detail=f"{table.quoted} holds models of madlib_fit_multiple_model, which are described there.",
+            sqlstate=UNDEFINED_TABLE,
+        )
 
 
 def _single(db: Database, table: Table, row: Any, mst_key: int | None) -> Model:

@@ -11,12 +11,12 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.engine import runtime
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.engine.architecture import Architecture, describe
-from cerebro_plpy.errors import NULL_NOT_ALLOWED, UNDEFINED_TABLE, WRONG_STATE, CerebroError
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
 from cerebro_plpy.madlib.params import parse_compile
 from cerebro_plpy.segment import predict_outputs
 from cerebro_plpy.segment.predict_outputs import Dependent, Output
 from cerebro_plpy.store import models, predictions, results, runs, session
-from cerebro_plpy.store.names import Table, has_columns, quote, resolve_table
+from cerebro_plpy.store.names import Table, quote, resolve_table
 
 DEFAULT_BACKEND = "tensorflow"
 
@@ -55,7 +55,6 @@ class Model:
 def trained(db: Database, found: Found) -> Model:
     """A model of madlib_fit or madlib_fit_multiple_model."""
     table = found.table
-    _check_alone(db, found)
     summary = resolve_table(db, quote(table.schema, table.name + "_summary"), "", "model summary")
     row = results.summary_row(db, summary.quoted)
     names: list[str] = row["dependent_varname"]
@@ -73,17 +72,6 @@ def trained(db: Database, found: Found) -> Model:
         lambda described: predict_outputs.settle(described, dependents, loss),
         lambda: _weights(db, found),
     )
-
-
-def _check_alone(db: Database, found: Found) -> None:
-    """A table of many models whose _info is gone must not be taken for one that holds a single model."""
-    table = found.table
-    if found.mst_key is None and not has_columns(db, table, ["mst_key"]):
-        raise CerebroError(
-            f"table {quote(table.schema, table.name + '_info')} does not exist",
-            detail=f"{table.quoted} holds models of madlib_fit_multiple_model, which are described there.",
-            sqlstate=UNDEFINED_TABLE,
-        )
 
 
 def _weights(db: Database, found: Found) -> bytes:

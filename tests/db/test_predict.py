@@ -1,0 +1,542 @@
+"""Predictions equal Keras' own, in every form, and wrong calls are refused before anything is made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import psycopg2
+import psycopg2.errors
+import pytest
+
+import nets
+from fixtures import Connect, Connection, MakeRole, execute
+from trial import ADAM, Trial, blobs, rows_of
+
+ROWS, SCALE = 600, 4.0
+KINDS = ["Green's", "blue", "red"]
+MODELS = ("many", "many_info", "many_summary", "one", "one_summary")
+
+
+def outputs(model_arch: str, weights: bytes, *inputs: np.ndarray) -> list[np.ndarray]:
+    """What Keras' own predict gives."""
+    model = keras.models.model_from_json(model_arch)
+    flat, start = np.frombuffer(weights, "<f4"), 0
+    arrays = []
+    for array in model.get_weights():
+        arrays.append(flat[start : start + array.size].reshape(array.shape))
+        start += array.size
+    model.set_weights(arrays)
+    found = model.predict(list(inputs) if len(inputs) > 1 else inputs[0], verbose=0)
+    return found if isinstance(found, list) else [found]
+
+
+def random_weights(model_arch: str, seed: int = 1) -> bytes:
+    random = np.random.default_rng(seed)
+    shapes = [array.shape for array in keras.models.model_from_json(model_arch).get_weights()]
+    return b"".join(random.normal(scale=0.5, size=shape).astype("<f4").tobytes() for shape in shapes)
+
+
+@pytest.fixture(scope="module")
+def features() -> np.ndarray:
+    return blobs(ROWS)[0]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def trained(trial: Trial, features: np.ndarray) -> None:
+    """Two models of a run, a single one, and rows to predict."""
+    labels = blobs(ROWS)[1]
+    trial.table("rows", "x real[], y integer", rows_of(features, labels))
+    trial.sql("CREATE TABLE kinds AS SELECT x, (%s::text[])[y + 1] AS kind FROM rows", KINDS)
+    trial.pack("kinds", "packed", y="kind", normalizing_const=SCALE)
+    trial.model(nets.mlp())
+    trial.select("chosen", [1], [ADAM], ["batch_size=32,epochs=1", "batch_size=64,epochs=1"])
+    trial.fit("packed", "many", "chosen", 1)
+    trial.sql("SELECT cerebro.madlib_fit('packed', 'one', 'arch', 1, %s, 'batch_size=32', 1)", ADAM)
+    trial.sql("CREATE TABLE new AS SELECT row_number() OVER () AS id, x FROM rows")
+
+
+@pytest.fixture(scope="module")
+def expected(trial: Trial, features: np.ndarray) -> np.ndarray:
+    """The probabilities of the second config, by Keras."""
+    return outputs(nets.mlp(), trial.weights("many")[2], features / np.float32(SCALE))[0]
+
+
+@pytest.fixture(autouse=True)
+def clean(trial: Trial) -> None:
+    trial.sql("DROP TABLE IF EXISTS out")
+
+
+def predict(trial: Trial, *arguments: Any, **named: Any) -> list[tuple[Any, ...]]:
+    places = ["%s"] * len(arguments) + [f"{name} => %s" for name in named]
+    trial.sql(f"SELECT cerebro.madlib_predict({', '.join(places)})", *arguments, *named.values())
+    return trial.sql("SELECT * FROM out ORDER BY 1, class_name, 4 DESC")
+
+
+def byom(trial: Trial, model_arch: str, weights: bytes, *arguments: Any, **named: Any) -> list[Any]:
+    model_id = trial.model(model_arch, "own", weights)
+    places = ["%s"] * (len(arguments) + 2) + [f"{name} => %s" for name in named]
+    trial.sql(
+        f"SELECT cerebro.madlib_keras_predict_byom({', '.join(places)})",
+        "own", model_id, *arguments, *named.values(),
+    )  # fmt: skip
+    return trial.sql("SELECT * FROM out ORDER BY 1, class_name")
+
+
+def store(
+    trial: Trial, name: str, model_arch: str, weights: bytes, *, classes: Sequence[str] | None, **more: Any
+) -> None:
+    """A single model's tables with the columns that matter."""
+    trial.sql(f"CREATE TABLE {name} (model_weights bytea, model_arch json)")
+    trial.sql(f"INSERT INTO {name} VALUES (%s, %s)", weights, model_arch)
+    row = {
+        "dependent_varname": ["y"],
+        "num_classes": [len(classes) if classes else None],
+        "normalizing_const": 1.0,
+        "model_id": 1,
+        "compile_params": ADAM,
+        "fit_params": "batch_size=32",
+        "backend": "tensorflow",
+        **more,
+    }
+    trial.sql(
+        f"CREATE TABLE {name}_summary AS SELECT r.*, %s::text[] AS y_class_values, NULL::bigint AS run_id"
+        " FROM json_to_record(%s) AS r (dependent_varname text[], num_classes integer[],"
+        " normalizing_const real, model_id integer, compile_params text, fit_params text, backend text)",
+        None if classes is None else list(classes), json.dumps(row),
+    )  # fmt: skip
+
+
+def test_every_class_of_every_row_has_the_probability_of_keras(trial: Trial, expected: np.ndarray) -> None:
+    found = predict(trial, "many", "new", "id", "x", "out", "prob", False, 2)
+    assert len(found) == ROWS * len(KINDS)
+    probabilities = np.zeros_like(expected)
+    for number, name, kind, probability, rank in found:
+        assert name == "kind"
+        probabilities[number - 1, KINDS.index(kind)] = probability
+        assert rank == 1 + (expected[number - 1] > expected[number - 1, KINDS.index(kind)]).sum()
+    assert np.abs(probabilities - expected).max() < 1e-6
+
+
+def test_response_is_the_most_probable_class_without_a_rank(trial: Trial, expected: np.ndarray) -> None:
+    found = predict(trial, "many", "new", "id", "x", "out", "response", False, 2)
+    assert [kind for _, _, kind, _ in found] == [KINDS[place] for place in expected.argmax(axis=1)]
+    assert np.allclose([p for *_, p in found], expected.max(axis=1), atol=1e-6)
+
+
+def test_an_integer_asks_for_so_many_classes(trial: Trial) -> None:
+    found = predict(trial, "many", "new", "id", "x", "out", 2, False, 2)
+    assert [rank for *_, rank in found] == [1, 2] * ROWS
+    trial.sql("DROP TABLE out")
+    assert [rank for *_, rank in predict(trial, "many", "new", "id", "x", "out", 1, mst_key=2)] == [1] * ROWS
+
+
+def test_a_fraction_asks_for_what_is_more_probable(trial: Trial, expected: np.ndarray) -> None:
+    trial.sql("SELECT cerebro.madlib_keras_predict('many', 'new', 'id', 'x', 'out', 0.4, FALSE, 2)")
+    assert trial.value("SELECT count(*) FROM out") == (expected > 0.4).sum()
+    assert trial.value("SELECT min(prob) FROM out") > 0.4
+
+
+def test_a_single_model_is_predicted_with_five_arguments(trial: Trial, features: np.ndarray) -> None:
+    weights = bytes(trial.value("SELECT model_weights FROM one"))
+    expected = outputs(nets.mlp(), weights, features / np.float32(SCALE))[0]
+    found = predict(trial, "one", "new", "id", "x", "out")
+    assert np.allclose([p for *_, p, _ in found], -np.sort(-expected, axis=1).ravel(), atol=1e-6)
+
+
+def test_a_sigmoid_gives_both_classes(trial: Trial, features: np.ndarray) -> None:
+    net = nets.mlp(outputs=1, activation="sigmoid")
+    weights = random_weights(net)
+    store(trial, "two", net, weights, classes=["no", "yes"])
+    (expected,) = outputs(net, weights, features)
+    found = {(number, kind): p for number, _, kind, p, _ in predict(trial, "two", "new", "id", "x", "out")}
+    for number, yes in enumerate(expected[:, 0].astype(float), 1):
+        assert found[number, "yes"] == pytest.approx(yes, abs=1e-6)
+        assert found[number, "no"] == pytest.approx(1 - yes, abs=1e-6)
+
+
+def test_logits_become_probabilities(trial: Trial, features: np.ndarray) -> None:
+    net = nets.mlp(activation="linear")
+    weights = random_weights(net)
+    loss = "optimizer='SGD()',loss='CategoricalCrossentropy(from_logits=True)'"
+    store(trial, "logits", net, weights, classes=KINDS, compile_params=loss)
+    (logits,) = outputs(net, weights, features)
+    expected = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    found = predict(trial, "logits", "new", "id", "x", "out", "response")
+    assert np.allclose([p for *_, p in found], expected.max(axis=1), atol=1e-6)
+
+
+def test_classes_beyond_those_of_the_training_rows_are_left_out(trial: Trial) -> None:
+    net = nets.mlp(outputs=5)
+    store(trial, "padded", net, random_weights(net), classes=[*KINDS, None, None])  # type: ignore[list-item]
+    found = predict(trial, "padded", "new", "id", "x", "out")
+    assert {kind for _, _, kind, *_ in found} == set(KINDS)
+
+
+def test_a_number_is_predicted_as_a_number(trial: Trial, features: np.ndarray) -> None:
+    net = nets.mlp(outputs=1, activation="linear")
+    weights = random_weights(net)
+    store(trial, "value", net, weights, classes=None)
+    (expected,) = outputs(net, weights, features)
+    trial.sql("SELECT cerebro.madlib_predict('value', 'new', 'id', 'x', 'out')")
+    found = trial.sql("SELECT id, class_name, prediction FROM out ORDER BY id")
+    assert np.allclose([value for *_, value in found], expected[:, 0], atol=1e-6)
+    answers = trial.sql("SELECT p.* FROM new, cerebro.predict('value', NULL, x) AS p ORDER BY id LIMIT 20")
+    assert [row[:2] for row in answers] == [(None, None)] * 20
+    assert np.allclose([row[2] for row in answers], expected[:20, 0], atol=1e-6)
+
+
+def test_several_numbers_are_an_array(trial: Trial, features: np.ndarray) -> None:
+    net = nets.mlp(outputs=4, activation="linear")
+    weights = random_weights(net)
+    store(trial, "vector", net, weights, classes=None)
+    trial.sql("SELECT cerebro.madlib_predict('vector', 'new', 'id', 'x', 'out')")
+    found = [value for (value,) in trial.sql("SELECT prediction FROM out ORDER BY id")]
+    assert np.allclose(found, outputs(net, weights, features)[0], atol=1e-6)
+
+
+def test_several_inputs_and_outputs(trial: Trial) -> None:
+    net = nets.two_by_two([3, 2], 3)
+    weights = random_weights(net)
+    trial.sql("CREATE TABLE mixed AS SELECT id, x[1:3] AS a, x[4]::float8 AS b1, x[5]::float8 AS b2 FROM new")
+    a = np.array([row[0] for row in trial.sql("SELECT a FROM mixed ORDER BY id")], np.float32)
+    b = np.array(trial.sql("SELECT b1, b2 FROM mixed ORDER BY id"), np.float32)
+    kind, size = outputs(net, weights, a, b)
+    named = {"class_values": [["u", "v", "w"], [None, None, None]], "dependent_count": 2}
+    found = byom(
+        trial, net, weights, "mixed", "id", "a, ARRAY[b1, b2]", "out", "response", False, **named
+    )  # fmt: skip
+    classes = [row for row in found if row[1] == "dependent_var_0"]
+    values = [row for row in found if row[1] == "dependent_var_1"]
+    assert [row[2] for row in classes] == ["uvw"[place] for place in kind.argmax(axis=1)]
+    assert np.allclose([row[-1] for row in values], size[:, 0], atol=1e-6)
+
+
+def test_images_and_boards_and_columns(trial: Trial) -> None:
+    """Bytes take the shape of the model's input; arrays of two dimensions have it."""
+    net = nets.sequential([4, 4], nets.layer("Flatten"), nets.layer("Dense", units=3, activation="softmax"))
+    weights = random_weights(net)
+    pixels = np.random.default_rng(3).integers(0, 256, (50, 4, 4), np.uint8)
+    trial.table(
+        "images",
+        "id integer, image bytea, board integer[]",
+        [(number, image.tobytes(), image.tolist()) for number, image in enumerate(pixels)],
+    )
+    expected = outputs(net, weights, pixels.astype(np.float32) / np.float32(255))[0].max(axis=1)
+    for column in ("image", "board"):
+        found = byom(
+            trial, net, weights, "images", "id", column, "out", "response", False, normalizing_const=255
+        )
+        assert np.allclose([row[3] for row in found], expected, atol=1e-6)
+        assert {row[1] for row in found} == {"dependent_var"}
+        assert {row[2] for row in found} <= {"0", "1", "2"}
+        trial.sql("DROP TABLE out")
+    store(trial, "picture", net, weights, classes=KINDS, normalizing_const=255)
+    answers = trial.sql(
+        "SELECT (cerebro.predict('picture', NULL, image)).probability FROM images ORDER BY id"
+    )
+    assert np.allclose([p for (p,) in answers], expected, atol=1e-6)
+    flat = nets.mlp(features=2)
+    trial.sql("CREATE TABLE plain AS SELECT 1 AS id, 0.5::real AS u, 3 AS v")
+    weights = random_weights(flat)
+    ((*_, found),) = byom(trial, flat, weights, "plain", "id", "u, v", "out", "response")
+    point = np.array([[0.5, 3]], np.float32)
+    assert found == pytest.approx(float(outputs(flat, weights, point)[0].max()), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expression"),
+    [
+        ("text", "CASE WHEN id > 2 THEN 'o''clock \"' || id END"),
+        ("numeric(10,2)", "id + 0.25"),
+        ("double precision", "id / 3.0"),
+        ("timestamp with time zone", "timestamptz '2026-01-01 12:00 UTC' + id * interval '1 us'"),
+        ("uuid", "md5(id::text)::uuid"),
+        ("integer[]", "ARRAY[id, 2]"),
+    ],
+)
+def test_ids_keep_their_type_and_value(trial: Trial, kind: str, expression: str) -> None:
+    trial.sql(
+        f"CREATE OR REPLACE TEMP VIEW typed_{kind[:4]} AS SELECT ({expression})::{kind} AS who, x FROM new"
+    )
+    trial.sql(f"SELECT cerebro.madlib_predict('one', 'typed_{kind[:4]}', 'who', 'x', 'out', 'response')")
+    query = "SELECT format_type(atttypid, atttypmod) FROM pg_attribute"
+    query += " WHERE attrelid = 'out'::regclass AND attnum = 1"
+    assert trial.value(query) == kind
+    left = f"(SELECT who FROM typed_{kind[:4]} EXCEPT ALL SELECT who FROM out)"
+    assert trial.value(f"SELECT count(*) FROM {left} AS l") == 0
+
+
+def test_odd_names_work_and_are_never_code(trial: Trial) -> None:
+    name = "Ödd \"name'; DROP TABLE rows; --"
+    quoted = '"' + name.replace('"', '""') + '"'
+    trial.sql(
+        f'CREATE TABLE {quoted} AS SELECT id AS {quoted}, x AS "Select x" FROM new LIMIT 10'.replace(
+            "%", "%%"
+        )
+    )
+    trial.sql(
+        "SELECT cerebro.madlib_predict('one', %s, %s, '\"Select x\"', %s, 'response')",
+        quoted, quoted, 'public."Out; put"',
+    )  # fmt: skip
+    assert trial.value('SELECT count(*) FROM "Out; put"') == 10
+    assert trial.value(f'SELECT count({quoted}) FROM "Out; put"') == 10
+    assert trial.value("SELECT count(*) FROM rows") == ROWS
+
+
+def test_the_callers_search_path_finds_and_makes_tables(trial: Trial) -> None:
+    trial.sql("CREATE SCHEMA elsewhere; SET search_path = elsewhere, public")
+    trial.sql("SELECT cerebro.madlib_predict('one', 'new', 'id', 'x', 'placed')")
+    assert trial.value("SELECT count(*) FROM elsewhere.placed") == ROWS * len(KINDS)
+    trial.sql("CREATE TABLE elsewhere.one AS SELECT * FROM public.one WHERE FALSE")
+    with pytest.raises(psycopg2.Error, match="one_summary"):
+        trial.sql("SELECT (cerebro.predict('one', NULL, x)).class FROM new LIMIT 1")
+    trial.sql("RESET search_path; DROP SCHEMA elsewhere CASCADE")
+
+
+def test_a_select_list_gives_class_and_probability(trial: Trial, expected: np.ndarray) -> None:
+    query = "SELECT id, (cerebro.predict('many', 2, x)).* FROM new ORDER BY id LIMIT 50"
+    for number, kind, probability, prediction in trial.sql(query):
+        assert kind == KINDS[expected[number - 1].argmax()]
+        assert probability == pytest.approx(expected[number - 1].max(), abs=1e-6)
+        assert prediction is None
+
+
+def test_arrays_of_every_numeric_type_are_taken(trial: Trial) -> None:
+    (first,) = trial.sql("SELECT p.* FROM new, cerebro.predict('many', 2, x) AS p WHERE id = 1")
+    for kind in ("double precision", "numeric"):
+        query = f"SELECT p.* FROM new, cerebro.predict('many', 2, x::{kind}[]) AS p WHERE id = 1"
+        assert trial.sql(query)[0][0] == first[0]
+    for kind in ("smallint", "integer", "bigint"):
+        trial.sql(f"SELECT cerebro.predict('many', 2, x::{kind}[]) FROM new WHERE id = 1")
+
+
+def test_a_model_made_anew_is_never_answered_from_the_old_one(trial: Trial, features: np.ndarray) -> None:
+    net, ask = nets.mlp(), "SELECT (cerebro.predict('again', NULL, x)).probability FROM new WHERE id = 1"
+    store(trial, "again", net, random_weights(net, 1), classes=KINDS)
+
+    def check(seed: int) -> None:
+        (wanted,) = outputs(net, random_weights(net, seed), features[:1])
+        assert trial.value(ask) == pytest.approx(float(wanted.max()), abs=1e-6)
+
+    check(1)
+    trial.sql("UPDATE again SET model_weights = %s", random_weights(net, 2))
+    check(2)
+    trial.sql("DROP TABLE again, again_summary")
+    with pytest.raises(psycopg2.errors.UndefinedTable):
+        trial.value(ask)
+    store(trial, "again", net, random_weights(net, 3), classes=KINDS)
+    check(3)
+    trial.sql("BEGIN; TRUNCATE again")
+    trial.sql("INSERT INTO again VALUES (%s, %s)", random_weights(net, 4), net)
+    check(4)
+    trial.sql("TRUNCATE again")
+    trial.sql("INSERT INTO again VALUES (%s, %s)", random_weights(net, 5), net)
+    check(5)
+    trial.sql("ROLLBACK")
+    check(3)
+
+
+def test_a_kept_model_is_kept_from_those_who_may_not_read_it(trial: Trial, role: MakeRole) -> None:
+    user = role()
+    ask = "SELECT (cerebro.predict('many', 2, x)).class FROM new WHERE id = 1"
+    trial.sql(
+        f"GRANT SELECT ON new, many_summary, many_info TO {user}; GRANT SELECT (mst_key) ON many TO {user}"
+    )
+    trial.value(ask)
+    trial.sql(f"SET ROLE {user}")
+    try:
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+            trial.value(ask)
+        trial.sql(f"RESET ROLE; GRANT SELECT ON many TO {user}; SET ROLE {user}")
+        trial.value(ask)
+        trial.sql(f"RESET ROLE; REVOKE SELECT ON many FROM {user}; SET ROLE {user}")
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+            trial.value(ask)
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+            trial.sql("SELECT cerebro.madlib_predict('many', 'new', 'id', 'x', 'out', mst_key => 2)")
+    finally:
+        trial.sql("RESET ROLE")
+
+
+def test_weights_too_large_for_a_field_come_from_the_run(
+    trial: Trial, role: MakeRole, expected: np.ndarray
+) -> None:
+    trial.sql("CREATE TABLE large AS TABLE many; UPDATE large SET model_weights = NULL")
+    trial.sql("CREATE TABLE large_info AS TABLE many_info; CREATE TABLE large_summary AS TABLE many_summary")
+    found = predict(trial, "large", "new", "id", "x", "out", "response", False, 2)
+    assert np.allclose([p for *_, p in found], expected.max(axis=1), atol=1e-6)
+    ask = "SELECT (cerebro.predict('large', 2, x)).probability FROM new WHERE id = 1"
+    assert trial.value(ask) == pytest.approx(float(expected[0].max()), abs=1e-6)
+    user = role()
+    trial.sql(f"GRANT SELECT ON new, large, large_info, large_summary TO {user}; SET ROLE {user}")
+    try:
+        with pytest.raises(psycopg2.errors.ObjectNotInPrerequisiteState, match="state of its run"):
+            trial.value(ask)
+    finally:
+        trial.sql("RESET ROLE")
+
+
+WRONG = {
+    "a key for a single model": ("one, new, id, x, out, prob, f, 1", "22023", "mst_key 1 was given"),
+    "no key for many models": ("many, new, id, x, out", "22023", "mst_key is missing"),
+    "a key that is not there": ("many, new, id, x, out, prob, f, 9", "22023", "mst_key 9 is not in"),
+    "no such model table": ("nowhere, new, id, x, out", "42P01", "nowhere"),
+    "not a model table": ("rows, new, id, x, out", "42P01", "rows_summary"),
+    "no info": ("alone, new, id, x, out, prob, f", "42P01", "alone_info"),
+    "no weights in it": ("odd, new, id, x, out", "42703", "no column model_weights"),
+    "no model": ("failed, new, id, x, out, prob, f, 2", "55000", "config 2 of .* has no model: it failed"),
+    "no such rows": ("one, nowhere, id, x, out", "42P01", "test table"),
+    "no such id": ("one, new, ident, x, out", "42703", "id_col ident"),
+    "an id that is code": ("one, new, id + 1, x, out", "42703", "id_col"),
+    "no such input": ("one, new, id, z, out", "42703", 'column "z"'),
+    "an input of another type": ("one, odd, id, t, out", "42804", "cannot be an input"),
+    "too many inputs": ("one, odd, id, 'x, x2', out", "22023", "2 inputs, the model has 1"),
+    "rows of another shape": ("one, odd, id, short, out", "22023", "shape"),
+    "the result is there": ("one, new, id, x, rows", "42P07", "already exists"),
+    "a temporary result": ("one, new, id, x, pg_temp.out", "0A000", "temporary"),
+    "an unknown kind": ("one, new, id, x, out, best", "22023", "pred_type cannot be 'best'"),
+    "no classes at all": ("one, new, id, x, out, 0", "22023", "pred_type cannot be 0"),
+    "a certainty": ("one, new, id, x, out, 1.0", "22023", "pred_type cannot be 1.0"),
+    "a negative fraction": ("one, new, id, x, out, -0.5", "22023", "pred_type cannot be -0.5"),
+    "classes of numbers": ("number, new, id, x, out, 2", "22023", "predicts numbers"),
+    "other classes": ("fewer, new, id, x, out", "22023", "2 class values, but the model gives 3"),
+    "other weights": ("broken, new, id, x, out", "22023", "model_weights has 8 bytes"),
+    "NULL rows": ("one, odd, id, gone, out", "22004", "is NULL in 1 of 2 rows"),
+    "rows of several lengths": ("one, odd, id, ragged, out", "22023", "another shape"),
+    "NaN": ("one, odd, id, nan, out", "22023", "NaN or infinity"),
+    "no rows": ("one, nothing, id, x, out", "22023", "has no rows"),
+    "the name of the id": ("one, odd, prob, x, out", "42701", "two columns"),
+}
+
+
+@pytest.fixture(scope="module")
+def wrong_tables(trial: Trial) -> None:
+    trial.sql(
+        "CREATE TABLE odd AS SELECT n AS id, n AS prob, 'a'::text AS t, x, x AS x2, x[1:9] AS short,"
+        " CASE WHEN n = 1 THEN x END AS gone, CASE WHEN n = 1 THEN x ELSE x[1:9] END AS ragged,"
+        " CASE WHEN n = 1 THEN x ELSE array_append(x[2:], 'NaN') END AS nan"
+        " FROM new, generate_series(1, 2) AS n WHERE id = 1 ORDER BY n"
+    )
+    trial.sql("CREATE TABLE odd_summary AS TABLE one_summary")
+    trial.sql("CREATE TABLE nothing AS SELECT * FROM new WHERE FALSE")
+    trial.sql("CREATE TABLE alone AS TABLE many; CREATE TABLE alone_summary AS TABLE many_summary")
+    trial.sql(
+        "CREATE TABLE failed AS SELECT * FROM many WHERE mst_key <> 2;"
+        " CREATE TABLE failed_info AS TABLE many_info; CREATE TABLE failed_summary AS TABLE many_summary;"
+        " UPDATE failed_info SET status = 'failed'"
+    )
+    number = nets.mlp(outputs=1, activation="linear")
+    store(trial, "number", number, random_weights(number), classes=None)
+    store(trial, "fewer", nets.mlp(), random_weights(nets.mlp()), classes=KINDS[:2])
+    store(trial, "broken", nets.mlp(), b"\0" * 8, classes=KINDS)
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_call_is_one_clear_error_and_leaves_nothing(
+    trial: Trial, wrong_tables: None, case: str
+) -> None:
+    call, code, message = WRONG[case]
+    arguments = [part.strip("'") for part in (call.replace("x, x2", "x|x2")).split(", ")]
+    arguments = [argument.replace("|", ", ") for argument in arguments]
+    kinds = ["%s"] * len(arguments)
+    if len(arguments) > 5 and arguments[5][-1].isdigit():
+        kinds[5] = arguments.pop(5)
+    before = trial.value("SELECT count(*) FROM pg_class")
+    with pytest.raises(psycopg2.Error, match=message) as caught:
+        trial.sql(f"SELECT cerebro.madlib_predict({', '.join(kinds)})", *arguments)
+    assert caught.value.pgcode == code
+    assert trial.value("SELECT count(*) FROM pg_class") == before
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "message"),
+    [
+        ("'many', 2, NULL::real[]", "22004", "features is NULL"),
+        ("'many', 2, array_append(x[2:], NULL)", "22004", "NULL elements"),
+        ("'many', 2, array_append(x[2:], 'Infinity')", "22023", "infinity"),
+        ("'many', 2, x[1:3]", "22023", "shape"),
+        ("'many', NULL, x", "22023", "mst_key is missing"),
+        ("'one', 2, x", "22023", "mst_key 2 was given"),
+        ("NULL, 2, x", "22004", "model is NULL"),
+        ("'nowhere', 2, x", "42P01", "nowhere"),
+        ("'seen', NULL, x", "0A000", "not a table"),
+    ],
+)
+def test_a_wrong_row_is_one_clear_error(trial: Trial, call: str, code: str, message: str) -> None:
+    trial.sql("CREATE OR REPLACE VIEW seen AS SELECT * FROM one")
+    trial.sql("CREATE OR REPLACE VIEW seen_summary AS SELECT * FROM one_summary")
+    with pytest.raises(psycopg2.Error, match=message) as caught:
+        trial.sql(f"SELECT cerebro.predict({call}) FROM new WHERE id = 1")
+    assert caught.value.pgcode == code
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"class_values": ["a", "b"]}, "2 class values, but the model gives 3"),
+        ({"class_values": [["a", "b", "c"], ["d", "e", "f"]]}, "2 lists for 1"),
+        ({"dependent_count": 2}, "has 1 outputs, dependent_count is 2"),
+        ({"dependent_count": 0}, "at least 1"),
+        ({"normalizing_const": 0}, "positive"),
+    ],
+)
+def test_what_is_said_of_an_own_model_must_fit_it(trial: Trial, named: dict[str, Any], message: str) -> None:
+    with pytest.raises(psycopg2.Error, match=message):
+        byom(trial, nets.mlp(), random_weights(nets.mlp()), "new", "id", "x", "out", **named)
+
+
+def test_an_own_model_needs_weights(trial: Trial) -> None:
+    trial.model(nets.mlp(), "bare")
+    with pytest.raises(psycopg2.errors.NullValueNotAllowed, match="no model_weights"):
+        trial.sql("SELECT cerebro.madlib_keras_predict_byom('bare', 1, 'new', 'id', 'x', 'out')")
+    with pytest.raises(psycopg2.Error, match="not found"):
+        trial.sql("SELECT cerebro.madlib_keras_predict_byom('bare', 7, 'new', 'id', 'x', 'out')")
+
+
+def with_the_servers_compiler(session: Connection) -> None:
+    execute(session, "SET jit = on; SET jit_above_cost = 0")
+    execute(session, "SELECT sum(id * 2) FROM new WHERE id + id > 3")
+    execute(session, "SET jit_above_cost = 100000")
+
+
+def test_the_servers_own_compiler_and_tensorflow_bear_each_other(trial: Trial, connect: Connect) -> None:
+    """Either may be loaded first; a crash would end every session of the server."""
+    ask = "SELECT (cerebro.predict('many', 2, x)).class FROM new WHERE id = 1"
+    trial.value(ask)
+    with_the_servers_compiler(trial.connection)
+    other = connect()
+    with_the_servers_compiler(other)
+    assert execute(other, ask) == trial.sql(ask)
+    with_the_servers_compiler(other)
+
+
+def test_the_backend_that_trained_the_model_predicts_unless_another_runs(
+    trial: Trial, connect: Connect, features: np.ndarray
+) -> None:
+    net = nets.lstm()
+    weights = random_weights(net)
+    store(trial, "by_jax", net, weights, classes=KINDS, backend="jax")
+    expected = outputs(net, weights, features)[0].max(axis=1)
+    other = connect()
+    for session in (trial.connection, other):
+        execute(session, "DROP TABLE IF EXISTS out")
+        execute(session, "SELECT cerebro.madlib_predict('by_jax', 'new', 'id', 'x', 'out', 'response')")
+        found = [p for (p,) in execute(session, "SELECT prob FROM out ORDER BY id")]
+        assert np.allclose(found, expected, atol=1e-5)
+    loaded = execute(other, "SELECT (cerebro.predict('by_jax', NULL, x)).probability FROM new WHERE id = 1")
+    assert loaded[0][0] == pytest.approx(float(expected[0]), abs=1e-5)
+
+
+def test_a_table_of_many_batches(trial: Trial, expected: np.ndarray) -> None:
+    trial.sql("CREATE TABLE big AS SELECT id, n, x FROM new, generate_series(1, 20) AS n")
+    trial.sql("SELECT cerebro.madlib_predict('many', 'big', 'id', 'x', 'out', 'response', FALSE, 2)")
+    found = trial.sql(
+        "SELECT id, class_value, min(prob), max(prob), count(*) FROM out GROUP BY 1, 2 ORDER BY 1"
+    )
+    assert [row[1] for row in found] == [KINDS[place] for place in expected.argmax(axis=1)]
+    assert {row[4] for row in found} == {20}
+    assert all(low == pytest.approx(high, abs=1e-6) for _, _, low, high, _ in found)
