@@ -30,12 +30,13 @@ def model(*layers: dict[str, Any]) -> str:
 
 # As MADlib's documentation has it for the iris data.
 IRIS = """{"class_name": "Sequential", "keras_version": "2.1.6", "config": [{"class_name": "Dense", "config":
-{"kernel_initializer": {"class_name": "VarianceScaling", "config": {"distribution": "uniform", "scale": 1.0, "seed":
-null, "mode": "fan_avg"}}, "name": "dense_1", "kernel_constraint": null, "bias_regularizer": null, "bias_constraint":
-null, "dtype": "float32", "activation": "relu", "trainable": true, "kernel_regularizer": null, "bias_initializer":
-{"class_name": "Zeros", "config": {}}, "units": 10, "batch_input_shape": [null, 4], "use_bias": true,
-"activity_regularizer": null}}, {"class_name": "Dense", "config": {"name": "dense_3", "activation": "softmax",
-"trainable": true, "units": 3, "use_bias": true}}], "backend": "tensorflow"}"""
+{"kernel_initializer": {"class_name": "VarianceScaling", "config": {"distribution": "uniform",
+"scale": 1.0, "seed": null, "mode": "fan_avg"}}, "name": "dense_1", "kernel_constraint": null,
+"bias_regularizer": null, "bias_constraint": null, "dtype": "float32", "activation": "relu",
+"trainable": true, "kernel_regularizer": null, "bias_initializer": {"class_name": "Zeros", "config":
+{}}, "units": 10, "batch_input_shape": [null, 4], "use_bias": true, "activity_regularizer": null}},
+{"class_name": "Dense", "config": {"name": "dense_3", "activation": "softmax", "trainable": true,
+"units": 3, "use_bias": true}}], "backend": "tensorflow"}"""
 
 
 def node(name: str) -> list[Any]:

@@ -14,7 +14,10 @@ from cerebro_plpy.engine.data import INDEX, ONE_HOT, VALUE, Block, Dataset, Targ
 from cerebro_plpy.engine.state import State
 from cerebro_plpy.madlib.params import Call, CompileParams
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning"),
+]
 
 CLASSES = 4
 ROWS = 237
@@ -135,13 +138,13 @@ def assert_same(found: dict[str, float], expected: dict[str, float]) -> None:
     assert set(found) == set(expected)
     assert next(iter(found)) == "loss"
     for name, value in expected.items():
-        # On TensorFlow Keras itself counts the last, smaller batch in full in the loss of one of several outputs.
+        # With several outputs Keras on TensorFlow counts the last, smaller batch in full in each one's loss.
         exact = not name.endswith("_loss") or runtime.backend() != "tensorflow"
         tolerance = 1e-5 if exact else 0.05
         assert found[name] == pytest.approx(value, rel=tolerance, abs=1e-5), name
 
 
-@pytest.mark.parametrize("kind", [ONE_HOT, INDEX])
+@pytest.mark.parametrize("kind", [ONE_HOT, pytest.param(INDEX, marks=pytest.mark.slow)])
 def test_metrics_over_one_column_per_class(kind: str) -> None:
     params = CompileParams(SGD, "categorical_crossentropy", CATEGORICAL)
     text, dataset = text_of(CLASSES, "softmax"), rows_of(kind)

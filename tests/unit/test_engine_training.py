@@ -51,6 +51,7 @@ def cnn(keras: Any) -> list[Any]:
         layers.Conv2D(8, 3, activation="relu"),
         layers.BatchNormalization(),
         layers.MaxPooling2D(),
+        layers.Conv2D(12, 3, padding="same", activation="relu"),
         layers.Dropout(0.25),
         layers.Flatten(),
         layers.Dense(CLASSES, activation="softmax"),

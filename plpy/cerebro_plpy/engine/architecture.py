@@ -1,4 +1,4 @@
-"""Architectures: a model's JSON, checked, brought into Keras 3's form, and described without building its weights."""
+"""Architectures: a model's JSON, checked, brought into Keras 3's form, and described without its weights."""
 
 from __future__ import annotations
 

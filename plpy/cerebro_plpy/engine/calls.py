@@ -24,27 +24,29 @@ class CallLike(Protocol):
 
 
 OPTIMIZERS = frozenset(
-    "Adadelta Adafactor Adagrad Adam AdamW Adamax Ftrl Lamb Lion LossScaleOptimizer Muon Nadam RMSprop SGD "
-    "ScheduleFreeAdamW".split()
+    "Adadelta Adafactor Adagrad Adam AdamW Adamax Ftrl Lamb Lion LossScaleOptimizer Muon Nadam "
+    "RMSprop SGD ScheduleFreeAdamW".split()
 )
 SCHEDULES = frozenset(
     "CosineDecay CosineDecayRestarts ExponentialDecay InverseTimeDecay PiecewiseConstantDecay "
     "PolynomialDecay".split()
 )
 LOSSES = frozenset(
-    "BinaryCrossentropy BinaryFocalCrossentropy CTC CategoricalCrossentropy CategoricalFocalCrossentropy "
-    "CategoricalGeneralizedCrossEntropy CategoricalHinge Circle CosineSimilarity Dice Hinge Huber KLDivergence "
-    "LogCosh MeanAbsoluteError MeanAbsolutePercentageError MeanSquaredError MeanSquaredLogarithmicError "
-    "Poisson SparseCategoricalCrossentropy SquaredHinge Tversky".split()
+    "BinaryCrossentropy BinaryFocalCrossentropy CTC CategoricalCrossentropy "
+    "CategoricalFocalCrossentropy CategoricalGeneralizedCrossEntropy CategoricalHinge Circle "
+    "CosineSimilarity Dice Hinge Huber KLDivergence LogCosh MeanAbsoluteError "
+    "MeanAbsolutePercentageError MeanSquaredError MeanSquaredLogarithmicError Poisson "
+    "SparseCategoricalCrossentropy SquaredHinge Tversky".split()
 )
 METRICS = frozenset(
-    "AUC Accuracy BinaryAccuracy BinaryCrossentropy BinaryIoU CategoricalAccuracy CategoricalCrossentropy "
-    "CategoricalHinge ConcordanceCorrelation CosineSimilarity F1Score FBetaScore FalseNegatives FalsePositives "
-    "Hinge IoU KLDivergence LogCoshError MeanAbsoluteError MeanAbsolutePercentageError MeanIoU "
-    "MeanSquaredError MeanSquaredLogarithmicError OneHotIoU OneHotMeanIoU PearsonCorrelation Poisson Precision "
-    "PrecisionAtRecall R2Score Recall RecallAtPrecision RootMeanSquaredError SensitivityAtSpecificity "
-    "SparseCategoricalAccuracy SparseCategoricalCrossentropy SparseTopKCategoricalAccuracy "
-    "SpecificityAtSensitivity SquaredHinge TopKCategoricalAccuracy TrueNegatives TruePositives".split()
+    "AUC Accuracy BinaryAccuracy BinaryCrossentropy BinaryIoU CategoricalAccuracy "
+    "CategoricalCrossentropy CategoricalHinge ConcordanceCorrelation CosineSimilarity F1Score "
+    "FBetaScore FalseNegatives FalsePositives Hinge IoU KLDivergence LogCoshError MeanAbsoluteError "
+    "MeanAbsolutePercentageError MeanIoU MeanSquaredError MeanSquaredLogarithmicError OneHotIoU "
+    "OneHotMeanIoU PearsonCorrelation Poisson Precision PrecisionAtRecall R2Score Recall "
+    "RecallAtPrecision RootMeanSquaredError SensitivityAtSpecificity SparseCategoricalAccuracy "
+    "SparseCategoricalCrossentropy SparseTopKCategoricalAccuracy SpecificityAtSensitivity "
+    "SquaredHinge TopKCategoricalAccuracy TrueNegatives TruePositives".split()
 )
 _LOSS_ABBREVIATIONS = frozenset("mse mae mape msle bce kld ce crossentropy".split())
 _METRIC_ABBREVIATIONS = _LOSS_ABBREVIATIONS | {"acc", "accuracy"}
@@ -117,7 +119,7 @@ def _snake(name: str) -> str:
 
 
 def _name(name: str, what: str, classes: frozenset[str], abbreviations: frozenset[str]) -> str:
-    """Give the spelling that Keras takes; a name that it takes as it stands stays, since results are named by it."""
+    """Give the spelling that Keras takes; one that it takes as it stands stays: results are named by it."""
     if name.lower() in abbreviations:
         return name.lower()
     found = _find(name, what, classes)

@@ -33,7 +33,7 @@ def check_config(
     target_shapes: tuple[Shape, ...],
     target_kinds: tuple[str, ...],
 ) -> None:
-    """Raise an error that says what does not fit; shapes are those of one row, classes as the last dimension."""
+    """Raise an error that says what does not fit; shapes are those of one row, classes the last dimension."""
     _check_count("inputs", len(arch.inputs), len(input_shapes))
     _check_count("outputs", len(arch.outputs), len(target_shapes))
     for name, wanted, given in zip(arch.input_names, arch.inputs, input_shapes, strict=True):
@@ -84,11 +84,9 @@ def _check_classes(where: str, loss: Any, form: Form, output: Shape, classes: in
     name, width = loss_name(loss), output[-1] if output else None
     if form.name == BINARY:
         _check_one_column(where, name, classes)
-    elif calls.fold(name) in _ONE_COLUMN and classes == 2 and width == 2:
         return
-    elif form.name == SPARSE and classes is not None and width is not None and width >= classes:
-        return
-    elif width != classes:
+    wide_enough = form.name == SPARSE and None not in (classes, width) and (width or 0) >= (classes or 0)
+    if width != classes and not wide_enough:
         raise CerebroError(
             f"{where} is {width} wide, the packed table has {classes} classes",
             hint=f"Give the last layer {classes} units, or pack the table with num_classes => {{{width}}}.",

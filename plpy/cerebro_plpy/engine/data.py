@@ -19,7 +19,7 @@ BINARY = "binary"
 
 @dataclass(frozen=True)
 class Target:
-    """Labels as they are stored: one-hot int16 (n, C), int32 class indices (n), or float32 values (n, ...)."""
+    """Labels as stored: one-hot int16 (n, C), int32 class indices (n), or float32 values (n, ...)."""
 
     values: np.ndarray
     kind: str

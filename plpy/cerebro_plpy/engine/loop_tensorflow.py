@@ -12,7 +12,7 @@ from .loops import Feed, Pace, Tick, VariableLoop
 
 
 class Loop(VariableLoop):
-    """Every function has one explicit signature: a batch dimension that is open, or fixed by the rows' number.
+    """Every function has one explicit signature, with a batch dimension that is open or fixed.
 
     A function traced for one batch size and relaxed later keeps both traces, whose last bits may differ, so
     that a result would depend on what this process did before.

@@ -13,7 +13,7 @@ from .loops import Feed, Tick, VariableLoop
 
 
 class Generator:
-    """PyTorch's own generator, which Keras' Dropout draws from unless it was given a seed: a part of the state."""
+    """PyTorch's own generator, which Keras' Dropout draws from if it was given no seed."""
 
     path = "torch/generator"
 

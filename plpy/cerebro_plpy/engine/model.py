@@ -13,7 +13,7 @@ from cerebro_plpy.errors import CerebroError
 
 from . import architecture, calls, forms, loops, runtime
 from . import state as states
-from .data import Block, Dataset, Form, batched
+from .data import Block, Dataset, batched
 from .state import State
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ class CompiledModel:
     ) -> tuple[State, dict[str, float]]:
         """Train a state on the blocks of each pass; the logs are those of the last pass.
 
-        `rows` is the number of rows of each pass: where it is given, TensorFlow's bits are those of Keras' fit
-        also if it is a multiple of the batch size.
+        `rows` is the number of rows of each pass: if it is given, TensorFlow's bits are those of Keras' fit
+        also where it is a multiple of the batch size.
         """
         fixed_from_start, fixed = _fixed_batch(state, rows, batch_size)
         self._check_class_weight(class_weight)

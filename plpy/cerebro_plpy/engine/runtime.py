@@ -198,6 +198,9 @@ def _set_up_tensorflow(wanted: Running) -> None:
             hint="Open another session.",
             sqlstate=errors.WRONG_STATE,
         ) from error
+    if wanted.threads > 1:
+        # Else threads race where one batch updates a row of an embedding more than once.
+        tensorflow.config.experimental.enable_op_determinism()
     tensorflow.get_logger().setLevel("ERROR")
     if not wanted.use_gpus:
         tensorflow.config.set_visible_devices([], "GPU")

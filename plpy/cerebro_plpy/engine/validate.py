@@ -1,6 +1,6 @@
 """What an architecture may consist of: built-in parts of Keras that are data, and nothing that can run code.
 
-The names are written out, so that a later Keras with a new layer that loads files or code does not widen this.
+The names are written out, so that a later Keras with a layer that loads files or code does not widen this.
 """
 
 from __future__ import annotations
@@ -15,38 +15,41 @@ from cerebro_plpy.errors import CerebroError
 MODELS = frozenset({"Sequential", "Functional", "Model"})
 LAYERS = frozenset(
     """Activation ActivityRegularization AdaptiveAveragePooling1D AdaptiveAveragePooling2D
-    AdaptiveAveragePooling3D AdaptiveMaxPooling1D AdaptiveMaxPooling2D AdaptiveMaxPooling3D Add AdditiveAttention
-    AlphaDropout Attention AugMix AutoContrast Average AveragePooling1D AveragePooling2D AveragePooling3D AvgPool1D
-    AvgPool2D AvgPool3D BatchNormalization Bidirectional CategoryEncoding CenterCrop Concatenate Conv1D
-    Conv1DTranspose Conv2D Conv2DTranspose Conv3D Conv3DTranspose ConvLSTM1D ConvLSTM2D ConvLSTM3D Convolution1D
-    Convolution1DTranspose Convolution2D Convolution2DTranspose Convolution3D Convolution3DTranspose Cropping1D
-    Cropping2D Cropping3D Dense DepthwiseConv1D DepthwiseConv2D Discretization Dot Dropout ELU EinsumDense Embedding
-    Equalization Flatten GRU GRUCell GaussianDropout GaussianNoise GlobalAveragePooling1D GlobalAveragePooling2D
-    GlobalAveragePooling3D GlobalAvgPool1D GlobalAvgPool2D GlobalAvgPool3D GlobalMaxPool1D GlobalMaxPool2D
-    GlobalMaxPool3D GlobalMaxPooling1D GlobalMaxPooling2D GlobalMaxPooling3D GroupNormalization GroupQueryAttention
-    Identity InputLayer LSTM LSTMCell LayerNormalization LeakyReLU Masking MaxPool1D MaxPool2D MaxPool3D
-    MaxPooling1D MaxPooling2D MaxPooling3D Maximum MelSpectrogram Minimum MultiHeadAttention Multiply Normalization
-    PReLU Permute RMSNormalization RNN RandomBrightness RandomColorDegeneration RandomColorJitter RandomContrast
-    RandomCrop RandomElasticTransform RandomErasing RandomFlip RandomGaussianBlur RandomGrayscale RandomHue
-    RandomInvert RandomPerspective RandomPosterization RandomRotation RandomSaturation RandomSharpness RandomShear
-    RandomTranslation RandomZoom ReLU RepeatVector Rescaling Reshape Resizing ReversibleEmbedding STFTSpectrogram
-    SeparableConv1D SeparableConv2D SeparableConvolution1D SeparableConvolution2D SimpleRNN SimpleRNNCell Softmax
-    Solarization SpatialDropout1D SpatialDropout2D SpatialDropout3D SpectralNormalization StackedRNNCells Subtract
-    TimeDistributed UnitNormalization UpSampling1D UpSampling2D UpSampling3D ZeroPadding1D ZeroPadding2D
+    AdaptiveAveragePooling3D AdaptiveMaxPooling1D AdaptiveMaxPooling2D AdaptiveMaxPooling3D Add
+    AdditiveAttention AlphaDropout Attention AugMix AutoContrast Average AveragePooling1D
+    AveragePooling2D AveragePooling3D AvgPool1D AvgPool2D AvgPool3D BatchNormalization Bidirectional
+    CategoryEncoding CenterCrop Concatenate Conv1D Conv1DTranspose Conv2D Conv2DTranspose Conv3D
+    Conv3DTranspose ConvLSTM1D ConvLSTM2D ConvLSTM3D Convolution1D Convolution1DTranspose Convolution2D
+    Convolution2DTranspose Convolution3D Convolution3DTranspose Cropping1D Cropping2D Cropping3D Dense
+    DepthwiseConv1D DepthwiseConv2D Discretization Dot Dropout ELU EinsumDense Embedding Equalization
+    Flatten GRU GRUCell GaussianDropout GaussianNoise GlobalAveragePooling1D GlobalAveragePooling2D
+    GlobalAveragePooling3D GlobalAvgPool1D GlobalAvgPool2D GlobalAvgPool3D GlobalMaxPool1D
+    GlobalMaxPool2D GlobalMaxPool3D GlobalMaxPooling1D GlobalMaxPooling2D GlobalMaxPooling3D
+    GroupNormalization GroupQueryAttention Identity InputLayer LSTM LSTMCell LayerNormalization
+    LeakyReLU Masking MaxPool1D MaxPool2D MaxPool3D MaxPooling1D MaxPooling2D MaxPooling3D Maximum
+    MelSpectrogram Minimum MultiHeadAttention Multiply Normalization PReLU Permute RMSNormalization RNN
+    RandomBrightness RandomColorDegeneration RandomColorJitter RandomContrast RandomCrop
+    RandomElasticTransform RandomErasing RandomFlip RandomGaussianBlur RandomGrayscale RandomHue
+    RandomInvert RandomPerspective RandomPosterization RandomRotation RandomSaturation RandomSharpness
+    RandomShear RandomTranslation RandomZoom ReLU RepeatVector Rescaling Reshape Resizing
+    ReversibleEmbedding STFTSpectrogram SeparableConv1D SeparableConv2D SeparableConvolution1D
+    SeparableConvolution2D SimpleRNN SimpleRNNCell Softmax Solarization SpatialDropout1D
+    SpatialDropout2D SpatialDropout3D SpectralNormalization StackedRNNCells Subtract TimeDistributed
+    UnitNormalization UpSampling1D UpSampling2D UpSampling3D ZeroPadding1D ZeroPadding2D
     ZeroPadding3D""".split()
 )
 INITIALIZERS = frozenset(
-    """Constant GlorotNormal GlorotUniform HeNormal HeUniform Identity IdentityInitializer LecunNormal LecunUniform
-    Ones Orthogonal OrthogonalInitializer RandomNormal RandomUniform STFT STFTInitializer TruncatedNormal
-    VarianceScaling Zeros""".split()
+    """Constant GlorotNormal GlorotUniform HeNormal HeUniform Identity IdentityInitializer LecunNormal
+    LecunUniform Ones Orthogonal OrthogonalInitializer RandomNormal RandomUniform STFT STFTInitializer
+    TruncatedNormal VarianceScaling Zeros""".split()
 )
 REGULARIZERS = frozenset({"L1", "L1L2", "L2", "OrthogonalRegularizer"})
 CONSTRAINTS = frozenset({"MaxNorm", "MinMaxNorm", "NonNeg", "UnitNorm"})
 POLICIES = frozenset({"DTypePolicy", "FloatDTypePolicy"})
 ACTIVATIONS = frozenset(
-    """celu elu exponential gelu glu hard_shrink hard_sigmoid hard_silu hard_swish hard_tanh leaky_relu linear
-    log_sigmoid log_softmax mish relu relu6 selu sigmoid silu soft_shrink softmax softplus softsign sparse_plus
-    sparse_sigmoid sparsemax squareplus swish tanh tanh_shrink threshold""".split()
+    """celu elu exponential gelu glu hard_shrink hard_sigmoid hard_silu hard_swish hard_tanh leaky_relu
+    linear log_sigmoid log_softmax mish relu relu6 selu sigmoid silu soft_shrink softmax softplus
+    softsign sparse_plus sparse_sigmoid sparsemax squareplus swish tanh tanh_shrink threshold""".split()
 )
 # Values in configs and calls that Keras writes as objects; a tensor's history refers to layers by name.
 VALUES = frozenset({"__keras_tensor__", "__tensor__", "__numpy__", "__slice__", "__ellipsis__"})
