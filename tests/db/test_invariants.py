@@ -36,11 +36,11 @@ JAX_KEYS = (3, 4, 6)
 CONFIGS = [
     ("mlp", "adam", 32, 1),
     ("mlp", "momentum", 20, 2),
-    ("mlp", "schedule", 32, 1),
+    ("mlp", "schedule", 40, 1),
     ("cnn", "adam", 32, 1),
     ("cnn", "momentum", 50, 1),
-    ("lstm", "momentum", 32, 1),
-    ("lstm", "schedule", 40, 1),
+    ("lstm", "momentum", 30, 1),
+    ("lstm", "schedule", 32, 1),
 ]
 
 

@@ -26,9 +26,8 @@ def sequential(shape: Sequence[int], *layers: Layer) -> str:
 
 
 def _model(class_name: str, config: dict[str, Any]) -> str:
-    return json.dumps(
-        {"module": "keras", "class_name": class_name, "config": config, "registered_name": None}
-    )
+    module = "keras" if class_name == "Sequential" else "keras.src.models.functional"
+    return json.dumps({"module": module, "class_name": class_name, "config": config, "registered_name": None})
 
 
 def mlp(

@@ -1,0 +1,208 @@
+"""A call that is cancelled leaves no session behind, and a run that says what it is."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import psycopg2
+import pytest
+
+import nets
+from fixtures import Connection, execute
+from trial import ADAM, Trial, blobs, rows_of
+
+SECONDS = 2.0
+FEATURES = 12
+SESSIONS = (
+    "SELECT pid, application_name FROM pg_stat_activity"
+    " WHERE datname = current_database() AND application_name LIKE 'cerebro%'"
+)
+
+
+def connect(database: str) -> Connection:
+    connection = psycopg2.connect(dbname=database)
+    connection.autocommit = True
+    return connection
+
+
+@pytest.fixture(scope="module")
+def watcher(database: str) -> Iterator[Connection]:
+    """A connection that looks on."""
+    with closing(connect(database)) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tables(trial: Trial) -> None:
+    """`slow` runs for minutes if nobody ends it; `quick` for a moment."""
+    trial.table("blobs", "x real[], y integer", rows_of(*blobs(400, features=FEATURES)))
+    trial.pack("blobs", "packed")
+    trial.model(nets.mlp(FEATURES))
+    trial.select("slow", [1], [ADAM, ADAM.replace("0.01", "0.001")], ["batch_size=1,epochs=10"])
+    trial.select("quick", [1], [ADAM], ["batch_size=50,epochs=1"])
+
+
+class Caller:
+    """Somebody whose run is to be ended."""
+
+    def __init__(self, connection: Connection, watcher: Connection) -> None:
+        self.trial = Trial(connection)
+        self.pid = connection.info.backend_pid
+        self.watcher = watcher
+        self.pool = ThreadPoolExecutor(1)
+        self.call: Future[int] | None = None
+
+    def start(self, out: str, selection: str = "slow", **more: Any) -> None:
+        """Begin a run in the background."""
+        self.call = self.pool.submit(self.trial.fit, "packed", out, selection, 200, **more)
+
+    def wait_for(self, query: str) -> None:
+        """Wait until a query gives a row."""
+        wait_until(lambda: bool(execute(self.watcher, query)) or self.done())
+
+    def done(self) -> bool:
+        return self.call is not None and self.call.done()
+
+    def error(self) -> psycopg2.Error:
+        assert self.call is not None
+        found = self.call.exception(timeout=30)
+        assert isinstance(found, psycopg2.Error)
+        return found
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> float:
+    """Wait until something holds; gives the seconds that it took."""
+    started = time.monotonic()
+    while not condition():
+        assert time.monotonic() - started < seconds, "it never came to be"
+        time.sleep(0.01)
+    return time.monotonic() - started
+
+
+@pytest.fixture
+def caller(database: str, watcher: Connection) -> Iterator[Caller]:
+    with closing(connect(database)) as connection:
+        yield Caller(connection, watcher)
+        # Closing would wait for a call that goes on.
+        execute(watcher, "SELECT pg_terminate_backend(%s)", connection.info.backend_pid)
+
+
+VISITED = "SELECT 1 FROM cerebro.visits WHERE run_id = (SELECT max(run_id) FROM cerebro.runs) OFFSET 5"
+
+
+def others(watcher: Connection, mine: set[int]) -> list[tuple[int, str]]:
+    """The segment and control sessions that are not those of the module's own connection."""
+    return [row for row in execute(watcher, SESSIONS) if row[0] not in mine]
+
+
+@pytest.fixture
+def mine(watcher: Connection, trial: Trial) -> set[int]:
+    """Sessions of the module's warm connection, which stay."""
+    return {pid for pid, _ in execute(watcher, SESSIONS)}
+
+
+def check_run(watcher: Connection, status: str) -> None:
+    """The newest run says what became of it, and has the visits that it committed."""
+    ((run_id, found, done, ended),) = execute(
+        watcher, "SELECT run_id, status, visits_done, ended_at FROM cerebro.runs ORDER BY run_id DESC LIMIT 1"
+    )
+    assert (found, ended is not None) == (status, True)
+    visits = execute(
+        watcher,
+        "SELECT mst_key, count(*), max(step), (SELECT max(s.step) FROM cerebro._state s"
+        " WHERE s.run_id = v.run_id AND s.mst_key = v.mst_key)"
+        " FROM cerebro.visits v WHERE run_id = %s GROUP BY run_id, mst_key",
+        run_id,
+    )
+    assert done == sum(count for _, count, *_ in visits) > 0
+    assert all(count == last == state for _, count, last, state in visits)
+    shown = execute(
+        watcher, "SELECT DISTINCT status, segment FROM cerebro.progress WHERE run_id = %s", run_id
+    )
+    assert shown == [(status, None)]
+
+
+def check_next_run(caller: Caller, out: str) -> None:
+    run_id = caller.trial.fit("packed", out, "quick", 1)
+    assert caller.trial.value("SELECT status FROM cerebro.runs WHERE run_id = %s", run_id) == "finished"
+
+
+def test_cancel(caller: Caller, watcher: Connection, mine: set[int]) -> None:
+    caller.start("cancelled")
+    caller.wait_for(VISITED)
+    execute(watcher, "SELECT pg_cancel_backend(%s)", caller.pid)
+    assert wait_until(caller.done) < SECONDS
+    assert wait_until(lambda: others(watcher, mine) == [], 10) < SECONDS
+    assert caller.error().pgcode == "57014"
+    assert "user request" in str(caller.error())
+    check_run(watcher, "interrupted")
+    assert execute(watcher, "SELECT to_regclass('cancelled'), to_regclass('cancelled_info')") == [
+        (None, None)
+    ]
+    check_next_run(caller, "after_cancel")
+
+
+def test_statement_timeout(caller: Caller, watcher: Connection, mine: set[int]) -> None:
+    caller.trial.fit("packed", "warm_up", "quick", 1)
+    caller.trial.sql("SET statement_timeout = '1500ms'")
+    started = time.monotonic()
+    caller.start("timed_out")
+    wait_until(caller.done)
+    assert time.monotonic() - started < 1.5 + SECONDS
+    assert wait_until(lambda: others(watcher, mine) == [], 10) < SECONDS
+    assert caller.error().pgcode == "57014"
+    assert "statement timeout" in str(caller.error())
+    check_run(watcher, "interrupted")
+
+
+def test_terminated_caller(caller: Caller, watcher: Connection, trial: Trial, mine: set[int]) -> None:
+    caller.start("terminated")
+    caller.wait_for(VISITED)
+    execute(watcher, "SELECT pg_terminate_backend(%s)", caller.pid)
+    assert wait_until(caller.done) < SECONDS
+    assert wait_until(lambda: others(watcher, mine) == [], 10) < SECONDS
+    check_run(watcher, "interrupted")
+    run_id = trial.fit("packed", "after_terminate", "quick", 1)
+    assert trial.value("SELECT status FROM cerebro.runs WHERE run_id = %s", run_id) == "finished"
+
+
+def test_cancel_while_sessions_start(caller: Caller, watcher: Connection, mine: set[int]) -> None:
+    """Importing Keras takes seconds, and nothing must be left of it either."""
+    caller.start("early")
+    wait_until(lambda: len(others(watcher, mine)) >= 2)
+    time.sleep(0.3)
+    execute(watcher, "SELECT pg_cancel_backend(%s)", caller.pid)
+    assert wait_until(caller.done) < SECONDS
+    assert caller.error().pgcode == "57014"
+    assert wait_until(lambda: others(watcher, mine) == [], 10) < SECONDS
+
+
+def test_cancel_in_the_callers_own_session(caller: Caller, watcher: Connection, mine: set[int]) -> None:
+    """Inline, the run and all it wrote is part of the transaction, and goes with it."""
+    before = execute(watcher, "SELECT count(*) FROM cerebro.runs")
+    caller.trial.sql("BEGIN; LOCK TABLE packed IN SHARE MODE")
+    caller.start("inline")
+    caller.wait_for(f"SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND pid = {caller.pid}")
+    time.sleep(0.5)
+    execute(watcher, "SELECT pg_cancel_backend(%s)", caller.pid)
+    assert wait_until(caller.done) < SECONDS
+    assert caller.error().pgcode == "57014"
+    caller.trial.sql("ROLLBACK")
+    assert execute(watcher, "SELECT count(*) FROM cerebro.runs") == before
+    check_next_run(caller, "after_inline")
+
+
+def test_a_dropped_client_ends_the_run(caller: Caller, watcher: Connection, mine: set[int]) -> None:
+    """psql was killed: the caller's backend looks whether its client is there."""
+    caller.trial.sql("SET client_connection_check_interval = '200ms'")
+    caller.start("dropped")
+    caller.wait_for(VISITED)
+    with closing(socket.fromfd(caller.trial.connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM)) as line:
+        line.shutdown(socket.SHUT_RDWR)
+    assert wait_until(lambda: others(watcher, mine) == []) < 2 * SECONDS
+    check_run(watcher, "interrupted")
