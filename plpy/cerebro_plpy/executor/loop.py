@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cerebro_plpy.errors import CONFIG_FAILED, CerebroError
+from cerebro_plpy.errors import CONFIG_FAILED, OUT_OF_MEMORY, CerebroError
 from cerebro_plpy.executor import progress
 from cerebro_plpy.topology import Answer, Topology
 
@@ -75,12 +75,13 @@ class Loop:
     def _take_error(self, unit: progress.Unit, error: CerebroError, lost: bool) -> None:
         if self._plan.configs[unit.mst_key].failure is not None:
             self._plan.left(unit)
-        elif lost:
+        elif lost or error.sqlstate == OUT_OF_MEMORY:
             self._lost[unit] = self._lost.get(unit, 0) + 1
             if self._lost[unit] <= self._retries:
                 self._plan.again(unit)
                 return
-            self._fail(unit, f"its segment session was lost {self._lost[unit]} times: {error.message}")
+            what = "its segment session was lost" if lost else "it failed"
+            self._fail(unit, f"{what} {self._lost[unit]} times: {error.message}")
         elif error.sqlstate == CONFIG_FAILED:
             self._fail(unit, error.message)
         else:

@@ -14,7 +14,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.engine import model as engine
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.engine.data import Block
-from cerebro_plpy.errors import CONFIG_FAILED, CerebroError
+from cerebro_plpy.errors import CONFIG_FAILED, OUT_OF_MEMORY, CerebroError
 from cerebro_plpy.madlib.params import CompileParams, FitParams, parse_compile, parse_fit
 from cerebro_plpy.planner import routes
 from cerebro_plpy.segment import rows
@@ -145,11 +145,20 @@ def _train(
         return work.model.train(state, passes, work.fit.batch_size, work.fit.class_weight, ticker(db))
     except CerebroError:
         raise
-    except MemoryError:
-        raise CerebroError("the memory ran out while it trained", sqlstate=CONFIG_FAILED) from None
     except Exception as error:
+        if _is_out_of_memory(error):
+            raise CerebroError("the memory ran out while it trained", sqlstate=OUT_OF_MEMORY) from None
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise CerebroError(f"it failed while it trained: {reason}", sqlstate=CONFIG_FAILED) from error
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Memory that lacks is not the config's fault at once: another session may have more."""
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ in ("ResourceExhaustedError", "OutOfMemoryError")
+        or "RESOURCE_EXHAUSTED" in str(error)
+    )
 
 
 def _passes(partition: rows.Partition, fit: FitParams, seed: int, epoch: int) -> Iterator[Iterator[Block]]:

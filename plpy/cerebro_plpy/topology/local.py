@@ -14,7 +14,7 @@ from typing import Any
 import psycopg2
 import psycopg2.extensions
 
-from cerebro_plpy.errors import CONNECTION_FAILURE, INTERNAL, CerebroError
+from cerebro_plpy.errors import CONNECTION_FAILURE, INTERNAL, OUT_OF_MEMORY, CerebroError
 from cerebro_plpy.store import session
 from cerebro_plpy.topology import Answer
 
@@ -224,7 +224,8 @@ class LocalTopology:
         except psycopg2.Error as error:
             running.busy = False
             lost = _is_lost(running, error)
-            if lost:
+            if lost or error.pgcode == OUT_OF_MEMORY:
+                # A session whose memory has run out is better replaced.
                 self._forget(running)
             return Answer(segment, None, _as_error(error), lost)
 
