@@ -19,7 +19,7 @@ REGRESS = smoke
 REGRESS_OPTS = --inputdir=tests/installcheck --outputdir=build/installcheck
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down psql env demo test test-quick lint format typecheck lock reference freeze deploy build clean-local install-python uninstall-python
+.PHONY: help setup up down psql env demo test test-quick bench bench-quick lint format typecheck lock reference freeze deploy build clean-local install-python uninstall-python
 
 help: ## list what can be made
 	@sed -n 's/^\(# \)\?\([a-z-]*\):.*## \(.*\)/\2\t\3/p' Makefile | expand -t 14
@@ -39,6 +39,15 @@ test: ## set up what is missing, install, run all tests
 test-quick: ## the tests that need no server
 	@tools/setup dev
 	@$(VENV)/bin/pytest --timeout=60 tests/unit $(ARGS)
+
+bench: ## measure everything against its peers and write docs/performance.md
+	@tools/setup runtime && bench/setup
+	@$(MAKE) -s deploy
+	@tools/cluster up
+	@eval "$$(tools/cluster env)" && $(VENV)-bench/bin/python bench/run.py $(ARGS)
+
+bench-quick: ## the same with fewer rows and one repetition, in under five minutes
+	@$(MAKE) -s bench ARGS='--quick $(ARGS)'
 
 up: ## start the private cluster
 	@tools/setup runtime
@@ -70,7 +79,7 @@ typecheck: ## check the types
 	@$(VENV)/bin/basedpyright
 
 lock: ## renew the lock files from requirements*.in (needs uv)
-	for name in requirements requirements-demo requirements-dev; do \
+	for name in requirements requirements-demo requirements-dev requirements-bench; do \
 		uv pip compile -q --upgrade --universal --fork-strategy=fewest --python-version=3.11 --generate-hashes \
 			--no-header --no-emit-index-url $$name.in -o $$name.lock || exit; \
 	done

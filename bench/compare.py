@@ -1,0 +1,120 @@
+"""Whole jobs side by side: rounds of A B C A B C, medians and ratios."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import contenders
+import server
+import tables
+from contenders import AS_IT_COMES, BEST, OURS, OURS_FIRST, RAY, Contender
+from measure import Outcome, Spread, ratio
+from workloads import Workload
+
+Tell = Callable[[str], None]
+# How often those run that take long.
+SELDOM = 2
+
+
+@dataclass
+class Comparison:
+    """What was seen of one workload; `peaks` are bytes, from the warm-up."""
+
+    workload: Workload
+    best: str
+    outcomes: dict[str, list[Outcome]] = field(default_factory=dict)
+    peaks: dict[str, int] = field(default_factory=dict)
+    stored: dict[str, int] = field(default_factory=dict)
+
+    def add(self, measured: contenders.Measured, warm_up: bool) -> None:
+        for name, outcome in measured.outcomes.items():
+            if warm_up:
+                self.stored[name] = outcome.stored
+                self.peaks[name] = measured.peak or 0
+            else:
+                self.outcomes.setdefault(name, []).append(outcome)
+
+    def seconds(self, name: str) -> list[float]:
+        return [o.seconds for o in self.outcomes[name]]
+
+    def warm(self, name: str) -> list[float]:
+        return [o.warm_seconds for o in self.outcomes[name]]
+
+
+def compare(workload: Workload, repetitions: int, search: bool, options: str, tell: Tell) -> Comparison:
+    with closing(server.connect()) as connection:
+        server.load(connection, workload)
+        server.make_configs(connection, workload)
+    best = contenders.find_best(workload, tell) if search else contenders.KNOWN_BEST[workload.name]
+    tell(f"  bare Keras at its best: {best}")
+    found = Comparison(workload, best)
+    everybody = contenders.field(contenders.CANDIDATES[best], options)
+    for number in range(-1, repetitions):
+        for contender in everybody:
+            if contender.often or number < min(SELDOM, repetitions):
+                _one(found, contender, number < 0, tell)
+    return found
+
+
+def _one(found: Comparison, contender: Contender, warm_up: bool, tell: Tell) -> None:
+    clock = time.perf_counter()
+    measured = contender.run(found.workload, warm_up)
+    found.add(measured, warm_up)
+    seconds = ", ".join(f"{o.seconds:.2f} s ({o.warm_seconds:.2f})" for o in measured.outcomes.values())
+    took = time.perf_counter() - clock
+    tell(f"  {'warm-up: ' if warm_up else ''}{contender.name}: {seconds}, all in all {took:.1f} s")
+
+
+def table(found: Comparison) -> str:
+    """One row for each contender, the fastest first."""
+    names = sorted(found.outcomes, key=lambda n: Spread.of(found.seconds(n)).median)
+    head = ["", "seconds", "÷ ours", "warm seconds", "÷ ours", "stored", "peak memory", "moved", "accuracy"]
+    return tables.markdown(head, [_row(found, name) for name in names])
+
+
+def _row(found: Comparison, name: str) -> list[str]:
+    # Our second job finds everything up; the first is the counterpart of the peers' whole time.
+    is_warm, is_first = name == OURS, name == OURS_FIRST
+    whole, warm = found.seconds(name), found.warm(name)
+    against_first = None if is_warm else ratio(whole, found.seconds(OURS_FIRST))
+    against_warm = None if is_first else ratio(warm, found.seconds(OURS))
+    outcomes = found.outcomes[name]
+    return [
+        name + (f" ({found.best})" if name == BEST else ""),
+        "" if is_warm else tables.spread(Spread.of(whole)),
+        "" if is_warm or against_first is None else tables.spread(against_first),
+        "" if is_first else tables.spread(Spread.of(warm)),
+        "" if is_first or against_warm is None else tables.spread(against_warm),
+        tables.size(found.stored[name]),
+        tables.size(found.peaks[name]),
+        tables.size(outcomes[0].moved),
+        tables.spread(Spread.of([o.accuracy for o in outcomes]), 4),
+    ]
+
+
+# goal, against whom, and which of our two jobs
+_GOALS = {
+    "digits": [(0.35, AS_IT_COMES, OURS), (0.8, AS_IT_COMES, OURS_FIRST), (0.1, RAY, OURS)],
+    "images": [(0.8, AS_IT_COMES, OURS), (0.35, RAY, OURS)],
+    "wide": [(0.65, AS_IT_COMES, OURS), (0.6, RAY, OURS)],
+}
+_GOALS_EVERYWHERE = [(1.0, BEST, OURS), (1.0, BEST, OURS_FIRST)]
+
+
+def goals(found: Comparison) -> list[tables.Goal]:
+    name = found.workload.name
+    rows = [_goal(found, *goal) for goal in _GOALS[name] + _GOALS_EVERYWHERE]
+    if found.peaks.get(RAY):
+        memory = Spread.of([found.peaks[OURS] / found.peaks[RAY]])
+        rows.append(tables.Goal(f"`{name}`: peak memory, ours ÷ {RAY}", 0.7, memory))
+    return rows
+
+
+def _goal(found: Comparison, goal: float, peer: str, which: str) -> tables.Goal:
+    """Our second job against a peer that is up with Keras imported, or our first against its whole time."""
+    theirs = found.warm(peer) if which == OURS else found.seconds(peer)
+    reached = ratio(found.seconds(which), theirs)
+    return tables.Goal(f"`{found.workload.name}`: {which} ÷ {peer}", goal, reached)

@@ -1,0 +1,356 @@
+"""Single costs: waiting, hops, evaluation, packing, prediction, streaming."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jobs
+import numpy as np
+import server
+import tables
+import timeline
+import workloads
+from measure import Spread
+from tables import Goal
+from workloads import Workload
+
+Tell = Callable[[str], None]
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "plpy"))
+OPTIONS = json.dumps({"seed": server.SEED})
+
+
+@dataclass
+class Section:
+    """A heading of the report with its table, and the goals that it answers."""
+
+    title: str
+    text: str
+    goals: Sequence[Goal] = ()
+
+
+def prepare(connection: Any, workload: Workload) -> None:
+    server.load(connection, workload)
+    server.make_configs(connection, workload)
+    server.pack(connection, workload, server.packing_options(workload))
+
+
+def _shares_of(
+    workload: Workload, repetitions: int, options: str, frequency: int | None = None
+) -> list[timeline.Shares]:
+    """Runs of one workload in one session, the first not counted."""
+    with server.session() as connection:
+        prepare(connection, workload)
+        server.fit(connection, workload, options, frequency)
+        runs = [server.fit(connection, workload, options, frequency)[0] for _ in range(repetitions)]
+        return [timeline.shares(connection, run_id) for run_id in runs]
+
+
+def _spread(found: Sequence[timeline.Shares], seconds: Callable[[timeline.Shares], float]) -> Spread:
+    return Spread.of([shares.of(seconds(shares)) for shares in found])
+
+
+def where_time_goes(repetitions: int, options: str, tell: Tell) -> Section:
+    """`mixed` for waiting, `wide` for everything beside training, `big` for hops."""
+    rows, goals = [], []
+    for workload, frequency in ((workloads.MIXED, None), (workloads.WIDE, 1), (workloads.BIG, None)):
+        count = repetitions if workload is workloads.MIXED else min(2, repetitions)
+        found = _shares_of(workload, count, options, frequency)
+        parts = [_spread(found, part) for part in (_train, _hops, _evaluate, _other)]
+        whole = Spread.of([shares.whole for shares in found])
+        rows.append([workload.name, tables.spread(whole), *(_percent(part) for part in parts)])
+        tell(f"  {workload.name}: {rows[-1]}")
+        goals += _time_goals(workload.name, found)
+    goals.append(_simulated(8))
+    head = [
+        "",
+        "seconds of all segments",
+        "training",
+        "taking up and writing states and rows",
+        "evaluation",
+        "waiting and the rest",
+    ]
+    return Section("Where the time of a run goes", tables.markdown(head, rows), goals)
+
+
+def _train(shares: timeline.Shares) -> float:
+    return shares.train
+
+
+def _hops(shares: timeline.Shares) -> float:
+    return shares.hops
+
+
+def _evaluate(shares: timeline.Shares) -> float:
+    return shares.evaluate
+
+
+def _other(shares: timeline.Shares) -> float:
+    return shares.other
+
+
+def _overhead(shares: timeline.Shares) -> float:
+    return shares.other + shares.hops
+
+
+def _percent(value: Spread) -> str:
+    return tables.spread(Spread(100 * value.median, 100 * value.low, 100 * value.high, value.count), 1) + " %"
+
+
+def _time_goals(name: str, found: Sequence[timeline.Shares]) -> list[Goal]:
+    if name == "mixed":
+        return [
+            Goal(
+                "share of `mixed` in which segments wait, with commits and commands, 2 segments",
+                0.05,
+                _spread(found, _other),
+            )
+        ]
+    if name == "big":
+        return [Goal("share of `big` spent on hops, 4 configs", 0.05, _spread(found, _overhead))]
+    return [
+        Goal("share of `wide` outside training and evaluation", 0.03, _spread(found, _overhead)),
+        Goal("share of `wide` for evaluation at frequency 1", 0.15, _spread(found, _evaluate)),
+    ]
+
+
+def _simulated(segments: int) -> Goal:
+    """The schedule alone, as the planner simulates it: 12 configs that take 1 and 4 that take 10."""
+    from cerebro_plpy.planner.schedule import simulate
+
+    random = np.random.default_rng(1)
+    waits = [
+        simulate([1.0] * 12 + [10.0] * 4, segments, 10, lambda: random.uniform(0.9, 1.1), seed).waiting_share
+        for seed in range(1, 6)
+    ]
+    return Goal(
+        f"share in which segments wait, `mixed` simulated on {segments} segments", 0.05, Spread.of(waits)
+    )
+
+
+_HOP_SET_UP = """
+import numpy as np
+from cerebro_plpy import entry
+from cerebro_plpy.engine import state as states
+from cerebro_plpy.store import runs
+values = np.random.default_rng(1).random({mb} * 2**20 // 12, dtype=np.float32)
+kinds = [states.WEIGHT, states.OPTIMIZER, states.OPTIMIZER]
+GD["bench"] = states.State(["w", "m", "v"], [values, values, values], kinds, [0], 1)
+GD["parts"] = list(states.to_parts(GD["bench"]))
+GD["db"] = entry.SegmentSession()
+"""
+_HOP_WRITE = """
+from cerebro_plpy.engine import state as states
+from cerebro_plpy.store import runs
+runs.write_state(GD["db"], -1, {key}, 1, states.to_parts(GD["bench"]))
+"""
+_HOP_READ = """
+from cerebro_plpy.engine import state as states
+from cerebro_plpy.store import runs
+states.from_parts(runs.read_state(GD["db"], -1, {key}, 1))
+"""
+_PLAIN_WRITE = """
+plan = plpy.prepare("INSERT INTO plain_state VALUES ($1, $2, $3)", ["integer", "integer", "bytea"])
+for number, part in enumerate(GD["parts"]):
+    plpy.execute(plan, [{key}, number, part])
+"""
+_PLAIN_READ = """
+found = [row["data"] for row in plpy.cursor("SELECT data FROM plain_state WHERE id = {key} ORDER BY part")]
+"""
+
+
+def _do(connection: Any, code: str) -> float:
+    clock = time.perf_counter()
+    server.query(connection, f"DO LANGUAGE plpython3u $bench${code}$bench$")
+    return time.perf_counter() - clock
+
+
+def hops(repetitions: int, tell: Tell) -> Section:
+    """One state there and back in one session: written, committed and read."""
+    rows, reached = [], Spread(0, 0, 0, 0)
+    for megabytes in (75, 150, 300, 600):
+        ours, plain = _hop_times(megabytes, repetitions)
+        pairs = [p / o for o, p in zip(ours, plain, strict=True)]
+        speed = [megabytes / o for o in ours]
+        rows.append(
+            [
+                f"{megabytes} MB",
+                tables.spread(Spread.of(ours)),
+                tables.spread(Spread.of(plain)),
+                tables.spread(Spread.of(pairs)),
+                tables.spread(Spread.of(speed), 0),
+            ]
+        )
+        tell(f"  hop {rows[-1]}")
+        reached = Spread.of(pairs) if megabytes == 300 else reached
+    head = ["state", "a hop, seconds", "plain INSERT and SELECT, seconds", "speed ÷ plain", "MB/s"]
+    goal = Goal(
+        "hop of 300 MB: bytes per second ÷ those of plain INSERT and SELECT", 0.7, reached, at_most=False
+    )
+    return Section("A hop", tables.markdown(head, rows), [goal])
+
+
+def _hop_times(megabytes: int, repetitions: int) -> tuple[list[float], list[float]]:
+    ours, plain = [], []
+    with server.session() as connection:
+        server.query(connection, "SELECT cerebro._boot()")
+        server.drop(connection, ["plain_state"])
+        server.query(
+            connection,
+            "CREATE TABLE plain_state (id integer, part integer, data bytea, PRIMARY KEY (id, part))",
+        )
+        server.query(connection, "ALTER TABLE plain_state ALTER COLUMN data SET STORAGE EXTERNAL")
+        _do(connection, _HOP_SET_UP.format(mb=megabytes))
+        for key in range(-1, repetitions):
+            server.query(connection, "CHECKPOINT")
+            hop = _do(connection, _HOP_WRITE.format(key=key)) + _do(connection, _HOP_READ.format(key=key))
+            server.query(connection, "CHECKPOINT")
+            bare = _do(connection, _PLAIN_WRITE.format(key=key)) + _do(
+                connection, _PLAIN_READ.format(key=key)
+            )
+            if key >= 0:
+                ours.append(hop)
+                plain.append(bare)
+        server.drop(connection, ["plain_state"])
+        server.query(connection, "DELETE FROM cerebro._state WHERE run_id = -1")
+        server.query(connection, "VACUUM cerebro._state")
+    return ours, plain
+
+
+def packing(repetitions: int, tell: Tell) -> Section:
+    """`wide` packed in one and in two segments, against COPY of the same rows to nowhere."""
+    times: dict[str, list[float]] = {
+        "COPY": [],
+        "packing, 1 segment": [],
+        f"packing, {jobs.CORES} segments": [],
+    }
+    with server.session() as connection:
+        server.load(connection, workloads.WIDE)
+        for number in range(-1, repetitions):
+            for name in times:
+                seconds = _pack_once(connection, name)
+                if number >= 0:
+                    times[name].append(seconds)
+    copy = times["COPY"]
+    rows, goals = [], []
+    for name, found in times.items():
+        pairs = Spread.of([a / b for a, b in zip(found, copy, strict=True)])
+        rows.append([name, tables.spread(Spread.of(found)), tables.spread(pairs)])
+        if name != "COPY":
+            goals.append(Goal(f"{name}: `wide` ÷ COPY to /dev/null", 2.5, pairs))
+    tell(f"  packing {rows}")
+    return Section("Packing", tables.markdown(["", "seconds", "÷ COPY"], rows), goals)
+
+
+def _pack_once(connection: Any, name: str) -> float:
+    clock = time.perf_counter()
+    if name == "COPY":
+        server.query(connection, "COPY (SELECT x, y FROM wide_train) TO '/dev/null' (FORMAT binary)")
+        return time.perf_counter() - clock
+    server.drop(connection, ["wide_train_packed", "wide_train_packed_summary"])
+    options = server.packing_options(workloads.WIDE, int(name.split()[1]))
+    clock = time.perf_counter()
+    server.query(
+        connection,
+        "SELECT cerebro.training_preprocessor_dl('wide_train', 'wide_train_packed', 'y', 'x',"
+        " num_classes => ARRAY[2], options => %s)",
+        (options,),
+    )
+    return time.perf_counter() - clock
+
+
+PREDICTED_ROWS = 1_000_000
+_BARE_PREDICT = """
+import json, sys, time
+import numpy as np
+import keras
+rows, batch = int(sys.argv[2]), int(sys.argv[3])
+model = keras.models.model_from_json(sys.argv[1])
+x = np.random.default_rng(1).random((rows, 64), dtype=np.float32)
+model.predict(x[:batch * 4], batch_size=batch, verbose=0)
+clock = time.perf_counter()
+model.predict(x, batch_size=batch, verbose=0)
+print(time.perf_counter() - clock)
+"""
+
+
+def prediction(repetitions: int, rows: int, tell: Tell) -> Section:
+    """madlib_predict from table to table, against model.predict from array to array."""
+    net = workloads.DIGITS.nets[0]
+    names = ["madlib_predict", "model.predict, batch_size=32 (as it comes)", "model.predict, batch_size=4096"]
+    speeds: dict[str, list[float]] = {name: [] for name in names}
+    with server.session() as connection:
+        prepare(connection, workloads.DIGITS)
+        server.fit(connection, replace(workloads.DIGITS, epochs=1), OPTIONS)
+        _million(connection, rows)
+        for number in range(-1, repetitions):
+            for name, batch in zip(names, (0, 32, 4096), strict=True):
+                seconds = _bare_predict(net, rows, batch) if batch else _predict(connection)
+                if number >= 0:
+                    speeds[name].append(rows / seconds)
+    ours = speeds["madlib_predict"]
+    table, goals = [], []
+    for name, found in speeds.items():
+        pairs = Spread.of([a / b for a, b in zip(ours, found, strict=True)])
+        table.append([name, tables.spread(Spread.of(found), 0), tables.spread(pairs)])
+        if name != "madlib_predict":
+            goals.append(Goal(f"prediction: rows per second ÷ {name}", 0.6, pairs, at_most=False))
+    tell(f"  prediction {table}")
+    return Section("Prediction", tables.markdown(["", "rows per second", "ours ÷ this"], table), goals)
+
+
+def _million(connection: Any, rows: int) -> None:
+    server.drop(connection, ["million"])
+    server.query(connection, "CREATE TABLE million (id integer, x real[], y integer)")
+    data = np.random.default_rng(1).random((rows, 64), dtype=np.float32)
+    server.load_table(connection, "million", workloads.Rows(data, np.zeros(rows, np.int32)))
+
+
+def _predict(connection: Any) -> float:
+    server.drop(connection, ["million_predicted"])
+    clock = time.perf_counter()
+    server.query(
+        connection,
+        "SELECT cerebro.madlib_predict('digits_models', 'million', 'id', 'x', 'million_predicted',"
+        " mst_key => 1)",
+    )
+    return time.perf_counter() - clock
+
+
+def _bare_predict(net: str, rows: int, batch: int) -> float:
+    environment = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    ended = subprocess.run(
+        [sys.executable, "-c", _BARE_PREDICT, net, str(rows), str(batch)],
+        env={**os.environ, **environment}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return float(ended.stdout.strip().splitlines()[-1])
+
+
+def streaming(repetitions: int, options: str, tell: Tell) -> Section:
+    """`wide` with one config, its rows in memory and with a budget of a third of them."""
+    workload = replace(workloads.WIDE, configs=[workloads.Config(0, 0.001, 256)], epochs=1)
+    segment_mb = workload.training_rows * 512 * 4 / jobs.CORES / 2**20
+    budgets = {"cached": None, "streamed, 3x the budget": max(16, round(segment_mb / 3))}
+    times: dict[str, list[float]] = {name: [] for name in budgets}
+    with server.session() as connection:
+        prepare(connection, workload)
+        for number in range(-1, repetitions):
+            for name, budget in budgets.items():
+                given = json.loads(options) | ({} if budget is None else {"memory_mb": budget})
+                run_id, _ = server.fit(connection, workload, json.dumps(given), validate=False)
+                if number >= 0:
+                    shares = timeline.shares(connection, run_id)
+                    times[name].append((shares.train + shares.hops) / workload.training_rows * 1e6)
+    pairs = Spread.of([s / c for c, s in zip(*times.values(), strict=True)])
+    rows = [[name, tables.spread(Spread.of(found), 1)] for name, found in times.items()]
+    tell(f"  streaming {rows} {pairs}")
+    goal = Goal("streamed rows, 3x the memory budget: time per row ÷ cached rows", 1.3, pairs)
+    return Section("Rows beyond the memory", tables.markdown(["", "µs per row and epoch"], rows), [goal])

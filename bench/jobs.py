@@ -1,0 +1,143 @@
+"""What the peers' processes have in common: the job on their command line, the rows, the answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import server
+import workloads
+from workloads import Config, Rows, Workload
+
+CORES = os.cpu_count() or 1
+DATA = "rows.npz"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a peer uses Keras; the defaults are Keras as it comes."""
+
+    backend: str = "tensorflow"
+    processes: int = CORES
+    threads: int | None = None
+    steps_per_execution: int = 1
+    jit: bool | str = "auto"
+    evaluation_batch: int = 32
+    share_queue: bool = False
+
+
+@dataclass(frozen=True)
+class Order:
+    """A job as it is handed to a peer's process."""
+
+    workload: str
+    rows: int
+    folder: str
+    epochs: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls) -> Order:
+        return cls(**json.loads(sys.argv[1]))
+
+    @property
+    def what(self) -> Workload:
+        return workloads.named(self.workload, self.rows)
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(**self.options)
+
+
+def export(order: Order) -> Path:
+    """Copy the rows out of the server, as one file that every process maps."""
+    width = int(np.prod(order.what.shape))
+    with closing(server.connect()) as connection:
+        train, validation = (
+            server.export(connection, f"{order.workload}_{part}", width) for part in ("train", "validation")
+        )
+    path = Path(order.folder) / DATA
+    arrays = {"x": train.x, "y": train.y, "validation_x": validation.x, "validation_y": validation.y}
+    np.savez(path, **arrays)
+    return path
+
+
+def read_rows(path: Path, workload: Workload) -> tuple[Rows, Rows]:
+    """Rows as Keras wants them: shaped, labels one-hot."""
+    found = np.load(path)
+    classes = np.eye(workload.classes, dtype=np.float32)
+    train = Rows(found["x"].reshape(-1, *workload.shape), classes[found["y"]])
+    return train, Rows(found["validation_x"].reshape(-1, *workload.shape), classes[found["validation_y"]])
+
+
+def set_environment(settings: Settings) -> None:
+    """Before Keras is imported."""
+    os.environ |= {
+        "KERAS_BACKEND": settings.backend,
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "-1",
+    }
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    if settings.threads is not None:
+        names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS", "NPROC")
+        os.environ |= dict.fromkeys(names, str(settings.threads))
+
+
+def train_one(
+    workload: Workload, key: int, epochs: int, settings: Settings, rows: tuple[Rows, Rows], folder: Path
+) -> dict[str, float]:
+    """One config as any user of Keras would do it: build, fit, evaluate on both sets, save."""
+    import keras
+
+    config: Config = workload.configs[key]
+    train, validation = rows
+    keras.utils.set_random_seed(key)
+    model = keras.models.model_from_json(workload.nets[config.net])
+    model.compile(
+        optimizer=keras.optimizers.Adam(learning_rate=config.learning_rate),
+        loss="categorical_crossentropy",
+        metrics=["accuracy"],
+        steps_per_execution=settings.steps_per_execution,
+        jit_compile=settings.jit,
+    )
+    model.fit(train.x, train.y, batch_size=config.batch_size, epochs=epochs, verbose=0)
+    batch = settings.evaluation_batch
+    measured = model.evaluate(train.x, train.y, batch_size=batch, verbose=0)
+    measured += model.evaluate(validation.x, validation.y, batch_size=batch, verbose=0)
+    model.save(folder / f"model_{key}.keras")
+    names = ("loss", "accuracy", "validation_loss", "validation_accuracy")
+    return dict(zip(names, map(float, measured), strict=True))
+
+
+def write_leaderboard(folder: Path, results: Mapping[int, Mapping[str, float]]) -> float:
+    """A CSV file, best config first; gives the best validation accuracy."""
+    ranked = sorted(results.items(), key=lambda item: -item[1]["validation_accuracy"])
+    lines = [",".join([str(key), *(f"{v:.6f}" for v in row.values())]) for key, row in ranked]
+    header = ",".join(["config", *ranked[0][1]])
+    (folder / "leaderboard.csv").write_text("\n".join([header, *lines]) + "\n")
+    return ranked[0][1]["validation_accuracy"]
+
+
+def answer(accuracy: float, began: float, ready: float, moved: int = 0) -> None:
+    """The last line that the process prints; `ready` is when its workers had Keras imported."""
+    now = time.perf_counter()
+    print(json.dumps({"accuracy": accuracy, "start": ready - began, "work": now - ready, "moved": moved}))
+
+
+def shares(workload: Workload, processes: int) -> list[list[int]]:
+    """Configs dealt out one by one."""
+    return [list(range(first, len(workload.configs), processes)) for first in range(processes)]
+
+
+def costliest_first(workload: Workload) -> Sequence[int]:
+    return sorted(
+        range(len(workload.configs)), key=lambda k: (-workload.configs[k].net, workload.configs[k].batch_size)
+    )

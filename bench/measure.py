@@ -1,0 +1,113 @@
+"""Clocks, memory and statistics."""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+INTERVAL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one whole job cost; `warm_seconds` leaves out what a service that is up has behind it."""
+
+    seconds: float
+    warm_seconds: float
+    stored: int
+    moved: int
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The median of several repetitions and how far they lie apart."""
+
+    median: float
+    low: float
+    high: float
+    count: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        return cls(statistics.median(values), min(values), max(values), len(values))
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
+    """The ratio of the medians, with the extremes of the ratios round by round."""
+    rounds = [a / b for a, b in zip(ours, theirs, strict=False)]
+    return Spread(statistics.median(ours) / statistics.median(theirs), min(rounds), max(rounds), len(rounds))
+
+
+def slope(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """The exponent of y ~ x**slope, by least squares on the logarithms."""
+    return statistics.linear_regression(_logs(xs), _logs(ys)).slope
+
+
+def _logs(values: Iterable[float]) -> list[float]:
+    return [math.log(value) for value in values]
+
+
+def folder_bytes(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+class PeakMemory:
+    """Watches the proportional set size (Pss) of some processes and all that descend from them.
+
+    Pages that processes share count once in all, so that a server's shared buffers or Python's libraries
+    are not counted for each session.
+    """
+
+    def __init__(self, roots: Callable[[], set[int]]) -> None:
+        self._roots = roots
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self.peak = 0
+
+    def __enter__(self) -> PeakMemory:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(INTERVAL_SECONDS):
+            self.peak = max(self.peak, sum(_pss(pid) for pid in family(self._roots())))
+
+
+def family(roots: set[int]) -> set[int]:
+    """Processes and all that descend from them."""
+    parents = {
+        pid: parent for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) for parent in _parent(pid)
+    }
+    found = set(roots)
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def _parent(pid: int) -> list[int]:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return []
+    return [int(text.rpartition(")")[2].split()[1])]
+
+
+def _pss(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))

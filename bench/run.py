@@ -1,0 +1,154 @@
+"""Measure everything and write it into docs/performance.md. `make bench`, or `make bench-quick` for less."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from importlib import metadata
+from pathlib import Path
+
+import compare
+import details
+import growth
+import server
+import tables
+import workloads
+from details import Section
+
+REPORT = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+JOBS = ("digits", "images", "wide")
+PARTS = (*JOBS, "time", "hop", "packing", "prediction", "streaming", "growth")
+
+
+def main() -> None:
+    arguments = _arguments()
+    tell("making a database of the benchmark's own")
+    server.make_database()
+    try:
+        sections = list(_sections(arguments))
+    finally:
+        server.drop_database()
+    text = report(sections, arguments)
+    print(text)
+    if arguments.write:
+        write(text)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer rows and one repetition, under five minutes"
+    )
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="some of the tables")
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--rows", type=int, help="at most so many rows of each workload")
+    parser.add_argument("--fit-options", default='{"seed": 42}', help="options of our fit calls, as JSON")
+    parser.add_argument(
+        "--no-search", dest="search", action="store_false", help="take bare Keras' known best settings"
+    )
+    parser.add_argument("--no-write", dest="write", action="store_false", help="print only")
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.repetitions, arguments.search, arguments.write = 1, False, False
+    json.loads(arguments.fit_options)
+    return arguments
+
+
+def tell(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def _sections(arguments: argparse.Namespace) -> Sequence[Section]:
+    parts = _parts(arguments)
+    found = []
+    for name in arguments.only:
+        if name in parts:
+            tell(f"{name} (load {os.getloadavg()[0]:.2f})")
+            found.append(parts[name]())
+    return found
+
+
+def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Section]]:
+    count, options = arguments.repetitions, arguments.fit_options
+    parts: dict[str, Callable[[], Section]] = {name: lambda name=name: _job(name, arguments) for name in JOBS}
+    parts["packing"] = lambda: details.packing(count, tell)
+    parts["prediction"] = lambda: details.prediction(
+        min(3, count), details.PREDICTED_ROWS // (10 if arguments.quick else 1), tell
+    )
+    parts["hop"] = lambda: details.hops(count, tell)
+    if not arguments.quick:
+        parts["time"] = lambda: details.where_time_goes(count, options, tell)
+        parts["streaming"] = lambda: details.streaming(count, options, tell)
+        parts["growth"] = lambda: growth.growth(min(3, count), options, tell)
+    return parts
+
+
+def _job(name: str, arguments: argparse.Namespace) -> Section:
+    most = workloads.QUICK_ROWS[name] if arguments.quick else workloads.ALL[name].rows
+    workload = workloads.named(name, min(most, arguments.rows or most))
+    found = compare.compare(workload, arguments.repetitions, arguments.search, arguments.fit_options, tell)
+    about = workload.about + (
+        f"; here {workload.rows} rows" if workload.rows < workloads.ALL[name].rows else ""
+    )
+    return Section(f"Whole jobs: `{name}`", f"{about}.\n\n{compare.table(found)}", compare.goals(found))
+
+
+def report(sections: Sequence[Section], arguments: argparse.Namespace) -> str:
+    goals = [goal for section in sections for goal in section.goals]
+    parts = [_machine(arguments), "### Goals", tables.goals(goals)]
+    for section in sections:
+        parts += [f"### {section.title}", section.text]
+    return "\n\n".join(parts)
+
+
+def _machine(arguments: argparse.Namespace) -> str:
+    with closing(server.connect("postgres")) as connection:
+        version = server.value(connection, "SHOW server_version").split()[0]
+        settings = server.query(
+            connection,
+            "SELECT string_agg(name || '=' || setting, ', ' ORDER BY name) FROM pg_settings WHERE name IN"
+            " ('fsync', 'synchronous_commit', 'wal_level', 'full_page_writes')",
+        )[0][0]
+    packages = ", ".join(
+        f"{name} {metadata.version(name)}" for name in ("tensorflow-cpu", "keras", "jax", "ray")
+    )
+    machine = f"{os.cpu_count()} cores ({_processor()}), Linux {platform.release().split('-')[0]}"
+    server_side = f"PostgreSQL {version} ({settings}), Python {platform.python_version()}"
+    rounds = f"{arguments.repetitions} repetitions after a warm-up ({compare.SELDOM} of those who take long)"
+    day = time.strftime("%Y-%m-%d")
+    return f"{day}, {machine}, {server_side}, {packages}; commit {_commit()}. {rounds}."
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def _commit() -> str:
+    ended = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=REPORT.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ended.stdout.strip() or "unknown"
+
+
+def write(text: str) -> None:
+    """Put the tables between the marks; what is written by hand around them stays."""
+    before, _, rest = REPORT.read_text().partition(BEGIN)
+    after = rest.partition(END)[2]
+    REPORT.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+
+
+if __name__ == "__main__":
+    main()

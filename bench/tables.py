@@ -1,0 +1,56 @@
+"""Figures as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from measure import Spread
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One line of the table of goals; `at_most` says on which side the goal is met."""
+
+    what: str
+    goal: float
+    reached: Spread
+    at_most: bool = True
+
+    @property
+    def met(self) -> bool:
+        return self.reached.median <= self.goal if self.at_most else self.reached.median >= self.goal
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def goals(rows: Sequence[Goal]) -> str:
+    found = [
+        [
+            g.what,
+            f"{'≤' if g.at_most else '≥'} {g.goal:g}",
+            spread(g.reached),
+            "met" if g.met else "**missed**",
+        ]
+        for g in rows
+    ]
+    return markdown(["", "goal", "reached", ""], found)
+
+
+def spread(value: Spread, digits: int = 2) -> str:
+    """The median, and in brackets the extremes where there are several."""
+    middle = f"{value.median:.{digits}f}"
+    return middle if value.count == 1 else f"{middle} ({value.low:.{digits}f}–{value.high:.{digits}f})"
+
+
+def share(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def size(count: int) -> str:
+    if count == 0:
+        return "0"
+    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
