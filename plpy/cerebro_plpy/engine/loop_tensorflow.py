@@ -71,8 +71,8 @@ class Loop(VariableLoop):
                 rows = order[number * size : (number + 1) * size]
                 return number + 1, one(tensors, tf.ensure_shape(rows, [fixed]))
 
-            # The logs are of no use here. Without them TensorFlow prunes the graph, optimizes what is left
-            # in another way and gives other last bits than Keras' own fit, whose graph has them.
+            # Nobody reads the logs. But TensorFlow optimizes a graph by what it returns, and one that returns
+            # nothing not at all; the last bits depend on that, so this returns what Keras' own fit does.
             return tf.while_loop(
                 lambda number, _: number < last, body, [first, nothing], parallel_iterations=1
             )
