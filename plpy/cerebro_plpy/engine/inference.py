@@ -21,6 +21,7 @@ from . import architecture, runtime
 from .architecture import Architecture
 
 Tick = Callable[[], None]
+Predict = Callable[[list[np.ndarray]], list[np.ndarray]]
 
 # How much work one call into a backend may be, so that a cancel is noticed soon.
 FLOPS_PER_CALL = 5_000_000_000
@@ -61,6 +62,11 @@ class Inference:
     def predict(self, loaded: Loaded, inputs: list[np.ndarray]) -> list[np.ndarray]:
         """Give the outputs, float32, for a few rows in one call."""
         return [np.asarray(output, np.float32) for output in self._call(loaded.tensors, inputs)]
+
+    def bound(self, loaded: Loaded) -> Predict:
+        """Give the same for one model alone, which costs less to call and more to make."""
+        call = self._backend.bound(self._call, loaded.tensors)
+        return lambda inputs: [np.asarray(output, np.float32) for output in call(inputs)]
 
     def predict_many(
         self, loaded: Loaded, inputs: list[np.ndarray], batch_rows: int, tick: Tick

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,11 @@ FIXED_ROWS = True
 
 def tensor(array: np.ndarray) -> Any:
     return jnp.array(array, copy=True)
+
+
+def bound(call: Callable[..., list[Any]], variables: list[Any]) -> Callable[[list[np.ndarray]], list[Any]]:
+    """Give a function of the inputs alone."""
+    return functools.partial(call, variables)
 
 
 def compiled(model: Any, inputs: tuple[Shape, ...]) -> Callable[[list[Any], list[np.ndarray]], list[Any]]:

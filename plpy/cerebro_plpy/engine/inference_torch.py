@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,11 @@ FIXED_ROWS = False
 
 def tensor(array: np.ndarray) -> Any:
     return runtime.keras().ops.convert_to_tensor(np.array(array))
+
+
+def bound(call: Callable[..., list[Any]], variables: list[Any]) -> Callable[[list[np.ndarray]], list[Any]]:
+    """Give a function of the inputs alone."""
+    return functools.partial(call, variables)
 
 
 def compiled(model: Any, inputs: tuple[Shape, ...]) -> Callable[[list[Any], list[np.ndarray]], list[Any]]:

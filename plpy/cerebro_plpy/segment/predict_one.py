@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.engine.inference import Inference, Loaded, inference
+from cerebro_plpy.engine.inference import Predict, inference
 from cerebro_plpy.errors import (
     NOT_SUPPORTED,
     NULL_NOT_ALLOWED,
@@ -40,8 +40,8 @@ class Kept:
     """A model ready to answer, and its last answer: `(f(x)).*` asks once for each column."""
 
     version: predictions.Version
-    forward: Inference
-    loaded: Loaded
+    forward: Predict
+    nbytes: int
     wanted: tuple[int | None, ...]
     divisor: np.float32
     output: Output
@@ -101,7 +101,8 @@ def _keep(db: Database, name: str, mst_key: int | None, features: Features, find
         )
     forward = inference(described)
     loaded = forward.load(model.weights())
-    kept = Kept(version, forward, loaded, described.inputs[0], np.float32(model.divisor), outputs[0])
+    call, divisor = forward.bound(loaded), np.float32(model.divisor)
+    kept = Kept(version, call, loaded.nbytes, described.inputs[0], divisor, outputs[0])
     _make_room(loaded.nbytes)
     _kept[name, mst_key] = kept
     return kept
@@ -110,7 +111,7 @@ def _keep(db: Database, name: str, mst_key: int | None, features: Features, find
 def _make_room(nbytes: int) -> None:
     """Let go of the models that were read longest ago."""
     while _kept and (
-        len(_kept) >= KEPT_MODELS or sum(k.loaded.nbytes for k in _kept.values()) + nbytes > KEPT_BYTES
+        len(_kept) >= KEPT_MODELS or sum(k.nbytes for k in _kept.values()) + nbytes > KEPT_BYTES
     ):
         del _kept[next(iter(_kept))]
 
@@ -131,7 +132,7 @@ def _answer(kept: Kept, features: Features) -> Answer:
         values /= kept.divisor
     if not np.isfinite(values).all():
         raise _not_finite(features)
-    result = kept.forward.predict(kept.loaded, [values[np.newaxis]])[0]
+    result = kept.forward([values[np.newaxis]])[0]
     output = kept.output
     if output.values is None:
         return None, None, float(result.reshape(-1)[0])
