@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cerebro_plpy.database import Database, Row
+from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError
 from cerebro_plpy.store.names import quote
 
 
@@ -29,19 +30,40 @@ class Columns:
 def buffers(db: Database, table: str, key: int, columns: Columns) -> tuple[tuple[object, ...], list[Buffer]]:
     """What a partition consists of, and a version that changes with any of its rows.
 
-    No field is fetched: the length of an uncompressed one stands beside its pointer.
+    No field is fetched where rows have a place: the length of an uncompressed one stands beside its pointer.
     """
+    try:
+        return _buffers(db, table, key, columns, _PLACE)
+    except CerebroError as error:
+        if error.sqlstate != INSUFFICIENT_PRIVILEGE:
+            raise
+    # Who was granted the columns of a table alone may not read a row's place.
+    contents = (f"md5({quote(c)})" for c in (*columns.independent, *columns.dependent))
+    return _buffers(db, table, key, columns, f"ARRAY[{', '.join(contents)}]::text")
+
+
+_PLACE = "ARRAY[tableoid::text, ctid::text, xmin::text]::text"
+
+
+def _buffers(
+    db: Database, table: str, key: int, columns: Columns, version: str
+) -> tuple[tuple[object, ...], list[Buffer]]:
+    """All columns of the packed table are named, so that rights on each of them are asked for."""
     first = columns.independent[0]
     sizes = " + ".join(f"octet_length({quote(c)})::bigint" for c in columns.independent)
+    shapes = (f"{quote(name + '_shape')} IS NULL" for name in (*columns.independent, *columns.dependent))
+    labels = (f"{quote(name)} IS NULL" for name in columns.dependent)
     rows = db.query(
-        f"SELECT buffer_id, {quote(first + '_shape')}[1] AS rows, {sizes} AS nbytes,"
-        " tableoid::bigint AS oid, ctid::text AS place, xmin::text AS xmin"
+        f"SELECT buffer_id, {quote(first + '_shape')}[1] AS rows, {sizes} AS nbytes, {version} AS version,"
+        f" {' OR '.join((*labels, *shapes))} AS incomplete"
         f" FROM {table} WHERE __dist_key__ = $1 ORDER BY buffer_id",
         ["integer"],
         [key],
     )
-    version = tuple((row["oid"], row["place"], row["xmin"]) for row in rows)
-    return version, [Buffer(row["buffer_id"], row["rows"], row["nbytes"]) for row in rows]
+    return (
+        tuple(row["version"] for row in rows),
+        [Buffer(row["buffer_id"], row["rows"], row["nbytes"]) for row in rows],
+    )
 
 
 def read_buffer(db: Database, table: str, key: int, buffer_id: int, columns: Columns) -> Row:

@@ -1,0 +1,161 @@
+"""A small world for tests of rights: tiny tables and models of one role, and other roles around it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import psycopg2
+import pytest
+from psycopg2 import sql as syntax
+
+import nets
+from fixtures import Connection, Rows, execute
+
+ARCHITECTURE = nets.mlp(4, 2, 2)
+WEIGHTS = bytes(64)
+SGD = "loss='categorical_crossentropy',optimizer='SGD(lr=0.1)',metrics=['accuracy']"
+FITTED = "batch_size=8,epochs=1"
+
+_TABLES = """
+CREATE TABLE {0}.rows AS
+    SELECT g AS id, array[g, g % 3, g % 2, 1]::real[] AS x, g % 2 AS y FROM generate_series(1, 12) AS g;
+CREATE TABLE {0}.held AS
+    SELECT g AS id, array[g, g % 3, g % 2, 1]::real[] AS x, g % 2 AS y FROM generate_series(13, 16) AS g;
+"""
+# One segment and JAX, whose sessions start fastest: what is tested here is who may do it.
+_SETTINGS = "INSERT INTO cerebro.settings VALUES ('backend', 'jax'), ('segments', '1'), ('threads', '1')"
+
+
+def connect(dbname: str, user: str | None = None) -> Connection:
+    connection = psycopg2.connect(dbname=dbname, user=user)
+    connection.autocommit = True
+    connection.notices = []
+    return connection
+
+
+def unique(purpose: str) -> str:
+    return f"cerebro_{purpose}_{os.getpid()}"
+
+
+class Stage:
+    """One backend in which roles take turns, and what they leave behind."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.roles: list[str] = []
+        execute(connection, _SETTINGS)
+
+    def sql(self, query: str, *values: object) -> Rows:
+        return execute(self.connection, query, *values)
+
+    def value(self, query: str, *values: object) -> object:
+        return self.sql(query, *values)[0][0]
+
+    def role(self, name: str, attributes: str = "", *, usage: bool = True) -> str:
+        """Make a role that goes with the stage."""
+        full = unique(name)
+        self.named("DROP ROLE IF EXISTS {0}", full)
+        self.named(f"CREATE ROLE {{0}} LOGIN {attributes}", full)
+        self.roles.append(full)
+        if usage:
+            self.sql("SELECT cerebro.grant_usage(%s)", full)
+        return full
+
+    def named(self, statement: str, *names: str) -> Rows:
+        """Run statements with names put in for their braces."""
+        return execute(self.connection, syntax.SQL(statement).format(*map(syntax.Identifier, names)))
+
+    @contextmanager
+    def acting(self, role: str) -> Iterator[None]:
+        """Be a role as if it had logged in."""
+        self.named("SET SESSION AUTHORIZATION {0}", role)
+        try:
+            yield
+        finally:
+            self.sql("RESET SESSION AUTHORIZATION")
+
+    def lab(self, owner: str, schema: str) -> None:
+        """Give a role a schema with rows, packed tables, architectures and a selection table."""
+        self.named("CREATE SCHEMA {1} AUTHORIZATION {0}", owner, schema)
+        with self.acting(owner):
+            self.named(_TABLES, schema)
+            place = syntax.Identifier(schema).as_string(self.connection)
+            one = "options => '{\"segments\": 1}'"
+            self.sql(
+                f"SELECT cerebro.training_preprocessor_dl('{place}.rows', '{place}.packed', 'y', 'x', {one})"
+            )
+            self.sql(
+                f"SELECT cerebro.validation_preprocessor_dl('{place}.held', '{place}.packed_val', 'y', 'x',"
+                f" '{place}.packed')"
+            )
+            self.sql(f"SELECT cerebro.load_keras_model('{place}.arch', %s)", ARCHITECTURE)
+            self.sql(f"SELECT cerebro.load_keras_model('{place}.arch', %s, %s)", ARCHITECTURE, WEIGHTS)
+            self.sql(
+                f"SELECT cerebro.load_model_selection_table('{place}.arch', '{place}.mst', ARRAY[1], %s, %s)",
+                [SGD], [FITTED],
+            )  # fmt: skip
+
+    def fit(self, schema: str = "lab", out: str = "m", source: str = "packed") -> int:
+        """Train the one config of a lab; gives the run's number."""
+        place = syntax.Identifier(schema).as_string(self.connection)
+        self.sql(
+            f"SELECT cerebro.madlib_fit_multiple_model('{place}.{source}', '{place}.{out}', '{place}.mst', 1,"
+            " options => '{\"seed\": 3}')"
+        )
+        return int(str(self.value(f"SELECT run_id FROM {place}.{out}_summary")))
+
+    def attempt(self, role: str, *statements: str, level: str = "READ COMMITTED") -> str:
+        """Run statements as a role in a transaction that is undone; gives "ok" or the SQLSTATE."""
+        with self.acting(role):
+            self.sql(f"BEGIN ISOLATION LEVEL {level}")
+            try:
+                for statement in statements:
+                    self.sql(statement)
+                return "ok"
+            except psycopg2.Error as error:
+                return error.pgcode or str(error)
+            finally:
+                self.sql("ROLLBACK")
+
+
+@contextmanager
+def stage(dbname: str) -> Iterator[Stage]:
+    """A stage on a database of its own; its roles, with all they own, go afterwards."""
+    with closing(connect(dbname)) as connection:
+        made = Stage(connection)
+        yield made
+        roles = made.roles
+    with closing(connect(dbname)) as connection:
+        for name in reversed(roles):
+            for statement in ("DROP OWNED BY {0} CASCADE", "DROP ROLE {0}"):
+                execute(connection, syntax.SQL(statement).format(syntax.Identifier(name)))
+
+
+def table(head: str, rows: dict[str, dict[str, str]], first: str) -> str:
+    """A matrix as text with aligned columns."""
+    columns = list(next(iter(rows.values())))
+    lines = [
+        [first, *columns],
+        *([name, *(cells[column] for column in columns)] for name, cells in rows.items()),
+    ]
+    widths = [max(len(line[number]) for line in lines) for number in range(len(columns) + 1)]
+    text = "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+    comment = "\n".join(f"# {line}" for line in head.splitlines())
+    return f"{comment}\n\n{text}\n"
+
+
+def compare(file: Path, found: str) -> None:
+    """Hold a text against its golden file, or write it anew when CEREBRO_UPDATE is set."""
+    if os.environ.get("CEREBRO_UPDATE"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(found)
+        return
+    if not file.exists():
+        pytest.fail(f"{file} is missing: run once with CEREBRO_UPDATE=1 and review it")
+    assert found.splitlines() == file.read_text().splitlines()
