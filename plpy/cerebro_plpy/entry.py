@@ -14,7 +14,7 @@ import plpy  # provided by the server, inside a backend only
 
 from cerebro_plpy.database import Row
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError
-from cerebro_plpy.segment import commands
+from cerebro_plpy.segment import cancel, commands
 from cerebro_plpy.store import session
 
 T = TypeVar("T")
@@ -162,7 +162,8 @@ def segment(command: str, request: str) -> str:
     own = SegmentSession()
     session.set_application_name(own, command, asked)
     try:
-        return json.dumps(_answer(lambda: commands.run(own, command, asked)))
+        with cancel.interruptible(cancel.ticker(own)):
+            return json.dumps(_answer(lambda: commands.run(own, command, asked)))
     finally:
         session.set_application_name(own, "idle", {})
 

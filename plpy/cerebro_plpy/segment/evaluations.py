@@ -12,7 +12,7 @@ import numpy as np
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.logical.metrics import better
-from cerebro_plpy.segment import rows, visits
+from cerebro_plpy.segment import cancel, rows, visits
 from cerebro_plpy.store import runs
 
 # Metrics do not depend on the batches; larger ones than most configs train with are faster.
@@ -39,7 +39,7 @@ def _measure(
 ) -> None:
     clock = time.monotonic()
     partition = rows.partition(db, work.run, table, segment)
-    variables = work.model.evaluate(state, partition.in_order(), BATCH_SIZE, visits.ticker(db))
+    variables = work.model.evaluate(state, partition.in_order(), BATCH_SIZE, cancel.ticker(db))
     data, seconds = _pack(variables), time.monotonic() - clock
     run_id, mst_key = work.run.run_id, work.config.mst_key
     db.as_owner(lambda: runs.write_evaluation(db, run_id, mst_key, epoch, dataset, segment, data, seconds))

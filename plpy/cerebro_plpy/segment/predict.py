@@ -21,10 +21,10 @@ from cerebro_plpy.packing import reading, sources
 from cerebro_plpy.packing.columns import parse_items
 from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.segment import predict_choice, predict_models
+from cerebro_plpy.segment.cancel import ticker
 from cerebro_plpy.segment.predict_choice import Choice
 from cerebro_plpy.segment.predict_models import Find, Given, Model
 from cerebro_plpy.segment.predict_outputs import Output
-from cerebro_plpy.segment.visits import ticker
 from cerebro_plpy.store import packed, predictions, session
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table, target_table, tokens
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,8 @@ from cerebro_plpy.engine.data import Block
 from cerebro_plpy.errors import CONFIG_FAILED, OUT_OF_MEMORY, CerebroError
 from cerebro_plpy.madlib.params import CompileParams, FitParams, parse_compile, parse_fit
 from cerebro_plpy.planner import routes
-from cerebro_plpy.segment import rows
-from cerebro_plpy.store import runs, session
-
-TICK_SECONDS = 0.1
+from cerebro_plpy.segment import cancel, rows
+from cerebro_plpy.store import runs
 
 
 @dataclass(frozen=True)
@@ -52,20 +50,6 @@ def _read_task(db: Database, run_id: int, mst_key: int) -> Task:
     compile_params = parse_compile(config.compile_params)
     model = engine.compiled(runs.model_arch(db, run_id, config.model_id), compile_params)
     return Task(run, config, compile_params, parse_fit(config.fit_params), model)
-
-
-def ticker(db: Database) -> Callable[[], None]:
-    """A function to call often: it lets the server act on a cancel, a few times a second at most."""
-    last = time.monotonic()
-
-    def tick() -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= TICK_SECONDS:
-            last = now
-            session.tick(db)
-
-    return tick
 
 
 def state_after(db: Database, work: Task, step: int) -> states.State:
@@ -142,7 +126,7 @@ def _train(
 ) -> tuple[states.State, dict[str, float]]:
     """Whatever goes wrong inside the engine is this config's fault and nobody else's."""
     try:
-        return work.model.train(state, passes, work.fit.batch_size, work.fit.class_weight, ticker(db))
+        return work.model.train(state, passes, work.fit.batch_size, work.fit.class_weight, cancel.ticker(db))
     except CerebroError:
         raise
     except Exception as error:

@@ -315,7 +315,11 @@ class LocalTopology:
                 return
             writers = [s.connection for s in waiting if states[s] == psycopg2.extensions.POLL_WRITE]
             select.select([s.connection for s in waiting], writers, [], WAIT_SECONDS)
-            self._tick()
+            try:
+                self._tick()
+            except BaseException:
+                self.close()
+                raise
 
 
 def _refused(target: session.Target, error: psycopg2.Error) -> CerebroError:

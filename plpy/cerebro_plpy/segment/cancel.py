@@ -1,0 +1,59 @@
+"""How a segment session notices a cancel: while it trains, and while it imports a large library."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.store import session
+
+TICK_SECONDS = 0.1
+
+
+def ticker(db: Database) -> Callable[[], None]:
+    """A function to call often: it lets the server act on a cancel, a few times a second at most."""
+    last = time.monotonic()
+
+    def tick() -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= TICK_SECONDS:
+            last = now
+            session.tick(db)
+
+    return tick
+
+
+class _Listener(MetaPathFinder):
+    """Stands first among the finders of modules, finds none, and looks for a cancel each time it is asked."""
+
+    def __init__(self, tick: Callable[[], None]) -> None:
+        self._tick = tick
+        self.error: BaseException | None = None
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        # Raised at every module from now on: packages may try to go on without what they cannot import.
+        if self.error is not None:
+            raise self.error
+        try:
+            self._tick()
+        except BaseException as error:
+            self.error = error
+            raise
+
+
+@contextmanager
+def interruptible(tick: Callable[[], None]) -> Iterator[None]:
+    """Let imports end with what `tick` raises; half a library stays behind, so the process must end too."""
+    listener = _Listener(tick)
+    sys.meta_path.insert(0, listener)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(listener)
+    if listener.error is not None:
+        raise listener.error
