@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import closing
 
 import psycopg2
@@ -45,6 +46,11 @@ def tables(trial: Trial) -> None:
         "loss='sparse_categorical_crossentropy',optimizer='Adam(lr=0.01)',metrics=['categorical_accuracy']"
     )
     trial.select("mst_mixed", [1], [regression], fit)
+    for column in ("mst_key", "model_id", "compile_params", "fit_params"):
+        trial.keep(f"mst_no_{column}", "mst", [1])
+        trial.sql(f"UPDATE mst_no_{column} SET {column} = NULL")
+    trial.keep("mst_negative", "mst", [1])
+    trial.sql("UPDATE mst_negative SET mst_key = -1")
     trial.sql("CREATE TABLE mst_bare AS SELECT * FROM mst")
     trial.keep("mst_nothing", "mst", [])
     trial.keep("mst_broken", "mst", [1])
@@ -201,6 +207,11 @@ FITS = [
     (fit(mst="'mst_broken'"), INVALID, "config 1"),
     (fit(mst="'mst_gone'"), INVALID, "77"),
     (fit(mst="'mst_twice'"), INVALID, "mst_key 1"),
+    (fit(mst="'mst_no_mst_key'"), NOT_NULL, "mst_key"),
+    (fit(mst="'mst_no_model_id'"), NOT_NULL, "model_id"),
+    (fit(mst="'mst_no_compile_params'"), NOT_NULL, "compile_params"),
+    (fit(mst="'mst_no_fit_params'"), NOT_NULL, "fit_params"),
+    (fit(mst="'mst_negative'"), INVALID, "-1"),
     (fit(epochs="0"), INVALID, "Number of iterations cannot be < 1"),
     (fit(epochs="-3"), INVALID, "-3"),
     (fit(epochs="NULL"), INVALID, "iterations"),
@@ -227,6 +238,13 @@ FITS = [
     (fit(more=""", options => '{"threads": 0}'"""), INVALID, "threads"),
     (fit(more=""", options => '{"memory_mb": 1}'"""), INVALID, "memory_mb"),
 ]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def no_leftovers(trial: Trial) -> Iterator[None]:
+    """What one statement leaves although it should not must not trouble the next."""
+    yield
+    trial.sql("DROP TABLE IF EXISTS out, out_info, out_summary")
 
 
 def standing(trial: Trial) -> tuple[object, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import tempfile
 from collections import Counter
@@ -386,6 +387,96 @@ def test_rows_in_their_own_order(trial: Trial) -> None:
     row = run_one(trial, "unshuffled", "packed", 1, SGD, fit_params="batch_size=16,epochs=1,shuffle=False")
     assert row["training_loss"][1] < row["training_loss"][0]
     assert trial.weights("unshuffled") != trial.weights("dense")
+
+
+# What was there before, and where a call is made
+
+
+def test_rows_that_changed_are_read_again(trial: Trial) -> None:
+    """The sessions are warm and hold the rows of the run before."""
+    trial.keep("again_mst", "mst", [2])
+    trial.pack("blobs", "moving")
+    trial.fit("moving", "moved_1", "again_mst", 1)
+    trial.sql("DROP TABLE moving, moving_summary")
+    trial.pack("held_out", "moving")
+    trial.pack("held_out", "still")
+    trial.fit("moving", "moved_2", "again_mst", 1)
+    trial.fit("still", "moved_3", "again_mst", 1)
+    assert trial.weights("moved_1") != trial.weights("moved_2") == trial.weights("moved_3")
+    trial.sql(
+        "UPDATE moving SET y = (SELECT y FROM moving m WHERE m.__dist_key__ <> moving.__dist_key__ LIMIT 1)"
+    )
+    trial.fit("moving", "moved_4", "again_mst", 1)
+    assert trial.weights("moved_4") != trial.weights("moved_2")
+
+
+def topology(trial: Trial, out: str) -> str:
+    return trial.value(f"SELECT topology FROM cerebro.runs WHERE run_id = (SELECT run_id FROM {out}_summary)")
+
+
+def test_a_do_block_and_a_function_can_train(trial: Trial) -> None:
+    trial.keep("block_mst", "mst", [2])
+    call = (
+        "cerebro.madlib_fit_multiple_model('packed', '{}', 'block_mst', 1,"
+        " options => jsonb_build_object('threads', 1, 'seed', 7))"
+    )
+    trial.sql(f"DO $$BEGIN PERFORM {call.format('in_block')}; END$$")
+    body = f"SELECT {call.format('in_function')}"
+    trial.sql(f"CREATE FUNCTION train() RETURNS void LANGUAGE sql AS $${body}$$; SELECT train()")
+    trial.fit("packed", "in_call", "block_mst", 1)
+    assert trial.weights("in_block") == trial.weights("in_function") == trial.weights("in_call")
+    assert {topology(trial, out) for out in ("in_block", "in_function", "in_call")} == {"local"}
+
+
+@pytest.mark.parametrize(
+    ("begin", "expected"), [("BEGIN", "local"), ("BEGIN ISOLATION LEVEL REPEATABLE READ", "inline")]
+)
+def test_a_transaction_that_is_rolled_back_leaves_no_tables(trial: Trial, begin: str, expected: str) -> None:
+    trial.keep(f"mst_{expected}", "mst", [2])
+    trial.sql(begin)
+    trial.fit("packed", "undone", f"mst_{expected}", 1)
+    found, weights = topology(trial, "undone"), trial.weights("undone")
+    trial.sql("ROLLBACK")
+    assert found == expected
+    assert trial.value("SELECT to_regclass('undone')") is None
+    trial.fit("packed", f"done_{expected}", f"mst_{expected}", 1)
+    assert trial.weights(f"done_{expected}") == weights
+
+
+def test_a_savepoint_survives_a_call_that_fails(trial: Trial) -> None:
+    trial.keep("mst_savepoint", "mst", [2])
+    trial.sql("BEGIN")
+    trial.sql("SAVEPOINT before")
+    with pytest.raises(psycopg2.Error):
+        trial.fit("packed", "base", "missing_mst", 1)
+    trial.sql("ROLLBACK TO before")
+    trial.fit("packed", "after_savepoint", "mst_savepoint", 1)
+    trial.sql("COMMIT")
+    assert sorted(trial.weights("after_savepoint")) == [2]
+
+
+def test_fewer_rows_than_a_batch(trial: Trial) -> None:
+    trial.sql("CREATE TABLE few AS SELECT * FROM blobs LIMIT 5")
+    trial.pack("few", "few_packed", num_classes=[3])
+    trial.keep("few_mst", "mst", [3])
+    trial.fit("few_packed", "from_few", "few_mst", 2)
+    query = "SELECT DISTINCT segment, rows FROM cerebro.visits WHERE run_id = %s"
+    rows = trial.sql(query, trial.value("SELECT run_id FROM from_few_summary"))
+    assert sorted(rows) == [(0, 3), (1, 2)]
+
+
+def test_more_segments_than_sessions(trial: Trial) -> None:
+    """An administrator's bound on sessions changes no bit, nor does it leave a visit out."""
+    trial.pack("blobs", "in_three", options={"segments": 3})
+    trial.keep("three_mst", "mst", [1, 2])
+    trial.fit("in_three", "unbounded", "three_mst", 2)
+    trial.sql("INSERT INTO cerebro.settings VALUES ('sessions', '2')")
+    run_id = trial.fit("in_three", "bounded", "three_mst", 2)
+    trial.sql("DELETE FROM cerebro.settings")
+    assert trial.weights("bounded") == trial.weights("unbounded")
+    visits = trial.sql("SELECT mst_key, epoch, segment, pid FROM cerebro.visits WHERE run_id = %s", run_id)
+    assert sorted(row[:3] for row in visits) == list(itertools.product((1, 2), (1, 2), range(3)))
+    assert len({pid for *_, pid in visits}) == 2
 
 
 # Against Keras' own evaluate
