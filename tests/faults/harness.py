@@ -1,0 +1,259 @@
+"""The fault harness: start a run, hurt it at a random moment, resume it, compare every bit.
+
+    python tests/faults/harness.py [--rounds 200] [--seed 1] [--only WORDS]
+
+The rounds follow from the seed, but for what the server's timing decides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg2
+
+ROOT = Path(__file__).resolve().parents[2]
+if __name__ == "__main__":
+    sys.path[:0] = [str(ROOT / "tests" / "support")]
+
+import kinds  # noqa: E402
+import workload  # noqa: E402
+from fixtures import Connection, execute  # noqa: E402
+from scratch import Server, server, wait_until  # noqa: E402
+
+# A session that is left alone looks once a second whether its caller is still there.
+SETTLED = 10.0
+TENSORFLOW_SHARE = 0.15
+
+
+class Call(threading.Thread):
+    """A fit in a connection of its own, in a thread of its own."""
+
+    def __init__(self, connection: Connection, out: str, backend: str, rolls_back: bool) -> None:
+        super().__init__(daemon=True)
+        self.connection = connection
+        self.out = out
+        self.backend = backend
+        self.rolls_back = rolls_back
+        self.pid = connection.info.backend_pid
+        self.error: psycopg2.Error | None = None
+
+    def run(self) -> None:
+        try:
+            if self.rolls_back:
+                execute(self.connection, "BEGIN")
+            workload.fit(self.connection, self.out, self.backend)
+            if self.rolls_back:
+                execute(self.connection, "ROLLBACK")
+        except psycopg2.Error as error:
+            self.error = error
+        finally:
+            self.connection.close()
+
+
+@dataclass(frozen=True)
+class Round:
+    """What was done and what came of it."""
+
+    number: int
+    kind: kinds.Kind
+    backend: str
+    visits: int
+    error: str | None
+    resumed: bool
+    bits: int
+    seconds: float
+
+    def __str__(self) -> str:
+        what = "resumed" if self.resumed else "went on" if self.error is None else "begun again"
+        return (
+            f"{self.number:4}  {self.kind.name} ({self.backend}, after {self.visits} visits): {what},"
+            f" {self.bits} bits equal, {self.seconds:.1f} s"
+        )
+
+
+@dataclass
+class Harness:
+    """Rounds on one server."""
+
+    server: Server
+    seed: int
+    references: dict[str, workload.Left] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def prepare(self, backends: Sequence[str]) -> None:
+        """Make the tables, and what undisturbed runs leave."""
+        workload.prepare(self.server)
+        for backend in backends:
+            with closing(self.server.connect()) as connection:
+                begun = time.monotonic()
+                workload.fit(connection, "reference", backend)
+                self.seconds[backend] = time.monotonic() - begun
+                self.references[backend] = workload.left(connection, "reference")
+                workload.drop(connection, "reference")
+
+    def offered(self) -> list[kinds.Kind]:
+        return [k for k in kinds.EVERY if self.server.disk is not None or not k.needs_mount]
+
+    def plan(self, rounds: int, only: str = "") -> list[kinds.Kind]:
+        """Every kind once in random order, then any."""
+        chosen = random.Random(self.seed)
+        offered = [kind for kind in self.offered() if only in kind.name]
+        order = chosen.sample(offered, len(offered))
+        return [*order, *chosen.choices(offered, k=max(0, rounds - len(order)))][:rounds]
+
+    def play(self, rounds: int, only: str = "") -> Iterator[Round]:
+        for number, kind in enumerate(self.plan(rounds, only), 1):
+            yield self.round(number, kind)
+
+    def round(self, number: int, kind: kinds.Kind) -> Round:
+        begun = time.monotonic()
+        chosen = random.Random(f"{self.seed} {number}")
+        backend = "tensorflow" if chosen.random() < TENSORFLOW_SHARE else "jax"
+        backend = backend if backend in self.references else "jax"
+        out = f"out_{number}"
+        with kind.around(self.server):
+            call, visits = self._disturb(kind, out, backend, chosen)
+            self.server.ensure_up()
+        run_id = self._look(kind, call, out)
+        if run_id is not None and kind.damages:
+            kinds.damage(self.server, run_id, chosen)
+        resumed = call.error is not None or kind.rolls_back
+        with closing(self.server.connect()) as connection:
+            if run_id is None:
+                workload.fit(connection, out, backend)
+            elif resumed:
+                execute(connection, "SELECT cerebro.resume(%s)", run_id)
+        bits = self._compare(out, backend)
+        error = None if call.error is None else type(call.error).__name__
+        seconds = time.monotonic() - begun
+        return Round(number, kind, backend, visits, error, resumed and run_id is not None, bits, seconds)
+
+    def _disturb(
+        self, kind: kinds.Kind, out: str, backend: str, chosen: random.Random
+    ) -> tuple[Call, int]:
+        """Start a run and strike at a random moment, which is now and then before it has begun."""
+        connection = self.server.connect()
+        if kind.times_out:
+            patience = 1000 * self.seconds[backend] * chosen.uniform(0.2, 1.0)
+            execute(connection, f"SET statement_timeout = {patience:.0f}")
+        call = Call(connection, out, backend, kind.rolls_back)
+        moment = chosen.randrange(-8, workload.VISITS - 4)
+        pause = chosen.uniform(0, 0.03) if moment > 0 else chosen.uniform(0, 0.8 * self.seconds[backend])
+        call.start()
+        while call.is_alive() and self.visits(out) < moment:
+            time.sleep(0.005)
+        call.join(pause)
+        visits = self.visits(out)
+        kind.strike(kinds.Scene(self.server, call.pid, chosen))
+        call.join(workload.PATIENCE)
+        assert not call.is_alive(), f"the caller hangs after: {kind.name}"
+        return call, visits
+
+    def visits(self, out: str) -> int:
+        query = "SELECT count(*) FROM cerebro._visit JOIN cerebro._run USING (run_id) WHERE model_table ~ %s"
+        return self.server.sql(query, f"\\m{out}\\M")[0][0]
+
+    def run_of(self, out: str) -> int | None:
+        query = "SELECT max(run_id) FROM cerebro._run WHERE model_table ~ %s"
+        return self.server.sql(query, f"\\m{out}\\M")[0][0]
+
+    def _look(self, kind: kinds.Kind, call: Call, out: str) -> int | None:
+        """The server tells the truth about the run, at once or when its sessions have noticed."""
+        run_id = self.run_of(out)
+        if call.error is None:
+            assert kind.expected != kinds.ENDED or self._was_late(run_id), f"{kind.name}: the call went on"
+        else:
+            assert kind.expected != kinds.UNDISTURBED, f"{kind.name}: {call.error}"
+        if call.error is not None or kind.rolls_back:
+            assert not self.server.sql("SELECT FROM pg_class WHERE relname ~ %s", f"^{out}")
+        if run_id is not None:
+            ended = ("finished",) if call.error is None else ("interrupted", "failed", "finished")
+            wait_until(lambda: self._status(run_id) in ended, f"run {run_id} to be {ended}", SETTLED)
+        return run_id
+
+    def _was_late(self, run_id: int | None) -> bool:
+        """Whether the run was over when it was struck."""
+        return run_id is not None and self._status(run_id) == "finished"
+
+    def _status(self, run_id: int) -> str:
+        return self.server.sql("SELECT status FROM cerebro.runs WHERE run_id = %s", run_id)[0][0]
+
+    def _compare(self, out: str, backend: str) -> int:
+        """Same bits, every visit once, nothing left over; then the tables go."""
+        with closing(self.server.connect()) as connection:
+            found = workload.left(connection, out)
+            assert found == self.references[backend], "the result is not that of the undisturbed run"
+            run_id = execute(connection, f"SELECT run_id FROM {out}_summary")[0][0]
+            workload.check_visits(connection, run_id)
+            self.check_leftovers(connection, run_id)
+            workload.drop(connection, out)
+            execute(connection, "SELECT cerebro.forget(%s)", run_id)
+        return found.bits
+
+    def check_leftovers(self, connection: Connection, run_id: int) -> None:
+        """What a run leaves: one state for each config, and nothing outside its tables."""
+        states = execute(
+            connection, "SELECT mst_key, step FROM cerebro._state WHERE run_id = %s AND part = 0 ORDER BY 1", run_id
+        )
+        last = workload.SEGMENTS * workload.EPOCHS
+        assert states == [(key, last) for key in range(1, workload.CONFIGS + 1)]
+        orphans = "SELECT count(*) FROM cerebro.{} WHERE run_id NOT IN (SELECT run_id FROM cerebro._run)"
+        for table in ("_state", "_visit", "_evaluation", "_metric", "_config", "_run_event", "_failure"):
+            assert execute(connection, orphans.format(table)) == [(0,)], table
+        for what, query in LEFTOVERS.items():
+            wait_until(lambda q=query: execute(connection, q) == [(0,)], f"no {what}", SETTLED)
+
+
+LEFTOVERS = {
+    "sessions": "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'cerebro%'",
+    "advisory locks": "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'",
+    "temporary files": "SELECT count(*) FROM pg_ls_tmpdir()",
+    "prepared transactions": "SELECT count(*) FROM pg_prepared_xacts",
+}
+
+
+def report(rounds: Sequence[Round]) -> str:
+    """The figures."""
+    counted = Counter(round.kind.name for round in rounds)
+    resumed = Counter(round.kind.name for round in rounds if round.resumed)
+    lines = [f"{number:5} {resumed[name]:8}  {name}" for name, number in sorted(counted.items())]
+    total = sum(round.bits for round in rounds)
+    return "\n".join(
+        [
+            f"{len(rounds)} rounds, {sum(resumed.values())} resumed, {total} bits compared, none lost or changed,"
+            f" in {sum(round.seconds for round in rounds):.0f} s",
+            "rounds  resumed  fault",
+            *lines,
+        ]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--only", default="", help="faults whose name holds these words")
+    options = parser.parse_args()
+    with server() as made:
+        harness = Harness(made, options.seed)
+        harness.prepare(["jax", "tensorflow"])
+        left_out = [kind.name for kind in kinds.EVERY if kind not in harness.offered()]
+        print(f"seed {options.seed}", *(f"not possible here: {name}" for name in left_out), sep="\n", flush=True)
+        rounds = []
+        for played in harness.play(options.rounds, options.only):
+            print(played, flush=True)
+            rounds.append(played)
+    print(report(rounds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""The faults: what is done to a server while a run goes on, and what must be true right after."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
+
+import psycopg2
+
+from fixtures import execute
+from scratch import Server, kill, shell
+
+# What may become of the call that was disturbed: it goes on as if nothing had been, or it ends.
+UNDISTURBED, ENDED, EITHER = "undisturbed", "ended", "either"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a fault is done to."""
+
+    server: Server
+    caller: int
+    random: random.Random
+
+
+@contextmanager
+def untouched(server: Server) -> Iterator[None]:
+    yield
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of fault. `around` prepares the server before the run and mends it before the resuming."""
+
+    name: str
+    strike: Callable[[Scene], None]
+    expected: str = ENDED
+    around: Callable[[Server], AbstractContextManager[None]] = untouched
+    times_out: bool = False
+    needs_mount: bool = False
+    damages: bool = False
+    rolls_back: bool = False
+
+
+def _sessions(scene: Scene, pattern: str) -> list[int]:
+    rows = scene.server.sql(
+        "SELECT pid FROM pg_stat_activity WHERE application_name ~ %s AND pid <> %s ORDER BY pid",
+        f"^cerebro ({pattern})", scene.caller,
+    )  # fmt: skip
+    return [pid for (pid,) in rows]
+
+
+def _worker(scene: Scene) -> int | None:
+    """A segment session, one that is at work if there is one."""
+    for pattern in ("visit|evaluate|merge", "start", "idle"):
+        if found := _sessions(scene, pattern):
+            return scene.random.choice(found)
+    return None
+
+
+def control_session(server: Server) -> int | None:
+    """The session that holds a run's lock."""
+    rows = server.sql("SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted")
+    return rows[0][0] if rows else None
+
+
+def _terminate(server: Server, pid: int | None) -> None:
+    if pid is not None:
+        server.sql("SELECT pg_terminate_backend(%s)", pid)
+
+
+def segment_terminated(scene: Scene) -> None:
+    _terminate(scene.server, _worker(scene))
+
+
+def segment_killed(scene: Scene) -> None:
+    kill(_worker(scene) or scene.caller, signal.SIGKILL)
+
+
+def control_terminated(scene: Scene) -> None:
+    _terminate(scene.server, control_session(scene.server))
+
+
+def all_sessions_terminated(scene: Scene) -> None:
+    for pid in _sessions(scene, "."):
+        _terminate(scene.server, pid)
+
+
+def caller_terminated(scene: Scene) -> None:
+    _terminate(scene.server, scene.caller)
+
+
+def caller_killed(scene: Scene) -> None:
+    kill(scene.caller, signal.SIGKILL)
+
+
+def caller_cancelled(scene: Scene) -> None:
+    scene.server.sql("SELECT pg_cancel_backend(%s)", scene.caller)
+
+
+def nothing(scene: Scene) -> None:
+    """The fault lies elsewhere: in a setting of the caller's, or in what follows."""
+
+
+def stopped_at_once(scene: Scene) -> None:
+    scene.server.stop("immediate")
+
+
+def stopped_fast(scene: Scene) -> None:
+    scene.server.stop("fast")
+
+
+def all_killed(scene: Scene) -> None:
+    scene.server.kill_all()
+
+
+def power_cut(scene: Scene) -> None:
+    scene.server.cut_power()
+
+
+def memory_taken(scene: Scene) -> None:
+    """From here on the session gets no more memory from the operating system."""
+    pid = _worker(scene)
+    if pid is not None:
+        subprocess.run(["prlimit", f"--pid={pid}", "--as=1:1"], check=False, capture_output=True)
+
+
+def log_unwritable(scene: Scene) -> None:
+    """The session cannot write to its write-ahead log any more, as on a full disk: the server must panic."""
+    pid = _worker(scene)
+    if pid is not None:
+        subprocess.run(["prlimit", f"--pid={pid}", "--fsize=1:1"], check=False, capture_output=True)
+
+
+def source_dropped(scene: Scene) -> None:
+    """The caller's lock keeps the packed table: whoever wants to drop it gives up after a while."""
+    for statement in ("DROP TABLE packed", "TRUNCATE packed", "ALTER TABLE packed ADD COLUMN more integer"):
+        with closing(scene.server.connect()) as connection:
+            execute(connection, "SET lock_timeout = '200ms'")
+            try:
+                execute(connection, statement)
+            except psycopg2.errors.LockNotAvailable:
+                continue
+            raise AssertionError(f"{statement} went through while a run used the table")
+
+
+def disk_filled(scene: Scene) -> None:
+    """The file system of the states is full from now on."""
+    ballast = scene.server.folder / "small" / "ballast"
+    subprocess.run(["dd", "if=/dev/zero", f"of={ballast}", "bs=64k"], check=False, capture_output=True)
+
+
+STATES = ("TABLE cerebro._state", "INDEX cerebro._state_pkey")
+
+
+@contextmanager
+def small_disk(server: Server) -> Iterator[None]:
+    """States lie in a tablespace on a small file system of their own; afterwards there is room again."""
+    place = server.folder / "small"
+    place.mkdir(exist_ok=True)
+    shell('mount -t tmpfs -o size=6m none "$1" && mkdir "$1/space" && chown -R "$(server_user):" "$1"', place)
+    server.sql(f"CREATE TABLESPACE small LOCATION '{place}/space'")
+    for what in STATES:
+        server.sql(f"ALTER {what} SET TABLESPACE small")
+    try:
+        yield
+    finally:
+        (place / "ballast").unlink(missing_ok=True)
+        for what in STATES:
+            server.sql(f"ALTER {what} SET TABLESPACE pg_default")
+        server.sql("DROP TABLESPACE small")
+        shell('umount "$1"', place)
+
+
+@contextmanager
+def loose_commits(server: Server) -> Iterator[None]:
+    """Commits return before they have left the server's memory, and are lost with it."""
+    for setting in ("synchronous_commit = off", "wal_writer_delay = '10s'", "wal_writer_flush_after = 0"):
+        server.sql(f"ALTER SYSTEM SET {setting}")
+    server.sql("SELECT pg_reload_conf()")
+    yield
+    server.sql("ALTER SYSTEM RESET ALL")
+    server.sql("SELECT pg_reload_conf()")
+
+
+def damage(server: Server, run_id: int, chosen: random.Random, back: int = 0) -> tuple[int, int] | None:
+    """Turn one bit of the newest state of some config, or of the one `back` steps before it."""
+    rows = server.sql(
+        "SELECT mst_key, max(step) FROM cerebro._state WHERE run_id = %s GROUP BY mst_key ORDER BY 1", run_id
+    )
+    if not rows:
+        return None
+    key, step = chosen.choice(rows)
+    server.sql(
+        "UPDATE cerebro._state SET data = set_bit(data, %s %% (8 * octet_length(data)), 1 - get_bit(data, %s %%"
+        " (8 * octet_length(data)))) WHERE run_id = %s AND mst_key = %s AND step = %s AND part = 0",
+        bit := chosen.randrange(10**6), bit, run_id, key, step - back,
+    )  # fmt: skip
+    return key, step - back
+
+
+EVERY = [
+    Kind("a segment session is terminated", segment_terminated, UNDISTURBED),
+    Kind("the control session is terminated", control_terminated, UNDISTURBED),
+    Kind("all of its sessions are terminated", all_sessions_terminated, UNDISTURBED),
+    Kind("a segment session is killed (kill -9)", segment_killed),
+    Kind("the caller is terminated", caller_terminated),
+    Kind("the caller is killed (kill -9)", caller_killed),
+    Kind("the caller cancels", caller_cancelled),
+    Kind("statement_timeout", nothing, EITHER, times_out=True),
+    Kind("the caller's transaction is rolled back", nothing, UNDISTURBED, rolls_back=True),
+    Kind("the server is stopped (fast)", stopped_fast),
+    Kind("the server is stopped (immediate)", stopped_at_once),
+    Kind("every process is killed (kill -9)", all_killed),
+    Kind(
+        "every process is killed, the last commits are lost (synchronous_commit = off)",
+        all_killed,
+        around=loose_commits,
+    ),
+    Kind("power is cut: only what had reached the disk is left", power_cut, needs_mount=True),
+    Kind("the disk of the states is full", disk_filled, around=small_disk, needs_mount=True),
+    Kind("the write-ahead log cannot be written", log_unwritable, EITHER),
+    Kind("the memory of a segment session runs out", memory_taken, EITHER),
+    Kind("a state is damaged before the resuming", caller_cancelled, damages=True),
+    Kind("the packed table is to be dropped, truncated, altered", source_dropped, UNDISTURBED),
+]

@@ -1,0 +1,251 @@
+"""A server of the harness' own, which may be killed, starved and cut off without hurting anybody else.
+
+Where this process is root and may mount loop devices, the server's files lie in a file system of their own
+inside one file: a copy of that file is what a power loss would leave of them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+
+from fixtures import Connection, Rows, execute
+
+ROOT = Path(__file__).resolve().parents[2]
+PORT = 5432
+PATIENCE = 60.0
+DISK_MB = 1024
+# On the command line: a file that is not synced is lost with the power.
+SETTINGS = {
+    "listen_addresses": "",
+    "port": PORT,
+    "max_connections": 60,
+    "shared_buffers": "32MB",
+    "max_wal_size": "256MB",
+    "log_line_prefix": "%m [%p] %q%u@%d %a: ",
+}
+
+
+def shell(line: str, *arguments: object) -> str:
+    """Run a line of bash that knows tools/common.sh; gives what it prints."""
+    command = ["bash", "-c", f". {ROOT}/tools/common.sh; {line}", "_", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{line} {arguments}: {done.stdout}{done.stderr}")
+    return done.stdout.strip()
+
+
+def as_server(*arguments: object) -> None:
+    shell('as_server "$@" </dev/null >/dev/null', *arguments)
+
+
+class Disk:
+    """A file system inside a file, mounted for the server's data."""
+
+    def __init__(self, image: Path, place: Path) -> None:
+        self.image = image
+        self.place = place
+
+    def make(self) -> None:
+        with self.image.open("wb") as file:
+            file.truncate(DISK_MB * 2**20)
+        shell('mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 "$1"', self.image)
+        self.mount()
+
+    def mount(self) -> None:
+        shell('mount -o loop "$1" "$2"', self.image, self.place)
+
+    def unmount(self) -> None:
+        shell('umount "$1"', self.place)
+
+    def copy(self) -> Path:
+        """What has reached the disk, at one moment: a copy during which nothing more has."""
+        copied = self.image.with_suffix(".copy")
+        for _ in range(20):
+            shell('cp --sparse=always "$1" "$2"', self.image, copied)
+            if not subprocess.run(["cmp", "-s", self.image, copied], check=False).returncode:
+                return copied
+        raise RuntimeError("the disk never was at rest")
+
+    def put_back(self, copied: Path) -> None:
+        self.unmount()
+        copied.replace(self.image)
+        self.mount()
+
+
+def may_mount() -> bool:
+    """Whether loop devices can be mounted here."""
+    if os.geteuid():
+        return False
+    with tempfile.TemporaryDirectory() as folder:
+        disk = Disk(Path(folder) / "image", Path(folder) / "place")
+        disk.place.mkdir()
+        try:
+            with disk.image.open("wb") as file:
+                file.truncate(2**22)
+            shell('mkfs.ext4 -q "$1"', disk.image)
+            disk.mount()
+            disk.unmount()
+        except RuntimeError:
+            return False
+    return True
+
+
+class Server:
+    """One private server; its socket lies in its folder."""
+
+    def __init__(self, folder: Path, disk: Disk | None) -> None:
+        self.folder = folder
+        self.disk = disk
+        self.data = folder / "disk" / "data"
+        self.log = folder / "log"
+        self.cache = folder / "cache"
+        self.bin = Path(shell("find_pg_config")).parent
+
+    def make(self) -> None:
+        if self.disk is not None:
+            self.disk.make()
+        shell('chown -R "$(server_user):" "$1" && chmod 700 "$1"', self.folder)
+        as_server(self.bin / "initdb", "-D", self.data, "--username=postgres", "--auth=trust", "--locale=C.UTF-8")
+        self.start()
+        self.sql("CREATE EXTENSION cerebro CASCADE")
+
+    def start(self) -> None:
+        # What JAX has compiled once is taken from here, which saves most of a round's time.
+        cache = ["env", f"JAX_COMPILATION_CACHE_DIR={self.cache}", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0"]
+        settings = SETTINGS | {"unix_socket_directories": self.folder}
+        options = " ".join(f"-c {name}='{value}'" for name, value in settings.items())
+        self._control("start", "-l", self.log, "-o", options, before=cache)
+
+    def stop(self, mode: str) -> None:
+        self._control("stop", "-m", mode)
+
+    def _control(self, *arguments: object, before: Sequence[str] = ()) -> None:
+        as_server(*before, self.bin / "pg_ctl", "-D", self.data, "-s", "-w", "-t", int(PATIENCE), *arguments)
+
+    def ensure_up(self) -> None:
+        """Wait while the server restarts its backends; start it if it is down."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            try:
+                self.connect().close()
+                return
+            except psycopg2.OperationalError:
+                if not self.pids():
+                    # Where nobody reaps it, a killed postmaster still has the number in these files.
+                    for lock in (self.data / "postmaster.pid", self.folder / f".s.PGSQL.{PORT}.lock"):
+                        lock.unlink(missing_ok=True)
+                    self.start()
+                time.sleep(0.05)
+        raise RuntimeError("the server does not come back")
+
+    def pids(self) -> list[int]:
+        """The postmaster and its children, as the operating system has them."""
+        try:
+            postmaster = int((self.data / "postmaster.pid").read_text().split()[0])
+        except (FileNotFoundError, IndexError):
+            return []
+        if "postgres" not in _command(postmaster):
+            return []
+        children = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+        return [postmaster, *(pid for pid in children if _parent(pid) == postmaster)]
+
+    def kill_all(self) -> None:
+        """End every process at once, the postmaster first, so that it cannot clean up."""
+        pids = self.pids()
+        for pid in pids:
+            kill(pid, signal.SIGKILL)
+        wait_until(lambda: not any(_alive(pid) for pid in pids), "killed processes to be gone")
+
+    def cut_power(self) -> None:
+        """Go on with nothing but what had reached the disk when everything stopped."""
+        if self.disk is None:
+            raise RuntimeError("this server has no disk of its own")
+        for pid in self.pids():
+            kill(pid, signal.SIGSTOP)
+        copied = self.disk.copy()
+        self.kill_all()
+        self.disk.put_back(copied)
+
+    def connect(self, user: str = "postgres") -> Connection:
+        connection = psycopg2.connect(host=str(self.folder), port=PORT, dbname="postgres", user=user)
+        connection.autocommit = True
+        connection.notices = []
+        return connection
+
+    def sql(self, query: str, *values: object) -> Rows:
+        """Run one statement on a connection of its own."""
+        connection = self.connect()
+        try:
+            return execute(connection, query, *values)
+        finally:
+            connection.close()
+
+    def remove(self) -> None:
+        with suppress(RuntimeError):
+            self.stop("immediate")
+        if self.disk is not None:
+            self.disk.unmount()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def kill(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def wait_until(true: Any, what: str, patience: float = PATIENCE, pause: float = 0.02) -> None:
+    deadline = time.monotonic() + patience
+    while not true():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {patience} s for {what}")
+        time.sleep(pause)
+
+
+def _command(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    return ""
+
+
+def _alive(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def _parent(pid: int) -> int | None:
+    with suppress(OSError, IndexError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return None
+
+
+@contextmanager
+def server() -> Iterator[Server]:
+    """A new server, removed at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="cerebro-faults-"))
+    for name in ("disk", "cache"):
+        (folder / name).mkdir()
+    disk = Disk(folder.with_suffix(".image"), folder / "disk") if may_mount() else None
+    made = Server(folder, disk)
+    try:
+        made.make()
+        yield made
+    except BaseException as error:
+        if made.log.exists():
+            error.add_note("\n".join(["The server's log ends:", *made.log.read_text().splitlines()[-60:]]))
+        raise
+    finally:
+        made.remove()
+        if disk is not None:
+            disk.image.unlink(missing_ok=True)
