@@ -116,6 +116,14 @@ def training_and_validation(
 
 def choose(rows: Sequence[models.Selected]) -> list[Chosen]:
     """Read the parameters of every config; what is wrong with one is said with its key."""
+    keys = [row.mst_key for row in rows]
+    for key in keys:
+        if key is None or keys.count(key) > 1:
+            raise CerebroError(
+                f"mst_key {key} stands more than once in the model selection table"
+                if key is not None
+                else "an mst_key in the model selection table is NULL"
+            )
     return [_chosen(row) for row in rows]
 
 

@@ -71,7 +71,7 @@ def forget(db: Database, run_id: int | None) -> None:
     role = session.current_user(db)
 
     def remove() -> None:
-        run = runs.own_run(db, run_id, role)
+        run = runs.own_run(db, run_id, role, members=True)
         if not runs.claim(db, run.run_id):
             raise CerebroError(f"run {run.run_id} is running", hint="Cancel it first.", sqlstate=WRONG_STATE)
         runs.delete(db, run.run_id)

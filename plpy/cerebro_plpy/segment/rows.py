@@ -6,7 +6,6 @@ buffer; the order of rows is the same either way: the buffers are shuffled, and 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ class Partition:
     version: object
     buffers: list[partitions.Buffer]
     look: Callable[[], tuple[object, list[partitions.Buffer]]]
+    digest: Callable[[], str]
     load: Callable[[int], Dataset]
     cached: Dataset | None = None
     run_id: int | None = None
@@ -71,7 +71,7 @@ def partition(db: Database, run: runs.RunRow, table: str, key: int) -> Partition
     found = _cache.pop(place, None)
     if found is None or found.version != db.as_caller(role, found.look)[0]:
         found = _read(db, role, table, key)
-    if _digest(found.version) != json.loads(run.versions)[table][key]:
+    if found.run_id != run.run_id and found.digest() != json.loads(run.versions)[table][key]:
         raise _changed(table, run.run_id)
     found.run_id = run.run_id
     _cache[place] = found
@@ -83,15 +83,8 @@ def partition(db: Database, run: runs.RunRow, table: str, key: int) -> Partition
 def versions(db: Database, run: runs.RunRow) -> str:
     """What the packed tables of a run hold now: every visit must find the same."""
     tables = [table for table in (run.source_table, run.validation_table) if table is not None]
-    found = {
-        table: [_digest(_read(db, run.owner, table, key).version) for key in range(run.segments)]
-        for table in tables
-    }
-    return json.dumps(found)
-
-
-def _digest(version: object) -> str:
-    return hashlib.sha256(repr(version).encode()).hexdigest()[:16]
+    keys = range(run.segments)
+    return json.dumps({t: [_read(db, run.owner, t, key).digest() for key in keys] for t in tables})
 
 
 def _changed(table: str, run_id: int) -> CerebroError:
@@ -114,8 +107,11 @@ def _read(db: Database, role: str, table: str, key: int) -> Partition:
             db.as_caller(role, lambda: partitions.read_buffer(db, table, key, buffer_id, layout.columns))
         )
 
+    def digest() -> str:
+        return db.as_caller(role, lambda: partitions.contents(db, table, key, layout.columns))
+
     version, buffers = db.as_caller(role, look)
-    return Partition(table, key, version, buffers, look, load)
+    return Partition(table, key, version, buffers, look, digest, load)
 
 
 def _make_room(run: runs.RunRow, size: int) -> bool:

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..database import Database
-from ..errors import DUPLICATE_TABLE, NOT_SUPPORTED, NULL_NOT_ALLOWED, UNDEFINED_TABLE, CerebroError
+from ..errors import (
+    DUPLICATE_TABLE,
+    INSUFFICIENT_PRIVILEGE,
+    NOT_SUPPORTED,
+    NULL_NOT_ALLOWED,
+    UNDEFINED_SCHEMA,
+    UNDEFINED_TABLE,
+    CerebroError,
+)
 
 LONGEST = 63
 _TOKEN = re.compile(r'\s*(?:("(?:[^"]|"")+")|([^\W\d][\w$]*)|(.))', re.DOTALL)
@@ -101,8 +109,23 @@ def target_table(
     for name in tables:
         if len(name.encode()) > LONGEST:
             raise CerebroError(f"{what} {quote(name)} has a name longer than {LONGEST} bytes")
+    _check_schema(db, place)
     check_free(db, place, tables, what)
     return target(db, place, table)
+
+
+def _check_schema(db: Database, schema: str) -> None:
+    """Say at once what CREATE TABLE would say after all the work."""
+    rows = db.query(
+        "SELECT pg_catalog.has_schema_privilege(oid, 'CREATE') AS may FROM pg_catalog.pg_namespace"
+        " WHERE nspname = $1",
+        ("text",),
+        (schema,),
+    )
+    if not rows:
+        raise CerebroError(f"schema {quote(schema)} does not exist", sqlstate=UNDEFINED_SCHEMA)
+    if not rows[0]["may"]:
+        raise CerebroError(f"permission denied for schema {quote(schema)}", sqlstate=INSUFFICIENT_PRIVILEGE)
 
 
 def target(db: Database, schema: str, table: str) -> TargetTable:
@@ -198,6 +221,6 @@ def _creation_schema(db: Database, search_path: str) -> str:
             "no schema has been selected to create the output table in",
             detail=f"The search_path is {search_path}.",
             hint="Give schema.table, or set search_path.",
-            sqlstate="3F000",
+            sqlstate=UNDEFINED_SCHEMA,
         )
     return listed[0]

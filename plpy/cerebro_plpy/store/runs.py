@@ -43,7 +43,7 @@ class RunRow:
     warm_start: bool
     name: str | None
     description: str | None
-    # JSON: for each packed table the versions of its partitions when the run began.
+    # JSON: for each packed table the digests of its partitions when the run began.
     versions: str = "{}"
 
 
@@ -164,11 +164,15 @@ def run(db: Database, run_id: int) -> RunRow:
     return RunRow(**rows[0])
 
 
-def own_run(db: Database, run_id: int | None, role: str) -> RunRow:
-    """A run of the role's; whoever asks for another's learns no more than that it is none of theirs."""
+def own_run(db: Database, run_id: int | None, role: str, members: bool = False) -> RunRow:
+    """A run of the role's, or of one whose member it is; of another's nobody learns even that it is there."""
+    mine = (
+        "pg_has_role($2::name, owner, 'USAGE')"
+        if members
+        else "owner = (SELECT oid FROM pg_roles WHERE rolname = $2)"
+    )
     rows = db.query(
-        f"SELECT {_RUN_COLUMNS} FROM cerebro._run WHERE run_id = $1 AND kind <> 'evaluation'"
-        " AND owner = (SELECT oid FROM pg_roles WHERE rolname = $2)",
+        f"SELECT {_RUN_COLUMNS} FROM cerebro._run WHERE run_id = $1 AND kind <> 'evaluation' AND {mine}",
         ["bigint", "text"],
         [run_id, role],
     )
