@@ -71,7 +71,6 @@ class SegmentSession(Session):
         results: list[T] = []
         try:
             with plpy.subtransaction():
-                self.query(session.ONLY_READ)
                 self.query(session.become(role))
                 results.append(_through(lambda: self.query(guard), work))
                 raise _Undo

@@ -12,10 +12,9 @@ _SHOWN = (("run", "run_id"), ("config", "mst_key"), ("epoch", "epoch"), ("segmen
 
 AS_OWNER = "SELECT cerebro._as_owner()"
 BECOME_OWNER = "RESET SESSION AUTHORIZATION"
-ONLY_READ = "SET LOCAL transaction_read_only = on"
 TICK = "SELECT"
 # What statements without parameters begin with that come again and again.
-REPEATED = ("SELECT", "SET ", "RESET")
+REPEATED = ("SELECT", "SET SESSION", "RESET")
 # Sent to another session, so its parameters are written as the driver wants them.
 COMMAND = "SELECT cerebro._segment(%s, %s)"
 _GUARD_BODY = 'GD["cerebro"].run_pending()'
@@ -36,7 +35,7 @@ def become(role: str) -> str:
 
 
 def make_guard(db: Database, role: str) -> str:
-    """Create, once per session and role, the function that runs work as the role and only as the role.
+    """Create, once per session and role, the function that runs work as the role, which may only read.
 
     It is SECURITY DEFINER and owned by the role: inside such a function the server refuses every change of
     role, so that nothing behind a view or a policy of the role's can become the extension's owner again.
@@ -49,7 +48,8 @@ def make_guard(db: Database, role: str) -> str:
     if not rows[0]["good"]:
         db.query(
             f"CREATE OR REPLACE FUNCTION {name}() RETURNS void LANGUAGE plpython3u SECURITY DEFINER"
-            f" SET search_path = pg_catalog, pg_temp AS $${_GUARD_BODY}$$"
+            " SET search_path = pg_catalog, pg_temp SET transaction_read_only = on"
+            f" AS $${_GUARD_BODY}$$"
         )
         db.query(f"ALTER FUNCTION {name}() OWNER TO {quote(role)}")
     return f"SELECT {name}()"
