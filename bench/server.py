@@ -6,7 +6,7 @@ import io
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -27,9 +27,11 @@ def connect(database: str = DATABASE) -> Any:
     return connection
 
 
-def query(connection: Any, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+def query(
+    connection: Any, sql: str, values: Sequence[object] | Mapping[str, object] = ()
+) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
-        cursor.execute(sql, values)
+        cursor.execute(sql, values or None)
         return cursor.fetchall() if cursor.description else []
 
 

@@ -40,7 +40,7 @@ def shares(connection: Any, run_id: int) -> Shares:
         connection,
         "SELECT (SELECT COALESCE(sum(seconds), 0) FROM cerebro._evaluation WHERE run_id = %(run)s),"
         " (SELECT extract(epoch FROM max(at))::float8 FROM cerebro._metric WHERE run_id = %(run)s)",
-        {"run": run_id},  # type: ignore[arg-type]
+        {"run": run_id},
     )[0]
     segments = len({visit[0] for visit in visits})
     end = max([last_metric or 0.0, *(visit[2] for visit in visits)])
