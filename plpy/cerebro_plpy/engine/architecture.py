@@ -91,7 +91,18 @@ def canonical(model_arch: str, input_shapes: tuple[Shape, ...] | None = None) ->
     validate.check(config)
     if input_shapes is not None:
         _give_input_shape(config, input_shapes)
+    _name_layers(config)
     return config
+
+
+def _name_layers(config: dict[str, Any]) -> None:
+    """Keras would number the layers of a Sequential that have no name, in each process from where it is."""
+    layers = config["config"].get("layers") if isinstance(config["config"], dict) else None
+    if config["class_name"] != "Sequential" or not isinstance(layers, list):
+        return
+    for number, layer in enumerate(layers):
+        layer["config"].setdefault("name", f"{layer['class_name'].lower()}_{number}")
+        _name_layers(layer)
 
 
 def _drop_compile_config(value: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,7 +94,9 @@ def warmed(fresh: states.State, old: states.State) -> states.State:
         else known.get((name, array.shape, array.dtype), array)
         for name, array, kind in zip(fresh.names, fresh.arrays, fresh.kinds, strict=True)
     ]
-    return states.State(fresh.names, arrays, fresh.kinds, fresh.weight_order, old.step)
+    warm = states.State(fresh.names, arrays, fresh.kinds, fresh.weight_order, old.step)
+    warm.fixed_batch = old.fixed_batch
+    return warm
 
 
 def visit(db: Database, run_id: int, mst_key: int, epoch: int, stop: int) -> Mapping[str, Any]:
@@ -108,7 +110,7 @@ def visit(db: Database, run_id: int, mst_key: int, epoch: int, stop: int) -> Map
     partition = rows.partition(db, run, run.source_table, segment)
     state = state_after(db, work, step - 1)
     read = time.monotonic()
-    state, logs = _train(db, work, state, _passes(partition, work.fit, run.seed, whole_epoch))
+    state, logs = _train(db, work, state, partition, whole_epoch)
     _check_finite(logs, segment, epoch)
     trained = time.monotonic()
     size = db.as_owner(lambda: runs.write_state(db, run_id, mst_key, step, states.to_parts(state)))
@@ -122,11 +124,14 @@ def visit(db: Database, run_id: int, mst_key: int, epoch: int, stop: int) -> Map
 
 
 def _train(
-    db: Database, work: Task, state: states.State, passes: Iterable[Iterable[Block]]
+    db: Database, work: Task, state: states.State, partition: rows.Partition, epoch: int
 ) -> tuple[states.State, dict[str, float]]:
     """Whatever goes wrong inside the engine is this config's fault and nobody else's."""
+    fit, passes = work.fit, _passes(partition, work.fit, work.run.seed, epoch)
     try:
-        return work.model.train(state, passes, work.fit.batch_size, work.fit.class_weight, cancel.ticker(db))
+        return work.model.train(
+            state, passes, fit.batch_size, fit.class_weight, cancel.ticker(db), partition.rows
+        )
     except CerebroError:
         raise
     except Exception as error:
