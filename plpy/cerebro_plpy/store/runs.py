@@ -445,9 +445,10 @@ def metrics(db: Database, run_id: int) -> list[MetricRow]:
 def claim(db: Database, run_id: int) -> bool:
     """Keep every session from standing behind a run until this transaction ends; false when one does, or
     when a segment session of a caller that died has not noticed yet and could still write."""
+    # Any role may call itself cerebro; only a superuser's session can be a segment session.
     busy = db.query(
-        "SELECT FROM pg_stat_activity WHERE datname = current_database()"
-        " AND application_name LIKE 'cerebro % run=' || $1 || ' %'",
+        "SELECT FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid WHERE r.rolsuper"
+        " AND a.datname = current_database() AND a.application_name LIKE 'cerebro % run=' || $1 || ' %'",
         ["text"],
         [str(run_id)],
     )
