@@ -21,8 +21,8 @@ SEED = 42
 _SETTLE = ("CHECKPOINT",)
 
 
-def connect(database: str = DATABASE) -> Any:
-    connection = psycopg2.connect(dbname=database)
+def connect(database: str | None = None) -> Any:
+    connection = psycopg2.connect(dbname=database or DATABASE)
     connection.autocommit = True
     return connection
 
@@ -202,7 +202,13 @@ def fit(
          f"{name}_validation_packed" if validate else None, frequency, options),
     )  # fmt: skip
     seconds = time.perf_counter() - clock
-    return value(connection, f"SELECT run_id FROM {name}_models_summary"), seconds
+    run_id = value(connection, f"SELECT run_id FROM {name}_models_summary")
+    failed = query(
+        connection, "SELECT failure FROM cerebro.leaderboard WHERE run_id = %s AND failure <> ''", (run_id,)
+    )
+    if failed:
+        raise RuntimeError(f"{len(failed)} configs of {name} failed: {failed[0][0]}")
+    return run_id, seconds
 
 
 def job(connection: Any, workload: Workload, options: str) -> Job:
