@@ -1,6 +1,7 @@
 CREATE OR REPLACE FUNCTION cerebro._as_owner() RETURNS void
 LANGUAGE plpython3u SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 GD["cerebro"].run_pending()
 $$;
 COMMENT ON FUNCTION cerebro._as_owner() IS
