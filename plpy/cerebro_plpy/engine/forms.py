@@ -79,7 +79,7 @@ def of_output(loss: Any, shape: tuple[int | None, ...]) -> Form:
         return Form(SPARSE, shape[-1])
     if len(shape) > 1 and shape[-1] == 1:
         return Form(BINARY, 1)
-    return Form(DENSE, shape[-1])
+    return Form(DENSE, shape[-1] if shape else None)
 
 
 def build_metrics(model: Any, forms: list[Form]) -> None:

@@ -117,9 +117,9 @@ def _functional(found: dict[str, Any], inner: dict[str, Any]) -> dict[str, Any]:
 
 
 def _layer(found: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(found, dict) or not isinstance(found.get("class_name"), str):
+    name = found.get("class_name") if isinstance(found, dict) else None
+    if not isinstance(name, str):
         raise CerebroError("the architecture holds a layer without a class name")
-    name = found["class_name"]
     if name in validate.MODELS:
         return _model(found)
     name = _RENAMED_LAYERS.get(name, name)

@@ -27,7 +27,6 @@ class Loop:
         self._train_many = jax.jit(_repeat(model, model.train_step), donate_argnums=0)
         self._test_one = jax.jit(model.test_step, donate_argnums=0)
         self._test_many = jax.jit(_repeat(model, model.test_step), donate_argnums=0)
-        self._predict = jax.jit(self._predictor)
         self._paces: dict[Any, Pace] = {}
 
     def load(self, arrays: list[np.ndarray]) -> None:
@@ -71,17 +70,6 @@ class Loop:
     def test(self, feed: Feed, order: np.ndarray, batch_size: int, tick: Tick) -> None:
         self._run(self._test_one, self._test_many, feed, order, batch_size, tick, optimizer=False)
 
-    def predict(self, inputs: list[np.ndarray], batch_size: int, tick: Tick) -> list[np.ndarray]:
-        found = []
-        state = (self._state.trainable, self._state.non_trainable)
-        for first in range(0, len(inputs[0]), batch_size):
-            batch = [array[first : first + batch_size] for array in inputs]
-            rows = len(batch[0])
-            outputs = self._predict(*state, [_pad(array, batch_size) for array in batch])
-            found.append([np.asarray(output)[:rows] for output in outputs])
-            tick()
-        return [np.concatenate(parts) for parts in zip(*found, strict=True)]
-
     def _run(
         self, one: Any, many: Any, feed: Feed, order: np.ndarray, batch_size: int, tick: Tick, optimizer: bool
     ) -> None:
@@ -103,12 +91,6 @@ class Loop:
         for first, last in pace.pieces(len(order), tick):
             state = many(self._state.get(optimizer), arrays, rows, first, last)
             self._state.put(jax.block_until_ready(state), optimizer)
-
-    def _predictor(self, trainable: list[Any], non_trainable: list[Any], batch: list[Any]) -> list[Any]:
-        found, _ = self._model.stateless_call(
-            trainable, non_trainable, forms.pack(self._model, batch), training=False
-        )
-        return jax.tree_util.tree_leaves(found)
 
 
 class _State:
@@ -198,9 +180,3 @@ def _pick(feed: Feed, rows: np.ndarray) -> tuple[list[Any], list[Any], list[Any]
 def _on_device(feed: Feed) -> tuple[list[Any], list[Any], list[Any]]:
     weight = [] if feed.weight is None else [jnp.asarray(feed.weight)]
     return [jnp.asarray(a) for a in feed.inputs], [jnp.asarray(a) for a in feed.targets], weight
-
-
-def _pad(array: np.ndarray, rows: int) -> np.ndarray:
-    """Fill up the last batch, so that it needs no program of its own."""
-    missing = rows - len(array)
-    return array if missing == 0 else np.concatenate([array, np.repeat(array[-1:], missing, axis=0)])

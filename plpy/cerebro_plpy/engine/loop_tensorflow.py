@@ -22,8 +22,7 @@ class Loop(VariableLoop):
         super().__init__(model, variables)
         self._train: dict[tuple[bool, int | None], Any] = {}
         self._test: Any = None
-        self._predict: Any = None
-        self._paces = {"train": Pace(), "test": Pace(), "predict": Pace()}
+        self._paces = {"train": Pace(), "test": Pace()}
 
     def train(self, feed: Feed, order: np.ndarray, batch_size: int, fixed: bool, tick: Tick) -> None:
         key = (feed.weight is not None, batch_size if fixed else None)
@@ -35,16 +34,6 @@ class Loop(VariableLoop):
         if self._test is None:
             self._test = self._function(self._model.test_step, feed, None)
         self._run(self._test, feed, order, batch_size, self._paces["test"], tick)
-
-    def predict(self, inputs: list[np.ndarray], batch_size: int, tick: Tick) -> list[np.ndarray]:
-        if self._predict is None:
-            self._predict = self._predictor(inputs)
-        rows, found = len(inputs[0]), []
-        for first in range(0, rows, batch_size):
-            batch = [tf.constant(array[first : first + batch_size]) for array in inputs]
-            found.append([output.numpy() for output in self._predict(batch)])
-            tick()
-        return [np.concatenate(parts) for parts in zip(*found, strict=True)]
 
     def _run(
         self, function: Any, feed: Feed, order: np.ndarray, batch_size: int, pace: Pace, tick: Tick
@@ -79,14 +68,6 @@ class Loop(VariableLoop):
 
         whole = tf.TensorSpec([], tf.int64)
         signature = [_specs(feed), tf.TensorSpec([None], tf.int64), whole, whole, whole]
-        return tf.function(run, input_signature=signature, autograph=False)
-
-    def _predictor(self, inputs: list[np.ndarray]) -> Any:
-        def run(batch: list[Any]) -> list[Any]:
-            found = self._model(forms.pack(self._model, batch), training=False)
-            return tf.nest.flatten(found)
-
-        signature = [[tf.TensorSpec([None, *array.shape[1:]], array.dtype) for array in inputs]]
         return tf.function(run, input_signature=signature, autograph=False)
 
 

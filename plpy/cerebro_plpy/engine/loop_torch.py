@@ -54,16 +54,6 @@ class Loop(VariableLoop):
         with torch.no_grad():
             self._run(self._model.test_step, feed, order, batch_size, tick)
 
-    def predict(self, inputs: list[np.ndarray], batch_size: int, tick: Tick) -> list[np.ndarray]:
-        found = []
-        for first in range(0, len(inputs[0]), batch_size):
-            batch = [_tensor(array[first : first + batch_size]) for array in inputs]
-            with torch.no_grad():
-                outputs = self._model(forms.pack(self._model, batch), training=False)
-            found.append([runtime.to_numpy(output) for output in runtime.keras().tree.flatten(outputs)])
-            tick()
-        return [np.concatenate(parts) for parts in zip(*found, strict=True)]
-
     def _run(
         self, step: Callable[[Any], Any], feed: Feed, order: np.ndarray, batch_size: int, tick: Tick
     ) -> None:

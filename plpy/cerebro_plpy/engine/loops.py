@@ -53,8 +53,6 @@ class Loop(Protocol):
 
     def results(self) -> dict[str, Any]: ...
 
-    def predict(self, inputs: list[np.ndarray], batch_size: int, tick: Tick) -> list[np.ndarray]: ...
-
 
 def hidden_variables() -> list[Any]:
     """Give what training depends on beside the variables of model and optimizer."""

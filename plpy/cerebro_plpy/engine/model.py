@@ -111,19 +111,12 @@ class CompiledModel:
 
     def merge(self, parts: list[list[np.ndarray]]) -> dict[str, float]:
         """Sum the variables of several segments and name the values that follow from them."""
-        sums = [np.sum(np.stack(arrays), axis=0, dtype=np.float64) for arrays in zip(*parts, strict=True)]
+        sums = [
+            np.asarray(np.sum(np.stack(arrays), axis=0, dtype=np.float64))
+            for arrays in zip(*parts, strict=True)
+        ]
         self._loop.set_metrics(sums)
         return self._results()
-
-    def predict(
-        self, weights_or_state: bytes | State, inputs: list[np.ndarray], batch_size: int, tick: Tick
-    ) -> list[np.ndarray]:
-        """Give the model's outputs for rows."""
-        if isinstance(weights_or_state, State):
-            self._loop.load(weights_or_state.arrays)
-        else:
-            self._load_weights(weights_or_state)
-        return self._loop.predict(inputs, batch_size, tick)
 
     def _feed(self, dataset: Dataset, class_weight: dict[int, float] | None) -> loops.Feed:
         targets = [dataset.target(number, form) for number, form in enumerate(self.forms)]
@@ -142,11 +135,6 @@ class CompiledModel:
                 detail=f"This one has {len(self.forms)}.",
                 sqlstate=errors.NOT_SUPPORTED,
             )
-
-    def _load_weights(self, weights: bytes) -> None:
-        state = self._layout.state(self._loop.save())
-        _set_weights(state, weights)
-        self._loop.load(state.arrays)
 
 
 class _Layout:

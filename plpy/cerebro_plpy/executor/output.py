@@ -13,7 +13,7 @@ from cerebro_plpy.executor.request import Chosen, Request
 from cerebro_plpy.executor.run import Outcome
 from cerebro_plpy.madlib.params import parse_compile
 from cerebro_plpy.madlib.render import render_value
-from cerebro_plpy.store import packed, results, runs
+from cerebro_plpy.store import measurements, packed, results, runs
 from cerebro_plpy.store.names import TargetTable
 
 # What fits a field, with room for the rest of the row.
@@ -117,7 +117,7 @@ def _text(named: Any) -> str:
     return named if isinstance(named, str) else render_value(named)
 
 
-def _elapsed(rows: Sequence[runs.MetricRow]) -> list[float]:
+def _elapsed(rows: Sequence[measurements.MetricRow]) -> list[float]:
     """Seconds from the start of training to the end of each evaluation."""
     epochs = sorted({row.epoch for row in rows})
     return [max(row.elapsed_seconds for row in rows if row.epoch == epoch) for epoch in epochs]

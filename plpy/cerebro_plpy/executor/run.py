@@ -15,7 +15,7 @@ from cerebro_plpy.executor.progress import Config, Plan
 from cerebro_plpy.executor.report import Report
 from cerebro_plpy.logical.spec import evaluation_epochs
 from cerebro_plpy.planner import costs
-from cerebro_plpy.store import runs, session
+from cerebro_plpy.store import measurements, runs, session
 from cerebro_plpy.topology import Topology
 
 # A session that is lost, with the unit it was at, is replaced so many times in a row.
@@ -69,7 +69,7 @@ class Outcome:
 
     run_id: int
     failures: Mapping[int, str]
-    metrics: Sequence[runs.MetricRow]
+    metrics: Sequence[measurements.MetricRow]
     last_step: int
     model_arch: Mapping[int, str]
 
@@ -170,7 +170,7 @@ def _outcome(db: Database, run_id: int, plan: Plan, architectures: Sequence[runs
     return Outcome(
         run_id,
         {c.mst_key: c.failure for c in plan.configs.values() if c.failure is not None},
-        db.as_owner(lambda: runs.metrics(db, run_id)),
+        db.as_owner(lambda: measurements.metrics(db, run_id)),
         plan.epochs * plan.segments,
         {a.model_id: a.model_arch for a in architectures},
     )

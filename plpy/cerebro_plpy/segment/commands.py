@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.store import results, runs, session
+from cerebro_plpy.store import measurements, results, runs, session
 
 Request = Mapping[str, Any]
 Command = Callable[[Database, Request], Mapping[str, Any]]
@@ -100,7 +100,7 @@ def _resume_run(db: Database, request: Request) -> Mapping[str, Any]:
     from cerebro_plpy.segment import mending
 
     def resume() -> None:
-        runs.drop_partial_evaluations(db, request["run_id"])
+        measurements.drop_partial_evaluations(db, request["run_id"])
         runs.add_event(db, request["run_id"], "running")
 
     db.as_owner(resume)
@@ -131,7 +131,7 @@ def _end_run(db: Database, request: Request) -> Mapping[str, Any]:
 
 
 def _fail_config(db: Database, request: Request) -> Mapping[str, Any]:
-    db.as_owner(lambda: runs.write_failure(db, **request))
+    db.as_owner(lambda: measurements.write_failure(db, **request))
     return {}
 
 

@@ -13,7 +13,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.logical.metrics import better
 from cerebro_plpy.segment import cancel, rows, visits
-from cerebro_plpy.store import runs
+from cerebro_plpy.store import measurements, runs
 
 # Metrics do not depend on the batches; larger ones than most configs train with are faster.
 BATCH_SIZE = 256
@@ -42,7 +42,9 @@ def _measure(
     variables = work.model.evaluate(state, partition.in_order(), BATCH_SIZE, cancel.ticker(db))
     data, seconds = _pack(variables), time.monotonic() - clock
     run_id, mst_key = work.run.run_id, work.config.mst_key
-    db.as_owner(lambda: runs.write_evaluation(db, run_id, mst_key, epoch, dataset, segment, data, seconds))
+    db.as_owner(
+        lambda: measurements.write_evaluation(db, run_id, mst_key, epoch, dataset, segment, data, seconds)
+    )
 
 
 def merge(db: Database, run_id: int, mst_key: int, epoch: int) -> Mapping[str, Any]:
@@ -53,10 +55,10 @@ def merge(db: Database, run_id: int, mst_key: int, epoch: int) -> Mapping[str, A
 
 def _merge(db: Database, work: visits.Task, epoch: int, dataset: str) -> Mapping[str, float]:
     run_id, mst_key = work.run.run_id, work.config.mst_key
-    parts = db.as_owner(lambda: runs.read_evaluations(db, run_id, mst_key, epoch, dataset))
+    parts = db.as_owner(lambda: measurements.read_evaluations(db, run_id, mst_key, epoch, dataset))
     values = work.model.merge([_unpack(part) for part in parts])
-    measured = [runs.Measured(n, v, better(n, work.compile) == "max") for n, v in values.items()]
-    db.as_owner(lambda: runs.write_metrics(db, run_id, mst_key, epoch, dataset, measured))
+    measured = [measurements.Measured(n, v, better(n, work.compile) == "max") for n, v in values.items()]
+    db.as_owner(lambda: measurements.write_metrics(db, run_id, mst_key, epoch, dataset, measured))
     return values
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.errors import DATA_CORRUPTED, CerebroError
-from cerebro_plpy.store import runs
+from cerebro_plpy.store import measurements, runs
 
 
 def mend(db: Database, run_id: int, evaluation_epochs: Sequence[int]) -> list[Mapping[str, Any]]:
@@ -37,7 +37,7 @@ def _step_back(db: Database, run_id: int, mst_key: int, step: int, segments: int
     else:
         failure = f"{reason}; {before}"
         epoch, stop = divmod(step - 1, segments)
-        db.as_owner(lambda: runs.write_failure(db, run_id, mst_key, epoch + 1, stop, failure))
+        db.as_owner(lambda: measurements.write_failure(db, run_id, mst_key, epoch + 1, stop, failure))
     return {"mst_key": mst_key, "step": step, "reason": reason, "failure": failure}
 
 

@@ -1,0 +1,98 @@
+"""SQL on what was measured of configs, and on those that failed; with the rights of the extension's owner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+
+from cerebro_plpy.database import Database
+
+
+def drop_partial_evaluations(db: Database, run_id: int) -> None:
+    """Forget what single segments measured of evaluations that were never summed up."""
+    db.query(
+        "DELETE FROM cerebro._evaluation AS e WHERE e.run_id = $1 AND NOT EXISTS (SELECT FROM cerebro._metric"
+        " AS m WHERE m.run_id = e.run_id AND m.mst_key = e.mst_key AND m.epoch = e.epoch"
+        " AND m.dataset = e.dataset)",
+        ["bigint"],
+        [run_id],
+    )
+
+
+def write_evaluation(
+    db: Database,
+    run_id: int,
+    mst_key: int,
+    epoch: int,
+    dataset: str,
+    segment: int,
+    data: bytes,
+    seconds: float,
+) -> None:
+    db.query(
+        "INSERT INTO cerebro._evaluation (run_id, mst_key, epoch, dataset, segment, data, seconds)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING",
+        ["bigint", "integer", "integer", "text", "integer", "bytea", "float8"],
+        [run_id, mst_key, epoch, dataset, segment, data, seconds],
+    )
+
+
+def read_evaluations(db: Database, run_id: int, mst_key: int, epoch: int, dataset: str) -> list[bytes]:
+    """The metric variables of every segment, in the segments' order, so that the sum is always the same."""
+    rows = db.query(
+        "SELECT data FROM cerebro._evaluation WHERE run_id = $1 AND mst_key = $2 AND epoch = $3"
+        " AND dataset = $4 ORDER BY segment",
+        ["bigint", "integer", "integer", "text"],
+        [run_id, mst_key, epoch, dataset],
+    )
+    return [row["data"] for row in rows]
+
+
+@dataclass(frozen=True)
+class Measured:
+    metric: str
+    value: float
+    higher_is_better: bool
+
+
+def write_metrics(
+    db: Database, run_id: int, mst_key: int, epoch: int, dataset: str, values: Sequence[Measured]
+) -> None:
+    for position, measured in enumerate(values):
+        db.query(
+            'INSERT INTO cerebro._metric (run_id, mst_key, epoch, dataset, "position", metric, value,'
+            " higher_is_better) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING",
+            ["bigint", "integer", "integer", "text", "integer", "text", "float8", "boolean"],
+            [run_id, mst_key, epoch, dataset, position, *astuple(measured)],
+        )
+
+
+def write_failure(db: Database, run_id: int, mst_key: int, epoch: int, segment: int, reason: str) -> None:
+    db.query(
+        "INSERT INTO cerebro._failure (run_id, mst_key, epoch, segment, reason) VALUES ($1, $2, $3, $4, $5)"
+        " ON CONFLICT DO NOTHING",
+        ["bigint", "integer", "integer", "integer", "text"],
+        [run_id, mst_key, epoch, segment, reason],
+    )
+
+
+@dataclass(frozen=True)
+class MetricRow:
+    mst_key: int
+    epoch: int
+    dataset: str
+    metric: str
+    value: float | None
+    elapsed_seconds: float
+
+
+def metrics(db: Database, run_id: int) -> list[MetricRow]:
+    rows = db.query(
+        "SELECT m.mst_key, m.epoch, m.dataset, m.metric, m.value,"
+        " pg_catalog.date_part('epoch', m.at - r.started_at) AS elapsed_seconds"
+        " FROM cerebro._metric AS m JOIN cerebro._run AS r USING (run_id) WHERE m.run_id = $1"
+        ' ORDER BY m.mst_key, m.epoch, m.dataset, m."position"',
+        ["bigint"],
+        [run_id],
+    )
+    return [MetricRow(**row) for row in rows]
