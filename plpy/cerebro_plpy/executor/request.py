@@ -12,12 +12,13 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import (
     INSUFFICIENT_PRIVILEGE,
     NOT_SUPPORTED,
+    NULL_NOT_ALLOWED,
     WRONG_OBJECT,
     WRONG_STATE,
     CerebroError,
 )
 from cerebro_plpy.logical import options as parse
-from cerebro_plpy.logical.spec import check_budget
+from cerebro_plpy.logical.budget import check_budget
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
 from cerebro_plpy.store import models, packed, session
 from cerebro_plpy.store.names import Table, resolve_table
@@ -117,13 +118,15 @@ def training_and_validation(
 def choose(rows: Sequence[models.Selected]) -> list[Chosen]:
     """Read the parameters of every config; what is wrong with one is said with its key."""
     keys = [row.mst_key for row in rows]
-    for key in keys:
-        if key is None or keys.count(key) > 1:
+    for row in rows:
+        if None in (row.mst_key, row.model_id, row.compile_params, row.fit_params):
             raise CerebroError(
-                f"mst_key {key} stands more than once in the model selection table"
-                if key is not None
-                else "an mst_key in the model selection table is NULL"
+                f"config {row.mst_key} has a NULL in the model selection table", sqlstate=NULL_NOT_ALLOWED
             )
+        if row.mst_key < 0:
+            raise CerebroError(f"mst_key {row.mst_key} in the model selection table is negative")
+        if keys.count(row.mst_key) > 1:
+            raise CerebroError(f"mst_key {row.mst_key} stands more than once in the model selection table")
     return [_chosen(row) for row in rows]
 
 

@@ -10,7 +10,7 @@ from cerebro_plpy.errors import DUPLICATE_TABLE, WRONG_STATE, CerebroError
 from cerebro_plpy.executor import fit, single
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
-from cerebro_plpy.logical.spec import evaluation_epochs
+from cerebro_plpy.logical.budget import evaluation_epochs
 from cerebro_plpy.store import models, results, runs, session
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table
 from cerebro_plpy.topology import Topology

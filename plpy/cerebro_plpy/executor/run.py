@@ -13,7 +13,7 @@ from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor.loop import Loop
 from cerebro_plpy.executor.progress import Config, Plan
 from cerebro_plpy.executor.report import Report
-from cerebro_plpy.logical.spec import evaluation_epochs
+from cerebro_plpy.logical.budget import evaluation_epochs
 from cerebro_plpy.planner import costs
 from cerebro_plpy.store import measurements, runs, session
 from cerebro_plpy.topology import Topology

@@ -1,0 +1,30 @@
+"""How long a run is to train and how often it is measured."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..errors import CerebroError
+
+MOST_EPOCHS: Final = 2**31 - 1
+
+
+def check_budget(num_iterations: int | None, metrics_compute_frequency: int | None) -> tuple[int, int]:
+    """Check both numbers; the metrics are computed at the end alone where nothing is said."""
+    if num_iterations is None or not 1 <= num_iterations <= MOST_EPOCHS:
+        raise CerebroError(
+            f"Number of iterations cannot be < 1: {num_iterations}",
+            hint="Give the number of epochs in num_iterations.",
+        )
+    frequency = num_iterations if metrics_compute_frequency is None else metrics_compute_frequency
+    if not 1 <= frequency <= num_iterations:
+        raise CerebroError(
+            f"metrics_compute_frequency must be in the range (1 - {num_iterations}): {frequency}"
+        )
+    return num_iterations, frequency
+
+
+def evaluation_epochs(num_iterations: int, frequency: int) -> list[int]:
+    """Give the epochs, counted from 1, after which the metrics are computed: every so many, and the last."""
+    epochs = list(range(frequency, num_iterations + 1, frequency))
+    return epochs if epochs and epochs[-1] == num_iterations else [*epochs, num_iterations]
