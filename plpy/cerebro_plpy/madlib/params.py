@@ -58,11 +58,6 @@ class CompileParams:
         """Write it as JSON; equal parameters give equal text."""
         return _to_json(self)
 
-    @classmethod
-    def from_json(cls, text: str) -> CompileParams:
-        """Read what `to_json` wrote."""
-        return cls(**{name: _unpack(value) for name, value in json.loads(text).items()})
-
 
 @dataclass(frozen=True)
 class FitParams:
@@ -76,11 +71,6 @@ class FitParams:
     def to_json(self) -> str:
         """Write it as JSON; equal parameters give equal text."""
         return _to_json(self)
-
-    @classmethod
-    def from_json(cls, text: str) -> FitParams:
-        """Read what `to_json` wrote."""
-        return cls(**{name: _unpack(value) for name, value in json.loads(text).items()})
 
 
 def parse_compile(text: str, *, require_optimizer: bool = False) -> CompileParams:
@@ -262,14 +252,3 @@ def _pack(value: Any) -> Any:
     if isinstance(value, list):
         return [_pack(item) for item in cast("list[Any]", value)]
     return value
-
-
-def _unpack(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_unpack(item) for item in cast("list[Any]", value)]
-    if not isinstance(value, dict):
-        return value
-    packed = cast("dict[str, Any]", value)
-    if "call" in packed:
-        return Call(packed["call"], tuple((key, _unpack(item)) for key, item in packed["kwargs"]))
-    return {key: _unpack(item) for key, item in packed["dict"]}
