@@ -1,7 +1,7 @@
 CREATE OR REPLACE VIEW cerebro.runs WITH (security_barrier) AS
 SELECT
     r.run_id,
-    r.owner::text AS owner,
+    pg_catalog.pg_get_userbyid(r.owner)::text AS owner,
     -- A run whose driving session is gone is not running, whatever its last row says.
     CASE WHEN e.event = 'running' AND l.held IS NULL THEN 'interrupted' ELSE e.event END AS status,
     r.name,

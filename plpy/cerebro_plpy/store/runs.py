@@ -67,7 +67,9 @@ class ConfigRow:
     epochs_before: int = 0
 
 
-_RUN_COLUMNS = ", ".join(f"{f.name}::text" if f.name == "owner" else f.name for f in fields(RunRow))
+# A role's name as it is; the text of a regrole may have quotes around it.
+_OWNER = "pg_catalog.pg_get_userbyid(owner)::text AS owner"
+_RUN_COLUMNS = ", ".join(_OWNER if f.name == "owner" else f.name for f in fields(RunRow))
 
 
 def next_run_id(db: Database) -> int:
