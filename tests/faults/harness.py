@@ -20,14 +20,13 @@ from pathlib import Path
 
 import psycopg2
 
-ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
-    sys.path[:0] = [str(ROOT / "tests" / "support")]
+    sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "support")]
 
-import kinds  # noqa: E402
-import workload  # noqa: E402
-from fixtures import Connection, execute  # noqa: E402
-from scratch import Server, server, wait_until  # noqa: E402
+import kinds
+import workload
+from fixtures import Connection, execute
+from scratch import Server, server, wait_until
 
 # A session that is left alone looks once a second whether its caller is still there.
 SETTLED = 10.0
@@ -37,12 +36,22 @@ TENSORFLOW_SHARE = 0.15
 class Call(threading.Thread):
     """A fit in a connection of its own, in a thread of its own."""
 
-    def __init__(self, connection: Connection, out: str, backend: str, rolls_back: bool) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        out: str,
+        backend: str,
+        rolls_back: bool,
+        packed: str = "packed",
+        stays: bool = False,
+    ) -> None:
         super().__init__(daemon=True)
         self.connection = connection
         self.out = out
         self.backend = backend
         self.rolls_back = rolls_back
+        self.packed = packed
+        self.stays = stays
         self.pid = connection.info.backend_pid
         self.error: psycopg2.Error | None = None
 
@@ -50,13 +59,14 @@ class Call(threading.Thread):
         try:
             if self.rolls_back:
                 execute(self.connection, "BEGIN")
-            workload.fit(self.connection, self.out, self.backend)
+            workload.fit(self.connection, self.out, self.backend, self.packed)
             if self.rolls_back:
                 execute(self.connection, "ROLLBACK")
         except psycopg2.Error as error:
             self.error = error
         finally:
-            self.connection.close()
+            if not self.stays:
+                self.connection.close()
 
 
 @dataclass(frozen=True)
@@ -137,9 +147,7 @@ class Harness:
         seconds = time.monotonic() - begun
         return Round(number, kind, backend, visits, error, resumed and run_id is not None, bits, seconds)
 
-    def _disturb(
-        self, kind: kinds.Kind, out: str, backend: str, chosen: random.Random
-    ) -> tuple[Call, int]:
+    def _disturb(self, kind: kinds.Kind, out: str, backend: str, chosen: random.Random) -> tuple[Call, int]:
         """Start a run and strike at a random moment, which is now and then before it has begun."""
         connection = self.server.connect()
         if kind.times_out:
@@ -202,7 +210,9 @@ class Harness:
     def check_leftovers(self, connection: Connection, run_id: int) -> None:
         """What a run leaves: one state for each config, and nothing outside its tables."""
         states = execute(
-            connection, "SELECT mst_key, step FROM cerebro._state WHERE run_id = %s AND part = 0 ORDER BY 1", run_id
+            connection,
+            "SELECT mst_key, step FROM cerebro._state WHERE run_id = %s AND part = 0 ORDER BY 1",
+            run_id,
         )
         last = workload.SEGMENTS * workload.EPOCHS
         assert states == [(key, last) for key in range(1, workload.CONFIGS + 1)]
@@ -229,8 +239,8 @@ def report(rounds: Sequence[Round]) -> str:
     total = sum(round.bits for round in rounds)
     return "\n".join(
         [
-            f"{len(rounds)} rounds, {sum(resumed.values())} resumed, {total} bits compared, none lost or changed,"
-            f" in {sum(round.seconds for round in rounds):.0f} s",
+            f"{len(rounds)} rounds, {sum(resumed.values())} resumed, {total} bits compared, none lost or"
+            f" changed, in {sum(round.seconds for round in rounds):.0f} s",
             "rounds  resumed  fault",
             *lines,
         ]
@@ -238,7 +248,9 @@ def report(rounds: Sequence[Round]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--only", default="", help="faults whose name holds these words")
@@ -247,7 +259,9 @@ def main() -> None:
         harness = Harness(made, options.seed)
         harness.prepare(["jax", "tensorflow"])
         left_out = [kind.name for kind in kinds.EVERY if kind not in harness.offered()]
-        print(f"seed {options.seed}", *(f"not possible here: {name}" for name in left_out), sep="\n", flush=True)
+        print(
+            f"seed {options.seed}", *(f"not possible here: {name}" for name in left_out), sep="\n", flush=True
+        )
         rounds = []
         for played in harness.play(options.rounds, options.only):
             print(played, flush=True)

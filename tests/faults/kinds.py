@@ -163,6 +163,8 @@ def small_disk(server: Server) -> Iterator[None]:
     place = server.folder / "small"
     place.mkdir(exist_ok=True)
     shell('mount -t tmpfs -o size=6m none "$1" && mkdir "$1/space" && chown -R "$(server_user):" "$1"', place)
+    # What the rounds before have left is dead, but still takes room.
+    server.sql("VACUUM FULL cerebro._state")
     server.sql(f"CREATE TABLESPACE small LOCATION '{place}/space'")
     for what in STATES:
         server.sql(f"ALTER {what} SET TABLESPACE small")
@@ -187,20 +189,23 @@ def loose_commits(server: Server) -> Iterator[None]:
     server.sql("SELECT pg_reload_conf()")
 
 
-def damage(server: Server, run_id: int, chosen: random.Random, back: int = 0) -> tuple[int, int] | None:
-    """Turn one bit of the newest state of some config, or of the one `back` steps before it."""
+def damage(server: Server, run_id: int, chosen: random.Random) -> None:
+    """Turn one bit of the newest state of some config."""
     rows = server.sql(
-        "SELECT mst_key, max(step) FROM cerebro._state WHERE run_id = %s GROUP BY mst_key ORDER BY 1", run_id
-    )
-    if not rows:
-        return None
-    key, step = chosen.choice(rows)
-    server.sql(
-        "UPDATE cerebro._state SET data = set_bit(data, %s %% (8 * octet_length(data)), 1 - get_bit(data, %s %%"
-        " (8 * octet_length(data)))) WHERE run_id = %s AND mst_key = %s AND step = %s AND part = 0",
-        bit := chosen.randrange(10**6), bit, run_id, key, step - back,
+        "SELECT DISTINCT ON (mst_key) mst_key, step, octet_length(data) FROM cerebro._state"
+        " WHERE run_id = %s AND part = 0 ORDER BY mst_key, step DESC", run_id,
     )  # fmt: skip
-    return key, step - back
+    if rows:
+        key, step, size = chosen.choice(rows)
+        turn_bit(server.sql, run_id, key, step, chosen.randrange(8 * size))
+
+
+def turn_bit(sql: Callable[..., object], run_id: int, mst_key: int, step: int, bit: int) -> None:
+    sql(
+        "UPDATE cerebro._state SET data = set_bit(data, %s, 1 - get_bit(data, %s))"
+        " WHERE run_id = %s AND mst_key = %s AND step = %s AND part = 0",
+        bit, bit, run_id, mst_key, step,
+    )  # fmt: skip
 
 
 EVERY = [

@@ -116,13 +116,19 @@ class Server:
         if self.disk is not None:
             self.disk.make()
         shell('chown -R "$(server_user):" "$1" && chmod 700 "$1"', self.folder)
-        as_server(self.bin / "initdb", "-D", self.data, "--username=postgres", "--auth=trust", "--locale=C.UTF-8")
+        as_server(
+            self.bin / "initdb", "-D", self.data, "--username=postgres", "--auth=trust", "--locale=C.UTF-8"
+        )
         self.start()
         self.sql("CREATE EXTENSION cerebro CASCADE")
 
     def start(self) -> None:
         # What JAX has compiled once is taken from here, which saves most of a round's time.
-        cache = ["env", f"JAX_COMPILATION_CACHE_DIR={self.cache}", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0"]
+        cache = [
+            "env",
+            f"JAX_COMPILATION_CACHE_DIR={self.cache}",
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0",
+        ]
         settings = SETTINGS | {"unix_socket_directories": self.folder}
         options = " ".join(f"-c {name}='{value}'" for name, value in settings.items())
         self._control("start", "-l", self.log, "-o", options, before=cache)
@@ -161,7 +167,9 @@ class Server:
         return [postmaster, *(pid for pid in children if _parent(pid) == postmaster)]
 
     def kill_all(self) -> None:
-        """End every process at once, the postmaster first, so that it cannot clean up."""
+        """End every process at once; the postmaster stops first, to neither clean up nor fork any more."""
+        for pid in self.pids()[:1]:
+            kill(pid, signal.SIGSTOP)
         pids = self.pids()
         for pid in pids:
             kill(pid, signal.SIGKILL)
@@ -171,8 +179,10 @@ class Server:
         """Go on with nothing but what had reached the disk when everything stopped."""
         if self.disk is None:
             raise RuntimeError("this server has no disk of its own")
-        for pid in self.pids():
-            kill(pid, signal.SIGSTOP)
+        for _ in range(2):
+            # What was forked while the first were stopped is stopped the second time.
+            for pid in self.pids():
+                kill(pid, signal.SIGSTOP)
         copied = self.disk.copy()
         self.kill_all()
         self.disk.put_back(copied)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
@@ -39,21 +40,27 @@ class Left:
 
 
 def prepare(server: Server) -> None:
-    """Rows, packed rows, an architecture and configs."""
     with closing(server.connect()) as connection:
-        trial = Trial(connection)
-        trial.table("rows", "x real[], y integer", rows_of(*blobs(ROWS, classes=CLASSES)))
-        trial.pack("rows", "packed", options={"segments": SEGMENTS})
-        trial.model(nets.mlp(outputs=CLASSES))
-        trial.select("mst", [1], COMPILES, FITS)
+        make_tables(connection)
 
 
-def fit(connection: Connection, out: str, backend: str, packed: str = "packed", **more: object) -> None:
-    """Train all configs; gives nothing, since whether it returns is in question."""
-    options = {"backend": backend, "seed": SEED, "threads": 1}
-    Trial(connection)._call(
-        "madlib_fit_multiple_model", packed, out, "mst", more.get("epochs", EPOCHS), options=options,
-        metrics_compute_frequency=2,
+def make_tables(connection: Connection) -> None:
+    """Rows, packed rows, an architecture and configs."""
+    trial = Trial(connection)
+    trial.table("rows", "x real[], y integer", rows_of(*blobs(ROWS, classes=CLASSES)))
+    trial.pack("rows", "packed", options={"segments": SEGMENTS})
+    trial.model(nets.mlp(outputs=CLASSES))
+    trial.select("mst", [1], COMPILES, FITS)
+
+
+def fit(connection: Connection, out: str, backend: str, packed: str = "packed") -> None:
+    """Train all configs."""
+    options = json.dumps({"backend": backend, "seed": SEED, "threads": 1})
+    execute(
+        connection,
+        "SELECT cerebro.madlib_fit_multiple_model(%s, %s, 'mst', %s, metrics_compute_frequency => 2,"
+        " options => %s)",
+        packed, out, EPOCHS, options,
     )  # fmt: skip
 
 

@@ -1,0 +1,356 @@
+"""What resume and forget answer, whatever state the run is in; what ends a config and what ends a run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import psycopg2
+import pytest
+
+import workload
+from fixtures import Connect, Connection, MakeRole, Sql, execute
+from harness import Call
+from kinds import turn_bit
+from scratch import wait_until
+from trial import Trial
+from workload import SEGMENTS, VISITS, Left
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def warm(database: str) -> Iterator[Connection]:
+    """A superuser's connection whose segment sessions live as long as the module."""
+    with closing(psycopg2.connect(dbname=database)) as connection:
+        connection.autocommit = True
+        connection.notices = []
+        workload.make_tables(connection)
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def undisturbed(warm: Connection) -> Left:
+    workload.fit(warm, "undisturbed", "jax")
+    return workload.left(warm, "undisturbed")
+
+
+@pytest.fixture
+def out(db: Connection, undisturbed: Left) -> Iterator[str]:
+    """The name of a model table, dropped after the test."""
+    yield "made"
+    workload.drop(db, "made")
+
+
+def run_of(db: Connection, out: str = "made") -> int | None:
+    return execute(db, "SELECT max(run_id) FROM cerebro._run WHERE model_table ~ %s", f"\\m{out}\\M")[0][0]
+
+
+def visits(db: Connection, run_id: int | None) -> int:
+    return execute(db, "SELECT count(*) FROM cerebro._visit WHERE run_id = %s", run_id)[0][0]
+
+
+def status(db: Connection, run_id: int) -> str:
+    return execute(db, "SELECT status FROM cerebro.runs WHERE run_id = %s", run_id)[0][0]
+
+
+def started(db: Connection, connect: Connect, at_least: int = 6, user: str | None = None) -> tuple[Call, int]:
+    """A run that goes on in a thread, with so many visits behind it."""
+    before = run_of(db)
+    call = Call(connect(user=user), "made", "jax", rolls_back=False)
+    call.start()
+    wait_until(lambda: not call.is_alive() or run_of(db) != before, "a run to begin", pause=0.005)
+    run_id = run_of(db)
+    assert run_id is not None and run_id != before, call.error
+    wait_until(lambda: not call.is_alive() or visits(db, run_id) >= at_least, "visits", pause=0.005)
+    return call, run_id
+
+
+def interrupted(db: Connection, connect: Connect, user: str | None = None) -> int:
+    call, run_id = started(db, connect, user=user)
+    execute(db, "SELECT pg_cancel_backend(%s)", call.pid)
+    call.join()
+    assert call.error is not None, "the run was over before it was cancelled"
+    wait_until(lambda: status(db, run_id) == "interrupted", "the run to be interrupted")
+    return run_id
+
+
+def resume(connection: Connection, run_id: int) -> None:
+    execute(connection, "SELECT cerebro.resume(%s)", run_id)
+
+
+def refused(connection: Connection, statement: str, *values: object) -> psycopg2.Error:
+    with pytest.raises(psycopg2.Error) as caught:
+        execute(connection, statement, *values)
+    return caught.value
+
+
+def test_resumed_once_and_no_second_time(
+    db: Connection, connect: Connect, out: str, undisturbed: Left
+) -> None:
+    run_id = interrupted(db, connect)
+    resume(db, run_id)
+    assert workload.left(db, out) == undisturbed
+    workload.check_visits(db, run_id)
+    error = refused(db, "SELECT cerebro.resume(%s)", run_id)
+    assert (error.pgcode, error.diag.message_primary) == (
+        "55000", f"cerebro: run {run_id} is finished: public.made has its models",
+    )  # fmt: skip
+    assert status(db, run_id) == "finished"
+
+
+def test_of_two_sessions_that_resume_one_run_one_does(
+    db: Connection, connect: Connect, out: str, undisturbed: Left
+) -> None:
+    run_id = interrupted(db, connect)
+    errors: list[psycopg2.Error] = []
+
+    def one(connection: Connection) -> None:
+        try:
+            resume(connection, run_id)
+        except psycopg2.Error as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=one, args=(connect(),)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [error.pgcode for error in errors] == ["55000"], errors
+    assert workload.left(db, out) == undisturbed
+    workload.check_visits(db, run_id)
+    assert status(db, run_id) == "finished"
+
+
+def test_a_running_run_is_neither_resumed_nor_forgotten(
+    db: Connection, connect: Connect, out: str, undisturbed: Left
+) -> None:
+    call, run_id = started(db, connect)
+    for what in ("resume", "forget"):
+        error = refused(db, f"SELECT cerebro.{what}(%s)", run_id)
+        assert (error.pgcode, error.diag.message_primary) == ("55000", f"cerebro: run {run_id} is running")
+    call.join()
+    assert call.error is None
+    assert workload.left(db, out) == undisturbed
+
+
+def test_a_run_of_somebody_else_is_not_there(
+    db: Connection, connect: Connect, role: MakeRole, out: str
+) -> None:
+    run_id = interrupted(db, connect)
+    stranger = connect(user=role())
+    for what in ("resume", "forget"):
+        theirs = refused(stranger, f"SELECT cerebro.{what}(%s)", run_id)
+        none = refused(stranger, f"SELECT cerebro.{what}(%s)", 10**9)
+        assert theirs.pgcode == none.pgcode == "42501"
+        assert str(theirs).replace(str(run_id), "") == str(none).replace(str(10**9), "")
+    execute(db, "SELECT cerebro.forget(%s)", run_id)
+
+
+def test_tables_of_another_run_are_in_the_way(db: Connection, connect: Connect, out: str) -> None:
+    """The run stays what it was, and is resumed once they are gone."""
+    run_id = interrupted(db, connect)
+    execute(db, "CREATE TABLE made AS SELECT 1 AS one")
+    other = connect()
+    assert refused(other, "SELECT cerebro.resume(%s)", run_id).pgcode == "42P07"
+    assert status(db, run_id) == "interrupted"
+    execute(db, "DROP TABLE made")
+    resume(other, run_id)
+    assert status(db, run_id) == "finished"
+
+
+def test_a_cancelled_resume_is_resumed(db: Connection, connect: Connect, out: str, undisturbed: Left) -> None:
+    """Also one that is cancelled while its sessions start, before any visit."""
+    run_id = interrupted(db, connect)
+    for seconds in (0.05, 0.4, 1.0):
+        hasty = connect()
+        execute(hasty, "SELECT set_config('statement_timeout', %s, false)", f"{1000 * seconds:.0f}")
+        try:
+            resume(hasty, run_id)
+        except psycopg2.errors.QueryCanceled:
+            assert status(db, run_id) in ("interrupted", "failed")
+    if status(db, run_id) != "finished":
+        resume(db, run_id)
+    assert workload.left(db, out) == undisturbed
+    workload.check_visits(db, run_id)
+
+
+def test_a_damaged_state_is_named_and_made_again(
+    db: Connection, connect: Connect, sql: Sql, out: str, undisturbed: Left
+) -> None:
+    run_id = interrupted(db, connect)
+    step = sql("SELECT max(step) FROM cerebro._state WHERE run_id = %s AND mst_key = 2", run_id)[0][0]
+    turn_bit(sql, run_id, 2, step, 5000)
+    db.notices = []
+    resume(db, run_id)
+    said = "".join(db.notices)
+    assert f"the state of config 2 after step {step} of run {run_id} is damaged" in said
+    assert f"Config 2 goes on from step {step - 1}." in said
+    assert workload.left(db, out) == undisturbed
+    workload.check_visits(db, run_id)
+
+
+def test_where_the_state_before_is_damaged_too_the_config_fails(
+    db: Connection, connect: Connect, sql: Sql, out: str, undisturbed: Left
+) -> None:
+    run_id = interrupted(db, connect)
+    steps = sql("SELECT step FROM cerebro._state WHERE run_id = %s AND mst_key = 2 ORDER BY 1", run_id)
+    for (step,) in steps:
+        turn_bit(sql, run_id, 2, step, 5000)
+    resume(db, run_id)
+    found = workload.left(db, out)
+    assert found.weights == {key: value for key, value in undisturbed.weights.items() if key != 2}
+    reason = sql("SELECT reason FROM made_info WHERE mst_key = 2")[0][0]
+    assert f"the state of config 2 after step {steps[-1][0]} of run {run_id} is damaged" in reason
+    assert status(db, run_id) == "finished"
+
+
+@pytest.fixture
+def hurt(sql: Sql) -> Iterator[None]:
+    """Every visit of config 2 runs the function hurt()."""
+    yield
+    sql("DROP FUNCTION public.hurt CASCADE")
+    sql("DELETE FROM cerebro.settings WHERE name = 'retries'")
+
+
+def hurting(sql: Sql, what: str, retries: int) -> None:
+    sql(
+        f"CREATE FUNCTION public.hurt() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN {what}; RETURN NEW; END$$"
+    )
+    sql(
+        "CREATE TRIGGER hurt BEFORE INSERT ON cerebro._visit FOR EACH ROW WHEN (NEW.mst_key = 2)"
+        " EXECUTE FUNCTION public.hurt()"
+    )
+    sql("INSERT INTO cerebro.settings VALUES ('retries', %s)", str(retries))
+
+
+@pytest.mark.parametrize(
+    ("what", "retries", "reason"),
+    [
+        ("PERFORM pg_terminate_backend(pg_backend_pid())", 0, "its segment session was lost 1 times: "),
+        ("PERFORM pg_terminate_backend(pg_backend_pid())", 2, "its segment session was lost 3 times: "),
+        ("RAISE 'no more' USING ERRCODE = '53200'", 1, "it failed 2 times: no more"),
+    ],
+)
+def test_a_visit_that_fails_every_time_fails_its_config_and_not_the_run(
+    db: Connection, sql: Sql, hurt: None, out: str, undisturbed: Left, what: str, retries: int, reason: str
+) -> None:
+    hurting(sql, what, retries)
+    workload.fit(db, out, "jax")
+    found = workload.left(db, out)
+    assert found.weights == {key: value for key, value in undisturbed.weights.items() if key != 2}
+    assert sql("SELECT status FROM made_info WHERE mst_key = 2") == [("failed",)]
+    assert sql("SELECT reason FROM made_info WHERE mst_key = 2")[0][0].startswith(reason)
+
+
+def test_a_full_disk_ends_the_run_and_no_config(
+    db: Connection, connect: Connect, sql: Sql, hurt: None, out: str, undisturbed: Left
+) -> None:
+    hurting(sql, "RAISE 'no space left on device' USING ERRCODE = '53100'", 3)
+    with pytest.raises(psycopg2.errors.DiskFull):
+        workload.fit(db, out, "jax")
+    run_id = run_of(db)
+    assert run_id is not None and status(db, run_id) == "failed"
+    sql("DROP TRIGGER hurt ON cerebro._visit")
+    resume(db, run_id)
+    assert workload.left(db, out) == undisturbed
+
+
+def test_the_setting_sessions_bounds_the_sessions(
+    db: Connection, connect: Connect, sql: Sql, warm: Connection, out: str, undisturbed: Left
+) -> None:
+    """One segment session plays both segments; the bits are the same."""
+    others = {pid for (pid,) in sql(SEGMENT_SESSIONS)}
+    sql("INSERT INTO cerebro.settings VALUES ('sessions', '1')")
+    try:
+        call = Call(connect(), out, "jax", rolls_back=False)
+        call.start()
+        most = 0
+        while call.is_alive():
+            most = max(most, len({pid for (pid,) in sql(SEGMENT_SESSIONS)} - others))
+            time.sleep(0.02)
+    finally:
+        sql("DELETE FROM cerebro.settings WHERE name = 'sessions'")
+    assert call.error is None
+    # With the control session, which trains nothing.
+    assert most == 2
+    assert workload.left(db, out) == undisturbed
+
+
+SEGMENT_SESSIONS = (
+    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'cerebro%'"
+)
+
+
+def test_two_users_train_on_one_table_at_once(
+    db: Connection, connect: Connect, sql: Sql, role: MakeRole, undisturbed: Left
+) -> None:
+    users = [role(), role()]
+    calls = []
+    for user in users:
+        sql(f"GRANT SELECT ON packed, packed_summary, mst, mst_summary, arch TO {user}")
+        connection = connect(user=user)
+        calls.append(Call(connection, f"{user}_out", "jax", rolls_back=False))
+    for call in calls:
+        call.start()
+    for call in calls:
+        call.join()
+        assert call.error is None
+    for user in users:
+        own = connect(user=user)
+        found = workload.left(own, f"{user}_out")
+        assert found == undisturbed
+        runs = execute(own, "SELECT run_id, owner FROM cerebro.runs")
+        assert [owner for _, owner in runs] == [user]
+        workload.check_visits(db, runs[0][0])
+        execute(own, "SELECT cerebro.forget(%s)", runs[0][0])
+
+
+def test_old_runs_go_and_those_that_run_stay(
+    db: Connection, connect: Connect, sql: Sql, warm: Connection, out: str
+) -> None:
+    old = interrupted(db, connect)
+    call, running = started(db, connect)
+    sql("UPDATE cerebro._run_event SET at = at - interval '9 days' WHERE run_id IN (%s, %s)", old, running)
+    sql("INSERT INTO cerebro.settings VALUES ('retention_days', '8')")
+    try:
+        workload.fit(warm, "newer", "jax")
+    finally:
+        sql("DELETE FROM cerebro.settings WHERE name = 'retention_days'")
+        workload.drop(warm, "newer")
+    left = {run_id for (run_id,) in sql("SELECT run_id FROM cerebro.runs")}
+    assert old not in left and running in left
+    assert sql("SELECT count(*) FROM cerebro._state WHERE run_id = %s", old) == [(0,)]
+    call.join()
+    assert call.error is None
+
+
+@pytest.mark.parametrize("packed_again", [False, True])
+def test_rows_that_changed_since_the_run_began_end_it(
+    db: Connection, connect: Connect, sql: Sql, out: str, packed_again: bool
+) -> None:
+    """While it goes on, the caller's lock keeps the table itself, not each single row."""
+    trial = Trial(db)
+    trial.pack("rows", "brief", options={"segments": SEGMENTS})
+    before = run_of(db)
+    call = Call(connect(), out, "jax", rolls_back=False, packed="brief")
+    call.start()
+    wait_until(lambda: run_of(db) != before and visits(db, run_of(db)) > 4, "visits", pause=0.005)
+    if packed_again:
+        sql("SELECT pg_cancel_backend(%s)", call.pid)
+        call.join()
+        sql("DROP TABLE brief, brief_summary")
+        trial.pack("rows", "brief", options={"segments": SEGMENTS, "seed": 99})
+    else:
+        sql("DELETE FROM brief WHERE __dist_key__ = 0")
+        call.join()
+        assert call.error is not None and call.error.pgcode == "55000", call.error
+    run_id = run_of(db)
+    assert run_id is not None and status(db, run_id) in ("failed", "interrupted")
+    error = refused(db, "SELECT cerebro.resume(%s)", run_id)
+    assert error.pgcode == "55000"
+    assert f"public.brief has changed since run {run_id} began" in str(error)
+    sql("DROP TABLE brief, brief_summary")
+    assert visits(db, run_id) < VISITS
