@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 Tick = Callable[[], None]
 
+# A session may live for days; a run with more than these compiles some of them again.
+MOST_COMPILED = 64
+
 _cache: dict[tuple[str, str], CompiledModel] = {}
 
 
@@ -28,6 +31,8 @@ def compiled(architecture_json: str, params: CompileParams) -> CompiledModel:
     """Give the process's model for these, compiling it if it is not there yet."""
     key = (architecture_json, compile_key(params))
     if key not in _cache:
+        while len(_cache) >= MOST_COMPILED:
+            _cache.pop(next(iter(_cache)))
         _cache[key] = CompiledModel(architecture_json, params)
     return _cache[key]
 
@@ -60,17 +65,28 @@ class CompiledModel:
         self.forms = forms.of_model(self._model, params)
         forms.build_metrics(self._model, self.forms)
         self._layout = _Layout(self._model)
+        self._starts_blank = self._layout.starts_blank(calls.optimizer(params.optimizer))
         self._loop = loops.make(self._model, self._layout.variables)
 
     def initial_state(self, params: CompileParams, seed: int, weights: bytes | None) -> State:
         """Give what a new model with this seed would hold."""
         with runtime.generators_kept():
             runtime.seed_generators(seed)
-            layout = _Layout(_compiled(self.architecture_json, params))
-            state = layout.state([runtime.to_numpy(variable) for variable in layout.variables])
+            state = self._blank_state(params) if self._starts_blank else self._built_state(params)
         if weights is not None:
             _set_weights(state, weights)
         return state
+
+    def _built_state(self, params: CompileParams) -> State:
+        layout = _Layout(_compiled(self.architecture_json, params))
+        return layout.state([runtime.to_numpy(variable) for variable in layout.variables])
+
+    def _blank_state(self, params: CompileParams) -> State:
+        """The same without compiling: seeds decide the model alone, and the optimizer's moments are zero."""
+        model, optimizer = architecture.build(self.architecture_json), calls.optimizer(params.optimizer)
+        found = [runtime.to_numpy(variable) for variable in (*model.variables, *optimizer.variables)]
+        rest = self._layout.variables[len(found) :]
+        return self._layout.state([*found, *(np.zeros(v.shape, v.dtype) for v in rest)])
 
     def train(
         self,
@@ -151,6 +167,13 @@ class _Layout:
         position = {id(variable): number for number, variable in enumerate(own)}
         self.weight_order = [position[id(variable)] for variable in model.weights]
         self._step = next((n for n, v in enumerate(self.variables) if v is model.optimizer.iterations), None)
+
+    def starts_blank(self, unbuilt: Any) -> bool:
+        """Whether what the optimizer adds when it is built is all zeros, and nothing hidden comes after."""
+        added = [v for v, kind in zip(self.variables, self.kinds, strict=True) if kind == states.OPTIMIZER]
+        added = added[len(unbuilt.variables) :]
+        visible = self.kinds[-1] == states.OPTIMIZER
+        return visible and not any(runtime.to_numpy(variable).any() for variable in added)
 
     def state(self, arrays: list[np.ndarray]) -> State:
         step = 0 if self._step is None else int(arrays[self._step])
