@@ -19,7 +19,7 @@ REGRESS = smoke
 REGRESS_OPTS = --inputdir=tests/installcheck --outputdir=build/installcheck
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down psql env demo test test-quick bench bench-quick lint format typecheck lock reference freeze deploy build clean-local install-python uninstall-python
+.PHONY: help setup up down psql env demo test test-quick faults bench bench-quick lint format typecheck lock reference freeze deploy build clean-local install-python uninstall-python
 
 help: ## list what can be made
 	@sed -n 's/^\(# \)\?\([a-z-]*\):.*## \(.*\)/\2\t\3/p' Makefile | expand -t 14
@@ -39,6 +39,12 @@ test: ## set up what is missing, install, run all tests
 test-quick: ## the tests that need no server
 	@tools/setup dev
 	@$(VENV)/bin/pytest --timeout=60 tests/unit $(ARGS)
+
+faults: ## hurt runs at random and resume them (ROUNDS=200), then run and cancel (RUNS=500) and look for growth
+	@tools/setup dev
+	@$(MAKE) -s deploy
+	@$(VENV)/bin/python tests/faults/harness.py --rounds $(or $(ROUNDS),200) $(if $(SEED),--seed $(SEED))
+	@$(VENV)/bin/python tests/faults/soak.py --runs $(or $(RUNS),500) $(if $(SEED),--seed $(SEED))
 
 bench: ## measure everything against its peers and write docs/performance.md
 	@tools/setup runtime && bench/setup
