@@ -30,7 +30,9 @@ EXPECTED = re.compile(
     r"starting PostgreSQL|listening on|database system (was shut down|is ready)|checkpoint|"
     r"canceling statement due to (user request|statement timeout)|"
     r"could not (send data to|receive data from) client|connection to client lost|"
-    r"unexpected EOF on client connection|parameter .* changed|received SIGHUP"
+    r"unexpected EOF on client connection|"
+    # The session of a call that was cancelled while a library was loaded; it ends with that.
+    r"ImportError: Encountered an error while initializing the extension"
 )
 MARKED = re.compile(r" (LOG|WARNING|ERROR|FATAL|PANIC): ")
 # A caller that goes on trains on new sessions after each cancel; what it keeps itself must stay bounded.
@@ -97,7 +99,8 @@ class Soak:
         # A cancel that came late must not hit the next statement of this session.
         wait_until(lambda: _idle(watcher, pid), "the caller to be idle", pause=0.005)
         for (run_id,) in execute(watcher, "SELECT run_id FROM cerebro._run"):
-            wait_until(lambda n=run_id: _forgotten(watcher, n), f"run {run_id} to be forgotten", SETTLED)
+            wait_until(lambda n=run_id: _left(watcher, n), f"the sessions of run {run_id} to end", SETTLED)
+            execute(watcher, "SELECT cerebro.forget(%s)", run_id)
         return resident_kb(pid)
 
 
@@ -105,13 +108,10 @@ def _idle(watcher: Connection, pid: int) -> bool:
     return execute(watcher, "SELECT state FROM pg_stat_activity WHERE pid = %s", pid) == [("idle",)]
 
 
-def _forgotten(watcher: Connection, run_id: int) -> bool:
-    """A segment session may need a moment to notice that it was cancelled."""
-    try:
-        execute(watcher, "SELECT cerebro.forget(%s)", run_id)
-    except psycopg2.errors.ObjectNotInPrerequisiteState:
-        return False
-    return True
+def _left(watcher: Connection, run_id: int) -> bool:
+    """Whether nobody is at a run any more: a session that was cancelled may need a moment to notice."""
+    query = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE '%% run=' || %s || ' %%'"
+    return execute(watcher, query, str(run_id)) == [(0,)]
 
 
 def resident_kb(pid: int) -> int:
