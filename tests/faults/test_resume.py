@@ -327,6 +327,24 @@ def test_old_runs_go_and_those_that_run_stay(
     assert call.error is None
 
 
+def test_a_statement_that_waits_for_the_packed_table_ends_the_run_in_the_end(
+    db: Connection, connect: Connect, sql: Sql, out: str
+) -> None:
+    """Segment sessions queue behind it, and give up after half a minute; then it has its way."""
+    Trial(db).pack("rows", "doomed", options={"segments": SEGMENTS})
+    before = run_of(db)
+    call = Call(connect(), out, "jax", rolls_back=False, packed="doomed")
+    call.start()
+    wait_until(lambda: run_of(db) != before, "the run to begin", pause=0.005)
+    sql("DROP TABLE doomed, doomed_summary")
+    call.join()
+    assert call.error is not None and call.error.pgcode == "55P03"
+    assert "table public.doomed is locked" in str(call.error)
+    run_id = run_of(db)
+    assert run_id is not None and status(db, run_id) == "failed"
+    assert refused(db, "SELECT cerebro.resume(%s)", run_id).pgcode == "42P01"
+
+
 @pytest.mark.parametrize("packed_again", [False, True])
 def test_rows_that_changed_since_the_run_began_end_it(
     db: Connection, connect: Connect, sql: Sql, out: str, packed_again: bool

@@ -15,7 +15,7 @@ import numpy as np
 from cerebro_plpy import seeding
 from cerebro_plpy.database import Database, Row
 from cerebro_plpy.engine.data import ONE_HOT, VALUE, Block, Dataset, Target, concatenate
-from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.errors import LOCK_NOT_AVAILABLE, WRONG_STATE, CerebroError
 from cerebro_plpy.packing import read
 from cerebro_plpy.store import packed, partitions, runs
 from cerebro_plpy.store.names import parse_table
@@ -67,6 +67,20 @@ _cache: dict[tuple[str, str, int], Partition] = {}
 
 def partition(db: Database, run: runs.RunRow, table: str, key: int) -> Partition:
     """Give a partition, from the cache if the table has not changed since it was read."""
+    try:
+        return _partition(db, run, table, key)
+    except CerebroError as error:
+        if error.sqlstate != LOCK_NOT_AVAILABLE:
+            raise
+        raise CerebroError(
+            f"table {table} is locked",
+            detail="A statement such as DROP, TRUNCATE or ALTER TABLE has it, or waits for this run to end.",
+            hint=f"When that statement is over: SELECT cerebro.resume({run.run_id}).",
+            sqlstate=LOCK_NOT_AVAILABLE,
+        ) from None
+
+
+def _partition(db: Database, run: runs.RunRow, table: str, key: int) -> Partition:
     role, place = run.owner, (run.owner, table, key)
     found = _cache.pop(place, None)
     if found is None or found.version != db.as_caller(role, found.look)[0]:
