@@ -66,7 +66,10 @@ class Disk:
         shell('mount -o loop "$1" "$2"', self.image, self.place)
 
     def unmount(self) -> None:
-        shell('umount "$1"', self.place)
+        # A process that was killed has its files open until the last of its threads is gone.
+        shell(
+            'for n in {1..100}; do umount "$1" 2>/dev/null && exit; sleep 0.1; done; umount "$1"', self.place
+        )
 
     def copy(self) -> Path:
         """What has reached the disk, at one moment: a copy during which nothing more has."""
