@@ -6,7 +6,7 @@ import itertools
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -263,7 +263,7 @@ def kill_a_visit(other: Connection, run: Future[int]) -> bool:
     return False
 
 
-def differing(found: dict[int, bytes], expected: dict[int, bytes]) -> list[str]:
+def differing(found: Mapping[int, bytes], expected: Mapping[int, bytes]) -> list[str]:
     """The configs whose bytes differ, with the largest difference."""
     assert found.keys() == expected.keys()
     return [

@@ -158,10 +158,10 @@ SELECT madlib.madlib_keras_predict('iris_multi_model', -- model
 @pytest.fixture(scope="module", autouse=True)
 def iris(trial: Trial) -> None:
     """The documentation's table, its random split replaced by every fifth row."""
-    data = load_iris()
+    features, labels = load_iris(return_X_y=True)
     rows = [
         (number, list(map(float, x)), NAMES[y], int(y) + 1)
-        for number, (x, y) in enumerate(zip(data.data, data.target, strict=True), 1)
+        for number, (x, y) in enumerate(zip(features, labels, strict=True), 1)
     ]
     trial.sql("CREATE EXTENSION cerebro_madlib")
     trial.table("iris_data", "id serial, attributes numeric[], class_text varchar, class integer", rows)

@@ -58,7 +58,7 @@ class Found:
 def run(job: Job, rows: Mapping[str, np.ndarray], folder: Path) -> Found:
     """Do the job in a process of its own; rows are x_<segment>_<buffer> and y_<segment>_<buffer>."""
     (folder / "job.json").write_text(json.dumps(asdict(job)))
-    np.savez(folder / "rows.npz", **rows)
+    np.savez(folder / "rows.npz", allow_pickle=False, **rows)
     done = subprocess.run(
         [sys.executable, __file__, str(folder)],
         env=_environment(job.backend), capture_output=True, text=True, check=False,
@@ -88,7 +88,11 @@ def main(folder: Path) -> None:
     if job["backend"] == "tensorflow":
         _single_threaded_tensorflow()
     models = {config["mst_key"]: _trained(job, config, rows) for config in job["configs"]}
-    np.savez(folder / "weights.npz", **{str(key): _flat(model) for key, model in models.items()})
+    np.savez(
+        folder / "weights.npz",
+        allow_pickle=False,
+        **{str(key): _flat(model) for key, model in models.items()},
+    )
     answers = {key: _evaluated(model, job, rows) for key, model in models.items()}
     (folder / "evaluations.json").write_text(json.dumps(answers))
 
