@@ -261,4 +261,5 @@ def server() -> Iterator[Server]:
     finally:
         made.remove()
         if disk is not None:
-            disk.image.unlink(missing_ok=True)
+            for file in (disk.image, disk.image.with_suffix(".copy")):
+                file.unlink(missing_ok=True)
