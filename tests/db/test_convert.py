@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import psycopg2
 import pytest
+
 from fixtures import Sql
 
 

@@ -18,11 +18,6 @@ import reference
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
 FEATURES = 12
-MOMENTUM = "loss='categorical_crossentropy',optimizer='SGD(lr=0.05,momentum=0.9)',metrics=['accuracy']"
-SCHEDULE = (
-    "loss='categorical_crossentropy',metrics=['accuracy'],optimizer='SGD(learning_rate="
-    "ExponentialDecay(initial_learning_rate=0.1,decay_steps=7,decay_rate=0.5))'"
-)
 DIVERGING = "loss='mse',optimizer='SGD(lr=1e20)'"
 
 
@@ -192,73 +187,6 @@ def test_notices_say_how_it_goes(trial: Trial, base: int) -> None:
 
 
 # Warm start
-
-
-@pytest.fixture(scope="module")
-def warm_selection(trial: Trial, tables: None) -> str:
-    trial.select("warm_mst", [1], [ADAM, MOMENTUM, SCHEDULE], ["batch_size=16,epochs=1"])
-    return "warm_mst"
-
-
-def test_two_runs_of_three_epochs_equal_one_of_six(trial: Trial, warm_selection: str) -> None:
-    trial.fit("packed", "whole", warm_selection, 6)
-    trial.fit("packed", "halves", warm_selection, 3)
-    half = trial.weights("halves")
-    trial.notices()
-    trial.fit("packed", "halves", warm_selection, 3, warm_start=True)
-    assert trial.weights("halves") == trial.weights("whole") != half
-    assert "weights alone" not in trial.notices()
-    assert trial.value("SELECT warm_start FROM halves_summary")
-
-
-def test_warm_start_with_new_and_dropped_configs(trial: Trial, warm_selection: str) -> None:
-    """A config that the earlier run did not have starts anew, one that the new run lacks is dropped."""
-    trial.keep("warm_some", warm_selection, [1, 2])
-    trial.fit("packed", "changed", "warm_some", 2)
-    trial.keep("warm_other", warm_selection, [2, 3])
-    trial.fit("packed", "changed", "warm_other", 2, warm_start=True)
-    found = trial.weights("changed")
-    assert sorted(found) == [2, 3]
-    trial.fit("packed", "plain_2", "warm_other", 2)
-    assert found[3] == trial.weights("plain_2")[3]
-    trial.fit("packed", "plain_4", "warm_other", 4)
-    assert found[2] == trial.weights("plain_4")[2]
-
-
-def test_warm_start_without_states_goes_on_from_the_weights(trial: Trial, warm_selection: str) -> None:
-    trial.keep("warm_bare", warm_selection, [2])
-    run_id = trial.fit("packed", "bare", "warm_bare", 3)
-    trial.sql("DELETE FROM cerebro._state WHERE run_id = %s", run_id)
-    before = trial.weights("bare")[2]
-    trial.notices()
-    trial.fit("packed", "bare", "warm_bare", 1, warm_start=True)
-    assert "weights alone" in trial.notices()
-    moved = distance(trial.weights("bare")[2], before)
-    trial.fit("packed", "new", "warm_bare", 1)
-    assert 0 < moved < distance(trial.weights("new")[2], before) / 2
-
-
-def distance(one: bytes, other: bytes) -> float:
-    return float(np.linalg.norm(np.frombuffer(one, "<f4") - np.frombuffer(other, "<f4")))
-
-
-def test_warm_start_takes_a_new_learning_rate(trial: Trial, warm_selection: str) -> None:
-    """Everything goes on but the learning rate, which the parameters name."""
-    trial.keep("warm_rate", warm_selection, [1])
-    trial.fit("packed", "rate", "warm_rate", 1)
-    before = trial.weights("rate")[1]
-    trial.sql("UPDATE warm_rate SET compile_params = replace(compile_params, '0.01', '1e-20')")
-    trial.fit("packed", "rate", "warm_rate", 1, warm_start=True)
-    assert trial.weights("rate")[1] == before
-
-
-def test_a_failed_warm_start_leaves_the_earlier_tables(trial: Trial, warm_selection: str) -> None:
-    trial.keep("warm_kept", warm_selection, [1])
-    trial.fit("packed", "kept", "warm_kept", 1)
-    before = trial.weights("kept")
-    with pytest.raises(psycopg2.Error):
-        trial.fit("packed", "kept", "warm_kept", 0, warm_start=True)
-    assert trial.weights("kept") == before
 
 
 def test_transfer_weights_from_the_architecture_table(trial: Trial) -> None:
