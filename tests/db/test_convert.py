@@ -10,7 +10,10 @@ from fixtures import Sql
 
 def test_arrays_come_back_from_their_bytes(sql: Sql) -> None:
     reals = "SELECT cerebro.convert_bytea_to_real_array(cerebro.convert_array_to_bytea('{1.5,-2,0}'::real[]))"
-    ones = "SELECT cerebro.convert_bytea_to_smallint_array(cerebro.convert_array_to_bytea('{0,1,-3}'::smallint[]))"
+    ones = (
+        "SELECT cerebro.convert_bytea_to_smallint_array("
+        "cerebro.convert_array_to_bytea('{0,1,-3}'::smallint[]))"
+    )
     assert sql(reals) == [([1.5, -2.0, 0.0],)]
     assert sql(ones) == [([0, 1, -3],)]
     assert sql("SELECT encode(cerebro.convert_array_to_bytea('{1}'::smallint[]), 'hex')") == [("0100",)]
