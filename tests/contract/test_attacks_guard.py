@@ -30,7 +30,7 @@ ATTEMPTS = {
     "become its default": "SET SESSION AUTHORIZATION DEFAULT",
     "become the extension's owner": "SET SESSION AUTHORIZATION {owner}",
     "become the extension's owner, locally": "SET LOCAL SESSION AUTHORIZATION {owner}",
-    "become the extension's owner, by set_config": "SELECT set_config('session_authorization', '{owner}', false)",
+    "become the owner, by set_config": "SELECT set_config('session_authorization', '{owner}', FALSE)",
     "take on the owner's role": "SET ROLE {owner}",
     "take on the owner's role, by set_config": "SELECT set_config('role', '{owner}', false)",
     "let go of the role": "RESET ROLE",
@@ -68,7 +68,7 @@ ATTEMPTS = {
     "write Python": "CREATE FUNCTION attack.p() RETURNS void LANGUAGE plpython3u AS 'pass'",
     "make a table in cerebro": "CREATE TABLE cerebro.mine (x integer)",
     "make a temporary table": "CREATE TEMP TABLE _state (x integer)",
-    "make a temporary function": "CREATE FUNCTION pg_temp._members() RETURNS oid LANGUAGE sql AS 'SELECT 1::oid'",
+    "make a temporary function": "CREATE FUNCTION pg_temp._members() RETURNS void LANGUAGE sql AS ''",
     "write to its own table": "INSERT INTO attack.written VALUES ('in the middle')",
     "write to it when all is over": "INSERT INTO attack.put_off VALUES (1)",
     "run code when all is over": "DECLARE attack CURSOR WITH HOLD FOR SELECT attack.write_late()",
@@ -79,7 +79,9 @@ ATTEMPTS = {
     "end statements soon": "SET statement_timeout = '1ms'",
     "hide what is said": "SET client_min_messages = 'error'",
     "call itself another run": "SET application_name = 'cerebro visit run=1 config=1 epoch=1 segment=0'",
-    "train, with row security off": f"SELECT cerebro.madlib_fit('lab.packed', 'attack.m', 'lab.arch', 1, $${SGD}$$, '{FITTED}', 1)",
+    "train, with row security off": (
+        f"SELECT cerebro.madlib_fit('lab.packed', 'attack.m', 'lab.arch', 1, $${SGD}$$, '{FITTED}', 1)"
+    ),
     "forget another's run": "SELECT cerebro.forget(1)",
     "listen": "LISTEN attack",
     "change the server's settings": "ALTER SYSTEM SET log_connections = on",
@@ -108,8 +110,8 @@ DECLARE
     one record;
     report jsonb := '{}';
     me text := current_user;
-    guard text := coalesce((SELECT min(oid::regprocedure::text) FROM pg_proc WHERE proname LIKE '\\_cerebro\\_guard%'
-        AND pronamespace = pg_my_temp_schema()), 'pg_temp.no_guard()');
+    guard text := coalesce((SELECT min(oid::regprocedure::text) FROM pg_proc
+        WHERE pronamespace = pg_my_temp_schema() AND proname LIKE '\\_cerebro\\_guard%'), 'pg_temp.none()');
     owner text := (SELECT extowner::regrole::text FROM pg_extension WHERE extname = 'cerebro');
 BEGIN
     FOR one IN SELECT * FROM attack.attempts ORDER BY number LOOP
@@ -225,9 +227,9 @@ def test_what_code_behind_a_policy_may_do(scene: Scene) -> None:
         for number, label in enumerate(ATTEMPTS)
     }
     head = (
-        "What code behind a policy gets that tries each of these: as the server answers plain SQL, while rows\n"
-        "are packed, in the control session of a run and in a segment session. In the last two it may only\n"
-        "read, and all that it brings about is undone: where it says ok there, nothing stays."
+        "What code behind a policy gets that tries each of these: as the server answers plain SQL, while\n"
+        "rows are packed, in the control session of a run and in a segment session. In the last two it may\n"
+        "only read, and all that it brings about is undone: where it says ok there, nothing stays."
     )
     compare(MATRIX / "attacks.txt", table(head, cells, "attempt"))
 
@@ -240,7 +242,7 @@ def test_nothing_stays(scene: Scene) -> None:
         scene.attack(place, loud=False)
         scene.call(FIT.format(f"struck_{place}"))
     (pid,) = stage.sql(
-        "SELECT DISTINCT pid FROM cerebro.visits WHERE run_id = (SELECT run_id FROM lab.struck_segment_summary)"
+        "SELECT DISTINCT pid FROM cerebro.visits JOIN lab.struck_segment_summary USING (run_id)"
     )[0]
     scene.attack("probe", loud=True)
     after, fresh = scene.report(FIT.format("m")), scene.report(FIT.format("m"))
@@ -294,10 +296,9 @@ def test_the_guard_is_out_of_its_owners_reach(scene: Scene) -> None:
             with pytest.raises(psycopg2.errors.InsufficientPrivilege):
                 scene.call(change)
     stage.named("REASSIGN OWNED BY {0} TO CURRENT_USER", scene.mallory)
-    print(
-        stage.sql(
-            "SELECT proname, proowner::regrole, pronamespace::regnamespace FROM pg_proc WHERE proname LIKE '%guard%'"
-        )
+    assert stage.sql(
+        "SELECT 1 FROM pg_proc WHERE proname LIKE '\\_cerebro\\_guard%'"
+        " AND proowner::regrole::text = current_user"
     )
     stage.named("GRANT ALL ON SCHEMA lab TO {0}; GRANT ALL ON ALL TABLES IN SCHEMA lab TO {0}", scene.mallory)
     scene.attack(SEGMENT, loud=True)

@@ -1,0 +1,222 @@
+"""A caller's search_path full of traps, names full of traps, and settings that bend SQL change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import psycopg2
+import pytest
+
+from fixtures import Rows, execute
+from stage import ARCHITECTURE, FITTED, SGD, Stage, connect, stage
+
+pytestmark = pytest.mark.slow
+
+# Each trap writes down that it was stepped on. Names and argument types are those of what our SQL uses.
+FUNCTIONS = (
+    "format(text, text, text)", "format(text, name, name)", "format(text, VARIADIC text[])", "count()",
+    "unnest(text[])", "unnest(integer[])", "unnest(anyarray)", "max(integer)", "to_regclass(text)",
+    "to_regclass(name)", "to_regprocedure(text)", "current_setting(text)", "current_setting(text, boolean)",
+    "octet_length(bytea)", "md5(bytea)", "md5(text)", "now()", "clock_timestamp()", "pg_my_temp_schema()",
+    "set_config(text, text, boolean)", "jsonb_populate_record(anyelement, jsonb)", "nextval(regclass)",
+    "jsonb_populate_recordset(anyelement, jsonb)", "has_table_privilege(oid, text)", "quote_ident(text)",
+    "pg_has_role(oid, text)", "pg_has_role(name, oid, text)", "has_schema_privilege(oid, text)",
+    "pg_get_userbyid(oid)", "quote_literal(text)", "pg_backend_pid()", "position(text, text)", "_boot()",
+    "pg_try_advisory_lock(integer, integer)", "regexp_matches(text, text)", "to_timestamp(double precision)",
+    "date_part(text, timestamptz)", "left(text, integer)", "array_to_string(text[], text)", "_as_owner()",
+    "string_agg(text, text)", "_members(regclass)", "_array_bytes(anyarray)", "run_pending()",
+)  # fmt: skip
+OPERATORS = (
+    ("=", "text", "text"), ("=", "name", "text"), ("=", "name", "name"), ("=", "oid", "oid"),
+    ("=", "integer", "integer"), ("=", "bigint", "integer"), ("=", "bigint", "bigint"), ("=", "xid", "xid"),
+    ("<>", "text", "text"), ("<", "integer", "integer"), ("||", "text", "text"), ("+", "integer", "integer"),
+    ("-", "integer", "integer"), ("*", "integer", "integer"), ("&", "bigint", "bigint"),
+    ("~~", "text", "text"), ("~~", "name", "text"), ("=", "tid", "tid"),
+)  # fmt: skip
+TABLES = (
+    "pg_class", "pg_namespace", "pg_proc", "pg_type", "pg_attribute", "pg_roles", "pg_locks", "pg_extension",
+    "pg_stat_activity", "pg_inherits", "pg_database", "settings", "_run", "_state", "_config", "_visit",
+)  # fmt: skip
+TYPES = ("text", "integer", "int4", "bigint", "oid", "regclass", "jsonb", "bytea", "name", "float8")
+RESULTS = {"||": "text", "=": "boolean", "<>": "boolean", "<": "boolean", "~~": "boolean"}
+
+# What has a meaning to a parser that forgets to quote. 63 bytes is the longest that a name may be.
+NAMES = (
+    'q"uo"te', "sin'gle", "semi;colon--", "dot.ted", "Ümläut 表", "$body$", "%s %I {0}", "back\\slash",
+    "select", " pad ", "new\nline", "a" * 52,
+)  # fmt: skip
+ROLES = ('"quoted" %I', "O'Neil; --", "Ümläut\\ $$ {0}")
+
+
+def quoted(*name: str) -> str:
+    return ".".join('"' + part.replace('"', '""') + '"' for part in name)
+
+
+def literally(scene: Stage, statement: str) -> Rows:
+    """Run a statement in which % stands for itself."""
+    with scene.connection.cursor() as cursor:
+        cursor.execute(statement)
+        return cursor.fetchall() if cursor.description else []
+
+
+@pytest.fixture(scope="module")
+def scene(database: str) -> Iterator[Stage]:
+    with stage(database) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def user(scene: Stage) -> str:
+    role = scene.role("user")
+    scene.lab(role, "lab")
+    return role
+
+
+@pytest.fixture(scope="module")
+def trapped(scene: Stage, user: str) -> str:
+    """A search_path that begins with a schema of a third role, where there is a trap for everything."""
+    scene.named("CREATE SCHEMA trap AUTHORIZATION {0}", scene.role("trapper"))
+    scene.sql("CREATE TABLE trap.stepped (what text, who text); GRANT ALL ON trap.stepped TO PUBLIC")
+    scene.sql("GRANT USAGE ON SCHEMA trap TO PUBLIC")
+    for signature in FUNCTIONS:
+        name, arguments = signature.split("(")
+        _set_trap(scene, f"{quoted(name)}({arguments}", signature, "integer")
+    for number, (operator, left, right) in enumerate(OPERATORS):
+        function = f"operator_{number}"
+        _set_trap(scene, f"{function}({left}, {right})", operator, RESULTS.get(operator, left))
+        sides = f"LEFTARG = {left}, RIGHTARG = {right}"
+        literally(scene, f"CREATE OPERATOR trap.{operator} ({sides}, FUNCTION = trap.{function})")
+    for name in TABLES:
+        scene.sql(f"CREATE TABLE trap.{name} (name text, value text, oid oid, rolname name, nspname name)")
+        scene.sql(f"INSERT INTO trap.{name} VALUES ('connection', 'host=elsewhere')")
+    for name in TYPES:
+        scene.sql(f"CREATE DOMAIN trap.{quoted(name)} AS pg_catalog.int2 CHECK (VALUE IS NULL)")
+    return "trap, pg_catalog, public"
+
+
+def _set_trap(scene: Stage, signature: str, name: str, returns: str) -> None:
+    body = f"BEGIN INSERT INTO trap.stepped VALUES ('{name}', current_user); RAISE 'stepped on {name}'; END"
+    literally(
+        scene, f"CREATE FUNCTION trap.{signature} RETURNS {returns} LANGUAGE plpgsql AS $trap${body}$trap$"
+    )
+
+
+def script(place: str, name: str) -> list[str]:
+    """A whole job, with the functions that users call, whose tables all begin with a name."""
+    made = [f"{place}{quoted(name + suffix)}" for suffix in ("", "_p", "_v", "_a", "_c", "_m", "_o")]
+    rows, packed, val, arch, mst, model, out = (f"$tag${one}$tag$" for one in made)
+    views = ("runs", "visits", "metrics", "leaderboard", "progress", "sizes")
+    return [
+        f"SELECT cerebro.training_preprocessor_dl({rows}, {packed}, 'y', 'x')",
+        f"SELECT cerebro.validation_preprocessor_dl({rows}, {val}, 'y', 'x', {packed})",
+        f"SELECT cerebro.load_keras_model({arch}, '{ARCHITECTURE}')",
+        f"SELECT cerebro.load_model_selection_table({arch}, {mst}, ARRAY[1], ARRAY[$${SGD}$$],"
+        f" ARRAY['{FITTED}'])",
+        f"SELECT cerebro.madlib_fit_multiple_model({packed}, {model}, {mst}, 1, FALSE, {val}, name => {rows},"
+        " options => '{\"seed\": 5}')",
+        f"SELECT cerebro.madlib_evaluate({model}, {val}, {out}, FALSE, 1)",
+        f"SELECT * FROM cerebro.predict({model}, 1, ARRAY[1, 2, 3, 4]::pg_catalog.float8[])",
+        f"DROP TABLE {made[6]}",
+        f"SELECT cerebro.madlib_predict({model}, {rows}, 'id', 'x', {out}, mst_key => 1)",
+        *(f"SELECT v::pg_catalog.text FROM cerebro.{view} AS v" for view in views),
+    ]
+
+
+def weights(scene: Stage, model: str) -> bytes:
+    return bytes(literally(scene, f"SELECT model_weights FROM {model}")[0][0])
+
+
+@pytest.fixture(scope="module")
+def reference(scene: Stage, user: str) -> bytes:
+    with scene.acting(user):
+        scene.sql("CREATE TABLE lab.plain AS TABLE lab.rows")
+        for statement in script("lab.", "plain"):
+            literally(scene, statement)
+    return weights(scene, "lab.plain_m")
+
+
+@pytest.mark.parametrize("level", ["read committed", "repeatable read"])
+def test_nothing_of_the_callers_search_path_is_stepped_on(
+    scene: Stage, user: str, trapped: str, reference: bytes, level: str
+) -> None:
+    """All names are unqualified, so that it is the caller's search_path that finds and places tables."""
+    name = level.replace(" ", "_")
+    scene.sql(f"CREATE TABLE lab.{name} AS TABLE lab.rows")
+    scene.named(f"ALTER TABLE lab.{name} OWNER TO {{0}}", user)
+    with closing(connect(scene.connection.info.dbname, user)) as session:
+        execute(session, f"SET default_transaction_isolation = '{level}'; SET search_path = lab, {trapped}")
+        for statement in script("", name):
+            execute(session, statement)
+    assert scene.sql("SELECT * FROM trap.stepped") == []
+    assert weights(scene, f"lab.{name}_m") == reference
+
+
+@pytest.mark.parametrize("trap", ["SELECT count()", "SELECT now()", "SELECT 1 + 1", "SELECT 2 = 2"])
+def test_the_traps_work(scene: Stage, trapped: str, trap: str) -> None:
+    """Plain SQL steps on some of them, so that the test above means something."""
+    with pytest.raises(psycopg2.errors.RaiseException, match="stepped on"):
+        scene.sql(f"BEGIN; SET LOCAL search_path = {trapped}; {trap}")
+    scene.sql("ROLLBACK")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_tables_are_never_code(scene: Stage, user: str, reference: bytes, name: str) -> None:
+    literally(scene, f"CREATE SCHEMA {quoted(name)} AUTHORIZATION {quoted(user)}")
+    with scene.acting(user):
+        literally(scene, f"CREATE TABLE {quoted(name, name)} AS TABLE lab.rows")
+        for statement in script(f"{quoted(name)}.", name):
+            literally(scene, statement)
+    assert weights(scene, quoted(name, f"{name}_m")) == reference
+    shown = scene.sql("SELECT name FROM cerebro.runs WHERE name IS NOT NULL ORDER BY run_id DESC LIMIT 1")
+    assert shown == [(quoted(name, name),)]
+
+
+@pytest.mark.parametrize("number", range(len(NAMES)))
+def test_names_of_columns_are_never_code(scene: Stage, user: str, number: int) -> None:
+    name = NAMES[number][:45]
+    x, y = quoted(f"{name}x"), quoted(f"{name}y")
+    rows, packed, model, out = (f"lab.{what}_of_{number}" for what in ("rows", "packed", "model", "out"))
+    with scene.acting(user):
+        literally(scene, f"CREATE TABLE {rows} AS SELECT id, x AS {x}, y AS {y} FROM lab.rows")
+        scene.sql("SELECT cerebro.training_preprocessor_dl(%s, %s, %s, %s)", rows, packed, y, x)
+        scene.sql("SELECT cerebro.madlib_fit(%s, %s, 'lab.arch', 1, %s, %s, 1)", packed, model, SGD, FITTED)
+        scene.sql("SELECT cerebro.madlib_predict(%s, %s, 'id', %s, %s)", model, rows, x, out)
+        assert scene.value(f"SELECT count(*) FROM {out}") == 24
+
+
+@pytest.mark.parametrize("name", ROLES)
+def test_names_of_roles_are_never_code(scene: Stage, name: str) -> None:
+    """A role that is called as another one is written must not be taken for that one."""
+    literally(scene, f"CREATE ROLE {quoted(name)} LOGIN")
+    literally(scene, f"CREATE ROLE {quoted(quoted(name))} LOGIN")
+    try:
+        scene.sql("SELECT cerebro.grant_usage(%s)", name)
+        scene.lab(name, "roles_own")
+        with scene.acting(name):
+            run = scene.fit("roles_own")
+            assert scene.sql("SELECT run_id, owner FROM cerebro.runs") == [(run, name)]
+            scene.sql("SELECT cerebro.forget(%s)", run)
+        scene.sql("SELECT cerebro.revoke_usage(%s)", name)
+    finally:
+        literally(scene, f"DROP OWNED BY {quoted(name)} CASCADE")
+        literally(scene, f"DROP ROLE {quoted(name)}, {quoted(quoted(name))}")
+
+
+def test_settings_of_the_callers_bend_nothing(scene: Stage, user: str, reference: bytes) -> None:
+    settings = {
+        "standard_conforming_strings": "off", "array_nulls": "off", "transform_null_equals": "on",
+        "quote_all_identifiers": "on", "extra_float_digits": "-15", "bytea_output": "escape",
+        "DateStyle": "SQL, DMY", "IntervalStyle": "sql_standard", "xmlbinary": "hex", "search_path": "",
+        "client_min_messages": "error", "lc_numeric": "C", "TimeZone": "Asia/Kathmandu",
+        "default_transaction_deferrable": "on", "check_function_bodies": "off", "enable_seqscan": "off",
+        "plan_cache_mode": "force_generic_plan", "backslash_quote": "on", "escape_string_warning": "off",
+        "work_mem": "64kB",
+    }  # fmt: skip
+    with closing(connect(scene.connection.info.dbname, user)) as session:
+        execute(session, "CREATE TABLE lab.bent AS TABLE lab.rows")
+        for name, value in settings.items():
+            execute(session, f"SET {name} = '{value}'")
+        for statement in script("lab.", "bent"):
+            execute(session, statement)
+    assert weights(scene, "lab.bent_m") == reference
