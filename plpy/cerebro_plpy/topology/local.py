@@ -296,7 +296,10 @@ class LocalTopology:
         try:
             _pool[key] = LoopbackSession(self._target, self._idle_minutes)
             self._finish([_pool[key]])
-        except psycopg2.OperationalError as error:
+            if _pool[key].connection.info.parameter_status("is_superuser") != "on":
+                raise psycopg2.OperationalError("the role that logs in is no superuser")
+        # A stored string that cannot be read is a ProgrammingError, whose text has parts of it.
+        except psycopg2.Error as error:
             _pool.pop(key, None)
             raise _refused(self._target, error) from None
         return _pool[key]
