@@ -160,9 +160,13 @@ def segment(command: str, request: str) -> str:
     asked = json.loads(request)
     own = SegmentSession()
     session.set_application_name(own, command, asked)
-    try:
+
+    def carry_out() -> Mapping[str, Any]:
         with cancel.interruptible(cancel.ticker(own)):
-            return json.dumps(_answer(lambda: commands.run(own, command, asked)))
+            return commands.run(own, command, asked)
+
+    try:
+        return json.dumps(_answer(carry_out))
     finally:
         session.set_application_name(own, "idle", {})
 

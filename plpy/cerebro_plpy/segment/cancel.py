@@ -53,6 +53,11 @@ def interruptible(tick: Callable[[], None]) -> Iterator[None]:
     sys.meta_path.insert(0, listener)
     try:
         yield
+    except BaseException:
+        # What a library makes of a cancel is some error of its own.
+        if listener.error is not None:
+            raise listener.error from None
+        raise
     finally:
         sys.meta_path.remove(listener)
     if listener.error is not None:

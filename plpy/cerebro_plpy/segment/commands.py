@@ -72,6 +72,9 @@ def _create_run(db: Database, request: Request) -> Mapping[str, Any]:
     from cerebro_plpy.segment import rows
 
     run_row = runs.RunRow(**request["run"])
+    if db.as_owner(lambda: runs.last_event(db, run_row.run_id)) is not None:
+        # The session that wrote it down was lost before it could say so.
+        return {}
     run_row = replace(run_row, versions=rows.versions(db, run_row))
     architectures = [runs.ArchitectureRow(**a) for a in request["architectures"]]
     configs = [runs.ConfigRow(**c) for c in request["configs"]]

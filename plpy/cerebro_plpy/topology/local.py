@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import select
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg2
 import psycopg2.extensions
@@ -36,6 +36,7 @@ _SESSION_SETTINGS = {
 }
 _SESSION_SETTINGS_14 = {"client_connection_check_interval": "1s"}
 
+T = TypeVar("T")
 Key = tuple[str, int, str, int, bool]
 _pool: dict[Key, LoopbackSession] = {}
 
@@ -52,7 +53,7 @@ class LoopbackSession:
         self.connection = psycopg2.connect(_dsn(target, idle_minutes), async_=1)
         self._cursor: Any = None
         self.busy = False
-        self.label = ""
+        self.opened = False
 
     def ready(self) -> bool:
         """Move the connection on without blocking; true when what was begun has ended."""
@@ -63,14 +64,17 @@ class LoopbackSession:
         try:
             return self.connection.poll()
         except psycopg2.Error as error:
-            if not self.busy:
+            if not self.opened:
                 raise
             self.busy = False
-            raise _as_error(error) from None
+            raise _error_of(self, error) from None
 
     def begin(self, name: str, request: Mapping[str, Any]) -> None:
-        self._cursor = self.connection.cursor()
-        self._cursor.execute(session.COMMAND, (name, json.dumps(request)))
+        try:
+            self._cursor = self.connection.cursor()
+            self._cursor.execute(session.COMMAND, (name, json.dumps(request)))
+        except psycopg2.Error as error:
+            raise _error_of(self, error) from None
         self.busy = True
 
     def result(self) -> Mapping[str, Any]:
@@ -116,6 +120,17 @@ def _as_error(error: psycopg2.Error) -> CerebroError:
     )
 
 
+class SessionLost(CerebroError):
+    """A session has ended, and nobody knows whether what it was told is committed."""
+
+
+def _error_of(of: LoopbackSession, error: psycopg2.Error) -> CerebroError:
+    known = _as_error(error)
+    if not _is_lost(of, error):
+        return known
+    return SessionLost(known.message, detail=known.detail, hint=known.hint, sqlstate=known.sqlstate)
+
+
 def _is_lost(of: LoopbackSession, error: psycopg2.Error) -> bool:
     """Whether the session is gone and not just the command; FATAL may come before the stream ends."""
     fatal = error.diag.severity_nonlocalized in ("FATAL", "PANIC")
@@ -149,6 +164,9 @@ class LocalTopology:
 
     def open(self, engines: Mapping[str, tuple[int, bool]], segments: int) -> None:
         """Open what is not open yet; the servers' answers and the engines' imports go side by side."""
+        self._insist(lambda: self._open(engines, segments))
+
+    def _open(self, engines: Mapping[str, tuple[int, bool]], segments: int) -> None:
         for key in [k for k, s in _pool.items() if k[0] == self._role and s.busy]:
             # What an earlier call had under way when it was cancelled.
             _pool.pop(key).stop()
@@ -175,20 +193,30 @@ class LocalTopology:
 
     def command(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         self.finish_background()
-        return self._do(self._control(), name, request)
+        return self._insist(lambda: self._do(self._control(), name, request))
+
+    def _insist(self, work: Callable[[], T]) -> T:
+        """Do something again when its session is lost: what was committed then is not done twice."""
+        for _ in range(CONTROL_RETRIES):
+            try:
+                return work()
+            except SessionLost:
+                continue
+        return work()
 
     def _do(self, there: LoopbackSession, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
             there.begin(name, request)
             self._finish([there])
             return there.result()
-        except psycopg2.Error as error:
+        except SessionLost:
             self._forget(there)
-            raise _as_error(error) from None
+            raise
 
     def ask(self, backend: str, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Do something in the first segment's session, which has Keras, and wait for it."""
-        return self._do(self._session(self._key(0, backend)), name, self._with_engine(backend, request))
+        asked = self._with_engine(backend, request)
+        return self._insist(lambda: self._do(self._session(self._key(0, backend)), name, asked))
 
     def free(self, segment: int) -> bool:
         return segment % self._slots not in {busy % self._slots for busy in self._running}
@@ -199,7 +227,7 @@ class LocalTopology:
         try:
             self._finish([running])
             running.begin(name, self._with_engine(backend, request))
-        except psycopg2.Error:
+        except SessionLost:
             # It died while it was idle: `answers` reports it as lost.
             running.connection.close()
 
@@ -259,15 +287,15 @@ class LocalTopology:
                 self._queue.pop(0)
             if self._queue:
                 control.begin(*self._queue[0])
-        except psycopg2.Error as error:
+        except (psycopg2.Error, SessionLost) as error:
             self._take_control_error(control, error)
 
-    def _take_control_error(self, control: LoopbackSession, error: psycopg2.Error) -> None:
-        lost = _is_lost(control, error)
+    def _take_control_error(self, control: LoopbackSession, error: psycopg2.Error | SessionLost) -> None:
+        known = _error_of(control, error) if isinstance(error, psycopg2.Error) else error
         self._forget(control)
         self._control_losses += 1
-        if not lost or self._control_losses > CONTROL_RETRIES:
-            raise _as_error(error) from None
+        if not isinstance(known, SessionLost) or self._control_losses > CONTROL_RETRIES:
+            raise known from None
 
     def _control(self) -> LoopbackSession:
         """The control session; one that replaces a lost one first takes its place behind the run."""
@@ -298,6 +326,7 @@ class LocalTopology:
             self._finish([_pool[key]])
             if _pool[key].connection.info.parameter_status("is_superuser") != "on":
                 raise psycopg2.OperationalError("the role that logs in is no superuser")
+            _pool[key].opened = True
         # A stored string that cannot be read is a ProgrammingError, whose text has parts of it.
         except psycopg2.Error as error:
             _pool.pop(key, None)
