@@ -97,8 +97,8 @@ def test_through_a_function_of_its_owner(scene: Scene) -> None:
     with scene.stage.acting(scene.owner):
         scene.stage.sql(
             "CREATE FUNCTION lab.train(name text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER"
-            " SET search_path = pg_catalog AS $f$ BEGIN PERFORM cerebro.madlib_fit('lab.packed', 'lab.' || name,"
-            f" 'lab.arch', 1, $${SGD}$$, '{FITTED}', 1); END $f$"
+            " SET search_path = pg_catalog AS $f$ BEGIN PERFORM cerebro.madlib_fit('lab.packed',"
+            f" 'lab.' || name, 'lab.arch', 1, $${SGD}$$, '{FITTED}', 1); END $f$"
         )
     with closing(connect(scene.stage.connection.info.dbname, scene.other)) as session:
         execute(session, "SELECT lab.train('lent')")

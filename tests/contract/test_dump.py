@@ -1,0 +1,153 @@
+"""A database that was dumped and restored has its models and runs, and goes on where it was."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from psycopg2 import sql as syntax
+
+from fixtures import Connection, Rows, execute
+from stage import connect, stage, unique
+
+pytestmark = pytest.mark.slow
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+FIT = (
+    "SELECT cerebro.madlib_fit_multiple_model('lab.packed', 'lab.{0}', 'lab.mst', {1}, FALSE,"
+    " 'lab.packed_val', options => '{{\"seed\": 5}}')"
+)
+WARM = (
+    "SELECT cerebro.madlib_fit_multiple_model('lab.packed', 'lab.m', 'lab.mst', 1, warm_start => TRUE,"
+    " options => '{\"seed\": 6}')"
+)
+# The run ends in its second epoch, with whatever was committed until then.
+FAILING = """
+CREATE FUNCTION lab.fail() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+IF current_setting('application_name') LIKE 'cerebro visit%epoch=2%' THEN RAISE 'the power is gone'; END IF;
+RETURN TRUE; END $$;
+ALTER TABLE lab.packed ENABLE ROW LEVEL SECURITY;
+ALTER TABLE lab.packed FORCE ROW LEVEL SECURITY;
+CREATE POLICY fail ON lab.packed USING (lab.fail());
+"""
+MENDED = """
+ALTER TABLE lab.packed DISABLE ROW LEVEL SECURITY; ALTER TABLE lab.packed NO FORCE ROW LEVEL SECURITY;
+DROP POLICY fail ON lab.packed; DROP FUNCTION lab.fail();
+"""
+PREDICTIONS = (
+    "SELECT id, p.class, p.probability FROM lab.held, cerebro.predict('lab.m', 1, x::float8[]) AS p"
+    " ORDER BY id"
+)
+RIGHTS = """
+SELECT relname::text, relacl::text, relrowsecurity FROM pg_class WHERE relnamespace = 'cerebro'::regnamespace
+UNION ALL SELECT oid::regprocedure::text, proacl::text, prosecdef FROM pg_proc
+    WHERE pronamespace = 'cerebro'::regnamespace
+UNION ALL SELECT nspname::text, nspacl::text, NULL FROM pg_namespace WHERE nspname = 'cerebro'
+UNION ALL SELECT polrelid::regclass::text, pg_get_expr(polqual, polrelid), NULL FROM pg_policy ORDER BY 1, 2
+"""
+SAME = {
+    "settings": "SELECT * FROM cerebro.settings ORDER BY 1",
+    "rights": RIGHTS,
+    **{
+        view: f"SELECT v::text FROM cerebro.{view} AS v ORDER BY 1"
+        for view in ("runs", "visits", "metrics", "leaderboard", "progress", "sizes")
+    },
+}
+
+
+@dataclass(frozen=True)
+class Copies:
+    """A database, what was restored of its dump, the role that owns what is in them, and its broken run."""
+
+    original: Connection
+    restored: Connection
+    owner: str
+    broken: int
+
+
+def _as(connection: Connection, role: str, *statements: str) -> Rows:
+    """Run statements as a role; gives the rows of the last."""
+    execute(connection, syntax.SQL("SET SESSION AUTHORIZATION {}").format(syntax.Identifier(role)))
+    try:
+        return [execute(connection, statement) for statement in statements][-1]
+    finally:
+        execute(connection, "RESET SESSION AUTHORIZATION")
+
+
+def _program(name: str) -> str:
+    find = ["bash", "-c", f". '{TOOLS}/common.sh' && find_pg_config"]
+    found = subprocess.run(find, capture_output=True, text=True, check=True).stdout.strip()
+    return str(Path(found).with_name(name))
+
+
+@pytest.fixture(scope="module")
+def copies(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copies]:
+    restored = unique("restored")
+    with stage(database) as made:
+        owner = made.role("owner")
+        made.lab(owner, "lab")
+        with made.acting(owner):
+            made.sql(FIT.format("m", 1))
+            made.sql(FAILING)
+            with pytest.raises(Exception, match="the power is gone"):
+                made.sql(FIT.format("broken", 3))
+            made.sql(MENDED)
+        ((broken,),) = made.sql("SELECT run_id FROM cerebro.runs WHERE model_table = 'lab.broken'")
+        made.sql(f"CREATE DATABASE {restored} TEMPLATE template0")
+        try:
+            _copy(database, restored, tmp_path_factory.mktemp("dump") / "dump")
+            with closing(connect(restored)) as other:
+                yield Copies(made.connection, other, owner, broken)
+        finally:
+            made.sql(f"DROP DATABASE {restored} WITH (FORCE)")
+
+
+def _copy(source: str, target: str, file: Path) -> None:
+    subprocess.run([_program("pg_dump"), "-Fc", "-f", str(file), source], check=True)
+    subprocess.run([_program("pg_restore"), "--exit-on-error", "-d", target, str(file)], check=True)
+
+
+@pytest.mark.parametrize("what", SAME)
+def test_all_is_as_it_was(copies: Copies, what: str) -> None:
+    before = execute(copies.original, SAME[what])
+    assert before
+    assert execute(copies.restored, SAME[what]) == before
+
+
+def test_predictions_are_equal(copies: Copies) -> None:
+    before = _as(copies.original, copies.owner, PREDICTIONS)
+    assert len(before) == 4
+    assert _as(copies.restored, copies.owner, PREDICTIONS) == before
+
+
+def test_the_broken_run_goes_on_to_the_same_bits(copies: Copies) -> None:
+    """In the restored database it is resumed; in the original it is made anew, undisturbed."""
+    query = "SELECT mst_key, model_weights FROM lab.{0}"
+    _as(copies.restored, copies.owner, f"SELECT cerebro.resume({copies.broken})")
+    _as(copies.original, copies.owner, FIT.format("whole", 3))
+    resumed, whole = (
+        [(key, bytes(data)) for key, data in execute(connection, query.format(name))]
+        for connection, name in ((copies.restored, "broken"), (copies.original, "whole"))
+    )
+    assert resumed == whole
+
+
+def test_new_runs_get_new_numbers(copies: Copies) -> None:
+    ((last,),) = execute(copies.restored, "SELECT max(run_id) FROM cerebro._run")
+    _as(copies.restored, copies.owner, FIT.format("later", 1))
+    ((number,),) = execute(copies.restored, "SELECT run_id FROM lab.later_summary")
+    assert number > last
+
+
+def test_a_warm_start_goes_on_from_the_same_state(copies: Copies) -> None:
+    found = []
+    for connection in (copies.original, copies.restored):
+        connection.notices.clear()
+        _as(connection, copies.owner, WARM)
+        assert "from their weights alone" not in "".join(connection.notices)
+        found.append(bytes(execute(connection, "SELECT model_weights FROM lab.m")[0][0]))
+    assert found[0] == found[1]
