@@ -18,8 +18,11 @@ DATA_built = build/cerebro_madlib.control build/cerebro--$(EXTVERSION).sql build
 REGRESS = smoke
 REGRESS_OPTS = --inputdir=tests/installcheck --outputdir=build/installcheck
 
+# What a machine without PyTorch, GPU and Greenplum can test.
+HERE = not torch and not gpu and not greenplum
+
 .DEFAULT_GOAL := help
-.PHONY: help setup up down psql env demo test test-quick faults bench bench-quick lint format typecheck lock reference freeze deploy build clean-local install-python uninstall-python
+.PHONY: help setup up down psql env demo test test-slow test-quick faults bench bench-quick lint format typecheck lock reference freeze deploy build clean-local install-python uninstall-python
 
 help: ## list what can be made
 	@sed -n 's/^\(# \)\?\([a-z-]*\):.*## \(.*\)/\2\t\3/p' Makefile | expand -t 14
@@ -30,15 +33,21 @@ demo: ## from nothing to a leaderboard of sixteen nets
 	@tools/cluster up
 	@eval "$$(tools/cluster env)" && tools/demo.sh
 
-test: ## set up what is missing, install, run all tests
+test: ## set up what is missing, install, run the tests; ARGS='-k word' chooses among them
 	@tools/setup dev
 	@$(MAKE) -s deploy
 	@tools/cluster up
-	@eval "$$(tools/cluster env)" && $(VENV)/bin/pytest --timeout=300 $(ARGS)
+	@eval "$$(tools/cluster env)" && $(VENV)/bin/pytest --timeout=300 -m "not slow and $(HERE)" $(ARGS)
+
+test-slow: ## the long tests: faults, attacks, rights, dumps, every net on every engine, states over 1 GB
+	@tools/setup dev
+	@$(MAKE) -s deploy
+	@tools/cluster up
+	@eval "$$(tools/cluster env)" && $(VENV)/bin/pytest --timeout=900 -m "slow and $(HERE)" $(ARGS)
 
 test-quick: ## the tests that need no server
 	@tools/setup dev
-	@$(VENV)/bin/pytest --timeout=60 tests/unit $(ARGS)
+	@$(VENV)/bin/pytest --timeout=60 -m "not slow and $(HERE)" tests/unit $(ARGS)
 
 faults: ## hurt runs at random and resume them (ROUNDS=200), then run and cancel (RUNS=500) and look for growth
 	@tools/setup dev
