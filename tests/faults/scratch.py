@@ -7,6 +7,7 @@ inside one file: a copy of that file is what a power loss would leave of them.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PORT = 5432
 PATIENCE = 60.0
 DISK_MB = 1024
+_REFUSED = re.compile("FATAL:  the database system is|DETAIL:  Consistent recovery")
 # On the command line: a file that is not synced is lost with the power.
 SETTINGS = {
     "listen_addresses": "",
@@ -256,7 +258,8 @@ def server() -> Iterator[Server]:
         yield made
     except BaseException as error:
         if made.log.exists():
-            error.add_note("\n".join(["The server's log ends:", *made.log.read_text().splitlines()[-60:]]))
+            told = [line for line in made.log.read_text().splitlines() if not _REFUSED.search(line)]
+            error.add_note("\n".join(["The server's log ends:", *told[-100:]]))
         raise
     finally:
         made.remove()
