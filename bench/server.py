@@ -15,7 +15,7 @@ import numpy as np
 import psycopg2
 from workloads import Rows, Workload
 
-DATABASE = "cerebro_bench"
+DATABASE = os.environ.get("CEREBRO_BENCH_DATABASE", "cerebro_bench")
 SEED = 42
 # Nobody else's statistics run, and no checkpoint of an earlier job, may fall into a measured one.
 _SETTLE = ("CHECKPOINT",)
