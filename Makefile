@@ -37,13 +37,15 @@ test: ## set up what is missing, install, run the tests; ARGS='-k word' chooses 
 	@tools/setup dev
 	@$(MAKE) -s deploy
 	@tools/cluster up
-	@eval "$$(tools/cluster env)" && $(VENV)/bin/pytest --timeout=300 -m "not slow and $(HERE)" $(ARGS)
+	@eval "$$(tools/cluster env)" && $(VENV)/bin/pytest --timeout=300 -m "not slow and $(HERE)" tests/contract tests/db tests/faults $(ARGS)
+	@$(VENV)/bin/pytest --timeout=300 -m "not slow and $(HERE)" tests/unit $(ARGS) # apart: a process runs one engine
 
 test-slow: ## the long tests: faults, attacks, rights, dumps, every net on every engine, states over 1 GB
 	@tools/setup dev
 	@$(MAKE) -s deploy
 	@tools/cluster up
-	@eval "$$(tools/cluster env)" && $(VENV)/bin/pytest --timeout=900 -m "slow and $(HERE)" $(ARGS)
+	@eval "$$(tools/cluster env)" && $(VENV)/bin/pytest --timeout=900 -m "slow and $(HERE)" tests/contract tests/db tests/faults $(ARGS)
+	@$(VENV)/bin/pytest --timeout=900 -m "slow and $(HERE)" tests/unit $(ARGS)
 
 test-quick: ## the tests that need no server
 	@tools/setup dev

@@ -21,7 +21,7 @@ class Loop:
 
     def __init__(self, model: Any, variables: list[Any]) -> None:
         self._model = model
-        self._many_at_once = not _has_convolution(model)
+        self._many_at_once = not _differs_within_a_loop(model)
         self._state = _State(model, variables)
         self._train_one = jax.jit(model.train_step, donate_argnums=0)
         self._train_many = jax.jit(_repeat(model, model.train_step), donate_argnums=0)
@@ -149,9 +149,11 @@ class _State:
             variable.assign(array)
 
 
-def _has_convolution(model: Any) -> bool:
-    """Within a loop XLA computes convolutions on the CPU in another way, slower and with other last bits."""
-    return any("Conv" in type(layer).__name__ for layer in model._flatten_layers())
+def _differs_within_a_loop(model: Any) -> bool:
+    """Within a loop XLA computes convolutions on the CPU in another way, and the loops of recurrent layers too:
+    with other last bits, and no faster."""
+    names = [type(layer).__name__ for layer in model._flatten_layers()]
+    return any(part in name for name in names for part in ("Conv", "RNN", "LSTM", "GRU"))
 
 
 def _repeat(model: Any, step: Any) -> Any:

@@ -26,7 +26,10 @@ def _start_engine(db: Database, wanted: Request, tell: bool) -> None:
     threads = runtime.threads_of(wanted["backend"])
     if tell and threads not in (None, wanted["threads"]):
         # Only the caller's own session can be in this case: it has made predictions, say, before.
-        db.notice(f"this session's engine goes on with {threads} threads, not {wanted['threads']}")
+        db.notice(
+            f"this session's engine goes on with {threads} threads, not {wanted['threads']}: the last bits of the"
+            " result may differ"
+        )
     runtime.start(wanted["backend"], threads or wanted["threads"], wanted["use_gpus"])
 
 

@@ -172,7 +172,14 @@ def start_engine(db: Database, backend: str | None, use_gpus: bool) -> None:
         runtime.backend()
     except CerebroError:
         chosen = backend or session.setting(db, "backend") or DEFAULT_BACKEND
-        runtime.start(chosen, len(os.sched_getaffinity(0)), use_gpus)
+        runtime.start(chosen, _threads(db), use_gpus)
+
+
+def _threads(db: Database) -> int:
+    """As many as a segment session has: should this session train later on, it makes the same bits."""
+    cores = len(os.sched_getaffinity(0))
+    segments = int(session.setting(db, "segments") or cores)
+    return int(session.setting(db, "threads") or max(1, cores // segments))
 
 
 def described(model: Model, input_shapes: Sequence[Sequence[int]]) -> Architecture:
