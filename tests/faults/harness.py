@@ -26,7 +26,7 @@ if __name__ == "__main__":
 import kinds
 import workload
 from fixtures import Connection, execute
-from scratch import Server, server, wait_until
+from scratch import Server, end_in_order, server, wait_until
 
 # A session that is left alone looks once a second whether its caller is still there.
 SETTLED = 10.0
@@ -255,6 +255,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--only", default="", help="faults whose name holds these words")
     options = parser.parse_args()
+    end_in_order()
     with server() as made:
         harness = Harness(made, options.seed)
         harness.prepare(["jax", "tensorflow"])

@@ -23,7 +23,7 @@ if __name__ == "__main__":
 import workload
 from fixtures import Connection, execute
 from harness import LEFTOVERS, SETTLED, Call
-from scratch import Server, server, wait_until
+from scratch import Server, end_in_order, server, wait_until
 
 # What the log of a server may say when calls are cancelled and sessions closed, and nothing else.
 EXPECTED = re.compile(
@@ -128,6 +128,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=500)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     options = parser.parse_args()
+    end_in_order()
     with server() as made:
         workload.prepare(made)
         print(f"seed {options.seed}", flush=True)
