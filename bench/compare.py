@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 import contenders
+import measure
 import server
 import tables
 from contenders import AS_IT_COMES, BEST, OURS, OURS_FIRST, RAY, Contender
@@ -28,6 +29,7 @@ class Comparison:
     outcomes: dict[str, list[Outcome]] = field(default_factory=dict)
     peaks: dict[str, int] = field(default_factory=dict)
     stored: dict[str, int] = field(default_factory=dict)
+    disturbed: int = 0
 
     def add(self, measured: contenders.Measured, warm_up: bool) -> None:
         for name, outcome in measured.outcomes.items():
@@ -60,12 +62,14 @@ def compare(workload: Workload, repetitions: int, search: bool, options: str, te
 
 
 def _one(found: Comparison, contender: Contender, warm_up: bool, tell: Tell) -> None:
+    noise = "" if measure.wait_until_quiet() else ", while the machine was busy otherwise"
+    found.disturbed += bool(noise)
     clock = time.perf_counter()
     measured = contender.run(found.workload, warm_up)
     found.add(measured, warm_up)
     seconds = ", ".join(f"{o.seconds:.2f} s ({o.warm_seconds:.2f})" for o in measured.outcomes.values())
     took = time.perf_counter() - clock
-    tell(f"  {'warm-up: ' if warm_up else ''}{contender.name}: {seconds}, all in all {took:.1f} s")
+    tell(f"  {'warm-up: ' if warm_up else ''}{contender.name}: {seconds}, all in all {took:.1f} s{noise}")
 
 
 def table(found: Comparison) -> str:

@@ -144,6 +144,7 @@ def find_best(workload: Workload, tell: Callable[[str], None]) -> str:
     """Try all candidates once."""
     seconds = {}
     for label, settings in CANDIDATES.items():
+        measure.wait_until_quiet()
         outcome = bare(label, settings).run(workload, False).outcomes[label]
         seconds[label] = outcome.seconds
         tell(f"  candidate {label}: {outcome.seconds:.1f} s ({outcome.warm_seconds:.1f} s warm)")

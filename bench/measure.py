@@ -6,12 +6,15 @@ import math
 import os
 import statistics
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-INTERVAL_SECONDS = 0.2
+# Reading the sizes takes time from those who are watched, and what they hold changes slowly.
+INTERVAL_SECONDS = 1.0
+QUIET_SHARE, LOOK_SECONDS, PATIENCE_SECONDS = 0.85, 1.0, 120.0
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,24 @@ def _logs(values: Iterable[float]) -> list[float]:
 
 def folder_bytes(folder: Path) -> int:
     return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def wait_until_quiet() -> bool:
+    """Wait until nothing else keeps the processors busy; false if that does not come to pass."""
+    began = time.monotonic()
+    while time.monotonic() - began < PATIENCE_SECONDS:
+        idle, whole = _processor_time()
+        time.sleep(LOOK_SECONDS)
+        idle_now, whole_now = _processor_time()
+        if idle_now - idle >= QUIET_SHARE * (whole_now - whole):
+            return True
+    return False
+
+
+def _processor_time() -> tuple[int, int]:
+    """Idle time and all time of all processors since they were started."""
+    times = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return times[3] + times[4], sum(times)
 
 
 class PeakMemory:

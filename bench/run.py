@@ -98,6 +98,8 @@ def _job(name: str, arguments: argparse.Namespace) -> Section:
     about = workload.about + (
         f"; here {workload.rows} rows" if workload.rows < workloads.ALL[name].rows else ""
     )
+    if found.disturbed:
+        about += f". The machine was busy otherwise before {found.disturbed} of the runs"
     return Section(f"Whole jobs: `{name}`", f"{about}.\n\n{compare.table(found)}", compare.goals(found))
 
 

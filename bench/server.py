@@ -132,10 +132,10 @@ def session() -> Iterator[Any]:
         yield connection
     finally:
         connection.close()
-        wait_for_quiet()
+        wait_for_end()
 
 
-def wait_for_quiet() -> None:
+def wait_for_end() -> None:
     """Segment sessions end soon after the session that opened them."""
     with closing(connect()) as connection:
         while value(
