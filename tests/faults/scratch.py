@@ -235,8 +235,10 @@ def _command(pid: int) -> str:
 
 
 def _alive(pid: int) -> bool:
+    """Whether any thread is left: they keep files and shared memory when the first one is gone already."""
     with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        return any((task / "stat").read_text().rpartition(")")[2].split()[0] != "Z" for task in tasks)
     return False
 
 
