@@ -150,8 +150,8 @@ class _State:
 
 
 def _differs_within_a_loop(model: Any) -> bool:
-    """Within a loop XLA computes convolutions on the CPU in another way, and the loops of recurrent layers too:
-    with other last bits, and no faster."""
+    """Within a loop XLA computes convolutions on the CPU in another way: slower, with other last bits.
+    Recurrent layers, loops themselves, gain nothing by it."""
     names = [type(layer).__name__ for layer in model._flatten_layers()]
     return any(part in name for name in names for part in ("Conv", "RNN", "LSTM", "GRU"))
 

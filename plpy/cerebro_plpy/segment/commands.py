@@ -27,8 +27,8 @@ def _start_engine(db: Database, wanted: Request, tell: bool) -> None:
     if tell and threads not in (None, wanted["threads"]):
         # Only the caller's own session can be in this case: it has made predictions, say, before.
         db.notice(
-            f"this session's engine goes on with {threads} threads, not {wanted['threads']}: the last bits of the"
-            " result may differ"
+            f"this session's engine goes on with {threads} threads, not {wanted['threads']}:"
+            " the last bits of the result may differ"
         )
     runtime.start(wanted["backend"], threads or wanted["threads"], wanted["use_gpus"])
 
