@@ -1,0 +1,45 @@
+\echo Use "CREATE EXTENSION cerebro_madlib" to load this file. \quit
+
+SET LOCAL search_path = pg_catalog, pg_temp;
+
+DO $$
+BEGIN
+    IF to_regnamespace('madlib') IS NOT NULL THEN
+        RAISE EXCEPTION 'schema "madlib" exists already'
+            USING ERRCODE = 'duplicate_schema',
+            DETAIL = 'This extension gives the functions of cerebro that schema, and would stand in the way of MADlib''s own.',
+            HINT = 'Call the functions in schema cerebro, or install the extension in a database that has no MADlib.';
+    END IF;
+END
+$$;
+CREATE SCHEMA madlib;
+COMMENT ON SCHEMA madlib IS 'The functions of cerebro, for scripts that qualify them with MADlib''s schema.';
+GRANT USAGE ON SCHEMA madlib TO PUBLIC;
+
+-- One function for each public one of cerebro, with the same parameters, defaults and result. They run with their
+-- caller's rights and only call the other, which asks for its own privilege: PUBLIC may execute them.
+DO $$
+DECLARE
+    routine record;
+BEGIN
+    FOR routine IN
+        SELECT
+            p.proname,
+            pg_get_function_arguments(p.oid) AS arguments,
+            pg_get_function_identity_arguments(p.oid) AS identity,
+            pg_get_function_result(p.oid) AS result,
+            obj_description(p.oid, 'pg_proc') AS comment,
+            CASE WHEN p.proretset THEN '* FROM ' ELSE '' END AS columns,
+            (SELECT string_agg('$' || n, ', ') FROM generate_series(1, p.pronargs) AS n) AS parameters
+        FROM cerebro._usage_functions() AS f
+        JOIN pg_proc AS p ON p.oid = f
+        WHERE p.proname NOT LIKE '\_%'
+    LOOP
+        EXECUTE format(
+            'CREATE OR REPLACE FUNCTION madlib.%I(%s) RETURNS %s LANGUAGE sql SET search_path = pg_catalog, pg_temp AS %L',
+            routine.proname, routine.arguments, routine.result,
+            format('SELECT %scerebro.%I(%s)', routine.columns, routine.proname, routine.parameters));
+        EXECUTE format('COMMENT ON FUNCTION madlib.%I(%s) IS %L', routine.proname, routine.identity, routine.comment);
+    END LOOP;
+END
+$$;
