@@ -22,7 +22,22 @@ class Loop(VariableLoop):
         super().__init__(model, variables)
         self._train: dict[tuple[bool, int | None], Any] = {}
         self._test: Any = None
+        self._assign: Any = None
         self._paces = {"train": Pace(), "test": Pace()}
+
+    def load(self, arrays: list[np.ndarray]) -> None:
+        """All at once: a call of Keras for each variable costs more than training a small net on few rows."""
+        if self._assign is None:
+            self._assign = self._assign_function()
+        self._assign([tf.constant(array) for array in arrays])
+
+    def _assign_function(self) -> Any:
+        def assign(values: list[Any]) -> None:
+            for variable, value in zip(self._variables, values, strict=True):
+                variable.assign(value)
+
+        specs = [tf.TensorSpec(v.shape, v.dtype) for v in self._variables]
+        return tf.function(assign, input_signature=[specs], autograph=False)
 
     def train(self, feed: Feed, order: np.ndarray, batch_size: int, fixed: bool, tick: Tick) -> None:
         key = (feed.weight is not None, batch_size if fixed else None)

@@ -98,9 +98,11 @@ def seed_generators(seed: int) -> None:
 def to_numpy(value: Any) -> np.ndarray:
     """Copy a variable or tensor of any backend."""
     tensor = value.value if hasattr(value, "path") else value
-    if backend() == "torch":
-        tensor = tensor.detach().cpu()
-    return np.array(tensor.numpy() if hasattr(tensor, "numpy") else tensor)
+    if backend() == "tensorflow" and hasattr(tensor, "numpy"):
+        return np.asarray(tensor.numpy())  # which has copied already
+    if backend() == "torch" and hasattr(tensor, "detach"):
+        tensor = tensor.detach().cpu().numpy()
+    return np.array(tensor)
 
 
 def versions() -> dict[str, str]:

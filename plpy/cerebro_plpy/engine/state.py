@@ -57,7 +57,12 @@ def weights(state: State) -> bytes:
     return b"".join(np.ascontiguousarray(array).data for array in flat)
 
 
-def to_parts(state: State, part_bytes: int = 64 * 1024 * 1024) -> Iterator[bytes]:
+# Small enough for the allocator to use the same memory for one part after the other: fresh memory for each
+# costs the kernel as much time as all the copying.
+PART_BYTES = 4 * 1024 * 1024
+
+
+def to_parts(state: State, part_bytes: int = PART_BYTES) -> Iterator[bytes]:
     """Cut a state in parts of bounded size; every byte is copied once."""
     pieces: list[memoryview] = []
     room, number = part_bytes, 0
@@ -85,18 +90,26 @@ def from_parts(parts: Iterable[Buffer]) -> State:
 
 def of_config(parts: Iterable[Buffer], run_id: int, mst_key: int, step: int) -> State:
     """The same for the state of a config after a step; an error names them."""
-    kept = list(parts)
     try:
-        if not kept:
-            raise _damaged("It is not there.")
-        return from_parts(kept)
+        return from_parts(_there(parts))
     except CerebroError as error:
+        if error.sqlstate != errors.DATA_CORRUPTED:
+            raise
         raise CerebroError(
             f"the state of config {mst_key} after step {step} of run {run_id} is damaged",
             detail=error.detail,
             hint="Where the state before it is whole, cerebro.resume goes on from that one.",
             sqlstate=errors.DATA_CORRUPTED,
         ) from None
+
+
+def _there(parts: Iterable[Buffer]) -> Iterator[Buffer]:
+    left = iter(parts)
+    first = next(left, None)
+    if first is None:
+        raise _damaged("It is not there.")
+    yield first
+    yield from left
 
 
 def _buffers(state: State) -> Iterator[memoryview]:

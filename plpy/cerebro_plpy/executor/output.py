@@ -49,8 +49,8 @@ def write_models(db: Database, targets: Targets, request: Request, outcome: Outc
 
 def final_weights(db: Database, outcome: Outcome, mst_key: int) -> bytes:
     place = outcome.run_id, mst_key, outcome.last_step
-    parts = db.as_owner(lambda: runs.read_state(db, *place))
-    return states.weights(states.of_config(parts, *place))
+    state = db.as_owner(lambda: states.of_config(runs.read_state(db, *place), *place))
+    return states.weights(state)
 
 
 def field(db: Database, mst_key: int, weights: bytes) -> bytes | None:

@@ -45,9 +45,9 @@ def _damage(db: Database, run_id: int, mst_key: int, step: int) -> str | None:
     """What is wrong with a state; the first one is made from the seed and never stored."""
     if step == 0:
         return None
-    parts = db.as_owner(lambda: runs.read_state(db, run_id, mst_key, step))
+    place = run_id, mst_key, step
     try:
-        states.of_config(parts, run_id, mst_key, step)
+        db.as_owner(lambda: states.of_config(runs.read_state(db, *place), *place))
     except CerebroError as error:
         if error.sqlstate != DATA_CORRUPTED:
             raise

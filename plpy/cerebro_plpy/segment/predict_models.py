@@ -91,7 +91,7 @@ def _weights(db: Database, found: Found) -> bytes:
 
 def _state(db: Database, run_id: int, mst_key: int, role: str) -> list[bytes]:
     steps = {row["mst_key"]: row["step"] for row in runs.last_states(db, run_id, role)}
-    return runs.read_state(db, run_id, mst_key, steps[mst_key]) if mst_key in steps else []
+    return list(runs.read_state(db, run_id, mst_key, steps[mst_key])) if mst_key in steps else []
 
 
 @dataclass(frozen=True)

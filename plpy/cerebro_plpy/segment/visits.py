@@ -59,8 +59,11 @@ def state_after(db: Database, work: Task, step: int) -> states.State:
         return db.as_owner(lambda: _first_state(db, work))
     if (run_id, mst_key, step) in _newest:
         return _newest[run_id, mst_key, step]
-    parts = db.as_owner(lambda: runs.read_state(db, run_id, mst_key, step))
-    return states.of_config(parts, run_id, mst_key, step)
+    return db.as_owner(lambda: _stored_state(db, run_id, mst_key, step))
+
+
+def _stored_state(db: Database, run_id: int, mst_key: int, step: int) -> states.State:
+    return states.of_config(runs.read_state(db, run_id, mst_key, step), run_id, mst_key, step)
 
 
 def _remember(run_id: int, mst_key: int, step: int, state: states.State) -> None:
@@ -76,8 +79,7 @@ def _first_state(db: Database, work: Task) -> states.State:
     fresh = work.model.initial_state(work.compile, seed, weights)
     if config.warm_run_id is None or config.warm_step is None:
         return fresh
-    place = config.warm_run_id, config.mst_key, config.warm_step
-    return warmed(fresh, states.of_config(runs.read_state(db, *place), *place))
+    return warmed(fresh, _stored_state(db, config.warm_run_id, config.mst_key, config.warm_step))
 
 
 def warmed(fresh: states.State, old: states.State) -> states.State:

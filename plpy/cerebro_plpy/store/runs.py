@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -294,15 +294,15 @@ def write_state(db: Database, run_id: int, mst_key: int, step: int, parts: Itera
     return size
 
 
-def read_state(db: Database, run_id: int, mst_key: int, step: int) -> list[bytes]:
-    """The parts of a state in order; none when the step was never made or is gone."""
+def read_state(db: Database, run_id: int, mst_key: int, step: int) -> Iterator[bytes]:
+    """The parts of a state in order, one at a time; none when the step was never made or is gone."""
     batches = db.scan(
         "SELECT data FROM cerebro._state WHERE run_id = $1 AND mst_key = $2 AND step = $3 ORDER BY part",
         ["bigint", "integer", "integer"],
         [run_id, mst_key, step],
         batch=1,
     )
-    return [row["data"] for batch in batches for row in batch]
+    return (row["data"] for batch in batches for row in batch)
 
 
 def drop_states(db: Database, run_id: int, mst_key: int, keep: Sequence[int]) -> None:

@@ -34,6 +34,9 @@ _SESSION_SETTINGS = {
     "search_path": "pg_catalog,pg_temp",
     "jit": "off",
 }
+# A visit need not wait for the disk: after a crash of the machine the run resumes from the last visit that
+# is there, to the same bits. What the control session and the caller commit later takes earlier visits along.
+_VISIT_SETTINGS = {"synchronous_commit": "off"}
 _SESSION_SETTINGS_14 = {"client_connection_check_interval": "1s"}
 
 T = TypeVar("T")
@@ -49,8 +52,8 @@ def own_pids() -> list[int]:
 class LoopbackSession:
     """One connection in asynchronous mode, with at most one command under way."""
 
-    def __init__(self, target: session.Target, idle_minutes: int) -> None:
-        self.connection = psycopg2.connect(_dsn(target, idle_minutes), async_=1)
+    def __init__(self, target: session.Target, settings: Mapping[str, str]) -> None:
+        self.connection = psycopg2.connect(_dsn(target, settings), async_=1)
         self._cursor: Any = None
         self.busy = False
         self.opened = False
@@ -97,10 +100,14 @@ class LoopbackSession:
             self.connection.close()
 
 
-def _dsn(target: session.Target, idle_minutes: int) -> str:
-    settings = dict(_SESSION_SETTINGS)
+def _settings(target: session.Target, idle_minutes: int, slot: int) -> Mapping[str, str]:
+    settings = _SESSION_SETTINGS | ({} if slot == CONTROL else _VISIT_SETTINGS)
     if target.server_version >= 140000:
         settings |= _SESSION_SETTINGS_14 | {"idle_session_timeout": f"{idle_minutes}min"}
+    return settings
+
+
+def _dsn(target: session.Target, settings: Mapping[str, str]) -> str:
     options = " ".join(f"-c {name}={value}" for name, value in settings.items())
     own = {"options": options, "application_name": "cerebro", "connect_timeout": "10"}
     if target.connection:
@@ -322,7 +329,8 @@ class LocalTopology:
         for other in [k for k in _pool if k[:3] == key[:3]]:
             _pool.pop(other).stop()
         try:
-            _pool[key] = LoopbackSession(self._target, self._idle_minutes)
+            settings = _settings(self._target, self._idle_minutes, key[1])
+            _pool[key] = LoopbackSession(self._target, settings)
             self._finish([_pool[key]])
             if _pool[key].connection.info.parameter_status("is_superuser") != "on":
                 raise psycopg2.OperationalError("the role that logs in is no superuser")
