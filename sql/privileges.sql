@@ -125,5 +125,20 @@ BEGIN
     LOOP
         PERFORM cerebro.grant_usage(role);
     END LOOP;
+
+    -- PostgreSQL has taken those grants for the extension's own, and pg_dump would leave them out: its own are the
+    -- owner's and the monitors'. From PostgreSQL 17 on, pg_shdepend names the roles of initial privileges as well.
+    UPDATE pg_init_privs AS i
+    SET initprivs = ARRAY(
+        SELECT item FROM unnest(i.initprivs) AS item
+        WHERE NOT EXISTS (
+            SELECT FROM aclexplode(ARRAY[item]) AS a WHERE a.grantee NOT IN (a.grantor, 'pg_monitor'::regrole)))
+    FROM pg_depend AS d
+    JOIN pg_extension AS e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+    WHERE e.extname = 'cerebro' AND d.deptype = 'e' AND d.classid = i.classoid AND d.objid = i.objoid;
+    DELETE FROM pg_shdepend AS s USING pg_depend AS d, pg_extension AS e
+    WHERE e.extname = 'cerebro' AND d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.deptype = 'e'
+        AND s.deptype = 'i' AND s.dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND s.classid = d.classid AND s.objid = d.objid AND s.refobjid <> 'pg_monitor'::regrole;
 END
 $$;

@@ -28,7 +28,7 @@ class Released(NamedTuple):
     """What migrations/released.txt says."""
 
     versions: dict[str, int]  # version -> number of its last migration
-    hashes: dict[str, str]  # migration -> SHA-256
+    hashes: dict[str, str]  # migration or install script, as a path within migrations/ -> SHA-256
 
 
 def read_version(root: Path) -> str:
@@ -60,8 +60,11 @@ def number_of(migration: Path) -> int:
     return int(found.group(1))
 
 
-def digest_of(migration: Path) -> str:
-    return hashlib.sha256(migration.read_bytes()).hexdigest()
+def digests(root: Path) -> dict[str, str]:
+    """The migrations and the install scripts of released versions, as they are now."""
+    folder = root / "migrations"
+    files = sorted(folder.rglob("*.sql"))
+    return {str(f.relative_to(folder)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
 
 
 def read_migrations(root: Path, released: Released) -> list[Path]:
@@ -69,10 +72,10 @@ def read_migrations(root: Path, released: Released) -> list[Path]:
     migrations = sorted((root / "migrations").glob("*.sql"))
     if [number_of(migration) for migration in migrations] != list(range(1, len(migrations) + 1)):
         raise BuildError("migrations must be numbered 001, 002, … without gaps")
-    present = {migration.name: digest_of(migration) for migration in migrations}
+    present = digests(root)
     for name, digest in released.hashes.items():
         if present.get(name) != digest:
-            raise BuildError(f"migrations/{name} was released and must never change: write a new one")
+            raise BuildError(f"migrations/{name} was released and must never change: write a new migration")
     return migrations
 
 
@@ -124,12 +127,14 @@ def write(folder: Path, built: dict[str, str]) -> None:
 
 
 def freeze(root: Path) -> None:
-    """Record that the present version is released with the present migrations."""
+    """Record that the present version is released, with the present migrations and install scripts."""
     version, released = read_version(root), read_released(root)
     migrations = read_migrations(root, released)
     if version in released.versions:
         raise BuildError(f"version {version} is released already")
-    lines = [f"file {m.name} {digest_of(m)}" for m in migrations if m.name not in released.hashes]
+    scripts = {name: text for name, text in build(root).items() if name.endswith(f"--{version}.sql")}
+    write(root / "migrations" / "released", {n: t for n, t in scripts.items() if n.count("--") == 1})
+    lines = [f"file {name} {digest}" for name, digest in digests(root).items() if name not in released.hashes]
     with (root / RELEASED).open("a") as record:
         record.write("\n".join([*lines, f"version {version} {len(migrations):03d}", ""]))
 

@@ -90,6 +90,20 @@ def test_a_released_migration_never_changes(tree: Path) -> None:
     assert first.name in refused.stderr
 
 
+def test_an_install_script_that_was_released_never_changes(tree: Path) -> None:
+    """It is kept with its placeholders, for the tests of updates."""
+    build(tree, "--freeze")
+    script = tree / "migrations" / "released" / f"cerebro--{version_of(tree)}.sql"
+    built = build(tree, "--python-dir=/python", "--site-packages=/site")
+    assert built.returncode == 0, built.stderr
+    text = script.read_text()
+    assert (tree / "build" / script.name).read_text() == text.replace("@PYTHON_DIR@", "/python").replace(
+        "@SITE_PACKAGES@", "/site"
+    )
+    script.write_text(text + "-- a harmless word\n")
+    assert script.name in build(tree).stderr
+
+
 def test_a_released_migration_never_goes(tree: Path) -> None:
     build(tree, "--freeze")
     last = max((tree / "migrations").glob("*.sql"))

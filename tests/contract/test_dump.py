@@ -12,11 +12,11 @@ import pytest
 from psycopg2 import sql as syntax
 
 from fixtures import Connection, Rows, execute
+from programs import program
 from stage import connect, stage, unique
 
 pytestmark = pytest.mark.slow
 
-TOOLS = Path(__file__).resolve().parents[2] / "tools"
 FIT = (
     "SELECT cerebro.madlib_fit_multiple_model('lab.packed', 'lab.{0}', 'lab.mst', {1}, FALSE,"
     " 'lab.packed_val', options => '{{\"seed\": 5}}')"
@@ -78,12 +78,6 @@ def _as(connection: Connection, role: str, *statements: str) -> Rows:
         execute(connection, "RESET SESSION AUTHORIZATION")
 
 
-def _program(name: str) -> str:
-    find = ["bash", "-c", f". '{TOOLS}/common.sh' && find_pg_config"]
-    found = subprocess.run(find, capture_output=True, text=True, check=True).stdout.strip()
-    return str(Path(found).with_name(name))
-
-
 @pytest.fixture(scope="module")
 def copies(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copies]:
     restored = unique("restored")
@@ -107,8 +101,8 @@ def copies(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def _copy(source: str, target: str, file: Path) -> None:
-    subprocess.run([_program("pg_dump"), "-Fc", "-f", str(file), source], check=True)
-    subprocess.run([_program("pg_restore"), "--exit-on-error", "-d", target, str(file)], check=True)
+    subprocess.run([program("pg_dump"), "-Fc", "-f", str(file), source], check=True)
+    subprocess.run([program("pg_restore"), "--exit-on-error", "-d", target, str(file)], check=True)
 
 
 @pytest.mark.parametrize("what", SAME)

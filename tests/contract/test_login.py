@@ -18,11 +18,11 @@ import psycopg2
 import pytest
 
 from fixtures import Connection, execute
+from programs import program
 from stage import ARCHITECTURE, FITTED, SGD
 
 pytestmark = pytest.mark.slow
 
-TOOLS = Path(__file__).resolve().parents[2] / "tools"
 SECRET = "geheimes-Wort"
 CALLERS = "callers-Wort"
 # postgresql-common writes these lines; {user} is postgres there, the user of the server.
@@ -111,8 +111,7 @@ class Cluster:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
-    find = ["bash", "-c", f". '{TOOLS}/common.sh' && find_pg_config"]
-    binaries = Path(subprocess.run(find, capture_output=True, text=True, check=True).stdout.strip()).parent
+    binaries = Path(program("postgres")).parent
     folder = Path(tempfile.mkdtemp(prefix="cerebro-login-"))
     if os.geteuid() == 0:
         shutil.chown(folder, "postgres", "postgres")

@@ -1,0 +1,263 @@
+"""A database of each released version, updated or restored, is as if the present version had made it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg2
+import pytest
+from psycopg2 import sql as syntax
+
+from fixtures import Connection, Rows, execute
+from programs import program, shared_folder
+from stage import connect, unique
+
+HERE = Path(__file__).parent
+MIGRATIONS = HERE.parents[1] / "migrations"
+VERSIONS = sorted(file.stem for file in (HERE / "released").glob("*.*.*.sql"))
+EXTENSIONS = ("cerebro", "cerebro_madlib")
+RUNNER, READER = "cerebro_old_runner", "cerebro_old_reader"
+PREDICTED = (
+    "SELECT r.id, p.class, p.probability FROM lab.rows AS r, cerebro.predict('lab.m', 1, r.x) AS p ORDER BY 1"
+)
+# What pg_dump says of an extension in its own right: which rows it dumps, and the order of columns.
+DUMPED = (
+    "SELECT c::regclass::text FROM pg_extension, unnest(extconfig) AS c WHERE extname = 'cerebro' ORDER BY 1"
+)
+# Of what is dumped for pg_upgrade: comments, and what differs between any two databases.
+NUMBERS = re.compile(r"^--|binary_upgrade_set_next|relfrozenxid|^\\(un)?restrict ")
+
+
+@pytest.fixture(scope="module")
+def old_scripts(server: None) -> Iterator[None]:
+    """The install scripts of released versions beside the present one's, as before an upgrade of packages."""
+    folder = shared_folder() / "extension"
+    present = (folder / f"cerebro--{_present_version(folder)}.sql").read_text()
+    found = re.search(r'packages, site = "(.*?)", "(.*?)"', present)
+    assert found
+    added: list[Path] = []
+    for script in (MIGRATIONS / "released").glob("*.sql"):
+        place = folder / script.name
+        if not place.exists():
+            text = script.read_text().replace("@PYTHON_DIR@", found[1]).replace("@SITE_PACKAGES@", found[2])
+            _write(place, text)
+            added.append(place)
+    yield
+    for place in added:
+        subprocess.run([*_sudo(folder), "rm", place], check=True)
+
+
+def _present_version(folder: Path) -> str:
+    found = re.search(r"default_version = '(.*)'", (folder / "cerebro.control").read_text())
+    assert found
+    return found[1]
+
+
+def _sudo(folder: Path) -> list[str]:
+    return [] if os.access(folder, os.W_OK) else ["sudo"]
+
+
+def _write(place: Path, text: str) -> None:
+    subprocess.run(
+        [*_sudo(place.parent), "tee", place], input=text, text=True, stdout=subprocess.DEVNULL, check=True
+    )
+
+
+@pytest.fixture(scope="module")
+def roles(server: None) -> Iterator[None]:
+    """The roles of the old databases."""
+    with closing(connect("postgres")) as connection:
+        for role in (RUNNER, READER):
+            execute(connection, f"CREATE ROLE {role} LOGIN")
+        yield
+        for role in (RUNNER, READER):
+            execute(connection, f"DROP ROLE {role}")
+
+
+@pytest.fixture(scope="module")
+def fresh(roles: None) -> Iterator[str]:
+    """A database in which the present version was installed."""
+    with closing(connect("postgres")) as connection:
+        name = unique("fresh")
+        execute(connection, f"CREATE DATABASE {name} TEMPLATE template0")
+        try:
+            with closing(connect(name)) as inside:
+                execute(inside, "CREATE EXTENSION cerebro_madlib CASCADE")
+                for role in (RUNNER, READER):
+                    execute(inside, "SELECT cerebro.grant_usage(%s)", role)
+            yield name
+        finally:
+            execute(connection, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _restore(text: str, name: str) -> None:
+    command = [program("psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-o", os.devnull, "-d", name]
+    subprocess.run(command, input=text, text=True, check=True)
+
+
+def _database(name: str, dump: str) -> Iterator[str]:
+    with closing(connect("postgres")) as connection:
+        execute(connection, f"CREATE DATABASE {name} TEMPLATE template0")
+        try:
+            _restore(dump, name)
+            yield name
+        finally:
+            execute(connection, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _update(name: str) -> None:
+    with closing(connect(name)) as connection:
+        for extension in EXTENSIONS:
+            execute(connection, f"ALTER EXTENSION {extension} UPDATE")
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def version(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def old_dump(version: str) -> str:
+    """The dump of an old database; what it is restored into gets the old version."""
+    text = (HERE / "released" / f"{version}.sql").read_text()
+    for extension in EXTENSIONS:
+        made = f"CREATE EXTENSION IF NOT EXISTS {extension} WITH SCHEMA pg_catalog"
+        assert text.count(made) == 1
+        text = text.replace(made, f"{made} VERSION '{version}'")
+    return text
+
+
+@pytest.fixture(scope="module")
+def updated(old_dump: str, old_scripts: None, roles: None) -> Iterator[str]:
+    """The old database after ALTER EXTENSION UPDATE."""
+    for name in _database(unique("updated"), old_dump):
+        _update(name)
+        yield name
+
+
+@pytest.fixture(scope="module")
+def restored(version: str, roles: None) -> Iterator[str]:
+    """The old database's dump as it is, restored where the present version is installed."""
+    yield from _database(unique("restored"), (HERE / "released" / f"{version}.sql").read_text())
+
+
+@pytest.fixture(scope="module")
+def again(updated: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The updated database, dumped and restored."""
+    yield from _database(unique("again"), _dump(updated))
+
+
+def _dump(name: str, *options: str) -> str:
+    return subprocess.run(
+        [program("pg_dump"), *options, name], check=True, capture_output=True, text=True
+    ).stdout
+
+
+def objects(name: str) -> dict[str, list[str]]:
+    """Every object of the extensions with its definition, comments and privileges, also the initial ones."""
+    text = re.sub(r"\b\d{5,}\b", "N", _dump(name, "--schema-only", "--binary-upgrade"))
+    found: dict[str, list[str]] = {}
+    for part in re.split(r"^-- Name: ", text, flags=re.M)[1:]:
+        head, _, body = part.partition("\n")
+        if re.search("Schema: lab;|^lab; Type: SCHEMA;|; Type: SEQUENCE SET;", head):
+            continue
+        lines = [line for line in body.splitlines() if line and not NUMBERS.search(line)]
+        # The order of privileges is that in which they were granted.
+        found[head] = sorted(lines) if "; Type: ACL;" in head else lines
+    return found
+
+
+def test_all_objects_are_those_of_a_fresh_install(updated: str, fresh: str) -> None:
+    old, new = objects(updated), objects(fresh)
+    assert len(new) > 100
+    assert old.keys() ^ new.keys() == set()
+    assert {name: body for name, body in old.items() if body != new[name]} == {
+        name: body for name, body in new.items() if body != old[name]
+    }
+
+
+def test_the_same_rows_are_dumped(updated: str, fresh: str) -> None:
+    assert _rows(updated, DUMPED) == _rows(fresh, DUMPED) != []
+
+
+def test_privileges_survive_a_dump_of_the_updated_database(updated: str, again: str) -> None:
+    """PostgreSQL takes what a script grants for the extension's own, which pg_dump leaves out."""
+    assert objects(again) == objects(updated)
+
+
+def _rows(name: str, query: str, role: str | None = None) -> Rows:
+    with closing(connect(name)) as connection:
+        if role is not None:
+            execute(connection, syntax.SQL("SET SESSION AUTHORIZATION {}").format(syntax.Identifier(role)))
+        return execute(connection, query)
+
+
+@pytest.fixture(scope="module", params=["updated", "restored"])
+def runner(request: pytest.FixtureRequest, updated: str, restored: str) -> Iterator[Connection]:
+    """The owner of the old runs, in the present version."""
+    with closing(connect({"updated": updated, "restored": restored}[request.param], RUNNER)) as connection:
+        yield connection
+
+
+def test_the_old_runs_are_there(runner: Connection) -> None:
+    runs = execute(runner, "SELECT run_id, status, visits_done FROM cerebro.runs ORDER BY 1")
+    assert runs == [(1, "finished", 8), (2, "failed", 4)]
+    for view, count in (("visits", 12), ("leaderboard", 4), ("progress", 4), ("sizes", 2)):
+        assert execute(runner, f"SELECT count(*) FROM cerebro.{view}") == [(count,)], view
+
+
+@pytest.mark.slow
+def test_the_old_models_predict_what_they_predicted(runner: Connection) -> None:
+    expected = execute(runner, "SELECT id, class, probability FROM lab.expected ORDER BY 1")
+    found = execute(runner, PREDICTED)
+    assert len(found) == 24
+    assert [(number, name) for number, name, _ in found] == [(number, name) for number, name, _ in expected]
+    # Another machine may round otherwise.
+    assert [value for *_, value in found] == pytest.approx([value for *_, value in expected], rel=1e-5)
+
+
+@pytest.mark.slow
+def test_the_old_run_that_broke_is_resumed(runner: Connection) -> None:
+    execute(runner, "SELECT cerebro.resume(2)")
+    assert execute(runner, "SELECT status, visits_done FROM cerebro.runs WHERE run_id = 2") == [
+        ("finished", 12)
+    ]
+    assert execute(runner, "SELECT mst_key, status FROM lab.broken_info ORDER BY 1") == [
+        (1, "finished"), (2, "finished"),
+    ]  # fmt: skip
+
+
+def test_usage_that_was_granted_is_held(updated: str, fresh: str) -> None:
+    """By both roles, on whatever the present version has."""
+    held = (
+        "SELECT p.oid::regprocedure::text, has_function_privilege('{0}', p.oid, 'EXECUTE') FROM pg_proc AS p"
+        " WHERE pronamespace = 'cerebro'::regnamespace UNION ALL"
+        " SELECT c.oid::regclass::text, has_table_privilege('{0}', c.oid, 'SELECT') FROM pg_class AS c"
+        " WHERE relnamespace = 'cerebro'::regnamespace AND relkind IN ('r', 'v') ORDER BY 1"
+    )
+    for role in (RUNNER, READER):
+        found = _rows(updated, held.format(role))
+        assert found == _rows(fresh, held.format(role))
+        assert {granted for _, granted in found} == {True, False}
+
+
+def test_a_role_without_usage_gets_none(updated: str) -> None:
+    with closing(connect(updated)) as connection:
+        execute(connection, "CREATE ROLE cerebro_old_stranger")
+        try:
+            execute(connection, "SET ROLE cerebro_old_stranger")
+            with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+                execute(connection, "SELECT * FROM cerebro.runs")
+        finally:
+            execute(connection, "RESET ROLE")
+            execute(connection, "DROP ROLE cerebro_old_stranger")
+
+
+def test_every_released_version_has_its_database() -> None:
+    released = re.findall(r"^version (\S+)", (MIGRATIONS / "released.txt").read_text(), re.M)
+    assert sorted(released) == VERSIONS
