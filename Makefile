@@ -84,7 +84,10 @@ lint: ## look for slips in Python and SQL
 	@$(MAKE) -s build
 	@$(VENV)/bin/ruff check
 	@$(VENV)/bin/ruff format --check
-	@$(VENV)/bin/pgspot --ignore-lang=plpython3u build/cerebro--*.sql build/cerebro_madlib--*.sql
+	@$(VENV)/bin/pgspot --ignore-lang=plpython3u build/cerebro--$(EXTVERSION).sql build/cerebro_madlib--*.sql
+	@for update in build/cerebro--*--*.sql; do \
+		$(VENV)/bin/pgspot --ignore-lang=plpython3u -a sql/head.sql $$update || exit; \
+	done # behind the head: what an update makes stands in the schema that an install has made
 
 format: ## bring the Python code into shape
 	@tools/setup dev
