@@ -17,6 +17,13 @@ for folder in (site, packages):
     if folder in sys.path:
         sys.path.remove(folder)
     sys.path.insert(0, folder)
+if find_spec("cerebro_plpy") is None:
+    plpy.error(
+        f"cerebro finds none of its Python code in {packages}",
+        hint="Run make install for this version of cerebro and this server. Where it stands in another folder by now,"
+        " as after pg_upgrade, docs/operations.md has the command that tells the database.",
+        sqlstate="58P01",
+    )
 missing = [name for name in ("numpy", "psycopg2", "keras") if find_spec(name) is None]
 if not any(find_spec(name) for name in ("tensorflow", "jax", "torch")):
     missing.append("tensorflow (or jax, or torch)")

@@ -15,10 +15,14 @@ from psycopg2 import sql as syntax
 
 from fixtures import Connection, Rows, execute
 from programs import program, shared_folder
+from scratch import Server, shell
+from scratch import server as private_server
 from stage import connect, unique
 
 HERE = Path(__file__).parent
-MIGRATIONS = HERE.parents[1] / "migrations"
+ROOT = HERE.parents[1]
+MIGRATIONS = ROOT / "migrations"
+OPERATIONS = ROOT / "docs" / "operations.md"
 VERSIONS = sorted(file.stem for file in (HERE / "released").glob("*.*.*.sql"))
 EXTENSIONS = ("cerebro", "cerebro_madlib")
 RUNNER, READER = "cerebro_old_runner", "cerebro_old_reader"
@@ -72,11 +76,15 @@ def _write(place: Path, text: str) -> None:
 def roles(server: None) -> Iterator[None]:
     """The roles of the old databases."""
     with closing(connect("postgres")) as connection:
-        for role in (RUNNER, READER):
-            execute(connection, f"CREATE ROLE {role} LOGIN")
+        _make_roles(connection)
         yield
         for role in (RUNNER, READER):
             execute(connection, f"DROP ROLE {role}")
+
+
+def _make_roles(connection: Connection) -> None:
+    for role in (RUNNER, READER):
+        execute(connection, f"CREATE ROLE {role} LOGIN")
 
 
 @pytest.fixture(scope="module")
@@ -95,8 +103,8 @@ def fresh(roles: None) -> Iterator[str]:
             execute(connection, f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def _restore(text: str, name: str) -> None:
-    command = [program("psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-o", os.devnull, "-d", name]
+def _restore(text: str, name: str, *where: str) -> None:
+    command = [program("psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-o", os.devnull, "-d", name, *where]
     subprocess.run(command, input=text, text=True, check=True)
 
 
@@ -122,9 +130,15 @@ def version(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def old_dump(version: str) -> str:
-    """The dump of an old database; what it is restored into gets the old version."""
-    text = (HERE / "released" / f"{version}.sql").read_text()
+def dump(version: str) -> str:
+    """An old database's dump as it is."""
+    return (HERE / "released" / f"{version}.sql").read_text()
+
+
+@pytest.fixture(scope="module")
+def old_dump(version: str, dump: str) -> str:
+    """The same, but what it is restored into gets the old version."""
+    text = dump
     for extension in EXTENSIONS:
         made = f"CREATE EXTENSION IF NOT EXISTS {extension} WITH SCHEMA pg_catalog"
         assert text.count(made) == 1
@@ -141,9 +155,30 @@ def updated(old_dump: str, old_scripts: None, roles: None) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def restored(version: str, roles: None) -> Iterator[str]:
-    """The old database's dump as it is, restored where the present version is installed."""
-    yield from _database(unique("restored"), (HERE / "released" / f"{version}.sql").read_text())
+def restored(dump: str, roles: None) -> Iterator[str]:
+    """The old dump restored where the present version is installed."""
+    yield from _database(unique("restored"), dump)
+
+
+@pytest.fixture(scope="module")
+def moved(dump: str) -> Iterator[Server]:
+    """A server that pg_upgrade made of one with the old dump restored, and the extension elsewhere."""
+    with private_server() as old, private_server(empty=True) as new:
+        with closing(old.connect()) as connection:
+            _make_roles(connection)
+            execute(connection, "DROP EXTENSION cerebro")
+        _restore(dump, "postgres", "-h", str(old.folder))
+        with closing(old.connect()) as connection:
+            ((boot,),) = execute(connection, "SELECT pg_get_functiondef('cerebro._boot()'::regprocedure)")
+            execute(connection, re.sub(r'packages, site = ".*"', 'packages, site = "/none", "/none"', boot))
+        old.stop("fast")
+        shell(
+            """as_server bash -c 'cd "$0" && exec "$@"' "$@" </dev/null""", new.folder,
+            program("pg_upgrade"), "--username=postgres", f"--socketdir={new.folder}",
+            "-b", old.bin, "-B", new.bin, "-d", old.data, "-D", new.data,
+        )  # fmt: skip
+        new.start()
+        yield new
 
 
 @pytest.fixture(scope="module")
@@ -197,11 +232,31 @@ def _rows(name: str, query: str, role: str | None = None) -> Rows:
         return execute(connection, query)
 
 
-@pytest.fixture(scope="module", params=["updated", "restored"])
-def runner(request: pytest.FixtureRequest, updated: str, restored: str) -> Iterator[Connection]:
+WAYS = ["updated", "restored", pytest.param("moved", marks=pytest.mark.slow)]
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def runner(request: pytest.FixtureRequest, version: str) -> Iterator[Connection]:
     """The owner of the old runs, in the present version."""
-    with closing(connect({"updated": updated, "restored": restored}[request.param], RUNNER)) as connection:
+    place = request.getfixturevalue(request.param)
+    opened = place.connect(user=RUNNER) if isinstance(place, Server) else connect(place, RUNNER)
+    with closing(opened) as connection:
         yield connection
+
+
+@pytest.mark.slow
+def test_a_database_is_told_where_the_extension_stands_by_now(moved: Server) -> None:
+    with closing(moved.connect(user=RUNNER)) as connection, pytest.raises(psycopg2.Error) as caught:
+        execute(connection, PREDICTED)
+    assert caught.value.pgcode == "58P01"
+    assert "finds none of its Python code in /none" in str(caught.value)
+    command = re.search(r"^    (sed .*_boot.*)$", OPERATIONS.read_text(), re.M)
+    assert command
+    where = {"PGHOST": str(moved.folder), "PGDATABASE": "postgres", "PG_CONFIG": program("pg_config")}
+    subprocess.run(
+        ["bash", "-c", f'pg_config() {{ "$PG_CONFIG" "$@"; }}; {command[1]}'],
+        env=os.environ | where, stdout=subprocess.DEVNULL, check=True,
+    )  # fmt: skip
 
 
 def test_the_old_runs_are_there(runner: Connection) -> None:

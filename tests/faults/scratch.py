@@ -119,14 +119,17 @@ class Server:
         self.bin = Path(shell("find_pg_config")).parent
 
     def make(self) -> None:
+        self.init()
+        self.start()
+        self.sql("CREATE EXTENSION cerebro CASCADE")
+
+    def init(self) -> None:
         if self.disk is not None:
             self.disk.make()
         shell('chown -R "$(server_user):" "$1" && chmod 700 "$1"', self.folder)
         as_server(
             self.bin / "initdb", "-D", self.data, "--username=postgres", "--auth=trust", "--locale=C.UTF-8"
         )
-        self.start()
-        self.sql("CREATE EXTENSION cerebro CASCADE")
 
     def start(self) -> None:
         # What JAX has compiled once is taken from here, which saves most of a round's time.
@@ -193,8 +196,8 @@ class Server:
         self.kill_all()
         self.disk.put_back(copied)
 
-    def connect(self, user: str = "postgres") -> Connection:
-        connection = psycopg2.connect(host=str(self.folder), port=PORT, dbname="postgres", user=user)
+    def connect(self, user: str = "postgres", dbname: str = "postgres") -> Connection:
+        connection = psycopg2.connect(host=str(self.folder), port=PORT, dbname=dbname, user=user)
         connection.autocommit = True
         connection.notices = []
         return connection
@@ -254,15 +257,15 @@ def end_in_order() -> None:
 
 
 @contextmanager
-def server() -> Iterator[Server]:
-    """A new server, removed at the end."""
+def server(empty: bool = False) -> Iterator[Server]:
+    """A new server, removed at the end; an empty one is not even started."""
     folder = Path(tempfile.mkdtemp(prefix="cerebro-faults-"))
     for name in ("disk", "cache"):
         (folder / name).mkdir()
     disk = Disk(folder.with_suffix(".image"), folder / "disk") if may_mount() else None
     made = Server(folder, disk)
     try:
-        made.make()
+        made.init() if empty else made.make()
         yield made
     except BaseException as error:
         if made.log.exists():
