@@ -14,5 +14,5 @@ from scratch import server
 def harness() -> Iterator[Harness]:
     with server() as made:
         prepared = Harness(made, seed=4)
-        prepared.prepare(["jax", "tensorflow"])
+        prepared.prepare(["jax"])
         yield prepared

@@ -1,8 +1,8 @@
 """The fault harness: start a run, hurt it at a random moment, resume it, compare every bit.
 
-    python tests/faults/harness.py [--rounds 200] [--seed 1] [--only WORDS]
+    python tests/faults/harness.py [--rounds 200] [--seed 1] [--first 1] [--only WORDS]
 
-The rounds follow from the seed, but for what the server's timing decides.
+The rounds follow from the seed, but for what the server's timing decides; --first goes on from a later one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -103,12 +103,23 @@ class Harness:
         """Make the tables, and what undisturbed runs leave."""
         workload.prepare(self.server)
         for backend in backends:
-            with closing(self.server.connect()) as connection:
-                begun = time.monotonic()
-                workload.fit(connection, "reference", backend)
-                self.seconds[backend] = time.monotonic() - begun
-                self.references[backend] = workload.left(connection, "reference")
-                workload.drop(connection, "reference")
+            self.refer_to(backend)
+
+    def refer_to(self, backend: str) -> None:
+        """From now on rounds are played on this kind of backend too."""
+        with closing(self.server.connect()) as connection:
+            begun = time.monotonic()
+            workload.fit(connection, "reference", backend)
+            self.seconds[backend] = time.monotonic() - begun
+            self.references[backend] = workload.left(connection, "reference")
+            workload.drop(connection, "reference")
+
+    @contextmanager
+    def short(self) -> Iterator[None]:
+        """One segment session for both segments: half of what a round costs is the start of sessions."""
+        self.server.sql("INSERT INTO cerebro.settings VALUES ('sessions', '1')")
+        yield
+        self.server.sql("DELETE FROM cerebro.settings WHERE name = 'sessions'")
 
     def offered(self) -> list[kinds.Kind]:
         return [k for k in kinds.EVERY if self.server.disk is not None or not k.needs_mount]
@@ -120,9 +131,10 @@ class Harness:
         order = chosen.sample(offered, len(offered))
         return [*order, *chosen.choices(offered, k=max(0, rounds - len(order)))][:rounds]
 
-    def play(self, rounds: int, only: str = "") -> Iterator[Round]:
+    def play(self, rounds: int, first: int = 1, only: str = "") -> Iterator[Round]:
         for number, kind in enumerate(self.plan(rounds, only), 1):
-            yield self.round(number, kind)
+            if number >= first:
+                yield self.round(number, kind)
 
     def round(self, number: int, kind: kinds.Kind) -> Round:
         begun = time.monotonic()
@@ -253,6 +265,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--only", default="", help="faults whose name holds these words")
     options = parser.parse_args()
     end_in_order()
@@ -264,7 +277,7 @@ def main() -> None:
             f"seed {options.seed}", *(f"not possible here: {name}" for name in left_out), sep="\n", flush=True
         )
         rounds = []
-        for played in harness.play(options.rounds, options.only):
+        for played in harness.play(options.rounds, options.first, options.only):
             print(played, flush=True)
             rounds.append(played)
     print(report(rounds))

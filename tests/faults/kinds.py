@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 import psycopg2
 
 from fixtures import execute
-from scratch import Server, kill, shell
+from scratch import Server, kill_child, shell
 
 # What may become of the call that was disturbed: it goes on as if nothing had been, or it ends.
 UNDISTURBED, ENDED, EITHER = "undisturbed", "ended", "either"
@@ -78,7 +77,7 @@ def segment_terminated(scene: Scene) -> None:
 
 
 def segment_killed(scene: Scene) -> None:
-    kill(_worker(scene) or scene.caller, signal.SIGKILL)
+    kill_child(_worker(scene) or scene.caller)
 
 
 def control_terminated(scene: Scene) -> None:
@@ -95,7 +94,7 @@ def caller_terminated(scene: Scene) -> None:
 
 
 def caller_killed(scene: Scene) -> None:
-    kill(scene.caller, signal.SIGKILL)
+    kill_child(scene.caller)
 
 
 def caller_cancelled(scene: Scene) -> None:
@@ -140,12 +139,15 @@ def source_dropped(scene: Scene) -> None:
     """The caller's lock keeps the packed table: whoever wants to drop it gives up after a while."""
     for statement in ("DROP TABLE packed", "TRUNCATE packed", "ALTER TABLE packed ADD COLUMN more integer"):
         with closing(scene.server.connect()) as connection:
-            execute(connection, "SET lock_timeout = '200ms'")
+            execute(connection, "BEGIN; SET LOCAL lock_timeout = '200ms'")
             try:
                 execute(connection, statement)
             except psycopg2.errors.LockNotAvailable:
                 continue
-            raise AssertionError(f"{statement} went through while a run used the table")
+            # The call has not come to its lock yet, or its run is over.
+            running = execute(connection, "SELECT run_id FROM cerebro.runs WHERE status = 'running'")
+            assert not running, f"{statement} went through while a run used the table"
+            execute(connection, "ROLLBACK")
 
 
 def disk_filled(scene: Scene) -> None:

@@ -223,6 +223,12 @@ def kill(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
+def kill_child(pid: int) -> None:
+    """Kill a process of a server's and wait until the postmaster knows: its client may hear of it earlier."""
+    kill(pid, signal.SIGKILL)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), f"process {pid} to be reaped")
+
+
 def wait_until(true: Any, what: str, patience: float = PATIENCE, pause: float = 0.02) -> None:
     deadline = time.monotonic() + patience
     while not true():

@@ -1,6 +1,8 @@
-"""Twenty rounds of the fault harness, every kind of fault at least once; `make faults` plays two hundred."""
+"""Rounds of the fault harness, every kind of fault at least once; `make faults` plays two hundred."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import pytest
 
@@ -17,9 +19,30 @@ def test_every_kind_has_its_round(harness: Harness) -> None:
     assert len(offered) >= len(kinds.EVERY) - 2
 
 
-@pytest.mark.slow
+@pytest.fixture
+def short(harness: Harness) -> Iterator[Harness]:
+    with harness.short():
+        yield harness
+
+
 @pytest.mark.parametrize("number", range(1, ROUNDS + 1))
-def test_nothing_is_lost(harness: Harness, number: int) -> None:
-    played = harness.round(number, harness.plan(ROUNDS)[number - 1])
+def test_nothing_is_lost(short: Harness, number: int) -> None:
+    play(short, number)
+
+
+@pytest.fixture(scope="module")
+def full(harness: Harness) -> Harness:
+    harness.refer_to("tensorflow")
+    return harness
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(ROUNDS + 1, 2 * ROUNDS + 1))
+def test_nothing_is_lost_by_several_sessions(full: Harness, number: int) -> None:
+    play(full, number)
+
+
+def play(harness: Harness, number: int) -> None:
+    played = harness.round(number, harness.plan(2 * ROUNDS)[number - 1])
     print(played)
     assert played.bits == harness.references[played.backend].bits

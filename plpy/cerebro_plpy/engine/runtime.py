@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.metadata
 import importlib.util
 import os
@@ -47,6 +48,7 @@ def start(backend: str, threads: int, use_gpus: bool) -> None:
     _set_environment(wanted)
     with _quiet():
         _import(wanted)
+    _end_at_once()
     _check_gpus(wanted)
     _running = wanted
 
@@ -180,6 +182,17 @@ def _set_environment(wanted: Running) -> None:
     if not wanted.use_gpus:
         settings |= {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
     os.environ.update(settings)
+
+
+def _end_at_once() -> None:
+    """Let this process end without the destructors of the C++ libraries.
+
+    Threads of theirs may still be at work, on what was cancelled, and crash when things go from under them:
+    JAX does now and then. A backend that crashes takes the sessions of the whole server with it.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "on_exit"):
+        libc.on_exit(libc._exit, None)
 
 
 def _import(wanted: Running) -> None:

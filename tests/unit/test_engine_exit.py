@@ -1,0 +1,30 @@
+"""A process that ends while a library's threads are at work ends in good order."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+# One crash in five or ten without the cure: enough processes to see one.
+PROCESSES = 30
+WORK = """
+import ctypes
+from cerebro_plpy.engine import runtime
+runtime.start("jax", 1, False)
+import jax, jax.numpy as jnp
+x = jnp.ones((200, 200))
+jax.jit(lambda x: jax.lax.fori_loop(0, 200_000, lambda _, a: jnp.tanh(a @ a), x))(x)
+ctypes.CDLL(None).exit(7)
+"""
+
+
+@pytest.mark.slow
+def test_no_process_crashes_at_its_end() -> None:
+    """What the server calls at the end of a backend is exit(), past Python's own ways."""
+    codes = {
+        subprocess.run([sys.executable, "-c", WORK], env={"PYTHONPATH": "plpy"}, check=False).returncode
+        for _ in range(PROCESSES)
+    }
+    assert codes == {7}
