@@ -135,11 +135,16 @@ def _as_cerebro_error(error: Any) -> CerebroError:
 
 def _report(error: CerebroError) -> Any:
     """The exception that PL/Python turns into an error with these fields; its name starts the message."""
-    report = type("cerebro", (plpy.Error,), {"__module__": "__main__"})(error.message)
+    report = type("cerebro", (plpy.Error,), {"__module__": "__main__"})(_printable(error.message))
     report.sqlstate = error.sqlstate
-    report.detail = error.detail
-    report.hint = error.hint
+    report.detail = error.detail and _printable(error.detail)
+    report.hint = error.hint and _printable(error.hint)
     return report
+
+
+def _printable(text: str) -> str:
+    """What the server can send: parts of a user's input may be half a character, or none at all."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
 def _answer(work: Callable[[], T]) -> T:

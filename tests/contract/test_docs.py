@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import NamedTuple
 import psycopg2
 import pytest
 
+import corpus
 from fixtures import Sql, execute
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -150,6 +152,32 @@ def test_an_example_shows_what_it_says(example: Example, outputs: dict[str, str]
         assert not [line for line in shown if line.startswith("ERROR:")], "\n".join(shown)
     if example.output is not None:
         assert missing(readable(example.output), shown) is None, "\n".join(shown)
+
+
+def bad_inputs() -> list[tuple[str, int]]:
+    """What is kept of bad inputs, and how many of each."""
+    calls = runpy.run_path(str(ROOT / "tests" / "db" / "test_bad_input.py"))
+    lists = {
+        "PACKING": "packing",
+        "ARCHITECTURES": "architectures",
+        "SELECTIONS": "configs",
+        "FITS": "training",
+    }
+    kept = [
+        (f"{kind}: {group}", len(texts))
+        for kind in corpus.KINDS
+        for group, texts in corpus.groups(kind).items()
+    ]
+    return kept + [(f"calls: {name}", len(calls[variable])) for variable, name in lists.items()]
+
+
+def test_the_bad_inputs_are_counted() -> None:
+    text = (ROOT / "docs" / "security.md").read_text()
+    rows = re.findall(r"^\| (\w+: [^|]+) \| (\d+) \|$", text, re.M)
+    found = [(kind, int(number)) for kind, number in rows]
+    assert found == bad_inputs()
+    total = re.search(r"(\d+) bad inputs are kept", text)
+    assert total and int(total[1]) == sum(number for _, number in found)
 
 
 def test_the_reference_is_up_to_date() -> None:

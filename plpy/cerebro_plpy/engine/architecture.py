@@ -18,6 +18,9 @@ from .calls import one_line
 
 Shape = tuple[int | None, ...]
 
+# The JSON of the largest nets of keras.applications has less than a million.
+MAX_LENGTH = 4_000_000
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -39,7 +42,17 @@ def describe(
     max_parameters: int = 2_000_000_000,
 ) -> Architecture:
     """Check an architecture and say what it is; no weight is allocated."""
-    return _describe(model_arch, input_shapes, max_parameters)
+    try:
+        return _describe(model_arch, input_shapes, max_parameters)
+    except CerebroError:
+        raise
+    # What stands in a place where nothing of its kind may stand: there are more such ways than checks.
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise CerebroError(
+            "the architecture is malformed",
+            detail=f"{type(error).__name__}: {one_line(error)}",
+            hint="Use what model.to_json() gives.",
+        ) from error
 
 
 def build(architecture_json: str) -> Any:
@@ -74,12 +87,20 @@ def _describe(model_arch: str, input_shapes: tuple[Shape, ...] | None, max_param
         model = _deserialize(config)
         _check_built(model)
         architecture = _summary(model, text)
+        largest = _largest_tensor(model)
     if architecture.parameters > max_parameters:
-        raise CerebroError(
-            f"the architecture has {architecture.parameters} parameters, more than {max_parameters}",
-            sqlstate=errors.NOT_SUPPORTED,
-        )
+        raise _too_large(f"has {architecture.parameters} parameters", max_parameters)
+    if largest > max_parameters:
+        raise _too_large(f"makes {largest} numbers of one row in one layer", max_parameters)
     return architecture
+
+
+def _too_large(what: str, limit: int) -> CerebroError:
+    return CerebroError(
+        f"the architecture {what}, more than {limit}",
+        hint="An administrator may allow more: the setting max_parameters.",
+        sqlstate=errors.NOT_SUPPORTED,
+    )
 
 
 def canonical(model_arch: str, input_shapes: tuple[Shape, ...] | None = None) -> dict[str, Any]:
@@ -116,6 +137,8 @@ def _drop_compile_config(value: Any) -> None:
 
 
 def _parse(model_arch: str) -> dict[str, Any]:
+    if len(model_arch) > MAX_LENGTH:
+        raise CerebroError(f"the architecture is longer than {MAX_LENGTH} characters")
     try:
         config = json.loads(model_arch)
     except (ValueError, RecursionError) as error:
@@ -190,6 +213,16 @@ def _summary(model: Any, text: str) -> Architecture:
         flops_per_row=sum(_flops(layer) for layer in _leaves(model)),
         weight_shapes=shapes,
     )
+
+
+def _largest_tensor(model: Any) -> int:
+    """Give the size of the largest input or output of any layer or operation, for one row."""
+    operations = getattr(getattr(model, "_functional", None) or model, "operations", [])
+    shapes = [
+        t.shape for operation in operations for node in operation._inbound_nodes for t in node.output_tensors
+    ]
+    within = [_largest_tensor(operation) for operation in operations if hasattr(operation, "layers")]
+    return max([*(math.prod(d or 1 for d in shape[1:]) for shape in shapes), *within], default=0)
 
 
 def _leaves(model: Any) -> list[Any]:

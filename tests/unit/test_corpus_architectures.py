@@ -1,0 +1,31 @@
+"""Every bad architecture is refused by the one kind of error, with hardly any memory taken."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+
+import corpus
+from cerebro_plpy.engine import architecture, runtime
+from cerebro_plpy.errors import CerebroError
+
+MOST_KB = 300_000
+CASES = [pytest.param(text, id=corpus.short(text)) for text in corpus.inputs("architectures")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine() -> None:
+    runtime.start("tensorflow", 1, False)
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_bad_architecture_is_refused(text: str) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(CerebroError) as caught:
+        architecture.describe(text)
+    error = caught.value
+    assert len(error.message) + len(error.detail or "") + len(error.hint or "") < 4000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_KB
+    assert not Path("/tmp/cerebro-was-here").exists()
