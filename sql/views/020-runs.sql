@@ -35,12 +35,12 @@ CROSS JOIN LATERAL (
     FROM cerebro._visit AS x WHERE x.run_id = r.run_id
 ) AS v
 LEFT JOIN LATERAL (
-    -- The advisory lock that the session behind a run holds; 216329024 is its class. Any role may take such a lock; only
-    -- a superuser's session, or inline the owner's, can be behind the run.
+    -- The advisory lock that the session behind a run holds: store/runs.py. Any role may take such a lock; only a
+    -- superuser's session, or inline the owner's, can be behind the run.
     SELECT TRUE AS held FROM pg_catalog.pg_locks AS x
     JOIN pg_catalog.pg_stat_activity AS a USING (pid)
-    WHERE x.locktype = 'advisory' AND x.classid = 216329024 AND x.objsubid = 2 AND x.granted
-        AND x.objid = (r.run_id & 2147483647)::oid
+    WHERE x.locktype = 'advisory' AND x.objsubid = 2 AND x.granted
+        AND x.classid = (r.run_id & 2147483647)::oid AND x.objid::bigint >> 16 = 3300
         AND x.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
         AND (a.usesysid = r.owner OR a.usesysid IN (SELECT o.oid FROM pg_catalog.pg_roles AS o WHERE o.rolsuper))
     LIMIT 1

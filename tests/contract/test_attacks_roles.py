@@ -161,7 +161,11 @@ def test_names_and_locks_that_anybody_may_take_count_for_nothing(scene: Scene) -
     """A role that calls its session as a visit and takes the lock of a run is not taken to be behind it."""
     with closing(connect(scene.stage.connection.info.dbname, scene.other)) as session:
         execute(session, f"SET application_name = 'cerebro visit run={scene.run} config=1 epoch=1 segment=0'")
-        execute(session, "SELECT pg_advisory_lock(216329024, %s)", scene.run)
+        execute(
+            session,
+            "SELECT pg_advisory_lock(%s, n) FROM generate_series(216268800, 216269800) AS n",
+            scene.run,
+        )
         assert scene.stage.sql("SELECT status FROM cerebro.runs WHERE run_id = %s", scene.run) == [
             ("finished",)
         ]

@@ -145,8 +145,28 @@ def test_a_run_of_somebody_else_is_not_there(
         theirs = refused(stranger, f"SELECT cerebro.{what}(%s)", run_id)
         none = refused(stranger, f"SELECT cerebro.{what}(%s)", 10**9)
         assert theirs.pgcode == none.pgcode == "42501"
-        assert str(theirs).replace(str(run_id), "") == str(none).replace(str(10**9), "")
+        assert str(theirs).replace(f"run {run_id}", "") == str(none).replace(f"run {10**9}", "")
     execute(db, "SELECT cerebro.forget(%s)", run_id)
+
+
+def test_a_strangers_lock_keeps_nobody_from_a_run(
+    db: Connection, connect: Connect, role: MakeRole, out: str, undisturbed: Left
+) -> None:
+    """Not even the very lock that the session behind the run has held, with a thousand more."""
+    stranger = connect(user=role(usage=False))
+    call, run_id = started(db, connect)
+    held = "SELECT classid::bigint, objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND classid = %s"
+    ((of, own),) = execute(stranger, held, run_id)
+    execute(db, "SELECT pg_cancel_backend(%s)", call.pid)
+    execute(
+        stranger, "SELECT pg_advisory_lock(%s, n) FROM generate_series(%s, %s) AS n", of, own - 500, own + 500
+    )
+    call.join()
+    assert status(db, run_id) == "interrupted"
+    resume(db, run_id)
+    assert workload.left(db, out) == undisturbed
+    execute(db, "SELECT cerebro.forget(%s)", run_id)
+    assert not execute(db, "SELECT FROM cerebro.runs WHERE run_id = %s", run_id)
 
 
 def test_tables_of_another_run_are_in_the_way(db: Connection, connect: Connect, out: str) -> None:

@@ -69,7 +69,7 @@ NUMBERS = st.sampled_from(
 )
 WORDS = st.sampled_from(
     [*sorted(validate.LAYERS), *sorted(validate.INITIALIZERS), "Lambda", "function", "__lambda__",
-     "__numpy__", "__tensor__", "__keras_tensor__", "os", "builtins", "eval", "keras.layers", "keras.ops.numpy",
+     "__numpy__", "__tensor__", "__keras_tensor__", "os", "builtins", "eval", "keras.layers", "keras.ops.nn",
      "/etc/passwd", "float8_e4m3fn", "channels_first", "valid", "\ud800", "\x00", ""]
 )  # fmt: skip
 KEYS = st.sampled_from(

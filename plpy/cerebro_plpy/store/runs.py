@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -10,8 +11,15 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, WRONG_STATE, CerebroError
 
-# The class id of the advisory lock that the control session of a run holds; the run's id is the object.
-ADVISORY_CLASS = 0x0CE4EB40
+# The session behind a run holds an advisory lock: its class is the run's number, the upper half of its object
+# this mark, the lower half drawn. Any role may take any such lock: that one cannot be had must keep nobody
+# from a run, and that one is held proves nothing unless a superuser's session holds it.
+_LOCK_MARK = 0x0CE4
+_LOCK_DRAWS = 1000
+_LOCKS = (
+    "pg_locks AS l WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted"
+    " AND l.classid = $1::bigint::oid AND l.objid::bigint >> 16 = $2"
+)
 # In place of a config's key: the weights serve every config of an architecture.
 EVERY_CONFIG = -1
 _TABLES = (
@@ -127,11 +135,7 @@ def add_event(db: Database, run_id: int, event: str, detail: str | None = None) 
 
 def hold(db: Database, run_id: int) -> None:
     """Mark this session as the one behind a run, until the session ends or lets go."""
-    if not db.query(
-        "SELECT pg_catalog.pg_try_advisory_lock($1, $2) AS held",
-        ["integer", "integer"],
-        [ADVISORY_CLASS, run_id & 0x7FFFFFFF],
-    )[0]["held"]:
+    if not _is_free(db, run_id) or not any(_try_lock(db, run_id) for _ in range(_LOCK_DRAWS)):
         raise CerebroError(
             f"run {run_id} is running",
             detail="Another session stands behind it.",
@@ -140,22 +144,48 @@ def hold(db: Database, run_id: int) -> None:
         )
 
 
+def _is_free(db: Database, run_id: int) -> bool:
+    """Whether no other session stands behind a run; none will before the end of this transaction."""
+    kept = db.query("SELECT FROM cerebro._run WHERE run_id = $1 FOR UPDATE SKIP LOCKED", ["bigint"], [run_id])
+    if not kept and db.query("SELECT FROM cerebro._run WHERE run_id = $1", ["bigint"], [run_id]):
+        return False
+    return not db.query(
+        "SELECT FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid WHERE r.rolsuper"
+        " AND a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.pid IN"
+        f" (SELECT l.pid FROM {_LOCKS})",
+        ["bigint", "bigint"],
+        [_lock_class(run_id), _LOCK_MARK],
+    )
+
+
+def _try_lock(db: Database, run_id: int) -> bool:
+    return db.query(
+        "SELECT pg_catalog.pg_try_advisory_lock($1, $2) AS held",
+        ["integer", "integer"],
+        [_lock_class(run_id), _LOCK_MARK << 16 | secrets.randbits(16)],
+    )[0]["held"]
+
+
+def _lock_class(run_id: int) -> int:
+    return run_id & 0x7FFFFFFF
+
+
 def holds(db: Database, run_id: int) -> bool:
     """Whether this very session stands behind the run."""
     rows = db.query(
-        "SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = $1::bigint::oid"
-        " AND objid = $2::bigint::oid AND objsubid = 2 AND pid = pg_backend_pid()",
+        f"SELECT FROM {_LOCKS} AND l.pid = pg_backend_pid()",
         ["bigint", "bigint"],
-        [ADVISORY_CLASS, run_id & 0x7FFFFFFF],
+        [_lock_class(run_id), _LOCK_MARK],
     )
     return bool(rows)
 
 
 def let_go(db: Database, run_id: int) -> None:
     db.query(
-        "SELECT pg_catalog.pg_advisory_unlock($1, $2)",
-        ["integer", "integer"],
-        [ADVISORY_CLASS, run_id & 0x7FFFFFFF],
+        "SELECT pg_catalog.pg_advisory_unlock(l.classid::bigint::integer, l.objid::bigint::integer)"
+        f" FROM {_LOCKS} AND l.pid = pg_backend_pid()",
+        ["bigint", "bigint"],
+        [_lock_class(run_id), _LOCK_MARK],
     )
 
 
@@ -364,14 +394,7 @@ def claim(db: Database, run_id: int) -> bool:
         ["text"],
         [str(run_id)],
     )
-    return (
-        not busy
-        and db.query(
-            "SELECT pg_catalog.pg_try_advisory_xact_lock($1, $2) AS held",
-            ["integer", "integer"],
-            [ADVISORY_CLASS, run_id & 0x7FFFFFFF],
-        )[0]["held"]
-    )
+    return not busy and _is_free(db, run_id)
 
 
 def delete_older(db: Database, days: int) -> None:
