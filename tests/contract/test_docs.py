@@ -180,6 +180,13 @@ def test_the_bad_inputs_are_counted() -> None:
     assert total and int(total[1]) == sum(number for _, number in found)
 
 
+@pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_tests_that_are_named_exist(page: Path) -> None:
+    known = "\n".join(file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))
+    for name in re.findall(r"`(test_\w+)`", page.read_text()):
+        assert f"def {name}(" in known, name
+
+
 def test_the_reference_is_up_to_date() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "tools" / "build_reference.py", "--check"], capture_output=True, text=True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import psycopg2
 import pytest
@@ -276,6 +276,40 @@ def test_a_full_disk_ends_the_run_and_no_config(
     sql("DROP TRIGGER hurt ON cerebro._visit")
     resume(db, run_id)
     assert workload.left(db, out) == undisturbed
+
+
+@contextmanager
+def closed(database: str) -> Iterator[None]:
+    """The server lets nobody into this database any more."""
+    with closing(psycopg2.connect(dbname="postgres")) as other:
+        other.autocommit = True
+        execute(other, f"ALTER DATABASE {database} ALLOW_CONNECTIONS false")
+        try:
+            yield
+        finally:
+            execute(other, f"ALTER DATABASE {database} ALLOW_CONNECTIONS true")
+
+
+@pytest.mark.parametrize("seconds", [0, 60])
+def test_a_run_waits_a_while_for_a_new_session(
+    db: Connection, connect: Connect, sql: Sql, database: str, out: str, undisturbed: Left, seconds: int
+) -> None:
+    sql("INSERT INTO cerebro.settings VALUES ('retry_seconds', %s)", str(seconds))
+    try:
+        call, run_id = started(db, connect)
+        with closed(database):
+            sql(f"SELECT pg_terminate_backend(pid) FROM ({SEGMENT_SESSIONS} LIMIT 1) AS one")
+            call.join(3 if seconds else None)
+            assert call.is_alive() == (seconds > 0)
+        call.join()
+    finally:
+        sql("DELETE FROM cerebro.settings WHERE name = 'retry_seconds'")
+    if call.error is not None:
+        assert seconds == 0 and call.error.pgcode == "08006"
+        assert "not currently accepting connections" in str(call.error)
+        resume(db, run_id)
+    assert workload.left(db, out) == undisturbed
+    workload.check_visits(db, run_id)
 
 
 def test_the_setting_sessions_bounds_the_sessions(

@@ -13,6 +13,7 @@ from cerebro_plpy.topology.inline import InlineTopology, Run
 from cerebro_plpy.topology.local import LocalTopology, own_pids
 
 IDLE_MINUTES = 30
+RETRY_SECONDS = 30
 
 
 def choose(db: Database, role: str, tables: Sequence[int], run_inline: Run) -> Topology:
@@ -21,8 +22,9 @@ def choose(db: Database, role: str, tables: Sequence[int], run_inline: Run) -> T
     if reason is None:
         try:
             idle = int(session.setting(db, "idle_minutes") or IDLE_MINUTES)
+            patience = int(session.setting(db, "retry_seconds") or RETRY_SECONDS)
             local = LocalTopology(
-                role, session.target(db), idle, _most_sessions(db), lambda: session.tick(db)
+                role, session.target(db), idle, _most_sessions(db), patience, lambda: session.tick(db)
             )
             local.open({}, 0)
             return local

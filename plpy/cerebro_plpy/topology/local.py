@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import select
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -22,6 +23,8 @@ from cerebro_plpy.topology import Answer
 CONTROL_RETRIES = 3
 # How long to wait for answers before looking whether the caller has cancelled.
 WAIT_SECONDS = 0.05
+# Between two tries to open a session where the server refuses it.
+REST_SECONDS = 1.0
 CONTROL = -1
 # Nothing may be sent to the caller's side unasked, and no setting of a role may end a visit.
 _SESSION_SETTINGS = {
@@ -155,9 +158,11 @@ class LocalTopology:
         target: session.Target,
         idle_minutes: int,
         most_sessions: int | None,
+        patience: float,
         tick: Callable[[], None],
     ) -> None:
         self._role = role
+        self._patience = patience
         self._most_sessions = most_sessions
         self._slots = 1
         self._target = target
@@ -328,17 +333,32 @@ class LocalTopology:
             return found
         for other in [k for k in _pool if k[:3] == key[:3]]:
             _pool.pop(other).stop()
-        try:
-            settings = _settings(self._target, self._idle_minutes, key[1])
-            _pool[key] = LoopbackSession(self._target, settings)
-            self._finish([_pool[key]])
-            if _pool[key].connection.info.parameter_status("is_superuser") != "on":
-                raise psycopg2.OperationalError("the role that logs in is no superuser")
-            _pool[key].opened = True
-        # A stored string that cannot be read is a ProgrammingError, whose text has parts of it.
-        except psycopg2.Error as error:
-            _pool.pop(key, None)
-            raise _refused(self._target, error) from None
+        # A run that goes on waits a while for a server that has no room for a new session.
+        deadline = time.monotonic() + (self._patience if self._held is not None else 0.0)
+        while True:
+            try:
+                return self._opened(key)
+            # A stored string that cannot be read is a ProgrammingError, whose text has parts of it.
+            except psycopg2.Error as error:
+                _pool.pop(key, None)
+                if time.monotonic() >= deadline:
+                    raise _refused(self._target, error) from None
+            self._rest()
+
+    def _rest(self) -> None:
+        """A second in which nothing is asked of the server but whether the caller has cancelled."""
+        until = time.monotonic() + REST_SECONDS
+        while time.monotonic() < until:
+            time.sleep(WAIT_SECONDS)
+            self._tick()
+
+    def _opened(self, key: Key) -> LoopbackSession:
+        settings = _settings(self._target, self._idle_minutes, key[1])
+        _pool[key] = LoopbackSession(self._target, settings)
+        self._finish([_pool[key]])
+        if _pool[key].connection.info.parameter_status("is_superuser") != "on":
+            raise psycopg2.OperationalError("the role that logs in is no superuser")
+        _pool[key].opened = True
         return _pool[key]
 
     def _forget(self, lost: LoopbackSession) -> None:
