@@ -1,0 +1,1 @@
+"""Search procedures: what to train next, decided from what has been measured."""

@@ -1,0 +1,80 @@
+"""What every search procedure is: it is told results, and answers with decisions.
+
+A procedure is a pure function of its arguments, its seed and the sequence of results. It asks no clock and
+depends on no order of a set, so that the same results in the same order bring the same decisions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+
+@dataclass(frozen=True)
+class Result:
+    """One measurement of one config after an epoch, in the order in which it arrived.
+
+    `epoch` counts what the config has behind it in this run, a clone's source included. Of `value` lower is
+    better; it is None where it is not finite, or where the config failed or a person stopped it.
+    """
+
+    mst_key: int
+    epoch: int
+    value: float | None
+
+
+@dataclass(frozen=True)
+class Start:
+    """A new config: train it until so many epochs."""
+
+    mst_key: int
+    model_id: int
+    compile_params: str
+    fit_params: str
+    epochs: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Clone:
+    """A new config that begins with the source's state as it stands after the epoch just measured."""
+
+    mst_key: int
+    source: int
+    model_id: int
+    compile_params: str
+    fit_params: str
+    epochs: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class GoOn:
+    """Train a config that waits until so many epochs."""
+
+    mst_key: int
+    epochs: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Stop:
+    """No further visits; the config's state and metrics stay."""
+
+    mst_key: int
+    reason: str
+
+
+Decision: TypeAlias = Start | Clone | GoOn | Stop
+
+
+class Procedure(Protocol):
+    """Decides which configs train, and how far.
+
+    A config that reaches its epochs is measured and then waits for GoOn or Stop; what still waits when no
+    config trains any more is finished, and the run with it.
+    """
+
+    def begin(self) -> list[Decision]: ...
+
+    def observe(self, result: Result) -> list[Decision]: ...
