@@ -69,8 +69,8 @@ class Played:
 
 
 def make_plan(configs: int = 4, segments: int = 3, epochs: int = 2) -> Plan:
-    planned = {key: Config(key, "tensorflow", 0, 1.0) for key in range(1, configs + 1)}
-    return Plan(5, segments, epochs, [epochs], planned)
+    planned = {key: Config(key, "tensorflow", 0, 1.0, epochs) for key in range(1, configs + 1)}
+    return Plan(5, segments, epochs, epochs, planned)
 
 
 def run(
@@ -78,7 +78,9 @@ def run(
 ) -> list[tuple[Unit, Mapping[str, Any]]]:
     """Run a plan; gives what was reported."""
     reports: list[tuple[Unit, Mapping[str, Any]]] = []
-    Loop(9, plan, topology, lambda unit, result: reports.append((unit, result)), tick, RETRIES).run()
+    Loop(
+        9, plan, topology, lambda unit, result: reports.append((unit, result)), lambda: None, tick, RETRIES
+    ).run()
     return reports
 
 

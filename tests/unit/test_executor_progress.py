@@ -14,9 +14,11 @@ from cerebro_plpy.planner.routes import route
 SEEDS = range(25)
 
 
-def make_plan(configs: int, segments: int, epochs: int, evaluations: list[int] | None = None) -> Plan:
-    planned = {key: Config(key, "tensorflow", key % 2, float(key)) for key in range(1, configs + 1)}
-    return Plan(3, segments, epochs, [epochs] if evaluations is None else evaluations, planned)
+def make_plan(configs: int, segments: int, epochs: int, frequency: int | None = None) -> Plan:
+    planned = {key: Config(key, "tensorflow", key % 2, float(key), epochs) for key in range(1, configs + 1)}
+    plan = Plan(3, segments, epochs, epochs if frequency is None else frequency, planned)
+    plan.take_up()
+    return plan
 
 
 class Player:
@@ -65,7 +67,7 @@ class Player:
         if unit.kind == VISIT:
             self.plan.visited(unit, self.random.random(), 0.5)
         elif unit.kind == EVALUATE:
-            self.plan.evaluated(unit)
+            self.plan.evaluated_on(unit)
         else:
             self.plan.merged(unit)
 
@@ -94,7 +96,7 @@ def test_lost_units_are_done_again_and_none_twice(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_config_that_fails_does_not_hold_up_the_others(seed: int) -> None:
-    player = Player(make_plan(4, 3, 3, [1, 2, 3]), seed, lost=0.1, failing=frozenset({2, 3}))
+    player = Player(make_plan(4, 3, 3, 1), seed, lost=0.1, failing=frozenset({2, 3}))
     player.play()
     kept = Counter({k: n for k, n in player.visits().items() if k[0] in (1, 4)})
     everything = product(range(1, 5), 3, 3)
@@ -115,7 +117,7 @@ def test_steps_follow_the_route(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_evaluation_is_made_on_every_segment_and_merged_once(seed: int) -> None:
-    player = Player(make_plan(3, 3, 4, [2, 4]), seed, lost=0.2)
+    player = Player(make_plan(3, 3, 4, 2), seed, lost=0.2)
     player.play()
     measured = Counter((u.mst_key, u.epoch, u.segment) for u in player.ended if u.kind == EVALUATE)
     merged = [(u.mst_key, u.epoch) for u in player.ended if u.kind == MERGE]
@@ -125,7 +127,7 @@ def test_every_evaluation_is_made_on_every_segment_and_merged_once(seed: int) ->
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_state_is_kept_until_it_is_evaluated(seed: int) -> None:
-    plan = make_plan(3, 2, 3, [1, 2, 3])
+    plan = make_plan(3, 2, 3, 1)
     player = Player(plan, seed)
     while not plan.done():
         player.fill()
@@ -137,7 +139,7 @@ def test_a_state_is_kept_until_it_is_evaluated(seed: int) -> None:
 
 
 def test_a_run_that_only_measures_evaluates_the_first_state() -> None:
-    player = Player(make_plan(2, 3, 0, [0]), 1)
+    player = Player(make_plan(2, 3, 0), 1)
     player.play()
     assert player.visits() == Counter()
     assert sum(u.kind == EVALUATE for u in player.ended) == 6
@@ -154,7 +156,7 @@ def test_the_longest_remaining_time_goes_first() -> None:
             order.append(unit.mst_key)
             plan.visited(unit, float(unit.mst_key), 0.1)
         elif unit.kind == EVALUATE:
-            plan.evaluated(unit)
+            plan.evaluated_on(unit)
         else:
             plan.merged(unit)
     assert order == [4, 3, 2, 1]
@@ -171,12 +173,12 @@ def test_totals_leave_out_configs_that_failed() -> None:
 
 def test_a_visit_that_commits_after_its_config_failed_changes_nothing() -> None:
     """The evaluation fails on one segment while the config trains on another."""
-    plan = make_plan(1, 2, 2, [1, 2])
+    plan = make_plan(1, 2, 2, 1)
     first, second = (route(3, epoch, 1, 2)[0] for epoch in (1, 2))
     for segment in (first, 1 - first):
         plan.visited(expect(plan, segment, VISIT), 0.1, 0.1)
     evaluation = expect(plan, 1 - second, EVALUATE)
-    plan.evaluated(expect(plan, second, EVALUATE))
+    plan.evaluated_on(expect(plan, second, EVALUATE))
     visit = expect(plan, second, VISIT)
     plan.failed(evaluation, "it failed")
     assert not plan.done()

@@ -10,8 +10,8 @@ from cerebro_plpy.errors import UNDEFINED_COLUMN, UNDEFINED_TABLE, WRONG_STATE, 
 from cerebro_plpy.executor import output
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
-from cerebro_plpy.executor.report import deciding
 from cerebro_plpy.executor.single import ONLY
+from cerebro_plpy.logical.metrics import deciding
 from cerebro_plpy.logical.options import parse_fit_options
 from cerebro_plpy.store import models, results, session
 from cerebro_plpy.store.names import Table, has_columns, quote, resolve_table, target_table

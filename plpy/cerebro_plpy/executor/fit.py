@@ -60,12 +60,16 @@ def fit_multiple(db: Database, call: FitCall, run_inline: Run) -> None:
     if earlier is not None:
         start = _warm_start(db, request, earlier, start)
     else:
-        output.create(db, output.Targets(*tables), request.source.summary)
+        create_tables(db, tables, request)
 
     def write(outcome: runner.Outcome) -> None:
         write_tables(db, request, tables, earlier is not None, outcome)
 
     runner.perform(db, topology, request, described, start, write, model_table=tables[0].quoted)
+
+
+def create_tables(db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None:
+    output.create(db, output.Targets(*tables), request.source.summary)
 
 
 def write_tables(
@@ -79,7 +83,7 @@ def write_tables(
     named = output.Targets(*tables)
     if replace:
         results.drop(db, [table.quoted for table in tables])
-        output.create(db, named, request.source.summary)
+        create_tables(db, tables, request)
     sizes = output.write_models(db, named, request, outcome)
     output.write_info(db, named, request, outcome, sizes)
     _write_summary(db, named, request, outcome)

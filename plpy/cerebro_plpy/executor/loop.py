@@ -24,6 +24,7 @@ class Loop:
         plan: progress.Plan,
         topology: Topology,
         report: Callable[[progress.Unit, Mapping[str, Any]], None],
+        decide: Callable[[], None],
         tick: Callable[[], None],
         retries: int,
     ) -> None:
@@ -31,6 +32,7 @@ class Loop:
         self._plan = plan
         self._topology = topology
         self._report = report
+        self._decide = decide
         self._tick = tick
         self._retries = retries
         self._lost: dict[progress.Unit, int] = {}
@@ -39,6 +41,7 @@ class Loop:
         self._next_drop = time.monotonic() + DROP_SECONDS
 
     def run(self) -> None:
+        self._decide()
         while not self._plan.done():
             for segment in range(self._plan.segments):
                 unit = self._plan.next(segment) if self._topology.free(segment) else None
@@ -46,6 +49,7 @@ class Loop:
                     self._submit(unit)
             for answer in self._topology.answers():
                 self._take(answer)
+            self._decide()
             self._drop_states()
             self._tick()
         self._topology.finish_background()
@@ -64,7 +68,7 @@ class Loop:
         if unit.kind == progress.VISIT:
             self._plan.visited(unit, result["seconds"], result["loss"])
         elif unit.kind == progress.EVALUATE:
-            self._plan.evaluated(unit)
+            self._plan.evaluated_on(unit)
         else:
             self._plan.merged(unit)
         self._lost.pop(unit, None)
@@ -73,7 +77,8 @@ class Loop:
         self._report(unit, result)
 
     def _take_error(self, unit: progress.Unit, error: CerebroError, lost: bool) -> None:
-        if self._plan.configs[unit.mst_key].failure is not None:
+        config = self._plan.configs[unit.mst_key]
+        if config.failure is not None or config.deleted:
             self._plan.left(unit)
         elif lost or error.sqlstate == OUT_OF_MEMORY:
             self._lost[unit] = self._lost.get(unit, 0) + 1

@@ -8,9 +8,9 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine import state as states
-from cerebro_plpy.executor.report import deciding
 from cerebro_plpy.executor.request import Chosen, Request
 from cerebro_plpy.executor.run import Outcome
+from cerebro_plpy.logical.metrics import deciding
 from cerebro_plpy.madlib.params import parse_compile
 from cerebro_plpy.madlib.render import render_value
 from cerebro_plpy.store import measurements, packed, results, runs
@@ -36,9 +36,10 @@ def create(db: Database, targets: Targets, summary: packed.PackedSummary) -> Non
 def write_models(db: Database, targets: Targets, request: Request, outcome: Outcome) -> dict[int, int]:
     """One row per config that has a state; gives the size of each config's weights."""
     sizes = {}
-    for config in request.configs:
-        if config.mst_key not in outcome.failures:
-            weights = final_weights(db, outcome, config.mst_key)
+    for ended in outcome.ended.values():
+        config = ended.config
+        if ended.step is not None:
+            weights = final_weights(db, outcome.run_id, config.mst_key, ended.step)
             sizes[config.mst_key] = len(weights)
             results.add_model(
                 db, targets.model.quoted, config.mst_key, field(db, config.mst_key, weights),
@@ -47,9 +48,11 @@ def write_models(db: Database, targets: Targets, request: Request, outcome: Outc
     return sizes
 
 
-def final_weights(db: Database, outcome: Outcome, mst_key: int) -> bytes:
-    place = outcome.run_id, mst_key, outcome.last_step
-    state = db.as_owner(lambda: states.of_config(runs.read_state(db, *place), *place))
+def final_weights(db: Database, run_id: int, mst_key: int, step: int) -> bytes:
+    """The weights in the state of a run's config after a step."""
+    state = db.as_owner(
+        lambda: states.of_config(runs.read_state(db, run_id, mst_key, step), run_id, mst_key, step)
+    )
     return states.weights(state)
 
 
@@ -66,7 +69,8 @@ def field(db: Database, mst_key: int, weights: bytes) -> bytes | None:
 def write_info(
     db: Database, targets: Targets, request: Request, outcome: Outcome, sizes: Mapping[int, int]
 ) -> None:
-    for config in request.configs:
+    for ended in outcome.ended.values():
+        config = ended.config
         row = {
             "mst_key": config.mst_key,
             "model_id": config.model_id,
@@ -74,8 +78,8 @@ def write_info(
             "fit_params": config.fit_params,
             "model_type": "madlib_keras",
             **history(config, outcome, sizes.get(config.mst_key)),
-            "status": "failed" if config.mst_key in outcome.failures else "finished",
-            "reason": outcome.failures.get(config.mst_key),
+            "status": ended.status,
+            "reason": ended.reason,
             "backend": request.engines.backend,
         }
         results.add_row(db, targets.info.quoted, row)

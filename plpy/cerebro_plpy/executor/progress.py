@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from cerebro_plpy.planner import costs, routes, schedule
@@ -23,68 +23,117 @@ class Unit:
 
 @dataclass
 class Config:
-    """A config while its run goes on; `step` counts its committed visits."""
+    """A config while its run goes on, which trains until so many epochs.
+
+    `step` counts its committed visits; a clone's begin with those of its source: at `first_step`, with the
+    state of `source` there. A config that was stopped has its last visit at `stop_at`.
+    """
 
     mst_key: int
     backend: str
     kind: object
     visit_units: float
+    until: int
     epochs_before: int = 0
+    source: int | None = None
+    first_step: int = 0
     step: int = 0
     visiting: bool = False
+    stop_at: int | None = None
+    deleted: bool = False
     failure: str | None = None
     loss: float | None = None
+    best: tuple[float, int] | None = None
+
+    def __post_init__(self) -> None:
+        self.step = max(self.step, self.first_step)
+
+    @property
+    def over(self) -> bool:
+        """Whether it is given no more visits, whatever is left of its epochs."""
+        stopped = self.stop_at is not None and self.step >= self.stop_at
+        return self.failure is not None or self.deleted or stopped
 
 
 @dataclass
 class Plan:
-    """The fixed part of a run, and the queue of everything that is still to be done."""
+    """Everything that is still to be done; what a config is to do may change while the run goes on."""
 
     seed: int
     segments: int
     epochs: int
-    evaluation_epochs: Sequence[int]
-    configs: Mapping[int, Config]
-    evaluated_before: Collection[tuple[int, int]] = ()
+    frequency: int
+    configs: dict[int, Config]
+    evaluated: set[tuple[int, int]] = field(default_factory=set)
+    keeps_best: bool = False
+    visits_limit: int | None = None
     costs: costs.CostModel = field(default_factory=costs.CostModel)
+    paused: bool = False
     _evaluations: dict[int, list[Unit]] = field(default_factory=dict)
     _measured: dict[tuple[int, int], int] = field(default_factory=dict)
     _under_way: dict[int, Unit] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._evaluations = {segment: [] for segment in range(self.segments)}
+
+    def take_up(self) -> None:
+        """Queue the evaluations of epochs that configs have behind them already."""
         for config in self.configs.values():
-            for epoch in self.evaluation_epochs:
-                due = config.failure is None and epoch * self.segments <= config.step
-                if due and (config.mst_key, epoch) not in self.evaluated_before:
-                    self._queue_evaluation(config.mst_key, epoch)
+            if not self.epochs:
+                self._queue_evaluation(config, 0)
+            for epoch in range(self._first_epoch(config) + 1, self.whole_epochs(config) + 1):
+                if epoch % self.frequency == 0:
+                    self._queue_evaluation(config, epoch)
+            self.settle(config.mst_key)
 
     @property
     def visits_total(self) -> int:
-        return sum(self._steps for c in self.configs.values() if c.failure is None)
+        return sum(c.step + self._visits_left(c) - c.first_step for c in self._counted())
 
     @property
     def visits_done(self) -> int:
-        return sum(c.step for c in self.configs.values() if c.failure is None)
+        return sum(c.step - c.first_step for c in self._counted())
 
     @property
-    def _steps(self) -> int:
-        return self.epochs * self.segments
+    def visits_begun(self) -> int:
+        """Those of all configs, whatever became of them: what a budget counts."""
+        return sum(c.step - c.first_step + c.visiting for c in self.configs.values())
+
+    def _counted(self) -> list[Config]:
+        return [c for c in self.configs.values() if c.failure is None]
+
+    def whole_epochs(self, config: Config) -> int:
+        return config.step // self.segments
+
+    def _first_epoch(self, config: Config) -> int:
+        return config.first_step // self.segments
+
+    def result_step(self, config: Config) -> int | None:
+        """The step whose state is what the config has come to: after its best epoch or its last whole one;
+        none where it has finished no epoch."""
+        if config.failure is not None or config.deleted or config.step == 0:
+            return None
+        if self.keeps_best and config.best is not None:
+            return config.best[1] * self.segments
+        step = self.whole_epochs(config) * self.segments
+        return step if step > config.first_step else None
 
     def done(self) -> bool:
-        return not self._under_way and all(self._finished(c) for c in self.configs.values())
+        if self._under_way or self.paused:
+            return False
+        return not self._measured and not any(self._visits_left(c) for c in self.configs.values())
 
-    def _finished(self, config: Config) -> bool:
-        if config.failure is not None:
-            return True
-        return config.step == self._steps and not self._waits_for_evaluation(config.mst_key)
+    def _visits_left(self, config: Config) -> int:
+        last = config.until * self.segments if config.stop_at is None else config.stop_at
+        return 0 if config.failure is not None or config.deleted else max(0, last - config.step)
 
-    def _waits_for_evaluation(self, mst_key: int) -> bool:
-        return any(key == mst_key for key, _ in self._measured)
+    def trains(self, mst_key: int) -> bool:
+        """Whether a config has visits before it."""
+        return self._visits_left(self.configs[mst_key]) > 0
 
     def next(self, segment: int) -> Unit | None:
         """What a free segment does now: evaluations are short and somebody waits for them; then training."""
-        if segment in self._under_way:
+        if segment in self._under_way or self.paused:
             return None
         if self._evaluations[segment]:
             unit = self._evaluations[segment].pop(0)
@@ -95,6 +144,8 @@ class Plan:
         return unit
 
     def _next_visit(self, segment: int) -> Unit | None:
+        if self.visits_limit is not None and self.visits_begun >= self.visits_limit:
+            return None
         waiting = [c for c in self.configs.values() if self._stands_at(c, segment)]
         key = schedule.choose(schedule.Waiting(c.mst_key, self.remaining_seconds(c)) for c in waiting)
         if key is None:
@@ -105,19 +156,18 @@ class Plan:
         return Unit(VISIT, key, epoch, segment, stop)
 
     def _stands_at(self, config: Config, segment: int) -> bool:
-        if config.visiting or config.failure is not None or config.step == self._steps:
+        if config.visiting or not self._visits_left(config):
             return False
         epoch, stop = routes.place_of(config.step + 1, self.segments)
         route = routes.route(self.seed, config.epochs_before + epoch, config.mst_key, self.segments)
         return route[stop] == segment
 
     def remaining_seconds(self, config: Config) -> float:
-        left = self._steps - config.step
-        return self.costs.seconds(config.kind, left * config.visit_units)
+        return self.costs.seconds(config.kind, self._visits_left(config) * config.visit_units)
 
     def seconds_left(self) -> float:
         """An estimate for the whole run: the work left is shared, but no config can be in two visits."""
-        left = [self.remaining_seconds(c) for c in self.configs.values() if c.failure is None]
+        left = [self.remaining_seconds(c) for c in self.configs.values()]
         return max(sum(left) / self.segments, max(left, default=0.0))
 
     def visited(self, unit: Unit, seconds: float, loss: float | None) -> None:
@@ -128,17 +178,29 @@ class Plan:
         config.step += 1
         config.loss = loss
         self.costs.record(config.kind, config.visit_units, seconds)
-        due = config.step % self.segments == 0 and unit.epoch in self.evaluation_epochs
+        if config.step % self.segments == 0 and unit.epoch % self.frequency == 0:
+            self._queue_evaluation(config, unit.epoch)
+        self.settle(config.mst_key)
+
+    def settle(self, mst_key: int) -> None:
+        """A config without more visits is measured where its last whole epoch left it."""
+        config = self.configs[mst_key]
+        epoch = self.whole_epochs(config)
+        stopped = config.stop_at is not None and config.step >= config.stop_at
+        ended = stopped or config.step == config.until * self.segments
+        if ended and not config.visiting and epoch > self._first_epoch(config):
+            self._queue_evaluation(config, epoch)
+
+    def _queue_evaluation(self, config: Config, epoch: int) -> None:
+        place = config.mst_key, epoch
         # A config that was taken a step back has perhaps been evaluated there before.
-        if due and config.failure is None and (unit.mst_key, unit.epoch) not in self.evaluated_before:
-            self._queue_evaluation(unit.mst_key, unit.epoch)
-
-    def _queue_evaluation(self, mst_key: int, epoch: int) -> None:
-        self._measured[mst_key, epoch] = 0
+        if config.failure is not None or config.deleted or place in self.evaluated or place in self._measured:
+            return
+        self._measured[place] = 0
         for segment in range(self.segments):
-            self._evaluations[segment].append(Unit(EVALUATE, mst_key, epoch, segment))
+            self._evaluations[segment].append(Unit(EVALUATE, config.mst_key, epoch, segment))
 
-    def evaluated(self, unit: Unit) -> None:
+    def evaluated_on(self, unit: Unit) -> None:
         """One segment has measured; the last of them also sums up."""
         self._under_way.pop(unit.segment)
         if (unit.mst_key, unit.epoch) not in self._measured:
@@ -149,7 +211,14 @@ class Plan:
 
     def merged(self, unit: Unit) -> None:
         self._under_way.pop(unit.segment)
-        self._measured.pop((unit.mst_key, unit.epoch), None)
+        if self._measured.pop((unit.mst_key, unit.epoch), None) is not None:
+            self.evaluated.add((unit.mst_key, unit.epoch))
+
+    def note_value(self, mst_key: int, epoch: int, value: float | None) -> None:
+        """What a config came to after an epoch; the lower the better, and the earlier of equals."""
+        config = self.configs[mst_key]
+        if value is not None and (config.best is None or (value, epoch) < config.best):
+            config.best = (value, epoch)
 
     def again(self, unit: Unit) -> None:
         """A unit was lost before it was committed; it is due once more."""
@@ -165,26 +234,77 @@ class Plan:
         config = self.configs[unit.mst_key]
         config.visiting = False
         config.failure = reason
-        for queue in self._evaluations.values():
-            queue[:] = [waiting for waiting in queue if waiting.mst_key != unit.mst_key]
-        for key in [key for key in self._measured if key[0] == unit.mst_key]:
-            del self._measured[key]
+        self._measure_no_more(config.mst_key)
 
     def left(self, unit: Unit) -> None:
-        """A unit ended whose config had failed elsewhere in the meantime."""
+        """A unit ended whose config had failed elsewhere, or was deleted, in the meantime."""
         self._under_way.pop(unit.segment, None)
+        if unit.kind == VISIT:
+            self.configs[unit.mst_key].visiting = False
+
+    def _measure_no_more(self, mst_key: int) -> None:
+        for queue in self._evaluations.values():
+            queue[:] = [waiting for waiting in queue if waiting.mst_key != mst_key]
+        for key in [key for key in self._measured if key[0] == mst_key]:
+            del self._measured[key]
+
+    def add(self, config: Config) -> None:
+        """A config that comes in while the run goes on."""
+        self.configs[config.mst_key] = config
+
+    def begun_step(self, mst_key: int) -> int:
+        """The visits that a config has behind it when the one that it may be in is committed."""
+        return self.configs[mst_key].step + self.configs[mst_key].visiting
+
+    def set_until(self, mst_key: int, epochs: int) -> None:
+        """Train a config until so many epochs."""
+        self.configs[mst_key].until = epochs
+
+    def stop(self, mst_key: int, step: int) -> None:
+        """No visits for a config after that step; what it has come to stays."""
+        self.configs[mst_key].stop_at = step
+
+    def go_on(self, mst_key: int) -> None:
+        self.configs[mst_key].stop_at = None
+
+    def delete(self, mst_key: int) -> None:
+        """Leave a config out of everything from here."""
+        self.configs[mst_key].deleted = True
+        self._measure_no_more(mst_key)
 
     def under_way(self, segment: int) -> Unit:
         return self._under_way[segment]
 
     def needed_steps(self, mst_key: int) -> list[int]:
         """The states that must stay: the last, those that wait to be evaluated, and before each of them the
-        one that it can be made from again."""
+        one that it can be made from again; and those that a clone or a result may begin with."""
+        config = self.configs[mst_key]
         waiting = {epoch * self.segments for key, epoch in self._measured if key == mst_key}
-        needed = {self.configs[mst_key].step} | waiting
-        return sorted(needed | {step - 1 for step in needed})
+        needed = {config.step} | waiting
+        needed |= {step - 1 for step in needed} | {self.whole_epochs(config) * self.segments}
+        if self.keeps_best and config.best is not None:
+            needed.add(config.best[1] * self.segments)
+        return sorted(needed | set(self._cloned_steps(mst_key)))
+
+    def _cloned_steps(self, mst_key: int) -> Iterator[int]:
+        """The steps of a config that clones begin with; until a clone has finished an epoch of its own, that
+        is also what a clone of the clone begins with."""
+        for config in self.configs.values():
+            begins = self.whole_epochs(config) == self._first_epoch(config)
+            if config.source is not None and begins and self._origin(config) == mst_key:
+                yield config.first_step
+
+    def _origin(self, config: Config) -> int | None:
+        """Whose state a clone begins with: its source may be a clone itself that has not begun."""
+        source = config.source
+        while source is not None and self.configs[source].first_step == config.first_step:
+            before = self.configs[source].source
+            if before is None:
+                break
+            source = before
+        return source
 
     def epoch_done_by_all(self) -> int:
         """The number of epochs that every config that still trains has behind it."""
-        left: Iterable[int] = (c.step // self.segments for c in self.configs.values() if c.failure is None)
+        left: Iterable[int] = (self.whole_epochs(c) for c in self.configs.values() if not c.over)
         return min(left, default=self.epochs)

@@ -8,7 +8,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.executor.progress import MERGE, Plan, Unit
-from cerebro_plpy.logical.metrics import better
+from cerebro_plpy.logical.metrics import better, deciding
 
 # A line at the end of each epoch, and one now and then while an epoch is long.
 QUIET_SECONDS = 10.0
@@ -75,12 +75,6 @@ class Report:
         self._last_line = time.monotonic()
         if not self._quiet:
             self._db.notice(line)
-
-
-def deciding(names: list[str]) -> str | None:
-    """The metric that configs are compared by: the first that is no loss, else the loss."""
-    metrics = [name for name in names if name != "loss" and not name.endswith("_loss")]
-    return next(iter(metrics), next(iter(names), None))
 
 
 def _count(number: int, noun: str) -> str:

@@ -18,7 +18,7 @@ from cerebro_plpy.errors import (
     CerebroError,
 )
 from cerebro_plpy.logical import options as parse
-from cerebro_plpy.logical.budget import check_budget
+from cerebro_plpy.logical.budget import Limits, check_budget
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
 from cerebro_plpy.store import models, packed, session
 from cerebro_plpy.store.names import Table, resolve_table
@@ -72,6 +72,9 @@ class Request:
     description: str | None
     selection_table: str | None = None
     warm_start: bool = False
+    # How a search procedure is made (see logical/search/build), with "by_loss" if it is to be told losses.
+    search: Mapping[str, Any] | None = None
+    limits: Limits = Limits()
 
     @property
     def segments(self) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
@@ -10,12 +12,27 @@ from cerebro_plpy.errors import DUPLICATE_TABLE, WRONG_STATE, CerebroError
 from cerebro_plpy.executor import fit, single
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
-from cerebro_plpy.logical.budget import evaluation_epochs
-from cerebro_plpy.store import models, results, runs, session
+from cerebro_plpy.logical.budget import Limits, evaluation_epochs
+from cerebro_plpy.store import decisions, measurements, models, results, runs, session
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table
 from cerebro_plpy.topology import Topology
 from cerebro_plpy.topology.choose import choose
 from cerebro_plpy.topology.inline import Run
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The result tables of a kind of run: how their names end, how they are made and filled."""
+
+    suffixes: Sequence[str]
+    create: Callable[[Database, Sequence[TargetTable], requests.Request], None]
+    write: Callable[[Database, requests.Request, Sequence[TargetTable], bool, runner.Outcome], None]
+
+
+KINDS = {
+    runner.MANY: Kind(fit.SUFFIXES, fit.create_tables, fit.write_tables),
+    runner.SINGLE: Kind(single.SUFFIXES, single.create_tables, single.write_tables),
+}
 
 
 def resume(db: Database, run_id: int | None, search_path: str, run_inline: Run) -> None:
@@ -33,28 +50,48 @@ def _go_on(
     db: Database, topology: Topology, run: runs.RunRow, request: requests.Request, search_path: str
 ) -> None:
     earlier = _earlier(db, run, search_path)
-    suffixes = single.SUFFIXES if run.kind == runner.SINGLE else fit.SUFFIXES
-    tables = fit.targets(db, run.model_table, search_path, suffixes, earlier)
+    kind = KINDS[run.kind]
+    tables = fit.targets(db, run.model_table, search_path, kind.suffixes, earlier)
     if earlier is None:
-        _create(db, run, request, tables)
+        kind.create(db, tables, request)
     engines = request.engines
     topology.open({engines.backend: (engines.threads, engines.use_gpus)}, request.segments)
-    epochs = evaluation_epochs(request.epochs, request.metrics_frequency)
+    log = db.as_owner(lambda: decisions.entries(db, run.run_id))
+    last = max([request.epochs, *(entry.epochs for entry in log if entry.epochs is not None)])
+    epochs = evaluation_epochs(last, request.metrics_frequency)
     found = topology.command("resume_run", {"run_id": run.run_id, "evaluation_epochs": epochs})
     _tell_damage(db, found["damaged"])
-    configs, architectures, standings = db.as_owner(
+    configs, standings, seconds, metrics = db.as_owner(
         lambda: (
             runs.configs(db, run.run_id),
-            runs.architectures(db, run.run_id),
             runs.standings(db, run.run_id),
+            runs.seconds_spent(db, run.run_id),
+            measurements.metrics(db, run.run_id),
         )
     )
-    plan = runner.make_plan(request, configs, architectures, standings)
-    write = single.write_tables if run.kind == runner.SINGLE else fit.write_tables
-    runner.carry_out(
-        db, topology, request, run.run_id, plan, architectures,
-        lambda outcome: write(db, request, tables, earlier is not None, outcome),
+    planned = runner.planning(db, request, run.run_id)
+    plan = runner.make_plan(request, configs, planned, standings)
+    decider = runner.Decider(
+        db, topology, run.run_id, request.engines.backend, plan, planned, configs,
+        runner.search_of(request), request.limits, seconds,
     )  # fmt: skip
+    decider.take_up(log, _measured(metrics, "validation" if request.validation else "training"))
+    plan.paused = False
+    runner.carry_out(
+        db, topology, request, run.run_id, plan, decider,
+        lambda outcome: kind.write(db, request, tables, earlier is not None, outcome),
+    )  # fmt: skip
+
+
+def _measured(
+    rows: Sequence[measurements.MetricRow], dataset: str
+) -> dict[tuple[int, int], dict[str, float | None]]:
+    """What each evaluation found on the rows that decide."""
+    found: dict[tuple[int, int], dict[str, float | None]] = {}
+    for row in rows:
+        if row.dataset == dataset:
+            found.setdefault((row.mst_key, row.epoch), {})[row.metric] = row.value
+    return found
 
 
 def _tell_damage(db: Database, found: Sequence[Mapping[str, Any]]) -> None:
@@ -81,9 +118,8 @@ def forget(db: Database, run_id: int | None) -> None:
 
 def _earlier(db: Database, run: runs.RunRow, search_path: str) -> list[Table] | None:
     """The tables that a warm start replaces; a run that has its tables already needs no resuming."""
-    suffixes = single.SUFFIXES if run.kind == runner.SINGLE else fit.SUFFIXES
     try:
-        found = fit.earlier_tables(db, run.model_table, search_path, suffixes)
+        found = fit.earlier_tables(db, run.model_table, search_path, KINDS[run.kind].suffixes)
     except CerebroError:
         if run.warm_start:
             raise
@@ -108,17 +144,11 @@ def _request(db: Database, run: runs.RunRow, search_path: str) -> requests.Reque
     rows = db.as_owner(lambda: runs.configs(db, run.run_id))
     selected = [models.Selected(c.mst_key, c.model_id, c.compile_params, c.fit_params) for c in rows]
     limit = requests.MAX_PARAMETERS
-    engines = requests.Engines(rows[0].backend, run.threads, run.use_gpus, run.memory_mb, limit)
+    backend = rows[0].backend if rows else requests.DEFAULT_BACKEND
+    engines = requests.Engines(backend, run.threads, run.use_gpus, run.memory_mb, limit)
     return requests.Request(
         source, validation, resolve_table(db, run.arch_table, search_path, "model architecture table"), [],
         requests.choose(selected), run.epochs, run.metrics_frequency, run.seed, engines, run.name,
         run.description, run.selection_table, run.warm_start,
+        runs.searched(run), Limits(**json.loads(run.limits)),
     )  # fmt: skip
-
-
-def _create(db: Database, run: runs.RunRow, request: requests.Request, tables: Sequence[TargetTable]) -> None:
-    classes = request.source.summary.class_value_types
-    if run.kind == runner.SINGLE:
-        results.create_single(db, tables[0], tables[1], classes)
-    else:
-        results.create(db, tables[0], tables[1], tables[2], classes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -10,12 +11,14 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import QUERY_CANCELED, CerebroError
 from cerebro_plpy.executor import request as requests
+from cerebro_plpy.executor.decide import Decider, Planned, Search
 from cerebro_plpy.executor.loop import Loop
-from cerebro_plpy.executor.progress import Config, Plan
+from cerebro_plpy.executor.progress import Config, Plan, Unit
 from cerebro_plpy.executor.report import Report
-from cerebro_plpy.logical.budget import evaluation_epochs
+from cerebro_plpy.logical.search.build import build
+from cerebro_plpy.madlib.params import parse_fit
 from cerebro_plpy.planner import costs
-from cerebro_plpy.store import measurements, runs, session
+from cerebro_plpy.store import measurements, models, runs, session
 from cerebro_plpy.topology import Topology
 
 # A session that is lost, with the unit it was at, is replaced so many times in a row.
@@ -64,13 +67,22 @@ def kept_states(db: Database, run_id: int | None) -> dict[int, Warm]:
 
 
 @dataclass(frozen=True)
+class Ended:
+    """What a config has come to: its result is the state after `step`, none where it finished no epoch."""
+
+    config: requests.Chosen
+    status: str
+    reason: str | None
+    step: int | None
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """What a run has come to."""
+    """What a run has come to, config by config."""
 
     run_id: int
-    failures: Mapping[int, str]
+    ended: Mapping[int, Ended]
     metrics: Sequence[measurements.MetricRow]
-    last_step: int
     model_arch: Mapping[int, str]
 
 
@@ -99,11 +111,12 @@ def perform(
     write: Callable[[Outcome], None],
     kind: str = MANY,
     model_table: str | None = None,
+    order: Sequence[tuple[int, int]] = (),
 ) -> None:
-    """Write a new run down and carry it out."""
+    """Write a new run down and carry it out; `order` is that of the results of a run to be repeated."""
     run_id = topology.command("next_run_id", {})["run_id"]
     with behind(topology, run_id):
-        _perform(db, topology, request, run_id, described, start, write, kind, model_table)
+        _perform(db, topology, request, run_id, described, start, write, kind, model_table, order)
 
 
 def _perform(
@@ -116,6 +129,7 @@ def _perform(
     write: Callable[[Outcome], None],
     kind: str,
     model_table: str | None,
+    order: Sequence[tuple[int, int]],
 ) -> None:
     configs = [_config_row(request, c, start) for c in request.configs]
     architectures = [_architecture_row(key, facts) for key, facts in described.items()]
@@ -128,8 +142,13 @@ def _perform(
             "weights": list(start.weights),
         },
     )
-    plan = make_plan(request, configs, architectures, {})
-    carry_out(db, topology, request, run_id, plan, architectures, write)
+    planned = planning(db, request, run_id)
+    plan = make_plan(request, configs, planned, {})
+    decider = Decider(
+        db, topology, run_id, request.engines.backend, plan, planned, configs,
+        search_of(request, order), request.limits,
+    )  # fmt: skip
+    carry_out(db, topology, request, run_id, plan, decider, write)
 
 
 @contextmanager
@@ -150,30 +169,63 @@ def carry_out(
     request: requests.Request,
     run_id: int,
     plan: Plan,
-    architectures: Sequence[runs.ArchitectureRow],
+    decider: Decider,
     write: Callable[[Outcome], None],
 ) -> None:
     """Do what is left of a run and write its tables."""
+    plan.take_up()
     measures_only = not request.epochs
     report = Report(db, run_id, plan, request.validation is not None, quiet=measures_only)
     retries = int(session.setting(db, "retries") or RETRIES)
-    Loop(run_id, plan, topology, report.take, lambda: session.tick(db), retries).run()
+
+    def take(unit: Unit, result: Mapping[str, Any]) -> None:
+        decider.take(unit, result)
+        report.take(unit, result)
+
+    Loop(run_id, plan, topology, take, decider.turn, lambda: session.tick(db), retries).run()
+    decider.finish()
     report.finish()
-    write(_outcome(db, run_id, plan, architectures))
+    write(_outcome(db, run_id, plan, decider.reasons))
     if measures_only:
         topology.command("delete_run", {"run_id": run_id})
     else:
-        topology.command("end_run", {"run_id": run_id, "event": "finished", "detail": None})
+        keep = [(c.mst_key, step) for c in plan.configs.values() if (step := _kept_step(plan, c)) is not None]
+        topology.command(
+            "end_run", {"run_id": run_id, "event": "finished", "detail": None, "keep": keep}
+        )  # fmt: skip
 
 
-def _outcome(db: Database, run_id: int, plan: Plan, architectures: Sequence[runs.ArchitectureRow]) -> Outcome:
-    return Outcome(
-        run_id,
-        {c.mst_key: c.failure for c in plan.configs.values() if c.failure is not None},
-        db.as_owner(lambda: measurements.metrics(db, run_id)),
-        plan.epochs * plan.segments,
-        {a.model_id: a.model_arch for a in architectures},
+def _kept_step(plan: Plan, config: Config) -> int | None:
+    """The state that stays when a run is over; a config that failed may be tried again from its last."""
+    return config.step if config.failure is not None else plan.result_step(config)
+
+
+def _outcome(db: Database, run_id: int, plan: Plan, reasons: Mapping[int, str]) -> Outcome:
+    rows, metrics, architectures = db.as_owner(
+        lambda: (
+            runs.configs(db, run_id),
+            measurements.metrics(db, run_id),
+            runs.architectures(db, run_id),
+        )
     )
+    chosen = requests.choose(
+        [models.Selected(r.mst_key, r.model_id, r.compile_params, r.fit_params) for r in rows]
+    )
+    ended = {
+        c.mst_key: _ended(plan, plan.configs[c.mst_key], c, reasons)
+        for c in chosen
+        if not plan.configs[c.mst_key].deleted
+    }
+    return Outcome(run_id, ended, metrics, {a.model_id: a.model_arch for a in architectures})
+
+
+def _ended(plan: Plan, config: Config, chosen: requests.Chosen, reasons: Mapping[int, str]) -> Ended:
+    if config.failure is not None:
+        return Ended(chosen, "failed", config.failure, None)
+    step = plan.result_step(config)
+    if config.stop_at is not None:
+        return Ended(chosen, "stopped", reasons.get(config.mst_key), step)
+    return Ended(chosen, "finished", None, step)
 
 
 def _end_badly(topology: Topology, run_id: int, error: BaseException) -> None:
@@ -188,29 +240,49 @@ def _end_badly(topology: Topology, run_id: int, error: BaseException) -> None:
     topology.close()
 
 
+def planning(db: Database, request: requests.Request, run_id: int) -> Planned:
+    """How a config becomes one of the plan; those that come in later may bring architectures."""
+    rows = request.source.summary.total_rows // request.segments
+    flops: dict[int, int] = {}
+
+    def planned(row: runs.ConfigRow, until: int) -> Config:
+        if row.model_id not in flops:
+            known = db.as_owner(lambda: runs.architectures(db, run_id))
+            flops.update({a.model_id: a.flops_per_row for a in known})
+        fit = parse_fit(row.fit_params)
+        units = costs.estimate(rows, fit.epochs, fit.batch_size, flops[row.model_id])
+        return Config(
+            row.mst_key, row.backend, (row.model_id, fit.batch_size), units, until, row.epochs_before,
+            row.source_key if row.source_step is not None else None, row.source_step or 0,
+        )  # fmt: skip
+
+    return planned
+
+
 def make_plan(
     request: requests.Request,
     configs: Sequence[runs.ConfigRow],
-    architectures: Sequence[runs.ArchitectureRow],
+    planned: Planned,
     standings: Mapping[int, runs.Standing],
 ) -> Plan:
-    """What is to be done, less what committed visits and evaluations have done already."""
-    rows = request.source.summary.total_rows // request.segments
-    flops = {a.model_id: a.flops_per_row for a in architectures}
-    chosen = {c.mst_key: c for c in request.configs}
-    planned = {}
-    for row in configs:
-        config = chosen[row.mst_key]
-        units = costs.estimate(rows, config.passes, config.batch_size, flops[row.model_id])
-        planned[row.mst_key] = Config(
-            row.mst_key, row.backend, (row.model_id, config.batch_size), units, row.epochs_before
-        )
+    """What is to be done, less what committed visits and evaluations have done already; configs that a
+    search procedure decides about wait for its word."""
+    until = request.epochs if request.search is None else 0
+    made = {row.mst_key: planned(row, until) for row in configs}
     for standing in standings.values():
-        config = planned[standing.mst_key]
+        config = made[standing.mst_key]
         config.step, config.loss, config.failure = standing.step, standing.loss, standing.failure
-    evaluations = evaluation_epochs(request.epochs, request.metrics_frequency) if request.epochs else [0]
     done = {(s.mst_key, epoch) for s in standings.values() for epoch in s.evaluated}
-    return Plan(request.seed, request.segments, request.epochs, evaluations, planned, done)
+    best = request.limits.restore_best
+    frequency = request.metrics_frequency
+    return Plan(request.seed, request.segments, request.epochs, frequency, made, done, best)
+
+
+def search_of(request: requests.Request, order: Sequence[tuple[int, int]] = ()) -> Search | None:
+    """The procedure of a run, made anew."""
+    if request.search is None:
+        return None
+    return Search(build(request.search), bool(request.search.get("by_loss")), order)
 
 
 def _run_row(
@@ -241,6 +313,8 @@ def _run_row(
         warm_start=request.warm_start,
         name=request.name,
         description=request.description,
+        search=None if request.search is None else json.dumps(request.search),
+        limits=json.dumps(asdict(request.limits)),
     )
 
 

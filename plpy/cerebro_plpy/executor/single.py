@@ -57,7 +57,7 @@ def fit_single(db: Database, call: SingleCall, run_inline: Run) -> None:
     if earlier is not None:
         start = _warm_start(db, earlier, request, start)
     else:
-        results.create_single(db, model, summary, request.source.summary.class_value_types)
+        create_tables(db, [model, summary], request)
 
     def write(outcome: runner.Outcome) -> None:
         write_tables(db, request, [model, summary], earlier is not None, outcome)
@@ -65,6 +65,10 @@ def fit_single(db: Database, call: SingleCall, run_inline: Run) -> None:
     runner.perform(
         db, topology, request, described, start, write, kind=runner.SINGLE, model_table=model.quoted
     )
+
+
+def create_tables(db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None:
+    results.create_single(db, tables[0], tables[1], request.source.summary.class_value_types)
 
 
 def write_tables(
@@ -76,11 +80,11 @@ def write_tables(
 ) -> None:
     """Fill the two tables; those of an earlier run are replaced."""
     model, summary = tables
-    _refuse_failure(outcome)
+    step = _last_step(outcome)
     if replace:
         results.drop(db, [table.quoted for table in tables])
-        results.create_single(db, model, summary, request.source.summary.class_value_types)
-    _write(db, request, outcome, model, summary)
+        create_tables(db, tables, request)
+    _write(db, request, outcome, model, summary, step)
 
 
 def _request(db: Database, call: SingleCall) -> requests.Request:
@@ -117,11 +121,13 @@ def _warm_start(
     return runner.Start([*cold.weights, own])
 
 
-def _refuse_failure(outcome: runner.Outcome) -> None:
-    if outcome.failures:
-        raise CerebroError(
-            f"the model could not be trained: {outcome.failures[ONLY]}", detail=f"It is run {outcome.run_id}."
-        )
+def _last_step(outcome: runner.Outcome) -> int:
+    """Where the model's state is; an error if there is none."""
+    ended = outcome.ended.get(ONLY)
+    if ended is None or ended.step is None:
+        reason = ended.reason if ended is not None and ended.reason else "it has finished no epoch"
+        raise CerebroError(f"the model could not be trained: {reason}", detail=f"It is run {outcome.run_id}.")
+    return ended.step
 
 
 def _write(
@@ -130,8 +136,9 @@ def _write(
     outcome: runner.Outcome,
     model: TargetTable,
     summary: TargetTable,
+    step: int,
 ) -> None:
-    weights = output.final_weights(db, outcome, ONLY)
+    weights = output.final_weights(db, outcome.run_id, ONLY, step)
     config = request.configs[0]
     results.add_single_model(
         db, model.quoted, output.field(db, ONLY, weights), outcome.model_arch[config.model_id]

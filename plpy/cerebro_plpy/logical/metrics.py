@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 from typing import Final, Literal
 
 from ..madlib.literal import Call
@@ -53,6 +55,19 @@ def better(metric_name: str, params: CompileParams | None = None) -> Direction:
                 return known[text]
     words = set(re.split(r"[^a-z0-9]+", metric_name.lower()))
     return "max" if words & UP_WORDS else "min"
+
+
+def badness(metric_name: str, value: float | None, params: CompileParams | None = None) -> float | None:
+    """The value turned so that lower is better; None where there is no number."""
+    if value is None or not math.isfinite(value):
+        return None
+    return -value if better(metric_name, params) == "max" else value
+
+
+def deciding(names: Sequence[str]) -> str | None:
+    """The metric that configs are compared by: the first that is no loss, else the loss."""
+    metrics = [name for name in names if name != "loss" and not name.endswith("_loss")]
+    return next(iter(metrics), next(iter(names), None))
 
 
 def _direction(class_name: str) -> Direction:

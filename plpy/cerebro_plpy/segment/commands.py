@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.store import measurements, results, runs, session
+from cerebro_plpy.store import decisions, measurements, results, runs, session
 
 Request = Mapping[str, Any]
 Command = Callable[[Database, Request], Mapping[str, Any]]
@@ -129,7 +129,7 @@ def _end_run(db: Database, request: Request) -> Mapping[str, Any]:
             # It is another session's run by now, or was never begun: not ours to judge.
             return
         if request["event"] == "finished":
-            runs.keep_last_states(db, request["run_id"])
+            runs.keep_states(db, request["run_id"], request["keep"])
         runs.add_event(db, request["run_id"], request["event"], request.get("detail"))
 
     db.as_owner(end)
@@ -138,6 +138,13 @@ def _end_run(db: Database, request: Request) -> Mapping[str, Any]:
 
 def _fail_config(db: Database, request: Request) -> Mapping[str, Any]:
     db.as_owner(lambda: measurements.write_failure(db, **request))
+    return {}
+
+
+def _decide(db: Database, request: Request) -> Mapping[str, Any]:
+    entries = [decisions.Entry(**e) for e in request["entries"]]
+    configs = [runs.ConfigRow(**c) for c in request["configs"]]
+    db.as_owner(lambda: decisions.write(db, request["run_id"], entries, configs))
     return {}
 
 
@@ -169,6 +176,7 @@ _COMMANDS: dict[str, Command] = {
     "let_go": _let_go,
     "end_run": _end_run,
     "fail_config": _fail_config,
+    "decide": _decide,
     "drop_states": _drop_states,
     "delete_run": _delete_run,
 }

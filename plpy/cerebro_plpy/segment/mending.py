@@ -45,9 +45,12 @@ def _damage(db: Database, run_id: int, mst_key: int, step: int) -> str | None:
     """What is wrong with a state; the first one is made from the seed and never stored."""
     if step == 0:
         return None
-    place = run_id, mst_key, step
+    def look() -> None:
+        key = runs.state_origin(db, run_id, mst_key, step)
+        states.of_config(runs.read_state(db, run_id, key, step), run_id, key, step)
+
     try:
-        db.as_owner(lambda: states.of_config(runs.read_state(db, *place), *place))
+        db.as_owner(look)
     except CerebroError as error:
         if error.sqlstate != DATA_CORRUPTED:
             raise

@@ -55,8 +55,8 @@ def _read_task(db: Database, run_id: int, mst_key: int) -> Task:
 def state_after(db: Database, work: Task, step: int) -> states.State:
     """Take up the state that a config has after a step."""
     run_id, mst_key = work.run.run_id, work.config.mst_key
-    if step == 0:
-        return db.as_owner(lambda: _first_state(db, work))
+    if step == (work.config.source_step or 0):
+        return _first_state(db, work)
     if (run_id, mst_key, step) in _newest:
         return _newest[run_id, mst_key, step]
     return db.as_owner(lambda: _stored_state(db, run_id, mst_key, step))
@@ -73,13 +73,16 @@ def _remember(run_id: int, mst_key: int, step: int, state: states.State) -> None
 
 
 def _first_state(db: Database, work: Task) -> states.State:
-    config = work.config
+    config, run_id = work.config, work.run.run_id
     seed = seeding.derive_small(work.run.seed, "weights", config.mst_key)
-    weights = runs.weights(db, work.run.run_id, config.model_id, config.mst_key)
+    weights = db.as_owner(lambda: runs.weights(db, run_id, config.model_id, config.mst_key))
     fresh = work.model.initial_state(work.compile, seed, weights)
+    if config.source_key is not None and config.source_step is not None:
+        return warmed(fresh, state_after(db, task(db, run_id, config.source_key), config.source_step))
     if config.warm_run_id is None or config.warm_step is None:
         return fresh
-    return warmed(fresh, _stored_state(db, config.warm_run_id, config.mst_key, config.warm_step))
+    place = config.warm_run_id, config.mst_key, config.warm_step
+    return warmed(fresh, db.as_owner(lambda: _stored_state(db, *place)))
 
 
 def warmed(fresh: states.State, old: states.State) -> states.State:
@@ -121,6 +124,8 @@ def visit(db: Database, run_id: int, mst_key: int, epoch: int, stop: int) -> Map
         read - clock, trained - read, time.monotonic() - trained, started_at,
     )  # fmt: skip
     db.as_owner(lambda: runs.write_visit(db, row))
+    if stop == run.segments - 1:
+        db.as_owner(lambda: runs.notify(db, run_id, "epoch", epoch, mst_key))
     _remember(run_id, mst_key, step, state)
     return {"seconds": time.monotonic() - clock, "loss": logs.get("loss"), "state_bytes": size}
 

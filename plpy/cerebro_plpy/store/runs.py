@@ -24,7 +24,7 @@ _LOCKS = (
 EVERY_CONFIG = -1
 _TABLES = (
     "_failure", "_metric", "_evaluation", "_state", "_visit", "_config", "_weights", "_architecture",
-    "_run_event", "_run",
+    "_run_event", "_request", "_decision", "_run",
 )  # fmt: skip
 
 
@@ -53,6 +53,9 @@ class RunRow:
     description: str | None
     # JSON: for each packed table the digests of its partitions when the run began.
     versions: str = "{}"
+    # JSON: how the search procedure is made, none if there is none; what ends the run early.
+    search: str | None = None
+    limits: str = "{}"
 
 
 @dataclass(frozen=True)
@@ -73,11 +76,18 @@ class ConfigRow:
     warm_run_id: int | None = None
     warm_step: int | None = None
     epochs_before: int = 0
+    source_key: int | None = None
+    source_step: int | None = None
 
 
 # A role's name as it is; the text of a regrole may have quotes around it.
 _OWNER = "pg_catalog.pg_get_userbyid(owner)::text AS owner"
 _RUN_COLUMNS = ", ".join(_OWNER if f.name == "owner" else f.name for f in fields(RunRow))
+
+
+def searched(run: RunRow) -> Any:
+    """How the run's search procedure is made; None if it has none."""
+    return None if run.search is None else json.loads(run.search)
 
 
 def next_run_id(db: Database) -> int:
@@ -97,8 +107,8 @@ def create(
         ["jsonb"],
         [json.dumps(row)],
     )
-    _insert_all(db, "cerebro._architecture", run.run_id, [asdict(a) for a in architectures])
-    _insert_all(db, "cerebro._config", run.run_id, [asdict(c) for c in configs])
+    insert_all(db, "cerebro._architecture", run.run_id, [asdict(a) for a in architectures])
+    insert_all(db, "cerebro._config", run.run_id, [asdict(c) for c in configs])
     add_event(db, run.run_id, "running")
 
 
@@ -106,11 +116,13 @@ def _role_oid(db: Database, role: str) -> int:
     return db.query("SELECT oid FROM pg_catalog.pg_roles WHERE rolname = $1", ["text"], [role])[0]["oid"]
 
 
-def _insert_all(db: Database, table: str, run_id: int, rows: Sequence[Mapping[str, Any]]) -> None:
+def insert_all(db: Database, table: str, run_id: int, rows: Sequence[Mapping[str, Any]]) -> None:
+    if not rows:
+        return
     names = ", ".join(["run_id", *rows[0]])
     db.query(
         f"INSERT INTO {table} ({names}) SELECT {names}"
-        f" FROM pg_catalog.jsonb_populate_recordset(NULL::{table}, $1)",
+        f" FROM pg_catalog.jsonb_populate_recordset(NULL::{table}, $1) ON CONFLICT DO NOTHING",
         ["jsonb"],
         [json.dumps([{"run_id": run_id, **row} for row in rows])],
     )
@@ -131,6 +143,16 @@ def add_event(db: Database, run_id: int, event: str, detail: str | None = None) 
         ["bigint", "text", "text"],
         [run_id, event, detail],
     )
+    notify(db, run_id, event)
+
+
+def notify(
+    db: Database, run_id: int, event: str, epoch: int | None = None, mst_key: int | None = None
+) -> None:
+    """Tell whoever listens, when this transaction is committed."""
+    payload = {"run": run_id, "event": event, "epoch": epoch, "config": mst_key}
+    told = json.dumps({name: value for name, value in payload.items() if value is not None})
+    db.query("SELECT pg_catalog.pg_notify('cerebro_run', $1)", ["text"], [told])
 
 
 def hold(db: Database, run_id: int) -> None:
@@ -256,7 +278,7 @@ class Standing:
 
 def standings(db: Database, run_id: int) -> dict[int, Standing]:
     rows = db.query(
-        "SELECT c.mst_key, COALESCE(v.step, 0) AS step, v.loss, f.reason AS failure,"
+        "SELECT c.mst_key, COALESCE(v.step, c.source_step, 0) AS step, v.loss, f.reason AS failure,"
         " ARRAY(SELECT DISTINCT m.epoch FROM cerebro._metric AS m"
         "   WHERE m.run_id = c.run_id AND m.mst_key = c.mst_key) AS evaluated"
         " FROM cerebro._config AS c LEFT JOIN LATERAL (SELECT x.step, x.loss FROM cerebro._visit AS x"
@@ -267,6 +289,19 @@ def standings(db: Database, run_id: int) -> dict[int, Standing]:
         [run_id],
     )
     return {row["mst_key"]: Standing(**row) for row in rows}
+
+
+def seconds_spent(db: Database, run_id: int) -> float:
+    """How long sessions have stood behind a run: each from its beginning to the last visit it commanded."""
+    return db.query(
+        "SELECT COALESCE(sum(pg_catalog.date_part('epoch', b.ended_at - b.at)), 0) AS seconds FROM ("
+        " SELECT e.at, (SELECT max(v.ended_at) FROM cerebro._visit AS v WHERE v.run_id = e.run_id"
+        "   AND v.ended_at >= e.at AND v.ended_at < e.next_at) AS ended_at"
+        " FROM (SELECT x.run_id, x.at, COALESCE(lead(x.at) OVER (ORDER BY x.at), 'infinity') AS next_at"
+        "   FROM cerebro._run_event AS x WHERE x.run_id = $1 AND x.event = 'running') AS e) AS b",
+        ["bigint"],
+        [run_id],
+    )[0]["seconds"]
 
 
 def step_back(db: Database, run_id: int, mst_key: int, step: int) -> None:
@@ -287,6 +322,14 @@ def config(db: Database, run_id: int, mst_key: int) -> ConfigRow:
         [run_id, mst_key],
     )
     return ConfigRow(**rows[0])
+
+
+def state_origin(db: Database, run_id: int, mst_key: int, step: int) -> int:
+    """Whose state a config has at a step: a clone begins with that of its source, which may be one too."""
+    found = config(db, run_id, mst_key)
+    while found.source_key is not None and found.source_step == step:
+        found = config(db, run_id, found.source_key)
+    return found.mst_key
 
 
 def model_arch(db: Database, run_id: int, model_id: int) -> str:
@@ -345,13 +388,14 @@ def drop_states(db: Database, run_id: int, mst_key: int, keep: Sequence[int]) ->
     )
 
 
-def keep_last_states(db: Database, run_id: int) -> None:
-    """A run that is over needs the last state of each config and no other."""
+def keep_states(db: Database, run_id: int, keep: Sequence[tuple[int, int]]) -> None:
+    """A run that is over needs the state of each config that its results hold, and no other."""
     db.query(
-        "DELETE FROM cerebro._state AS s WHERE s.run_id = $1 AND s.step < (SELECT max(v.step)"
-        " FROM cerebro._visit AS v WHERE v.run_id = s.run_id AND v.mst_key = s.mst_key)",
-        ["bigint"],
-        [run_id],
+        "DELETE FROM cerebro._state AS s WHERE s.run_id = $1 AND NOT EXISTS (SELECT FROM"
+        " ROWS FROM (pg_catalog.unnest($2), pg_catalog.unnest($3)) AS k (mst_key, step)"
+        " WHERE k.mst_key = s.mst_key AND k.step = s.step)",
+        ["bigint", "integer[]", "integer[]"],
+        [run_id, [key for key, _ in keep], [step for _, step in keep]],
     )
 
 

@@ -1,0 +1,375 @@
+"""What is decided while a run goes on: by its search procedure, by a budget, by a person in another session.
+
+Each decision is committed before anything is done that follows from it, and the log of them, with the
+measurements between, is all that a resumed run needs to stand where the run stood.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import DATA_CORRUPTED, CerebroError
+from cerebro_plpy.executor.progress import MERGE, Config, Plan, Unit
+from cerebro_plpy.logical.budget import Limits
+from cerebro_plpy.logical.metrics import badness, deciding
+from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, Start
+from cerebro_plpy.madlib.params import parse_compile
+from cerebro_plpy.store import decisions
+from cerebro_plpy.store.decisions import Asked, Entry
+from cerebro_plpy.store.runs import ConfigRow
+from cerebro_plpy.topology import Topology
+
+# How often to look for what persons ask: cheap, and no client waits longer for its wish to be taken up.
+LOOK_SECONDS = 0.25
+FAILED, IN_HAND, ENDING = "it failed", "it is in a person's hands", "the run is ending"
+
+Planned = Callable[[ConfigRow, int], Config]
+Decided = tuple[Entry, ConfigRow | None]
+
+
+@dataclass(frozen=True)
+class Search:
+    """A run's procedure and what it is told: the losses or the metric; `order` is that of a run to repeat."""
+
+    procedure: Procedure
+    by_loss: bool = False
+    order: Sequence[tuple[int, int]] = ()
+
+
+class Decider:
+    """Asks the procedure, looks at budgets and requests, writes all of it down, and changes the plan."""
+
+    def __init__(
+        self,
+        db: Database,
+        topology: Topology,
+        run_id: int,
+        backend: str,
+        plan: Plan,
+        planned: Planned,
+        rows: Sequence[ConfigRow],
+        search: Search | None,
+        limits: Limits,
+        seconds_before: float = 0.0,
+    ) -> None:
+        self._db = db
+        self._topology = topology
+        self._run_id = run_id
+        self._backend = backend
+        self._plan = plan
+        self._planned = planned
+        self._rows = {row.mst_key: row for row in rows}
+        self._procedure = search.procedure if search else None
+        self._by_loss = search.by_loss if search else False
+        self._order = list(search.order) if search else []
+        self._limits = limits
+        self._configs = len(rows)
+        self._ends_at = time.monotonic() - seconds_before + (limits.max_seconds or 0)
+        self._next_look = 0.0
+        self._number = 0
+        self._begun = False
+        self._closed = False
+        # Of these the procedure is told nothing more, and what it decides about those that it has been told
+        # of is refused: the second set is as the log has it, the first as things stand.
+        self._lost: set[int] = set()
+        self._released: set[int] = set()
+        self._told: set[tuple[int, int]] = set()
+        self._results: list[Result] = []
+        self.reasons: dict[int, str] = {}
+        plan.visits_limit = limits.max_visits
+
+    # What the loop reports.
+
+    def take(self, unit: Unit, result: Mapping[str, Any]) -> None:
+        """Hear of a unit that has ended."""
+        if "failure" in result:
+            self._lose(unit.mst_key)
+        elif unit.kind == MERGE:
+            self.measured(unit.mst_key, unit.epoch, result.get("validation") or result["training"])
+
+    def measured(self, mst_key: int, epoch: int, values: Mapping[str, float | None]) -> None:
+        """A config has been evaluated; where it waits for the procedure, that is to be told."""
+        name = "loss" if self._by_loss else deciding(list(values))
+        params = parse_compile(self._rows[mst_key].compile_params)
+        value = badness(name, values.get(name), params) if name is not None else None
+        self._plan.note_value(mst_key, epoch, value)
+        config = self._plan.configs[mst_key]
+        waits = epoch == config.until and config.stop_at is None and mst_key not in self._lost
+        if waits and (mst_key, epoch) not in self._told:
+            self._tell(Result(mst_key, epoch, value))
+
+    def _lose(self, mst_key: int) -> None:
+        """The procedure hears nothing more of a config, and decides nothing about it.
+
+        It is told at the epochs that it waits for.
+        """
+        if self._procedure is not None and mst_key not in self._lost:
+            self._lost.add(mst_key)
+            self._tell(Result(mst_key, self._plan.configs[mst_key].until, None))
+
+    def _tell(self, result: Result) -> None:
+        if self._procedure is not None and not self._closed:
+            self._told.add((result.mst_key, result.epoch))
+            self._results.append(result)
+
+    # What follows from it.
+
+    def turn(self) -> None:
+        """Decide whatever can be decided now."""
+        if self._procedure is not None and not self._begun:
+            self._begun = True
+            self._commit(self._as_entries(self._procedure.begin()))
+        self._deliver()
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + LOOK_SECONDS
+            self._look()
+
+    def finish(self) -> None:
+        """Nothing is left to be trained."""
+        if self._results and not self._closed:
+            key, epoch = self._results[0].mst_key, self._results[0].epoch
+            raise CerebroError(
+                f"this run cannot repeat the other: config {key} was measured after epoch {epoch}, and there"
+                " it was not, or not at this point",
+                sqlstate=DATA_CORRUPTED,
+            )
+
+    def _deliver(self) -> None:
+        """Tell the procedure what has come in, in the order that is to be kept."""
+        found: list[Decided] = []
+        while self._procedure is not None and not self._closed and (result := self._next_result()):
+            found.append((self._measured_entry(result), None))
+            found += self._as_entries(self._procedure.observe(result))
+        self._commit(found)
+
+    def _next_result(self) -> Result | None:
+        if not self._order:
+            return self._results.pop(0) if self._results else None
+        places = [(result.mst_key, result.epoch) for result in self._results]
+        if self._order[0] not in places:
+            return None
+        return self._results.pop(places.index(self._order.pop(0)))
+
+    def _measured_entry(self, result: Result) -> Entry:
+        key, reason = result.mst_key, None
+        if key in self._lost and result.value is None:
+            self._released.add(key)
+            reason = FAILED if self._plan.configs[key].failure is not None else IN_HAND
+        step = result.epoch * self._plan.segments
+        return Entry(0, decisions.MEASURED, key, step, value=result.value, reason=reason)
+
+    def _as_entries(self, decided: Sequence[Decision]) -> list[Decided]:
+        return [self._as_entry(decision) for decision in decided]
+
+    def _as_entry(self, decision: Decision) -> Decided:
+        key, reason = decision.mst_key, decision.reason
+        if isinstance(decision, Start | Clone):
+            most = self._limits.max_configs
+            if most is not None and self._configs >= most:
+                return Entry(0, decisions.REFUSED, key, reason=f"the run has its {most} configs"), None
+            self._configs += 1
+            source = decision.source if isinstance(decision, Clone) else None
+            kind = decisions.START if source is None else decisions.CLONE
+            row = self._new_row(decision, source, source is not None)
+            return Entry(0, kind, key, row.source_step, decision.epochs, reason=reason), row
+        if key in self._released:
+            return Entry(0, decisions.REFUSED, key, reason=IN_HAND), None
+        step = self._plan.begun_step(key)
+        if isinstance(decision, GoOn):
+            return Entry(0, decisions.GO_ON, key, step, decision.epochs, reason=reason), None
+        return Entry(0, decisions.STOP, key, step, reason=reason), None
+
+    def _new_row(self, of: Start | Clone, source: int | None, with_state: bool) -> ConfigRow:
+        """A config that comes in; one that takes its source's state takes it after the last whole epoch."""
+        step = before = None
+        if source is not None and with_state:
+            step = self._plan.whole_epochs(self._plan.configs[source]) * self._plan.segments
+            before = self._plan.configs[source].epochs_before
+        return ConfigRow(
+            of.mst_key, of.model_id, of.compile_params, of.fit_params, self._backend,
+            epochs_before=before or 0, source_key=source, source_step=step,
+        )  # fmt: skip
+
+    # Budgets and persons.
+
+    def _look(self) -> None:
+        for asked in self._db.as_owner(lambda: decisions.pending(self._db, self._run_id)):
+            self._commit(self._answer(asked))
+        limits = self._limits
+        if limits.max_seconds is not None and time.monotonic() >= self._ends_at:
+            self._close(f"the run's {limits.max_seconds} seconds are spent")
+        elif limits.max_visits is not None and self._plan.visits_begun >= limits.max_visits:
+            self._close(f"the run's {limits.max_visits} visits are spent")
+
+    def _close(self, reason: str) -> None:
+        if not self._closed and not self._plan.done():
+            self._commit(self._closing(Entry(0, decisions.STOP, reason=reason)))
+
+    def _closing(self, first: Entry) -> list[Decided]:
+        """The end of the run, and with it of every config that would train on."""
+        going = [key for key in self._plan.configs if self._plan.trains(key)]
+        each = replace(first, request_id=None)
+        stops = [replace(each, mst_key=key, step=self._plan.begun_step(key)) for key in going]
+        return [(first, None), *((stop, None) for stop in stops)]
+
+    def _answer(self, asked: Asked) -> list[Decided]:
+        """What a person asked, if it can still be done by now."""
+        key, source = asked.mst_key, asked.source_key
+        entry = Entry(0, asked.decision, key, role=asked.role, request_id=asked.request_id)
+        if self._closed:
+            return [(replace(entry, decision=decisions.REFUSED, reason=ENDING), None)]
+        if asked.decision in (decisions.START, decisions.CLONE):
+            row = self._new_row(_wanted(asked), source, bool(asked.with_state))
+            behind = (row.source_step or 0) // self._plan.segments
+            until = max(self._plan.epochs, behind + 1)
+            return [(replace(entry, step=row.source_step, epochs=until), row)]
+        if key is None:
+            return self._closing(entry) if asked.decision == decisions.STOP else [(entry, None)]
+        config, step = self._plan.configs[key], self._plan.begun_step(key)
+        if config.failure is not None:
+            return [(replace(entry, decision=decisions.REFUSED, reason=FAILED), None)]
+        behind = -(-step // self._plan.segments)
+        if asked.decision == decisions.SET_EPOCHS:
+            return [(replace(entry, step=step, epochs=max(asked.epochs or 0, behind)), None)]
+        if asked.decision == decisions.RESUME:
+            rests = step >= config.until * self._plan.segments
+            return [(replace(entry, epochs=max(self._plan.epochs, behind) if rests else config.until), None)]
+        return [(replace(entry, step=step), None)]
+
+    # The log.
+
+    def _commit(self, decided: Sequence[Decided]) -> None:
+        """Write decisions down, then act on them."""
+        if not decided:
+            return
+        rows = [row for _, row in decided if row is not None]
+        planned = [self._planned(row, 0) for row in rows]
+        numbered = [replace(entry, number=self._number + n) for n, (entry, _) in enumerate(decided, 1)]
+        self._topology.command(
+            "decide",
+            {
+                "run_id": self._run_id,
+                "entries": [asdict(entry) for entry in numbered],
+                "configs": [asdict(row) for row in rows],
+            },
+        )
+        self._rows |= {row.mst_key: row for row in rows}
+        for config in planned:
+            self._plan.add(config)
+        for entry in numbered:
+            self._apply(entry)
+            if entry.mst_key in self._plan.configs:
+                self._plan.settle(entry.mst_key)
+            if entry.role is not None:
+                self._db.notice(told(entry))
+
+    def _apply(self, entry: Entry) -> None:
+        """What a decision changes; the same whether it has just been made or is read from the log."""
+        plan, key = self._plan, entry.mst_key
+        self._number = entry.number
+        if entry.decision == decisions.MEASURED:
+            return
+        if key is None:
+            plan.paused = entry.decision == decisions.PAUSE
+            self._closed |= entry.decision == decisions.STOP
+            return
+        if entry.role is not None and not self._closed:
+            self._take_in_hand(entry, key)
+        if entry.reason is not None:
+            self.reasons[key] = entry.reason
+        if entry.epochs is not None:
+            plan.set_until(key, entry.epochs)
+        if entry.decision == decisions.STOP:
+            plan.stop(key, entry.step or 0)
+        elif entry.decision == decisions.RESUME:
+            plan.go_on(key)
+        elif entry.decision == decisions.DELETE:
+            plan.delete(key)
+
+    def _take_in_hand(self, entry: Entry, key: int) -> None:
+        if entry.decision == decisions.REFUSED:
+            return
+        self._released.add(key)
+        if entry.decision in (decisions.START, decisions.CLONE):
+            self._lost.add(key)
+            self._configs += 1
+        else:
+            self._lose(key)
+
+    def take_up(self, log: Sequence[Entry], measured: Mapping[tuple[int, int], Mapping[str, Any]]) -> None:
+        """Go through a run's log from its beginning: afterwards everything stands as it stood.
+
+        `measured` has what was evaluated, by config and epoch, on the rows that decide.
+        """
+        awaited: list[Decided] = []
+        self._configs -= sum(e.decision in (decisions.START, decisions.CLONE) for e in log)
+        for entry in log:
+            awaited = self._take_up_entry(entry, awaited)
+        if awaited:
+            raise _otherwise(awaited[0][0], None)
+        for config in self._plan.configs.values():
+            if config.failure is not None:
+                self._lose(config.mst_key)
+        for (key, epoch), values in sorted(measured.items()):
+            self.measured(key, epoch, values)
+
+    def _take_up_entry(self, entry: Entry, awaited: list[Decided]) -> list[Decided]:
+        """Read one row; gives the decisions of the procedure that are to follow it."""
+        if self._procedure is not None and not self._begun and not self._closed:
+            self._begun = True
+            awaited = self._as_entries(self._procedure.begin())
+        if entry.decision == decisions.MEASURED and self._procedure is not None:
+            if awaited:
+                raise _otherwise(awaited[0][0], entry)
+            awaited = self._as_entries(self._procedure.observe(self._read_measured(entry)))
+        elif entry.role is None and entry.mst_key is not None and not self._closed:
+            expected = awaited.pop(0)[0] if awaited else None
+            if expected is None or not _same(expected, entry):
+                raise _otherwise(expected, entry)
+        self._apply(entry)
+        return awaited
+
+    def _read_measured(self, entry: Entry) -> Result:
+        result = Result(entry.mst_key or 0, (entry.step or 0) // self._plan.segments, entry.value)
+        self._told.add((result.mst_key, result.epoch))
+        if entry.reason is not None:
+            self._lost.add(result.mst_key)
+            self._released.add(result.mst_key)
+            self._results = [r for r in self._results if r.mst_key != result.mst_key]
+        return result
+
+
+def _wanted(asked: Asked) -> Start:
+    """The config that a person wants to come in."""
+    return Start(
+        asked.mst_key or 0, asked.model_id or 0, asked.compile_params or "", asked.fit_params or "", 0, ""
+    )
+
+
+def _same(expected: Entry, found: Entry) -> bool:
+    """Whether the procedure decided this; the steps depend on how far the plan has come."""
+    named = [(e.decision, e.mst_key, e.epochs, e.reason) for e in (expected, found)]
+    return named[0] == named[1]
+
+
+def _otherwise(expected: Entry | None, found: Entry | None) -> CerebroError:
+    return CerebroError(
+        "the search procedure decides otherwise than the run's log says",
+        detail=f"It decides {_words(expected)}, and the log has {_words(found)}.",
+        hint="Was the run begun by another version of cerebro?",
+        sqlstate=DATA_CORRUPTED,
+    )
+
+
+def _words(entry: Entry | None) -> str:
+    return "nothing more" if entry is None else f"{entry.decision} for config {entry.mst_key}"
+
+
+def told(entry: Entry) -> str:
+    """A person's decision as a line for whoever waits for the run."""
+    whom = "the run" if entry.mst_key is None else f"config {entry.mst_key}"
+    return f"{entry.decision} {whom}: asked for by {entry.role}"

@@ -1,0 +1,33 @@
+"""options => {"replay": run}: the order in which an earlier run's procedure was told what it had measured."""
+
+from __future__ import annotations
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.executor.request import Request
+from cerebro_plpy.store import decisions, runs, session
+
+
+def order_of(db: Database, run_id: int, request: Request) -> list[tuple[int, int]]:
+    """The results of a run in their order, if a run with this request can repeat it."""
+    role = session.current_user(db)
+    run, log = db.as_owner(lambda: (runs.own_run(db, run_id, role), decisions.entries(db, run_id)))
+    theirs = runs.searched(run), run.seed, run.segments, run.epochs
+    ours = request.search, request.seed, request.segments, request.epochs
+    for what, old, new in zip(("search", "seed", "segments", "epochs"), theirs, ours, strict=True):
+        if old != new:
+            raise CerebroError(
+                f"run {run_id} cannot be replayed by this call: its {what} is {old}, not {new}",
+                hint="Make the call that began it, with its seed.",
+            )
+    if any(entry.role is not None for entry in log):
+        raise CerebroError(
+            f"run {run_id} cannot be replayed: persons decided in it as well",
+            hint=f"SELECT * FROM cerebro.decisions WHERE run_id = {run_id} shows what they did.",
+            sqlstate=WRONG_STATE,
+        )
+    return [
+        (entry.mst_key, (entry.step or 0) // run.segments)
+        for entry in log
+        if entry.decision == decisions.MEASURED and entry.mst_key is not None
+    ]

@@ -1,0 +1,90 @@
+"""SQL on what is asked of runs that go on, and on what is decided in them; as the extension's owner."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.store.runs import ConfigRow, insert_all
+
+MEASURED, START, CLONE, GO_ON, STOP = "measured", "start", "clone", "go_on", "stop"
+RESUME, DELETE, SET_EPOCHS, PAUSE, REFUSED = "resume", "delete", "set_epochs", "pause", "refused"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of a run's log: what its search procedure was told, or what was decided, by whom.
+
+    `step` is the config's last visit before it takes effect, `epochs` how far the config is to train. A
+    decision without a role is the procedure's or a budget's.
+    """
+
+    number: int
+    decision: str
+    mst_key: int | None = None
+    step: int | None = None
+    epochs: int | None = None
+    value: float | None = None
+    reason: str | None = None
+    role: str | None = None
+    request_id: int | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person asks of a run; `mst_key` is a new one's own."""
+
+    request_id: int
+    role: str
+    decision: str
+    mst_key: int | None = None
+    epochs: int | None = None
+    source_key: int | None = None
+    with_state: bool | None = None
+    model_id: int | None = None
+    compile_params: str | None = None
+    fit_params: str | None = None
+
+
+_ROLE = "pg_catalog.pg_get_userbyid({}.role)::text AS role"
+_ASKED = ", ".join(_ROLE.format("q") if f.name == "role" else f"q.{f.name}" for f in fields(Asked))
+_ENTRY = ", ".join(_ROLE.format("d") if f.name == "role" else f"d.{f.name}" for f in fields(Entry))
+
+
+def write(db: Database, run_id: int, entries: Sequence[Entry], configs: Sequence[ConfigRow]) -> None:
+    """Write down what was decided, and the configs that come in with it; a second time it changes nothing."""
+    insert_all(db, "cerebro._config", run_id, [asdict(c) for c in configs])
+    db.query(
+        "INSERT INTO cerebro._decision"
+        " (run_id, number, decision, mst_key, step, epochs, value, reason, role, request_id)"
+        " SELECT $1, e.number, e.decision, e.mst_key, e.step, e.epochs, e.value, e.reason,"
+        " (SELECT o.oid FROM pg_catalog.pg_roles AS o WHERE o.rolname = e.role), e.request_id"
+        " FROM pg_catalog.jsonb_to_recordset($2) AS e (number integer, decision text, mst_key integer,"
+        " step integer, epochs integer, value double precision, reason text, role text, request_id bigint)"
+        " ON CONFLICT DO NOTHING",
+        ["bigint", "jsonb"],
+        [run_id, json.dumps([asdict(e) for e in entries])],
+    )
+
+
+def entries(db: Database, run_id: int) -> list[Entry]:
+    """A run's log in its order."""
+    rows = db.query(
+        f"SELECT {_ENTRY} FROM cerebro._decision AS d WHERE d.run_id = $1 ORDER BY d.number",
+        ["bigint"],
+        [run_id],
+    )
+    return [Entry(**row) for row in rows]
+
+
+def pending(db: Database, run_id: int) -> list[Asked]:
+    """What was asked of a run and not answered yet, in the order in which it was asked."""
+    rows = db.query(
+        f"SELECT {_ASKED} FROM cerebro._request AS q WHERE q.run_id = $1 AND NOT EXISTS"
+        " (SELECT FROM cerebro._decision AS d WHERE d.request_id = q.request_id) ORDER BY q.request_id",
+        ["bigint"],
+        [run_id],
+    )
+    return [Asked(**row) for row in rows]

@@ -1,0 +1,397 @@
+"""Decisions while a run goes on: what they change, and that a log gives back what it was written from."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.executor import decide
+from cerebro_plpy.executor import loop as loops
+from cerebro_plpy.executor.decide import Decider, Search
+from cerebro_plpy.executor.loop import Loop
+from cerebro_plpy.executor.progress import EVALUATE, MERGE, VISIT, Config, Plan
+from cerebro_plpy.logical.budget import Limits
+from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, Start, Stop
+from cerebro_plpy.planner.routes import route, step_of
+from cerebro_plpy.store.decisions import Asked, Entry
+from cerebro_plpy.store.runs import ConfigRow
+from cerebro_plpy.topology import Answer
+
+SEGMENTS = 3
+COMPILE = "loss='mse',optimizer='sgd()',metrics=['accuracy']"
+FIT = "batch_size=8,epochs=1"
+Request = Mapping[str, Any]
+SEEDS = range(20)
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done now and then is done each time."""
+    monkeypatch.setattr(decide, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(loops, "DROP_SECONDS", 0.0)
+
+
+class Killed(Exception):
+    """The run's session is gone."""
+
+
+def row(mst_key: int, **more: Any) -> ConfigRow:
+    return ConfigRow(mst_key, 1, COMPILE, FIT, "jax", **more)
+
+
+def planned(of: ConfigRow, until: int) -> Config:
+    source = of.source_key if of.source_step is not None else None
+    return Config(
+        of.mst_key, "jax", 0, 1.0, until, of.epochs_before, source, of.source_step or 0
+    )  # fmt: skip
+
+
+class World:
+    """A database, a topology and what they remember: a run can be killed in it and taken up again."""
+
+    name = "played"
+
+    def __init__(self, seed: int, keys: Sequence[int], epochs: int, **more: Any) -> None:
+        self.random = random.Random(seed)
+        self.epochs = epochs
+        self.first = list(keys)
+        self.more = more
+        self.rows = {key: row(key) for key in keys}
+        self.log: list[Entry] = []
+        self.requests: list[Asked] = []
+        self.visits: list[tuple[int, int, int]] = []
+        self.metrics: dict[tuple[int, int], dict[str, float | None]] = {}
+        self.states: set[tuple[int, int]] = set()
+        self.read: list[tuple[int, int]] = []
+        self.kill_after = 10**9
+        self.at: dict[int, Asked] = {}
+
+    # What the decider needs of a database and of a topology.
+
+    def as_owner(self, work: Any) -> Any:
+        return work()
+
+    def notice(self, message: str) -> None: ...
+
+    def query(self, sql: str, types: Any = (), values: Any = ()) -> list[Request]:
+        answered = {entry.request_id for entry in self.log}
+        return [vars(asked) for asked in self.requests if asked.request_id not in answered]
+
+    def command(self, name: str, request: Request) -> Request:
+        assert name == "decide"
+        self.log += [Entry(**entry) for entry in request["entries"]]
+        self.rows |= {c["mst_key"]: ConfigRow(**c) for c in request["configs"]}
+        return {}
+
+    def free(self, segment: int) -> bool:
+        return segment not in self.running
+
+    def submit(self, segment: int, backend: str, name: str, request: Request) -> None:
+        self.running[segment] = (name, request)
+
+    def answers(self) -> list[Answer]:
+        if not self.running:
+            return []
+        segment = self.random.choice(sorted(self.running))
+        name, request = self.running.pop(segment)
+        if len(self.visits) >= self.kill_after:
+            self.kill_after = 10**9
+            raise Killed
+        return [Answer(segment, self.work(name, request), None)]
+
+    def work(self, name: str, request: Request) -> Request:
+        key, epoch = request["mst_key"], request["epoch"]
+        if name == VISIT:
+            self.visit(key, epoch, request["stop"], request["segment"])
+        elif name == EVALUATE:
+            assert (key, epoch * SEGMENTS) in self.states
+        elif name == MERGE:
+            values = {"loss": 1.0, "accuracy": self.accuracy(key, epoch)}
+            self.metrics[key, epoch] = {**values}
+            return {"training": values, "seconds": 0.0}
+        return {"seconds": 1.0, "loss": 0.5, "state_bytes": 1}
+
+    def visit(self, key: int, epoch: int, stop: int, segment: int) -> None:
+        config = self.rows[key]
+        step = step_of(epoch, stop, SEGMENTS)
+        assert route(5, config.epochs_before + epoch, key, SEGMENTS)[stop] == segment
+        origin = config
+        while origin.source_key is not None and origin.source_step == step - 1:
+            origin = self.rows[origin.source_key]
+        assert step == 1 or (origin.mst_key, step - 1) in self.states
+        self.states.add((key, step))
+        self.visits.append((key, epoch, segment))
+        asked = self.at.get(len(self.visits))
+        if asked is not None:
+            self.requests.append(asked)
+
+    def background(self, name: str, request: Request) -> None:
+        assert name == "drop_states"
+        for key, keep in request["keep"]:
+            self.states -= {(k, s) for k, s in self.states if k == key and s < max(keep) and s not in keep}
+
+    def finish_background(self) -> None: ...
+
+    def accuracy(self, key: int, epoch: int) -> float:
+        """A metric that is a function of config and epoch alone."""
+        return random.Random(f"{key} {epoch}").random()
+
+    # The run.
+
+    def run(self, procedure: Procedure | None = None, **more: Any) -> Plan:
+        """Begin, or go on from what is written down."""
+        self.running: dict[int, tuple[str, Request]] = {}
+        until = self.epochs if procedure is None else 0
+        plan = Plan(5, SEGMENTS, self.epochs, 1, {k: planned(r, until) for k, r in self.rows.items()})
+        plan.evaluated = set(self.metrics)
+        for config in plan.configs.values():
+            mine = [step_of(e, 0, SEGMENTS) for k, e, _ in self.visits if k == config.mst_key]
+            config.step = config.first_step + len(mine)
+        search = None if procedure is None else Search(procedure, False, self.more.get("order", ()))
+        db: Any = self
+        limits = Limits(**self.more.get("limits", {}))
+        decider = Decider(db, db, 9, "jax", plan, planned, list(self.rows.values()), search, limits)
+        decider.take_up(self.log, self.metrics)
+        plan.take_up()
+        loop = Loop(9, plan, db, decider.take, decider.turn, lambda: None, 3)
+        loop.run()
+        decider.finish()
+        self.reasons = decider.reasons
+        return plan
+
+    def results(self, plan: Plan) -> dict[int, int | None]:
+        return {key: plan.result_step(config) for key, config in plan.configs.items() if not config.deleted}
+
+    def decided(self) -> list[tuple[str, int | None]]:
+        return [(entry.decision, entry.mst_key) for entry in self.log if entry.decision != "measured"]
+
+
+class Halving:
+    """Starts four, stops the worse half after each epoch, clones the winner in the end: with a barrier."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, dict[int, float]] = {1: {}, 2: {}, 3: {}}
+        self.left = [1, 2, 3, 4]
+
+    def begin(self) -> list[Decision]:
+        return [Start(key, 1, COMPILE, FIT, 1, "it begins") for key in self.left]
+
+    def observe(self, result: Result) -> list[Decision]:
+        if result.mst_key > 4:
+            return []
+        seen = self.seen[result.epoch]
+        seen[result.mst_key] = 9.0 if result.value is None else result.value
+        if len(seen) < len(self.left):
+            return []
+        ranked = sorted(self.left, key=lambda key: (seen[key], key))
+        better, worse = ranked[: len(ranked) // 2], ranked[len(ranked) // 2 :]
+        self.left = better
+        if not better:
+            return [Clone(5, worse[0], 1, COMPILE, FIT, 4, "once more")]
+        goes = [GoOn(key, result.epoch + 1, "among the better") for key in better]
+        return [*goes, *(Stop(key, "among the worse") for key in worse)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_procedure_decides_who_trains(seed: int) -> None:
+    world = World(seed, [], 4)
+    plan = world.run(Halving())
+    epochs = Counter(key for key, _, _ in world.visits)
+    assert sorted(epochs.values()) == [SEGMENTS] * 3 + [2 * SEGMENTS, 3 * SEGMENTS]
+    winner = max(epochs, key=lambda key: (epochs[key], -key))
+    assert world.rows[5].source_key == winner
+    assert world.rows[5].source_step == 3 * SEGMENTS
+    assert world.results(plan)[5] == 4 * SEGMENTS
+    assert [e.number for e in world.log] == list(range(1, len(world.log) + 1))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kill_after", [0, 2, 7, 13, 20])
+def test_a_killed_search_goes_on_to_the_same_end(seed: int, kill_after: int) -> None:
+    undisturbed = World(1, [], 4)
+    expected = undisturbed.results(undisturbed.run(Halving()))
+    world = World(seed, [], 4)
+    world.kill_after = kill_after
+    with pytest.raises(Killed):
+        world.run(Halving())
+    assert world.results(world.run(Halving())) == expected
+    assert Counter(world.visits) == Counter(undisturbed.visits)
+    assert set(world.decided()) == set(undisturbed.decided())
+
+
+def test_a_log_that_the_procedure_does_not_follow_is_refused() -> None:
+    world = World(1, [], 4)
+    world.kill_after = 7
+    with pytest.raises(Killed):
+        world.run(Halving())
+    world.log[2] = Entry(**{**vars(world.log[2]), "epochs": 2})
+    with pytest.raises(CerebroError, match="decides otherwise") as caught:
+        world.run(Halving())
+    assert caught.value.detail == "It decides start for config 3, and the log has start for config 3."
+
+
+class Fickle:
+    """Stops whatever comes second: its decisions depend on the order of results."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def begin(self) -> list[Decision]:
+        return [Start(key, 1, COMPILE, FIT, 1, "it begins") for key in (1, 2, 3, 4, 5)]
+
+    def observe(self, result: Result) -> list[Decision]:
+        self.count += 1
+        if self.count % 2 == 0 or result.epoch == 4:
+            return [Stop(result.mst_key, f"number {self.count}")]
+        return [GoOn(result.mst_key, result.epoch + 1, f"number {self.count}")]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_replay_repeats_the_order(seed: int) -> None:
+    first = World(99, [], 4)
+    expected = first.results(first.run(Fickle()))
+    order = [(e.mst_key, (e.step or 0) // SEGMENTS) for e in first.log if e.decision == "measured"]
+    again = World(seed, [], 4, order=order)
+    assert again.results(again.run(Fickle())) == expected
+    assert [vars(e) for e in again.log if e.decision != "start"] == [
+        vars(e) for e in first.log if e.decision != "start"
+    ]
+
+
+def test_without_a_replay_the_order_matters() -> None:
+    """Or the test above shows nothing."""
+    found = {tuple((w := World(seed, [], 4)).results(w.run(Fickle())).items()) for seed in SEEDS}
+    assert len(found) > 1
+
+
+def test_a_replay_of_something_else_is_refused() -> None:
+    with pytest.raises(CerebroError, match="cannot repeat the other"):
+        World(1, [], 4, order=[(7, 1)]).run(Fickle())
+
+
+def ask(number: int, decision: str, mst_key: int | None, **more: Any) -> Asked:
+    return Asked(number, "anna", decision, mst_key, **more)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kill_after", [10**9, 12, 15, 20])
+def test_a_person_stops_clones_adds_deletes(seed: int, kill_after: int) -> None:
+    world = World(seed, [1, 2, 3], 4)
+    new = {"model_id": 1, "compile_params": COMPILE, "fit_params": FIT}
+    world.at = {
+        3: ask(1, "stop", 1),
+        10: ask(2, "clone", 4, source_key=2, with_state=True, **new),
+        11: ask(3, "delete", 3),
+        12: ask(4, "start", 5, **new),
+        13: ask(5, "set_epochs", 2, epochs=6),
+        14: ask(6, "clone", 6, source_key=4, with_state=True, **new),
+        18: ask(7, "resume", 1),
+    }
+    world.kill_after = kill_after
+    try:
+        plan = world.run()
+    except Killed:
+        plan = world.run()
+    assert world.results(plan) == {1: 12, 2: 18, 4: 12, 5: 12, 6: 12}
+    assert world.decided() == [
+        ("stop", 1), ("clone", 4), ("delete", 3), ("start", 5), ("set_epochs", 2), ("clone", 6),
+        ("resume", 1),
+    ]  # fmt: skip
+    assert Counter(Counter(world.visits).values()).keys() == {1}
+    assert all(entry.role == "anna" for entry in world.log)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_stopped_config_is_measured_after_its_last_whole_epoch(seed: int) -> None:
+    world = World(seed, [1, 2], 4)
+    world.at = {9: ask(1, "stop", 1)}
+    plan = world.run()
+    step = world.results(plan)[1]
+    done = sum(key == 1 for key, _, _ in world.visits)
+    assert step == (done // SEGMENTS * SEGMENTS or None)
+    assert step is None or (1, step // SEGMENTS) in world.metrics
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kill_after", [10**9, 10, 12])
+def test_a_run_that_is_stopped_ends_with_what_there_is(seed: int, kill_after: int) -> None:
+    world = World(seed, [1, 2, 3], 40)
+    world.at = {10: ask(1, "stop", None)}
+    world.kill_after = kill_after
+    try:
+        plan = world.run()
+    except Killed:
+        plan = world.run()
+    assert plan.done()
+    assert len(world.visits) <= 10 + 2 * SEGMENTS
+    assert all(config.stop_at == config.step for config in plan.configs.values())
+
+
+def test_a_paused_run_does_nothing_until_it_is_resumed() -> None:
+    world = World(1, [1, 2], 4)
+    world.at = {5: ask(1, "pause", None)}
+    visits_when_paused: list[int] = []
+    answers = world.answers
+
+    def waiting() -> list[Answer]:
+        if not world.running:
+            visits_when_paused.append(len(world.visits))
+        if len(visits_when_paused) == 50:
+            world.requests.append(ask(2, "resume", None))
+        return answers()
+
+    world.answers = waiting  # type: ignore[method-assign]
+    plan = world.run()
+    assert len(set(visits_when_paused[:50])) == 1
+    assert visits_when_paused[0] < 24
+    assert world.results(plan) == {1: 12, 2: 12}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_config_in_a_persons_hands_is_the_procedures_no_more(seed: int) -> None:
+    world = World(seed, [], 4)
+    world.at = {1: ask(1, "set_epochs", 2, epochs=4)}
+    plan = world.run(Halving())
+    assert world.results(plan)[2] == 4 * SEGMENTS
+    told = [(e.value, e.reason) for e in world.log if e.decision == "measured" and e.mst_key == 2]
+    assert told[-1] == (None, "it is in a person's hands")
+    assert ("refused", 2) in world.decided()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_budgets_end_a_run(seed: int) -> None:
+    visits = World(seed, [1, 2, 3], 4, limits={"max_visits": 14})
+    plan = visits.run()
+    assert len(visits.visits) == 14
+    assert sum(step or 0 for step in visits.results(plan).values()) >= 14 - 3 * (SEGMENTS - 1)
+    assert visits.log[0].reason == "the run's 14 visits are spent"
+    seconds = World(seed, [1, 2, 3], 4, limits={"max_seconds": 0})
+    seconds.run()
+    assert seconds.visits == []
+    configs = World(seed, [], 4, limits={"max_configs": 3})
+    configs.run(Fickle())
+    assert ("refused", 4) in configs.decided()
+    assert {key for key, _, _ in configs.visits} == {1, 2, 3}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_best_state_is_kept(seed: int) -> None:
+    world = World(seed, [1, 2, 3], 6)
+    make = Plan.__post_init__
+
+    def keeps_best(plan: Plan) -> None:
+        plan.keeps_best = True
+        make(plan)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Plan, "__post_init__", keeps_best)
+        plan = world.run()
+    for key, step in world.results(plan).items():
+        best = max(range(1, 7), key=lambda epoch: (world.accuracy(key, epoch), -epoch))
+        assert step == best * SEGMENTS
+        assert (key, step) in world.states
