@@ -42,6 +42,7 @@ CREATE TABLE cerebro._decision (
     reason text,
     role regrole,
     request_id bigint,
+    cause integer,
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (run_id, number)
 );

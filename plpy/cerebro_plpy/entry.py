@@ -255,8 +255,46 @@ def forget(run_id: int | None) -> None:
 
 def resume(run_id: int | None, search_path: str) -> None:
     from cerebro_plpy.executor import resume as executor
+    from cerebro_plpy.executor import steer
 
-    _answer(lambda: executor.resume(Session(), run_id, search_path, _run_inline))
+    def go_on() -> None:
+        if not steer.unpause(Session(), run_id):
+            executor.resume(Session(), run_id, search_path, _run_inline)
+
+    _answer(go_on)
+
+
+def ask(what: str, *arguments: Any) -> None:
+    """Ask something of a run that goes on in another session."""
+    from cerebro_plpy.executor import steer
+
+    asks = {
+        "stop_config": steer.stop_config,
+        "resume_config": steer.resume_config,
+        "delete_config": steer.delete_config,
+        "set_epochs": steer.set_epochs,
+        "pause": steer.pause,
+        "stop": steer.stop,
+    }
+    _answer(lambda: asks[what](Session(), *arguments))
+
+
+def clone_config(*arguments: Any) -> int:
+    from cerebro_plpy.executor import steer
+
+    return _answer(lambda: steer.clone_config(Session(), _run_inline, *arguments))
+
+
+def add_configs(*arguments: Any) -> list[int]:
+    from cerebro_plpy.executor import steer
+
+    return _answer(lambda: steer.add_configs(Session(), _run_inline, *arguments))
+
+
+def wait(run_id: int | None, timeout: str | None) -> str:
+    from cerebro_plpy.executor import steer
+
+    return _answer(lambda: steer.wait(Session(), run_id, timeout))
 
 
 def predict(model_table: str | None, mst_key: int | None, *rows: Any) -> None:

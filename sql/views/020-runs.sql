@@ -3,7 +3,11 @@ SELECT
     r.run_id,
     pg_catalog.pg_get_userbyid(r.owner)::text AS owner,
     -- A run whose driving session is gone is not running, whatever its last row says.
-    CASE WHEN e.event = 'running' AND l.held IS NULL THEN 'interrupted' ELSE e.event END AS status,
+    CASE
+        WHEN e.event = 'running' AND l.held IS NULL THEN 'interrupted'
+        WHEN e.event = 'running' AND p.paused THEN 'paused'
+        ELSE e.event
+    END AS status,
     r.name,
     r.description,
     r.source_table,
@@ -14,7 +18,7 @@ SELECT
     r.epochs,
     r.segments,
     v.visits_done,
-    c.configs * r.epochs * r.segments AS visits_total,
+    c.visits_total,
     r.seed,
     r.topology,
     r.started_at,
@@ -28,7 +32,16 @@ CROSS JOIN LATERAL (
     SELECT x.event, x.at, x.detail FROM cerebro._run_event AS x
     WHERE x.run_id = r.run_id ORDER BY x.at DESC LIMIT 1
 ) AS e
-CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS configs FROM cerebro._config AS x WHERE x.run_id = r.run_id) AS c
+CROSS JOIN LATERAL (
+    SELECT
+        pg_catalog.count(*) AS configs,
+        COALESCE(pg_catalog.sum(x.epochs * r.segments - x.first_step), 0)::bigint AS visits_total
+    FROM cerebro._standing AS x WHERE x.run_id = r.run_id AND NOT x.deleted
+) AS c
+LEFT JOIN LATERAL (
+    SELECT x.decision = 'pause' AS paused FROM cerebro._decided AS x
+    WHERE x.run_id = r.run_id AND x.mst_key IS NULL ORDER BY x.number DESC LIMIT 1
+) AS p ON TRUE
 CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS failed_configs FROM cerebro._failure AS x WHERE x.run_id = r.run_id) AS f
 CROSS JOIN LATERAL (
     SELECT pg_catalog.count(*) AS visits_done, pg_catalog.max(x.ended_at) AS ended_at
@@ -48,18 +61,18 @@ LEFT JOIN LATERAL (
 COMMENT ON VIEW cerebro.runs IS 'Your runs, one row each, while they go on and afterwards.';
 COMMENT ON COLUMN cerebro.runs.run_id IS 'Number of the run';
 COMMENT ON COLUMN cerebro.runs.owner IS 'Role that made the call';
-COMMENT ON COLUMN cerebro.runs.status IS 'running, finished, failed, or interrupted (cancelled, or its session is gone)';
+COMMENT ON COLUMN cerebro.runs.status IS 'running, paused, finished, failed, or interrupted (cancelled, or its session is gone)';
 COMMENT ON COLUMN cerebro.runs.name IS 'Name given in the call';
 COMMENT ON COLUMN cerebro.runs.description IS 'Description given in the call';
 COMMENT ON COLUMN cerebro.runs.source_table IS 'Packed table that is trained on';
 COMMENT ON COLUMN cerebro.runs.validation_table IS 'Packed table that is validated on';
 COMMENT ON COLUMN cerebro.runs.model_table IS 'Table that gets the models';
-COMMENT ON COLUMN cerebro.runs.configs IS 'Number of configs';
+COMMENT ON COLUMN cerebro.runs.configs IS 'Number of configs, less those that were deleted';
 COMMENT ON COLUMN cerebro.runs.failed_configs IS 'Number of configs that failed while they trained';
 COMMENT ON COLUMN cerebro.runs.epochs IS 'Number of epochs asked for';
 COMMENT ON COLUMN cerebro.runs.segments IS 'Number of segments';
 COMMENT ON COLUMN cerebro.runs.visits_done IS 'Visits that are committed';
-COMMENT ON COLUMN cerebro.runs.visits_total IS 'Visits of the whole run: configs x epochs x segments';
+COMMENT ON COLUMN cerebro.runs.visits_total IS 'Visits of the whole run as far as it is decided: for each config its epochs x segments';
 COMMENT ON COLUMN cerebro.runs.seed IS 'Seed that, with the rows and the number of segments, decides every bit of the result';
 COMMENT ON COLUMN cerebro.runs.topology IS 'local (segment sessions) or inline (the caller''s session alone)';
 COMMENT ON COLUMN cerebro.runs.started_at IS 'When it began';

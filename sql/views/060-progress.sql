@@ -21,25 +21,32 @@ SELECT
     c.model_id,
     CASE
         WHEN f.mst_key IS NOT NULL THEN 'failed'
-        WHEN r.status <> 'running' AND v.visits_done < r.epochs * r.segments THEN r.status
-        WHEN n.doing = 'visit' THEN 'training'
-        WHEN n.doing IS NOT NULL THEN 'evaluating'
-        WHEN v.visits_done = r.epochs * r.segments THEN 'finished'
+        WHEN c.deleted THEN 'deleted'
+        WHEN n.doing = 'visit' AND r.status IN ('running', 'paused') THEN 'training'
+        WHEN n.doing IS NOT NULL AND r.status IN ('running', 'paused') THEN 'evaluating'
+        WHEN c.stopped THEN 'stopped'
+        WHEN v.step = c.epochs * r.segments AND (r.status = 'finished' OR NOT s.searches) THEN 'finished'
+        WHEN r.status <> 'running' THEN r.status
         ELSE 'waiting'
     END AS status,
-    LEAST(v.visits_done / r.segments + 1, r.epochs) AS epoch,
-    r.epochs,
+    LEAST(v.step / r.segments + 1, c.epochs) AS epoch,
+    c.epochs,
     v.visits_done,
-    r.epochs * r.segments AS visits_total,
+    c.epochs * r.segments - c.first_step AS visits_total,
     n.segment,
     v.loss,
     CASE WHEN r.status = 'running' AND f.mst_key IS NULL
-        THEN v.seconds_per_visit * (r.epochs * r.segments - v.visits_done) END AS seconds_left,
+        THEN v.seconds_per_visit * (c.epochs * r.segments - v.step) END AS seconds_left,
     f.reason AS failure,
     c.compile_params,
-    c.fit_params
+    c.fit_params,
+    c.source_key AS cloned_from,
+    c.asked
 FROM cerebro.runs AS r
-JOIN cerebro._config AS c USING (run_id)
+JOIN cerebro._standing AS c USING (run_id)
+CROSS JOIN LATERAL (
+    SELECT x.search IS NOT NULL AS searches FROM cerebro._visible_run AS x WHERE x.run_id = r.run_id
+) AS s
 LEFT JOIN cerebro._failure AS f ON f.run_id = c.run_id AND f.mst_key = c.mst_key
 LEFT JOIN LATERAL (
     SELECT x.doing, x.segment FROM now_running AS x
@@ -48,6 +55,7 @@ LEFT JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT
         pg_catalog.count(*) AS visits_done,
+        c.first_step + pg_catalog.count(*) AS step,
         pg_catalog.avg(pg_catalog.date_part('epoch', x.ended_at - x.started_at)) AS seconds_per_visit,
         (pg_catalog.array_agg(x.loss ORDER BY x.step DESC))[1] AS loss
     FROM cerebro._visit AS x
@@ -57,14 +65,16 @@ COMMENT ON VIEW cerebro.progress IS 'Where each config of your runs stands now.'
 COMMENT ON COLUMN cerebro.progress.run_id IS 'Number of the run';
 COMMENT ON COLUMN cerebro.progress.mst_key IS 'Config';
 COMMENT ON COLUMN cerebro.progress.model_id IS 'Architecture';
-COMMENT ON COLUMN cerebro.progress.status IS 'waiting, training, evaluating, finished, failed, or interrupted';
+COMMENT ON COLUMN cerebro.progress.status IS 'waiting, training, evaluating, finished, stopped, deleted, failed, or how the run stands: paused, interrupted';
 COMMENT ON COLUMN cerebro.progress.epoch IS 'Epoch that it is in, counted from 1';
-COMMENT ON COLUMN cerebro.progress.epochs IS 'Number of epochs asked for';
+COMMENT ON COLUMN cerebro.progress.epochs IS 'Number of epochs that it is to train, as far as that is decided';
 COMMENT ON COLUMN cerebro.progress.visits_done IS 'Visits that are committed';
-COMMENT ON COLUMN cerebro.progress.visits_total IS 'Visits that were asked for: epochs x segments';
+COMMENT ON COLUMN cerebro.progress.visits_total IS 'Visits that it is to have: those of its epochs, less what a clone''s source had';
 COMMENT ON COLUMN cerebro.progress.segment IS 'Segment that works on it at this moment';
 COMMENT ON COLUMN cerebro.progress.loss IS 'Loss over its last visit';
 COMMENT ON COLUMN cerebro.progress.seconds_left IS 'Time that its remaining visits take, going by those it has had';
 COMMENT ON COLUMN cerebro.progress.failure IS 'Why it failed; NULL if it did not';
 COMMENT ON COLUMN cerebro.progress.compile_params IS 'Compile parameters of the config';
 COMMENT ON COLUMN cerebro.progress.fit_params IS 'Fit parameters of the config';
+COMMENT ON COLUMN cerebro.progress.cloned_from IS 'Config that it was cloned from; NULL if it was not';
+COMMENT ON COLUMN cerebro.progress.asked IS 'What a person has asked for it that the run has not taken up yet';

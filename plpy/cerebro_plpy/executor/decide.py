@@ -248,7 +248,7 @@ class Decider:
             return
         rows = [row for _, row in decided if row is not None]
         planned = [self._planned(row, 0) for row in rows]
-        numbered = [replace(entry, number=self._number + n) for n, (entry, _) in enumerate(decided, 1)]
+        numbered = _number([entry for entry, _ in decided], self._number)
         self._topology.command(
             "decide",
             {
@@ -341,6 +341,15 @@ class Decider:
             self._released.add(result.mst_key)
             self._results = [r for r in self._results if r.mst_key != result.mst_key]
         return result
+
+
+def _number(entries: Sequence[Entry], after: int) -> list[Entry]:
+    """Give each row of the log its number, and what follows from a measurement that of the measurement."""
+    numbered, cause = [], None
+    for number, entry in enumerate(entries, after + 1):
+        cause = number if entry.decision == decisions.MEASURED else cause
+        numbered.append(replace(entry, number=number, cause=None if cause == number else cause))
+    return numbered
 
 
 def _wanted(asked: Asked) -> Start:

@@ -12,7 +12,7 @@ from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.executor.single import ONLY
 from cerebro_plpy.logical.metrics import deciding
-from cerebro_plpy.logical.options import parse_fit_options
+from cerebro_plpy.logical.options import parse_engine_options
 from cerebro_plpy.store import models, results, session
 from cerebro_plpy.store.names import Table, has_columns, quote, resolve_table, target_table
 from cerebro_plpy.topology.choose import choose
@@ -150,7 +150,7 @@ def _one_of_many(db: Database, table: Table, info: Table, row: Any, mst_key: int
 
 
 def _request(db: Database, call: EvaluateCall, model: Model) -> requests.Request:
-    given = parse_fit_options(call.options)
+    given = parse_engine_options(call.options)
     source = requests.data(db, call.test_table, call.search_path, "test table")
     engines = requests.engines(db, given, bool(call.use_gpus), source.summary.segments, model.backend)
     architecture = models.Architecture(model.selected.model_id, model.stored.model_arch, True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import UNDEFINED_TABLE, CerebroError
-from cerebro_plpy.executor import output
+from cerebro_plpy.executor import output, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.options import parse_fit_options
@@ -65,7 +65,17 @@ def fit_multiple(db: Database, call: FitCall, run_inline: Run) -> None:
     def write(outcome: runner.Outcome) -> None:
         write_tables(db, request, tables, earlier is not None, outcome)
 
-    runner.perform(db, topology, request, described, start, write, model_table=tables[0].quoted)
+    runner.perform(
+        db,
+        topology,
+        request,
+        described,
+        start,
+        write,
+        runner.MANY,
+        tables[0].quoted,
+        replay.order(db, call.options, request),
+    )
 
 
 def create_tables(db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None:
@@ -91,7 +101,7 @@ def write_tables(
 
 def _request(db: Database, call: FitCall) -> requests.Request:
     given = parse_fit_options(call.options)
-    epochs, frequency = requests.budget(call.num_iterations, call.metrics_compute_frequency)
+    epochs, frequency = requests.budget(call.num_iterations, call.metrics_compute_frequency, given)
     path = call.search_path
     source, validation = requests.training_and_validation(db, call.source_table, call.validation_table, path)
     selection, arch_table, configs = requests.selected(db, call.model_selection_table, path)
@@ -99,7 +109,8 @@ def _request(db: Database, call: FitCall) -> requests.Request:
     engines = requests.engines(db, given, bool(call.use_gpus), source.summary.segments)
     return requests.Request(
         source, validation, arch_table, architectures, configs, epochs, frequency,
-        requests.seed(given), engines, call.name, call.description, selection.quoted, bool(call.warm_start),
+        replay.seed(db, given), engines, call.name, call.description, selection.quoted, bool(call.warm_start),
+        requests.early_stopping(given, configs, epochs, frequency), given.limits,
     )  # fmt: skip
 
 

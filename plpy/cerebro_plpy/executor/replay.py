@@ -4,8 +4,24 @@ from __future__ import annotations
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor.request import Request
+from cerebro_plpy.logical.options import FitOptions, parse_fit_options
 from cerebro_plpy.store import decisions, runs, session
+
+
+def seed(db: Database, given: FitOptions) -> int:
+    """The seed of the run that is to be replayed, else that of the call."""
+    if given.replay is None or given.seed is not None:
+        return requests.seed(given)
+    role, run_id = session.current_user(db), given.replay
+    return db.as_owner(lambda: runs.own_run(db, run_id, role)).seed
+
+
+def order(db: Database, options: str | None, request: Request) -> list[tuple[int, int]]:
+    """The order that a call asks for."""
+    run_id = parse_fit_options(options).replay
+    return [] if run_id is None else order_of(db, run_id, request)
 
 
 def order_of(db: Database, run_id: int, request: Request) -> list[tuple[int, int]]:
@@ -23,7 +39,7 @@ def order_of(db: Database, run_id: int, request: Request) -> list[tuple[int, int
     if any(entry.role is not None for entry in log):
         raise CerebroError(
             f"run {run_id} cannot be replayed: persons decided in it as well",
-            hint=f"SELECT * FROM cerebro.decisions WHERE run_id = {run_id} shows what they did.",
+            hint="The view cerebro.decisions shows what they did.",
             sqlstate=WRONG_STATE,
         )
     return [

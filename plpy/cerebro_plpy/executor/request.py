@@ -19,6 +19,7 @@ from cerebro_plpy.errors import (
 )
 from cerebro_plpy.logical import options as parse
 from cerebro_plpy.logical.budget import Limits, check_budget
+from cerebro_plpy.logical.metrics import direction
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
 from cerebro_plpy.store import models, packed, session
 from cerebro_plpy.store.names import Table, resolve_table
@@ -144,8 +145,42 @@ def _chosen(row: models.Selected) -> Chosen:
     return Chosen(row.mst_key, row.model_id, row.compile_params, row.fit_params, fit.batch_size, fit.epochs)
 
 
-def budget(num_iterations: int | None, frequency: int | None) -> tuple[int, int]:
+def budget(
+    num_iterations: int | None, frequency: int | None, given: parse.FitOptions | None = None
+) -> tuple[int, int]:
+    """Epochs and how often to measure: each time where something in the options goes by it."""
+    if frequency is None and given is not None and given.measures_each_epoch:
+        frequency = 1
     return check_budget(num_iterations, frequency)
+
+
+def early_stopping(
+    given: parse.FitOptions, configs: Sequence[Chosen], epochs: int, frequency: int
+) -> Mapping[str, Any] | None:
+    """The procedure of a fit call that is to stop configs early, as it is kept with the run."""
+    if given.max_configs is not None and len(configs) > given.max_configs:
+        raise CerebroError(f"the run has {len(configs)} configs, and max_configs is {given.max_configs}")
+    if given.patience is None and given.target is None:
+        return None
+    target = given.target
+    if target is not None:
+        ways = {direction(parse_compile(config.compile_params)) for config in configs}
+        if len(ways) > 1:
+            raise CerebroError(
+                "target cannot be compared: the first metric of some configs is better when it is higher, of"
+                " others when it is lower",
+                hint="Give all configs the same first metric.",
+            )
+        target = -target if ways == {"max"} else target
+    arguments = {
+        "mst_keys": [config.mst_key for config in configs],
+        "epochs": epochs,
+        "frequency": frequency,
+        "patience": given.patience,
+        "min_delta": given.min_delta or 0.0,
+        "target": target,
+    }
+    return {"method": "early_stopping", "arguments": arguments}
 
 
 def engines(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +39,7 @@ def resume(db: Database, run_id: int | None, search_path: str, run_inline: Run) 
     requests.check_writable(db)
     role = session.current_user(db)
     run = db.as_owner(lambda: runs.own_run(db, run_id, role))
-    request = _request(db, run, search_path)
+    request = request_of(db, run, search_path)
     topology = choose(db, role, request.tables, run_inline)
     with runner.behind(topology, run.run_id):
         _go_on(db, topology, run, request, search_path)
@@ -137,7 +136,8 @@ def _earlier(db: Database, run: runs.RunRow, search_path: str) -> list[Table] | 
     return found
 
 
-def _request(db: Database, run: runs.RunRow, search_path: str) -> requests.Request:
+def request_of(db: Database, run: runs.RunRow, search_path: str) -> requests.Request:
+    """What a run was asked for, from its rows."""
     source, validation = requests.training_and_validation(
         db, run.source_table, run.validation_table, search_path
     )
@@ -150,5 +150,5 @@ def _request(db: Database, run: runs.RunRow, search_path: str) -> requests.Reque
         source, validation, resolve_table(db, run.arch_table, search_path, "model architecture table"), [],
         requests.choose(selected), run.epochs, run.metrics_frequency, run.seed, engines, run.name,
         run.description, run.selection_table, run.warm_start,
-        runs.searched(run), Limits(**json.loads(run.limits)),
+        runs.searched(run), Limits(**runs.limits(run)),
     )  # fmt: skip

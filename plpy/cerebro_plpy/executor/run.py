@@ -86,10 +86,12 @@ class Outcome:
     model_arch: Mapping[int, str]
 
 
-def check(topology: Topology, request: requests.Request) -> Mapping[str, Mapping[str, Any]]:
+def check(
+    topology: Topology, request: requests.Request, sessions: int | None = None
+) -> Mapping[str, Mapping[str, Any]]:
     """Have the engine look at every architecture and config before anything is written."""
     engines = request.engines
-    topology.open({engines.backend: (engines.threads, engines.use_gpus)}, request.segments)
+    topology.open({engines.backend: (engines.threads, engines.use_gpus)}, sessions or request.segments)
     return topology.ask(
         engines.backend,
         "check",
@@ -132,7 +134,7 @@ def _perform(
     order: Sequence[tuple[int, int]],
 ) -> None:
     configs = [_config_row(request, c, start) for c in request.configs]
-    architectures = [_architecture_row(key, facts) for key, facts in described.items()]
+    architectures = described_rows(described)
     topology.command(
         "create_run",
         {
@@ -318,8 +320,12 @@ def _run_row(
     )
 
 
-def _architecture_row(model_id: str, facts: Mapping[str, Any]) -> runs.ArchitectureRow:
-    return runs.ArchitectureRow(int(model_id), facts["json"], facts["parameters"], facts["flops_per_row"])
+def described_rows(described: Mapping[str, Mapping[str, Any]]) -> list[runs.ArchitectureRow]:
+    """The architectures that the engine has described, as a run keeps them."""
+    return [
+        runs.ArchitectureRow(int(model_id), facts["json"], facts["parameters"], facts["flops_per_row"])
+        for model_id, facts in described.items()
+    ]
 
 
 def _config_row(request: requests.Request, chosen: requests.Chosen, start: Start) -> runs.ConfigRow:

@@ -8,7 +8,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
-from cerebro_plpy.executor import fit, output
+from cerebro_plpy.executor import fit, output, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.options import parse_fit_options
@@ -63,7 +63,15 @@ def fit_single(db: Database, call: SingleCall, run_inline: Run) -> None:
         write_tables(db, request, [model, summary], earlier is not None, outcome)
 
     runner.perform(
-        db, topology, request, described, start, write, kind=runner.SINGLE, model_table=model.quoted
+        db,
+        topology,
+        request,
+        described,
+        start,
+        write,
+        runner.SINGLE,
+        model.quoted,
+        replay.order(db, call.options, request),
     )
 
 
@@ -89,7 +97,7 @@ def write_tables(
 
 def _request(db: Database, call: SingleCall) -> requests.Request:
     given = parse_fit_options(call.options)
-    epochs, frequency = requests.budget(call.num_iterations, call.metrics_compute_frequency)
+    epochs, frequency = requests.budget(call.num_iterations, call.metrics_compute_frequency, given)
     path = call.search_path
     source, validation = requests.training_and_validation(db, call.source_table, call.validation_table, path)
     arch_table = resolve_table(db, call.model_arch_table, path, "model architecture table")
@@ -97,12 +105,13 @@ def _request(db: Database, call: SingleCall) -> requests.Request:
         raise CerebroError(
             "model_id, compile_params and fit_params cannot be NULL", sqlstate=NULL_NOT_ALLOWED
         )
-    selected = models.Selected(ONLY, call.model_id, call.compile_params, call.fit_params)
+    configs = requests.choose([models.Selected(ONLY, call.model_id, call.compile_params, call.fit_params)])
     architectures = models.architectures(db, arch_table, [call.model_id])
     engines = requests.engines(db, given, bool(call.use_gpus), source.summary.segments)
     return requests.Request(
-        source, validation, arch_table, architectures, requests.choose([selected]), epochs, frequency,
-        requests.seed(given), engines, call.name, call.description, None, bool(call.warm_start),
+        source, validation, arch_table, architectures, configs, epochs, frequency,
+        replay.seed(db, given), engines, call.name, call.description, None, bool(call.warm_start),
+        requests.early_stopping(given, configs, epochs, frequency), given.limits,
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 from ..madlib.literal import Call
@@ -64,6 +64,20 @@ def badness(metric_name: str, value: float | None, params: CompileParams | None 
     return -value if better(metric_name, params) == "max" else value
 
 
+def direction(params: CompileParams) -> Direction:
+    """Which way the metric is better that configs are compared by: the first, or else the loss."""
+    first = next(_named(params.metrics), next(_named(params.weighted_metrics), "loss"))
+    return _direction(first.name) if isinstance(first, Call) else better(first)
+
+
+def _named(group: Metrics | Named | list[Named]) -> Iterator[Named]:
+    if isinstance(group, str | Call):
+        yield group
+    elif group is not None:
+        for item in group.values() if isinstance(group, dict) else group:
+            yield from _named(item)
+
+
 def deciding(names: Sequence[str]) -> str | None:
     """The metric that configs are compared by: the first that is no loss, else the loss."""
     metrics = [name for name in names if name != "loss" and not name.endswith("_loss")]
@@ -89,13 +103,6 @@ KNOWN: Final[dict[str, Direction]] = {
 def _own_names(params: CompileParams | None) -> dict[str, Direction]:
     if params is None:
         return {}
-    named = [call for group in (params.metrics, params.weighted_metrics) for call in _calls(group)]
-    return {name: _direction(call.name) for call in named if isinstance(name := call.get("name"), str)}
-
-
-def _calls(group: Metrics | Named | list[Named]) -> list[Call]:
-    if isinstance(group, Call):
-        return [group]
-    if group is None or isinstance(group, str):
-        return []
-    return [call for item in (group.values() if isinstance(group, dict) else group) for call in _calls(item)]
+    named = [call for group in (params.metrics, params.weighted_metrics) for call in _named(group)]
+    calls = [call for call in named if isinstance(call, Call)]
+    return {name: _direction(call.name) for call in calls if isinstance(name := call.get("name"), str)}

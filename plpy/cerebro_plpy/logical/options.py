@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
@@ -10,6 +11,7 @@ from typing import Any, Final, TypeAlias, cast
 from ..errors import CerebroError
 from ..madlib.literal import shorten
 from ..madlib.nearest import unknown
+from .budget import Limits
 
 Validator: TypeAlias = Callable[[str, object], Any]
 
@@ -26,11 +28,37 @@ class FitOptions:
     backend: str | None = None
     memory_mb: int | None = None
     threads: int | None = None
+    patience: int | None = None
+    min_delta: float | None = None
+    target: float | None = None
+    restore_best: bool | None = None
+    max_seconds: int | None = None
+    max_visits: int | None = None
+    max_configs: int | None = None
+    replay: int | None = None
+    background: bool | None = None
+
+    @property
+    def measures_each_epoch(self) -> bool:
+        """Whether it says something that asks for measurements while the configs train."""
+        return bool(self.restore_best) or self.patience is not None or self.target is not None
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(bool(self.restore_best), self.max_seconds, self.max_visits, self.max_configs)
 
 
 def parse_fit_options(text: str | None) -> FitOptions:
     """Read the options of a fit call."""
-    return FitOptions(**parse_options(text, FIT_OPTIONS))
+    options = FitOptions(**parse_options(text, FIT_OPTIONS))
+    if options.min_delta is not None and options.patience is None:
+        raise CerebroError("option min_delta is given without patience")
+    return options
+
+
+def parse_engine_options(text: str | None) -> FitOptions:
+    """Read the options of a call that trains nothing."""
+    return FitOptions(**parse_options(text, ENGINE_OPTIONS))
 
 
 def parse_options(text: str | None, allowed: Mapping[str, Validator]) -> dict[str, Any]:
@@ -50,6 +78,19 @@ def integer(low: int, high: int = LARGEST) -> Validator:
             bounds = f"of at least {low}" if high == LARGEST else f"from {low} to {high}"
             raise _wrong(key, value, f"an integer {bounds}")
         return value
+
+    return check
+
+
+def number(low: float = -math.inf) -> Validator:
+    """Make the check for a finite number of at least so much."""
+
+    def check(key: str, value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise _wrong(key, value, "a number")
+        if value < low:
+            raise _wrong(key, value, f"a number of at least {low}")
+        return float(value)
 
     return check
 
@@ -78,11 +119,23 @@ def boolean() -> Validator:
     return check
 
 
-FIT_OPTIONS: Final[dict[str, Validator]] = {
+ENGINE_OPTIONS: Final[dict[str, Validator]] = {
     "seed": integer(-LARGEST),
     "backend": one_of(*BACKENDS),
     "memory_mb": integer(LEAST_MEMORY_MB),
     "threads": integer(1, 4096),
+}
+FIT_OPTIONS: Final[dict[str, Validator]] = {
+    **ENGINE_OPTIONS,
+    "patience": integer(1),
+    "min_delta": number(0.0),
+    "target": number(),
+    "restore_best": boolean(),
+    "max_seconds": integer(1),
+    "max_visits": integer(1),
+    "max_configs": integer(1),
+    "replay": integer(1),
+    "background": boolean(),
 }
 
 

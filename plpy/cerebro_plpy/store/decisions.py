@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.store.runs import ConfigRow, insert_all
+from cerebro_plpy.store.runs import ConfigRow, insert_all, role_oid
 
 MEASURED, START, CLONE, GO_ON, STOP = "measured", "start", "clone", "go_on", "stop"
 RESUME, DELETE, SET_EPOCHS, PAUSE, REFUSED = "resume", "delete", "set_epochs", "pause", "refused"
@@ -18,7 +18,8 @@ class Entry:
     """A row of a run's log: what its search procedure was told, or what was decided, by whom.
 
     `step` is the config's last visit before it takes effect, `epochs` how far the config is to train. A
-    decision without a role is the procedure's or a budget's.
+    decision without a role is the procedure's or a budget's; `cause` is the number of the measurement that
+    led to it.
     """
 
     number: int
@@ -30,6 +31,7 @@ class Entry:
     reason: str | None = None
     role: str | None = None
     request_id: int | None = None
+    cause: int | None = None
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,12 @@ def write(db: Database, run_id: int, entries: Sequence[Entry], configs: Sequence
     insert_all(db, "cerebro._config", run_id, [asdict(c) for c in configs])
     db.query(
         "INSERT INTO cerebro._decision"
-        " (run_id, number, decision, mst_key, step, epochs, value, reason, role, request_id)"
+        " (run_id, number, decision, mst_key, step, epochs, value, reason, role, request_id, cause)"
         " SELECT $1, e.number, e.decision, e.mst_key, e.step, e.epochs, e.value, e.reason,"
-        " (SELECT o.oid FROM pg_catalog.pg_roles AS o WHERE o.rolname = e.role), e.request_id"
+        " (SELECT o.oid FROM pg_catalog.pg_roles AS o WHERE o.rolname = e.role), e.request_id, e.cause"
         " FROM pg_catalog.jsonb_to_recordset($2) AS e (number integer, decision text, mst_key integer,"
-        " step integer, epochs integer, value double precision, reason text, role text, request_id bigint)"
+        " step integer, epochs integer, value double precision, reason text, role text,"
+        " request_id bigint, cause integer)"
         " ON CONFLICT DO NOTHING",
         ["bigint", "jsonb"],
         [run_id, json.dumps([asdict(e) for e in entries])],
@@ -88,3 +91,15 @@ def pending(db: Database, run_id: int) -> list[Asked]:
         [run_id],
     )
     return [Asked(**row) for row in rows]
+
+
+def ask(db: Database, run_id: int, role: str, decision: str, wanted: Mapping[str, object]) -> None:
+    """Write down what a person asks of a run; it is asked when this transaction is committed."""
+    row = {"role": role_oid(db, role), "decision": decision, **wanted}
+    names = ", ".join(["run_id", *row])
+    db.query(
+        f"INSERT INTO cerebro._request ({names}) SELECT {names}"
+        " FROM pg_catalog.jsonb_populate_record(NULL::cerebro._request, $1)",
+        ["jsonb"],
+        [json.dumps({"run_id": run_id, **row})],
+    )

@@ -90,6 +90,11 @@ def searched(run: RunRow) -> Any:
     return None if run.search is None else json.loads(run.search)
 
 
+def limits(run: RunRow) -> Mapping[str, Any]:
+    """What ends the run early, by name."""
+    return json.loads(run.limits)
+
+
 def next_run_id(db: Database) -> int:
     return db.query("SELECT pg_catalog.nextval('cerebro._run_id_seq') AS run_id")[0]["run_id"]
 
@@ -99,7 +104,7 @@ def create(
 ) -> None:
     """Write a run down before any visit begins."""
     row = asdict(run)
-    row["owner"] = _role_oid(db, run.owner)
+    row["owner"] = role_oid(db, run.owner)
     names = ", ".join(row)
     db.query(
         f"INSERT INTO cerebro._run ({names}) SELECT {names}"
@@ -107,12 +112,16 @@ def create(
         ["jsonb"],
         [json.dumps(row)],
     )
-    insert_all(db, "cerebro._architecture", run.run_id, [asdict(a) for a in architectures])
+    add_architectures(db, run.run_id, architectures)
     insert_all(db, "cerebro._config", run.run_id, [asdict(c) for c in configs])
     add_event(db, run.run_id, "running")
 
 
-def _role_oid(db: Database, role: str) -> int:
+def add_architectures(db: Database, run_id: int, architectures: Sequence[ArchitectureRow]) -> None:
+    insert_all(db, "cerebro._architecture", run_id, [asdict(a) for a in architectures])
+
+
+def role_oid(db: Database, role: str) -> int:
     return db.query("SELECT oid FROM pg_catalog.pg_roles WHERE rolname = $1", ["text"], [role])[0]["oid"]
 
 
@@ -231,12 +240,16 @@ def own_run(db: Database, run_id: int | None, role: str, members: bool = False) 
         [run_id, role],
     )
     if not rows:
-        raise CerebroError(
-            f"you have no run {run_id}",
-            hint="SELECT run_id, status FROM cerebro.runs shows your runs.",
-            sqlstate=INSUFFICIENT_PRIVILEGE,
-        )
+        raise no_such_run(run_id)
     return RunRow(**rows[0])
+
+
+def no_such_run(run_id: int | None) -> CerebroError:
+    return CerebroError(
+        f"you have no run {run_id}",
+        hint="SELECT run_id, status FROM cerebro.runs shows your runs.",
+        sqlstate=INSUFFICIENT_PRIVILEGE,
+    )
 
 
 def last_event(db: Database, run_id: int) -> str | None:
@@ -426,6 +439,17 @@ def write_visit(db: Database, visit: VisitRow) -> None:
          "float8", "float8", "float8", "float8"],
         list(asdict(visit).values()),
     )  # fmt: skip
+
+
+def lock(db: Database, run_id: int) -> None:
+    """Let sessions that ask something of one run do so one after the other."""
+    db.query("SELECT FROM cerebro._run WHERE run_id = $1 FOR UPDATE", ["bigint"], [run_id])
+
+
+def status(db: Database, run_id: int) -> str | None:
+    """How a run is said to stand; with the rights of whoever asks."""
+    rows = db.query("SELECT status FROM cerebro.runs WHERE run_id = $1", ["bigint"], [run_id])
+    return rows[0]["status"] if rows else None
 
 
 def claim(db: Database, run_id: int) -> bool:

@@ -60,6 +60,14 @@ def tick(db: Database) -> None:
     db.query(TICK)
 
 
+def seconds(db: Database, interval: str) -> float:
+    return db.query("SELECT pg_catalog.date_part('epoch', $1) AS s", ["interval"], [interval])[0]["s"]
+
+
+def sleep(db: Database, seconds: float) -> None:
+    db.query("SELECT pg_catalog.pg_sleep($1)", ["float8"], [seconds])
+
+
 def setting(db: Database, name: str) -> str | None:
     """Read an administrator's setting. Callers have no right to the table, so this goes through the owner."""
     rows = db.as_owner(

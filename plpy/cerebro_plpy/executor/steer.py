@@ -1,0 +1,302 @@
+"""What a person asks of a run that goes on in another session: checked here, answered by that session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import NOT_SUPPORTED, NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
+from cerebro_plpy.executor import request as requests
+from cerebro_plpy.executor import resume
+from cerebro_plpy.executor import run as runner
+from cerebro_plpy.store import decisions, models, runs, session
+from cerebro_plpy.store.decisions import CLONE, DELETE, PAUSE, RESUME, SET_EPOCHS, START, STOP, Asked, Entry
+from cerebro_plpy.topology.choose import choose
+from cerebro_plpy.topology.inline import Run
+
+# Where a procedure hands out keys, those of configs that persons bring in begin behind them.
+FIRST_OWN_KEY = 1_000_001
+GOING = ("running", "paused")
+LOOK_SECONDS = (0.05, 1.0)
+
+
+@dataclass
+class Standing:
+    """How a run will stand when all that was asked of it is answered."""
+
+    run: runs.RunRow
+    configs: dict[int, runs.ConfigRow]
+    steps: dict[int, int]
+    failed: set[int]
+    until: dict[int, int] = field(default_factory=dict)
+    stopped: set[int] = field(default_factory=set)
+    deleted: set[int] = field(default_factory=set)
+    paused: bool = False
+    ending: bool = False
+
+    def take(self, of: Entry | Asked) -> None:
+        key = of.mst_key
+        if key is None:
+            self.paused = of.decision == PAUSE
+            self.ending |= of.decision == STOP
+            return
+        if of.epochs is not None:
+            self.until[key] = of.epochs
+        if of.decision == STOP:
+            self.stopped.add(key)
+        elif of.decision == RESUME:
+            self.stopped.discard(key)
+        elif of.decision == DELETE:
+            self.deleted.add(key)
+        if isinstance(of, Asked) and of.decision in (START, CLONE):
+            self.configs[key] = runs.ConfigRow(
+                key, of.model_id or 0, of.compile_params or "", of.fit_params or "", ""
+            )
+
+    @property
+    def next_key(self) -> int:
+        search = runs.searched(self.run)
+        hands_out = search is not None and search["method"] != "early_stopping"
+        return max([FIRST_OWN_KEY - 1 if hands_out else 0, *self.configs]) + 1
+
+    def rests(self, key: int) -> bool:
+        """Whether a config has had all its visits."""
+        return key in self.until and self.steps.get(key, 0) >= self.until[key] * self.run.segments
+
+
+def _standing(db: Database, run_id: int | None, role: str) -> Standing:
+    """Read, as the owner, how one of the role's runs stands, and keep others from asking meanwhile."""
+    run = runs.own_run(db, run_id, role)
+    runs.lock(db, run.run_id)
+    configs = {row.mst_key: row for row in runs.configs(db, run.run_id)}
+    found = runs.standings(db, run.run_id)
+    standing = Standing(
+        run, configs, {key: s.step for key, s in found.items()},
+        {key for key, s in found.items() if s.failure is not None},
+    )  # fmt: skip
+    if run.search is None:
+        standing.until = dict.fromkeys(configs, run.epochs)
+    for of in (*decisions.entries(db, run.run_id), *decisions.pending(db, run.run_id)):
+        standing.take(of)
+    return standing
+
+
+def _going(db: Database, run_id: int | None) -> Standing:
+    """A run that something can be asked of."""
+    role = session.current_user(db)
+    standing = db.as_owner(lambda: _standing(db, run_id, role))
+    status = runs.status(db, standing.run.run_id)
+    if status not in GOING:
+        hint = f"SELECT cerebro.resume({run_id}) goes on with it." if status == "interrupted" else None
+        raise _refused(f"run {run_id} is {status}", hint)
+    if standing.ending:
+        raise _refused(f"run {run_id} is ending: it was asked to stop")
+    return standing
+
+
+def _refused(message: str, hint: str | None = None) -> CerebroError:
+    return CerebroError(message, hint=hint, sqlstate=WRONG_STATE)
+
+
+def _ask(db: Database, standing: Standing, decision: str, **wanted: Any) -> None:
+    role, run_id = session.current_user(db), standing.run.run_id
+    db.as_owner(lambda: decisions.ask(db, run_id, role, decision, wanted))
+
+
+def _config(standing: Standing, mst_key: int | None) -> int:
+    """The key of a config that can be asked about."""
+    run_id = standing.run.run_id
+    if mst_key is None:
+        raise CerebroError("mst_key is NULL", sqlstate=NULL_NOT_ALLOWED)
+    if mst_key not in standing.configs:
+        raise CerebroError(
+            f"run {run_id} has no config {mst_key}", hint=f"cerebro.progress shows those of run {run_id}."
+        )
+    for what, keys in (("was deleted", standing.deleted), ("has failed", standing.failed)):
+        if mst_key in keys:
+            raise _refused(f"config {mst_key} of run {run_id} {what}")
+    return mst_key
+
+
+def stop_config(db: Database, run_id: int | None, mst_key: int | None) -> None:
+    """No further visits for a config; what it has come to stays."""
+    standing = _going(db, run_id)
+    key = _config(standing, mst_key)
+    if key in standing.stopped:
+        raise _refused(f"config {key} of run {run_id} is stopped already")
+    if runs.searched(standing.run) is None and standing.rests(key):
+        raise _refused(f"config {key} of run {run_id} is finished")
+    _ask(db, standing, STOP, mst_key=key)
+
+
+def resume_config(db: Database, run_id: int | None, mst_key: int | None) -> None:
+    """Let a config that was stopped go on."""
+    standing = _going(db, run_id)
+    key = _config(standing, mst_key)
+    if key not in standing.stopped:
+        raise _refused(f"config {key} of run {run_id} is not stopped")
+    if standing.steps.get(key, 0) >= standing.run.epochs * standing.run.segments and standing.rests(key):
+        raise _refused(
+            f"config {key} of run {run_id} has all its epochs behind it",
+            "cerebro.set_epochs gives it more.",
+        )
+    _ask(db, standing, RESUME, mst_key=key)
+
+
+def delete_config(db: Database, run_id: int | None, mst_key: int | None) -> None:
+    """Leave a config out of the rest of the run and out of its result tables."""
+    standing = _going(db, run_id)
+    _ask(db, standing, DELETE, mst_key=_config(standing, mst_key))
+
+
+def set_epochs(db: Database, run_id: int | None, mst_key: int | None, epochs: int | None) -> None:
+    """Train a config for so many epochs in all."""
+    standing = _going(db, run_id)
+    key = _config(standing, mst_key)
+    requests.budget(epochs, 1)
+    behind = standing.steps.get(key, 0) // standing.run.segments
+    if epochs is None or epochs < behind:
+        raise CerebroError(f"config {key} of run {run_id} has {behind} epochs behind it already")
+    if epochs == standing.until.get(key):
+        raise _refused(f"config {key} of run {run_id} trains for {epochs} epochs already")
+    _ask(db, standing, SET_EPOCHS, mst_key=key, epochs=epochs)
+
+
+def pause(db: Database, run_id: int | None) -> None:
+    """Begin nothing more until the run is resumed; what has begun is finished."""
+    standing = _going(db, run_id)
+    if standing.paused:
+        raise _refused(f"run {run_id} is paused already")
+    _ask(db, standing, PAUSE)
+
+
+def stop(db: Database, run_id: int | None) -> None:
+    """End a run well, with result tables of what there is."""
+    _ask(db, _going(db, run_id), STOP)
+
+
+def unpause(db: Database, run_id: int | None) -> bool:
+    """Let a run go on that is paused; false where it is not that what it waits for."""
+    if run_id is None or runs.status(db, run_id) not in GOING:
+        return False
+    role = session.current_user(db)
+    standing = db.as_owner(lambda: _standing(db, run_id, role))
+    if not standing.paused or standing.ending:
+        return False
+    _ask(db, standing, RESUME)
+    return True
+
+
+def clone_config(
+    db: Database,
+    run_inline: Run,
+    run_id: int | None,
+    mst_key: int | None,
+    compile_params: str | None,
+    fit_params: str | None,
+    with_state: bool | None,
+    search_path: str,
+) -> int:
+    """Bring in a config with another one's architecture, and with its state; gives the new key."""
+    standing = _going(db, run_id)
+    source = standing.configs[_config(standing, mst_key)]
+    new = models.Selected(
+        standing.next_key, source.model_id, compile_params or source.compile_params,
+        fit_params or source.fit_params,
+    )  # fmt: skip
+    _check_number(standing, 1)
+    if (new.compile_params, new.fit_params) != (source.compile_params, source.fit_params):
+        _check(db, run_inline, standing, [new], [], search_path)
+    _bring_in(db, standing, CLONE, new, source_key=source.mst_key, with_state=with_state is not False)
+    return new.mst_key
+
+
+def add_configs(
+    db: Database, run_inline: Run, run_id: int | None, selection_table: str | None, search_path: str
+) -> list[int]:
+    """Bring in the configs of a model selection table; gives their new keys, in the table's order."""
+    standing = _going(db, run_id)
+    _, arch_table, chosen = requests.selected(db, selection_table, search_path)
+    if arch_table.quoted != standing.run.arch_table:
+        raise CerebroError(
+            f"the configs belong to {arch_table.quoted}, and run {run_id} to {standing.run.arch_table}"
+        )
+    _check_number(standing, len(chosen))
+    new = [
+        models.Selected(standing.next_key + n, c.model_id, c.compile_params, c.fit_params)
+        for n, c in enumerate(chosen)
+    ]
+    here = db.as_owner(lambda: {a.model_id for a in runs.architectures(db, standing.run.run_id)})
+    ids = sorted({config.model_id for config in new} - here)
+    fresh = models.architectures(db, arch_table, ids) if ids else []
+    for architecture in fresh:
+        if architecture.has_weights:
+            raise CerebroError(
+                f"model_id {architecture.model_id} starts from stored weights, and run {run_id} does not"
+                " know it",
+                hint="Such an architecture must have been among those that the run began with.",
+                sqlstate=NOT_SUPPORTED,
+            )
+    described = _check(db, run_inline, standing, new, fresh, search_path)
+    added = [row for row in described if row.model_id in ids]
+    db.as_owner(lambda: runs.add_architectures(db, standing.run.run_id, added))
+    for config in new:
+        _bring_in(db, standing, START, config)
+    return [config.mst_key for config in new]
+
+
+def _check_number(standing: Standing, more: int) -> None:
+    most = runs.limits(standing.run).get("max_configs")
+    if most is not None and len(standing.configs) + more > most:
+        raise _refused(f"run {standing.run.run_id} may have {most} configs, and has {len(standing.configs)}")
+
+
+def _bring_in(db: Database, standing: Standing, decision: str, new: models.Selected, **more: Any) -> None:
+    _ask(
+        db, standing, decision, mst_key=new.mst_key, model_id=new.model_id,
+        compile_params=new.compile_params, fit_params=new.fit_params, **more,
+    )  # fmt: skip
+
+
+def _check(
+    db: Database,
+    run_inline: Run,
+    standing: Standing,
+    new: Sequence[models.Selected],
+    fresh: Sequence[models.Architecture],
+    search_path: str,
+) -> list[runs.ArchitectureRow]:
+    """Have the engine look at new configs in a session of the caller's, as before a run."""
+    run = standing.run
+    known = db.as_owner(lambda: runs.architectures(db, run.run_id))
+    wanted = {config.model_id for config in new}
+    kept = [models.Architecture(a.model_id, a.model_arch, False) for a in known if a.model_id in wanted]
+    like = resume.request_of(db, run, search_path)
+    request = replace(like, configs=requests.choose(new), architectures=[*kept, *fresh])
+    topology = choose(db, session.current_user(db), [], run_inline)
+    return runner.described_rows(runner.check(topology, request, sessions=1))
+
+
+def wait(db: Database, run_id: int | None, timeout: str | None) -> str:
+    """Wait until a run is over, or for so long; gives how it stands then."""
+    if session.isolation(db) != "read committed":
+        raise _refused(
+            "a transaction that is not read committed never sees how a run goes on",
+            "Call cerebro.wait outside of it.",
+        )
+    left = float("inf") if timeout is None else session.seconds(db, timeout)
+    pause_ = LOOK_SECONDS[0]
+    while (status := _status(db, run_id)) in GOING and left > 0:
+        session.sleep(db, min(pause_, left))
+        left -= pause_
+        pause_ = min(2 * pause_, LOOK_SECONDS[1])
+    return status
+
+
+def _status(db: Database, run_id: int | None) -> str:
+    status = None if run_id is None else runs.status(db, run_id)
+    if status is None:
+        raise runs.no_such_run(run_id)
+    return status

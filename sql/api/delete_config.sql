@@ -1,0 +1,11 @@
+CREATE OR REPLACE FUNCTION cerebro.delete_config(
+    run_id bigint,
+    mst_key integer
+) RETURNS void
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].ask("delete_config", run_id, mst_key)
+$$;
+COMMENT ON FUNCTION cerebro.delete_config IS
+'Leaves a config out of the rest of one of your running runs, and out of its result tables.';

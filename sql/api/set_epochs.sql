@@ -1,0 +1,12 @@
+CREATE OR REPLACE FUNCTION cerebro.set_epochs(
+    run_id bigint,
+    mst_key integer,
+    epochs integer
+) RETURNS void
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].ask("set_epochs", run_id, mst_key, epochs)
+$$;
+COMMENT ON FUNCTION cerebro.set_epochs IS
+'Sets for how many epochs in all a config of one of your running runs trains.';

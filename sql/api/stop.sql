@@ -1,0 +1,10 @@
+CREATE OR REPLACE FUNCTION cerebro.stop(
+    run_id bigint
+) RETURNS void
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].ask("stop", run_id)
+$$;
+COMMENT ON FUNCTION cerebro.stop IS
+'Ends one of your running runs well: its result tables have what its configs have come to.';

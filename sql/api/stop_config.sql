@@ -1,0 +1,11 @@
+CREATE OR REPLACE FUNCTION cerebro.stop_config(
+    run_id bigint,
+    mst_key integer
+) RETURNS void
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].ask("stop_config", run_id, mst_key)
+$$;
+COMMENT ON FUNCTION cerebro.stop_config IS
+'Gives a config of one of your running runs no further visits; its model is what its last whole epoch left.';

@@ -1,0 +1,11 @@
+CREATE OR REPLACE FUNCTION cerebro.wait(
+    run_id bigint,
+    timeout interval DEFAULT NULL
+) RETURNS text
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].wait(run_id, timeout)
+$$;
+COMMENT ON FUNCTION cerebro.wait IS
+'Waits until a run is over, or for so long, and gives its status: finished, failed, interrupted, or running or paused when the time is up.';
