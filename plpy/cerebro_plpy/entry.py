@@ -80,6 +80,33 @@ class SegmentSession(Session):
             self.query(session.BECOME_OWNER)
 
 
+class DrivingSession(Session):
+    """The session behind a run in the background: logged in as the extension's owner, it is the run's caller
+    from the first to the last, inside a guard that writes. What may run code of a user's goes through
+    `as_caller`, a guard in the guard; nothing that it brings about stays."""
+
+    def __init__(self, role: str) -> None:
+        own = SegmentSession()
+        self._role = role
+        self._reads, self._writes = session.make_guard(own, role), session.make_guard(own, role, writes=True)
+
+    def drive(self, work: Callable[[], T]) -> T:
+        self.query(session.become(self._role))
+        try:
+            return _through(lambda: self.query(self._writes), work)
+        finally:
+            self.query(session.BECOME_OWNER)
+
+    def as_caller(self, role: str, work: Callable[[], T]) -> T:
+        results: list[T] = []
+        try:
+            with plpy.subtransaction():
+                results.append(_through(lambda: self.query(self._reads), work))
+                raise _Undo
+        except _Undo:
+            return results[0]
+
+
 class _Undo(Exception):
     """Raised to roll a subtransaction back that has done what it was for."""
 
@@ -167,6 +194,8 @@ def segment(command: str, request: str) -> str:
     session.set_application_name(own, command, asked)
 
     def carry_out() -> Mapping[str, Any]:
+        if command == "drive":
+            return _drive(asked)
         with cancel.interruptible(cancel.ticker(own)):
             return commands.run(own, command, asked)
 
@@ -174,6 +203,15 @@ def segment(command: str, request: str) -> str:
         return json.dumps(_answer(carry_out))
     finally:
         session.set_application_name(own, "idle", {})
+
+
+def _drive(asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Stand behind a run that was begun by a session which need not be there any more."""
+    from cerebro_plpy.executor import resume as executor
+
+    driving = DrivingSession(asked["role"])
+    driving.drive(lambda: executor.drive(driving, asked["run_id"]))
+    return {}
 
 
 def _run_inline(command: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -289,6 +327,12 @@ def add_configs(*arguments: Any) -> list[int]:
     from cerebro_plpy.executor import steer
 
     return _answer(lambda: steer.add_configs(Session(), _run_inline, *arguments))
+
+
+def last_run() -> int:
+    from cerebro_plpy.executor import run as executor
+
+    return _answer(lambda: executor.last_run(Session()))
 
 
 def wait(run_id: int | None, timeout: str | None) -> str:

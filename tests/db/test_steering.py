@@ -155,7 +155,8 @@ def test_the_end_state_row_by_row(run: Run, trial: Trial) -> None:
     ]  # fmt: skip
     me = trial.value("SELECT current_user")
     decided = trial.sql(
-        "SELECT mst_key, decision, epochs, decided_by FROM cerebro.decisions WHERE run_id = %s ORDER BY number",
+        "SELECT mst_key, decision, epochs, decided_by FROM cerebro.decisions WHERE run_id = %s"
+        " ORDER BY number",
         run.run_id,
     )
     assert decided == [
@@ -177,8 +178,8 @@ def test_what_is_asked_is_seen_at_once_and_refused_where_it_makes_no_sense(
     run: Run, connect: Connect, role: MakeRole
 ) -> None:
     run.start("refusals")
-    run.until(lambda: run.status(2) == "finished")
     run.steer("set_epochs", 1, 1000)
+    run.until(lambda: run.status(2) == "finished")
     asked = (
         "SELECT mst_key, status, epochs, asked FROM cerebro.progress WHERE run_id = %s AND mst_key IN (1, 4)"
     )

@@ -279,8 +279,8 @@ class Decider:
             return
         if entry.role is not None and not self._closed:
             self._take_in_hand(entry, key)
-        if entry.reason is not None:
-            self.reasons[key] = entry.reason
+        if entry.decision == decisions.STOP:
+            self.reasons[key] = entry.reason or f"{entry.role} stopped it"
         if entry.epochs is not None:
             plan.set_until(key, entry.epochs)
         if entry.decision == decisions.STOP:
@@ -336,6 +336,7 @@ class Decider:
     def _read_measured(self, entry: Entry) -> Result:
         result = Result(entry.mst_key or 0, (entry.step or 0) // self._plan.segments, entry.value)
         self._told.add((result.mst_key, result.epoch))
+        del self._order[:1]
         if entry.reason is not None:
             self._lost.add(result.mst_key)
             self._released.add(result.mst_key)

@@ -8,10 +8,10 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import UNDEFINED_TABLE, CerebroError
-from cerebro_plpy.executor import output, replay
+from cerebro_plpy.executor import background, output, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
-from cerebro_plpy.logical.options import parse_fit_options
+from cerebro_plpy.logical.options import FitOptions, parse_fit_options
 from cerebro_plpy.store import models, results, runs, session
 from cerebro_plpy.store.names import (
     Table,
@@ -50,7 +50,9 @@ class FitCall:
 def fit_multiple(db: Database, call: FitCall, run_inline: Run) -> None:
     """Train every config of a model selection table."""
     requests.check_writable(db)
-    request = _request(db, call)
+    given = parse_fit_options(call.options)
+    request = _request(db, call, given)
+    order = replay.order(db, request)
     name, path = call.model_output_table, call.search_path
     earlier = earlier_tables(db, name, path, SUFFIXES) if call.warm_start else None
     tables = targets(db, name, path, SUFFIXES, earlier)
@@ -59,23 +61,18 @@ def fit_multiple(db: Database, call: FitCall, run_inline: Run) -> None:
     start = runner.Start(arch_weights(request))
     if earlier is not None:
         start = _warm_start(db, request, earlier, start)
-    else:
+    if given.background:
+        background.begin(db, topology, request, described, start, runner.MANY, tables[0].quoted)
+        return
+    if earlier is None:
         create_tables(db, tables, request)
 
     def write(outcome: runner.Outcome) -> None:
         write_tables(db, request, tables, earlier is not None, outcome)
 
     runner.perform(
-        db,
-        topology,
-        request,
-        described,
-        start,
-        write,
-        runner.MANY,
-        tables[0].quoted,
-        replay.order(db, call.options, request),
-    )
+        db, topology, request, described, start, write, runner.MANY, tables[0].quoted, order
+    )  # fmt: skip
 
 
 def create_tables(db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None:
@@ -99,8 +96,7 @@ def write_tables(
     _write_summary(db, named, request, outcome)
 
 
-def _request(db: Database, call: FitCall) -> requests.Request:
-    given = parse_fit_options(call.options)
+def _request(db: Database, call: FitCall, given: FitOptions) -> requests.Request:
     epochs, frequency = requests.budget(call.num_iterations, call.metrics_compute_frequency, given)
     path = call.search_path
     source, validation = requests.training_and_validation(db, call.source_table, call.validation_table, path)
@@ -221,5 +217,4 @@ def _write_summary(
     }
     results.add_row(db, tables.summary.quoted, row)
     packed = request.source.summary
-    for column in packed.class_value_types:
-        results.set_class_values(db, tables.summary.quoted, column, packed.quoted)
+    results.set_class_values(db, tables.summary.quoted, packed.class_value_types, packed.class_values)

@@ -6,7 +6,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor.request import Request
-from cerebro_plpy.logical.options import FitOptions, parse_fit_options
+from cerebro_plpy.logical.options import FitOptions
 from cerebro_plpy.store import decisions, runs, session
 
 
@@ -18,9 +18,9 @@ def seed(db: Database, given: FitOptions) -> int:
     return db.as_owner(lambda: runs.own_run(db, run_id, role)).seed
 
 
-def order(db: Database, options: str | None, request: Request) -> list[tuple[int, int]]:
-    """The order that a call asks for."""
-    run_id = parse_fit_options(options).replay
+def order(db: Database, request: Request) -> list[tuple[int, int]]:
+    """The order that a run is to keep, if it repeats another one."""
+    run_id = request.limits.replay
     return [] if run_id is None else order_of(db, run_id, request)
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DUPLICATE_TABLE, WRONG_STATE, CerebroError
-from cerebro_plpy.executor import fit, single
+from cerebro_plpy.executor import background, fit, replay, single
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.budget import Limits, evaluation_epochs
 from cerebro_plpy.store import decisions, measurements, models, results, runs, session
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table
 from cerebro_plpy.topology import Topology
-from cerebro_plpy.topology.choose import choose
+from cerebro_plpy.topology.choose import choose, choose_local
 from cerebro_plpy.topology.inline import Run
 
 
@@ -45,8 +45,23 @@ def resume(db: Database, run_id: int | None, search_path: str, run_inline: Run) 
         _go_on(db, topology, run, request, search_path)
 
 
+def drive(db: Database, run_id: int) -> None:
+    """Stand behind a run in the background, in a session that has become its caller."""
+    role = session.current_user(db)
+    run = db.as_owner(lambda: runs.own_run(db, run_id, role))
+    topology = choose_local(db, role)
+    with runner.behind(topology, run.run_id):
+        request = background.with_built_in_types(db, request_of(db, run, "pg_catalog"))
+        _go_on(db, topology, run, request, "pg_catalog", begun=True)
+
+
 def _go_on(
-    db: Database, topology: Topology, run: runs.RunRow, request: requests.Request, search_path: str
+    db: Database,
+    topology: Topology,
+    run: runs.RunRow,
+    request: requests.Request,
+    search_path: str,
+    begun: bool = False,
 ) -> None:
     earlier = _earlier(db, run, search_path)
     kind = KINDS[run.kind]
@@ -58,8 +73,9 @@ def _go_on(
     log = db.as_owner(lambda: decisions.entries(db, run.run_id))
     last = max([request.epochs, *(entry.epochs for entry in log if entry.epochs is not None)])
     epochs = evaluation_epochs(last, request.metrics_frequency)
-    found = topology.command("resume_run", {"run_id": run.run_id, "evaluation_epochs": epochs})
-    _tell_damage(db, found["damaged"])
+    if not begun:
+        found = topology.command("resume_run", {"run_id": run.run_id, "evaluation_epochs": epochs})
+        _tell_damage(db, found["damaged"])
     configs, standings, seconds, metrics = db.as_owner(
         lambda: (
             runs.configs(db, run.run_id),
@@ -72,7 +88,7 @@ def _go_on(
     plan = runner.make_plan(request, configs, planned, standings)
     decider = runner.Decider(
         db, topology, run.run_id, request.engines.backend, plan, planned, configs,
-        runner.search_of(request), request.limits, seconds,
+        runner.search_of(request, replay.order(db, request)), request.limits, seconds,
     )  # fmt: skip
     decider.take_up(log, _measured(metrics, "validation" if request.validation else "training"))
     plan.paused = False
@@ -123,7 +139,8 @@ def _earlier(db: Database, run: runs.RunRow, search_path: str) -> list[Table] | 
         if run.warm_start:
             raise
         return None
-    if results.summary_row(db, found[-1].quoted).get("run_id") == run.run_id:
+    summary = db.as_caller(run.owner, lambda: results.summary_row(db, found[-1].quoted))
+    if summary.get("run_id") == run.run_id:
         raise CerebroError(
             f"run {run.run_id} is finished: {run.model_table} has its models", sqlstate=WRONG_STATE
         )

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import QUERY_CANCELED, CerebroError
+from cerebro_plpy.errors import QUERY_CANCELED, WRONG_STATE, CerebroError
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor.decide import Decider, Planned, Search
 from cerebro_plpy.executor.loop import Loop
@@ -21,6 +21,8 @@ from cerebro_plpy.planner import costs
 from cerebro_plpy.store import measurements, models, runs, session
 from cerebro_plpy.topology import Topology
 
+# By role: roles may take turns in one session.
+_newest: dict[str, int] = {}
 # A session that is lost, with the unit it was at, is replaced so many times in a row.
 RETRIES = 3
 MANY, SINGLE, EVALUATION = "many", "single", "evaluation"
@@ -118,21 +120,49 @@ def perform(
     """Write a new run down and carry it out; `order` is that of the results of a run to be repeated."""
     run_id = topology.command("next_run_id", {})["run_id"]
     with behind(topology, run_id):
-        _perform(db, topology, request, run_id, described, start, write, kind, model_table, order)
+        configs = _create(db, topology, request, run_id, described, start, kind, model_table)
+        planned = planning(db, request, run_id)
+        plan = make_plan(request, configs, planned, {})
+        decider = Decider(
+            db, topology, run_id, request.engines.backend, plan, planned, configs,
+            search_of(request, order), request.limits,
+        )  # fmt: skip
+        carry_out(db, topology, request, run_id, plan, decider, write)
 
 
-def _perform(
+def write_down(
+    db: Database,
+    topology: Topology,
+    request: requests.Request,
+    described: Mapping[str, Mapping[str, Any]],
+    start: Start,
+    kind: str,
+    model_table: str | None,
+) -> int:
+    """Write a new run down that another session is to carry out; gives its number."""
+    run_id = topology.command("next_run_id", {})["run_id"]
+    _create(db, topology, request, run_id, described, start, kind, model_table)
+    return run_id
+
+
+def last_run(db: Database) -> int:
+    """The newest run that the current user began in this session."""
+    run_id = _newest.get(session.current_user(db))
+    if run_id is None:
+        raise CerebroError("no run was begun in this session yet", sqlstate=WRONG_STATE)
+    return run_id
+
+
+def _create(
     db: Database,
     topology: Topology,
     request: requests.Request,
     run_id: int,
     described: Mapping[str, Mapping[str, Any]],
     start: Start,
-    write: Callable[[Outcome], None],
     kind: str,
     model_table: str | None,
-    order: Sequence[tuple[int, int]],
-) -> None:
+) -> list[runs.ConfigRow]:
     configs = [_config_row(request, c, start) for c in request.configs]
     architectures = described_rows(described)
     topology.command(
@@ -144,13 +174,9 @@ def _perform(
             "weights": list(start.weights),
         },
     )
-    planned = planning(db, request, run_id)
-    plan = make_plan(request, configs, planned, {})
-    decider = Decider(
-        db, topology, run_id, request.engines.backend, plan, planned, configs,
-        search_of(request, order), request.limits,
-    )  # fmt: skip
-    carry_out(db, topology, request, run_id, plan, decider, write)
+    if kind != EVALUATION:
+        _newest[session.current_user(db)] = run_id
+    return configs
 
 
 @contextmanager

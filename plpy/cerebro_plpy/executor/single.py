@@ -8,10 +8,10 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
-from cerebro_plpy.executor import fit, output, replay
+from cerebro_plpy.executor import background, fit, output, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
-from cerebro_plpy.logical.options import parse_fit_options
+from cerebro_plpy.logical.options import FitOptions, parse_fit_options
 from cerebro_plpy.store import models, results, session
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table
 from cerebro_plpy.topology.choose import choose
@@ -48,7 +48,9 @@ def fit_single(db: Database, call: SingleCall, run_inline: Run) -> None:
     """Train one config."""
     requests.check_writable(db)
     requests.refuse_what_is_not_there(call.object_table)
-    request = _request(db, call)
+    given = parse_fit_options(call.options)
+    request = _request(db, call, given)
+    order = replay.order(db, request)
     earlier = fit.earlier_tables(db, call.model, call.search_path, SUFFIXES) if call.warm_start else None
     model, summary = fit.targets(db, call.model, call.search_path, SUFFIXES, earlier)
     topology = choose(db, session.current_user(db), request.tables, run_inline)
@@ -56,23 +58,18 @@ def fit_single(db: Database, call: SingleCall, run_inline: Run) -> None:
     start = runner.Start(fit.arch_weights(request))
     if earlier is not None:
         start = _warm_start(db, earlier, request, start)
-    else:
+    if given.background:
+        background.begin(db, topology, request, described, start, runner.SINGLE, model.quoted)
+        return
+    if earlier is None:
         create_tables(db, [model, summary], request)
 
     def write(outcome: runner.Outcome) -> None:
         write_tables(db, request, [model, summary], earlier is not None, outcome)
 
     runner.perform(
-        db,
-        topology,
-        request,
-        described,
-        start,
-        write,
-        runner.SINGLE,
-        model.quoted,
-        replay.order(db, call.options, request),
-    )
+        db, topology, request, described, start, write, runner.SINGLE, model.quoted, order
+    )  # fmt: skip
 
 
 def create_tables(db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None:
@@ -95,8 +92,7 @@ def write_tables(
     _write(db, request, outcome, model, summary, step)
 
 
-def _request(db: Database, call: SingleCall) -> requests.Request:
-    given = parse_fit_options(call.options)
+def _request(db: Database, call: SingleCall, given: FitOptions) -> requests.Request:
     epochs, frequency = requests.budget(call.num_iterations, call.metrics_compute_frequency, given)
     path = call.search_path
     source, validation = requests.training_and_validation(db, call.source_table, call.validation_table, path)
@@ -164,5 +160,4 @@ def _write(
     }
     results.add_row(db, summary.quoted, row)
     packed = request.source.summary
-    for column in packed.class_value_types:
-        results.set_class_values(db, summary.quoted, column, packed.quoted)
+    results.set_class_values(db, summary.quoted, packed.class_value_types, packed.class_values)

@@ -89,7 +89,7 @@ def _going(db: Database, run_id: int | None) -> Standing:
     standing = db.as_owner(lambda: _standing(db, run_id, role))
     status = runs.status(db, standing.run.run_id)
     if status not in GOING:
-        hint = f"SELECT cerebro.resume({run_id}) goes on with it." if status == "interrupted" else None
+        hint = f"cerebro.resume({run_id}) goes on with it." if status == "interrupted" else None
         raise _refused(f"run {run_id} is {status}", hint)
     if standing.ending:
         raise _refused(f"run {run_id} is ending: it was asked to stop")

@@ -45,7 +45,9 @@ class FitOptions:
 
     @property
     def limits(self) -> Limits:
-        return Limits(bool(self.restore_best), self.max_seconds, self.max_visits, self.max_configs)
+        return Limits(
+            bool(self.restore_best), self.max_seconds, self.max_visits, self.max_configs, self.replay
+        )
 
 
 def parse_fit_options(text: str | None) -> FitOptions:

@@ -128,6 +128,21 @@ def _check_schema(db: Database, schema: str) -> None:
         raise CerebroError(f"permission denied for schema {quote(schema)}", sqlstate=INSUFFICIENT_PRIVILEGE)
 
 
+def built_in_types(db: Database, types: Sequence[str]) -> list[str]:
+    """Those of some types of arrays whose elements are of a base type of the server's own: nobody can put
+    code behind these, as a domain has it."""
+    rows = db.query(
+        "SELECT k.name FROM pg_catalog.unnest($1::text[]) AS k (name)"
+        " JOIN pg_catalog.pg_type AS t ON t.oid = pg_catalog.to_regtype(k.name)"
+        " JOIN pg_catalog.pg_type AS e ON e.oid = t.typelem"
+        " WHERE t.typtype = 'b' AND e.typtype = 'b' AND t.typnamespace = 'pg_catalog'::regnamespace"
+        " AND e.typnamespace = 'pg_catalog'::regnamespace",
+        ("text[]",),
+        (list(types),),
+    )
+    return [row["name"] for row in rows]
+
+
 def target(db: Database, schema: str, table: str) -> TargetTable:
     """Name a table that is to be created, with quotes only where SQL needs them: users read these names."""
     rows = db.query(

@@ -186,9 +186,12 @@ def _without_nan(value: Any) -> Any:
     return [_without_nan(item) for item in value] if isinstance(value, list) else value
 
 
-def set_class_values(db: Database, summary: str, column: str, packed_summary: str) -> None:
-    """Copy a class_values column as it is, in its own type."""
-    db.query(f"UPDATE {summary} SET {_quote(column)} = (SELECT {_quote(column)} FROM {packed_summary})")
+def set_class_values(
+    db: Database, summary: str, columns: Mapping[str, str], values: Sequence[Sequence[str | None] | None]
+) -> None:
+    """Write the class_values columns, each in its own type."""
+    for number, (column, type_) in enumerate(columns.items()):
+        db.query(f"UPDATE {summary} SET {_quote(column)} = $1::{type_}", ["text[]"], [values[number]])
 
 
 def _quote(name: str) -> str:

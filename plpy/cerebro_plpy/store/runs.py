@@ -448,6 +448,8 @@ def lock(db: Database, run_id: int) -> None:
 
 def status(db: Database, run_id: int) -> str | None:
     """How a run is said to stand; with the rights of whoever asks."""
+    # Else a transaction sees for its whole length the sessions that there were when it looked first.
+    db.query("SELECT pg_catalog.pg_stat_clear_snapshot()")
     rows = db.query("SELECT status FROM cerebro.runs WHERE run_id = $1", ["bigint"], [run_id])
     return rows[0]["status"] if rows else None
 

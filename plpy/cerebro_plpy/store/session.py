@@ -20,7 +20,7 @@ COMMAND = "SELECT cerebro._segment(%s, %s)"
 _GUARD_BODY = 'GD["cerebro"].run_pending()'
 _LOOK_AT_GUARD = (
     "SELECT r.oid, EXISTS (SELECT FROM pg_catalog.pg_proc AS p"
-    " WHERE p.pronamespace = pg_catalog.pg_my_temp_schema() AND p.proname = '_cerebro_guard_' || r.oid"
+    " WHERE p.pronamespace = pg_catalog.pg_my_temp_schema() AND p.proname = $3 || r.oid"
     " AND p.pronargs = 0 AND p.proowner = r.oid AND p.prosecdef AND p.prosrc = $2) AS good"
     " FROM pg_catalog.pg_roles AS r WHERE r.rolname = $1"
 )
@@ -34,21 +34,24 @@ def become(role: str) -> str:
     return f"SET SESSION AUTHORIZATION {quote(role)}"
 
 
-def make_guard(db: Database, role: str) -> str:
+def make_guard(db: Database, role: str, writes: bool = False) -> str:
     """Create, once per session and role, the function that runs work as the role, which may only read.
 
     It is SECURITY DEFINER and owned by the role: inside such a function the server refuses every change of
     role, so that nothing behind a view or a policy of the role's can become the extension's owner again.
-    Its owner may change it, and REASSIGN OWNED give it away: so it is looked at before each use.
+    Its owner may change it, and REASSIGN OWNED give it away: so it is looked at before each use. Where it
+    `writes`, nothing of a user's may run inside it but in another guard that reads.
     """
-    rows = db.query(_LOOK_AT_GUARD, ["text", "text"], [role, _GUARD_BODY])
+    prefix = "_cerebro_driver_" if writes else "_cerebro_guard_"
+    rows = db.query(_LOOK_AT_GUARD, ["text", "text", "text"], [role, _GUARD_BODY, prefix])
     if not rows:
         raise CerebroError(f'role "{role}" does not exist any more', sqlstate=WRONG_STATE)
-    name = f"pg_temp._cerebro_guard_{rows[0]['oid']}"
+    name = f"pg_temp.{prefix}{rows[0]['oid']}"
+    mode = "" if writes else " SET transaction_read_only = on"
     if not rows[0]["good"]:
         db.query(
             f"CREATE OR REPLACE FUNCTION {name}() RETURNS void LANGUAGE plpython3u SECURITY DEFINER"
-            " SET search_path = pg_catalog, pg_temp SET transaction_read_only = on"
+            f" SET search_path = pg_catalog, pg_temp{mode}"
             f" AS $${_GUARD_BODY}$$"
         )
         db.query(f"ALTER FUNCTION {name}() OWNER TO {quote(role)}")
@@ -136,7 +139,8 @@ def other_segment_sessions(db: Database, own_pids: list[int]) -> int:
     a superuser's session can be one."""
     return db.query(
         "SELECT count(*) AS number FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid"
-        " WHERE r.rolsuper AND a.application_name LIKE 'cerebro%' AND a.pid <> ALL ($1)",
+        " WHERE r.rolsuper AND a.application_name LIKE 'cerebro%' AND a.pid <> ALL ($1)"
+        " AND a.pid <> pg_backend_pid()",
         ["integer[]"],
         [own_pids],
     )[0]["number"]

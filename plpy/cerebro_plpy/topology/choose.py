@@ -21,19 +21,24 @@ def choose(db: Database, role: str, tables: Sequence[int], run_inline: Run) -> T
     reason = _why_not_local(db, tables)
     if reason is None:
         try:
-            idle = int(session.setting(db, "idle_minutes") or IDLE_MINUTES)
-            patience = int(session.setting(db, "retry_seconds") or RETRY_SECONDS)
-            local = LocalTopology(
-                role, session.target(db), idle, _most_sessions(db), patience, lambda: session.tick(db)
-            )
-            local.open({}, 0)
-            return local
+            return choose_local(db, role)
         except CerebroError as error:
             if error.sqlstate != CONNECTION_FAILURE:
                 raise
             reason = f"{error.message}. {error.detail} {error.hint}"
     db.notice(f"this run uses only this session, one segment after the other, which is slower: {reason}")
     return InlineTopology(run_inline)
+
+
+def choose_local(db: Database, role: str) -> LocalTopology:
+    """Segment sessions and nothing else."""
+    idle = int(session.setting(db, "idle_minutes") or IDLE_MINUTES)
+    patience = int(session.setting(db, "retry_seconds") or RETRY_SECONDS)
+    local = LocalTopology(
+        role, session.target(db), idle, _most_sessions(db), patience, lambda: session.tick(db)
+    )
+    local.open({}, 0)
+    return local
 
 
 def _why_not_local(db: Database, tables: Sequence[int]) -> str | None:

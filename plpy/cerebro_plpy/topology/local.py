@@ -147,6 +147,49 @@ def _is_lost(of: LoopbackSession, error: psycopg2.Error) -> bool:
     return fatal or bool(of.connection.closed) or error.pgcode is None
 
 
+def leave_running(
+    target: session.Target, request: Mapping[str, Any], taken_up: Callable[[], bool], tick: Callable[[], None]
+) -> None:
+    """Have a session of its own drive a run, and let go of it as soon as it does."""
+    settings = _settings(target, 1, CONTROL)
+    # That nobody listens any more is no reason to end.
+    alone = {"client_connection_check_interval": "0"} if target.server_version >= 140000 else {}
+    there = LoopbackSession(target, {**settings, **alone})
+    try:
+        wait_for([there], tick)
+        check_superuser(there)
+        there.begin("drive", request)
+        while not taken_up():
+            if there.poll() == psycopg2.extensions.POLL_OK:
+                there.result()
+                return
+            select.select([there.connection], [], [], WAIT_SECONDS)
+            tick()
+    except psycopg2.Error as error:
+        raise _refused(target, error) from None
+    finally:
+        there.connection.close()
+
+
+def check_superuser(opened: LoopbackSession) -> None:
+    """Only a superuser's session can become a run's caller."""
+    if opened.connection.info.parameter_status("is_superuser") != "on":
+        raise psycopg2.OperationalError("the role that logs in is no superuser")
+    opened.opened = True
+
+
+def wait_for(sessions: Sequence[LoopbackSession], tick: Callable[[], None]) -> None:
+    """Wait until none of these has anything under way."""
+    waiting = list(sessions)
+    while waiting:
+        states = {s: s.poll() for s in waiting}
+        waiting = [s for s, state in states.items() if state != psycopg2.extensions.POLL_OK]
+        if waiting:
+            writers = [s.connection for s in waiting if states[s] == psycopg2.extensions.POLL_WRITE]
+            select.select([s.connection for s in waiting], writers, [], WAIT_SECONDS)
+            tick()
+
+
 class LocalTopology:
     """The segments of one run as loopback sessions."""
 
@@ -356,9 +399,7 @@ class LocalTopology:
         settings = _settings(self._target, self._idle_minutes, key[1])
         _pool[key] = LoopbackSession(self._target, settings)
         self._finish([_pool[key]])
-        if _pool[key].connection.info.parameter_status("is_superuser") != "on":
-            raise psycopg2.OperationalError("the role that logs in is no superuser")
-        _pool[key].opened = True
+        check_superuser(_pool[key])
         return _pool[key]
 
     def _forget(self, lost: LoopbackSession) -> None:
@@ -367,19 +408,15 @@ class LocalTopology:
 
     def _finish(self, sessions: Sequence[LoopbackSession]) -> None:
         """Wait until none of these has anything under way, looking for a cancel meanwhile."""
-        waiting = list(sessions)
-        while waiting:
-            states = {s: s.poll() for s in waiting}
-            waiting = [s for s, state in states.items() if state != psycopg2.extensions.POLL_OK]
-            if not waiting:
-                return
-            writers = [s.connection for s in waiting if states[s] == psycopg2.extensions.POLL_WRITE]
-            select.select([s.connection for s in waiting], writers, [], WAIT_SECONDS)
+
+        def tick() -> None:
             try:
                 self._tick()
             except BaseException:
                 self.close()
                 raise
+
+        wait_for(sessions, tick)
 
 
 def _refused(target: session.Target, error: psycopg2.Error) -> CerebroError:

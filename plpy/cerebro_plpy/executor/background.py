@@ -1,0 +1,54 @@
+"""options => {"background": true}: a run that goes on in the server when its caller's session is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
+from cerebro_plpy.executor import request as requests
+from cerebro_plpy.executor import run as runner
+from cerebro_plpy.store import runs, session
+from cerebro_plpy.store.names import built_in_types
+from cerebro_plpy.topology import Topology
+from cerebro_plpy.topology.local import LocalTopology, leave_running
+
+
+def begin(
+    db: Database,
+    topology: Topology,
+    request: requests.Request,
+    described: Mapping[str, Mapping[str, Any]],
+    start: runner.Start,
+    kind: str,
+    model_table: str,
+) -> None:
+    """Write a run down and leave it to a session of its own."""
+    if not isinstance(topology, LocalTopology):
+        raise CerebroError(
+            "this run cannot go on in the background: no other session sees its tables, or none may log in",
+            hint="A NOTICE before this says what stands in the way.",
+            sqlstate=NOT_SUPPORTED,
+        )
+    run_id = runner.write_down(db, topology, request, described, start, kind, model_table)
+    leave_running(
+        session.target(db),
+        {"run_id": run_id, "role": session.current_user(db)},
+        lambda: runs.status(db, run_id) != "interrupted",
+        lambda: session.tick(db),
+    )
+    db.notice(f"run {run_id} goes on in the background: cerebro.wait({run_id}) waits for it")
+
+
+def with_built_in_types(db: Database, request: requests.Request) -> requests.Request:
+    """The same request, with classes as text where their type is not the server's own.
+
+    The session behind the run is a superuser's. A domain's check is code, and no code of a user's may run
+    in that session while it writes the tables.
+    """
+    summary = request.source.summary
+    known = built_in_types(db, list(summary.class_value_types.values()))
+    types = {name: kind if kind in known else "text[]" for name, kind in summary.class_value_types.items()}
+    return replace(request, source=replace(request.source, summary=replace(summary, class_value_types=types)))
