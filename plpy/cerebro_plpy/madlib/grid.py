@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
 from ..errors import CerebroError
 from ..seeding import derive
-from .literal import Call, Value, read_value
+from .dimension import Dimension
+from .literal import Call, Value, read_value, shorten
 from .names import OPTIMIZERS
 from .params import CompileParams, parse_compile, parse_fit
 from .render import deduplicate, render_row
-from .space import Dimension, Point, Space, read_space
+from .space import OPTIMIZER_LIST, Choice, Point, Space, read_space
 
 MOST_CONFIGS: Final = 10_000
 # So many duplicates in a row mean that nearly everything has been drawn.
@@ -84,11 +85,11 @@ def grid_configs(
 ) -> list[ConfigRow]:
     """Give every combination, once each."""
     space = _space(model_ids, compile_grid, fit_grid)
-    distributions = space.distributions()
-    if distributions:
+    endless = [dimension for dimension in space.dimensions() if dimension.is_drawn]
+    if endless:
         raise CerebroError(
             "DL: Cannot search from a distribution with grid search",
-            detail=f"{distributions[0].path} is one.",
+            detail=f"{endless[0].path} is one.",
             hint="Use search_type 'random', or list the values.",
         )
     volume = space.volume
@@ -174,7 +175,44 @@ def _space(model_ids: Sequence[int | None], compile_grid: str | None, fit_grid: 
         raise CerebroError("compile_params_list cannot be NULL")
     if fit_grid is None:
         raise CerebroError("fit_params_list cannot be NULL")
-    return read_space(_model_ids(model_ids), compile_grid, fit_grid)
+    space = read_space(_model_ids(model_ids), compile_grid, fit_grid)
+    _check_values(space)
+    return space
+
+
+def _check_values(space: Space) -> None:
+    """Hold each value and each bound against the grammar by itself, so that a fault has a path."""
+    for group in space.optimizers:
+        names = next((item.values for item in group if item.name == "optimizer"), ("RMSprop",))
+        for item in group:
+            others = (None,) if item.name == "optimizer" else names
+            for value, name in product(item.extremes(), others):
+                chosen = {"optimizer": value} if name is None else {"optimizer": name, item.name: value}
+                _check_value(item, value, lambda c=chosen: _parse_alone({"optimizer": _optimizer_text(c)}))
+    for item in space.compile:
+        for value in item.extremes():
+            _check_value(item, value, lambda n=item.name, v=value: _parse_alone({n: v}))
+    for item in space.fit:
+        for value in item.extremes():
+            _check_value(item, value, lambda n=item.name, v=value: parse_fit(render_row({n: v})))
+
+
+def _parse_alone(values: Point) -> None:
+    parse_compile(render_row({"optimizer": "RMSprop()", "loss": "mse", **values}))
+
+
+def _check_value(item: Dimension, value: Value, parse: Callable[[], object]) -> None:
+    try:
+        parse()
+    except CerebroError as error:
+        said = f"{item.path} is {shorten(value, 60)}"
+        path_first = item.path.startswith("$")
+        raise CerebroError(
+            f"{said}: {error.message}" if path_first else error.message,
+            detail=error.detail if path_first else " ".join(filter(None, [f"{said}.", error.detail])),
+            hint=error.hint,
+            sqlstate=error.sqlstate,
+        ) from None
 
 
 def _enumerated(space: Space) -> list[ConfigRow] | None:
@@ -186,7 +224,7 @@ def _distinct(space: Space) -> list[ConfigRow]:
     check = _Checker()
     found: dict[tuple[int, str, str], ConfigRow] = {}
     for point in space.points():
-        row = _row(*point)
+        row = to_row(point)
         found.setdefault(check.key(row), row)
     return list(found.values())
 
@@ -213,7 +251,7 @@ def _draw_all(space: Space, everything: list[ConfigRow] | None, count: int, seed
     rows: dict[tuple[int, str, str], ConfigRow] = {}
     draw = duplicates = 0
     while len(rows) < count:
-        row = _draw(space, seed, draw)
+        row = to_row(draw_choice(space, seed, draw))
         if duplicates >= PATIENCE:
             row = _draw_rest(everything, rows, check, seed, draw)
         known = len(rows)
@@ -240,15 +278,22 @@ def _draw_rest(
     return rest[int(_unit(seed, draw, "rest") * len(rest))]
 
 
-def _draw(space: Space, seed: int, draw: int) -> ConfigRow:
-    def choose(dimensions: Iterable[Dimension], scope: str) -> Point:
-        return {item.name: item.pick(_unit(seed, draw, scope + item.path)) for item in dimensions}
-
+def draw_choice(space: Space, seed: int, draw: int) -> Choice:
+    """Draw a point of the space by its number: the same seed and number give the same point."""
     group = int(_unit(seed, draw, "optimizer") * len(space.optimizers))
-    model = int(_unit(seed, draw, "model_id") * len(space.model_ids))
-    return _row(
-        space.model_ids[model],
-        choose(space.optimizers[group], "compile"),
+    model_id = space.model_ids[int(_unit(seed, draw, "model_id") * len(space.model_ids))]
+
+    def choose(dimensions: tuple[Dimension, ...], scope: str) -> Point:
+        return {
+            item.name: item.pick(_unit(seed, draw, f"{scope}['{item.name}']"))
+            for item in dimensions
+            if item.applies_to(model_id)
+        }
+
+    return Choice(
+        model_id,
+        group,
+        choose(space.optimizers[group], f"compile['{OPTIMIZER_LIST}'][{group}]"),
         choose(space.compile, "compile"),
         choose(space.fit, "fit"),
     )
@@ -259,12 +304,13 @@ def _unit(seed: int, draw: int, dimension: str) -> float:
     return (derive(seed, "generate_model_configs", dimension, draw) >> 75) / 2.0**53
 
 
-def _row(model_id: int, optimizer: Point, compiled: Point, fitted: Point) -> ConfigRow:
-    values: Point = {"optimizer": _optimizer_text(optimizer), **compiled}
+def to_row(choice: Choice) -> ConfigRow:
+    """Write a point of a space as the texts of a model selection table."""
+    values: Point = {"optimizer": _optimizer_text(choice.optimizer), **choice.compile}
     for key in ("metrics", "weighted_metrics"):
         if isinstance(values.get(key), str | Call):
             values[key] = [values[key]]
-    return ConfigRow(model_id, render_row(values), render_row(fitted))
+    return ConfigRow(choice.model_id, render_row(values), render_row(choice.fit))
 
 
 def _optimizer_text(chosen: Point) -> str:

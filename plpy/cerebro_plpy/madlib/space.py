@@ -2,63 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 from ..errors import CerebroError
+from .dimension import DISTRIBUTIONS, Dimension, Place, bound_fault, finite_bounds, is_number, is_whole
+from .leaf import read_leaf
 from .literal import Value, read_value, shorten
-from .names import OPTIMIZERS
 
 OPTIMIZER_LIST: Final = "optimizer_params_list"
-DISTRIBUTIONS: Final = ("linear", "log", "log_near_one")
-WHOLE_FIT_KEYS: Final = ("batch_size", "epochs")
 
 Point: TypeAlias = dict[str, Value]
 
 
 @dataclass(frozen=True)
-class Dimension:
-    """One parameter with the values that it may take: a list, or a distribution between two bounds."""
+class Choice:
+    """One point of a space: a value for each dimension that the architecture and the optimizer have."""
 
-    name: str
-    path: str
-    values: tuple[Value, ...] = ()
-    distribution: str | None = None
-    low: float = 0.0
-    high: float = 0.0
-    whole: bool = False
-
-    @property
-    def size(self) -> int | None:
-        """Give the number of values, None where there is no end of them."""
-        if self.distribution is None:
-            return len(self.values)
-        return math.floor(self.high) - math.ceil(self.low) + 1 if self.whole else None
-
-    def all(self) -> tuple[Value, ...]:
-        """Give every value; only where there is an end of them."""
-        if self.distribution is None:
-            return self.values
-        return tuple(range(math.ceil(self.low), math.floor(self.high) + 1))
-
-    def pick(self, unit: float) -> Value:
-        """Turn a number of [0, 1) into one value."""
-        if self.distribution is None:
-            return self.values[int(unit * len(self.values))]
-        number = min(max(self._sample(unit), self.low), self.high)
-        if not self.whole:
-            return number
-        return min(max(round(number), math.ceil(self.low)), math.floor(self.high))
-
-    def _sample(self, unit: float) -> float:
-        if self.distribution == "linear":
-            return self.low + unit * (self.high - self.low)
-        if self.distribution == "log":
-            return _between_logs(self.low, self.high, unit)
-        return 1.0 - _between_logs(1.0 - self.high, 1.0 - self.low, unit)
+    model_id: int
+    group: int
+    optimizer: Point
+    compile: Point
+    fit: Point
 
 
 @dataclass(frozen=True)
@@ -73,58 +42,65 @@ class Space:
     @property
     def volume(self) -> int | None:
         """Give the number of points, some of which may mean the same; None if there is no end of them."""
-        shared = _count(self.compile + self.fit)
-        alternatives = [_count(dimensions) for dimensions in self.optimizers]
-        if shared is None or None in alternatives:
-            return None
-        return len(self.model_ids) * shared * sum(count for count in alternatives if count is not None)
+        counts = [
+            _count([item for item in (*group, *self.compile, *self.fit) if item.applies_to(model_id)])
+            for model_id in self.model_ids
+            for group in self.optimizers
+        ]
+        return None if None in counts else sum(count for count in counts if count is not None)
 
-    def points(self) -> Iterator[tuple[int, Point, Point, Point]]:
-        """Give every point: model, optimizer, other compile parameters, fit parameters."""
-        for optimizer in self.optimizers:
+    def points(self) -> Iterator[Choice]:
+        """Give every point."""
+        for number, optimizer in enumerate(self.optimizers):
             for model_id in self.model_ids:
                 yield from (
-                    (model_id, chosen, compiled, fitted)
-                    for chosen in _points(optimizer)
-                    for compiled in _points(self.compile)
-                    for fitted in _points(self.fit)
+                    Choice(model_id, number, chosen, compiled, fitted)
+                    for chosen in _points(optimizer, model_id)
+                    for compiled in _points(self.compile, model_id)
+                    for fitted in _points(self.fit, model_id)
                 )
 
-    def distributions(self) -> list[Dimension]:
-        """Give the dimensions that are drawn from a distribution."""
-        every = [*self.compile, *self.fit, *(item for group in self.optimizers for item in group)]
-        return [dimension for dimension in every if dimension.distribution is not None]
+    def dimensions(self) -> list[Dimension]:
+        """Give every dimension, whichever architectures and optimizers have it."""
+        return [*self.compile, *self.fit, *(item for group in self.optimizers for item in group)]
 
 
 def read_space(model_ids: list[int], compile_grid: str, fit_grid: str) -> Space:
     """Read both grids, complaining with the path to what is wrong."""
-    compiled = _read_grid(compile_grid, "compile")
-    fitted = _read_grid(fit_grid, "fit")
-    groups = _optimizer_groups(compiled.pop(OPTIMIZER_LIST, None), compiled)
-    return Space(
+    compiled, compile_place = _read_grid(compile_grid, "compile")
+    fitted, fit_place = _read_grid(fit_grid, "fit")
+    groups = _optimizer_groups(compiled.pop(OPTIMIZER_LIST, None), compiled, compile_place)
+    space = Space(
         tuple(sorted(set(model_ids))),
         groups,
-        tuple(_dimension(key, value, f"['{key}']", "compile") for key, value in compiled.items()),
-        tuple(_dimension(key, value, f"['{key}']", "fit") for key, value in fitted.items()),
+        _dimensions(compiled, compile_place),
+        _dimensions(fitted, fit_place),
     )
+    for dimension in space.dimensions():
+        strangers = set(dimension.models or ()) - set(space.model_ids)
+        if strangers:
+            raise CerebroError(
+                f"{dimension.path} is for model_id {min(strangers)}, which is not in model_id_list"
+            )
+    return space
 
 
-def _between_logs(low: float, high: float, unit: float) -> float:
-    return math.exp(math.log(low) + unit * (math.log(high) - math.log(low)))
-
-
-def _count(dimensions: tuple[Dimension, ...]) -> int | None:
+def _count(dimensions: Sequence[Dimension]) -> int | None:
     sizes = [dimension.size for dimension in dimensions]
     return None if None in sizes else math.prod(size for size in sizes if size is not None)
 
 
-def _points(dimensions: tuple[Dimension, ...]) -> Iterator[Point]:
-    names = [dimension.name for dimension in dimensions]
-    for values in product(*(dimension.all() for dimension in dimensions)):
+def _points(dimensions: tuple[Dimension, ...], model_id: int) -> Iterator[Point]:
+    present = [item for item in dimensions if item.applies_to(model_id)]
+    names = [dimension.name for dimension in present]
+    for values in product(*(dimension.all() for dimension in present)):
         yield dict(zip(names, values, strict=True))
 
 
-def _read_grid(text: str, kind: str) -> dict[str, Value]:
+def _read_grid(text: str, kind: str) -> tuple[dict[str, Value], Place]:
+    found = _read_json(text)
+    if found is not None:
+        return found, Place(kind, json=True)
     try:
         grid = read_value(text)
     except CerebroError as error:
@@ -140,7 +116,28 @@ def _read_grid(text: str, kind: str) -> dict[str, Value]:
             raise CerebroError(
                 f"Invalid syntax in '{kind}_params_dict'", detail=f"The key {key} is no string."
             )
-    return {str(key): value for key, value in grid.items()}
+    return {str(key): value for key, value in grid.items()}, Place(kind)
+
+
+def _read_json(text: str) -> dict[str, Value] | None:
+    """Read a JSON object, in which lists mean what they mean in a grid; None if it is none."""
+
+    def unique(pairs: list[tuple[str, Value]]) -> dict[str, Value]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise CerebroError(f"the space has the key {shorten(twice, 60)} twice in one object")
+        return found
+
+    def number(constant: str) -> float:
+        raise CerebroError(f"the space holds {constant}, which is no number to search with")
+
+    try:
+        found = json.loads(text, object_pairs_hook=unique, parse_constant=number)
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, Value]", found) if isinstance(found, dict) and found else None
 
 
 def _example(kind: str) -> str:
@@ -151,10 +148,13 @@ def _example(kind: str) -> str:
     return f"Write a dict of lists, such as {examples[kind]}."
 
 
-def _optimizer_groups(value: Value, others: dict[str, Value]) -> tuple[tuple[Dimension, ...], ...]:
+def _optimizer_groups(
+    value: Value, others: dict[str, Value], place: Place
+) -> tuple[tuple[Dimension, ...], ...]:
     if value is None and "optimizer" not in others:
         return ((),)
-    groups = [] if value is None else _list(value, f"['{OPTIMIZER_LIST}']", "compile")
+    inner = place.at(OPTIMIZER_LIST)
+    groups = [] if value is None else _list(value, inner)
     inside = {key for group in groups if isinstance(group, dict) for key in group} | {"optimizer"}
     stray = sorted(key for key in others if key in inside)
     if stray:
@@ -163,96 +163,70 @@ def _optimizer_groups(value: Value, others: dict[str, Value]) -> tuple[tuple[Dim
             "and no such params should reside out of the key",
             detail=f"{', '.join(stray)} stands outside it.",
         )
-    return tuple(_optimizer_group(group, index) for index, group in enumerate(groups))
+    return tuple(_optimizer_group(group, inner.at(index)) for index, group in enumerate(groups))
 
 
-def _optimizer_group(group: Value, index: int) -> tuple[Dimension, ...]:
-    path = f"['{OPTIMIZER_LIST}'][{index}]"
+def _optimizer_group(group: Value, place: Place) -> tuple[Dimension, ...]:
     if not isinstance(group, dict):
-        raise CerebroError(
-            "Invalid syntax in 'compile_params_dict'",
-            detail=f"{path} is {shorten(group, 80)}, not a dict of lists.",
+        raise place.fault(
+            f"is {shorten(group, 80)}, not a dict of lists.", "Invalid syntax in 'compile_params_dict'"
         )
     if not group:
-        raise CerebroError(
+        raise place.fault(
+            "is empty.",
             "DL: empty dictionaries cannot be specified in the value list of 'optimizer_params_list'",
-            detail=f"{path} is empty.",
         )
-    return tuple(_dimension(str(key), value, f"{path}['{key}']", "compile") for key, value in group.items())
+    return _dimensions({str(key): value for key, value in group.items()}, place)
 
 
-def _list(value: Value, path: str, kind: str) -> list[Value]:
+def _list(value: Value, place: Place) -> list[Value]:
+    message = f"DL: {place.kind} param values must be specified in a list"
     if not isinstance(value, list):
-        raise CerebroError(
-            f"DL: {kind} param values must be specified in a list",
-            detail=f"{path} is {shorten(value, 80)}.",
-            hint=f"Write [{shorten(value, 80)}].",
-        )
+        hint = f"Write [{shorten(value, 80)}]."
+        raise place.fault(f"is {shorten(value, 80)}.", message, hint)
     if not value:
-        raise CerebroError(f"DL: {kind} param values must be specified in a list", detail=f"{path} is empty.")
+        raise place.fault("is empty.", message)
     return value
 
 
-def _dimension(name: str, value: Value, path: str, kind: str) -> Dimension:
-    items = _list(value, path, kind)
+def _dimensions(values: dict[str, Value], place: Place) -> tuple[Dimension, ...]:
+    return tuple(
+        dimension for key, value in values.items() for dimension in _read_values(key, value, place.at(key))
+    )
+
+
+def _read_values(name: str, value: Value, place: Place) -> list[Dimension]:
+    if place.json and not isinstance(value, list):
+        return read_leaf(name, value, place)
+    items = _list(value, place)
     if not _is_distribution(items):
-        return Dimension(name, path, tuple(items))
-    whole = _is_whole(name, kind)
-    return _distribution(name, path, items, whole)
+        return [Dimension(name, str(place), tuple(items))]
+    return [_distribution(name, place, items)]
 
 
 def _is_distribution(items: list[Value]) -> bool:
     *bounds, last = items
-    return bool(bounds) and isinstance(last, str) and all(_is_number(bound) for bound in bounds)
+    return bool(bounds) and isinstance(last, str) and all(is_number(bound) for bound in bounds)
 
 
-def _is_number(value: Value) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_whole(name: str, kind: str) -> bool:
-    if kind == "fit":
-        return name in WHOLE_FIT_KEYS
-    return any(signature[name].kind == "integer" for signature in OPTIMIZERS.values() if name in signature)
-
-
-def _distribution(name: str, path: str, items: list[Value], whole: bool) -> Dimension:
+def _distribution(name: str, place: Place, items: list[Value]) -> Dimension:
     if len(items) != 3:
-        raise CerebroError(
+        raise place.fault(
+            f"has {len(items)}.",
             f"DL: '{name}' should have exactly 3 elements if picking from a distribution",
-            detail=f"{path} has {len(items)}.",
         )
     low, high, kind = items
     if kind not in DISTRIBUTIONS or not isinstance(kind, str):
-        raise CerebroError(
+        raise place.fault(
+            f"has {shorten(kind, 60)!r}.",
             f"DL: Please choose a valid distribution type for '{name}': {list(DISTRIBUTIONS)}",
-            detail=f"{path} has {shorten(kind, 60)!r}.",
         )
-    bounds = _bounds(low, high)
-    fault = "A bound is beyond floating point." if bounds is None else _bound_fault(*bounds, kind, whole)
+    whole = is_whole(name, place.kind)
+    bounds = finite_bounds(low, high)
+    fault = "A bound is beyond floating point." if bounds is None else bound_fault(*bounds, kind, whole)
     if bounds is None or fault:
-        raise CerebroError(
+        raise place.fault(
+            f"is {shorten(items, 80)}. {fault}",
             f"DL: '{name}' should be of the format [lower_bound, upper_bound, distribution_type]",
-            detail=f"{path} is {shorten(items, 80)}. {fault}",
         )
-    return Dimension(name, path, distribution=kind, low=bounds[0], high=bounds[1], whole=whole)
-
-
-def _bounds(low: Value, high: Value) -> tuple[float, float] | None:
-    try:
-        bounds = float(low), float(high)  # type: ignore[arg-type]
-    except OverflowError:
-        return None
-    return bounds if all(map(math.isfinite, bounds)) and math.isfinite(bounds[1] - bounds[0]) else None
-
-
-def _bound_fault(low: float, high: float, kind: str, whole: bool) -> str | None:
-    if high <= low:
-        return "The upper bound must be above the lower one."
-    if kind == "log" and low <= 0:
-        return "For 'log' both bounds must be above 0."
-    if kind == "log_near_one" and high >= 1:
-        return "For 'log_near_one' both bounds must be below 1."
-    if whole and math.floor(high) < math.ceil(low):
-        return "There is no integer between the bounds."
-    return None
+    return Dimension(name, str(place), distribution=kind, low=bounds[0], high=bounds[1], whole=whole)
