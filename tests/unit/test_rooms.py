@@ -43,6 +43,7 @@ KNOWS: dict[str, set[str]] = {
 USES: dict[str, set[str]] = {
     "engine": {"numpy", "ml_dtypes", "keras", "tensorflow", "jax", "torch"},
     "entry": {"plpy", "numpy"},
+    "logical": {"optuna"},
     "topology": {"psycopg2"},
 }
 STATEMENT = re.compile(
@@ -98,6 +99,11 @@ def test_the_executor_reads_states_and_knows_nothing_else_of_the_engine() -> Non
 def test_a_room_uses_only_its_libraries(file: Path) -> None:
     outside = {name.split(".")[0] for name in imports(file)} - sys.stdlib_module_names - {"cerebro_plpy"}
     assert outside <= USES.get(room_of(file), {"numpy"})
+
+
+def test_optuna_is_known_to_one_sampler_alone() -> None:
+    users = [file.name for file in modules if any(name.split(".")[0] == "optuna" for name in imports(file))]
+    assert users == ["tpe.py"]
 
 
 @every_module

@@ -62,14 +62,14 @@ def new_configs(
     random_state: int | None,
 ) -> tuple[list[ConfigRow], int | None]:
     """The same, less the configs that are known already: chance draws others in their place."""
-    check = _Checker()
-    taken = {check.key(row) for row in known}
+    meanings = Meanings()
+    taken = {meanings.of(row) for row in known}
     wanted = num_configs
     while True:
         rows, random_state = search_configs(
             model_ids, compile_grid, fit_grid, search_type, wanted, random_state
         )
-        fresh = [row for row in rows if check.key(row) not in taken]
+        fresh = [row for row in rows if meanings.of(row) not in taken]
         if num_configs is None or wanted is None:
             break
         if len(fresh) >= num_configs:
@@ -84,7 +84,7 @@ def grid_configs(
     model_ids: Sequence[int | None], compile_grid: str | None, fit_grid: str | None
 ) -> list[ConfigRow]:
     """Give every combination, once each."""
-    space = _space(model_ids, compile_grid, fit_grid)
+    space = open_space(model_ids, compile_grid, fit_grid)
     endless = [dimension for dimension in space.dimensions() if dimension.is_drawn]
     if endless:
         raise CerebroError(
@@ -100,7 +100,7 @@ def grid_configs(
             detail=f"At most {MOST_CONFIGS} can be generated in one call.",
             hint="Use fewer values, or search_type 'random'.",
         )
-    return _distinct(space)
+    return [to_row(choice) for choice in _distinct(space)]
 
 
 def random_configs(
@@ -116,15 +116,9 @@ def random_configs(
             "DL: 'num_configs' cannot be NULL and needs to be a natural number for random search",
             detail=f"It is {num_configs}; at most {MOST_CONFIGS} can be generated in one call.",
         )
-    space = _space(model_ids, compile_grid, fit_grid)
-    everything = _enumerated(space)
-    if everything is not None and len(everything) < num_configs:
-        raise CerebroError(
-            f"the search space has {len(everything)} configs, fewer than num_configs = {num_configs}",
-            hint=f"Ask for at most {len(everything)}, use search_type 'grid', or widen the space.",
-        )
+    space = open_space(model_ids, compile_grid, fit_grid)
     seed = secrets.randbits(31) if random_state is None else random_state
-    return _draw_all(space, everything, num_configs, seed), seed
+    return [to_row(choice) for choice in random_choices(space, num_configs, seed)], seed
 
 
 def list_configs(
@@ -148,7 +142,7 @@ def space_size(model_ids: Sequence[int | None], compile_grid: str | None, fit_gr
 
     Above the most that one call may generate, configs that mean the same are counted apart.
     """
-    space = _space(model_ids, compile_grid, fit_grid)
+    space = open_space(model_ids, compile_grid, fit_grid)
     everything = _enumerated(space)
     return space.volume if everything is None else len(everything)
 
@@ -170,7 +164,8 @@ def _model_ids(model_ids: Sequence[int | None]) -> list[int]:
     return sorted({model_id for model_id in model_ids if model_id is not None})
 
 
-def _space(model_ids: Sequence[int | None], compile_grid: str | None, fit_grid: str | None) -> Space:
+def open_space(model_ids: Sequence[int | None], compile_grid: str | None, fit_grid: str | None) -> Space:
+    """Read a space and check all that can be checked before anything is drawn from it."""
     if compile_grid is None:
         raise CerebroError("compile_params_list cannot be NULL")
     if fit_grid is None:
@@ -215,28 +210,27 @@ def _check_value(item: Dimension, value: Value, parse: Callable[[], object]) -> 
         ) from None
 
 
-def _enumerated(space: Space) -> list[ConfigRow] | None:
+def _enumerated(space: Space) -> list[Choice] | None:
     volume = space.volume
     return None if volume is None or volume > MOST_CONFIGS else _distinct(space)
 
 
-def _distinct(space: Space) -> list[ConfigRow]:
-    check = _Checker()
-    found: dict[tuple[int, str, str], ConfigRow] = {}
-    for point in space.points():
-        row = to_row(point)
-        found.setdefault(check.key(row), row)
+def _distinct(space: Space) -> list[Choice]:
+    meanings = Meanings()
+    found: dict[tuple[int, str, str], Choice] = {}
+    for choice in space.points():
+        found.setdefault(meanings.of(to_row(choice)), choice)
     return list(found.values())
 
 
-class _Checker:
+class Meanings:
     """Reads each text of many rows once, and tells rows apart by meaning."""
 
     def __init__(self) -> None:
         self._compiled: dict[str, str] = {}
         self._fitted: dict[str, str] = {}
 
-    def key(self, row: ConfigRow) -> tuple[int, str, str]:
+    def of(self, row: ConfigRow) -> tuple[int, str, str]:
         """Give what is equal for rows that mean the same."""
         compiled, fitted = row.compile_params, row.fit_params
         if compiled not in self._compiled:
@@ -246,32 +240,33 @@ class _Checker:
         return row.model_id, self._compiled[compiled], self._fitted[fitted]
 
 
-def _draw_all(space: Space, everything: list[ConfigRow] | None, count: int, seed: int) -> list[ConfigRow]:
-    check = _Checker()
-    rows: dict[tuple[int, str, str], ConfigRow] = {}
+def random_choices(space: Space, count: int, seed: int) -> list[Choice]:
+    """Draw so many points of a space that mean different things."""
+    everything = _enumerated(space)
+    if everything is not None and len(everything) < count:
+        raise CerebroError(
+            f"the search space has {len(everything)} configs, fewer than num_configs = {count}",
+            hint=f"Ask for at most {len(everything)}, use search_type 'grid', or widen the space.",
+        )
+    meanings = Meanings()
+    found: dict[tuple[int, str, str], Choice] = {}
     draw = duplicates = 0
-    while len(rows) < count:
-        row = to_row(draw_choice(space, seed, draw))
+    while len(found) < count:
+        choice = draw_choice(space, seed, draw)
         if duplicates >= PATIENCE:
-            row = _draw_rest(everything, rows, check, seed, draw)
-        known = len(rows)
-        rows.setdefault(check.key(row), row)
-        duplicates = duplicates + 1 if len(rows) == known else 0
+            rest = [one for one in everything or [] if meanings.of(to_row(one)) not in found]
+            choice = _one_of_the_rest(rest, len(found), seed, draw)
+        known = len(found)
+        found.setdefault(meanings.of(to_row(choice)), choice)
+        duplicates = duplicates + 1 if len(found) == known else 0
         draw += 1
-    return list(rows.values())
+    return list(found.values())
 
 
-def _draw_rest(
-    everything: list[ConfigRow] | None,
-    rows: dict[tuple[int, str, str], ConfigRow],
-    check: _Checker,
-    seed: int,
-    draw: int,
-) -> ConfigRow:
-    rest = [row for row in everything or [] if check.key(row) not in rows]
+def _one_of_the_rest(rest: list[Choice], found: int, seed: int, draw: int) -> Choice:
     if not rest:
         raise CerebroError(
-            f"the search space seems to hold only {len(rows)} different configs",
+            f"the search space seems to hold only {found} different configs",
             detail=f"{PATIENCE} draws in a row gave nothing new.",
             hint="Ask for fewer configs, or widen the bounds.",
         )

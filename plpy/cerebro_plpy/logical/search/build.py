@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
+from ...madlib.automl import DEFAULTS
+from .automl import Search
 from .early_stopping import EarlyStopping
 from .template import Procedure
 
+
+def _automl(name: str, **arguments: Any) -> Procedure:
+    return Search.of(name, **arguments).procedure()
+
+
 # The names of methods, and what makes a procedure from its arguments, which are plain JSON.
-METHODS: Final[dict[str, Callable[..., Procedure]]] = {"early_stopping": EarlyStopping}
+METHODS: Final[dict[str, Callable[..., Procedure]]] = {
+    "early_stopping": EarlyStopping,
+    **{name: partial(_automl, name) for name in DEFAULTS},
+}
 
 
 def build(spec: Mapping[str, Any]) -> Procedure:

@@ -1,0 +1,123 @@
+"""Hyperband: brackets of successive halving, each a compromise between many configs and many epochs.
+
+A rung is a barrier for the configs of its bracket alone, so that arrival order decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ...errors import CerebroError
+from ...madlib.grid import ConfigRow
+from .ranking import rank
+from .template import Decision, GoOn, Result, Start, Stop
+
+
+@dataclass(frozen=True)
+class Rung:
+    """So many configs of bracket s are trained until so many epochs."""
+
+    s: int
+    i: int
+    n_i: int
+    r_i: int
+
+
+def schedule(who: str, most: int, eta: int, skip_last: int) -> list[Rung]:
+    """Give MADlib's table of rungs, or refuse in its words; `who` is the function that was called."""
+    if eta <= 1:
+        raise CerebroError(f"{who}: eta must be greater than 1", detail=f"It is {eta}.")
+    if most < eta:
+        raise CerebroError(f"{who}: R should not be less than eta", detail=f"R is {most}, eta is {eta}.")
+    s_max = 0
+    while eta ** (s_max + 1) <= most:
+        s_max += 1
+    if not 0 <= skip_last <= s_max:
+        message = f"{who}: skip_last must be non-negative and less than {s_max + 1}"
+        raise CerebroError(message, detail=f"It is {skip_last}.")
+    rungs: list[Rung] = []
+    for s in reversed(range(s_max + 1)):
+        configs = (s_max + 1) // (s + 1) * eta**s
+        rungs += [
+            Rung(s, i, configs // eta**i, round(most / eta ** (s - i))) for i in range(s + 1 - skip_last)
+        ]
+    return rungs
+
+
+def size(rungs: Sequence[Rung]) -> int:
+    """Give the number of configs that a schedule begins with."""
+    return sum(rung.n_i for rung in rungs if rung.i == 0)
+
+
+@dataclass
+class _Bracket:
+    rungs: list[Rung]
+    members: list[int]
+    values: dict[int, float | None] = field(default_factory=dict)
+    place: int = 0
+
+    @property
+    def rung(self) -> Rung:
+        return self.rungs[self.place]
+
+    def take(self, result: Result) -> list[Decision]:
+        early = result.value is not None and result.epoch < self.rung.r_i
+        if early or result.mst_key not in self.members:
+            return []
+        self.values[result.mst_key] = result.value
+        if len(self.values) < len(self.members) or self.place + 1 == len(self.rungs):
+            return []
+        return self._next_rung()
+
+    def _next_rung(self) -> list[Decision]:
+        order = rank(self.values)
+        self.place += 1
+        self.values = {}
+        self.members = order[: self.rung.n_i]
+        where = f"bracket {self.rung.s}, rung {self.place - 1}"
+        decisions: list[Decision] = []
+        for place, key in enumerate(order, 1):
+            reason = f"{where}: place {place} of {len(order)}, the best {self.rung.n_i} go on"
+            going = place <= self.rung.n_i
+            decisions.append(GoOn(key, self.rung.r_i, reason) if going else Stop(key, reason))
+        return decisions
+
+
+class Hyperband:
+    """All brackets at once; a config belongs to one."""
+
+    def __init__(self, rungs: Sequence[Rung], configs: Sequence[ConfigRow]) -> None:
+        self._configs = dict(enumerate(configs, 1))
+        self._brackets: list[_Bracket] = []
+        self._bracket_of: dict[int, _Bracket] = {}
+        self._rung_of: dict[int, Rung] = {}
+        first = 1
+        for rung in (rung for rung in rungs if rung.i == 0):
+            members = list(range(first, first + rung.n_i))
+            bracket = _Bracket([other for other in rungs if other.s == rung.s], members)
+            self._brackets.append(bracket)
+            self._bracket_of |= dict.fromkeys(members, bracket)
+            self._rung_of |= dict.fromkeys(members, rung)
+            first += rung.n_i
+
+    def begin(self) -> list[Decision]:
+        return [
+            Start(
+                key, config.model_id, config.compile_params, config.fit_params,
+                self._rung_of[key].r_i, f"bracket {self._rung_of[key].s}, rung 0",
+            )
+            for key, config in self._configs.items()
+        ]  # fmt: skip
+
+    def observe(self, result: Result) -> list[Decision]:
+        bracket = self._bracket_of.get(result.mst_key)
+        if bracket is None:
+            return []
+        decisions = bracket.take(result)
+        self._rung_of |= {made.mst_key: bracket.rung for made in decisions if isinstance(made, GoOn)}
+        return decisions
+
+    def rungs(self) -> dict[int, Rung]:
+        """The last rung that each config was sent to."""
+        return self._rung_of

@@ -1,0 +1,137 @@
+"""Population based training: after every generation the worst are replaced by copies of the best, whose
+numbers are changed a little.
+
+A generation is a barrier, so that arrival order decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...madlib.dimension import Dimension, is_number, is_whole
+from ...madlib.grid import to_row
+from ...madlib.literal import Value
+from ...madlib.space import Choice, Point, Space
+from ...seeding import derive
+from .ranking import rank
+from .template import Clone, Decision, GoOn, Result, Start, Stop
+
+FACTORS = (0.8, 1.25)
+
+
+class Pbt:
+    """A population of which `replaced` configs give way after each generation of `interval` epochs."""
+
+    def __init__(
+        self,
+        space: Space,
+        population: Sequence[Choice],
+        epochs: int,
+        interval: int,
+        replaced: int,
+        random_state: int,
+    ) -> None:
+        self._space = space
+        self._choices = dict(enumerate(population, 1))
+        self._epochs = epochs
+        self._interval = interval
+        self._replaced = replaced
+        self._random_state = random_state
+        self._members = list(self._choices)
+        self._values: dict[int, float | None] = {}
+        self._generation = 1
+
+    @property
+    def _until(self) -> int:
+        return min(self._generation * self._interval, self._epochs)
+
+    def begin(self) -> list[Decision]:
+        decisions: list[Decision] = []
+        for key, choice in self._choices.items():
+            row = to_row(choice)
+            decisions.append(
+                Start(key, row.model_id, row.compile_params, row.fit_params, self._until, "generation 1")
+            )
+        return decisions
+
+    def observe(self, result: Result) -> list[Decision]:
+        early = result.value is not None and result.epoch < self._until
+        if early or result.mst_key not in self._members:
+            return []
+        self._values[result.mst_key] = result.value
+        if len(self._values) < len(self._members) or self._until == self._epochs:
+            return []
+        return self._next_generation()
+
+    def _next_generation(self) -> list[Decision]:
+        order = rank(self._values)
+        failed = len(self._members) - len(order)
+        if not order:
+            return []
+        # Configs that failed are replaced in any case; what is left of the number falls on the worst.
+        losers = max(0, min(self._replaced - failed, len(order) - 1))
+        staying = order[: len(order) - losers]
+        best = staying[: max(1, self._replaced)]
+        decisions: list[Decision] = []
+        where = f"generation {self._generation}"
+        self._generation += 1
+        for place, key in enumerate(order, 1):
+            reason = f"{where}: place {place} of {len(order)}"
+            stays = place <= len(staying)
+            decisions.append(
+                GoOn(key, self._until, reason) if stays else Stop(key, f"{reason}, gives way to a copy")
+            )
+        self._members, self._values = list(staying), {}
+        decisions += [self._copy(best, where) for _ in range(losers + failed)]
+        return decisions
+
+    def _copy(self, best: list[int], where: str) -> Decision:
+        key = max(self._choices) + 1
+        source = best[derive(self._random_state, "pbt source", key) % len(best)]
+        choice = perturbed(self._space, self._choices[source], self._random_state, key)
+        self._choices[key] = choice
+        self._members.append(key)
+        row = to_row(choice)
+        reason = f"{where}: explores from config {source}, place {best.index(source) + 1}"
+        return Clone(key, source, row.model_id, row.compile_params, row.fit_params, self._until, reason)
+
+
+def perturbed(space: Space, choice: Choice, seed: int, key: int) -> Choice:
+    """Change every number a little, up or down; what is no number stays, and with it the state's shape."""
+
+    def change(dimensions: Sequence[Dimension], point: Point, kind: str) -> Point:
+        named = {item.name: item for item in dimensions if item.applies_to(choice.model_id)}
+        return {
+            name: value
+            if kind == "compile" and is_whole(name, kind)
+            else _neighbour(named[name], value, derive(seed, "pbt", kind, name, key) % 2)
+            for name, value in point.items()
+        }
+
+    return Choice(
+        choice.model_id,
+        choice.group,
+        change(space.optimizers[choice.group], choice.optimizer, "compile"),
+        choice.compile,
+        change(space.fit, choice.fit, "fit"),
+    )
+
+
+def _neighbour(item: Dimension, value: Value, up: int) -> Value:
+    new = _moved(item, value, up)
+    # Optimizers keep variables for a momentum other than zero, and none for zero.
+    return value if (new == 0) != (value == 0) else new
+
+
+def _moved(item: Dimension, value: Value, up: int) -> Value:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    if item.distribution is None or item.step is not None:
+        values = sorted(v for v in item.all() if isinstance(v, int | float) and is_number(v))
+        if len(values) < len(item.all()):
+            return value
+        place = values.index(value) + (1 if up else -1)
+        return values[min(max(place, 0), len(values) - 1)]
+    if item.distribution == "log_near_one":
+        return item.clip(1.0 - (1.0 - value) * FACTORS[up])
+    return item.clip(value * FACTORS[up])

@@ -1,0 +1,63 @@
+"""One config after another, so many at a time: random search, TPE, and both with median stopping."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from .sampling import Sampler
+from .template import Decision, GoOn, Result, Start, Stop
+
+
+class Rule(Protocol):
+    """Says after an epoch whether a config is to be stopped, and why or why not."""
+
+    def judge(self, mst_key: int, epoch: int, value: float) -> tuple[bool, str]: ...
+
+
+class Trials:
+    """Trains `count` configs until `epochs`; where a rule is given, it is asked after every epoch."""
+
+    def __init__(
+        self, sampler: Sampler, count: int, epochs: int, width: int, rule: Rule | None = None
+    ) -> None:
+        self._sampler = sampler
+        self._count = count
+        self._epochs = epochs
+        self._width = width
+        self._rule = rule
+        self._started = 0
+        self._values: dict[int, dict[int, float]] = {}
+
+    def begin(self) -> list[Decision]:
+        return [self._new() for _ in range(min(self._width, self._count))]
+
+    def observe(self, result: Result) -> list[Decision]:
+        values = self._values.get(result.mst_key)
+        if values is None:
+            return []
+        if result.value is None:
+            return self._end(result.mst_key, complete=False)
+        values[result.epoch] = result.value
+        if result.epoch >= self._epochs:
+            return self._end(result.mst_key, complete=True)
+        if self._rule is None:
+            return []
+        stop, reason = self._rule.judge(result.mst_key, result.epoch, result.value)
+        if stop:
+            return [Stop(result.mst_key, reason), *self._end(result.mst_key, complete=False)]
+        return [GoOn(result.mst_key, result.epoch + 1, reason)]
+
+    def _end(self, mst_key: int, *, complete: bool) -> list[Decision]:
+        """A config makes room for the next."""
+        self._sampler.tell(mst_key, self._values.pop(mst_key), complete)
+        return [self._new()] if self._started < self._count else []
+
+    def _new(self) -> Decision:
+        self._started += 1
+        key = self._started
+        config = self._sampler.ask(key)
+        self._values[key] = {}
+        return Start(
+            key, config.model_id, config.compile_params, config.fit_params,
+            self._epochs if self._rule is None else 1, f"config {key} of {self._count}",
+        )  # fmt: skip
