@@ -267,6 +267,12 @@ def generate_model_configs(*arguments: Any) -> None:
     _answer(lambda: tables.generate_configs(Session(), *arguments))
 
 
+def hyperband_schedule(*arguments: Any) -> None:
+    from cerebro_plpy.executor import tables
+
+    _answer(lambda: tables.write_schedule(Session(), *arguments))
+
+
 def fit_multiple_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import fit
 

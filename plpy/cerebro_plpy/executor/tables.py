@@ -1,4 +1,4 @@
-"""Architecture tables and model selection tables: checked, then written with the caller's rights."""
+"""Tables of architectures, configs and rungs: checked, then written with the caller's rights."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, UNDEFINED_TABLE, CerebroError
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.logical.options import FitOptions
+from cerebro_plpy.logical.search import hyperband
 from cerebro_plpy.madlib import grid
 from cerebro_plpy.store import models, names, session
 from cerebro_plpy.store.names import Table, TargetTable, quote, resolve_table, target_table
@@ -127,6 +128,23 @@ def generate_configs(
         models.add_selection(db, table.quoted, configs)
     if seed is not None and random_state is None:
         db.notice(f"the configs were drawn with random_state {seed}")
+
+
+def write_schedule(
+    db: Database,
+    table_name: str | None,
+    most: int | None,
+    eta: int | None,
+    skip_last: int | None,
+    search_path: str,
+) -> None:
+    """Make a table of the rungs that Hyperband would have."""
+    for what, given in (("r", most), ("eta", eta), ("skip_last", skip_last)):
+        if given is None:
+            raise CerebroError(f"hyperband_schedule: {what} is NULL", sqlstate=NULL_NOT_ALLOWED)
+    rungs = hyperband.schedule("hyperband_schedule", most or 0, eta or 0, skip_last or 0)
+    target = target_table(db, table_name, search_path, "schedule table")
+    models.create_schedule(db, target.quoted, [(rung.s, rung.i, rung.n_i, rung.r_i) for rung in rungs])
 
 
 def _create_selection(

@@ -114,6 +114,17 @@ def set_selection_summary(db: Database, quoted: str, model_arch_table: str) -> N
     )
 
 
+def create_schedule(db: Database, quoted: str, rungs: Sequence[tuple[int, int, int, int]]) -> None:
+    """Make a table of the rungs of all brackets, with MADlib's columns."""
+    db.query(f"CREATE TABLE {quoted} (s integer, i integer, n_i integer, r_i integer, UNIQUE (s, i))")
+    db.query(
+        f"INSERT INTO {quoted} SELECT * FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2),"
+        " pg_catalog.unnest($3), pg_catalog.unnest($4))",
+        ["integer[]"] * 4,
+        [list(column) for column in zip(*rungs, strict=True)],
+    )
+
+
 @dataclass(frozen=True)
 class Selected:
     mst_key: int

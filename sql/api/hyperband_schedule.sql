@@ -1,0 +1,14 @@
+CREATE OR REPLACE FUNCTION cerebro.hyperband_schedule(
+    schedule_table varchar,
+    r integer,
+    eta integer DEFAULT 3,
+    skip_last integer DEFAULT 0,
+    search_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS void
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].hyperband_schedule(schedule_table, r, eta, skip_last, search_path)
+$$;
+COMMENT ON FUNCTION cerebro.hyperband_schedule IS
+'Makes a table of the rungs that a Hyperband search with these numbers has: so many configs (n_i) are trained until so many epochs (r_i) in rung i of bracket s.';
