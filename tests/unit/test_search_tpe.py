@@ -8,7 +8,7 @@ import subprocess
 import sys
 from statistics import mean, median
 
-from cerebro_plpy.logical.search.build import Search
+from cerebro_plpy.logical.search.automl import Search
 from cerebro_plpy.logical.search.template import Start
 from cerebro_plpy.madlib.automl import read_method
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
@@ -74,7 +74,7 @@ def test_a_small_space_is_used_up_before_anything_comes_twice() -> None:
 def test_only_a_search_that_needs_it_loads_optuna() -> None:
     text = (
         "import sys\n"
-        "from cerebro_plpy.logical.search.build import Search\n"
+        "from cerebro_plpy.logical.search.automl import Search\n"
         "from cerebro_plpy.madlib.automl import read_method\n"
         f"make = lambda method: Search(method, (1,), {SPACE!r}, {FIT!r}, 0, 2).procedure()\n"
         "make(read_method('asha', None)), make(read_method('hyperopt', 'algorithm=rand'))\n"

@@ -1,4 +1,4 @@
-"""The searches of an automl call, as they are written down with their runs, and the procedures they stand for."""
+"""The searches of automl calls as they are written down with their runs, and what they stand for."""
 
 from __future__ import annotations
 
