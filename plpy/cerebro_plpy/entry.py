@@ -279,6 +279,12 @@ def fit_multiple_model(*arguments: Any) -> None:
     _answer(lambda: fit.fit_multiple(Session(), fit.FitCall(*arguments), _run_inline))
 
 
+def automl(*arguments: Any) -> None:
+    from cerebro_plpy.executor import automl as executor
+
+    _answer(lambda: executor.automl(Session(), executor.AutomlCall(*arguments), _run_inline))
+
+
 def fit(*arguments: Any) -> None:
     from cerebro_plpy.executor import single
 

@@ -1,11 +1,17 @@
 """Searches through SQL."""
 
+# ruff: noqa: E501
 from __future__ import annotations
+
+import json
+import re
+from typing import Any
 
 import psycopg2
 import pytest
 
-from trial import Trial
+import nets
+from trial import Trial, blobs, rows_of
 
 
 def test_hyperband_schedule_is_madlibs(trial: Trial) -> None:
@@ -34,3 +40,205 @@ def test_faults_of_a_schedule_leave_no_table(trial: Trial, arguments: str, text:
     with pytest.raises(psycopg2.Error, match=text):
         trial.sql(f"SELECT cerebro.hyperband_schedule('no_schedule', {arguments})")
     assert trial.value("SELECT to_regclass('no_schedule')") is None
+
+
+GRID = """{'loss': ['categorical_crossentropy'], 'metrics': ['accuracy'],
+    'optimizer_params_list': [
+        {'optimizer': ['Adam'], 'lr': [0.001, 0.1, 'log']},
+        {'optimizer': ['SGD'], 'lr': [0.001, 0.5, 'log'], 'momentum': [0.5, 0.95, 'linear']}]}"""
+FIT = "{'batch_size': [8, 16, 32]}"
+METHODS = {
+    "hyperband": "R=3",
+    "hyperopt": "num_configs=4, num_iterations=2",
+    "asha": "num_configs=6, num_iterations=3",
+    "median": "num_configs=6, num_iterations=3, min_iterations=1, min_configs=2",
+    "pbt": "population=4, num_iterations=3, replaced=1",
+    "tpe": "num_configs=6, num_iterations=3, min_iterations=1, min_configs=2",
+}
+MADLIB_INFO = (
+    "mst_key model_id compile_params fit_params model_type model_size metrics_elapsed_time metrics_type loss_type"
+    " training_metrics_final training_loss_final training_metrics training_loss validation_metrics_final"
+    " validation_loss_final validation_metrics validation_loss metrics_iters"
+).split()
+MADLIB_SUMMARY = (
+    "source_table validation_table model model_info dependent_varname independent_varname model_arch_table"
+    " model_selection_table automl_method automl_params random_state object_table use_gpus"
+    " metrics_compute_frequency name description start_training_time end_training_time madlib_version num_classes"
+    " y_class_values dependent_vartype normalizing_const"
+).split()
+
+
+@pytest.fixture(scope="module")
+def data(trial: Trial) -> Trial:
+    """Packed rows for training and validation, and two architectures."""
+    trial.table("source", "x real[], y integer", rows_of(*blobs(120)))
+    trial.table("held", "x real[], y integer", rows_of(*blobs(60, seed=1)))
+    trial.pack("source", "packed")
+    trial.pack_validation("held", "packed_val", "packed")
+    trial.model(nets.mlp())
+    trial.model(nets.mlp(units=8))
+    return trial
+
+
+def search(trial: Trial, out: str, method: str | None = None, params: str | None = None, **more: Any) -> str:
+    """Search, and give what the server said."""
+    options = {"threads": 1, **more.pop("options", {})}
+    named = {"random_state": 5, "validation_table": "packed_val", **more}
+    arguments = [named.pop("compile", GRID), named.pop("fit", FIT)]
+    trial.notices()
+    trial.call(
+        "madlib_keras_automl", "packed", out, "arch", f"{out}_best", named.pop("models", [1, 2]),
+        *arguments, method or "hyperband", params, options=options, **named,
+    )  # fmt: skip
+    return trial.notices()
+
+
+def columns(trial: Trial, table: str) -> list[str]:
+    rows = trial.sql(
+        "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 ORDER BY attnum", table
+    )
+    return [name for (name,) in rows]
+
+
+def test_madlibs_tables_and_their_counts(data: Trial) -> None:
+    said = search(data, "h", name="first", description="a search")
+    assert columns(data, "h") == ["mst_key", "model_weights", "model_arch", "__dist_key__"]
+    assert columns(data, "h_info") == [*MADLIB_INFO, "s", "i", "status", "reason", "backend"]
+    assert columns(data, "h_summary") == [*MADLIB_SUMMARY, "run_id", "seed", "segments"]
+    assert columns(data, "h_best") == ["mst_key", "model_id", "compile_params", "fit_params"]
+    assert [data.value(f"SELECT count(*) FROM h{name}") for name in ("", "_info", "_summary", "_best")] == [
+        5, 5, 1, 1,
+    ]  # fmt: skip
+    assert data.sql("SELECT s, i, metrics_iters FROM h_info ORDER BY s DESC, i, mst_key") == [
+        (1, 0, [2]), (1, 0, [2]), (1, 1, [2, 6]), (0, 0, [6]), (0, 0, [6]),
+    ]  # fmt: skip
+    row = data.one("SELECT * FROM h_summary")
+    assert (row["automl_method"], row["automl_params"]) == ("hyperband", "R=6, eta=3, skip_last=0")
+    assert (row["random_state"], row["name"], row["description"]) == ("5", "first", "a search")
+    assert "training loss decides" not in said
+    best = data.sql("SELECT mst_key FROM h_info ORDER BY validation_loss_final LIMIT 1")
+    assert data.sql("SELECT mst_key FROM h_best") == best
+    assert data.sql(
+        "SELECT b.* FROM h_best AS b JOIN h_info USING (mst_key, model_id, compile_params, fit_params)"
+    )
+    assert data.value("SELECT model_arch_table FROM h_best_summary") == "public.arch"
+    assert data.value("SELECT status FROM cerebro.runs ORDER BY run_id DESC LIMIT 1") == "finished"
+
+
+def test_a_search_goes_on_into_prediction_and_a_fit(data: Trial) -> None:
+    search(data, "on", "asha", METHODS["asha"])
+    key = data.value("SELECT mst_key FROM on_best")
+    data.sql("SELECT cerebro.madlib_evaluate('on', 'packed_val', 'on_measured', FALSE, %s)", key)
+    loss = data.value("SELECT validation_loss_final FROM on_info WHERE mst_key = %s", key)
+    assert data.value("SELECT loss FROM on_measured") == pytest.approx(loss)
+    data.fit("packed", "on_fit", "on_best", 1)
+    assert data.sql("SELECT mst_key FROM on_fit") == [(key,)]
+
+
+def test_without_validation_training_decides_and_is_said_once(data: Trial) -> None:
+    said = search(data, "blind", "median", METHODS["median"], validation_table=None, random_state=None)
+    assert said.count("no validation table was given: the training loss decides") == 1
+    assert "the configs are drawn with random_state" in said
+    best = data.sql("SELECT mst_key FROM blind_info ORDER BY training_loss_final LIMIT 1")
+    assert data.sql("SELECT mst_key FROM blind_best") == best
+
+
+@pytest.mark.parametrize("method", ["hyperband", "pbt"])
+def test_the_same_random_state_gives_the_same_weights(data: Trial, method: str) -> None:
+    for out in ("one", "two"):
+        search(data, f"{out}_{method}", method, METHODS[method], random_state=0)
+    rows = [
+        data.sql(f"SELECT mst_key, model_id, compile_params, fit_params, status, reason, metrics_iters, training_loss"
+                 f" FROM {out}_{method}_info ORDER BY mst_key")
+        for out in ("one", "two")
+    ]  # fmt: skip
+    assert rows[0] == rows[1]
+    assert data.weights(f"one_{method}") == data.weights(f"two_{method}")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_leaves_its_tables_and_its_reasons(data: Trial, method: str) -> None:
+    search(data, f"m_{method}", method.upper(), METHODS[method], metrics_compute_frequency=1)
+    info = f"m_{method}_info"
+    assert data.value(f"SELECT count(*) FROM m_{method}_best") == 1
+    assert data.value(f"SELECT count(*) FROM {info} WHERE status NOT IN ('finished', 'stopped')") == 0
+    assert data.value(f"SELECT count(*) FROM {info} WHERE (status = 'stopped') <> (reason IS NOT NULL)") == 0
+    epochs = data.sql(f"SELECT metrics_iters FROM {info} WHERE mst_key <= 4")
+    assert all(found == list(range(1, len(found) + 1)) for (found,) in epochs)
+    run = data.value(f"SELECT run_id FROM m_{method}_summary")
+    assert data.value("SELECT count(*) FROM cerebro._decision WHERE run_id = %s AND reason IS NULL"
+                      " AND decision <> 'measured'", run) == 0  # fmt: skip
+
+
+def test_a_clone_begins_with_its_sources_state(data: Trial) -> None:
+    search(data, "p", "pbt", METHODS["pbt"])
+    run = data.value("SELECT run_id FROM p_summary")
+    clones = data.sql(
+        "SELECT mst_key, source_key, source_step FROM cerebro._config WHERE run_id = %s AND source_key IS NOT NULL",
+        run,
+    )
+    assert len(clones) == 2
+    for key, source, step in clones:
+        assert source < key and step in (2, 4)
+        assert (
+            data.value("SELECT min(step) FROM cerebro._visit WHERE run_id = %s AND mst_key = %s", run, key)
+            == step + 1
+        )
+
+
+def test_a_space_in_json(data: Trial) -> None:
+    space = {
+        "loss": "categorical_crossentropy",
+        "metrics": "accuracy",
+        "optimizer_params_list": [
+            {"optimizer": "SGD", "lr": {"by_model": {"1": {"float": [0.1, 0.2]}, "2": {"float": [0.3, 0.4]}}}}
+        ],
+    }
+    fitted = json.dumps({"batch_size": {"int": [8, 16], "step": 4}})
+    search(data, "j", "hyperopt", METHODS["hyperopt"], compile=json.dumps(space), fit=fitted)
+    for model_id, compiled, fit in data.sql("SELECT model_id, compile_params, fit_params FROM j_info"):
+        rate = float(re.findall(r"lr=([0-9.]+)", compiled)[0])
+        assert (0.1 <= rate <= 0.2) if model_id == 1 else (0.3 <= rate <= 0.4)
+        assert fit in ("batch_size=8", "batch_size=12", "batch_size=16")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"method": "hb"}, "The chosen automl method must be 'hyperband' or 'hyperopt'"),
+        ({"params": "R=2"}, "R should not be less than eta"),
+        ({"params": "R=9, eta=1"}, "eta must be greater than 1"),
+        ({"params": "R=9, skip_last=3"}, "skip_last must be non-negative and less than 3"),
+        ({"params": "R=9, etta=3"}, "Invalid param\\(s\\) passed in for hyperband. Only R, eta, and skip_last may be"),
+        ({"params": "R=nine"}, "R in 'automl_params' is nine"),
+        ({"method": "hyperopt", "params": "rate=3"}, "Only num_configs, num_iterations, and algorithm may be"),
+        ({"method": "hyperopt", "params": "num_configs=0"}, "num_configs and num_iterations in 'automl_params' must be > 0"),
+        ({"method": "hyperopt", "params": "algorithm=atpe"}, "valid algorithm 'automl_params' for hyperopt: 'rand', 'tpe'"),
+        ({"method": "hyperopt", "metrics_compute_frequency": 6}, "'metrics_compute_frequency' out of iteration range"),
+        ({"method": "asha", "params": "eta=1"}, "eta in 'automl_params' is 1"),
+        ({"method": "asha", "params": "min_iterations=20"}, "min_iterations in 'automl_params' is 20, more than num_iterations = 9"),
+        ({"method": "pbt", "params": "replaced=5"}, "replaced in 'automl_params' is 5"),
+        ({"models": [1, 77]}, "One or more model_id of \\(77\\) not found"),
+        ({"models": [None]}, "model_id_list is NULL or empty"),
+        ({"compile": None}, "compile_params_grid is NULL"),
+        ({"object_table": "objects"}, "object_table is not supported"),
+        ({"validation_table": "packed_vall"}, "packed_vall"),
+        ({"compile": "{'loss': ['mse'"}, "Invalid syntax in 'compile_params_dict'"),
+        ({"fit": '{"batch_size": {"int": [8, 4]}}'}, r"\$.fit_params.batch_size.int is \[8, 4\]: the upper bound must be above"),
+        ({"compile": '{"loss": ["mse", "categorical_crossentropy"], "metrics": "sparse_categorical_accuracy"}'}, "sparse_categorical_accuracy"),
+    ],
+)  # fmt: skip
+def test_faults_of_a_search_come_before_any_work(data: Trial, arguments: dict[str, Any], text: str) -> None:
+    runs = data.value("SELECT count(*) FROM cerebro.runs")
+    with pytest.raises(psycopg2.Error, match=text):
+        search(data, "faulty", **arguments)
+    assert data.value("SELECT to_regclass('faulty')") is None
+    assert data.value("SELECT count(*) FROM cerebro.runs") == runs
+
+
+def test_names_that_are_taken(data: Trial) -> None:
+    data.sql("CREATE TABLE taken_info (i integer)")
+    data.sql("CREATE TABLE free_best_summary (i integer)")
+    for out in ("taken", "free"):
+        with pytest.raises(psycopg2.errors.DuplicateTable):
+            search(data, out)

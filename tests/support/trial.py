@@ -35,14 +35,14 @@ class Trial:
 
     def pack(self, source: str, packed: str, y: str = "y", x: str = "x", **more: Any) -> None:
         options = {"segments": 2, **more.pop("options", {})}
-        self._call("training_preprocessor_dl", source, packed, y, x, options=options, **more)
+        self.call("training_preprocessor_dl", source, packed, y, x, options=options, **more)
 
     def pack_validation(self, source: str, packed: str, training: str, y: str = "y", x: str = "x") -> None:
-        self._call("validation_preprocessor_dl", source, packed, y, x, training)
+        self.call("validation_preprocessor_dl", source, packed, y, x, training)
 
     def model(self, model_arch: str, table: str = "arch", weights: bytes | None = None) -> int:
         """Load an architecture; gives its model_id."""
-        self._call("load_keras_model", table, model_arch, weights)
+        self.call("load_keras_model", table, model_arch, weights)
         return self.value(f"SELECT max(model_id) FROM {table}")
 
     def select(
@@ -66,7 +66,7 @@ class Trial:
     def fit(self, packed: str, out: str, selection: str, epochs: int, **more: Any) -> int:
         """Train; gives the run's number."""
         options = {"threads": 1, "seed": 7, **more.pop("options", {})}
-        self._call("madlib_fit_multiple_model", packed, out, selection, epochs, options=options, **more)
+        self.call("madlib_fit_multiple_model", packed, out, selection, epochs, options=options, **more)
         return self.value(f"SELECT run_id FROM {out}_summary")
 
     def weights(self, out: str) -> dict[int, bytes]:
@@ -86,9 +86,10 @@ class Trial:
         self.connection.notices.clear()
         return said
 
-    def _call(
+    def call(
         self, function: str, *values: Any, options: Mapping[str, Any] | None = None, **named: Any
     ) -> None:
+        """Call a function of the extension."""
         if options is not None:
             named["options"] = json.dumps(options)
         places = ["%s"] * len(values) + [f"{name} => %s" for name in named]

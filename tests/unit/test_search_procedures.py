@@ -182,18 +182,18 @@ def test_faults_of_a_schedule(arguments: tuple[int, int, int], text: str) -> Non
 
 
 def test_hyperband_keeps_the_best_of_each_rung() -> None:
-    procedure = Hyperband(hyperband.schedule("f", 9, 3, 0), rows(15))
-    done = run(procedure, curve=by_key)
+    schedule = hyperband.schedule("f", 9, 3, 0)
+    done = run(Hyperband(schedule, rows(15)), curve=by_key)
     epochs = done.epochs()
     assert [key for key in range(1, 10) if epochs[key] == 1] == [1, 2, 3, 4, 5, 6]
     assert (epochs[7], epochs[8], epochs[9]) == (3, 3, 9)
     assert [epochs[key] for key in range(10, 13)] == [3, 3, 9]
     assert [epochs[key] for key in range(13, 16)] == [9, 9, 9]
     assert done.states("waiting") == [9, 12, 13, 14, 15]
-    rungs = procedure.rungs()
-    assert [(rungs[key].s, rungs[key].i) for key in (1, 8, 9, 10, 12, 13)] == [
-        (2, 0), (2, 1), (2, 2), (1, 0), (1, 1), (0, 0),
-    ]  # fmt: skip
+    found = [hyperband.rung_of(schedule, key, epochs[key]) for key in (1, 8, 9, 10, 12, 13)]
+    places = [(rung.s, rung.i) for rung in found if rung is not None]
+    assert places == [(2, 0), (2, 1), (2, 2), (1, 0), (1, 1), (0, 0)]
+    assert hyperband.rung_of(schedule, 16, 9) is None
     reasons = [made.reason for made in done.decisions if made.mst_key == 1]
     assert reasons == ["bracket 2, rung 0", "bracket 2, rung 0: place 9 of 9, the best 3 go on"]
 

@@ -9,7 +9,7 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.executor.request import Chosen, Request
-from cerebro_plpy.executor.run import Outcome
+from cerebro_plpy.executor.run import Ended, Outcome
 from cerebro_plpy.logical.metrics import deciding
 from cerebro_plpy.madlib.params import parse_compile
 from cerebro_plpy.madlib.render import render_value
@@ -70,19 +70,23 @@ def write_info(
     db: Database, targets: Targets, request: Request, outcome: Outcome, sizes: Mapping[int, int]
 ) -> None:
     for ended in outcome.ended.values():
-        config = ended.config
-        row = {
-            "mst_key": config.mst_key,
-            "model_id": config.model_id,
-            "compile_params": config.compile_params,
-            "fit_params": config.fit_params,
-            "model_type": "madlib_keras",
-            **history(config, outcome, sizes.get(config.mst_key)),
-            "status": ended.status,
-            "reason": ended.reason,
-            "backend": request.engines.backend,
-        }
+        row = info_row(request, outcome, ended, sizes.get(ended.config.mst_key))
         results.add_row(db, targets.info.quoted, row)
+
+
+def info_row(request: Request, outcome: Outcome, ended: Ended, size: int | None) -> dict[str, Any]:
+    config = ended.config
+    return {
+        "mst_key": config.mst_key,
+        "model_id": config.model_id,
+        "compile_params": config.compile_params,
+        "fit_params": config.fit_params,
+        "model_type": "madlib_keras",
+        **history(config, outcome, size),
+        "status": ended.status,
+        "reason": ended.reason,
+        "backend": request.engines.backend,
+    }
 
 
 def history(config: Chosen, outcome: Outcome, size: int | None) -> dict[str, Any]:
@@ -127,5 +131,6 @@ def _elapsed(rows: Sequence[measurements.MetricRow]) -> list[float]:
     return [max(row.elapsed_seconds for row in rows if row.epoch == epoch) for epoch in epochs]
 
 
-def metrics_iters(outcome: Outcome) -> list[int]:
-    return sorted({row.epoch for row in outcome.metrics})
+def metrics_iters(outcome: Outcome, mst_key: int | None = None) -> list[int]:
+    """The epochs after which something was measured, or a config was."""
+    return sorted({row.epoch for row in outcome.metrics if mst_key in (None, row.mst_key)})

@@ -8,7 +8,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DUPLICATE_TABLE, WRONG_STATE, CerebroError
-from cerebro_plpy.executor import background, fit, replay, single
+from cerebro_plpy.executor import automl, background, fit, replay, single
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.budget import Limits, evaluation_epochs
@@ -30,6 +30,7 @@ class Kind:
 
 KINDS = {
     runner.MANY: Kind(fit.SUFFIXES, fit.create_tables, fit.write_tables),
+    automl.AUTOML: Kind(automl.SUFFIXES, automl.create_tables, automl.write_tables),
     runner.SINGLE: Kind(single.SUFFIXES, single.create_tables, single.write_tables),
 }
 

@@ -273,6 +273,37 @@ def _one_of_the_rest(rest: list[Choice], found: int, seed: int, draw: int) -> Ch
     return rest[int(_unit(seed, draw, "rest") * len(rest))]
 
 
+def examples(space: Space) -> list[ConfigRow]:
+    """Give configs in which each architecture meets each optimizer and each value of the other compile
+    parameters: what can be wrong between an architecture and its data is wrong in one of them."""
+    choices: list[Choice] = []
+    for model_id, (group, optimizer) in product(space.model_ids, enumerate(space.optimizers)):
+        first = _first_values(optimizer, model_id)
+        compiled, fitted = _first_values(space.compile, model_id), _first_values(space.fit, model_id)
+        names = [i for i in optimizer if i.name == "optimizer"]
+        choices += [
+            Choice(model_id, group, {**first, **one}, compiled, fitted)
+            for one in _one_by_one(names, model_id)
+        ]
+        choices += [
+            Choice(model_id, group, first, {**compiled, **one}, fitted)
+            for one in _one_by_one(space.compile, model_id)
+        ]
+    return list(dict.fromkeys(to_row(choice) for choice in choices))
+
+
+def _first_values(dimensions: Iterable[Dimension], model_id: int) -> Point:
+    return {item.name: item.extremes()[0] for item in dimensions if item.applies_to(model_id)}
+
+
+def _one_by_one(dimensions: Iterable[Dimension], model_id: int) -> list[Point]:
+    points: list[Point] = [{}]
+    for item in dimensions:
+        if item.applies_to(model_id):
+            points += [{item.name: value} for value in item.extremes()]
+    return points
+
+
 def draw_choice(space: Space, seed: int, draw: int) -> Choice:
     """Draw a point of the space by its number: the same seed and number give the same point."""
     group = int(_unit(seed, draw, "optimizer") * len(space.optimizers))

@@ -106,6 +106,20 @@ def add_selection(db: Database, quoted: str, configs: Iterable[ConfigRow]) -> No
     )
 
 
+def add_selected(db: Database, quoted: str, chosen: Selected) -> None:
+    """Add a config under the key that it has; rows that are added later get larger ones."""
+    db.query(
+        f"INSERT INTO {quoted} (mst_key, model_id, compile_params, fit_params) VALUES ($1, $2, $3, $4)",
+        ["integer", "integer", "text", "text"],
+        list(vars(chosen).values()),
+    )
+    db.query(
+        "SELECT pg_catalog.setval(pg_catalog.pg_get_serial_sequence($1, 'mst_key'), $2)",
+        ["text", "bigint"],
+        [quoted, chosen.mst_key],
+    )
+
+
 def set_selection_summary(db: Database, quoted: str, model_arch_table: str) -> None:
     db.query(
         f"INSERT INTO {quoted} (model_arch_table, object_table) VALUES ($1, NULL)",

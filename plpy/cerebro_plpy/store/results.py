@@ -45,6 +45,36 @@ _INFO: _Columns = (
     ("reason", "text"),
     ("backend", "text"),
 )
+# A search has MADlib's columns for it before ours; s and i are Hyperband's.
+_AUTOML_INFO: _Columns = (*_INFO[:-3], ("metrics_iters", "integer[]"))
+_BRACKET: _Columns = (("s", "integer"), ("i", "integer"))
+_AUTOML_SUMMARY: _Columns = (
+    ("source_table", "text"),
+    ("validation_table", "text"),
+    ("model", "text"),
+    ("model_info", "text"),
+    ("dependent_varname", "text[]"),
+    ("independent_varname", "text[]"),
+    ("model_arch_table", "text"),
+    ("model_selection_table", "text"),
+    ("automl_method", "text"),
+    ("automl_params", "text"),
+    ("random_state", "text"),
+    ("object_table", "text"),
+    ("use_gpus", "boolean"),
+    ("metrics_compute_frequency", "integer"),
+    ("name", "text"),
+    ("description", "text"),
+    ("start_training_time", "timestamp"),
+    ("end_training_time", "timestamp"),
+    ("madlib_version", "text"),
+    ("num_classes", "integer[]"),
+    ("dependent_vartype", "text[]"),
+    ("normalizing_const", "real"),
+    ("run_id", "bigint"),
+    ("seed", "bigint"),
+    ("segments", "integer"),
+)
 _SUMMARY: _Columns = (
     ("source_table", "text"),
     ("validation_table", "text"),
@@ -132,8 +162,29 @@ def create(
     _create(db, model, _MODEL)
     _store_uncompressed(db, model)
     _create(db, info, _INFO)
-    place = [name for name, _ in _SUMMARY].index("dependent_vartype")
-    _create(db, summary, [*_SUMMARY[:place], *classes.items(), *_SUMMARY[place:]])
+    _create_summary(db, summary, _SUMMARY, classes)
+
+
+def create_automl(
+    db: Database, targets: Sequence[TargetTable], classes: Mapping[str, str], *, brackets: bool
+) -> None:
+    """Make the three tables of a search: models, info and summary."""
+    model, info, summary = targets
+    _create(db, model, (("mst_key", "integer PRIMARY KEY"), *_MODEL[1:]))
+    _store_uncompressed(db, model)
+    _create(db, info, (*_AUTOML_INFO, *(_BRACKET if brackets else ()), *_INFO[-3:]))
+    _create_summary(db, summary, _AUTOML_SUMMARY, classes)
+
+
+def _create_summary(
+    db: Database, summary: TargetTable, columns: _Columns, classes: Mapping[str, str]
+) -> None:
+    place = [name for name, _ in columns].index("dependent_vartype")
+    _create(db, summary, [*columns[:place], *classes.items(), *columns[place:]])
+
+
+def automl_columns() -> list[str]:
+    return [name for name, _ in _AUTOML_SUMMARY]
 
 
 def _store_uncompressed(db: Database, model: TargetTable) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import CerebroError
 from ...madlib.automl import WHO, Method, Params
-from ...madlib.grid import MOST_CONFIGS, ConfigRow, open_space, random_choices, to_row
+from ...madlib.grid import MOST_CONFIGS, ConfigRow, examples, open_space, random_choices, to_row
 from ...madlib.space import Choice, Space
 from . import hyperband
 from .asha import Asha, rung_epochs
@@ -41,6 +41,16 @@ class Search:
         others = {name: value for name, value in vars(self).items() if name != "method"}
         return {**others, "params": self.method.params, "model_ids": list(self.model_ids)}
 
+    def examples(self) -> list[ConfigRow]:
+        """Configs that stand for all for a check against architectures and data."""
+        return examples(open_space(self.model_ids, self.compile_grid, self.fit_grid))
+
+    def rung_of(self, mst_key: int, epochs: int) -> hyperband.Rung | None:
+        """The last rung that a config reached; None where the method has no brackets."""
+        if self.method.name != "hyperband":
+            return None
+        return hyperband.rung_of(self._schedule(), mst_key, epochs)
+
     @property
     def epochs(self) -> int:
         """The most epochs that a config may get."""
@@ -68,8 +78,11 @@ class Search:
         guided = method.name == "tpe"
         return Trials(self._sampler(space, count, guided), count, self.epochs, self.segments, rule)
 
+    def _schedule(self) -> list[hyperband.Rung]:
+        return hyperband.schedule(WHO, *(self.method.number(key) for key in ("R", "eta", "skip_last")))
+
     def _hyperband(self, space: Space) -> Procedure:
-        rungs = hyperband.schedule(WHO, *(self.method.number(key) for key in ("R", "eta", "skip_last")))
+        rungs = self._schedule()
         return hyperband.Hyperband(rungs, self._rows(space, hyperband.size(rungs)))
 
     def _sampler(self, space: Space, count: int, guided: bool) -> Sampler:

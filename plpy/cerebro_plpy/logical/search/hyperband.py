@@ -50,6 +50,26 @@ def size(rungs: Sequence[Rung]) -> int:
     return sum(rung.n_i for rung in rungs if rung.i == 0)
 
 
+def brackets(rungs: Sequence[Rung]) -> dict[int, range]:
+    """Give the keys of each bracket's configs."""
+    found: dict[int, range] = {}
+    first = 1
+    for rung in rungs:
+        if rung.i == 0:
+            found[rung.s] = range(first, first + rung.n_i)
+            first += rung.n_i
+    return found
+
+
+def rung_of(rungs: Sequence[Rung], mst_key: int, epochs: int) -> Rung | None:
+    """Give the last rung at which a config was that has so many epochs behind it; None for a stranger."""
+    for s, members in brackets(rungs).items():
+        if mst_key in members:
+            own = [rung for rung in rungs if rung.s == s]
+            return next((rung for rung in reversed(own) if rung.r_i <= epochs), own[0])
+    return None
+
+
 @dataclass
 class _Bracket:
     rungs: list[Rung]
@@ -89,35 +109,23 @@ class Hyperband:
 
     def __init__(self, rungs: Sequence[Rung], configs: Sequence[ConfigRow]) -> None:
         self._configs = dict(enumerate(configs, 1))
-        self._brackets: list[_Bracket] = []
         self._bracket_of: dict[int, _Bracket] = {}
-        self._rung_of: dict[int, Rung] = {}
-        first = 1
-        for rung in (rung for rung in rungs if rung.i == 0):
-            members = list(range(first, first + rung.n_i))
-            bracket = _Bracket([other for other in rungs if other.s == rung.s], members)
-            self._brackets.append(bracket)
+        for s, members in brackets(rungs).items():
+            bracket = _Bracket([rung for rung in rungs if rung.s == s], list(members))
             self._bracket_of |= dict.fromkeys(members, bracket)
-            self._rung_of |= dict.fromkeys(members, rung)
-            first += rung.n_i
 
     def begin(self) -> list[Decision]:
-        return [
-            Start(
-                key, config.model_id, config.compile_params, config.fit_params,
-                self._rung_of[key].r_i, f"bracket {self._rung_of[key].s}, rung 0",
+        decisions: list[Decision] = []
+        for key, config in self._configs.items():
+            rung = self._bracket_of[key].rung
+            where = f"bracket {rung.s}, rung 0"
+            decisions.append(
+                Start(key, config.model_id, config.compile_params, config.fit_params, rung.r_i, where)
             )
-            for key, config in self._configs.items()
-        ]  # fmt: skip
+        return decisions
 
     def observe(self, result: Result) -> list[Decision]:
         bracket = self._bracket_of.get(result.mst_key)
         if bracket is None:
             return []
-        decisions = bracket.take(result)
-        self._rung_of |= {made.mst_key: bracket.rung for made in decisions if isinstance(made, GoOn)}
-        return decisions
-
-    def rungs(self) -> dict[int, Rung]:
-        """The last rung that each config was sent to."""
-        return self._rung_of
+        return bracket.take(result)

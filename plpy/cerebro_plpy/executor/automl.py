@@ -1,0 +1,206 @@
+"""madlib_keras_automl: a search from the call's arguments to its result tables."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
+from cerebro_plpy.executor import fit, output
+from cerebro_plpy.executor import request as requests
+from cerebro_plpy.executor import run as runner
+from cerebro_plpy.logical.options import parse_fit_options
+from cerebro_plpy.logical.search.automl import Search
+from cerebro_plpy.madlib.automl import WHO, read_method
+from cerebro_plpy.store import models, names, results, session
+from cerebro_plpy.store.names import TargetTable, resolve_table, target_table
+from cerebro_plpy.topology.choose import choose
+from cerebro_plpy.topology.inline import Run
+
+AUTOML = "automl"
+SUFFIXES = fit.SUFFIXES
+
+
+@dataclass(frozen=True)
+class AutomlCall:
+    """The arguments of madlib_keras_automl, as they come."""
+
+    source_table: str | None
+    model_output_table: str | None
+    model_arch_table: str | None
+    model_selection_table: str | None
+    model_id_list: Sequence[int | None] | None
+    compile_params_grid: str | None
+    fit_params_grid: str | None
+    automl_method: str | None
+    automl_params: str | None
+    random_state: int | None
+    object_table: str | None
+    use_gpus: bool | None
+    validation_table: str | None
+    metrics_compute_frequency: int | None
+    name: str | None
+    description: str | None
+    use_caching: bool | None
+    options: str | None
+    search_path: str
+
+
+def automl(db: Database, call: AutomlCall, run_inline: Run) -> None:
+    """Search a space, and leave its models and the best of its configs."""
+    requests.check_writable(db)
+    requests.refuse_what_is_not_there(call.object_table)
+    selection = target_table(
+        db, call.model_selection_table, call.search_path, "model selection table", ("_summary",)
+    )
+    request = replace(_request(db, call), selection_table=selection.quoted)
+    tables = fit.targets(db, call.model_output_table, call.search_path, SUFFIXES, None)
+    topology = choose(db, session.current_user(db), request.tables, run_inline)
+    search = search_of(request)
+    examples = [models.Selected(n, *vars(row).values()) for n, row in enumerate(search.examples(), 1)]
+    described = runner.check(topology, replace(request, configs=requests.choose(examples)))
+    create_tables(db, tables, request)
+    if request.validation is None:
+        db.notice("no validation table was given: the training loss decides")
+    if call.random_state is None:
+        db.notice(f"the configs are drawn with random_state {search.random_state}")
+
+    def write(outcome: runner.Outcome) -> None:
+        write_tables(db, request, tables, False, outcome)
+
+    start = runner.Start(fit.arch_weights(request))
+    runner.perform(db, topology, request, described, start, write, AUTOML, tables[0].quoted)
+
+
+def search_of(request: requests.Request) -> Search:
+    """The search of a run, from what is written down of it."""
+    described = request.search or {}
+    return Search.of(described["method"], **described["arguments"])
+
+
+def _request(db: Database, call: AutomlCall) -> requests.Request:
+    given = parse_fit_options(call.options)
+    method = read_method(call.automl_method, call.automl_params)
+    path = call.search_path
+    source, validation = requests.training_and_validation(db, call.source_table, call.validation_table, path)
+    arch_table = resolve_table(db, call.model_arch_table, path, "model architecture table")
+    random_state = secrets.randbits(31) if call.random_state is None else call.random_state
+    search = Search(
+        method, _model_ids(call.model_id_list), _grid(call.compile_params_grid, "compile_params_grid"),
+        _grid(call.fit_params_grid, "fit_params_grid"), random_state, source.summary.segments,
+    )  # fmt: skip
+    search.procedure()
+    architectures = models.architectures(db, arch_table, search.model_ids)
+    engines = requests.engines(db, given, bool(call.use_gpus), source.summary.segments)
+    return requests.Request(
+        source, validation, arch_table, architectures, [], search.epochs, _frequency(call, search),
+        random_state if given.seed is None else given.seed, engines, call.name, call.description,
+        search={"method": method.name, "arguments": search.arguments, "by_loss": True},
+    )  # fmt: skip
+
+
+def _model_ids(given: Sequence[int | None] | None) -> list[int]:
+    found = [model_id for model_id in given or [] if model_id is not None]
+    if not found or len(found) < len(given or []):
+        raise CerebroError(
+            f"{WHO}: model_id_list is NULL or empty, or an element of it is NULL", sqlstate=NULL_NOT_ALLOWED
+        )
+    return sorted(set(found))
+
+
+def _grid(given: str | None, what: str) -> str:
+    if given is None:
+        raise CerebroError(f"{WHO}: {what} is NULL", sqlstate=NULL_NOT_ALLOWED)
+    return given
+
+
+def _frequency(call: AutomlCall, search: Search) -> int:
+    """Configs are measured whenever the search has to know; and every so many epochs, if that is said.
+
+    Hyperband's rungs have fewer epochs than R, and so its frequency may be beyond some of them, or all.
+    """
+    frequency = call.metrics_compute_frequency
+    if frequency is None or (search.method.name == "hyperband" and frequency > search.epochs):
+        return search.epochs
+    if not 1 <= frequency <= search.epochs:
+        raise CerebroError(
+            f"{WHO}: 'metrics_compute_frequency' out of iteration range",
+            detail=f"It is {frequency}, and a config is trained for at most {search.epochs} epochs.",
+        )
+    return frequency
+
+
+def create_tables(db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None:
+    """Make the three tables of models, and the two of the config that is to win."""
+    brackets = search_of(request).method.name == "hyperband"
+    results.create_automl(db, tables, request.source.summary.class_value_types, brackets=brackets)
+    selection = target_table(db, request.selection_table, "", "model selection table", ("_summary",))
+    summary = names.target(db, selection.schema, selection.name + "_summary")
+    models.create_selection(db, selection, summary)
+    models.set_selection_summary(db, summary.quoted, request.arch_table.quoted)
+
+
+def write_tables(
+    db: Database,
+    request: requests.Request,
+    tables: Sequence[TargetTable],
+    replaced: bool,
+    outcome: runner.Outcome,
+) -> None:
+    """Fill them."""
+    targets = output.Targets(*tables)
+    sizes = output.write_models(db, targets, request, outcome)
+    rows = [_info_row(request, outcome, ended, sizes.get(key)) for key, ended in outcome.ended.items()]
+    for row in rows:
+        results.add_row(db, targets.info.quoted, row)
+    _write_summary(db, targets, request, outcome)
+    best = _best(rows, "training" if request.validation is None else "validation")
+    if best is None:
+        db.warning(f"no config has a loss: {request.selection_table} is empty")
+    else:
+        models.add_selected(db, request.selection_table or "", outcome_row(best))
+
+
+def outcome_row(row: dict[str, Any]) -> models.Selected:
+    return models.Selected(row["mst_key"], row["model_id"], row["compile_params"], row["fit_params"])
+
+
+def _info_row(
+    request: requests.Request, outcome: runner.Outcome, ended: runner.Ended, size: int | None
+) -> dict[str, Any]:
+    key = ended.config.mst_key
+    epochs = output.metrics_iters(outcome, key)
+    rung = search_of(request).rung_of(key, max(epochs, default=0))
+    places = {} if rung is None else {"s": rung.s, "i": rung.i}
+    return {**output.info_row(request, outcome, ended, size), "metrics_iters": epochs, **places}
+
+
+def _best(rows: Sequence[dict[str, Any]], dataset: str) -> dict[str, Any] | None:
+    """The config with the lowest loss, of equal ones the first."""
+    losses = [(row[f"{dataset}_loss_final"], row["mst_key"], row) for row in rows]
+    found = [(loss, key, row) for loss, key, row in losses if loss is not None and loss == loss]
+    return min(found, key=lambda one: one[:2])[2] if found else None
+
+
+def _write_summary(
+    db: Database, targets: output.Targets, request: requests.Request, outcome: runner.Outcome
+) -> None:
+    search = search_of(request)
+    row = {
+        **fit.summary_row(db, request, outcome),
+        "model": targets.model.quoted,
+        "model_info": targets.info.quoted,
+        "model_selection_table": request.selection_table,
+        "automl_method": search.method.name,
+        "automl_params": search.method.text(),
+        "random_state": str(search.random_state),
+        "use_gpus": request.engines.use_gpus,
+    }
+    columns = results.automl_columns()
+    results.add_row(db, targets.summary.quoted, {key: row[key] for key in row if key in columns})
+    packed = request.source.summary
+    for column in packed.class_value_types:
+        results.set_class_values(db, targets.summary.quoted, column, packed.quoted)

@@ -1,0 +1,28 @@
+CREATE OR REPLACE FUNCTION cerebro.madlib_keras_automl(
+    source_table varchar,
+    model_output_table varchar,
+    model_arch_table varchar,
+    model_selection_table varchar,
+    model_id_list integer[],
+    compile_params_grid varchar,
+    fit_params_grid varchar,
+    automl_method varchar DEFAULT 'hyperband',
+    automl_params varchar DEFAULT NULL,
+    random_state integer DEFAULT NULL,
+    object_table varchar DEFAULT NULL,
+    use_gpus boolean DEFAULT FALSE,
+    validation_table varchar DEFAULT NULL,
+    metrics_compute_frequency integer DEFAULT NULL,
+    name varchar DEFAULT NULL,
+    description varchar DEFAULT NULL,
+    use_caching boolean DEFAULT FALSE,
+    options jsonb DEFAULT NULL,
+    search_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS void
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].automl(source_table, model_output_table, model_arch_table, model_selection_table, model_id_list, compile_params_grid, fit_params_grid, automl_method, automl_params, random_state, object_table, use_gpus, validation_table, metrics_compute_frequency, name, description, use_caching, options, search_path)
+$$;
+COMMENT ON FUNCTION cerebro.madlib_keras_automl IS
+'Searches a space of configs and leaves all models, their metrics and a summary in three tables and the best config in a model selection table. The methods are hyperband, hyperopt, asha, median, pbt and tpe. The options may name seed, backend, memory_mb and threads.';
