@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg2
 import pytest
 
 import nets
+from fixtures import execute
 from trial import Trial, blobs, rows_of
 
 
@@ -242,3 +246,99 @@ def test_names_that_are_taken(data: Trial) -> None:
     for out in ("taken", "free"):
         with pytest.raises(psycopg2.errors.DuplicateTable):
             search(data, out)
+
+
+def left(trial: Trial, out: str) -> tuple[Any, ...]:
+    """Everything in a search's tables that must not depend on time."""
+    info = trial.sql(
+        "SELECT mst_key, model_id, compile_params, fit_params, status, reason, metrics_iters, training_loss,"
+        f" validation_loss FROM {out}_info ORDER BY mst_key"
+    )
+    return info, trial.weights(out), trial.sql(f"SELECT * FROM {out}_best")
+
+
+@contextmanager
+def cancelled(trial: Trial, at_visits: int) -> Iterator[None]:
+    """Cancel what the connection does when its run has so many visits behind it."""
+    own = trial.value("SELECT max(run_id) FROM cerebro._run")
+    pid = trial.connection.info.backend_pid
+    watcher = psycopg2.connect(trial.connection.dsn)
+    watcher.autocommit = True
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.01):
+            (found,) = execute(watcher, "SELECT count(*) FROM cerebro._visit WHERE run_id > %s", own)
+            if found[0] >= at_visits:
+                execute(watcher, "SELECT pg_cancel_backend(%s)", pid)
+                return
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        with pytest.raises(psycopg2.errors.QueryCanceled):
+            yield
+    finally:
+        over.set()
+        thread.join()
+        watcher.close()
+
+
+@pytest.mark.parametrize("method", ["asha", "tpe"])
+def test_a_replayed_search_has_the_same_bits(data: Trial, method: str) -> None:
+    first, again = f"first_{method}", f"again_{method}"
+    search(data, first, method, METHODS[method], random_state=None)
+    run = data.value(f"SELECT run_id FROM {first}_summary")
+    said = search(data, again, method, METHODS[method], random_state=None, options={"replay": run})
+    assert left(data, again) == left(data, first)
+    assert data.value(f"SELECT random_state FROM {again}_summary") == data.value(
+        f"SELECT random_state FROM {first}_summary"
+    )
+    assert "drawn with random_state" not in said
+    with pytest.raises(psycopg2.Error, match="cannot be replayed by this call"):
+        search(data, "other", method, METHODS[method], random_state=99, options={"replay": run})
+
+
+@pytest.mark.slow
+def test_a_search_that_was_interrupted_goes_on_to_the_same_bits(data: Trial) -> None:
+    search(data, "undisturbed", "hyperband", "R=9", options={"seed": 3})
+    with cancelled(data, 20):
+        search(data, "broken", "hyperband", "R=9", options={"seed": 3})
+    assert data.value("SELECT to_regclass('broken_best')") is None
+    run = data.value("SELECT max(run_id) FROM cerebro.runs")
+    assert 20 <= data.value("SELECT count(*) FROM cerebro._visit WHERE run_id = %s", run) < 126
+    data.sql("SELECT cerebro.resume(%s)", run)
+    assert left(data, "broken") == left(data, "undisturbed")
+    assert data.value("SELECT count(*) FROM cerebro._visit WHERE run_id = %s", run) == 126
+
+
+@pytest.mark.slow
+def test_an_interrupted_asha_run_goes_on_and_can_be_replayed(data: Trial) -> None:
+    with cancelled(data, 10):
+        search(data, "halved", "asha", "num_configs=12, num_iterations=9")
+    run = data.value("SELECT max(run_id) FROM cerebro.runs")
+    data.sql("SELECT cerebro.resume(%s)", run)
+    search(data, "whole", "asha", "num_configs=12, num_iterations=9", options={"replay": run})
+    assert left(data, "halved") == left(data, "whole")
+
+
+def test_budgets_of_a_search(data: Trial) -> None:
+    search(data, "visits", "asha", "num_configs=12, num_iterations=9", options={"max_visits": 20})
+    run = data.value("SELECT run_id FROM visits_summary")
+    assert data.value("SELECT count(*) FROM cerebro._visit WHERE run_id = %s", run) == 20
+    assert data.value("SELECT count(*) FROM visits_best") == 1
+    search(data, "few", "asha", "num_configs=12, num_iterations=3", options={"max_configs": 5})
+    assert data.value("SELECT count(*) FROM few_info") == 5
+    with pytest.raises(psycopg2.Error, match="the search has 15 configs, and max_configs is 5"):
+        search(data, "many", "hyperband", "R=9", options={"max_configs": 5})
+    with pytest.raises(psycopg2.Error, match="unknown option patience"):
+        search(data, "patient", options={"patience": 1})
+
+
+def test_restore_best_keeps_the_best_epoch(data: Trial) -> None:
+    search(data, "kept", "hyperopt", METHODS["hyperopt"] + ", algorithm=rand", options={"restore_best": True})
+    assert data.value("SELECT count(*) FROM kept_info WHERE metrics_iters = '{1,2}'") == 4
+    for key, losses in data.sql("SELECT mst_key, validation_loss FROM kept_info"):
+        data.sql("DROP TABLE IF EXISTS kept_measured")
+        data.sql("SELECT cerebro.madlib_evaluate('kept', 'packed_val', 'kept_measured', FALSE, %s)", key)
+        assert data.value("SELECT loss FROM kept_measured") == pytest.approx(min(losses))

@@ -9,19 +9,21 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
-from cerebro_plpy.executor import fit, output
+from cerebro_plpy.executor import fit, output, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
-from cerebro_plpy.logical.options import parse_fit_options
+from cerebro_plpy.logical.options import FIT_OPTIONS, FitOptions, parse_options
 from cerebro_plpy.logical.search.automl import Search
 from cerebro_plpy.madlib.automl import WHO, read_method
-from cerebro_plpy.store import models, names, results, session
+from cerebro_plpy.store import models, names, results, runs, session
 from cerebro_plpy.store.names import TargetTable, resolve_table, target_table
 from cerebro_plpy.topology.choose import choose
 from cerebro_plpy.topology.inline import Run
 
 AUTOML = "automl"
 SUFFIXES = fit.SUFFIXES
+# A search decides by itself which configs are to be stopped.
+OPTIONS = {key: check for key, check in FIT_OPTIONS.items() if key not in ("patience", "min_delta", "target")}
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ def automl(db: Database, call: AutomlCall, run_inline: Run) -> None:
         db, call.model_selection_table, call.search_path, "model selection table", ("_summary",)
     )
     request = replace(_request(db, call), selection_table=selection.quoted)
+    order = replay.order(db, call.options, request)
     tables = fit.targets(db, call.model_output_table, call.search_path, SUFFIXES, None)
     topology = choose(db, session.current_user(db), request.tables, run_inline)
     search = search_of(request)
@@ -65,14 +68,14 @@ def automl(db: Database, call: AutomlCall, run_inline: Run) -> None:
     create_tables(db, tables, request)
     if request.validation is None:
         db.notice("no validation table was given: the training loss decides")
-    if call.random_state is None:
+    if call.random_state is None and not order:
         db.notice(f"the configs are drawn with random_state {search.random_state}")
 
     def write(outcome: runner.Outcome) -> None:
         write_tables(db, request, tables, False, outcome)
 
     start = runner.Start(fit.arch_weights(request))
-    runner.perform(db, topology, request, described, start, write, AUTOML, tables[0].quoted)
+    runner.perform(db, topology, request, described, start, write, AUTOML, tables[0].quoted, order)
 
 
 def search_of(request: requests.Request) -> Search:
@@ -82,24 +85,36 @@ def search_of(request: requests.Request) -> Search:
 
 
 def _request(db: Database, call: AutomlCall) -> requests.Request:
-    given = parse_fit_options(call.options)
+    given = FitOptions(**parse_options(call.options, OPTIONS))
     method = read_method(call.automl_method, call.automl_params)
     path = call.search_path
     source, validation = requests.training_and_validation(db, call.source_table, call.validation_table, path)
     arch_table = resolve_table(db, call.model_arch_table, path, "model architecture table")
-    random_state = secrets.randbits(31) if call.random_state is None else call.random_state
+    random_state = _random_state(db, call, given)
+    seed = random_state if given.seed is None and given.replay is None else replay.seed(db, given)
     search = Search(
         method, _model_ids(call.model_id_list), _grid(call.compile_params_grid, "compile_params_grid"),
         _grid(call.fit_params_grid, "fit_params_grid"), random_state, source.summary.segments,
-    )  # fmt: skip
+    ).limited(given.max_configs)  # fmt: skip
     search.procedure()
     architectures = models.architectures(db, arch_table, search.model_ids)
     engines = requests.engines(db, given, bool(call.use_gpus), source.summary.segments)
     return requests.Request(
-        source, validation, arch_table, architectures, [], search.epochs, _frequency(call, search),
-        random_state if given.seed is None else given.seed, engines, call.name, call.description,
-        search={"method": method.name, "arguments": search.arguments, "by_loss": True},
+        source, validation, arch_table, architectures, [], search.epochs, _frequency(call, given, search),
+        seed, engines, call.name, call.description,
+        search={"method": method.name, "arguments": search.arguments, "by_loss": True}, limits=given.limits,
     )  # fmt: skip
+
+
+def _random_state(db: Database, call: AutomlCall, given: FitOptions) -> int:
+    """What the call says; else that of the run that is to be replayed; else chance."""
+    if call.random_state is not None:
+        return call.random_state
+    role, run_id = session.current_user(db), given.replay
+    if run_id is None:
+        return secrets.randbits(31)
+    searched = runs.searched(db.as_owner(lambda: runs.own_run(db, run_id, role))) or {}
+    return searched.get("arguments", {}).get("random_state", 0)
 
 
 def _model_ids(given: Sequence[int | None] | None) -> list[int]:
@@ -117,12 +132,14 @@ def _grid(given: str | None, what: str) -> str:
     return given
 
 
-def _frequency(call: AutomlCall, search: Search) -> int:
+def _frequency(call: AutomlCall, given: FitOptions, search: Search) -> int:
     """Configs are measured whenever the search has to know; and every so many epochs, if that is said.
 
     Hyperband's rungs have fewer epochs than R, and so its frequency may be beyond some of them, or all.
     """
     frequency = call.metrics_compute_frequency
+    if frequency is None and given.measures_each_epoch:
+        return 1
     if frequency is None or (search.method.name == "hyperband" and frequency > search.epochs):
         return search.epochs
     if not 1 <= frequency <= search.epochs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import CerebroError
@@ -55,6 +55,27 @@ class Search:
     def epochs(self) -> int:
         """The most epochs that a config may get."""
         return self.method.number("R" if self.method.name == "hyperband" else "num_iterations")
+
+    def limited(self, most: int | None) -> Search:
+        """The same search with at most so many configs; where all that it begins must be there, refuse."""
+        if most is None:
+            return self
+        method = self.method
+        if "num_configs" in method.params:
+            number = min(most, method.number("num_configs"))
+            return replace(self, method=replace(method, params={**method.params, "num_configs": number}))
+        configs = self._configs()
+        if configs > most:
+            raise CerebroError(f"{WHO}: the search has {configs} configs, and max_configs is {most}")
+        return self
+
+    def _configs(self) -> int:
+        if self.method.name == "hyperband":
+            return hyperband.size(self._schedule())
+        epochs, interval, replaced, population = (
+            self.method.number(key) for key in ("num_iterations", "interval", "replaced", "population")
+        )
+        return population + replaced * ((epochs - 1) // interval)
 
     def procedure(self) -> Procedure:
         """Make the procedure; everything is checked that can be."""
