@@ -71,6 +71,13 @@ OPERATIONS = {
         ),
         trains=True,
     ),  # fmt: skip
+    "search": Operation(
+        "SELECT cerebro.madlib_automl('lab.packed', 'made.m', 'lab.arch', 'made.best', ARRAY[1],"
+        " '{\"loss\": \"categorical_crossentropy\"}', '{\"batch_size\": 8}', 'hyperopt',"
+        " 'num_configs=1, num_iterations=1, algorithm=rand', validation_table => 'lab.packed_val')",
+        (*packed("packed"), *packed("packed_val"), READ_ARCH, CREATE),
+        trains=True,
+    ),  # fmt: skip
     "fit one": Operation(
         f"SELECT cerebro.madlib_fit('lab.packed', 'made.m', 'lab.arch', 2, $${SGD}$$, '{FITTED}', 1)",
         (*packed("packed"), READ_ARCH, CREATE),

@@ -25,11 +25,15 @@ class Report:
         self._begun = self._last_line = time.monotonic()
         self._epoch = 0
         self._best: tuple[float, int, str, float] | None = None
-        configs, epochs = len(plan.configs), plan.epochs
-        self._say(
-            f"run {run_id}: {_count(configs, 'config')} on {_count(plan.segments, 'segment')},"
-            f" {_count(epochs, 'epoch')}, {_count(plan.visits_total, 'visit')}"
-        )
+        # Where a search has yet to decide which configs there are, an epoch of all of them says nothing.
+        self._search = not plan.configs
+        configs, epochs = len(plan.configs), _count(plan.epochs, "epoch")
+        where = f"on {_count(plan.segments, 'segment')}"
+        if self._search:
+            self._say(f"run {run_id}: a search {where}, at most {epochs} for a config")
+        else:
+            visits = _count(plan.visits_total, "visit")
+            self._say(f"run {run_id}: {_count(configs, 'config')} {where}, {epochs}, {visits}")
 
     def take(self, unit: Unit, result: Mapping[str, Any]) -> None:
         """A unit has ended."""
@@ -38,7 +42,7 @@ class Report:
         if unit.kind == MERGE:
             self._note_metrics(unit, result)
         done = self._plan.epoch_done_by_all()
-        if done > self._epoch and self._plan.epochs:
+        if done > self._epoch and self._plan.epochs and not self._search:
             self._epoch = done
             self._say(f"epoch {done} of {self._plan.epochs} done after {self._elapsed()}{self._outlook()}")
         elif time.monotonic() - self._last_line > QUIET_SECONDS:
