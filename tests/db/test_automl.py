@@ -322,6 +322,18 @@ def test_an_interrupted_asha_run_goes_on_and_can_be_replayed(data: Trial) -> Non
     assert left(data, "halved") == left(data, "whole")
 
 
+def test_a_search_in_the_background(data: Trial) -> None:
+    search(data, "seen", "hyperband", METHODS["hyperband"], options={"backend": "jax"})
+    said = search(
+        data, "unseen", "hyperband", METHODS["hyperband"], options={"backend": "jax", "background": True}
+    )
+    run = data.value("SELECT cerebro.last_run()")
+    assert f"run {run} goes on in the background" in said
+    assert data.value("SELECT cerebro.wait(%s, '120 s')", run) == "finished"
+    assert left(data, "unseen") == left(data, "seen")
+    assert data.sql("SELECT DISTINCT backend FROM unseen_info") == [("jax",)]
+
+
 def test_budgets_of_a_search(data: Trial) -> None:
     search(data, "visits", "asha", "num_configs=12, num_iterations=9", options={"max_visits": 20})
     run = data.value("SELECT run_id FROM visits_summary")

@@ -9,7 +9,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
-from cerebro_plpy.executor import fit, output, replay
+from cerebro_plpy.executor import background, fit, output, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.options import FIT_OPTIONS, FitOptions, parse_options
@@ -58,23 +58,27 @@ def automl(db: Database, call: AutomlCall, run_inline: Run) -> None:
     selection = target_table(
         db, call.model_selection_table, call.search_path, "model selection table", ("_summary",)
     )
-    request = replace(_request(db, call), selection_table=selection.quoted)
-    order = replay.order(db, call.options, request)
+    given = FitOptions(**parse_options(call.options, OPTIONS))
+    request = replace(_request(db, call, given), selection_table=selection.quoted)
+    order = replay.order(db, request)
     tables = fit.targets(db, call.model_output_table, call.search_path, SUFFIXES, None)
     topology = choose(db, session.current_user(db), request.tables, run_inline)
     search = search_of(request)
     examples = [models.Selected(n, *vars(row).values()) for n, row in enumerate(search.examples(), 1)]
     described = runner.check(topology, replace(request, configs=requests.choose(examples)))
-    create_tables(db, tables, request)
     if request.validation is None:
         db.notice("no validation table was given: the training loss decides")
-    if call.random_state is None and not order:
+    if call.random_state is None and given.replay is None:
         db.notice(f"the configs are drawn with random_state {search.random_state}")
+    start = runner.Start(fit.arch_weights(request))
+    if given.background:
+        background.begin(db, topology, request, described, start, AUTOML, tables[0].quoted)
+        return
+    create_tables(db, tables, request)
 
     def write(outcome: runner.Outcome) -> None:
         write_tables(db, request, tables, False, outcome)
 
-    start = runner.Start(fit.arch_weights(request))
     runner.perform(db, topology, request, described, start, write, AUTOML, tables[0].quoted, order)
 
 
@@ -84,8 +88,7 @@ def search_of(request: requests.Request) -> Search:
     return Search.of(described["method"], **described["arguments"])
 
 
-def _request(db: Database, call: AutomlCall) -> requests.Request:
-    given = FitOptions(**parse_options(call.options, OPTIONS))
+def _request(db: Database, call: AutomlCall, given: FitOptions) -> requests.Request:
     method = read_method(call.automl_method, call.automl_params)
     path = call.search_path
     source, validation = requests.training_and_validation(db, call.source_table, call.validation_table, path)
@@ -99,10 +102,15 @@ def _request(db: Database, call: AutomlCall) -> requests.Request:
     search.procedure()
     architectures = models.architectures(db, arch_table, search.model_ids)
     engines = requests.engines(db, given, bool(call.use_gpus), source.summary.segments)
+    described = {
+        "method": method.name,
+        "arguments": search.arguments,
+        "by_loss": True,
+        "backend": engines.backend,
+    }
     return requests.Request(
         source, validation, arch_table, architectures, [], search.epochs, _frequency(call, given, search),
-        seed, engines, call.name, call.description,
-        search={"method": method.name, "arguments": search.arguments, "by_loss": True}, limits=given.limits,
+        seed, engines, call.name, call.description, search=described, limits=given.limits,
     )  # fmt: skip
 
 
@@ -219,5 +227,4 @@ def _write_summary(
     columns = results.automl_columns()
     results.add_row(db, targets.summary.quoted, {key: row[key] for key in row if key in columns})
     packed = request.source.summary
-    for column in packed.class_value_types:
-        results.set_class_values(db, targets.summary.quoted, column, packed.quoted)
+    results.set_class_values(db, targets.summary.quoted, packed.class_value_types, packed.class_values)

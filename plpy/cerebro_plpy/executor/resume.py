@@ -162,7 +162,8 @@ def request_of(db: Database, run: runs.RunRow, search_path: str) -> requests.Req
     rows = db.as_owner(lambda: runs.configs(db, run.run_id))
     selected = [models.Selected(c.mst_key, c.model_id, c.compile_params, c.fit_params) for c in rows]
     limit = requests.MAX_PARAMETERS
-    backend = rows[0].backend if rows else requests.DEFAULT_BACKEND
+    # A search that has not begun has no configs yet, and says itself on what they are to train.
+    backend = rows[0].backend if rows else (runs.searched(run) or {})["backend"]
     engines = requests.Engines(backend, run.threads, run.use_gpus, run.memory_mb, limit)
     return requests.Request(
         source, validation, resolve_table(db, run.arch_table, search_path, "model architecture table"), [],
