@@ -5,86 +5,20 @@ from __future__ import annotations
 import json
 import select
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 import psycopg2
 import pytest
 
-import nets
 from fixtures import Connect, Connection, MakeRole, execute
-from trial import SGD, Trial, blobs, rows_of
-
-FEATURES = 12
-SLOWER = SGD.replace("0.1", "0.01")
-LONG, QUICK = "batch_size=1,epochs=10", "batch_size=50,epochs=1"
+from steering import QUICK, SLOWER, Run, left, make_tables, script
+from trial import SGD, Trial
 
 
 @pytest.fixture(scope="module", autouse=True)
 def tables(trial: Trial) -> None:
-    """Config 1 of `long` keeps the run going `one` is to be added."""
-    trial.table("blobs", "x real[], y integer", rows_of(*blobs(400, features=FEATURES)))
-    trial.pack("blobs", "packed", options={"segments": 4})
-    trial.model(nets.mlp(FEATURES))
-    trial.select("long", [1], [SGD], [LONG, QUICK])
-    trial.sql("INSERT INTO long VALUES (3, 1, %s, %s)", SLOWER, QUICK)
-    trial.select("one", [1], [SGD.replace("0.1", "0.2")], [QUICK])
-
-
-class Run:
-    """A run in a session of its own, and the person who steers it."""
-
-    def __init__(self, trial: Trial, person: Connection) -> None:
-        self.trial = trial
-        self.person = person
-        self.pool = ThreadPoolExecutor(1)
-        self.call: Future[int] | None = None
-        self.run_id = 0
-
-    def start(self, out: str, selection: str = "long", epochs: int = 1, **options: Any) -> int:
-        before = self.ask("SELECT coalesce(max(run_id), 0) FROM cerebro.runs")
-        more = {"backend": "jax", **options}
-        self.call = self.pool.submit(self.trial.fit, "packed", out, selection, epochs, options=more)
-        self.until(lambda: self.ask("SELECT coalesce(max(run_id), 0) FROM cerebro.runs") > before)
-        self.run_id = self.ask("SELECT coalesce(max(run_id), 0) FROM cerebro.runs")
-        return self.run_id
-
-    def ask(self, query: str, *values: object) -> Any:
-        return execute(self.person, query, *values)[0][0]
-
-    def steer(self, call: str, *values: object) -> Any:
-        """Call a function of cerebro on the run."""
-        places = "".join(", %s" for _ in values)
-        return [
-            row[0] for row in execute(self.person, f"SELECT cerebro.{call}(%s{places})", self.run_id, *values)
-        ]
-
-    def refused(self, call: str, *values: object) -> str:
-        with pytest.raises(psycopg2.Error) as caught:
-            self.steer(call, *values)
-        return f"{caught.value.pgcode} {caught.value.diag.message_primary}".replace("cerebro: ", "")
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 120
-        while not condition():
-            assert time.monotonic() < deadline, "it never came to be"
-            if self.call is not None and self.call.done():
-                self.call.result()
-            time.sleep(0.01)
-
-    def status(self, mst_key: int) -> str:
-        query = "SELECT status FROM cerebro.progress WHERE run_id = %s AND mst_key = %s"
-        return self.ask(query, self.run_id, mst_key)
-
-    def answered(self) -> None:
-        """Wait until the run has taken everything up."""
-        self.until(lambda: not execute(self.person, "SELECT FROM cerebro._decided WHERE pending"))
-
-    def end(self) -> None:
-        assert self.call is not None
-        self.call.result(timeout=120)
+    make_tables(trial)
 
 
 @pytest.fixture
@@ -95,44 +29,10 @@ def run(trial: Trial, db: Connection) -> Iterator[Run]:
         execute(db, "SELECT pg_cancel_backend(%s)", trial.connection.info.backend_pid)
 
 
-def script(run: Run) -> None:
-    """What a person does while config 1 trains; the end is the same whenever each of these is taken up."""
-    run.steer("set_epochs", 1, 1000)
-    run.until(lambda: [run.status(key) for key in (2, 3)] == ["finished", "finished"])
-    run.steer("pause")
-    assert run.steer("clone_config", 2, SLOWER) == [4]
-    assert run.steer("clone_config", 4, None, None, False) == [5]
-    assert run.steer("clone_config", 2, None, None, False) == [6]
-    assert run.steer("add_configs", "one") == [7]
-    run.steer("set_epochs", 3, 3)
-    run.steer("delete_config", 5)
-    run.steer("stop_config", 6)
-    run.steer("delete_config", 1)
-    run.steer("resume")
-
-
-def left(connection: Connection, out: str) -> dict[str, Any]:
-    """All that a run leaves, row by row, but for times."""
-    return {
-        "model": sorted(
-            (k, bytes(w)) for k, w in execute(connection, f"SELECT mst_key, model_weights FROM {out}")
-        ),
-        "info": execute(
-            connection,
-            f"SELECT mst_key, compile_params, fit_params, status, reason, training_loss, training_metrics"
-            f" FROM {out}_info ORDER BY mst_key",
-        ),
-        "progress": execute(
-            connection,
-            "SELECT mst_key, status, epochs, cloned_from, visits_total, asked FROM cerebro.progress"
-            f" WHERE run_id = (SELECT run_id FROM {out}_summary) ORDER BY mst_key",
-        ),
-    }
-
-
 def test_the_end_state_row_by_row(run: Run, trial: Trial) -> None:
     run.start("steered")
     script(run)
+    run.steer("resume")
     run.end()
     found = left(run.person, "steered")
     assert [key for key, _ in found["model"]] == [2, 3, 4, 7]
@@ -179,6 +79,7 @@ def test_what_is_asked_is_seen_at_once_and_refused_where_it_makes_no_sense(
 ) -> None:
     run.start("refusals")
     run.steer("set_epochs", 1, 1000)
+    run.steer("set_epochs", 3, 1000)
     run.until(lambda: run.status(2) == "finished")
     asked = (
         "SELECT mst_key, status, epochs, asked FROM cerebro.progress WHERE run_id = %s AND mst_key IN (1, 4)"
@@ -191,9 +92,9 @@ def test_what_is_asked_is_seen_at_once_and_refused_where_it_makes_no_sense(
         (first, second) = execute(other, f"{asked} ORDER BY 1", run.run_id)
         assert (first[0], *first[2:], second) == (1, 900, "set_epochs", (4, "stopped", 1, "stop"))
         other.rollback()
-    run.steer("stop_config", 1)
+    run.steer("stop_config", 3)
     run_id = run.run_id
-    assert run.refused("stop_config", 1) == f"55000 config 1 of run {run_id} is stopped already"
+    assert run.refused("stop_config", 3) == f"55000 config 3 of run {run_id} is stopped already"
     assert run.refused("stop_config", 2) == f"55000 config 2 of run {run_id} is finished"
     assert run.refused("stop_config", 9) == f"22023 run {run_id} has no config 9"
     assert run.refused("stop_config", None) == "22004 mst_key is NULL"
@@ -208,7 +109,7 @@ def test_what_is_asked_is_seen_at_once_and_refused_where_it_makes_no_sense(
     )
     assert run.refused("add_configs", "nowhere").startswith("42P01 ")
     assert run.refused("resume") == f"55000 run {run_id} is running"
-    run.steer("resume_config", 1)
+    run.steer("resume_config", 3)
     run.steer("pause")
     assert run.refused("pause") == f"55000 run {run_id} is paused already"
     run.until(lambda: run.status(1) == "paused")
@@ -232,7 +133,7 @@ def test_what_is_asked_is_seen_at_once_and_refused_where_it_makes_no_sense(
     assert run.ask("SELECT cerebro.wait(%s)", run_id) == "finished"
     run.end()
     assert run.refused("stop") == f"55000 run {run_id} is finished"
-    assert execute(run.person, "SELECT mst_key, status FROM refusals_info ORDER BY 1")[-1] == (3, "finished")
+    assert execute(run.person, "SELECT mst_key, status FROM refusals_info ORDER BY 1")[-1][0] == 3
 
 
 def test_others_are_told_of_epochs_and_ends(run: Run, connect: Connect) -> None:

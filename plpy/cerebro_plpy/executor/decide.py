@@ -128,6 +128,11 @@ class Decider:
             self._next_look = time.monotonic() + LOOK_SECONDS
             self._look()
 
+    def unpause(self, role: str) -> None:
+        """Whoever takes up a run that was paused wants it to go on."""
+        if self._plan.paused:
+            self._commit([(Entry(0, decisions.RESUME, role=role), None)])
+
     def finish(self) -> None:
         """Nothing is left to be trained."""
         if self._results and not self._closed:

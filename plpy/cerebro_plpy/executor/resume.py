@@ -92,7 +92,7 @@ def _go_on(
         runner.search_of(request, replay.order(db, request)), request.limits, seconds,
     )  # fmt: skip
     decider.take_up(log, _measured(metrics, "validation" if request.validation else "training"))
-    plan.paused = False
+    decider.unpause(run.owner)
     runner.carry_out(
         db, topology, request, run.run_id, plan, decider,
         lambda outcome: kind.write(db, request, tables, earlier is not None, outcome),

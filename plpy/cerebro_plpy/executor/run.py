@@ -218,9 +218,9 @@ def carry_out(
         topology.command("delete_run", {"run_id": run_id})
     else:
         keep = [(c.mst_key, step) for c in plan.configs.values() if (step := _kept_step(plan, c)) is not None]
-        topology.command(
-            "end_run", {"run_id": run_id, "event": "finished", "detail": None, "keep": keep}
-        )  # fmt: skip
+        end = {"run_id": run_id, "event": "finished", "detail": None, "keep": keep}
+        topology.command("end_run", end)
+        runs.notify(db, run_id, "finished")
 
 
 def _kept_step(plan: Plan, config: Config) -> int | None:

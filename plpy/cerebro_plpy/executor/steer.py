@@ -288,11 +288,16 @@ def wait(db: Database, run_id: int | None, timeout: str | None) -> str:
         )
     left = float("inf") if timeout is None else session.seconds(db, timeout)
     pause_ = LOOK_SECONDS[0]
-    while (status := _status(db, run_id)) in GOING and left > 0:
+    while ((status := _status(db, run_id)) in GOING or _is_left(db, run_id)) and left > 0:
         session.sleep(db, min(pause_, left))
         left -= pause_
         pause_ = min(2 * pause_, LOOK_SECONDS[1])
     return status
+
+
+def _is_left(db: Database, run_id: int | None) -> bool:
+    """Whether a run's last transaction is under way, which leaves its tables."""
+    return run_id is not None and runs.in_background(db, run_id)
 
 
 def _status(db: Database, run_id: int | None) -> str:

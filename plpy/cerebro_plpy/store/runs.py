@@ -152,7 +152,9 @@ def add_event(db: Database, run_id: int, event: str, detail: str | None = None) 
         ["bigint", "text", "text"],
         [run_id, event, detail],
     )
-    notify(db, run_id, event)
+    # That a run is finished is told by the session that leaves the result tables, with these.
+    if event != "finished":
+        notify(db, run_id, event)
 
 
 def notify(
@@ -452,6 +454,17 @@ def status(db: Database, run_id: int) -> str | None:
     db.query("SELECT pg_catalog.pg_stat_clear_snapshot()")
     rows = db.query("SELECT status FROM cerebro.runs WHERE run_id = $1", ["bigint"], [run_id])
     return rows[0]["status"] if rows else None
+
+
+def in_background(db: Database, run_id: int) -> bool:
+    """Whether a session of its own stands behind a run, which has not committed the result tables then."""
+    rows = db.query(
+        "SELECT FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid WHERE r.rolsuper"
+        " AND a.datname = current_database() AND a.application_name = 'cerebro drive run=' || $1",
+        ["text"],
+        [str(run_id)],
+    )
+    return bool(rows)
 
 
 def claim(db: Database, run_id: int) -> bool:

@@ -1,0 +1,116 @@
+"""Options of the fit calls that end configs and runs early, keep the best state, and repeat a run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import psycopg2
+import pytest
+
+import nets
+from trial import ADAM, SGD, Trial, blobs, rows_of
+
+FEATURES = 12
+HOPELESS = SGD.replace("0.1", "1e-9")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tables(trial: Trial) -> None:
+    trial.table("blobs", "x real[], y integer", rows_of(*blobs(120, features=FEATURES)))
+    trial.pack("blobs", "packed")
+    trial.table("held", "x real[], y integer", rows_of(*blobs(60, 1, FEATURES)))
+    trial.pack_validation("held", "packed_val", "packed")
+    trial.model(nets.mlp(FEATURES))
+    trial.select("two", [1], [HOPELESS, ADAM], ["batch_size=10,epochs=1"])
+
+
+def fit(trial: Trial, out: str, epochs: int, **options: Any) -> int:
+    return trial.fit(
+        "packed", out, "two", epochs, validation_table="packed_val", options={"backend": "jax", **options}
+    )
+
+
+def info(trial: Trial, out: str) -> dict[int, dict[str, Any]]:
+    rows = trial.sql(f"SELECT row_to_json(i) FROM {out}_info AS i")
+    return {row["mst_key"]: row for (row,) in rows}
+
+
+def visits(trial: Trial, run_id: int) -> dict[int, int]:
+    query = "SELECT mst_key, count(*)::int FROM cerebro.visits WHERE run_id = %s GROUP BY 1"
+    return dict(trial.sql(query, run_id))  # type: ignore[arg-type]
+
+
+def test_a_config_that_gets_no_better_is_stopped(trial: Trial) -> None:
+    run_id = fit(trial, "patient", 12, patience=2)
+    hopeless = info(trial, "patient")[1]
+    assert (hopeless["status"], hopeless["reason"]) == ("stopped", "it got no better in 2 evaluations")
+    assert len(hopeless["validation_metrics"]) == 3
+    assert visits(trial, run_id)[1] == 6
+    decided = trial.sql(
+        "SELECT decision, epoch, epochs, result_mst_key, result_epoch FROM cerebro.decisions"
+        " WHERE run_id = %s AND mst_key = 1 ORDER BY number", run_id,
+    )  # fmt: skip
+    assert decided == [
+        ("go_on", 0, 1, None, None), ("go_on", 1, 2, 1, 1), ("go_on", 2, 3, 1, 2), ("stop", 3, None, 1, 3),
+    ]  # fmt: skip
+    # It is what it was without any of this.
+    fit(trial, "shorter", 3)
+    assert trial.weights("shorter")[1] == trial.weights("patient")[1]
+
+
+def test_a_config_that_is_good_enough_is_stopped(trial: Trial) -> None:
+    fit(trial, "good", 30, target=0.6)
+    rows = info(trial, "good")
+    assert (rows[2]["status"], rows[2]["reason"]) == ("stopped", "it reached the target")
+    assert max(rows[2]["validation_metrics"][:-1], default=0) < 0.6 <= rows[2]["validation_metrics"][-1]
+
+
+def test_the_best_state_is_the_result(trial: Trial) -> None:
+    run_id = fit(trial, "best", 8, restore_best=True)
+    for key, row in info(trial, "best").items():
+        values = row["validation_metrics"]
+        epoch = values.index(max(values)) + 1
+        out = f"upto_{key}"
+        if not trial.value("SELECT to_regclass(%s) IS NOT NULL", out):
+            fit(trial, out, epoch)
+        assert trial.weights(out)[key] == trial.weights("best")[key], (key, epoch)
+    states = "SELECT count(*) FROM cerebro._state WHERE run_id = %s"
+    assert trial.value(states, run_id) == 2
+
+
+def test_budgets(trial: Trial) -> None:
+    run_id = fit(trial, "few", 50, max_visits=9)
+    assert sum(visits(trial, run_id).values()) == 9
+    assert {row["reason"] for row in info(trial, "few").values()} == {"the run's 9 visits are spent"}
+    run_id = fit(trial, "short", 100_000, max_seconds=2)
+    assert trial.value("SELECT status FROM cerebro.runs WHERE run_id = %s", run_id) == "finished"
+    assert {row["reason"] for row in info(trial, "short").values()} == {"the run's 2 seconds are spent"}
+    with pytest.raises(psycopg2.Error, match="the run has 2 configs, and max_configs is 1"):
+        fit(trial, "many", 1, max_configs=1)
+
+
+def test_a_replay(trial: Trial) -> None:
+    run_id = fit(trial, "once", 6, patience=1, seed=11)
+    fit(trial, "again", 6, patience=1, seed=11, replay=run_id)
+    assert trial.weights("once") == trial.weights("again")
+    with pytest.raises(psycopg2.Error, match="cannot be replayed by this call: its search is"):
+        fit(trial, "other", 6, patience=2, seed=11, replay=run_id)
+    with pytest.raises(psycopg2.Error, match="you have no run 99999"):
+        fit(trial, "other", 6, patience=2, replay=99999)
+
+
+def test_wrong_options(trial: Trial) -> None:
+    for options, message in (
+        ({"patience": 0}, "option patience is 0"),
+        ({"min_delta": 0.1}, "min_delta is given without patience"),
+        ({"target": "high"}, 'option target is "high"'),
+        ({"restore_best": 1}, "option restore_best is 1"),
+    ):
+        with pytest.raises(psycopg2.Error, match=message):
+            fit(trial, "wrong", 2, **options)
+    with pytest.raises(psycopg2.Error, match="unknown option"):
+        trial.sql(
+            "SELECT cerebro.madlib_evaluate('once', 'packed', 'e', FALSE, 1, options => %s)",
+            json.dumps({"patience": 1}),
+        )
