@@ -76,7 +76,7 @@ class Run:
 
     def answered(self) -> None:
         """Wait until the run has taken everything up."""
-        self.until(lambda: not execute(self.person, "SELECT FROM cerebro._decided WHERE pending"))
+        self.until(lambda: not execute(self.person, "SELECT 1 FROM cerebro._decided WHERE pending"))
 
     def end(self) -> None:
         assert self.call is not None
