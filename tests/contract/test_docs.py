@@ -20,7 +20,16 @@ from fixtures import Sql, execute
 
 ROOT = Path(__file__).resolve().parents[2]
 README = Path("README.md")
-GUIDE = ("getting-started", "packing", "configs", "training", "search", "predicting", "coming-from-madlib")
+GUIDE = (
+    "getting-started",
+    "packing",
+    "configs",
+    "training",
+    "steering",
+    "search",
+    "predicting",
+    "coming-from-madlib",
+)
 PAGES = [
     Path("README.md"),
     *(Path("docs/guide") / f"{name}.md" for name in GUIDE),

@@ -129,6 +129,15 @@ OPERATIONS = {
 }
 RUNS = {
     "resume its run": "SELECT cerebro.resume({0})",
+    "wait for its run": "SELECT cerebro.wait({0})",
+    "pause its run": "SELECT cerebro.pause({0})",
+    "stop its run": "SELECT cerebro.stop({0})",
+    "stop its config": "SELECT cerebro.stop_config({0}, 1)",
+    "resume its config": "SELECT cerebro.resume_config({0}, 1)",
+    "delete its config": "SELECT cerebro.delete_config({0}, 1)",
+    "set its epochs": "SELECT cerebro.set_epochs({0}, 1, 2)",
+    "clone its config": "SELECT cerebro.clone_config({0}, 1)",
+    "add configs to its run": "SELECT cerebro.add_configs({0}, 'lab.mst')",
     "forget its run": "SELECT cerebro.forget({0})",
     "resume a run that is not there": "SELECT cerebro.resume(999999)",
     "forget a run that is not there": "SELECT cerebro.forget(999999)",
@@ -137,16 +146,19 @@ INSIDE = {
     "let itself in": "SELECT cerebro.grant_usage(current_user)",
     "cerebro._as_owner()": "SELECT cerebro._as_owner()",
     "cerebro._segment()": "SELECT cerebro._segment('start', '{}')",
+    "drive a run": """SELECT cerebro._segment('drive', '{"run_id": 999999, "role": "postgres"}')""",
     "read settings": "SELECT * FROM cerebro.settings",
     "change settings": "INSERT INTO cerebro.settings VALUES ('connection', 'host=elsewhere')",
     "read cerebro._state": "SELECT * FROM cerebro._state",
     "read cerebro._run": "SELECT * FROM cerebro._run",
+    "read cerebro._decision": "SELECT * FROM cerebro._decision",
+    "ask without a function": "INSERT INTO cerebro._request (run_id, role, decision) VALUES (1, 10, 'stop')",
     "change cerebro._run": "DELETE FROM cerebro._run",
     "read cerebro._visible_run": "SELECT * FROM cerebro._visible_run",
     "advance cerebro._run_id_seq": "SELECT nextval('cerebro._run_id_seq')",
     "make a table in cerebro": "CREATE TABLE cerebro.mine (x integer)",
 }
-VIEWS = ("runs", "visits", "metrics", "leaderboard", "progress", "sizes")
+VIEWS = ("runs", "visits", "metrics", "leaderboard", "progress", "sizes", "decisions")
 
 pytestmark = pytest.mark.slow
 
@@ -258,7 +270,7 @@ def test_no_right_is_asked_for_without_need_and_none_is_missed(scene: Stage, cas
 
 
 def test_a_run_of_somebody_else_is_as_one_that_is_not_there(scene: Stage, cast: Cast) -> None:
-    for function in ("resume", "forget"):
+    for function in ("resume", "forget", "wait", "pause", "stop"):
         answers = {
             _message(scene, cast.roles["user"], function, number) for number in (cast.runs["runner"], 987654)
         }

@@ -45,6 +45,7 @@ def _damage(db: Database, run_id: int, mst_key: int, step: int) -> str | None:
     """What is wrong with a state; the first one is made from the seed and never stored."""
     if step == 0:
         return None
+
     def look() -> None:
         key = runs.state_origin(db, run_id, mst_key, step)
         states.of_config(runs.read_state(db, run_id, key, step), run_id, key, step)
