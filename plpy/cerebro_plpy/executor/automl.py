@@ -65,7 +65,9 @@ def automl(db: Database, call: AutomlCall, run_inline: Run) -> None:
     topology = choose(db, session.current_user(db), request.tables, run_inline)
     search = search_of(request)
     examples = [models.Selected(n, *vars(row).values()) for n, row in enumerate(search.examples(), 1)]
-    described = runner.check(topology, replace(request, configs=requests.choose(examples)))
+    described = runner.check(
+        topology, replace(request, configs=requests.choose(examples)), 1 if given.background else None
+    )
     if request.validation is None:
         db.notice("no validation table was given: the training loss decides")
     if call.random_state is None and given.replay is None:
