@@ -16,7 +16,7 @@ from trial import SGD, Trial, blobs, rows_of
 
 FEATURES = 12
 SLOWER = SGD.replace("0.1", "0.01")
-LONG, QUICK = "batch_size=1,epochs=10", "batch_size=50,epochs=1"
+LONG, QUICK = "batch_size=1,epochs=400", "batch_size=50,epochs=1"
 
 
 def make_tables(trial: Trial) -> None:
