@@ -71,7 +71,7 @@ def readable(output: str) -> list[str]:
 
 def _without_widths(line: str) -> str:
     line = re.sub(r"doc_\d+\.", "public.", line)
-    line = re.sub(r"(?<=NOTICE:  run )\d+", "N", line)
+    line = re.sub(r"(?<=\brun )\d+|(?<=cerebro\.wait\()\d+", "N", line)
     line = re.sub(r"\d+\.\d+(e-?\d+)?", "N", line)
     return " ".join(re.sub(r"-{3,}", "---", line).split())
 
