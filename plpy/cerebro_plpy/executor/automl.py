@@ -188,11 +188,8 @@ def write_tables(
     if best is None:
         db.warning(f"no config has a loss: {request.selection_table} is empty")
     else:
-        models.add_selected(db, request.selection_table or "", outcome_row(best))
-
-
-def outcome_row(row: dict[str, Any]) -> models.Selected:
-    return models.Selected(row["mst_key"], row["model_id"], row["compile_params"], row["fit_params"])
+        chosen = (best[key] for key in ("mst_key", "model_id", "compile_params", "fit_params"))
+        models.add_selected(db, request.selection_table or "", models.Selected(*chosen))
 
 
 def _info_row(
