@@ -444,8 +444,15 @@ def write_visit(db: Database, visit: VisitRow) -> None:
 
 
 def lock(db: Database, run_id: int) -> None:
-    """Let sessions that ask something of one run do so one after the other."""
-    db.query("SELECT FROM cerebro._run WHERE run_id = $1 FOR UPDATE", ["bigint"], [run_id])
+    """Let sessions that ask something of one run do so one after the other.
+
+    Not the run's own row: who locks that stands behind the run.
+    """
+    db.query(
+        "SELECT FROM cerebro._run_event WHERE run_id = $1 ORDER BY at LIMIT 1 FOR UPDATE",
+        ["bigint"],
+        [run_id],
+    )
 
 
 def status(db: Database, run_id: int) -> str | None:
