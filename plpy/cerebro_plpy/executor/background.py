@@ -10,7 +10,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
-from cerebro_plpy.store import runs, session
+from cerebro_plpy.store import decisions, session
 from cerebro_plpy.store.names import built_in_types
 from cerebro_plpy.topology import Topology
 from cerebro_plpy.topology.local import LocalTopology, leave_running
@@ -36,7 +36,7 @@ def begin(
     leave_running(
         session.target(db),
         {"run_id": run_id, "role": session.current_user(db)},
-        lambda: runs.status(db, run_id) != "interrupted",
+        lambda: decisions.status(db, run_id) != "interrupted",
         lambda: session.tick(db),
     )
     db.notice(f"run {run_id} goes on in the background: cerebro.wait({run_id}) waits for it")

@@ -69,7 +69,7 @@ class Standing:
 def _standing(db: Database, run_id: int | None, role: str) -> Standing:
     """Read, as the owner, how one of the role's runs stands, and keep others from asking meanwhile."""
     run = runs.own_run(db, run_id, role)
-    runs.lock(db, run.run_id)
+    decisions.lock(db, run.run_id)
     configs = {row.mst_key: row for row in runs.configs(db, run.run_id)}
     found = runs.standings(db, run.run_id)
     standing = Standing(
@@ -87,7 +87,7 @@ def _going(db: Database, run_id: int | None) -> Standing:
     """A run that something can be asked of."""
     role = session.current_user(db)
     standing = db.as_owner(lambda: _standing(db, run_id, role))
-    status = runs.status(db, standing.run.run_id)
+    status = decisions.status(db, standing.run.run_id)
     if status not in GOING:
         hint = f"cerebro.resume({run_id}) goes on with it." if status == "interrupted" else None
         raise _refused(f"run {run_id} is {status}", hint)
@@ -179,7 +179,7 @@ def stop(db: Database, run_id: int | None) -> None:
 
 def unpause(db: Database, run_id: int | None) -> bool:
     """Let a run go on that is paused; false where it is not that what it waits for."""
-    if run_id is None or runs.status(db, run_id) not in GOING:
+    if run_id is None or decisions.status(db, run_id) not in GOING:
         return False
     role = session.current_user(db)
     standing = db.as_owner(lambda: _standing(db, run_id, role))
@@ -297,11 +297,11 @@ def wait(db: Database, run_id: int | None, timeout: str | None) -> str:
 
 def _is_left(db: Database, run_id: int | None) -> bool:
     """Whether a run's last transaction is under way, which leaves its tables."""
-    return run_id is not None and runs.in_background(db, run_id)
+    return run_id is not None and decisions.in_background(db, run_id)
 
 
 def _status(db: Database, run_id: int | None) -> str:
-    status = None if run_id is None else runs.status(db, run_id)
+    status = None if run_id is None else decisions.status(db, run_id)
     if status is None:
         raise runs.no_such_run(run_id)
     return status

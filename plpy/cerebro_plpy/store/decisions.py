@@ -103,3 +103,34 @@ def ask(db: Database, run_id: int, role: str, decision: str, wanted: Mapping[str
         ["jsonb"],
         [json.dumps({"run_id": run_id, **row})],
     )
+
+
+def lock(db: Database, run_id: int) -> None:
+    """Let sessions that ask something of one run do so one after the other.
+
+    Not the run's own row: who locks that stands behind the run.
+    """
+    db.query(
+        "SELECT FROM cerebro._run_event WHERE run_id = $1 ORDER BY at LIMIT 1 FOR UPDATE",
+        ["bigint"],
+        [run_id],
+    )
+
+
+def status(db: Database, run_id: int) -> str | None:
+    """How a run is said to stand; with the rights of whoever asks."""
+    # Else a transaction sees for its whole length the sessions that there were when it looked first.
+    db.query("SELECT pg_catalog.pg_stat_clear_snapshot()")
+    rows = db.query("SELECT status FROM cerebro.runs WHERE run_id = $1", ["bigint"], [run_id])
+    return rows[0]["status"] if rows else None
+
+
+def in_background(db: Database, run_id: int) -> bool:
+    """Whether a session of its own stands behind a run, which has not committed the result tables then."""
+    rows = db.query(
+        "SELECT FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid WHERE r.rolsuper"
+        " AND a.datname = current_database() AND a.application_name = 'cerebro drive run=' || $1",
+        ["text"],
+        [str(run_id)],
+    )
+    return bool(rows)
