@@ -335,6 +335,12 @@ def clone_config(*arguments: Any) -> int:
     return _answer(lambda: steer.clone_config(Session(), _run_inline, *arguments))
 
 
+def add_space(*arguments: Any) -> list[int]:
+    from cerebro_plpy.executor import steer
+
+    return _answer(lambda: steer.add_space(Session(), _run_inline, *arguments))
+
+
 def add_configs(*arguments: Any) -> list[int]:
     from cerebro_plpy.executor import steer
 

@@ -15,6 +15,9 @@ from fixtures import Connect, Connection, MakeRole, execute
 from steering import QUICK, SLOWER, Run, left, make_tables, script
 from trial import SGD, Trial
 
+GRID = """{'loss': ['categorical_crossentropy'], 'metrics': ['accuracy'],
+ 'optimizer_params_list': [{'optimizer': ['SGD'], 'learning_rate': [0.05, 0.02]}]}"""
+
 
 @pytest.fixture(scope="module", autouse=True)
 def tables(trial: Trial) -> None:
@@ -115,6 +118,10 @@ def test_what_is_asked_is_seen_at_once_and_refused_where_it_makes_no_sense(
     run.until(lambda: run.status(1) == "paused")
     assert run.ask("SELECT status FROM cerebro.runs WHERE run_id = %s", run_id) == "paused"
     assert run.ask("SELECT cerebro.wait(%s, '10 ms')", run_id) == "paused"
+    assert run.steer("add_configs", [1], GRID, "{'batch_size': [32]}") == [4, 5]
+    assert run.refused("add_configs", [9], GRID, "{'batch_size': [32]}").startswith("22023 model_id 9")
+    assert run.refused("add_configs", [1], GRID, "{'batch': [32]}").startswith("22023 ")
+    run.steer("delete_config", 4)
     stranger = connect(user=role())
     for call in (
         "stop(%s)",

@@ -11,8 +11,10 @@ from cerebro_plpy.errors import NOT_SUPPORTED, NULL_NOT_ALLOWED, WRONG_STATE, Ce
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import resume
 from cerebro_plpy.executor import run as runner
+from cerebro_plpy.madlib import grid
 from cerebro_plpy.store import decisions, models, runs, session
 from cerebro_plpy.store.decisions import CLONE, DELETE, PAUSE, RESUME, SET_EPOCHS, START, STOP, Asked, Entry
+from cerebro_plpy.store.names import Table, resolve_table
 from cerebro_plpy.topology.choose import choose
 from cerebro_plpy.topology.inline import Run
 
@@ -223,12 +225,52 @@ def add_configs(
         raise CerebroError(
             f"the configs belong to {arch_table.quoted}, and run {run_id} to {standing.run.arch_table}"
         )
+    return _add(db, run_inline, standing, arch_table, chosen, search_path)
+
+
+def add_space(
+    db: Database,
+    run_inline: Run,
+    run_id: int | None,
+    model_ids: list[int] | None,
+    compile_space: str | None,
+    fit_space: str | None,
+    search_type: str | None,
+    num_configs: int | None,
+    random_state: int | None,
+    search_path: str,
+) -> list[int]:
+    """Bring in configs of a space, every one or drawn at random; gives their new keys."""
+    standing = _going(db, run_id)
+    arch_table = resolve_table(db, standing.run.arch_table, search_path, "model architecture table")
+    rows, seed = grid.search_configs(
+        model_ids or [], compile_space or "", fit_space or "", search_type, num_configs, random_state
+    )
+    selected = [
+        models.Selected(key, row.model_id, row.compile_params, row.fit_params)
+        for key, row in enumerate(rows, 1)
+    ]
+    added = _add(db, run_inline, standing, arch_table, requests.choose(selected), search_path)
+    if seed is not None and random_state is None:
+        db.notice(f"the configs were drawn with random_state {seed}")
+    return added
+
+
+def _add(
+    db: Database,
+    run_inline: Run,
+    standing: Standing,
+    arch_table: Table,
+    chosen: Sequence[requests.Chosen],
+    search_path: str,
+) -> list[int]:
+    run_id = standing.run.run_id
     _check_number(standing, len(chosen))
     new = [
         models.Selected(standing.next_key + n, c.model_id, c.compile_params, c.fit_params)
         for n, c in enumerate(chosen)
     ]
-    here = db.as_owner(lambda: {a.model_id for a in runs.architectures(db, standing.run.run_id)})
+    here = db.as_owner(lambda: {a.model_id for a in runs.architectures(db, run_id)})
     ids = sorted({config.model_id for config in new} - here)
     fresh = models.architectures(db, arch_table, ids) if ids else []
     for architecture in fresh:
@@ -241,7 +283,7 @@ def add_configs(
             )
     described = _check(db, run_inline, standing, new, fresh, search_path)
     added = [row for row in described if row.model_id in ids]
-    db.as_owner(lambda: runs.add_architectures(db, standing.run.run_id, added))
+    db.as_owner(lambda: runs.add_architectures(db, run_id, added))
     for config in new:
         _bring_in(db, standing, START, config)
     return [config.mst_key for config in new]
