@@ -119,7 +119,9 @@ def test_what_is_asked_is_seen_at_once_and_refused_where_it_makes_no_sense(
     assert run.ask("SELECT status FROM cerebro.runs WHERE run_id = %s", run_id) == "paused"
     assert run.ask("SELECT cerebro.wait(%s, '10 ms')", run_id) == "paused"
     assert run.steer("add_configs", [1], GRID, "{'batch_size': [32]}") == [4, 5]
-    assert run.refused("add_configs", [9], GRID, "{'batch_size': [32]}").startswith("22023 model_id 9")
+    assert run.refused("add_configs", [9], GRID, "{'batch_size': [32]}").startswith(
+        "22023 One or more model_id of (9) not found"
+    )
     assert run.refused("add_configs", [1], GRID, "{'batch': [32]}").startswith("22023 ")
     run.steer("delete_config", 4)
     stranger = connect(user=role())
