@@ -124,6 +124,7 @@ def test_what_is_asked_is_seen_at_once_and_refused_where_it_makes_no_sense(
     )
     assert run.refused("add_configs", [1], GRID, "{'batch': [32]}").startswith("22023 ")
     run.steer("delete_config", 4)
+    run.steer("delete_config", 5)
     stranger = connect(user=role())
     for call in (
         "stop(%s)",
