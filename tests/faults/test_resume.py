@@ -333,6 +333,31 @@ def test_the_setting_sessions_bounds_the_sessions(
     assert workload.left(db, out) == undisturbed
 
 
+def test_runs_that_start_at_once_keep_to_the_bound(
+    db: Connection, connect: Connect, sql: Sql, warm: Connection, out: str, undisturbed: Left
+) -> None:
+    """They share it from the first visit on, and have the bits that they would have alone."""
+    others = sql("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'cerebro%'")[0][0]
+    sql("INSERT INTO cerebro.settings VALUES ('sessions', %s)", str(others + 3))
+    outs = [out, f"{out}_too"]
+    try:
+        calls = [Call(connect(), name, "jax", rolls_back=False) for name in outs]
+        for call in calls:
+            call.start()
+        most = 0
+        while any(call.is_alive() for call in calls):
+            most = max(most, sql(f"SELECT count(*) FROM ({VISITING}) AS v")[0][0])
+            time.sleep(0.02)
+    finally:
+        sql("DELETE FROM cerebro.settings WHERE name = 'sessions'")
+    assert [call.error for call in calls] == [None, None]
+    # Each alone would have two; a control session counts as well.
+    assert most <= 2
+    assert [workload.left(db, name) for name in outs] == [undisturbed, undisturbed]
+    workload.drop(db, outs[1])
+
+
+VISITING = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'cerebro visit%'"
 SEGMENT_SESSIONS = (
     "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'cerebro%'"
 )

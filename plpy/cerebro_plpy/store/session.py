@@ -136,7 +136,8 @@ def own_strong_locks(db: Database, oids: list[int]) -> bool:
 
 def other_segment_sessions(db: Database, own_pids: list[int]) -> int:
     """How many segment sessions other callers have on this server. Any role may call itself cerebro; only
-    a superuser's session can be one."""
+    a superuser's session can be one. What this transaction has seen of them before may be out of date."""
+    db.query("SELECT pg_stat_clear_snapshot()")
     return db.query(
         "SELECT count(*) AS number FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid"
         " WHERE r.rolsuper AND a.application_name LIKE 'cerebro%' AND a.pid <> ALL ($1)"

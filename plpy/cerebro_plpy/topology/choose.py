@@ -35,7 +35,7 @@ def choose_local(db: Database, role: str) -> LocalTopology:
     idle = int(session.setting(db, "idle_minutes") or IDLE_MINUTES)
     patience = int(session.setting(db, "retry_seconds") or RETRY_SECONDS)
     local = LocalTopology(
-        role, session.target(db), idle, _most_sessions(db), patience, lambda: session.tick(db)
+        role, session.target(db), idle, lambda: _most_sessions(db), patience, lambda: session.tick(db)
     )
     local.open({}, 0)
     return local

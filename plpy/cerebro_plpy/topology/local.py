@@ -200,7 +200,7 @@ class LocalTopology:
         role: str,
         target: session.Target,
         idle_minutes: int,
-        most_sessions: int | None,
+        most_sessions: Callable[[], int | None],
         patience: float,
         tick: Callable[[], None],
     ) -> None:
@@ -226,16 +226,27 @@ class LocalTopology:
             # What an earlier call had under way when it was cancelled.
             _pool.pop(key).stop()
         self._engines = dict(engines)
-        self._slots = max(1, min(segments, self._most_sessions or segments))
-        wanted = [self._key(slot, backend) for slot in range(self._slots) for backend in engines]
+        self._slots = max(1, min(segments, self._most_sessions() or segments))
         self._control()
+        self._finish([self._session(key) for key in self._wanted()])
+        self._make_room()
+        wanted = self._wanted()
         sessions = {key: self._session(key) for key in wanted}
-        self._finish(list(sessions.values()))
         for key in wanted:
             sessions[key].begin("start", self._with_engine(key[2], {}))
         self._finish([sessions[key] for key in wanted])
         for key in wanted:
             sessions[key].result()
+
+    def _wanted(self) -> list[Key]:
+        return [self._key(slot, backend) for slot in range(self._slots) for backend in self._engines]
+
+    def _make_room(self) -> None:
+        """Another run may have opened its sessions at the same moment: both close what is too much."""
+        allowed = self._most_sessions() or self._slots
+        for key in [k for k in self._wanted() if k[1] >= allowed]:
+            _pool.pop(key).stop()
+        self._slots = min(self._slots, allowed)
 
     def hold(self, run_id: int) -> None:
         self.command("hold_run", {"run_id": run_id})
