@@ -298,7 +298,9 @@ def test_a_run_waits_a_while_for_a_new_session(
     try:
         call, run_id = started(db, connect)
         with closed(database):
-            sql(f"SELECT pg_terminate_backend(pid) FROM ({SEGMENT_SESSIONS} LIMIT 1) AS one")
+            # Not one of the sessions that another test has left.
+            one = f"SELECT pg_terminate_backend(pid) FROM ({VISITING} LIMIT 1) AS one"
+            wait_until(lambda: bool(sql(one)), "a visit", pause=0.005)
             call.join(3 if seconds else None)
             assert call.is_alive() == (seconds > 0)
         call.join()
