@@ -119,7 +119,7 @@ def test_madlibs_tables_and_their_counts(data: Trial) -> None:
     row = data.one("SELECT * FROM h_summary")
     assert (row["automl_method"], row["automl_params"]) == ("hyperband", "R=6, eta=3, skip_last=0")
     assert (row["random_state"], row["name"], row["description"]) == ("5", "first", "a search")
-    assert "training loss decides" not in said
+    assert "training rows decide" not in said
     best = data.sql("SELECT mst_key FROM h_info ORDER BY validation_loss_final LIMIT 1")
     assert data.sql("SELECT mst_key FROM h_best") == best
     assert data.sql(
@@ -141,7 +141,7 @@ def test_a_search_goes_on_into_prediction_and_a_fit(data: Trial) -> None:
 
 def test_without_validation_training_decides_and_is_said_once(data: Trial) -> None:
     said = search(data, "blind", "median", METHODS["median"], validation_table=None, random_state=None)
-    assert said.count("no validation table was given: the training loss decides") == 1
+    assert said.count("no validation table was given: the training rows decide") == 1
     assert "the configs are drawn with random_state" in said
     best = data.sql("SELECT mst_key FROM blind_info ORDER BY training_loss_final LIMIT 1")
     assert data.sql("SELECT mst_key FROM blind_best") == best

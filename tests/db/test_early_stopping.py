@@ -71,6 +71,15 @@ def test_a_config_that_is_good_enough_is_stopped(trial: Trial) -> None:
     assert (row["status"], row["reason"]) == ended
 
 
+def test_without_validation_training_decides_and_is_said_once(trial: Trial) -> None:
+    told = "no validation table was given: the training rows decide"
+    for validation, times in ((None, 1), ("packed_val", 0)):
+        trial.notices()
+        options = {"backend": "jax", "patience": 1}
+        trial.fit("packed", f"told_{times}", "two", 2, validation_table=validation, options=options)
+        assert trial.notices().count(told) == times
+
+
 def test_the_best_state_is_the_result(trial: Trial) -> None:
     run_id = fit(trial, "best", 8, restore_best=True)
     for key, row in info(trial, "best").items():

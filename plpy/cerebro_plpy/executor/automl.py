@@ -68,8 +68,6 @@ def automl(db: Database, call: AutomlCall, run_inline: Run) -> None:
     described = runner.check(
         topology, replace(request, configs=requests.choose(examples)), 1 if given.background else None
     )
-    if request.validation is None:
-        db.notice("no validation table was given: the training loss decides")
     if call.random_state is None and given.replay is None:
         db.notice(f"the configs are drawn with random_state {search.random_state}")
     start = runner.Start(fit.arch_weights(request))

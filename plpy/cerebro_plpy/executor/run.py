@@ -174,6 +174,8 @@ def _create(
             "weights": list(start.weights),
         },
     )
+    if request.search is not None and request.validation is None:
+        db.notice("no validation table was given: the training rows decide")
     if kind != EVALUATION:
         _newest[session.current_user(db)] = run_id
     return configs
