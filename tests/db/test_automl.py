@@ -322,6 +322,7 @@ def test_an_interrupted_asha_run_goes_on_and_can_be_replayed(data: Trial) -> Non
     assert left(data, "halved") == left(data, "whole")
 
 
+@pytest.mark.slow
 def test_a_search_in_the_background(data: Trial) -> None:
     # JAX compiles each shape of a batch anew: one is enough.
     one: dict[str, Any] = {"models": [1], "fit": "{'batch_size': [20]}"}

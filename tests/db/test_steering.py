@@ -77,6 +77,22 @@ def test_the_end_state_row_by_row(run: Run, trial: Trial) -> None:
     assert trial.weights("steered")[4] != trial.weights("steered")[2]
 
 
+def test_the_configs_of_a_grid_come_in(run: Run) -> None:
+    run.start("grid")
+    run.steer("pause")
+    batches = "{'batch_size': [50]}"
+    assert run.steer("add_configs", [1], GRID, batches) == [4, 5]
+    assert run.steer("add_configs", [1], GRID, batches, "random", 1, 7) == [6]
+    assert run.refused("add_configs", [9], GRID, batches).startswith("22023 One or more model_id of (9) not")
+    assert run.refused("add_configs", [1], GRID, "{'batch': [32]}").startswith("22023 ")
+    run.steer("delete_config", 1)
+    run.steer("resume")
+    run.end()
+    found = execute(run.person, "SELECT mst_key, status, compile_params FROM grid_info ORDER BY 1")
+    assert [row[:2] for row in found] == [(key, "finished") for key in (2, 3, 4, 5, 6)]
+    assert ["0.05" in row[2] for row in found[2:4]] == [True, False]
+
+
 def test_what_is_asked_is_seen_at_once_and_refused_where_it_makes_no_sense(
     run: Run, connect: Connect, role: MakeRole
 ) -> None:
@@ -118,13 +134,6 @@ def test_what_is_asked_is_seen_at_once_and_refused_where_it_makes_no_sense(
     run.until(lambda: run.status(1) == "paused")
     assert run.ask("SELECT status FROM cerebro.runs WHERE run_id = %s", run_id) == "paused"
     assert run.ask("SELECT cerebro.wait(%s, '10 ms')", run_id) == "paused"
-    assert run.steer("add_configs", [1], GRID, "{'batch_size': [32]}") == [4, 5]
-    assert run.refused("add_configs", [9], GRID, "{'batch_size': [32]}").startswith(
-        "22023 One or more model_id of (9) not found"
-    )
-    assert run.refused("add_configs", [1], GRID, "{'batch': [32]}").startswith("22023 ")
-    run.steer("delete_config", 4)
-    run.steer("delete_config", 5)
     stranger = connect(user=role())
     for call in (
         "stop(%s)",
