@@ -38,7 +38,7 @@ def info(trial: Trial, out: str) -> dict[int, dict[str, Any]]:
 
 def visits(trial: Trial, run_id: int) -> dict[int, int]:
     query = "SELECT mst_key, count(*)::int FROM cerebro.visits WHERE run_id = %s GROUP BY 1"
-    return dict(trial.sql(query, run_id))  # type: ignore[arg-type]
+    return {row[0]: row[1] for row in trial.sql(query, run_id)}
 
 
 def test_a_config_that_gets_no_better_is_stopped(trial: Trial) -> None:

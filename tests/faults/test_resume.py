@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ import psycopg2
 import pytest
 
 import workload
+from cerebro_plpy.store import session
+from cerebro_plpy.topology import local
 from fixtures import Connect, Connection, MakeRole, Sql, execute
 from harness import Call
 from kinds import turn_bit
@@ -335,28 +338,18 @@ def test_the_setting_sessions_bounds_the_sessions(
     assert workload.left(db, out) == undisturbed
 
 
-def test_runs_that_start_at_once_keep_to_the_bound(
-    db: Connection, connect: Connect, sql: Sql, warm: Connection, out: str, undisturbed: Left
-) -> None:
-    """They share it from the first visit on, and have the bits that they would have alone."""
-    others = sql("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'cerebro%'")[0][0]
-    sql("INSERT INTO cerebro.settings VALUES ('sessions', %s)", str(others + 3))
-    outs = [out, f"{out}_too"]
+def test_runs_that_start_at_once_keep_to_the_bound(database: str) -> None:
+    """Both were told that there is room for two segment sessions, and both are there when they look again."""
+    told = iter([2, 1])
+    at = session.Target(None, os.environ["PGHOST"], os.environ["PGPORT"], database, "postgres", 150000)
+    topology = local.LocalTopology("postgres", at, 1, lambda: next(told), 0.0, lambda: None)
     try:
-        calls = [Call(connect(), name, "jax", rolls_back=False) for name in outs]
-        for call in calls:
-            call.start()
-        most = 0
-        while any(call.is_alive() for call in calls):
-            most = max(most, sql(f"SELECT count(*) FROM ({VISITING}) AS v")[0][0])
-            time.sleep(0.02)
+        topology.open({"jax": (1, False)}, 2)
+        # One for the segments, and the control session.
+        assert len(local.own_pids()) == 2
     finally:
-        sql("DELETE FROM cerebro.settings WHERE name = 'sessions'")
-    assert [call.error for call in calls] == [None, None]
-    # The first may have two, and one is the least that a run can do with.
-    assert most <= 3
-    assert [workload.left(db, name) for name in outs] == [undisturbed, undisturbed]
-    workload.drop(db, outs[1])
+        topology.stop()
+        topology.close()
 
 
 VISITING = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'cerebro visit%'"

@@ -237,6 +237,16 @@ def test_blocks_make_the_same_bits_as_one_piece() -> None:
     assert cut_log == pytest.approx(log, rel=1e-6)
 
 
+def test_large_states_are_taken_up_as_small_ones_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared, state = start_state("cnn")
+    blocks = [[Block(partitions("cnn")[0], order_of(0, 100))]]
+    small, _ = shared.train(state, blocks, 32, None, nothing)
+    if BACKEND == "tensorflow":
+        monkeypatch.setattr("cerebro_plpy.engine.loop_tensorflow.MOST_BYTES_AT_ONCE", 0)
+    large, _ = shared.train(state, blocks, 32, None, nothing)
+    assert_same_bits(large.arrays, small.arrays)
+
+
 def test_passes_are_visits_without_a_hop() -> None:
     shared, state = start_state()
     blocks = [[Block(partitions("mlp")[0], order_of(n, 100))] for n in range(3)]

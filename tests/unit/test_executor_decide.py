@@ -332,23 +332,27 @@ def test_a_run_that_is_stopped_ends_with_what_there_is(seed: int, kill_after: in
     assert all(config.stop_at == config.step for config in plan.configs.values())
 
 
+class PausedWorld(World):
+    """Somebody asks to go on after 50 looks at a world in which nothing runs."""
+
+    def __init__(self, *of_a_world: Any) -> None:
+        super().__init__(*of_a_world)
+        self.visits_when_paused: list[int] = []
+
+    def answers(self) -> list[Answer]:
+        if not self.running:
+            self.visits_when_paused.append(len(self.visits))
+        if len(self.visits_when_paused) == 50:
+            self.requests.append(ask(2, "resume", None))
+        return super().answers()
+
+
 def test_a_paused_run_does_nothing_until_it_is_resumed() -> None:
-    world = World(1, [1, 2], 4)
+    world = PausedWorld(1, [1, 2], 4)
     world.at = {5: ask(1, "pause", None)}
-    visits_when_paused: list[int] = []
-    answers = world.answers
-
-    def waiting() -> list[Answer]:
-        if not world.running:
-            visits_when_paused.append(len(world.visits))
-        if len(visits_when_paused) == 50:
-            world.requests.append(ask(2, "resume", None))
-        return answers()
-
-    world.answers = waiting  # type: ignore[method-assign]
     plan = world.run()
-    assert len(set(visits_when_paused[:50])) == 1
-    assert visits_when_paused[0] < 24
+    assert len(set(world.visits_when_paused[:50])) == 1
+    assert world.visits_when_paused[0] < 24
     assert world.results(plan) == {1: 12, 2: 12}
 
 

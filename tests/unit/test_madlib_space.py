@@ -15,7 +15,7 @@ from cerebro_plpy.madlib.params import parse_compile, parse_fit
 ADAM = {"optimizer": "Adam", "lr": {"float": [1e-4, 1e-1], "log": True}}
 
 
-def compiled(*groups: dict[str, Any], **others: Any) -> str:
+def compiled(*groups: dict[str, Any] | str, **others: Any) -> str:
     return json.dumps({"loss": "mse", "optimizer_params_list": list(groups), **others})
 
 
@@ -136,4 +136,4 @@ def test_a_fault_of_a_fit_space_is_named_with_its_path(space: str, text: str) ->
 
 def test_faults_of_a_compile_space_outside_the_optimizers() -> None:
     assert message(compiled(ADAM, loss="msee")).startswith("$.compile_params.loss is msee: ")
-    assert message(compiled("SGD")).startswith("$.compile_params.optimizer_params_list[0] is SGD, not a dict")  # type: ignore[arg-type]
+    assert message(compiled("SGD")).startswith("$.compile_params.optimizer_params_list[0] is SGD, not a dict")

@@ -10,6 +10,8 @@ import tensorflow as tf
 from . import forms
 from .loops import Feed, Pace, Tick, VariableLoop
 
+MOST_BYTES_AT_ONCE = 16 * 2**20
+
 
 class Loop(VariableLoop):
     """Every function has one explicit signature, with a batch dimension that is open or fixed.
@@ -26,7 +28,11 @@ class Loop(VariableLoop):
         self._paces = {"train": Pace(), "test": Pace()}
 
     def load(self, arrays: list[np.ndarray]) -> None:
-        """All at once: a call of Keras for each variable costs more than training a small net on few rows."""
+        """All at once: a call of Keras for each variable costs more than training a small net on few rows.
+        A large state is taken up variable by variable, so that it is never there twice."""
+        if sum(array.nbytes for array in arrays) > MOST_BYTES_AT_ONCE:
+            super().load(arrays)
+            return
         if self._assign is None:
             self._assign = self._assign_function()
         self._assign([tf.constant(array) for array in arrays])

@@ -178,10 +178,13 @@ def write_tables(
     """Fill them."""
     targets = output.Targets(*tables)
     sizes = output.write_models(db, targets, request, outcome)
-    rows = [_info_row(request, outcome, ended, sizes.get(key)) for key, ended in outcome.ended.items()]
+    search = search_of(request)
+    rows = [
+        _info_row(request, search, outcome, ended, sizes.get(key)) for key, ended in outcome.ended.items()
+    ]
     for row in rows:
         results.add_row(db, targets.info.quoted, row)
-    _write_summary(db, targets, request, outcome)
+    _write_summary(db, targets, request, search, outcome)
     best = _best(rows, "training" if request.validation is None else "validation")
     if best is None:
         db.warning(f"no config has a loss: {request.selection_table} is empty")
@@ -191,11 +194,15 @@ def write_tables(
 
 
 def _info_row(
-    request: requests.Request, outcome: runner.Outcome, ended: runner.Ended, size: int | None
+    request: requests.Request,
+    search: Search,
+    outcome: runner.Outcome,
+    ended: runner.Ended,
+    size: int | None,
 ) -> dict[str, Any]:
     key = ended.config.mst_key
     epochs = output.metrics_iters(outcome, key)
-    rung = search_of(request).rung_of(key, max(epochs, default=0))
+    rung = search.rung_of(key, max(epochs, default=0))
     places = {} if rung is None else {"s": rung.s, "i": rung.i}
     return {**output.info_row(request, outcome, ended, size), "metrics_iters": epochs, **places}
 
@@ -208,9 +215,12 @@ def _best(rows: Sequence[dict[str, Any]], dataset: str) -> dict[str, Any] | None
 
 
 def _write_summary(
-    db: Database, targets: output.Targets, request: requests.Request, outcome: runner.Outcome
+    db: Database,
+    targets: output.Targets,
+    request: requests.Request,
+    search: Search,
+    outcome: runner.Outcome,
 ) -> None:
-    search = search_of(request)
     row = {
         **fit.summary_row(db, request, outcome),
         "model": targets.model.quoted,

@@ -70,9 +70,7 @@ def fit_multiple(db: Database, call: FitCall, run_inline: Run) -> None:
     def write(outcome: runner.Outcome) -> None:
         write_tables(db, request, tables, earlier is not None, outcome)
 
-    runner.perform(
-        db, topology, request, described, start, write, runner.MANY, tables[0].quoted, order
-    )  # fmt: skip
+    runner.perform(db, topology, request, described, start, write, runner.MANY, tables[0].quoted, order)
 
 
 def create_tables(db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None:

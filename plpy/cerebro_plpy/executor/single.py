@@ -67,9 +67,7 @@ def fit_single(db: Database, call: SingleCall, run_inline: Run) -> None:
     def write(outcome: runner.Outcome) -> None:
         write_tables(db, request, [model, summary], earlier is not None, outcome)
 
-    runner.perform(
-        db, topology, request, described, start, write, runner.SINGLE, model.quoted, order
-    )  # fmt: skip
+    runner.perform(db, topology, request, described, start, write, runner.SINGLE, model.quoted, order)
 
 
 def create_tables(db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None:

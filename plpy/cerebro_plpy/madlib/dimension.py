@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeGuard
 
 from ..errors import CerebroError
 from .literal import Value
@@ -116,7 +116,7 @@ class Dimension:
         return 1.0 - _between_logs(1.0 - self.high, 1.0 - self.low, unit)
 
 
-def is_number(value: Value) -> bool:
+def is_number(value: Value) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -128,8 +128,10 @@ def is_whole(name: str, kind: str) -> bool:
 
 
 def finite_bounds(low: Value, high: Value) -> tuple[float, float] | None:
+    if not (is_number(low) and is_number(high)):
+        return None
     try:
-        bounds = float(low), float(high)  # type: ignore[arg-type]
+        bounds = float(low), float(high)
     except OverflowError:
         return None
     return bounds if all(map(math.isfinite, bounds)) and math.isfinite(bounds[1] - bounds[0]) else None

@@ -228,15 +228,15 @@ class LocalTopology:
         self._engines = dict(engines)
         self._slots = max(1, min(segments, self._most_sessions() or segments))
         self._control()
-        self._finish([self._session(key) for key in self._wanted()])
+        for key in self._wanted():
+            self._session(key)
         self._make_room()
-        wanted = self._wanted()
-        sessions = {key: self._session(key) for key in wanted}
-        for key in wanted:
-            sessions[key].begin("start", self._with_engine(key[2], {}))
-        self._finish([sessions[key] for key in wanted])
-        for key in wanted:
-            sessions[key].result()
+        sessions = {key: self._session(key) for key in self._wanted()}
+        for key, started in sessions.items():
+            started.begin("start", self._with_engine(key[2], {}))
+        self._finish(list(sessions.values()))
+        for started in sessions.values():
+            started.result()
 
     def _wanted(self) -> list[Key]:
         return [self._key(slot, backend) for slot in range(self._slots) for backend in self._engines]

@@ -124,10 +124,10 @@ def _neighbour(item: Dimension, value: Value, up: int) -> Value:
 
 
 def _moved(item: Dimension, value: Value, up: int) -> Value:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not is_number(value):
         return value
     if item.distribution is None or item.step is not None:
-        values = sorted(v for v in item.all() if isinstance(v, int | float) and is_number(v))
+        values = sorted(v for v in item.all() if is_number(v))
         if len(values) < len(item.all()):
             return value
         place = values.index(value) + (1 if up else -1)
