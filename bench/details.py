@@ -18,7 +18,7 @@ import server
 import tables
 import timeline
 import workloads
-from measure import Spread, ratio
+from measure import Spread, ratio, slope
 from tables import Goal
 from workloads import Workload
 
@@ -30,11 +30,12 @@ OPTIONS = json.dumps({"seed": server.SEED})
 
 @dataclass
 class Section:
-    """A heading of the report with its table, and the goals that it answers."""
+    """A heading of the report with its table, the goals that it answers, and what it was measured on."""
 
     title: str
     text: str
     goals: Sequence[Goal] = ()
+    about: str = ""
 
 
 def prepare(connection: Any, workload: Workload) -> None:
@@ -141,6 +142,7 @@ def _simulated(segments: int) -> list[Goal]:
     ]
 
 
+HOP_MEGABYTES = (75, 150, 300, 600)
 _HOP_SET_UP = """
 import numpy as np
 from cerebro_plpy import entry
@@ -180,9 +182,10 @@ def _do(connection: Any, code: str) -> float:
 
 def hops(repetitions: int, tell: Tell) -> Section:
     """One state there and back in one session: written, committed and read."""
-    rows, reached = [], Spread(0, 0, 0, 0)
-    for megabytes in (75, 150, 300, 600):
+    rows, reached, middles = [], Spread(0, 0, 0, 0), []
+    for megabytes in HOP_MEGABYTES:
         ours, plain = _hop_times(megabytes, repetitions)
+        middles.append((Spread.of(ours).median, Spread.of(plain).median))
         pairs = [p / o for o, p in zip(ours, plain, strict=True)]
         speed = [megabytes / o for o in ours]
         rows.append(
@@ -200,7 +203,14 @@ def hops(repetitions: int, tell: Tell) -> Section:
     goal = Goal(
         "hop of 300 MB: bytes per second ÷ those of plain INSERT and SELECT", 0.7, reached, at_most=False
     )
-    return Section("A hop", tables.markdown(head, rows), [goal])
+    exponents = [slope(HOP_MEGABYTES, seconds) for seconds in zip(*middles, strict=True)]
+    text = f"Fitted: a hop ~ size^{exponents[0]:.2f}, plain ~ size^{exponents[1]:.2f}."
+    linear = Goal(
+        "hop: exponent of its growth with the size ÷ that of plain",
+        1.05,
+        Spread.of([exponents[0] / exponents[1]]),
+    )
+    return Section("A hop", tables.markdown(head, rows) + "\n\n" + text, [goal, linear])
 
 
 def _hop_times(megabytes: int, repetitions: int) -> tuple[list[float], list[float]]:

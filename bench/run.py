@@ -1,4 +1,8 @@
-"""Measure everything and write it into docs/performance.md. `make bench`, or `make bench-quick` for less."""
+"""Measure everything and write it into docs/performance.md. `make bench`, or `make bench-quick` for less.
+
+What was measured is kept in `measured.json`, part by part: a part that is measured anew takes its own place
+in the report and leaves the others, each with the day, the machine and the commit that it was measured on.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -21,8 +26,11 @@ import server
 import tables
 import workloads
 from details import Section
+from measure import Spread
+from tables import Goal
 
-REPORT = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
+HERE = Path(__file__).resolve().parent
+REPORT, KEPT = HERE.parent / "docs" / "performance.md", HERE / "measured.json"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 JOBS = ("digits", "images", "wide")
 PARTS = (*JOBS, "time", "hop", "packing", "prediction", "streaming", "growth")
@@ -30,16 +38,32 @@ PARTS = (*JOBS, "time", "hop", "packing", "prediction", "streaming", "growth")
 
 def main() -> None:
     arguments = _arguments()
+    kept = {} if arguments.quick or not KEPT.exists() else read(KEPT.read_text())
     tell("making a database of the benchmark's own")
     server.make_database()
     try:
-        sections = list(_sections(arguments))
+        parts = _parts(arguments)
+        for name in [name for name in PARTS if name in arguments.only and name in parts]:
+            tell(f"{name} (load {os.getloadavg()[0]:.2f})")
+            kept[name] = replace(parts[name](), about=_about(arguments))
+            if arguments.write:
+                KEPT.write_text(json.dumps({n: asdict(s) for n, s in kept.items()}, indent=1) + "\n")
     finally:
         server.drop_database()
-    text = report(sections, arguments)
+    text = report([kept[name] for name in PARTS if name in kept])
     print(text)
     if arguments.write:
         write(text)
+
+
+def read(text: str) -> dict[str, Section]:
+    """What was measured before."""
+    found = json.loads(text)
+    for section in found.values():
+        section["goals"] = [
+            Goal(**{**goal, "reached": Spread(**goal["reached"])}) for goal in section["goals"]
+        ]
+    return {name: Section(**section) for name, section in found.items()}
 
 
 def _arguments() -> argparse.Namespace:
@@ -64,16 +88,6 @@ def _arguments() -> argparse.Namespace:
 
 def tell(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
-
-
-def _sections(arguments: argparse.Namespace) -> Sequence[Section]:
-    parts = _parts(arguments)
-    found = []
-    for name in arguments.only:
-        if name in parts:
-            tell(f"{name} (load {os.getloadavg()[0]:.2f})")
-            found.append(parts[name]())
-    return found
 
 
 def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Section]]:
@@ -103,15 +117,15 @@ def _job(name: str, arguments: argparse.Namespace) -> Section:
     return Section(f"Whole jobs: `{name}`", f"{about}.\n\n{compare.table(found)}", compare.goals(found))
 
 
-def report(sections: Sequence[Section], arguments: argparse.Namespace) -> str:
+def report(sections: Sequence[Section]) -> str:
     goals = [goal for section in sections for goal in section.goals]
-    parts = [_machine(arguments), "### Goals", tables.goals(goals)]
+    parts = ["### Goals", tables.goals(goals)]
     for section in sections:
-        parts += [f"### {section.title}", section.text]
+        parts += [f"### {section.title}", section.text, f"*{section.about}*"]
     return "\n\n".join(parts)
 
 
-def _machine(arguments: argparse.Namespace) -> str:
+def _about(arguments: argparse.Namespace) -> str:
     with closing(server.connect("postgres")) as connection:
         version = server.value(connection, "SHOW server_version").split()[0]
         settings = server.query(
@@ -137,7 +151,7 @@ def _processor() -> str:
 def _commit() -> str:
     ended = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],
-        cwd=REPORT.parent,
+        cwd=HERE,
         capture_output=True,
         text=True,
         check=False,
