@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import server
@@ -18,17 +21,19 @@ FROM cerebro.visits WHERE run_id = %s
 class Shares:
     """Seconds of all segments together, from the first visit to the last metric, cut by what they went to.
 
-    `other` is what is left: commits, commands on their way, scheduling, waiting for a config.
+    `commands` is what lies between two visits that follow each other at once: a commit, an answer, the choice
+    of the next config, a command; the median of all gaps, for each of them. `waiting` is what is left.
     """
 
     whole: float
     train: float
     hops: float
     evaluate: float
+    commands: float
 
     @property
-    def other(self) -> float:
-        return self.whole - self.train - self.hops - self.evaluate
+    def waiting(self) -> float:
+        return self.whole - self.train - self.hops - self.evaluate - self.commands
 
     def of(self, seconds: float) -> float:
         return seconds / self.whole
@@ -49,4 +54,11 @@ def shares(connection: Any, run_id: int) -> Shares:
         sum(visit[4] for visit in visits),
         sum(visit[3] + visit[5] for visit in visits),
         evaluated,
+        _commands(visits),
     )
+
+
+def _commands(visits: Sequence[tuple[Any, ...]]) -> float:
+    following = pairwise(sorted(visits))
+    gaps = [later[1] - earlier[2] for earlier, later in following if earlier[0] == later[0]]
+    return len(visits) * statistics.median(gaps) if gaps else 0.0

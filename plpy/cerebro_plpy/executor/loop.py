@@ -47,11 +47,13 @@ class Loop:
                 unit = self._plan.next(segment) if self._topology.free(segment) else None
                 if unit is not None:
                     self._submit(unit)
+            # While the segments work, not while they wait.
+            self._drop_states()
+            self._tick()
             for answer in self._topology.answers():
                 self._take(answer)
             self._decide()
-            self._drop_states()
-            self._tick()
+        self._drop_states()
         self._topology.finish_background()
 
     def _submit(self, unit: progress.Unit) -> None:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+
 from cerebro_plpy import seeding
 
 
 def route(seed: int, epoch: int, mst_key: int, segments: int) -> list[int]:
     """One seeded permutation per epoch, rotated by the config's lane so that configs start spread out."""
-    order = seeding.permutation(segments, seed, "route", epoch).tolist()
+    order = _order(seed, epoch, segments)
     lane = mst_key % segments
-    return order[lane:] + order[:lane]
+    return [*order[lane:], *order[:lane]]
+
+
+# Asked for every config whenever a segment is free, while that segment waits.
+@functools.lru_cache(maxsize=1024)
+def _order(seed: int, epoch: int, segments: int) -> tuple[int, ...]:
+    return tuple(seeding.permutation(segments, seed, "route", epoch).tolist())
 
 
 def step_of(epoch: int, stop: int, segments: int) -> int:
