@@ -58,7 +58,8 @@ SELECT
     best.epoch AS best_epoch,
     c.compile_params,
     c.fit_params,
-    f.reason AS failure
+    f.reason AS failure,
+    c.backend
 FROM cerebro._visible_run AS r
 JOIN cerebro._config AS c USING (run_id)
 LEFT JOIN latest ON latest.run_id = c.run_id AND latest.mst_key = c.mst_key
@@ -79,3 +80,4 @@ COMMENT ON COLUMN cerebro.leaderboard.best_epoch IS 'The epoch of the best value
 COMMENT ON COLUMN cerebro.leaderboard.compile_params IS 'Compile parameters of the config';
 COMMENT ON COLUMN cerebro.leaderboard.fit_params IS 'Fit parameters of the config';
 COMMENT ON COLUMN cerebro.leaderboard.failure IS 'Why the config failed; NULL if it did not';
+COMMENT ON COLUMN cerebro.leaderboard.backend IS 'Engine that trains the config: tensorflow, jax or torch';

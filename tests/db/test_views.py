@@ -229,6 +229,12 @@ def test_accuracy_is_better_when_it_is_higher(seen: Seen, user: Trial) -> None:
     assert rows[0][0] == 1
 
 
+def test_the_engine_of_a_config_can_be_seen(seen: Seen, user: Trial) -> None:
+    assert user.sql("SELECT DISTINCT backend FROM cerebro.leaderboard WHERE run_id = %s", seen.run_id) == [
+        ("tensorflow",)
+    ]
+
+
 @pytest.mark.parametrize(
     ("metrics", "metric", "higher"),
     [("", "loss", False), (",metrics=['mae']", "mae", False), (",metrics=['AUC']", "AUC", True)],
