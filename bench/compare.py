@@ -16,13 +16,13 @@ from measure import Outcome, Spread, ratio
 from workloads import Workload
 
 Tell = Callable[[str], None]
-# How often those run that take long.
-SELDOM = 2
+# How often those run that take long: without a warm-up, watched while they are measured.
+SELDOM = 1
 
 
 @dataclass
 class Comparison:
-    """What was seen of one workload; `peaks` are bytes, from the warm-up."""
+    """What was seen of one workload; `peaks` are bytes."""
 
     workload: Workload
     best: str
@@ -33,10 +33,10 @@ class Comparison:
 
     def add(self, measured: contenders.Measured, warm_up: bool) -> None:
         for name, outcome in measured.outcomes.items():
-            if warm_up:
+            if measured.peak is not None:
                 self.stored[name] = outcome.stored
-                self.peaks[name] = measured.peak or 0
-            else:
+                self.peaks[name] = measured.peak
+            if not warm_up:
                 self.outcomes.setdefault(name, []).append(outcome)
 
     def seconds(self, name: str) -> list[float]:
@@ -56,7 +56,7 @@ def compare(workload: Workload, repetitions: int, search: bool, options: str, te
     everybody = contenders.field(contenders.CANDIDATES[best], options)
     for number in range(-1, repetitions):
         for contender in everybody:
-            if contender.often or number < min(SELDOM, repetitions):
+            if contender.often or 0 <= number < SELDOM:
                 _one(found, contender, number < 0, tell)
     return found
 
@@ -65,7 +65,7 @@ def _one(found: Comparison, contender: Contender, warm_up: bool, tell: Tell) -> 
     noise = "" if measure.wait_until_quiet() else ", while the machine was busy otherwise"
     found.disturbed += bool(noise)
     clock = time.perf_counter()
-    measured = contender.run(found.workload, warm_up)
+    measured = contender.run(found.workload, warm_up or not contender.often)
     found.add(measured, warm_up)
     seconds = ", ".join(f"{o.seconds:.2f} s ({o.warm_seconds:.2f})" for o in measured.outcomes.values())
     took = time.perf_counter() - clock

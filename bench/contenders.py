@@ -34,7 +34,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Contender:
-    """`often` repeats in every round; the others, which take long, in the first rounds only."""
+    """`often` repeats in every round; the others, which take long, in the first alone."""
 
     name: str
     run: Callable[[Workload, bool], Measured]
@@ -43,7 +43,7 @@ class Contender:
 
 @contextmanager
 def watched(memory: bool) -> Iterator[PeakMemory | None]:
-    """Memory is looked at in the warm-up alone: reading it takes time from those who work."""
+    """Memory is looked at once, in a warm-up where there is one: reading it takes time from those who work."""
     if not memory:
         yield None
         return

@@ -138,7 +138,7 @@ def _about(arguments: argparse.Namespace) -> str:
     )
     machine = f"{os.cpu_count()} cores ({_processor()}), Linux {platform.release().split('-')[0]}"
     server_side = f"PostgreSQL {version} ({settings}), Python {platform.python_version()}"
-    rounds = f"{arguments.repetitions} repetitions after a warm-up ({compare.SELDOM} of those who take long)"
+    rounds = f"{arguments.repetitions} repetitions after a warm-up (one of those who take long)"
     day = time.strftime("%Y-%m-%d")
     return f"{day}, {machine}, {server_side}, {packages}; commit {_commit()}. {rounds}."
 
