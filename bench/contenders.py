@@ -43,7 +43,7 @@ class Contender:
 
 @contextmanager
 def watched(memory: bool) -> Iterator[PeakMemory | None]:
-    """Memory is looked at once, in a warm-up where there is one: reading it takes time from those who work."""
+    """Memory is looked at once, in a warm-up if there is one: reading it takes time from those who work."""
     if not memory:
         yield None
         return
