@@ -22,7 +22,7 @@ REGRESS_OPTS = --inputdir=tests/installcheck --outputdir=build/installcheck
 HERE = not torch and not gpu and not greenplum
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down psql env demo test test-slow test-quick faults bench bench-quick lint format typecheck lock reference freeze deploy build clean-local install-python uninstall-python
+.PHONY: help setup up down psql env demo test test-slow test-quick faults bench bench-quick lint format typecheck lock reference freeze deploy build client clean-local install-python uninstall-python
 
 help: ## list what can be made
 	@sed -n 's/^\(# \)\?\([a-z-]*\):.*## \(.*\)/\2\t\3/p' Makefile | expand -t 14
@@ -37,14 +37,18 @@ test: ## set up what is missing, install, run the tests; ARGS='-k word' chooses 
 	@tools/setup dev
 	@$(MAKE) -s deploy
 	@tools/cluster up
+	@$(MAKE) -s client
 	@eval "$$(tools/cluster env)" && $(VENV)/bin/pytest --timeout=300 -m "not slow and $(HERE)" tests/contract tests/db tests/faults $(ARGS)
+	@eval "$$(tools/cluster env)" && $(VENV)/bin/pytest --timeout=300 -m "not slow and $(HERE)" tests/client $(ARGS)
 	@$(VENV)/bin/pytest --timeout=300 -m "not slow and $(HERE)" tests/unit $(ARGS) # apart: a process runs one engine
 
 test-slow: ## the long tests: faults, attacks, rights, dumps, every net on every engine, states over 1 GB
 	@tools/setup dev
 	@$(MAKE) -s deploy
 	@tools/cluster up
+	@$(MAKE) -s client
 	@eval "$$(tools/cluster env)" && $(VENV)/bin/pytest --timeout=900 -m "slow and $(HERE)" tests/contract tests/db tests/faults $(ARGS)
+	@eval "$$(tools/cluster env)" && $(VENV)/bin/pytest --timeout=900 -m "slow and $(HERE)" tests/client $(ARGS)
 	@$(VENV)/bin/pytest --timeout=900 -m "slow and $(HERE)" tests/unit $(ARGS)
 
 test-quick: ## the tests that need no server
@@ -125,6 +129,12 @@ install: install-python
 uninstall: uninstall-python
 installcheck: build/installcheck
 endif
+
+# In a folder of its own, as users have it: the root must not be on Python's path, where its folder plpy would
+# stand for the server's module.
+client: ## build the Python client and put it where the tests look for it
+	@tools/setup dev
+	@$(VENV)/bin/python -m pip install -qq --no-deps --no-build-isolation --upgrade --target=.local/client .
 
 # Always run, since the paths of this call go into the files; it writes only what changes.
 build:

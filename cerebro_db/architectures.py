@@ -1,0 +1,84 @@
+"""The architectures of a database: what the configs of a run are made of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Union
+
+from .errors import CerebroError
+from .statements import call, identifier
+
+if TYPE_CHECKING:
+    import pandas
+
+    from .database import Database
+
+# A live keras.Model; the JSON of one, as text or as a dict. Keras need not be installed for the latter.
+Model = Union[str, Mapping[str, Any], Any]
+
+
+class Architectures:
+    """A table of architectures."""
+
+    def __init__(self, db: Database, table: str) -> None:
+        self._db = db
+        self.table = table
+
+    def add(
+        self, model: Model, *, weights: bool = False, name: str | None = None, description: str | None = None
+    ) -> int:
+        """Add a `keras.Model`, or the JSON of one, and give its number.
+
+        With `weights` every config of it starts from the weights that the model has now.
+        """
+        statement = call(
+            "load_keras_model",
+            self.table,
+            architecture_json(model),
+            model_weights=flat_weights(model) if weights else None,
+            name=name or getattr(model, "name", None),
+            description=description,
+        )
+        # The call keeps others out of the table until the end of its transaction.
+        last = f"SELECT max(model_id) AS model_id FROM {identifier(self.table)}"
+        return self._db.transaction([statement, last])[0]["model_id"]
+
+    def remove(self, model_id: int) -> None:
+        """Remove an architecture, and the table with the last one."""
+        self._db.rows(call("delete_keras_model", self.table, model_id))
+
+    def ids(self) -> list[int]:
+        """The numbers of all architectures."""
+        if not self._db.rows("SELECT 1 WHERE pg_catalog.to_regclass(%s) IS NOT NULL", identifier(self.table)):
+            return []
+        rows = self._db.rows(f"SELECT model_id FROM {identifier(self.table)} ORDER BY model_id")
+        return [row["model_id"] for row in rows]
+
+    def list(self) -> pandas.DataFrame:
+        """All architectures as a data frame."""
+        from .frames import frame
+
+        columns = ("model_id", "name", "description", "has_weights")
+        listed = f"SELECT model_id, name, description, model_weights IS NOT NULL AS has_weights FROM {identifier(self.table)}"
+        return frame(self._db.rows(f"{listed} ORDER BY model_id") if self.ids() else [], columns)
+
+
+def architecture_json(model: Model) -> str:
+    """The JSON of an architecture, whatever form it is given in."""
+    if isinstance(model, str):
+        return model
+    if isinstance(model, Mapping):
+        return json.dumps(model)
+    if hasattr(model, "to_json"):
+        return model.to_json()
+    raise CerebroError(
+        f"{type(model).__name__} is no architecture", hint="Give a keras.Model, or its to_json()."
+    )
+
+
+def flat_weights(model: Model) -> bytes:
+    """The weights of a live model in the server's form: 32-bit floats, one array after the other."""
+    if not hasattr(model, "get_weights"):
+        raise CerebroError("JSON has no weights", hint="Give the keras.Model itself, or weights=False.")
+    return b"".join(array.astype("<f4").tobytes() for array in model.get_weights())

@@ -1,0 +1,169 @@
+"""A database with cerebro in it, and what can be asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from . import frames, link, statements
+from .architectures import Architectures, Model
+from .errors import CerebroError
+from .link import Connection, Engine, Link, Row
+from .packing import Columns, Packed
+from .requests import FitRequest, Search
+from .run import Run
+
+if TYPE_CHECKING:
+    import pandas
+
+
+def connect(target: str | Engine | Connection = "postgresql://", *, architectures: str = "nets") -> Database:
+    """Open a database: by its URL, or on an engine or a connection that stays its owner's to close.
+
+    Without a URL the environment decides, as it does for psql. `architectures` names the table that
+    `db.architectures` keeps its architectures in.
+    """
+    return Database(link.open_link(target), architectures)
+
+
+class Database:
+    """A database with cerebro in it. It closes what it opened: with `close`, or at the end of a `with`."""
+
+    def __init__(self, opened: Link, architectures: str = "nets") -> None:
+        self._link = opened
+        self._architectures = architectures
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __sklearn_clone__(self) -> Database:
+        return self
+
+    def close(self) -> None:
+        """Close the connections that were opened here."""
+        self._link.close()
+
+    def rows(self, statement: str, *values: object) -> list[Row]:
+        """Run one statement in a transaction of its own and give its rows, a dict each."""
+        return self.transaction([statement], *values)
+
+    def transaction(self, parts: Sequence[str], *values: object) -> list[Row]:
+        """Run statements in one transaction and give the rows of the last; the values are the first one's."""
+        found: list[Row] = []
+        with self._link.session() as connection:
+            for number, statement in enumerate(parts):
+                found = link.execute(connection, statement, values if number == 0 else ())
+        return found
+
+    def session(self) -> Any:
+        """A context manager that lends a psycopg2 connection, and commits what was done on it."""
+        return self._link.session()
+
+    @property
+    def architectures(self) -> Architectures:
+        """The architectures that runs choose from."""
+        return Architectures(self, self._architectures)
+
+    def pack(
+        self,
+        source: str,
+        x: Columns | None = None,
+        y: Columns | None = None,
+        *,
+        into: str | None = None,
+        like: Packed | str | None = None,
+        normalize: float | None = None,
+        num_classes: Sequence[int | None] | None = None,
+        buffer_size: int | None = None,
+        **options: Any,
+    ) -> Packed:
+        """Pack the rows of a table or view for training, or for validation as the table `like` was packed.
+
+        `x` and `y` name columns; several plain ones make one vector. `into` is the packed table, by default
+        <source>_packed. `normalize` divides the features; further options are `segments`, `seed`, `shape`,
+        `task` and `memory_mb`.
+        """
+        packed = Packed.plan(self, source, x, y, into, like)
+        self.rows(
+            packed.statement(
+                normalizing_const=normalize, num_classes=num_classes, buffer_size=buffer_size, options=options
+            )
+        )
+        return packed
+
+    def packed(self, table: str) -> Packed:
+        """A table that was packed before."""
+        return Packed(self, table)
+
+    def fit(
+        self,
+        table: Packed | str,
+        grid: Mapping[str, Any],
+        *,
+        epochs: int,
+        validation: Packed | str | None = None,
+        search: Search = None,
+        configs: int | None = None,
+        seed: int | None = None,
+        out: str | None = None,
+        every: int | None = None,
+        name: str | None = None,
+        description: str | None = None,
+        gpus: bool = False,
+        wait: bool = False,
+        **options: Any,
+    ) -> Run:
+        """Train the configs of a grid on a packed table, in the background of the server.
+
+        Gives the run as soon as it has begun, or with `wait` when it is over. `search` is None for every
+        config of the grid, "random" for `configs` of them, or a method with its parameters ("asha",
+        {"method": "asha", "eta": 4}). `every` says after how many epochs configs are measured; `out` names
+        the tables that the run leaves. Further options are those of the server: `patience`, `target`,
+        `restore_best`, `max_seconds`, `backend`, `threads` and so on.
+        """
+        request = FitRequest(
+            table=Packed.of(self, table),
+            grid=dict(grid),
+            epochs=epochs,
+            validation=Packed.of(self, validation) if validation is not None else None,
+            search=search,
+            configs=configs,
+            seed=seed,
+            out=out,
+            every=every,
+            name=name,
+            description=description,
+            gpus=gpus,
+            options=options,
+        )
+        run = request.begin(self)
+        if wait:
+            run.wait()
+        return run
+
+    def run(self, run_id: int) -> Run:
+        """One of your runs, by its number."""
+        if not self.rows("SELECT 1 FROM cerebro.runs WHERE run_id = %s", run_id):
+            raise CerebroError(f"you have no run {run_id}", hint="db.runs() shows your runs.")
+        return Run(self, run_id)
+
+    def runs(self) -> pandas.DataFrame:
+        """Your runs, newest first, as a data frame."""
+        return frames.frame(self.rows("SELECT * FROM cerebro.runs ORDER BY run_id DESC"))
+
+    def free_name(self, wanted: str) -> str:
+        """Give a name that no table has: this one, or with a number behind it."""
+        number, name = 1, wanted
+        while self.rows("SELECT 1 WHERE pg_catalog.to_regclass(%s) IS NOT NULL", statements.identifier(name)):
+            number += 1
+            name = f"{wanted}_{number}"
+        return name
+
+
+__all__ = ["Database", "Model", "connect"]

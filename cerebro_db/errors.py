@@ -1,0 +1,52 @@
+"""What can go wrong, in the server's own words."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import psycopg2
+
+E = TypeVar("E", bound=Exception)
+
+
+class CerebroError(Exception):
+    """Something that could not be done: what is wrong, and where it is known in what way and what to do."""
+
+    def __init__(
+        self, message: str, *, detail: str | None = None, hint: str | None = None, sqlstate: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+        self.hint = hint
+        self.sqlstate = sqlstate
+
+    def __str__(self) -> str:
+        more = (("DETAIL", self.detail), ("HINT", self.hint))
+        return "\n".join([self.message, *(f"{name}: {text}" for name, text in more if text)])
+
+
+class CerebroWarning(UserWarning):
+    """What the server warns of while it does what it was asked."""
+
+
+def from_server(error: psycopg2.Error) -> CerebroError:
+    """Give the server's error with its fields; its name before the message says nothing here."""
+    said = error.diag.message_primary or str(error).strip() or type(error).__name__
+    return CerebroError(
+        said.removeprefix("cerebro: "),
+        detail=error.diag.message_detail,
+        hint=error.diag.message_hint or _HINTS.get(error.pgcode or ""),
+        sqlstate=error.pgcode,
+    )
+
+
+_HINTS = {
+    "3F000": "Is the extension in this database? As a superuser: CREATE EXTENSION cerebro CASCADE.",
+    "42501": "An administrator may call: SELECT cerebro.grant_usage('your role').",
+}
+
+
+def needs(extra: str, what: str) -> CerebroError:
+    """A package that is not installed, since nobody needs it who does not ask for this."""
+    return CerebroError(f"{what} is not installed", hint=f"pip install 'cerebro-db[{extra}]'")

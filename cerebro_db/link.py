@@ -1,0 +1,174 @@
+"""Sessions of the server: those of an engine, or one connection that is somebody else's."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol, TypeVar
+
+import psycopg2
+import psycopg2.extensions
+from psycopg2.extensions import TRANSACTION_STATUS_IDLE
+from sqlalchemy import Engine, create_engine, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from .errors import CerebroError, CerebroWarning, from_server
+
+Connection = psycopg2.extensions.connection
+Row = dict[str, Any]
+T = TypeVar("T")
+
+_log = logging.getLogger("cerebro_db")
+
+
+class Link(Protocol):
+    """Lends connections; what is done on one is committed when it is given back."""
+
+    def session(self) -> Any:
+        """A context manager that lends one connection."""
+
+    def close(self) -> None:
+        """Close what was opened here, and nothing else."""
+
+
+class EngineLink:
+    """Connections of an engine's pool."""
+
+    def __init__(self, engine: Engine, *, owned: bool) -> None:
+        if engine.dialect.driver != "psycopg2":
+            raise CerebroError(
+                f"the engine speaks {engine.dialect.name} through {engine.dialect.driver}",
+                hint='Make it with create_engine("postgresql+psycopg2://…").',
+            )
+        self._engine = engine
+        self._owned = owned
+
+    @contextmanager
+    def session(self) -> Iterator[Connection]:
+        try:
+            lent = self._engine.raw_connection()
+        except DBAPIError as error:
+            if isinstance(error.orig, psycopg2.Error):
+                raise from_server(error.orig) from error
+            raise
+        try:
+            connection: Any = lent.driver_connection
+            with _transaction(connection):
+                yield connection
+        finally:
+            lent.close()
+
+    def close(self) -> None:
+        if self._owned:
+            self._engine.dispose()
+
+
+class ConnectionLink:
+    """One connection that was open before; a transaction that is begun on it stays its owner's to end."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._one_at_a_time = threading.RLock()
+
+    @contextmanager
+    def session(self) -> Iterator[Connection]:
+        with self._one_at_a_time:
+            if self._connection.closed:
+                raise CerebroError("the connection that the client was given is closed")
+            if self._connection.info.transaction_status != TRANSACTION_STATUS_IDLE:
+                yield self._connection
+                return
+            with _transaction(self._connection):
+                yield self._connection
+
+    def close(self) -> None:
+        pass
+
+
+@contextmanager
+def _transaction(connection: Connection) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        with suppress(psycopg2.Error):
+            connection.rollback()
+        raise
+    connection.commit()
+
+
+def open_link(target: str | Engine | Connection) -> Link:
+    """Open what a URL names, or take what is open already."""
+    if isinstance(target, Engine):
+        return EngineLink(target, owned=False)
+    if isinstance(target, psycopg2.extensions.connection):
+        return ConnectionLink(target)
+    try:
+        url = make_url(target)
+    except ArgumentError:
+        raise CerebroError(
+            f"{target!r} is no address of a database",
+            hint="Write postgresql://user@host:port/database, or postgresql:///database.",
+        ) from None
+    if url.drivername in ("postgresql", "postgres"):
+        # Which driver an address without one means differs between versions of SQLAlchemy.
+        url = url.set(drivername="postgresql+psycopg2")
+    return EngineLink(create_engine(url), owned=True)
+
+
+def execute(connection: Connection, statement: str, values: tuple[object, ...] = ()) -> list[Row]:
+    """Send one statement, tell what the server tells meanwhile, and give the rows.
+
+    The statement goes out in a thread of its own, since one that waits for the server hears no Ctrl-C: this
+    one then cancels it, so that nothing goes on behind the back of who has asked for its end.
+    """
+    connection.notices.clear()
+    sent = _in_thread(lambda: _send(connection, statement, values))
+    try:
+        rows = sent.result()
+    except KeyboardInterrupt:
+        connection.cancel()
+        with suppress(psycopg2.Error):
+            sent.result()
+        raise
+    except psycopg2.Error as error:
+        raise from_server(error) from error
+    finally:
+        _tell(connection)
+    return rows
+
+
+def _send(connection: Connection, statement: str, values: tuple[object, ...]) -> list[Row]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values or None)
+        if cursor.description is None:
+            return []
+        names = [column.name for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def _in_thread(work: Callable[[], T]) -> Future[T]:
+    """A thread that keeps nobody from ending the program, as those of an executor would."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="cerebro_db", daemon=True).start()
+    return future
+
+
+def _tell(connection: Connection) -> None:
+    for notice in connection.notices:
+        severity, _, text = notice.strip().partition(":")
+        if severity == "WARNING":
+            warnings.warn(text.strip(), CerebroWarning, stacklevel=2)
+        else:
+            _log.info("%s", text.strip())
+    connection.notices.clear()

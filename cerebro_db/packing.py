@@ -1,0 +1,77 @@
+"""Packed tables: rows in the form that training reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Union
+
+from .errors import CerebroError
+from .statements import call, identifier, names
+
+if TYPE_CHECKING:
+    from .database import Database
+
+# A column; several of them; and among these, a list for columns that together are one vector.
+Columns = Union[str, Sequence[str | Sequence[str]]]
+
+
+class Packed:
+    """A packed table, with the columns that it was packed from where they are known."""
+
+    def __init__(self, db: Database, table: str, x: Columns | None = None, y: Columns | None = None) -> None:
+        self._db = db
+        self.table = table
+        self.x = x
+        self.y = y
+        self._source = ""
+        self._like: Packed | None = None
+
+    def __repr__(self) -> str:
+        return f"<packed table {self.table}>"
+
+    @classmethod
+    def of(cls, db: Database, table: Packed | str) -> Packed:
+        """Take a packed table as such, or by its name."""
+        return cls(db, table) if isinstance(table, str) else table
+
+    @classmethod
+    def plan(
+        cls,
+        db: Database,
+        source: str,
+        x: Columns | None,
+        y: Columns | None,
+        into: str | None,
+        like: Packed | str | None,
+    ) -> Packed:
+        """What a call of `db.pack` shall make; validation takes its columns from the training table."""
+        training = cls.of(db, like) if like is not None else None
+        if training is not None:
+            x, y = x or training.x, y or training.y
+        if not x or not y:
+            raise CerebroError("x and y name the columns to pack", hint='For example x=["a", "b"], y="c".')
+        packed = cls(db, into or f"{source}_packed", x, y)
+        packed._source, packed._like = source, training
+        return packed
+
+    def statement(self, *, options: Mapping[str, Any], **named: Any) -> str:
+        """The call that packs it."""
+        if self.x is None or self.y is None:
+            raise CerebroError(f"{self.table} is packed already")
+        arguments = (self._source, self.table, names(self.y), names(self.x))
+        given = {key: value for key, value in named.items() if value is not None}
+        if self._like is None:
+            return call("training_preprocessor_dl", *arguments, **given, options=dict(options) or None)
+        refused = sorted(given.keys() - {"buffer_size"})
+        if refused:
+            raise CerebroError(f"{', '.join(refused)}: validation rows are packed as {self._like.table} was")
+        return call(
+            "validation_preprocessor_dl", *arguments, self._like.table, **given, options=dict(options) or None
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """How it was packed."""
+        return self._db.rows(f"SELECT * FROM {identifier(self.table + '_summary')}")[0]
+
+    def __len__(self) -> int:
+        return self.summary()["total_rows"]

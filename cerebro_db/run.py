@@ -1,0 +1,182 @@
+"""A run, while it goes on and afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from . import frames
+from .config import Config
+from .errors import CerebroError
+from .link import Row
+from .packing import Packed
+from .space import read_grid
+from .statements import call
+
+if TYPE_CHECKING:
+    import pandas
+
+    from .database import Database
+
+GOING = ("running", "paused")
+LOOK_SECONDS = (0.05, 0.5)
+
+
+class Run:
+    """One call that trains a set of configs on one packed table."""
+
+    def __init__(
+        self, db: Database, run_id: int, *, statements: Sequence[str] = (), packed: Packed | None = None
+    ) -> None:
+        self.db = db
+        self.run_id = run_id
+        self.statements = tuple(statements)
+        self._packed = packed
+
+    def __repr__(self) -> str:
+        return f"<run {self.run_id}>"
+
+    def sql(self) -> None:
+        """Print the statements that began the run."""
+        if not self.statements:
+            raise CerebroError(
+                f"run {self.run_id} was begun elsewhere, and its statements are not known here"
+            )
+        print(";\n".join(self.statements) + ";")
+
+    def info(self) -> Row:
+        """The run's row of the view `cerebro.runs`."""
+        return self._rows("SELECT * FROM cerebro.runs WHERE run_id = %s")[0]
+
+    @property
+    def status(self) -> str:
+        """How it stands: running, paused, finished, failed or interrupted."""
+        return self.info()["status"]
+
+    @property
+    def packed(self) -> Packed:
+        """The table that it trains on."""
+        return self._packed or Packed(self.db, self.info()["source_table"])
+
+    def leaderboard(self) -> pandas.DataFrame:
+        """The configs, best first."""
+        return self._frame("SELECT * FROM cerebro.leaderboard WHERE run_id = %s ORDER BY rank, mst_key")
+
+    def metrics(self) -> pandas.DataFrame:
+        """What the configs reached after the epochs that were measured."""
+        return self._frame(
+            "SELECT * FROM cerebro.metrics WHERE run_id = %s ORDER BY mst_key, epoch, dataset, metric"
+        )
+
+    def timeline(self) -> pandas.DataFrame:
+        """Which config trained on which segment when."""
+        return self._frame("SELECT * FROM cerebro.visits WHERE run_id = %s ORDER BY started_at, mst_key")
+
+    def progress(self) -> pandas.DataFrame:
+        """Where each config stands now."""
+        return self._frame("SELECT * FROM cerebro.progress WHERE run_id = %s ORDER BY mst_key")
+
+    def decisions(self) -> pandas.DataFrame:
+        """What was decided while the run went on, with the reasons."""
+        return self._frame("SELECT * FROM cerebro.decisions WHERE run_id = %s ORDER BY number")
+
+    def best(self) -> Config:
+        """The config at the head of the leaderboard."""
+        ranked = self._rows(
+            "SELECT mst_key FROM cerebro.leaderboard WHERE run_id = %s AND value IS NOT NULL AND failure IS NULL"
+            " ORDER BY rank, mst_key LIMIT 1"
+        )
+        if not ranked:
+            raise CerebroError(
+                f"no config of run {self.run_id} has been measured yet",
+                hint="run.wait() waits for its end; run.progress() shows where it stands.",
+            )
+        return Config(self, ranked[0]["mst_key"])
+
+    def config(self, mst_key: int) -> Config:
+        """One of the configs, by its key."""
+        return Config(self, mst_key)
+
+    def wait(self, timeout: float | None = None) -> str:
+        """Wait until the run is over and its tables are there, or for so many seconds; gives its status.
+
+        The server is asked anew each time, so that nothing of it waits with you.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        pause = LOOK_SECONDS[0]
+        while (status := self._waited()) in GOING and (end is None or time.monotonic() < end):
+            time.sleep(pause if end is None else max(0.0, min(pause, end - time.monotonic())))
+            pause = min(2 * pause, LOOK_SECONDS[1])
+        return status
+
+    def _waited(self) -> str:
+        """The status, but as long as the run's last transaction is under way it has none of its end."""
+        return self.db.rows(call("wait", self.run_id, "0") + " AS status")[0]["status"]
+
+    def stop(self, mst_key: int | None = None) -> None:
+        """End the run well, with tables of what there is; or give one config no further visits."""
+        self._ask("stop") if mst_key is None else self._ask("stop_config", mst_key)
+
+    def pause(self) -> None:
+        """Let the run begin nothing more until it is resumed."""
+        self._ask("pause")
+
+    def resume(self, mst_key: int | None = None) -> None:
+        """Let a paused run or a stopped config go on; go on with an interrupted run, and wait for its end."""
+        self._ask("resume") if mst_key is None else self._ask("resume_config", mst_key)
+
+    def delete(self, mst_key: int) -> None:
+        """Leave a config out of the rest of the run, and out of its tables."""
+        self._ask("delete_config", mst_key)
+
+    def set_epochs(self, mst_key: int, epochs: int) -> None:
+        """Set for how many epochs in all a config trains."""
+        self._ask("set_epochs", mst_key, epochs)
+
+    def clone(
+        self,
+        mst_key: int,
+        compile_params: str | None = None,
+        fit_params: str | None = None,
+        *,
+        with_state: bool = True,
+    ) -> int:
+        """Bring in a config like another one, with other parameters where they are given; gives its key."""
+        return self._ask("clone_config", mst_key, compile_params, fit_params, with_state)[0]["answer"]
+
+    def add(
+        self,
+        grid: Mapping[str, Any] | str,
+        *,
+        configs: int | None = None,
+        seed: int | None = None,
+    ) -> list[int]:
+        """Bring in the configs of a grid, or of a model selection table; gives their keys.
+
+        With `configs` so many are drawn from the grid.
+        """
+        if isinstance(grid, str):
+            return [row["answer"] for row in self._ask("add_configs", grid)]
+        from .requests import model_ids
+
+        space = dict(grid)
+        models = model_ids(self.db, space.pop("model", None))
+        how = () if configs is None else ("random", configs, seed)
+        return [row["answer"] for row in self._ask("add_configs", models, *read_grid(space).texts(), *how)]
+
+    def forget(self) -> None:
+        """Remove the states and log rows of the run; its tables stay."""
+        self._ask("forget")
+
+    def _ask(self, function: str, *values: object) -> list[Row]:
+        return self.db.rows(f"{call(function, self.run_id, *values)} AS answer")
+
+    def _rows(self, query: str) -> list[Row]:
+        rows = self.db.rows(query, self.run_id)
+        if not rows and "cerebro.runs" in query:
+            raise CerebroError(f"you have no run {self.run_id}", hint="db.runs() shows your runs.")
+        return rows
+
+    def _frame(self, query: str) -> pandas.DataFrame:
+        return frames.frame(self._rows(query))

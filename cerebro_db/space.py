@@ -1,0 +1,177 @@
+"""The values that a parameter may take, and a grid of them as the server reads it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Union
+
+from .errors import CerebroError
+
+Json = Any
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of some values."""
+
+    values: tuple[Any, ...]
+
+    def to_json(self) -> Json:
+        return {"choice": list(self.values)}
+
+
+@dataclass(frozen=True)
+class Range:
+    """A number between two bounds."""
+
+    kind: str
+    low: float
+    high: float
+    log: bool = False
+    step: float | None = None
+
+    def to_json(self) -> Json:
+        found: dict[str, Any] = {self.kind: [self.low, self.high]}
+        if self.log:
+            found["log"] = True
+        if self.step is not None:
+            found["step"] = self.step
+        return found
+
+
+@dataclass(frozen=True)
+class ByModel:
+    """Other values for each architecture; one that is not named does not have the parameter."""
+
+    values: Mapping[int, Any]
+
+    def to_json(self) -> Json:
+        return {"by_model": {str(model): _leaf(value) for model, value in self.values.items()}}
+
+
+Dimension = Union[Choice, Range, ByModel]
+
+
+def choice(values: Iterable[Any]) -> Choice:
+    """One of some values: `choice(["relu", "tanh"])`. A plain list in a grid means the same."""
+    return Choice(tuple(values))
+
+
+def uniform(low: float, high: float, step: float | None = None) -> Range:
+    """A number, each as likely; with a step low, low + step and so on."""
+    return Range("float", low, high, step=step)
+
+
+def loguniform(low: float, high: float) -> Range:
+    """A number, each order of magnitude as likely: for learning rates."""
+    return Range("float", low, high, log=True)
+
+
+def integer(low: int, high: int, step: int | None = None, *, log: bool = False) -> Range:
+    """An integer, the bounds among them."""
+    return Range("int", low, high, log=log, step=step)
+
+
+def by_model(values: Mapping[int, Any]) -> ByModel:
+    """Values that depend on the architecture: `by_model({1: [8, 16], 2: integer(32, 64)})`."""
+    return ByModel(dict(values))
+
+
+FIT_KEYS = ("batch_size", "epochs", "shuffle", "class_weight")
+COMPILE_KEYS = ("loss", "metrics", "loss_weights", "weighted_metrics")
+# Where a list is one value, as it is to Keras, and not a list of alternatives.
+_LISTS = ("metrics", "weighted_metrics")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A space in the two parts that the server takes: compile parameters, and fit parameters."""
+
+    compile: dict[str, Json]
+    fit: dict[str, Json]
+
+    def texts(self) -> tuple[str, str]:
+        """The two parts as text: JSON, but for class weights, whose keys are numbers, which JSON has not."""
+        return json.dumps(self.compile), self._fit_text()
+
+    def _fit_text(self) -> str:
+        if "class_weight" not in self.fit:
+            return json.dumps(self.fit)
+        drawn = [k for k, v in self.fit.items() if isinstance(v, Mapping) and "choice" not in v]
+        if drawn:
+            raise CerebroError(f"{drawn[0]} is a range beside class_weight", hint="List its values.")
+        return repr({key: _listed(value) for key, value in self.fit.items()})
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether every combination can be listed."""
+        return not _endless(self.compile) and not _endless(self.fit)
+
+
+def read_grid(space: Mapping[str, Any]) -> Grid:
+    """Sort the keys of a grid: what belongs to fit, what to compile; all else is the optimizer's."""
+    fit = {key: _leaf(value) for key, value in space.items() if key in FIT_KEYS}
+    compiled = {
+        key: _list_leaf(value) if key in _LISTS else _leaf(value)
+        for key, value in space.items()
+        if key in COMPILE_KEYS
+    }
+    others = {key: v for key, v in space.items() if key not in (*FIT_KEYS, *COMPILE_KEYS, "optimizer")}
+    if "loss" not in space:
+        raise CerebroError("the grid names no loss", hint='Add, for example, "loss": "mse".')
+    compiled["optimizer_params_list"] = _optimizers(space.get("optimizer", "RMSprop"), others)
+    return Grid(compiled, fit or {"batch_size": 32})
+
+
+def _optimizers(value: Any, others: Mapping[str, Any]) -> list[Json]:
+    shared = {key: _leaf(item) for key, item in others.items()}
+    named = (
+        value.values if isinstance(value, Choice) else value if isinstance(value, list | tuple) else [value]
+    )
+    return [_optimizer(item, shared) for item in named]
+
+
+def _optimizer(value: Any, shared: Mapping[str, Json]) -> Json:
+    if isinstance(value, str):
+        return {"optimizer": value, **shared}
+    if isinstance(value, Mapping) and "optimizer" in value:
+        return {**shared, **{str(key): _leaf(item) for key, item in value.items()}}
+    raise CerebroError(
+        f"{value!r} is no optimizer",
+        hint='Write a name, or a dict such as {"optimizer": "SGD", "momentum": [0.0, 0.9]}.',
+    )
+
+
+def _list_leaf(value: Any) -> Json:
+    return [list(value)] if isinstance(value, list | tuple) else _leaf(value)
+
+
+def _listed(value: Json) -> list[Any]:
+    """The values of a leaf that is no range, as a list."""
+    if isinstance(value, Mapping):
+        return value["choice"]
+    return value if isinstance(value, list) else [value]
+
+
+def _leaf(value: Any) -> Json:
+    if isinstance(value, Choice | Range | ByModel):
+        return value.to_json()
+    if isinstance(value, list | tuple):
+        # The server takes numbers with a word behind them for a distribution.
+        return {"choice": list(value)} if len(value) > 1 and isinstance(value[-1], str) else list(value)
+    if isinstance(value, Mapping):
+        return {"choice": [dict(value)]}
+    # NumPy's numbers are no numbers to JSON.
+    return value.item() if hasattr(value, "item") and not isinstance(value, str) else value
+
+
+def _endless(value: Json) -> bool:
+    if isinstance(value, Mapping):
+        return _is_drawn(value) or any(map(_endless, value.values()))
+    return isinstance(value, list) and any(map(_endless, value))
+
+
+def _is_drawn(leaf: Mapping[str, Json]) -> bool:
+    return ("float" in leaf and "step" not in leaf) or ("int" in leaf and bool(leaf.get("log")))

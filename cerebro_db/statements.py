@@ -1,0 +1,71 @@
+"""SQL as a person would write it: statements with their values in them, to be sent and to be shown."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
+_FOLDED = 72
+
+
+class Raw(str):
+    """A piece of SQL that stands in a statement as it is."""
+
+    __slots__ = ()
+
+
+def identifier(name: str) -> str:
+    """Write a name, in quotes where it needs them."""
+    return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
+
+
+def names(columns: str | Sequence[str | Sequence[str]]) -> str:
+    """Write columns as the preprocessors read them; a list inside the list is one vector of its columns."""
+    if isinstance(columns, str):
+        return identifier(columns)
+    written = [
+        identifier(item) if isinstance(item, str) else f"ARRAY[{', '.join(map(identifier, item))}]"
+        for item in columns
+    ]
+    return ", ".join(written)
+
+
+def literal(value: object) -> str:
+    """Write a value as a literal that means the same under every setting of the server."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, Raw):
+        return value
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, bytes):
+        return rf"'\x{value.hex()}'::bytea" if not value else f"decode('{value.hex()}', 'hex')"
+    if isinstance(value, Mapping):
+        return _text(json.dumps(value, allow_nan=False))
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return f"ARRAY[{', '.join(map(literal, value))}]"
+    return _text(str(value))
+
+
+def _text(text: str) -> str:
+    quoted = "'" + text.replace("'", "''").replace("\\", "\\\\") + "'"
+    return f"E{quoted}" if "\\" in text else quoted
+
+
+def call(function: str, *values: object, **named: object) -> str:
+    """Write the call of one of cerebro's functions; what is None among the named is left out."""
+    given = [*map(literal, values), *(f"{k} => {literal(v)}" for k, v in named.items() if v is not None)]
+    line = f"cerebro.{function}({', '.join(given)})"
+    if len(line) > _FOLDED:
+        line = f"cerebro.{function}(\n    " + ",\n    ".join(given) + ")"
+    return f"SELECT {line}"
+
+
+def parameters(values: Mapping[str, Any]) -> str:
+    """Write `name=value` pairs, as a search method takes them."""
+    return ", ".join(f"{name}={value}" for name, value in values.items() if value is not None)
