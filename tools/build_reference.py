@@ -27,10 +27,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "convert_array_to_bytea",
         "convert_bytea_to_real_array",
         "convert_bytea_to_smallint_array",
+        "create_packed_table",
     ),
     "Architectures": ("load_keras_model", "delete_keras_model"),
-    "Configs": ("generate_model_configs", "load_model_selection_table"),
-    "Training": ("madlib_keras_fit_multiple_model", "madlib_keras_fit", "resume", "forget"),
+    "Configs": ("generate_model_configs", "load_model_selection_table", "read_params"),
+    "Training": ("madlib_keras_fit_multiple_model", "madlib_keras_fit", "resume", "forget", "config_state"),
     "Evaluating and predicting": (
         "madlib_keras_evaluate",
         "madlib_keras_predict",

@@ -231,6 +231,12 @@ def validation_preprocessor_dl(*arguments: Any) -> None:
     _answer(lambda: preprocess.pack_validation(Session(), *arguments))
 
 
+def create_packed_table(*arguments: Any) -> None:
+    from cerebro_plpy.packing import empty
+
+    _answer(lambda: empty.create(Session(), *arguments))
+
+
 def array_to_bytes(values: Sequence[float | None], dtype: str) -> bytes:
     from cerebro_plpy.packing import read
 
@@ -345,6 +351,18 @@ def add_configs(*arguments: Any) -> list[int]:
     from cerebro_plpy.executor import steer
 
     return _answer(lambda: steer.add_configs(Session(), _run_inline, *arguments))
+
+
+def config_state(run_id: int | None, mst_key: int | None) -> Iterator[tuple[Any, ...]]:
+    from cerebro_plpy.executor import states
+
+    return _answer(lambda: states.newest(Session(), run_id, mst_key))
+
+
+def read_params(compile_params: str, fit_params: str) -> str:
+    from cerebro_plpy.madlib import render
+
+    return _answer(lambda: render.to_plain_json(compile_params, fit_params))
 
 
 def last_run() -> int:

@@ -137,6 +137,7 @@ RUNS = {
     "delete its config": "SELECT cerebro.delete_config({0}, 1)",
     "set its epochs": "SELECT cerebro.set_epochs({0}, 1, 2)",
     "clone its config": "SELECT cerebro.clone_config({0}, 1)",
+    "read the state of its config": "SELECT cerebro.config_state({0}, 1)",
     "add configs to its run": "SELECT cerebro.add_configs({0}, 'lab.mst')",
     "forget its run": "SELECT cerebro.forget({0})",
     "resume a run that is not there": "SELECT cerebro.resume(999999)",

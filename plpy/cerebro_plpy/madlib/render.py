@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
 
 from .literal import Call, Value
-from .params import CompileParams, FitParams
+from .params import CompileParams, FitParams, parse_compile, parse_fit
 
 
 class _Canonical(Protocol):
@@ -46,6 +47,22 @@ def render_value(value: Value) -> str:
     if isinstance(value, dict):
         return "{" + ",".join(f"{key!r}:{render_value(item)}" for key, item in value.items()) + "}"
     return repr(value)
+
+
+def to_plain_json(compile_params: str, fit_params: str) -> str:
+    """Write what the two texts of a config mean as JSON that says nothing of this grammar."""
+    values = {**vars(parse_compile(compile_params)), **vars(parse_fit(fit_params))}
+    return json.dumps({key: _plain(value) for key, value in values.items()})
+
+
+def _plain(value: Value) -> object:
+    if isinstance(value, Call):
+        return {"name": value.name, "arguments": {key: _plain(item) for key, item in value.kwargs}}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return value
 
 
 def deduplicate(texts: Iterable[str], parse: Callable[[str], P]) -> list[tuple[str, P]]:

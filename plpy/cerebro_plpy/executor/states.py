@@ -1,0 +1,55 @@
+"""What a config has become, variable by variable, for who takes it elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.engine import state as states
+from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.store import runs, session
+
+
+class Variable(NamedTuple):
+    """One variable of a model or its optimizer."""
+
+    number: int
+    name: str
+    kind: str
+    shape: list[int]
+    dtype: str
+    data: bytes
+
+
+def newest(db: Database, run_id: int | None, mst_key: int | None) -> Iterator[Variable]:
+    """Give the variables of a config's newest state that is kept."""
+    role = session.current_user(db)
+
+    def read() -> states.State:
+        run = runs.own_run(db, run_id, role, members=True)
+        origin, step = _newest(db, run.run_id, mst_key, role)
+        return states.of_config(runs.read_state(db, run.run_id, origin, step), run.run_id, origin, step)
+
+    found = db.as_owner(read)
+    return (
+        Variable(number, name, kind, list(array.shape), str(array.dtype), array.tobytes())
+        for number, (name, kind, array) in enumerate(zip(found.names, found.kinds, found.arrays, strict=True))
+    )
+
+
+def _newest(db: Database, run_id: int, mst_key: int | None, role: str) -> tuple[int, int]:
+    """Where it lies: a clone that has had no visit yet has the state of its source."""
+    config = next((c for c in runs.configs(db, run_id) if c.mst_key == mst_key), None)
+    if config is None:
+        raise CerebroError(f"run {run_id} has no config {mst_key}")
+    kept = {row["mst_key"]: row["step"] for row in runs.last_states(db, run_id, role)}
+    if config.mst_key in kept:
+        return config.mst_key, kept[config.mst_key]
+    if config.source_step is None:
+        raise CerebroError(
+            f"there is no state of config {mst_key} of run {run_id}",
+            detail="It has had no visit, or its states were removed.",
+            sqlstate=WRONG_STATE,
+        )
+    return runs.state_origin(db, run_id, config.mst_key, config.source_step), config.source_step

@@ -1,0 +1,17 @@
+CREATE OR REPLACE FUNCTION cerebro.config_state(
+    run_id bigint,
+    mst_key integer,
+    OUT number integer,
+    OUT name text,
+    OUT kind text,
+    OUT shape integer[],
+    OUT dtype text,
+    OUT data bytea
+) RETURNS SETOF record
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].config_state(run_id, mst_key)
+$$;
+COMMENT ON FUNCTION cerebro.config_state IS
+'The newest state that is kept of a config of one of your runs, a row for each variable in the order of Keras'' model.variables and optimizer.variables: its kind (weight, optimizer or other), shape, element type, and its values raw and little-endian.';
