@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 from .errors import CerebroError
-from .statements import call, identifier
+from .statements import call, table_name
 
 if TYPE_CHECKING:
     import pandas
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .database import Database
 
 # A live keras.Model; the JSON of one, as text or as a dict. Keras need not be installed for the latter.
-Model = Union[str, Mapping[str, Any], Any]
+Model = str | Mapping[str, Any] | Any
 
 
 class Architectures:
@@ -41,7 +41,7 @@ class Architectures:
             description=description,
         )
         # The call keeps others out of the table until the end of its transaction.
-        last = f"SELECT max(model_id) AS model_id FROM {identifier(self.table)}"
+        last = f"SELECT max(model_id) AS model_id FROM {table_name(self.table)}"
         return self._db.transaction([statement, last])[0]["model_id"]
 
     def remove(self, model_id: int) -> None:
@@ -50,9 +50,9 @@ class Architectures:
 
     def ids(self) -> list[int]:
         """The numbers of all architectures."""
-        if not self._db.rows("SELECT 1 WHERE pg_catalog.to_regclass(%s) IS NOT NULL", identifier(self.table)):
+        if not self._db.rows("SELECT 1 WHERE pg_catalog.to_regclass(%s) IS NOT NULL", table_name(self.table)):
             return []
-        rows = self._db.rows(f"SELECT model_id FROM {identifier(self.table)} ORDER BY model_id")
+        rows = self._db.rows(f"SELECT model_id FROM {table_name(self.table)} ORDER BY model_id")
         return [row["model_id"] for row in rows]
 
     def list(self) -> pandas.DataFrame:
@@ -60,8 +60,11 @@ class Architectures:
         from .frames import frame
 
         columns = ("model_id", "name", "description", "has_weights")
-        listed = f"SELECT model_id, name, description, model_weights IS NOT NULL AS has_weights FROM {identifier(self.table)}"
-        return frame(self._db.rows(f"{listed} ORDER BY model_id") if self.ids() else [], columns)
+        query = (
+            "SELECT model_id, name, description, model_weights IS NOT NULL AS has_weights"
+            f" FROM {table_name(self.table)} ORDER BY model_id"
+        )
+        return frame(self._db.rows(query) if self.ids() else [], columns)
 
 
 def architecture_json(model: Model) -> str:

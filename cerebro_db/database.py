@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from . import frames, link, statements
+from . import frames, link, packed_files, rows, statements
 from .architectures import Architectures, Model
 from .errors import CerebroError
 from .link import Connection, Engine, Link, Row
@@ -101,6 +102,18 @@ class Database:
         """A table that was packed before."""
         return Packed(self, table)
 
+    def load(self, table: str, source: Any) -> int:
+        """Make a table of rows: of a data frame, a dict of arrays, or a Parquet or NPZ file.
+
+        Numbers, truth values and times keep their kind, arrays become arrays, all else is text. Gives the
+        number of rows.
+        """
+        return rows.load(self, table, source)
+
+    def import_packed(self, path: str | Path, into: str) -> Packed:
+        """Make a packed table of a file that `Packed.export` wrote, to the same bits."""
+        return packed_files.load(self, Path(path), into)
+
     def fit(
         self,
         table: Packed | str,
@@ -119,9 +132,13 @@ class Database:
         wait: bool = False,
         **options: Any,
     ) -> Run:
-        """Train the configs of a grid on a packed table, in the background of the server.
+        """Train the configs of a grid on a packed table.
 
-        Gives the run as soon as it has begun, or with `wait` when it is over. `search` is None for every
+        The run goes on in the background of the server, and is given as soon as it has begun. With `wait`
+        it is this session's, and given when it is over; Ctrl-C interrupts it then, and `Run.resume` goes on
+        with it. Another such run on the same connection finds rows and compiled models still in memory.
+
+        `search` is None for every
         config of the grid, "random" for `configs` of them, or a method with its parameters ("asha",
         {"method": "asha", "eta": 4}). `every` says after how many epochs configs are measured; `out` names
         the tables that the run leaves. Further options are those of the server: `patience`, `target`,
@@ -140,12 +157,10 @@ class Database:
             name=name,
             description=description,
             gpus=gpus,
+            background=not wait,
             options=options,
         )
-        run = request.begin(self)
-        if wait:
-            run.wait()
-        return run
+        return request.begin(self)
 
     def run(self, run_id: int) -> Run:
         """One of your runs, by its number."""
@@ -159,10 +174,10 @@ class Database:
 
     def free_name(self, wanted: str) -> str:
         """Give a name that no table has: this one, or with a number behind it."""
-        number, name = 1, wanted
-        while self.rows("SELECT 1 WHERE pg_catalog.to_regclass(%s) IS NOT NULL", statements.identifier(name)):
+        number, name = 1, statements.table_name(wanted)
+        while self.rows("SELECT 1 WHERE pg_catalog.to_regclass(%s) IS NOT NULL", name):
             number += 1
-            name = f"{wanted}_{number}"
+            name = statements.table_name(wanted, f"_{number}")
         return name
 
 

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TextIO, TypeVar
 
 import psycopg2
 import psycopg2.extensions
@@ -120,15 +120,27 @@ def open_link(target: str | Engine | Connection) -> Link:
 
 
 def execute(connection: Connection, statement: str, values: tuple[object, ...] = ()) -> list[Row]:
-    """Send one statement, tell what the server tells meanwhile, and give the rows.
+    """Send one statement, tell what the server tells meanwhile, and give the rows."""
+    return _interruptible(connection, lambda: _send(connection, statement, values))
 
-    The statement goes out in a thread of its own, since one that waits for the server hears no Ctrl-C: this
-    one then cancels it, so that nothing goes on behind the back of who has asked for its end.
-    """
+
+def copy(connection: Connection, statement: str, rows: TextIO) -> None:
+    """Send the rows of a COPY."""
+
+    def send() -> None:
+        with connection.cursor() as cursor:
+            cursor.copy_expert(statement, rows)
+
+    _interruptible(connection, send)
+
+
+def _interruptible(connection: Connection, work: Callable[[], T]) -> T:
+    """Wait for the server in a thread of its own, since one that waits for it hears no Ctrl-C: this one then
+    cancels the statement, so that nothing goes on behind the back of who has asked for its end."""
     connection.notices.clear()
-    sent = _in_thread(lambda: _send(connection, statement, values))
+    sent = _in_thread(work)
     try:
-        rows = sent.result()
+        return sent.result()
     except KeyboardInterrupt:
         connection.cancel()
         with suppress(psycopg2.Error):
@@ -138,7 +150,6 @@ def execute(connection: Connection, statement: str, values: tuple[object, ...] =
         raise from_server(error) from error
     finally:
         _tell(connection)
-    return rows
 
 
 def _send(connection: Connection, statement: str, values: tuple[object, ...]) -> list[Row]:

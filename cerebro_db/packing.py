@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Union
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from .errors import CerebroError
-from .statements import call, identifier, names
+from .statements import call, names, table_name
 
 if TYPE_CHECKING:
     from .database import Database
 
 # A column; several of them; and among these, a list for columns that together are one vector.
-Columns = Union[str, Sequence[str | Sequence[str]]]
+Columns = str | Sequence[str | Sequence[str]]
 
 
 class Packed:
@@ -50,7 +51,7 @@ class Packed:
             x, y = x or training.x, y or training.y
         if not x or not y:
             raise CerebroError("x and y name the columns to pack", hint='For example x=["a", "b"], y="c".')
-        packed = cls(db, into or f"{source}_packed", x, y)
+        packed = cls(db, into or table_name(source, "_packed"), x, y)
         packed._source, packed._like = source, training
         return packed
 
@@ -71,7 +72,13 @@ class Packed:
 
     def summary(self) -> dict[str, Any]:
         """How it was packed."""
-        return self._db.rows(f"SELECT * FROM {identifier(self.table + '_summary')}")[0]
+        return self._db.rows(f"SELECT * FROM {table_name(self.table, '_summary')}")[0]
+
+    def export(self, path: str | Path) -> Path:
+        """Write it to a `.parquet` or `.npz` file, which `db.import_packed` reads."""
+        from . import packed_files
+
+        return packed_files.save(self._db, self.table, Path(path))
 
     def __len__(self) -> int:
         return self.summary()["total_rows"]

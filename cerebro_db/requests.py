@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 from .errors import CerebroError
 from .packing import Packed
 from .run import Run
 from .space import Grid, read_grid
-from .statements import call, identifier, parameters
+from .statements import call, parameters, table_name
 
 if TYPE_CHECKING:
     from .database import Database
 
-Search = Union[str, Mapping[str, Any], None]
+Search = str | Mapping[str, Any] | None
 
 RANDOM = "random"
 # What each method calls the number of its configs, and the most epochs that one gets.
@@ -28,7 +28,7 @@ _USUAL = ("num_configs", "num_iterations")
 
 @dataclass(frozen=True)
 class FitRequest:
-    """One call of `db.fit`."""
+    """One call of `db.fit`; in the background it is begun, else it is over when it comes back."""
 
     table: Packed
     grid: dict[str, Any]
@@ -42,13 +42,14 @@ class FitRequest:
     name: str | None
     description: str | None
     gpus: bool
+    background: bool
     options: Mapping[str, Any]
 
     def begin(self, db: Database) -> Run:
-        """Send the statements; the run goes on in the server."""
+        """Send the statements."""
         space = dict(self.grid)
         models = model_ids(db, space.pop("model", None))
-        grid, out = read_grid(space), db.free_name(self.out or f"{self.table.table}_models")
+        grid, out = read_grid(space), db.free_name(self.out or table_name(self.table.table, "_models"))
         if self.search in (None, RANDOM):
             if self.search is None and not grid.is_finite:
                 raise CerebroError(
@@ -59,7 +60,7 @@ class FitRequest:
         return self._begin_search(db, models, grid, out)
 
     def _begin_all(self, db: Database, models: Sequence[int], grid: Grid, out: str) -> Run:
-        selection = db.free_name(f"{out}_configs")
+        selection = db.free_name(table_name(out, "_configs"))
         made = call(
             "generate_model_configs",
             db.architectures.table,
@@ -76,18 +77,15 @@ class FitRequest:
             out,
             selection,
             self.epochs,
-            **self._named(self.every or self._often()),
+            # Each epoch is measured, so that there are curves.
+            **self._named(self.every or 1),
         )
         db.rows(made)
         try:
-            return self._send(db, [made, fit], out)
-        except BaseException:
-            db.rows(f"DROP TABLE {identifier(selection)}, {identifier(selection + '_summary')}")
+            return self._send(db, [made, fit])
+        except CerebroError:
+            db.rows(f"DROP TABLE {selection}, {table_name(selection, '_summary')}")
             raise
-
-    def _often(self) -> int | None:
-        """Each epoch is measured, so that there are curves, unless the options decide it themselves."""
-        return None if {"patience", "target", "restore_best"} & self.options.keys() else 1
 
     def _begin_search(self, db: Database, models: Sequence[int], grid: Grid, out: str) -> Run:
         method, given = _method(self.search)
@@ -102,7 +100,7 @@ class FitRequest:
             self.table.table,
             out,
             db.architectures.table,
-            db.free_name(f"{out}_best"),
+            db.free_name(table_name(out, "_best")),
             models,
             *grid.texts(),
             method,
@@ -110,10 +108,12 @@ class FitRequest:
             random_state=self.seed,
             **self._named(self.every),
         )
-        return self._send(db, [search], out)
+        return self._send(db, [search])
 
     def _named(self, every: int | None) -> dict[str, Any]:
-        options = {**self.options, "background": True}
+        options = dict(self.options)
+        if self.background:
+            options["background"] = True
         if self.seed is not None:
             options.setdefault("seed", self.seed)
         return {
@@ -122,10 +122,10 @@ class FitRequest:
             "use_gpus": self.gpus or None,
             "name": self.name,
             "description": self.description,
-            "options": options,
+            "options": options or None,
         }
 
-    def _send(self, db: Database, shown: Sequence[str], out: str) -> Run:
+    def _send(self, db: Database, shown: Sequence[str]) -> Run:
         begun = db.transaction([shown[-1], "SELECT cerebro.last_run() AS run_id"])
         return Run(db, begun[0]["run_id"], statements=tuple(shown), packed=self.table)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 from . import frames
+from . import watch as watching
 from .config import Config
 from .errors import CerebroError
-from .link import Row
+from .link import Connection, Row, execute
 from .packing import Packed
 from .space import read_grid
 from .statements import call
@@ -18,7 +21,9 @@ if TYPE_CHECKING:
     import pandas
 
     from .database import Database
+    from .plots import Picture
 
+_INFO = "SELECT * FROM cerebro.runs WHERE run_id = %s"
 GOING = ("running", "paused")
 LOOK_SECONDS = (0.05, 0.5)
 
@@ -47,7 +52,11 @@ class Run:
 
     def info(self) -> Row:
         """The run's row of the view `cerebro.runs`."""
-        return self._rows("SELECT * FROM cerebro.runs WHERE run_id = %s")[0]
+        return self.rows(_INFO)[0]
+
+    def info_on(self, connection: Connection) -> Row:
+        """The same, inside of a transaction that goes on."""
+        return execute(connection, _INFO, (self.run_id,))[0]
 
     @property
     def status(self) -> str:
@@ -83,9 +92,9 @@ class Run:
 
     def best(self) -> Config:
         """The config at the head of the leaderboard."""
-        ranked = self._rows(
-            "SELECT mst_key FROM cerebro.leaderboard WHERE run_id = %s AND value IS NOT NULL AND failure IS NULL"
-            " ORDER BY rank, mst_key LIMIT 1"
+        ranked = self.rows(
+            "SELECT mst_key FROM cerebro.leaderboard WHERE run_id = %s AND value IS NOT NULL"
+            " AND failure IS NULL ORDER BY rank, mst_key LIMIT 1"
         )
         if not ranked:
             raise CerebroError(
@@ -109,6 +118,42 @@ class Run:
             time.sleep(pause if end is None else max(0.0, min(pause, end - time.monotonic())))
             pause = min(2 * pause, LOOK_SECONDS[1])
         return status
+
+    def watch(self, file: TextIO | None = None) -> Run:
+        """Show the run as it goes on until it is over: bars in a terminal or a notebook, else some lines.
+
+        The first Ctrl-C asks the server to stop the run and waits for its tables, the second looks away.
+        """
+        file = file or sys.stdout
+        watching.watch(self, watching.screen(file), lambda: self._waited() in GOING)
+        return self
+
+    def plot(self, kind: str | None = None) -> Picture:
+        """Pictures of the run: "curves", "configs" or "timeline", or all of them.
+
+        In a notebook a picture shows itself; `.save(path)` writes it as .png, .svg or .pdf.
+        """
+        from . import plots
+
+        return plots.picture(self, kind)
+
+    def report(self, path: str | Path) -> Path:
+        """Write all that is to be known of the run into one HTML file that needs nothing else."""
+        from . import report
+
+        return report.write(self, Path(path))
+
+    def to_tensorboard(self, folder: str | Path) -> Path:
+        """Write the metrics as TensorBoard's event files, a folder for each config."""
+        from . import exports
+
+        return exports.to_tensorboard(self, Path(folder))
+
+    def to_mlflow(self, tracking_uri: str, experiment: str | None = None) -> list[str]:
+        """Write a run per config into a tracking store of MLflow; gives the numbers of these."""
+        from . import exports
+
+        return exports.to_mlflow(self, tracking_uri, experiment)
 
     def _waited(self) -> str:
         """The status, but as long as the run's last transaction is under way it has none of its end."""
@@ -172,11 +217,12 @@ class Run:
     def _ask(self, function: str, *values: object) -> list[Row]:
         return self.db.rows(f"{call(function, self.run_id, *values)} AS answer")
 
-    def _rows(self, query: str) -> list[Row]:
+    def rows(self, query: str) -> list[Row]:
+        """Rows of a query on the views, whose one value is the run's number."""
         rows = self.db.rows(query, self.run_id)
-        if not rows and "cerebro.runs" in query:
+        if not rows and query == _INFO:
             raise CerebroError(f"you have no run {self.run_id}", hint="db.runs() shows your runs.")
         return rows
 
     def _frame(self, query: str) -> pandas.DataFrame:
-        return frames.frame(self._rows(query))
+        return frames.frame(self.rows(query))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 from .errors import CerebroError
 
@@ -51,7 +51,7 @@ class ByModel:
         return {"by_model": {str(model): _leaf(value) for model, value in self.values.items()}}
 
 
-Dimension = Union[Choice, Range, ByModel]
+Dimension = Choice | Range | ByModel
 
 
 def choice(values: Iterable[Any]) -> Choice:

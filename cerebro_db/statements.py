@@ -7,7 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .errors import CerebroError
+
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
+_NAME = r'(?:[^\W\d][\w$]*|"(?:[^"]|"")+")'
+_TABLE = re.compile(rf"(?:{_NAME}\.)?{_NAME}")
 _FOLDED = 72
 
 
@@ -33,6 +37,16 @@ def names(columns: str | Sequence[str | Sequence[str]]) -> str:
     return ", ".join(written)
 
 
+def table_name(table: str, suffix: str = "") -> str:
+    """Give a table's name as it is written in SQL, `schema.table` or `"Odd Name"`, with a suffix to it."""
+    if not _TABLE.fullmatch(table):
+        raise CerebroError(
+            f"{table!r} is not the name of a table",
+            hint='Write table or schema.table, with double quotes where SQL needs them: "My table".',
+        )
+    return f'{table[:-1]}{suffix}"' if table.endswith('"') else f"{table}{suffix}"
+
+
 def literal(value: object) -> str:
     """Write a value as a literal that means the same under every setting of the server."""
     if value is None:
@@ -44,7 +58,7 @@ def literal(value: object) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, bytes):
-        return rf"'\x{value.hex()}'::bytea" if not value else f"decode('{value.hex()}', 'hex')"
+        return f"decode('{value.hex()}', 'hex')"
     if isinstance(value, Mapping):
         return _text(json.dumps(value, allow_nan=False))
     if isinstance(value, Sequence) and not isinstance(value, str):

@@ -17,6 +17,7 @@ import pytest
 
 import corpus
 from fixtures import Sql, execute
+from pages import missing, without_numbers
 
 ROOT = Path(__file__).resolve().parents[2]
 README = Path("README.md")
@@ -36,8 +37,6 @@ PAGES = [
     Path("docs/operations.md"),
 ]
 EVERY_PAGE = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
-# A line that stands for others, which depend on the machine or are many.
-GAP = "…"
 IRIS = "CREATE TABLE iris (id serial PRIMARY KEY, attributes numeric[], species text);"
 PROGRESS = re.compile(r"NOTICE: (epoch \d+ of|\d+ of \d+ visits|done in)")
 MARK = "-- example "
@@ -72,28 +71,12 @@ def readable(output: str) -> list[str]:
 def _without_widths(line: str) -> str:
     line = re.sub(r"doc_\d+\.", "public.", line)
     line = re.sub(r"(?<=\brun )\d+|(?<=cerebro\.wait\()\d+", "N", line)
-    line = re.sub(r"\d+\.\d+(e-?\d+)?", "N", line)
-    return " ".join(re.sub(r"-{3,}", "---", line).split())
+    return without_numbers(line)
 
 
 def _without_void_results(output: str) -> str:
     """A function that gives nothing prints its name, a rule and an empty row."""
     return re.sub(r"^ *[a-z_]+ *\n-+\n *\n", "", output, flags=re.M)
-
-
-def missing(expected: list[str], shown: list[str]) -> str | None:
-    """Give the first expected line that is not where it should be; a gap may be any number of lines."""
-    place, free = 0, False
-    for line in expected:
-        if line == GAP:
-            free = True
-            continue
-        while free and place < len(shown) and shown[place] != line:
-            place += 1
-        if place == len(shown) or shown[place] != line:
-            return f"{line!r}, not {shown[place] if place < len(shown) else 'the end'!r}"
-        place, free = place + 1, False
-    return None if free or place == len(shown) else f"the end, not {shown[place]!r}"
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,209 @@
+"""scikit-learn's manners: an estimator whose fit is a run, and whose model stays in the database."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .database import Database, connect
+from .errors import needs
+from .run import Run
+from .statements import call, table_name
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError:
+    raise needs("sklearn", "scikit-learn, whose manners these estimators have,") from None
+
+# What a run leaves beside its models: of every config of a grid, or of a search.
+_LEFT = ("", "_info", "_summary", "_configs", "_configs_summary", "_best", "_best_summary")
+# How an architecture is made for so many features and outputs.
+Build = Callable[[int, int], Any]
+
+
+class _Estimator(BaseEstimator):
+    """What both have in common. The rows are loaded into the database, and removed when they are packed."""
+
+    def __init__(
+        self,
+        db: str | Database = "postgresql://",
+        *,
+        model: Build | Any = None,
+        hidden: Sequence[int] = (16,),
+        grid: Mapping[str, Any] | None = None,
+        epochs: int = 10,
+        search: Any = None,
+        configs: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.db = db
+        self.model = model
+        self.hidden = hidden
+        self.grid = grid
+        self.epochs = epochs
+        self.search = search
+        self.configs = configs
+        self.options = options
+        self.random_state = random_state
+
+    def _train(self, x: Any, y: Any, outputs: int, labels: Mapping[str, Any]) -> None:
+        """Load, pack, run, and keep what it takes to predict: names and numbers, and nothing that is open."""
+        base = f"estimator_{secrets.token_hex(5)}"
+        with _opened(self.db) as db:
+            db.load(base, {"x": x, "y": y})
+            try:
+                packed = db.pack(base, x="x", y="y", into=f"{base}_packed", **labels)
+            finally:
+                db.rows(f"DROP TABLE {base}")
+            run = self._fit_run(db, packed.table, x.shape[1], outputs)
+            self.run_id_, self.models_ = run.run_id, run.info()["model_table"]
+            best = run.best()
+            self.best_key_, self.best_params_ = best.mst_key, best.params
+            self.best_score_ = best.info()["value"]
+
+    def _fit_run(self, db: Database, packed: str, features: int, outputs: int) -> Run:
+        grid = {**self._defaults(), **(self.grid or {})}
+        if "model" in grid:
+            return self._call(db, packed, grid)
+        # The run keeps what it needs of it.
+        added = db.architectures.add(self._architecture(features, outputs))
+        try:
+            return self._call(db, packed, {**grid, "model": added})
+        finally:
+            db.architectures.remove(added)
+
+    def _call(self, db: Database, packed: str, grid: Mapping[str, Any]) -> Run:
+        return db.fit(
+            packed,
+            grid,
+            epochs=self.epochs,
+            search=self.search,
+            configs=self.configs,
+            seed=self.random_state,
+            wait=True,
+            **(self.options or {}),
+        )
+
+    def _defaults(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _architecture(self, features: int, outputs: int) -> Any:
+        if self.model is None:
+            return json.dumps(_mlp(features, self.hidden, outputs, self._activation()))
+        return self.model(features, outputs) if _is_recipe(self.model) else self.model
+
+    def _activation(self) -> str:
+        raise NotImplementedError
+
+    def _predicted(self, x: Any, how: str) -> Any:
+        check_is_fitted(self)
+        values = validate_data(self, x, reset=False, dtype="float64")
+        with _opened(self.db) as db:
+            config = Run(db, self.run_id_).config(self.best_key_)
+            return getattr(config, how)(values)
+
+    def drop(self) -> None:
+        """Remove what the fit left in the database: the packed table, the models, the states of the run."""
+        check_is_fitted(self)
+        with _opened(self.db) as db:
+            packed = db.run(self.run_id_).packed.table
+            left = [table_name(self.models_, suffix) for suffix in _LEFT]
+            db.rows(call("forget", self.run_id_))
+            db.rows(f"DROP TABLE IF EXISTS {', '.join([*left, packed, table_name(packed, '_summary')])}")
+
+
+class CerebroClassifier(ClassifierMixin, _Estimator):
+    """A classifier that is the best config of a run.
+
+    `model` is an architecture, or a function of the numbers of features and classes that makes one; without
+    it a multilayer perceptron with the `hidden` units. `grid` is what `Database.fit` takes.
+    """
+
+    def fit(self, X: Any, y: Any) -> CerebroClassifier:
+        """Train the configs of the grid and keep the best."""
+        x, y = validate_data(self, X, y, dtype="float64", multi_output=False)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        width = max(2, len(self.classes_))
+        self._train(x, codes, width, {"num_classes": [width]})
+        return self
+
+    def _defaults(self) -> dict[str, Any]:
+        return {
+            "loss": "sparse_categorical_crossentropy",
+            "metrics": ["accuracy"],
+            "optimizer": "Adam",
+            "learning_rate": 0.01,
+        }
+
+    def _activation(self) -> str:
+        return "softmax"
+
+    def predict_proba(self, X: Any) -> Any:
+        """The probability of each class, in the order of `classes_`."""
+        found = self._predicted(X, "probabilities")
+        return found[[str(code) for code in range(len(self.classes_))]].to_numpy()
+
+    def predict(self, X: Any) -> Any:
+        """The most probable class of each row."""
+        found = self.predict_proba(X)
+        return self.classes_[found.argmax(axis=1)]
+
+
+class CerebroRegressor(RegressorMixin, _Estimator):
+    """A regressor that is the best config of a run; its parameters are those of the classifier."""
+
+    def fit(self, X: Any, y: Any) -> CerebroRegressor:
+        """Train the configs of the grid and keep the best."""
+        x, y = validate_data(self, X, y, dtype="float64", y_numeric=True, multi_output=False)
+        self._train(x, y.astype("float64"), 1, {"task": "regression"})
+        return self
+
+    def _defaults(self) -> dict[str, Any]:
+        return {"loss": "mse", "optimizer": "Adam", "learning_rate": 0.01}
+
+    def _activation(self) -> str:
+        return "linear"
+
+    def predict(self, X: Any) -> Any:
+        """The prediction for each row."""
+        return self._predicted(X, "predict")["prediction"].to_numpy()
+
+
+def _is_recipe(model: Any) -> bool:
+    """Whether it makes architectures; a model can be called as well, but is one."""
+    return callable(model) and not hasattr(model, "to_json")
+
+
+class _opened:
+    """A database for one call: one that was open stays so."""
+
+    def __init__(self, db: str | Database) -> None:
+        self._given = db
+
+    def __enter__(self) -> Database:
+        self._db = connect(self._given) if isinstance(self._given, str) else self._given
+        return self._db
+
+    def __exit__(self, *error: object) -> None:
+        if self._db is not self._given:
+            self._db.close()
+
+
+def _mlp(features: int, hidden: Sequence[int], outputs: int, activation: str) -> dict[str, Any]:
+    """The JSON of a multilayer perceptron, as Keras writes it, so that Keras need not be here."""
+    layers = [_layer("InputLayer", batch_shape=[None, features])]
+    layers += [_layer("Dense", units=units, activation="relu") for units in hidden]
+    layers.append(_layer("Dense", units=outputs, activation=activation))
+    return {"module": "keras", "class_name": "Sequential", "config": {"name": "mlp", "layers": layers}}
+
+
+def _layer(kind: str, **config: Any) -> dict[str, Any]:
+    return {"module": "keras.layers", "class_name": kind, "config": config}

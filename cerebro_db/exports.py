@@ -1,0 +1,90 @@
+"""The metrics of a run in the files and stores of other tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import needs
+from .link import Row
+from .plots import flat
+
+if TYPE_CHECKING:
+    from .run import Run
+
+_LONGEST_PARAM = 6000
+_STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
+
+
+def _configs(run: Run) -> Iterator[tuple[Row, list[Row]]]:
+    """Each config with its parameters, and what was measured of it."""
+    measured = run.rows(
+        "SELECT * FROM cerebro.metrics WHERE run_id = %s AND value IS NOT NULL ORDER BY epoch"
+    )
+    listed = run.rows(
+        "SELECT *, cerebro.read_params(compile_params, fit_params) AS params"
+        " FROM cerebro.leaderboard WHERE run_id = %s ORDER BY mst_key"
+    )
+    for config in listed:
+        yield config, [row for row in measured if row["mst_key"] == config["mst_key"]]
+
+
+def to_tensorboard(run: Run, folder: Path) -> Path:
+    """Write event files: a folder for each config, a scalar for each metric."""
+    try:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    except ImportError:
+        raise needs("tensorboard", "tensorboard, which writes the event files,") from None
+    for config, metrics in _configs(run):
+        writer = EventFileWriter(str(folder / f"run_{run.run_id}" / f"config_{config['mst_key']}"))
+        for row in metrics:
+            value = Summary.Value(tag=f"{row['dataset']}/{row['metric']}", simple_value=row["value"])
+            writer.add_event(
+                Event(wall_time=row["at"].timestamp(), step=row["epoch"], summary=Summary(value=[value]))
+            )
+        writer.close()
+    return folder
+
+
+def to_mlflow(run: Run, tracking_uri: str, experiment: str | None = None) -> list[str]:
+    """Write a run of MLflow's for each config: its parameters, and its metrics by epoch."""
+    try:
+        from mlflow.tracking import MlflowClient
+    except ImportError:
+        raise needs("mlflow", "mlflow, whose tracking store is written to,") from None
+    client = MlflowClient(tracking_uri=tracking_uri)
+    name = experiment or "cerebro"
+    found = client.get_experiment_by_name(name)
+    number = found.experiment_id if found is not None else client.create_experiment(name)
+    info = run.info()
+    return [_to_mlflow(client, number, info, config, metrics) for config, metrics in _configs(run)]
+
+
+def _to_mlflow(client: Any, experiment: str, info: Row, config: Row, metrics: list[Row]) -> str:
+    from mlflow.entities import Metric, Param
+
+    began = int(info["started_at"].timestamp() * 1000)
+    ended = info["ended_at"]
+    tags = {
+        "cerebro.run_id": str(info["run_id"]),
+        "cerebro.mst_key": str(config["mst_key"]),
+        "cerebro.source_table": info["source_table"],
+        "cerebro.model_table": info["model_table"] or "",
+    }
+    title = f"run {info['run_id']} config {config['mst_key']}"
+    own = client.create_run(experiment, start_time=began, tags=tags, run_name=title).info.run_id
+    params = {"model_id": config["model_id"], "seed": info["seed"], **flat(config["params"])}
+    client.log_batch(
+        own,
+        metrics=[
+            Metric(f"{m['dataset']}_{m['metric']}", m["value"], int(m["at"].timestamp() * 1000), m["epoch"])
+            for m in metrics
+        ],
+        params=[Param(key, str(value)[:_LONGEST_PARAM]) for key, value in params.items()],
+    )
+    status = "FAILED" if config["failure"] else _STATUS.get(info["status"], "RUNNING")
+    client.set_terminated(own, status, end_time=None if ended is None else int(ended.timestamp() * 1000))
+    return own

@@ -1,0 +1,94 @@
+"""Live Keras models from what the server has, and files of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .errors import CerebroError, needs
+from .link import Row
+
+_COMPILE = ("optimizer", "loss", "metrics", "loss_weights", "weighted_metrics")
+
+
+def library() -> Any:
+    """Give Keras, or say how to get it."""
+    try:
+        import keras
+    except ImportError:
+        raise needs("keras", "Keras, which live models come from,") from None
+    return keras
+
+
+def build(architecture: str, params: Mapping[str, Any], state: Sequence[Row]) -> Any:
+    """Build a model, compile it and give its variables and its optimizer's the values of a state."""
+    keras = library()
+    model = keras.models.model_from_json(architecture)
+    model.compile(**{key: _made(keras, params[key]) for key in _COMPILE})
+    model.optimizer.build(model.trainable_variables)
+    # What comes after these in a state belongs to the server's engine.
+    variables = [*model.variables, *model.optimizer.variables]
+    if len(state) < len(variables):
+        raise CerebroError(
+            f"the state has {len(state)} variables, and this Keras makes {len(variables)} of the same config",
+            hint=f"Here is Keras {keras.__version__}: is it the version of the server's?",
+        )
+    for row, variable in zip(state, variables, strict=False):
+        _assign(row, variable)
+    return model
+
+
+def _assign(row: Row, variable: Any) -> None:
+    import numpy as np
+
+    if tuple(row["shape"]) != tuple(variable.shape):
+        raise CerebroError(
+            f"variable {row['name']} has shape {row['shape']}, and here {list(variable.shape)}",
+            hint="Is the version of Keras that of the server's?",
+        )
+    dtype = np.dtype(_bfloat16() if row["dtype"] == "bfloat16" else row["dtype"])
+    variable.assign(np.frombuffer(row["data"], dtype.newbyteorder("<")).reshape(row["shape"]))
+
+
+def _bfloat16() -> Any:
+    import ml_dtypes  # comes with Keras
+
+    return ml_dtypes.bfloat16
+
+
+def _made(keras: Any, value: Any) -> Any:
+    """Make Keras' objects of calls; names and arguments have been checked by the server."""
+    if isinstance(value, list):
+        return [_made(keras, item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    if value.keys() != {"name", "arguments"}:
+        return {key: _made(keras, item) for key, item in value.items()}
+    for room in (keras.optimizers, keras.optimizers.schedules, keras.losses, keras.metrics):
+        if hasattr(room, value["name"]):
+            arguments = {key: _made(keras, item) for key, item in value["arguments"].items()}
+            return getattr(room, value["name"])(**arguments)
+    raise CerebroError(f"this Keras ({keras.__version__}) has no {value['name']}")
+
+
+def save(model: Any, path: Path) -> Path:
+    """Write a model in the form that the name of the file asks for."""
+    if path.suffix == ".keras":
+        model.save(path)
+    elif path.suffix == ".onnx":
+        _save_onnx(model, path)
+    else:
+        raise CerebroError(f"{path.name} is neither .keras nor .onnx")
+    return path
+
+
+def _save_onnx(model: Any, path: Path) -> None:
+    keras = library()
+    blank = [keras.ops.zeros((1, *tensor.shape[1:]), tensor.dtype) for tensor in model.inputs]
+    # Keras exports a model with the inputs that it was called with.
+    model(blank if len(blank) > 1 else blank[0])
+    try:
+        model.export(path, format="onnx", verbose=False)
+    except ImportError as error:
+        raise needs("onnx", f"what Keras writes ONNX with ({error})") from None

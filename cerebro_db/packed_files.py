@@ -1,0 +1,219 @@
+"""Packed tables as files, a row for each example, and back to the same bits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg2
+
+from . import link
+from .errors import CerebroError, needs
+from .statements import call, identifier, table_name
+
+if TYPE_CHECKING:
+    from .database import Database
+    from .packing import Packed
+
+SEGMENT, BUFFER, SUMMARY = "__dist_key__", "buffer_id", "cerebro"
+_SUMMARY_KEYS = (
+    "source_table dependent_varname independent_varname dependent_vartype buffer_size normalizing_const"
+    " num_classes segments seed total_rows"
+).split()
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One row of a packed table, its columns as arrays."""
+
+    segment: int
+    buffer_id: int
+    columns: Mapping[str, Any]
+
+
+def save(db: Database, table: str, path: Path) -> Path:
+    """Write a packed table to a file."""
+    summary = _summary(db, table)
+    buffers = _buffers(db, table, summary)
+    if path.suffix == ".npz":
+        _save_npz(path, summary, list(buffers))
+    elif path.suffix == ".parquet":
+        _save_parquet(path, summary, buffers)
+    else:
+        raise _unknown(path)
+    return path
+
+
+def load(db: Database, path: Path, into: str) -> Packed:
+    """Make a packed table of such a file."""
+    from .packing import Packed
+
+    if path.suffix not in (".npz", ".parquet"):
+        raise _unknown(path)
+    summary, buffers = _load_npz(path) if path.suffix == ".npz" else _load_parquet(path)
+    with db.session() as connection:
+        link.execute(connection, call("create_packed_table", into, summary))
+        for buffer in buffers:
+            _insert(connection, into, buffer)
+    return Packed(db, into)
+
+
+def _unknown(path: Path) -> CerebroError:
+    return CerebroError(f"{path.name} is neither .parquet nor .npz")
+
+
+def _summary(db: Database, table: str) -> dict[str, Any]:
+    """How the table was packed, in a form that JSON has."""
+    where = f"FROM {table_name(table, '_summary')}"
+    found = db.rows(f"SELECT * {where}")
+    if not found:
+        raise CerebroError(f"the summary of {table} is empty", hint="Is it a packed table?")
+    columns = [f"{name}_class_values" for name in found[0]["dependent_varname"]]
+    quoted = list(enumerate(map(identifier, columns)))
+    wanted = ", ".join(f"{c}::text[], pg_catalog.pg_typeof({c})::text AS t{i}" for i, c in quoted)
+    classes = db.rows(f"SELECT {wanted} {where}")[0]
+    return {
+        **{key: found[0][key] for key in _SUMMARY_KEYS},
+        **{column: classes[column] for column in columns},
+        "class_value_types": {column: classes[f"t{i}"] for i, column in enumerate(columns)},
+    }
+
+
+def _buffers(db: Database, table: str, summary: Mapping[str, Any]) -> Iterator[Buffer]:
+    """The buffers in the table's order, one at a time."""
+    kinds = _kinds(summary)
+    wanted = ", ".join(f"{identifier(name)}, {identifier(name + '_shape')}" for name in kinds)
+    where = f"FROM {table_name(table)}"
+    for key in db.rows(f"SELECT {SEGMENT}, {BUFFER} {where} ORDER BY {SEGMENT}, {BUFFER}"):
+        segment, number = key[SEGMENT], key[BUFFER]
+        row = db.rows(f"SELECT {wanted} {where} WHERE {SEGMENT} = %s AND {BUFFER} = %s", segment, number)[0]
+        yield Buffer(segment, number, {n: _array(row, n, kind) for n, kind in kinds.items()})
+
+
+def _kinds(summary: Mapping[str, Any]) -> dict[str, str]:
+    """The element type of each packed column: one-hot classes are 16-bit integers, all else 32-bit floats."""
+    dependents = zip(summary["dependent_varname"], summary["num_classes"], strict=True)
+    labels = {name: "<f4" if width is None else "<i2" for name, width in dependents}
+    return {**labels, **dict.fromkeys(summary["independent_varname"], "<f4")}
+
+
+def _array(row: Mapping[str, Any], name: str, kind: str) -> Any:
+    import numpy as np
+
+    return np.frombuffer(row[name], kind).reshape(row[f"{name}_shape"])
+
+
+def _insert(connection: link.Connection, table: str, buffer: Buffer) -> None:
+    names = ", ".join(f"{identifier(n)}, {identifier(n + '_shape')}" for n in buffer.columns)
+    places = ", ".join(["%s"] * (2 * len(buffer.columns) + 2))
+    values = [v for a in buffer.columns.values() for v in (psycopg2.Binary(a.tobytes()), list(a.shape))]
+    link.execute(
+        connection,
+        f"INSERT INTO {table_name(table)} ({SEGMENT}, {BUFFER}, {names}) VALUES ({places})",
+        (buffer.segment, buffer.buffer_id, *values),
+    )
+
+
+def _save_npz(path: Path, summary: Mapping[str, Any], buffers: list[Buffer]) -> None:
+    """All rows of a column in one array, with the segment and the buffer of each beside them."""
+    import numpy as np
+
+    names = list(buffers[0].columns)
+    sizes = [len(buffer.columns[names[0]]) for buffer in buffers]
+    arrays = {name: np.concatenate([buffer.columns[name] for buffer in buffers]) for name in names}
+    arrays[SEGMENT] = np.repeat([buffer.segment for buffer in buffers], sizes)
+    arrays[BUFFER] = np.repeat([buffer.buffer_id for buffer in buffers], sizes)
+    arrays[SUMMARY] = np.array(json.dumps(summary))
+    np.savez(path, **arrays)
+
+
+def _load_npz(path: Path) -> tuple[dict[str, Any], Iterator[Buffer]]:
+    import numpy as np
+
+    with np.load(path, allow_pickle=False) as file:
+        arrays = dict(file)
+    if SUMMARY not in arrays:
+        raise _foreign(path)
+    summary = json.loads(str(arrays[SUMMARY]))
+
+    def buffers() -> Iterator[Buffer]:
+        for number in np.unique(arrays[BUFFER]):
+            chosen = arrays[BUFFER] == number
+            columns = {n: np.ascontiguousarray(arrays[n][chosen], k) for n, k in _kinds(summary).items()}
+            yield Buffer(int(arrays[SEGMENT][chosen][0]), int(number), columns)
+
+    return summary, buffers()
+
+
+def _parquet() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise needs("parquet", "pyarrow, which Parquet is read and written with,") from None
+    return pyarrow, parquet
+
+
+def _save_parquet(path: Path, summary: dict[str, Any], buffers: Iterator[Buffer]) -> None:
+    """A row group for each buffer; a row's values stand flat, their shape beside the summary."""
+    arrow, parquet = _parquet()
+    first = next(buffers)
+    shapes = {name: list(array.shape[1:]) for name, array in first.columns.items()}
+    metadata = {SUMMARY: json.dumps({**summary, "shapes": shapes})}
+    writer = None
+    for buffer in _with_first(first, buffers):
+        rows = len(next(iter(buffer.columns.values())))
+        columns = {
+            SEGMENT: arrow.array([buffer.segment] * rows, arrow.int32()),
+            BUFFER: arrow.array([buffer.buffer_id] * rows, arrow.int32()),
+            **{name: _flat_column(arrow, array) for name, array in buffer.columns.items()},
+        }
+        table = arrow.table(columns).replace_schema_metadata(metadata)
+        writer = writer or parquet.ParquetWriter(path, table.schema)
+        writer.write_table(table, row_group_size=rows)
+    if writer is not None:
+        writer.close()
+
+
+def _with_first(first: Buffer, others: Iterator[Buffer]) -> Iterator[Buffer]:
+    yield first
+    yield from others
+
+
+def _flat_column(arrow: Any, array: Any) -> Any:
+    width = 1
+    for size in array.shape[1:]:
+        width *= size
+    return arrow.FixedSizeListArray.from_arrays(arrow.array(array.reshape(-1)), width)
+
+
+def _load_parquet(path: Path) -> tuple[dict[str, Any], Iterator[Buffer]]:
+    _, parquet = _parquet()
+    file = parquet.ParquetFile(path)
+    metadata = file.schema_arrow.metadata or {}
+    if SUMMARY.encode() not in metadata:
+        raise _foreign(path)
+    summary = json.loads(metadata[SUMMARY.encode()])
+    shapes = summary.pop("shapes")
+
+    def buffers() -> Iterator[Buffer]:
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group).combine_chunks()
+            rows = table.num_rows
+            columns = {
+                name: table[name].chunk(0).flatten().to_numpy().astype(kind).reshape([rows, *shapes[name]])
+                for name, kind in _kinds(summary).items()
+            }
+            yield Buffer(table[SEGMENT][0].as_py(), table[BUFFER][0].as_py(), columns)
+
+    return summary, buffers()
+
+
+def _foreign(path: Path) -> CerebroError:
+    return CerebroError(
+        f"{path.name} was not written by Packed.export",
+        hint="Rows of any other kind come in with db.load, and are packed then.",
+    )

@@ -1,0 +1,233 @@
+"""Pictures of a run: learning curves, its configs side by side, the timeline of its segments."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import CerebroError, needs
+from .link import Row
+
+if TYPE_CHECKING:
+    from .run import Run
+
+KINDS = ("curves", "configs", "timeline")
+NAMED = 8
+# More bars than this are drawn as pixels: as shapes they would make a file of many megabytes.
+DRAWN_AS_SHAPES = 3000
+
+
+class Picture:
+    """A figure of matplotlib that shows itself in a notebook."""
+
+    def __init__(self, figure: Any) -> None:
+        self.figure = figure
+
+    def save(self, path: str | Path) -> Path:
+        """Write it to a file; the ending says how: .png, .svg, .pdf."""
+        self.figure.savefig(path, bbox_inches="tight", dpi=150)
+        return Path(path)
+
+    def svg(self) -> str:
+        """The picture as a piece of HTML."""
+        import matplotlib
+
+        text = io.StringIO()
+        # Text as text: it can be found and copied, and takes less room than its outlines.
+        with matplotlib.rc_context({"svg.fonttype": "none"}):
+            self.figure.savefig(text, format="svg", bbox_inches="tight", dpi=150)
+        found = text.getvalue()
+        return found[found.index("<svg") :]
+
+    def _repr_png_(self) -> bytes:
+        data = io.BytesIO()
+        self.figure.savefig(data, format="png", bbox_inches="tight", dpi=100)
+        return data.getvalue()
+
+
+def picture(run: Run, kind: str | None = None) -> Picture:
+    """Draw one kind of picture, or all."""
+    if kind is not None and kind not in KINDS:
+        raise CerebroError(f"there is no picture {kind!r}", hint=f"There are {', '.join(KINDS)}.")
+    wanted = KINDS if kind is None else (kind,)
+    figure = _figure(10, 4.2 * len(wanted))
+    for axes, one in zip(figure.subplots(len(wanted), squeeze=False)[:, 0], wanted, strict=True):
+        _DRAW[one](run, axes)
+    return Picture(figure)
+
+
+def _figure(width: float, height: float) -> Any:
+    """A figure of its own: pyplot would keep it, and choose a window system for the whole program."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise needs("plot", "matplotlib, which draws the pictures,") from None
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _curves(run: Run, axes: Any) -> None:
+    """The deciding metric of each config over the epochs; the best configs are named."""
+    ranked = run.rows(
+        "SELECT mst_key, dataset, metric FROM cerebro.leaderboard"
+        " WHERE run_id = %s AND value IS NOT NULL ORDER BY rank, mst_key"
+    )
+    if not ranked:
+        return _nothing(axes, "no config has been measured")
+    metric, dataset = ranked[0]["metric"], ranked[0]["dataset"]
+    points: dict[int, list[tuple[int, float]]] = {}
+    for row in run.rows("SELECT * FROM cerebro.metrics WHERE run_id = %s ORDER BY mst_key, epoch"):
+        if (row["metric"], row["dataset"]) == (metric, dataset) and row["value"] is not None:
+            points.setdefault(row["mst_key"], []).append((row["epoch"], row["value"]))
+    best = [row["mst_key"] for row in ranked[:NAMED]]
+    for key in sorted(points, key=lambda key: key in best):
+        epochs, values = zip(*points[key], strict=True)
+        style = _best_style(best.index(key), key) if key in best else _other_style()
+        axes.plot(epochs, values, marker="o", markersize=3, **style)
+    axes.set(xlabel="epoch", ylabel=f"{dataset} {metric}", title="Learning curves")
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    handles, labels = axes.get_legend_handles_labels()
+    axes.legend(*_in_order(handles, labels, [f"config {key}" for key in best]), fontsize="small", ncols=2)
+    return None
+
+
+def _best_style(place: int, key: int) -> dict[str, Any]:
+    return {"color": f"C{place}", "linewidth": 1.8, "label": f"config {key}", "zorder": 3}
+
+
+def _other_style() -> dict[str, Any]:
+    return {"color": "0.75", "linewidth": 0.8}
+
+
+def _in_order(
+    handles: Sequence[Any], labels: Sequence[str], wanted: Sequence[str]
+) -> tuple[list[Any], list[str]]:
+    found = dict(zip(labels, handles, strict=True))
+    present = [label for label in wanted if label in found]
+    return [found[label] for label in present], present
+
+
+def _configs(run: Run, axes: Any) -> None:
+    """Parallel coordinates: a line for each config through what differs between them, to what it reached."""
+    ranked = configs(run)
+    if not ranked:
+        return _nothing(axes, "no config has been measured")
+    values = [row["value"] for row in ranked]
+    columns = {**differing([row["params"] for row in ranked]), ranked[0]["metric"]: values}
+    heights = {name: _scaled(column) for name, column in columns.items()}
+    for number in reversed(range(len(ranked))):
+        line = [column[number] for column in heights.values()]
+        best = number < NAMED
+        style = _best_style(number, ranked[number]["mst_key"]) if best else _other_style()
+        axes.plot(range(len(line)), line, **style)
+    for place, column in enumerate(columns.values()):
+        axes.axvline(place, color="0.4", linewidth=0.8, zorder=0)
+        for height, text in _ticks(column):
+            axes.annotate(
+                text, (place, height), xytext=(3, 0), textcoords="offset points", fontsize="x-small"
+            )
+    axes.set_xticks(range(len(columns)), list(columns))
+    axes.set(yticks=[], title="Configs: what differs between them, and what they reached", ylim=(-0.06, 1.06))
+    axes.margins(x=0.08)
+    return None
+
+
+def configs(run: Run) -> list[Row]:
+    """The measured configs of a run, best first, with their parameters as values."""
+    return run.rows(
+        "SELECT *, cerebro.read_params(compile_params, fit_params) AS params FROM cerebro.leaderboard"
+        " WHERE run_id = %s AND value IS NOT NULL AND failure IS NULL ORDER BY rank, mst_key"
+    )
+
+
+def flat(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters with the arguments of calls beside them: an optimizer's learning rate is a parameter too."""
+    found: dict[str, Any] = {}
+    for name, value in params.items():
+        if isinstance(value, Mapping) and value.keys() == {"name", "arguments"}:
+            found[name] = value["name"]
+            inner = flat(value["arguments"])
+            found.update(inner if name == "optimizer" else {f"{name}.{k}": v for k, v in inner.items()})
+        else:
+            found[name] = value
+    return found
+
+
+def differing(params: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """The parameters that are not the same in all configs, with the value of each config."""
+    flats = [flat(one) for one in params]
+    names = dict.fromkeys(name for one in flats for name in one)
+    columns = {name: [one.get(name) for one in flats] for name in names}
+    return {name: column for name, column in columns.items() if len(set(map(str, column))) > 1}
+
+
+def _is_numeric(column: Sequence[Any]) -> bool:
+    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in column)
+
+
+def _is_log(column: Sequence[Any]) -> bool:
+    return min(column) > 0 and max(column) / min(column) > 50
+
+
+def _scaled(column: Sequence[Any]) -> list[float]:
+    """Heights from 0 to 1: by order of magnitude where it spans several, by place where it has names."""
+    if not _is_numeric(column):
+        names = sorted(set(map(str, column)))
+        return [names.index(str(value)) / max(1, len(names) - 1) for value in column]
+    numbers = [math.log(value) for value in column] if _is_log(column) else list(column)
+    low, high = min(numbers), max(numbers)
+    return [(number - low) / (high - low) if high > low else 0.5 for number in numbers]
+
+
+def _ticks(column: Sequence[Any]) -> list[tuple[float, str]]:
+    """Where to write which values: all names, or the ends of numbers."""
+    heights = _scaled(column)
+    if _is_numeric(column):
+        ends = {min(column), max(column)}
+        found = {
+            height: f"{value:.4g}" for height, value in zip(heights, column, strict=True) if value in ends
+        }
+    else:
+        found = {height: str(value) for height, value in zip(heights, column, strict=True)}
+    return sorted(found.items())
+
+
+def _timeline(run: Run, axes: Any) -> None:
+    """What each segment was doing when: a bar for each visit, coloured by config."""
+    visits = run.rows(
+        "SELECT mst_key, segment, extract(epoch FROM started_at)::float8 AS began,"
+        " extract(epoch FROM ended_at)::float8 AS ended"
+        " FROM cerebro.visits WHERE run_id = %s ORDER BY started_at"
+    )
+    if not visits:
+        return _nothing(axes, "there was no visit")
+    start = visits[0]["began"]
+    known = {row["mst_key"]: f"C{place}" for place, row in enumerate(configs(run)[:NAMED])}
+    segments = sorted({visit["segment"] for visit in visits})
+    for segment in segments:
+        own = [visit for visit in visits if visit["segment"] == segment]
+        bars = [(visit["began"] - start, visit["ended"] - visit["began"]) for visit in own]
+        colors = [known.get(visit["mst_key"], "0.75") for visit in own]
+        drawn = axes.broken_barh(
+            bars, (segment - 0.4, 0.8), facecolors=colors, edgecolor="white", linewidth=0.3
+        )
+        drawn.set_rasterized(len(visits) > DRAWN_AS_SHAPES)
+    axes.set_yticks(segments, [f"segment {segment}" for segment in segments])
+    axes.set(
+        xlabel="seconds",
+        title="Timeline: which config trained on which segment when; the best have their colours",
+    )
+    return None
+
+
+def _nothing(axes: Any, why: str) -> None:
+    axes.text(0.5, 0.5, why, ha="center", va="center", transform=axes.transAxes)
+    axes.set_axis_off()
+
+
+_DRAW = {"curves": _curves, "configs": _configs, "timeline": _timeline}

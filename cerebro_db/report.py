@@ -1,0 +1,189 @@
+"""One HTML file about a run, for a person who was not there."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import plots
+from .link import Row
+
+if TYPE_CHECKING:
+    from .run import Run
+
+SHOWN = 50
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 62em; margin: 2em auto; padding: 0 1em; color: #222 }
+h1 { margin-bottom: 0 } h2 { margin-top: 2em; border-bottom: 1px solid #ccc }
+table { border-collapse: collapse; margin: 1em 0; display: block; overflow-x: auto }
+th, td { text-align: left; padding: .2em .8em .2em 0; vertical-align: top }
+tr:nth-child(even) td { background: #f6f6f6 } pre { background: #f6f6f6; padding: 1em; overflow-x: auto }
+svg { max-width: 100%; height: auto } .quiet { color: #666 }
+"""
+
+
+def write(run: Run, path: Path) -> Path:
+    """Write the report."""
+    info = run.info()
+    title = info["name"] or f"Run {info['run_id']}"
+    ranked = plots.configs(run)
+    sections = [
+        f"<h1>{escape(title)}</h1>",
+        f"<p class='quiet'>{escape(_lead(info))}</p>",
+        _description(info),
+        "<h2>The best config</h2>",
+        _best(ranked),
+        "<h2>What was asked</h2>",
+        _asked(run, info),
+        "<h2>Leaderboard</h2>",
+        _leaderboard(ranked),
+        "<h2>How they learned</h2>",
+        plots.picture(run, "curves").svg(),
+        plots.picture(run, "configs").svg(),
+        "<h2>What was stopped, and why</h2>",
+        _stopped(run),
+        "<h2>Where the time went</h2>",
+        _times(run),
+        plots.picture(run, "timeline").svg(),
+        "<h2>Machine and versions</h2>",
+        _machine(run, info),
+    ]
+    body = "\n".join(sections)
+    path.write_text(
+        f"<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><title>{escape(title)}</title>"
+        f"<style>{_STYLE}</style></head>\n<body>\n{body}\n</body></html>\n",
+        encoding="utf-8",
+    )
+    return path
+
+
+def _lead(info: Row) -> str:
+    done = f"{info['visits_done']} of {info['visits_total']} visits"
+    began = f"{info['started_at']:%Y-%m-%d %H:%M:%S %Z}"
+    why = f" ({info['detail']})" if info["detail"] else ""
+    return (
+        f"Run {info['run_id']} of {info['owner']}: {info['status']}{why}. Began {began},"
+        f" took {info['seconds']:.1f} s, {done}."
+    )
+
+
+def _description(info: Row) -> str:
+    return f"<p>{escape(info['description'])}</p>" if info["description"] else ""
+
+
+def _best(ranked: Sequence[Row]) -> str:
+    if not ranked:
+        return "<p>No config has been measured.</p>"
+    best = ranked[0]
+    said = (
+        f"Config {best['mst_key']} reached {best['dataset']} {best['metric']} {_number(best['value'])}"
+        f" (loss {_number(best['loss'])}) after epoch {best['epoch']}."
+    )
+    if best["best_epoch"] != best["epoch"]:
+        said += f" Its best was {_number(best['best_value'])} after epoch {best['best_epoch']}."
+    return f"<p><b>{escape(said)}</b></p>" + _pairs(
+        [("architecture", f"model_id {best['model_id']}"), *plots.flat(best["params"]).items()]
+    )
+
+
+def _asked(run: Run, info: Row) -> str:
+    rows = [
+        ("packed table", info["source_table"]),
+        ("validation table", info["validation_table"] or "none: the training rows decide"),
+        ("configs", f"{info['configs']}, of which {info['failed_configs']} failed"),
+        ("epochs", info["epochs"]),
+        ("segments", f"{info['segments']} ({info['topology']})"),
+        ("seed", info["seed"]),
+        ("models", info["model_table"]),
+    ]
+    statements = ";\n".join(run.statements)
+    return _pairs(rows) + (f"<pre>{escape(statements)};</pre>" if statements else "")
+
+
+def _leaderboard(ranked: Sequence[Row]) -> str:
+    differing = plots.differing([row["params"] for row in ranked])
+    head = [
+        "rank",
+        "config",
+        "model",
+        *differing,
+        ranked[0]["metric"] if ranked else "value",
+        "loss",
+        "epoch",
+    ]
+    rows = [
+        [row["rank"], row["mst_key"], row["model_id"], *(column[number] for column in differing.values())]
+        + [row["value"], row["loss"], row["epoch"]]
+        for number, row in enumerate(ranked[:SHOWN])
+    ]
+    more = f"<p class='quiet'>and {len(ranked) - SHOWN} more</p>" if len(ranked) > SHOWN else ""
+    return _table(head, rows) + more
+
+
+def _stopped(run: Run) -> str:
+    failed = run.rows(
+        "SELECT mst_key, failure FROM cerebro.leaderboard WHERE run_id = %s AND failure IS NOT NULL"
+        " ORDER BY mst_key"
+    )
+    decided = run.rows(
+        "SELECT mst_key, epoch, decision, coalesce(decided_by::text, 'the search') AS who, reason"
+        " FROM cerebro.decisions WHERE run_id = %s AND decision IN ('stop', 'delete', 'refused')"
+        " ORDER BY number"
+    )
+    rows: list[list[Any]] = [[row["mst_key"], "", "failed", "", row["failure"]] for row in failed]
+    rows += [[row["mst_key"], row["epoch"], row["decision"], row["who"], row["reason"]] for row in decided]
+    if not rows:
+        return "<p>Nothing was: every config trained for all its epochs.</p>"
+    return _table(["config", "after epoch", "what", "by", "why"], rows)
+
+
+def _times(run: Run) -> str:
+    rows = run.rows(
+        'SELECT segment, count(*) AS visits, sum("rows") AS rows, sum(read_seconds) AS read,'
+        " sum(train_seconds) AS train, sum(write_seconds) AS write"
+        " FROM cerebro.visits WHERE run_id = %s GROUP BY segment ORDER BY segment"
+    )
+    head = ["segment", "visits", "rows trained on", "s reading", "s training", "s writing"]
+    return _table(head, [list(row.values()) for row in rows])
+
+
+def _machine(run: Run, info: Row) -> str:
+    from . import __version__
+
+    found = run.db.rows(
+        "SELECT pg_catalog.version() AS server,"
+        " (SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'cerebro') AS extension"
+    )[0]
+    return _pairs(
+        [
+            ("server", found["server"]),
+            ("extension cerebro", found["extension"]),
+            ("segments", f"{info['segments']} sessions"),
+            ("client cerebro-db", __version__),
+            ("client's Python", f"{platform.python_version()} on {platform.platform()}"),
+        ]
+    )
+
+
+def _pairs(rows: Iterable[tuple[str, Any]]) -> str:
+    shown = "".join(
+        f"<tr><th>{escape(name)}</th><td>{_cell(v)}</td></tr>" for name, v in rows if v is not None
+    )
+    return f"<table>{shown}</table>"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    top = "".join(f"<th>{escape(name)}</th>" for name in head)
+    body = "".join(f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row)}</tr>" for row in rows)
+    return f"<table><tr>{top}</tr>{body}</table>"
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else escape(_number(value) if isinstance(value, float) else str(value))
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.4g}"

@@ -1,0 +1,164 @@
+"""Rows of this side in the server: loaded into tables, and predicted."""
+
+from __future__ import annotations
+
+import csv
+import io
+import secrets
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import frames, link
+from .errors import CerebroError, needs
+from .statements import call, identifier, table_name
+
+if TYPE_CHECKING:
+    import pandas
+
+    from .config import Config
+    from .database import Database
+
+NUMBER = "__row__"
+_KINDS = {"i": "bigint", "u": "bigint", "f": "double precision", "b": "boolean", "M": "timestamp"}
+
+
+def load(db: Database, table: str, source: Any) -> int:
+    """Make a table of a data frame, a dict of arrays, or a Parquet or NPZ file; gives how many."""
+    columns = read(source)
+    number = _length(columns)
+    with db.session() as connection:
+        link.execute(connection, f"CREATE TABLE {table_name(table)} ({_definition(columns)})")
+        copy(connection, table, columns)
+    return number
+
+
+def read(source: Any) -> dict[str, Any]:
+    """The columns of whatever holds rows, as arrays."""
+    import numpy as np
+
+    if isinstance(source, str | Path):
+        return _read_file(Path(source))
+    if isinstance(source, Mapping):
+        return {str(name): np.asarray(values) for name, values in source.items()}
+    return {str(name): source[name].to_numpy() for name in source.columns}
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    if path.suffix == ".npz":
+        import numpy as np
+
+        with np.load(path, allow_pickle=False) as arrays:
+            return dict(arrays)
+    if path.suffix == ".parquet":
+        try:
+            return read(frames.library().read_parquet(path))
+        except ImportError:
+            raise needs("parquet", "pyarrow, which Parquet is read with,") from None
+    raise CerebroError(f"{path.name} is neither .parquet nor .npz")
+
+
+def _length(columns: Mapping[str, Any]) -> int:
+    lengths = {len(values) for values in columns.values()}
+    if len(lengths) != 1:
+        raise CerebroError(f"the columns have {sorted(lengths)} rows, and must have the same number")
+    return lengths.pop()
+
+
+def _definition(columns: Mapping[str, Any]) -> str:
+    return ", ".join(f"{identifier(name)} {_kind(name, values)}" for name, values in columns.items())
+
+
+def _kind(name: str, values: Any) -> str:
+    """The type of a column: numbers as such, arrays as arrays of them, all else text."""
+    if values.ndim > 1:
+        return "real[]" if values.dtype.kind == "f" else f"{_KINDS[values.dtype.kind]}[]"
+    if values.dtype.kind in _KINDS:
+        return _KINDS[values.dtype.kind]
+    first = next((value for value in values if value is not None), None)
+    if isinstance(first, bytes):
+        return "bytea"
+    if hasattr(first, "__len__") and not isinstance(first, str):
+        return "real[]"
+    return "text"
+
+
+def copy(connection: link.Connection, table: str, columns: Mapping[str, Any]) -> None:
+    """Copy columns into a table that is there."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerows(zip(*(_fields(values) for values in columns.values()), strict=True))
+    text.seek(0)
+    listed = ", ".join(map(identifier, columns))
+    link.copy(connection, f"COPY {table_name(table)} ({listed}) FROM STDIN WITH (FORMAT csv)", text)
+
+
+def _fields(values: Any) -> Iterator[Any]:
+    # NumPy's own numbers are written otherwise in some versions.
+    return (_field(value) for value in (values if values.dtype.kind in "OM" else values.tolist()))
+
+
+def _field(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return f"\\x{value.hex()}"
+    if hasattr(value, "tolist") and getattr(value, "ndim", 0):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return "{" + ",".join("NULL" if item is None else str(_field(item)) for item in value) + "}"
+    # None, and what does not equal itself: not a number, not a time.
+    return None if value is None or value != value else value
+
+
+def predict(config: Config, given: Any, x: Any) -> pandas.DataFrame:
+    """The most probable class of each row with its probability, or the prediction."""
+    index, found = _predicted(config, given, x, "response")
+    columns = {"class_value": "class", "prob": "probability", "prediction": "prediction"}
+    kept = [name for name in columns if name in found.columns]
+    return found.set_index(NUMBER)[kept].rename(columns=columns).set_axis(index)
+
+
+def probabilities(config: Config, given: Any, x: Any) -> pandas.DataFrame:
+    """The probability of every class, a column for each."""
+    index, found = _predicted(config, given, x, "prob")
+    if "prob" not in found.columns:
+        raise CerebroError(f"config {config.mst_key} predicts numbers, and not classes")
+    return found.pivot(index=NUMBER, columns="class_value", values="prob").set_axis(index)
+
+
+def _predicted(config: Config, given: Any, x: Any, kind: str) -> tuple[Any, pandas.DataFrame]:
+    """Load the rows into a table of this session, predict it, and take the result away again."""
+    import numpy as np
+
+    columns, index, written = _features(config, given, x)
+    columns = {NUMBER: np.arange(len(index)), **columns}
+    source, target = (f"cerebro_{what}_{secrets.token_hex(6)}" for what in ("rows", "predicted"))
+    with config.run.db.session() as connection:
+        link.execute(connection, f"CREATE TEMPORARY TABLE {source} ({_definition(columns)}) ON COMMIT DROP")
+        copy(connection, source, columns)
+        model = config.run.info_on(connection)["model_table"]
+        link.execute(
+            connection,
+            call("madlib_predict", model, source, NUMBER, written, target, kind, mst_key=config.mst_key),
+        )
+        found = link.execute(connection, f"SELECT * FROM {target} ORDER BY {NUMBER}")
+        link.execute(connection, f"DROP TABLE {target}")
+    return index, frames.frame(found)
+
+
+def _features(config: Config, given: Any, x: Any) -> tuple[dict[str, Any], Any, str]:
+    """The columns to load, the index of the rows, and the columns as the server shall read them."""
+    pandas = frames.library()
+    if not isinstance(given, pandas.DataFrame):
+        import numpy as np
+
+        values = np.asarray(given)
+        flat = values if values.ndim > 1 else values.reshape(-1, 1)
+        return {"x": flat.astype("float32")}, pandas.RangeIndex(len(values)), "x"
+    wanted = config.features(x)
+    missing = [name for name in wanted if name not in given.columns]
+    if missing:
+        raise CerebroError(
+            f"the frame has no column {', '.join(missing)}",
+            hint=f"It has {', '.join(map(str, given.columns))}.",
+        )
+    return read(given[wanted]), given.index, config.written(x)

@@ -1,0 +1,238 @@
+"""A run as it goes on: bars in a terminal, bars in a notebook, a few lines in a file."""
+
+from __future__ import annotations
+
+import html
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from .errors import CerebroError, needs
+from .link import Row
+
+if TYPE_CHECKING:
+    from .run import Run
+
+LOOK_SECONDS = 0.5
+SHOWN = 20
+PARTS = 10
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """How a run stands at one moment."""
+
+    run: Row
+    configs: list[Row]
+    best: Row | None
+
+    @property
+    def share(self) -> float:
+        return self.run["visits_done"] / max(1, self.run["visits_total"])
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Time left if it goes on as it has: a run that has done nothing yet tells nothing."""
+        done, total = self.run["visits_done"], self.run["visits_total"]
+        return self.run["seconds"] / done * (total - done) if done else None
+
+    def headline(self) -> str:
+        run = self.run
+        parts = [f"run {run['run_id']}: {run['visits_done']} of {run['visits_total']} visits"]
+        if run["status"] != "running":
+            parts[0] += f", {run['status']}"
+        elif self.seconds_left is not None:
+            parts.append(f"about {self.seconds_left:.0f} s left")
+        return "; ".join([*parts, *([best_text(self.best)] if self.best else [])])
+
+    def last_line(self) -> str:
+        run = self.run
+        said = f"run {run['run_id']} {run['status']} after {run['seconds']:.1f} s"
+        if run["detail"]:
+            said += f": {run['detail']}"
+        return "; ".join([said, *([best_text(self.best)] if self.best else [])])
+
+
+def best_text(best: Row) -> str:
+    return f"best {best['dataset']} {best['metric']} {best['value']:.4g} (config {best['mst_key']})"
+
+
+def config_text(config: Row) -> str:
+    """One config on one line, without its bar."""
+    loss = "" if config["loss"] is None else f"  loss {config['loss']:.4g}"
+    return (
+        f"config {config['mst_key']}  epoch {config['epoch']} of {config['epochs']}  {config['status']}{loss}"
+    )
+
+
+def look(run: Run) -> Snapshot:
+    """Read how a run stands."""
+    best = run.rows(
+        "SELECT mst_key, dataset, metric, value FROM cerebro.leaderboard"
+        " WHERE run_id = %s AND value IS NOT NULL AND failure IS NULL ORDER BY rank, mst_key LIMIT 1"
+    )
+    configs = run.rows("SELECT * FROM cerebro.progress WHERE run_id = %s ORDER BY mst_key")
+    return Snapshot(run.info(), configs, best[0] if best else None)
+
+
+class Screen(Protocol):
+    """Where a run is shown."""
+
+    def show(self, snapshot: Snapshot) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def close(self, snapshot: Snapshot) -> None: ...
+
+    def leave(self) -> None: ...
+
+
+class Lines:
+    """A line for each tenth of the visits: what a file can hold."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._parts = -1
+
+    def show(self, snapshot: Snapshot) -> None:
+        parts = int(snapshot.share * PARTS)
+        if parts > self._parts and parts < PARTS:
+            self._parts = parts
+            self.say(snapshot.headline())
+
+    def say(self, text: str) -> None:
+        print(text, file=self._file, flush=True)
+
+    def close(self, snapshot: Snapshot) -> None:
+        self.say(snapshot.last_line())
+
+    def leave(self) -> None:
+        pass
+
+
+class Terminal:
+    """A bar for the run and one for each config, drawn in place by rich."""
+
+    def __init__(self, file: TextIO) -> None:
+        try:
+            from rich.console import Console
+            from rich.live import Live
+        except ImportError:
+            raise needs("rich", "rich, which draws the bars,") from None
+        self._console = Console(file=file)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._live.start()
+
+    def show(self, snapshot: Snapshot) -> None:
+        self._live.update(self._bars(snapshot), refresh=True)
+
+    def _bars(self, snapshot: Snapshot) -> Any:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        room = max(1, min(SHOWN, self._console.height - 3))
+        table = Table.grid(padding=(0, 1))
+        table.add_row(ProgressBar(total=1.0, completed=snapshot.share, width=30), snapshot.headline())
+        for config in foremost(snapshot, room):
+            bar = ProgressBar(total=max(1, config["visits_total"]), completed=config["visits_done"], width=30)
+            table.add_row(bar, config_text(config))
+        if len(snapshot.configs) > room:
+            table.add_row("", f"and {len(snapshot.configs) - room} more")
+        return table
+
+    def say(self, text: str) -> None:
+        self._live.console.print(text, highlight=False, markup=False)
+
+    def leave(self) -> None:
+        self._live.stop()
+
+    def close(self, snapshot: Snapshot) -> None:
+        self.leave()
+        self._console.print(snapshot.last_line(), highlight=False, markup=False)
+
+
+class Notebook:
+    """The same as HTML that replaces itself."""
+
+    def __init__(self) -> None:
+        from IPython.display import HTML, display
+
+        self._html = HTML
+        self._said: list[str] = []
+        self._handle: Any = display(HTML(""), display_id=True)
+
+    def show(self, snapshot: Snapshot) -> None:
+        rows = [_bar(snapshot.share, snapshot.headline())]
+        for config in foremost(snapshot, SHOWN):
+            share = config["visits_done"] / max(1, config["visits_total"])
+            rows.append(_bar(share, config_text(config)))
+        self._update("".join(rows))
+
+    def say(self, text: str) -> None:
+        self._said.append(text)
+
+    def leave(self) -> None:
+        self._update("")
+
+    def close(self, snapshot: Snapshot) -> None:
+        self._update(f"<div>{html.escape(snapshot.last_line())}</div>")
+
+    def _update(self, bars: str) -> None:
+        said = "".join(f"<div>{html.escape(text)}</div>" for text in self._said)
+        self._handle.update(self._html(f"<div>{bars}{said}</div>"))
+
+
+def _bar(share: float, text: str) -> str:
+    bar = f'<progress max="1" value="{share:.4f}" style="width: 12em"></progress>'
+    return f"<div>{bar} {html.escape(text)}</div>"
+
+
+def foremost(snapshot: Snapshot, room: int) -> list[Row]:
+    """The configs to show where not all have room: those at work, then those that wait, in their order."""
+    order = {"training": 0, "evaluating": 0, "waiting": 1, "paused": 1}
+    ranked = sorted(snapshot.configs, key=lambda c: (order.get(c["status"], 2), c["mst_key"]))
+    return sorted(ranked[:room], key=lambda c: c["mst_key"])
+
+
+def screen(file: TextIO) -> Screen:
+    """What suits the place where this program runs."""
+    shell = sys.modules.get("IPython")
+    if file is sys.stdout and shell is not None and getattr(shell.get_ipython(), "kernel", None) is not None:
+        return Notebook()
+    return Terminal(file) if file.isatty() else Lines(file)
+
+
+def watch(run: Run, shown: Screen, going: Callable[[], bool]) -> None:
+    """Show a run until it is over. The first Ctrl-C asks the server to stop it, the second looks away."""
+    asked = False
+    try:
+        while True:
+            try:
+                if not going():
+                    break
+                shown.show(look(run))
+                time.sleep(LOOK_SECONDS)
+            except KeyboardInterrupt:
+                if asked:
+                    shown.say(f"run {run.run_id} goes on without being watched")
+                    raise
+                asked = True
+                shown.say(_ask_to_stop(run))
+    except BaseException:
+        shown.leave()
+        raise
+    shown.close(look(run))
+
+
+def _ask_to_stop(run: Run) -> str:
+    try:
+        run.stop()
+    except CerebroError as error:
+        # It may be over by now, or a person may have asked it already.
+        return error.message
+    return (
+        f"asked run {run.run_id} to stop: it finishes the visits that have begun and leaves its tables."
+        " Ctrl-C again looks away"
+    )

@@ -1,0 +1,57 @@
+"""One database for all tests of the client, whose sessions stay warm, with rows to learn from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+
+import psycopg2
+import pytest
+
+# Before Keras is loaded anywhere: its engine talks a lot.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import cerebro_db
+from cerebro_db import Database, Packed, Run
+
+import nets
+from cars import CARS, GRID
+from fixtures import execute
+
+
+@pytest.fixture(scope="session")
+def database(template: str) -> Iterator[str]:
+    name = f"cerebro_client_{os.getpid()}"
+    with closing(psycopg2.connect(dbname="postgres")) as connection:
+        connection.autocommit = True
+        execute(connection, f"CREATE DATABASE {name} TEMPLATE {template}")
+        yield name
+        execute(connection, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def client(database: str) -> Iterator[Database]:
+    """A client of that database, which holds the table `cars`."""
+    with cerebro_db.connect(f"postgresql:///{database}") as db:
+        db.rows("INSERT INTO cerebro.settings VALUES ('segments', '2'), ('threads', '1')")
+        db.rows(CARS)
+        yield db
+
+
+@pytest.fixture(scope="session")
+def packed(client: Database) -> Packed:
+    """The prices of the cars, packed."""
+    return client.pack("cars", x=["weight", "power"], y="price")
+
+
+@pytest.fixture(scope="session")
+def model(client: Database) -> int:
+    """An architecture for prices."""
+    return client.architectures.add(nets.mlp(2, 8, 1, "linear"), name="prices")
+
+
+@pytest.fixture(scope="session")
+def run(client: Database, packed: Packed, model: int) -> Run:
+    """A run that is over."""
+    return client.fit(packed, {**GRID, "model": model}, epochs=3, seed=1, name="prices", wait=True)

@@ -1,0 +1,103 @@
+"""scikit-learn's manners: its own checks of estimators, less those that make no sense here."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from cerebro_db import Database, choice
+from cerebro_db.estimators import CerebroClassifier, CerebroRegressor
+from sklearn.base import clone
+from sklearn.datasets import make_classification, make_regression
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+QUICK = {"epochs": 2, "random_state": 1, "options": {"backend": "jax"}}
+# Each with its reason. Everything else that scikit-learn checks holds.
+EXCEPTIONS = {
+    "check_estimators_pickle": "an open database cannot be pickled; one that is given by its URL can,"
+    " see test_an_estimator_that_is_given_a_url_can_be_pickled",
+}
+
+
+def test_a_classifier_learns_and_keeps_the_best(client: Database) -> None:
+    x, y = make_classification(120, n_features=4, random_state=1)
+    names = np.array(["no", "yes"])[y]
+    made = CerebroClassifier(
+        client, **{**QUICK, "epochs": 8}, grid={"learning_rate": [1e-5, 0.03], "batch_size": 10}
+    )
+    assert made.fit(x, names).score(x, names) > 0.8
+    assert made.best_params_["optimizer"]["arguments"]["learning_rate"] == 0.03
+    assert list(made.classes_) == ["no", "yes"]
+    np.testing.assert_allclose(made.predict_proba(x).sum(axis=1), 1, atol=1e-5)
+    made.drop()
+    assert client.rows("SELECT relname FROM pg_class WHERE relname LIKE 'estimator_%'") == []
+
+
+def test_a_regressor_searches_in_a_pipeline(client: Database) -> None:
+    x, y = make_regression(120, n_features=3, random_state=1)
+    grid = {"optimizer": choice(["Adam", "SGD"]), "learning_rate": 0.03, "batch_size": 10}
+    made = CerebroRegressor(client, **{**QUICK, "epochs": 20}, hidden=(16, 8), grid=grid)
+    scaled = make_pipeline(StandardScaler(), made)
+    assert cross_val_score(scaled, x, (y - y.mean()) / y.std(), cv=2).mean() > 0.5
+
+
+def test_an_architecture_may_be_made_for_the_data(client: Database) -> None:
+    import nets
+
+    x, y = make_classification(40, n_features=5, n_informative=3, n_classes=3, random_state=1)
+    made = CerebroClassifier(client, model=lambda features, classes: nets.mlp(features, 4, classes), **QUICK)
+    assert made.fit(x, y).predict_proba(x).shape == (40, 3)
+    assert clone(made).db is client
+
+
+@pytest.mark.slow
+def test_an_estimator_that_is_given_a_url_can_be_pickled(client: Database, database: str) -> None:
+    x, y = make_regression(40, n_features=2, random_state=1)
+    made = CerebroRegressor(f"postgresql:///{database}", **QUICK).fit(x, y)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(made)).predict(x), made.predict(x))  # noqa: S301
+
+
+@pytest.fixture(scope="module")
+def alone(client: Database) -> Any:
+    """Rows this few are packed for one segment."""
+    client.rows("UPDATE cerebro.settings SET value = '1' WHERE name = 'segments'")
+    yield client
+    client.rows("UPDATE cerebro.settings SET value = '2' WHERE name = 'segments'")
+
+
+def _checks(estimator: Any) -> list[tuple[str, Any]]:
+    return [(check.func.__name__, check) for _, check in estimator_checks_generator(estimator)]
+
+
+NAMES = {kind: [name for name, _ in _checks(kind())] for kind in (CerebroClassifier, CerebroRegressor)}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [
+        pytest.param(kind, number, id=f"{kind.__name__}-{name}-{number}")
+        for kind, names in NAMES.items()
+        for number, name in enumerate(names)
+        if name not in EXCEPTIONS
+    ],
+)
+def test_scikit_learns_own_checks_hold(alone: Database, kind: Any, number: int) -> None:
+    estimator = kind(
+        alone,
+        epochs=40,
+        grid={"learning_rate": 0.05, "batch_size": 8},
+        random_state=1,
+        options={"backend": "jax"},
+    )
+    _checks(estimator)[number][1](estimator)
+
+
+def test_no_exception_is_left_over() -> None:
+    assert set(EXCEPTIONS) <= {name for names in NAMES.values() for name in names}

@@ -1,0 +1,166 @@
+"""What a config has become: a live Keras model, files of it, predictions in the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import cerebro_db
+import keras
+import numpy as np
+import pandas as pd
+import pytest
+from cerebro_db import CerebroError, Config, Database, Packed, Run
+
+FEATURES = ["weight", "power"]
+
+
+@pytest.fixture(scope="module")
+def own(database: str) -> Iterator[Database]:
+    """A session that has not had another engine yet: only the same one gives the same bits."""
+    with cerebro_db.connect(f"postgresql:///{database}") as db:
+        yield db
+
+
+@pytest.fixture(scope="module")
+def prices(own: Database, run: Run) -> Config:
+    """The best config of the run on prices."""
+    return own.run(run.run_id).best()
+
+
+@pytest.fixture(scope="module")
+def cars(client: Database) -> pd.DataFrame:
+    return pd.DataFrame(client.rows("SELECT * FROM cars ORDER BY id LIMIT 40")).set_index("id")
+
+
+@pytest.fixture(scope="module")
+def x(cars: pd.DataFrame) -> np.ndarray:
+    return cars[FEATURES].to_numpy().astype("float32")
+
+
+@pytest.fixture(scope="module")
+def net() -> keras.Model:
+    """A live model with what is hard about states: moments, counters, seeds, variables that do not train."""
+    keras.utils.set_random_seed(1)
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            layers.Input((2,)),
+            layers.Dense(8, "relu"),
+            layers.BatchNormalization(),
+            layers.Dropout(0.1),
+            layers.Dense(3, "softmax"),
+        ]
+    )
+
+
+@pytest.fixture(scope="module")
+def kinds(own: Database, client: Database, net: keras.Model) -> Run:
+    """A run on classes that starts from a live model's weights."""
+    table = own.pack("cars", x=FEATURES, y="kind", into="kinds", normalize=2.0)
+    started = own.architectures.add(net, weights=True)
+    grid = {
+        "model": started,
+        "loss": "categorical_crossentropy",
+        "metrics": ["accuracy", "Precision()"],
+        "optimizer": [{"optimizer": "SGD", "momentum": 0.9}, {"optimizer": "Adam", "clipnorm": 1.0}],
+        "learning_rate": 0.01,
+        "batch_size": 25,
+    }
+    return own.fit(table, grid, epochs=2, seed=3, wait=True)
+
+
+def test_a_live_model_predicts_what_the_server_does(
+    prices: Config, cars: pd.DataFrame, x: np.ndarray
+) -> None:
+    there = prices.predict(cars, x=FEATURES)
+    here = prices.to_keras().predict(x, verbose=0)[:, 0]
+    assert list(there.index) == list(cars.index)
+    np.testing.assert_array_equal(there["prediction"], here)
+
+
+@pytest.mark.parametrize("key", [1, 2])
+def test_a_live_model_of_classes_predicts_what_the_server_does(
+    kinds: Run, cars: pd.DataFrame, x: np.ndarray, key: int
+) -> None:
+    config = kinds.config(key)
+    there = config.probabilities(cars)
+    here = config.to_keras().predict(x / np.float32(2), verbose=0)
+    np.testing.assert_array_equal(there, here)
+    assert list(there.columns) == ["kind 0", "kind 1", "kind 2"]
+    chosen = config.predict(cars)
+    assert list(chosen["class"]) == [there.columns[n] for n in here.argmax(axis=1)]
+
+
+@pytest.mark.parametrize("key", [1, 2])
+def test_a_live_model_has_the_state_of_its_optimizer(kinds: Run, client: Database, key: int) -> None:
+    model = kinds.config(key).to_keras()
+    visits = 2 * 2
+    assert int(model.optimizer.iterations) == visits * 100 // 25
+    assert float(model.optimizer.learning_rate) == np.float32(0.01)
+    state = client.rows("SELECT * FROM cerebro.config_state(%s, %s)", kinds.run_id, key)
+    moments = [row for row in state if row["kind"] == "optimizer"][2:]
+    assert moments
+    for row, variable in zip(moments, model.optimizer.variables[2:], strict=True):
+        assert bytes(row["data"]) == np.asarray(variable).tobytes()
+        assert np.asarray(variable).any()
+
+
+def test_a_live_model_trains_on(kinds: Run, x: np.ndarray) -> None:
+    model = kinds.best().to_keras()
+    logs = model.fit(x, np.eye(3)[np.arange(len(x)) % 3], epochs=1, verbose=0).history
+    assert {"loss", "accuracy", "precision"} <= logs.keys()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_keras_file_is_the_model(kinds: Run, x: np.ndarray, tmp_path: Path) -> None:
+    config = kinds.best()
+    loaded = keras.models.load_model(config.save(tmp_path / "best.keras"))
+    model = config.to_keras()
+    np.testing.assert_array_equal(loaded.predict(x, verbose=0), model.predict(x, verbose=0))
+    assert int(loaded.optimizer.iterations) == int(model.optimizer.iterations)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
+def test_an_onnx_file_is_the_model(kinds: Run, x: np.ndarray, tmp_path: Path) -> None:
+    from onnx.reference import ReferenceEvaluator
+
+    path = kinds.best().save(tmp_path / "best.onnx")
+    session = ReferenceEvaluator(str(path))
+    (found,) = session.run(None, {session.input_names[0]: x})
+    np.testing.assert_allclose(found, kinds.best().to_keras().predict(x, verbose=0), rtol=1e-5, atol=1e-6)
+
+
+def test_rows_may_be_an_array(run: Run, cars: pd.DataFrame, x: np.ndarray) -> None:
+    pd.testing.assert_frame_equal(run.best().predict(x), run.best().predict(cars).reset_index(drop=True))
+
+
+def test_predicting_leaves_nothing_behind(client: Database, run: Run, cars: pd.DataFrame) -> None:
+    tables = "SELECT count(*) AS n FROM pg_class"
+    before = client.rows(tables)
+    run.best().predict(cars)
+    assert client.rows(tables) == before
+
+
+def test_a_run_that_is_looked_up_asks_for_the_columns(client: Database, run: Run, cars: pd.DataFrame) -> None:
+    again = client.run(run.run_id).best()
+    with pytest.raises(CerebroError, match="is not known"):
+        again.predict(cars)
+    assert len(again.predict(cars, x=FEATURES)) == len(cars)
+    with pytest.raises(CerebroError, match="the frame has no column power"):
+        again.predict(cars.drop(columns="power"), x=FEATURES)
+
+
+def test_a_file_of_another_kind_is_refused(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(CerebroError, match="neither"):
+        run.best().save(tmp_path / "best.h5")
+
+
+def test_a_run_that_goes_on_has_no_models_yet(client: Database, packed: Packed, model: int) -> None:
+    run = client.fit(packed, {"model": model, "loss": "mse", "batch_size": 1}, epochs=500, backend="jax")
+    try:
+        with pytest.raises(CerebroError, match="its models are there when it is over"):
+            run.config(1).to_keras()
+    finally:
+        run.stop()
+        run.wait()

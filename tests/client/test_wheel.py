@@ -1,0 +1,120 @@
+"""What is shipped: a wheel and an sdist of one version, typed, that need nothing but what they name."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CLIENT = ROOT / "cerebro_db"
+VERSION = re.search(r"default_version = '(.+)'", (ROOT / "cerebro.control").read_text())
+CORE = {"cerebro_db", "psycopg2", "sqlalchemy"}
+OTHERS = {
+    "IPython", "keras", "matplotlib", "ml_dtypes", "mlflow", "numpy", "pandas", "pyarrow", "rich", "sklearn",
+    "tensorboard",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A wheel and an sdist, built as for a release."""
+    folder = tmp_path_factory.mktemp("dist")
+    _run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT)
+    (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    return wheel, sdist
+
+
+def _run(*command: object, **environment: str) -> str:
+    done = subprocess.run(
+        list(map(str, command)),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+        env={**os.environ, **environment},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_they_have_the_version_of_the_extension(shipped: tuple[Path, Path]) -> None:
+    assert VERSION
+    assert [path.name for path in shipped] == [
+        f"cerebro_db-{VERSION[1]}-py3-none-any.whl",
+        f"cerebro_db-{VERSION[1]}.tar.gz",
+    ]
+
+
+def test_they_hold_the_client_and_nothing_else(shipped: tuple[Path, Path]) -> None:
+    wheel, sdist = shipped
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "cerebro_db/py.typed" in names
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"cerebro_db"}
+    with tarfile.open(sdist) as file:
+        inside = {name.split("/", 1)[1] for name in file.getnames()}
+    assert {name.split("/")[0] for name in inside} == {
+        "cerebro_db", "cerebro.control", "LICENSE", "PKG-INFO", "pyproject.toml", ".gitignore",
+    }  # fmt: skip
+
+
+def test_twine_has_nothing_to_say(shipped: tuple[Path, Path]) -> None:
+    said = _run(sys.executable, "-m", "twine", "--no-color", "check", "--strict", *shipped, COLUMNS="500")
+    assert said.count("PASSED") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [0, 1], ids=["wheel", "sdist"])
+def test_each_installs_where_there_is_nothing(
+    shipped: tuple[Path, Path], tmp_path: Path, number: int, database: str
+) -> None:
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    _run(python, "-m", "pip", "install", "-q", shipped[number])
+    program = "import cerebro_db; print(cerebro_db.connect().rows('SELECT extversion FROM pg_extension'))"
+    assert VERSION
+    assert f"'{VERSION[1]}'" in _run(python, "-c", program, PGDATABASE=database)
+    extras = "import cerebro_db; cerebro_db.connect().runs()"
+    with pytest.raises(AssertionError, match=r"pip install 'cerebro-db\[pandas\]'"):
+        _run(python, "-c", extras, PGDATABASE=database)
+
+
+modules = sorted(CLIENT.glob("*.py"))
+
+
+@pytest.mark.parametrize("file", modules, ids=lambda file: file.name)
+def test_a_module_is_python_3_10(file: Path) -> None:
+    ast.parse(file.read_text(), feature_version=(3, 10))
+
+
+@pytest.mark.parametrize("file", modules, ids=lambda file: file.name)
+def test_a_module_imports_what_it_may(file: Path) -> None:
+    """The core is imported at the top of a module, everything else where it is used: it may not be there."""
+    tree = ast.parse(file.read_text())
+    known = sys.stdlib_module_names
+    top = _imported(tree.body) - known
+    assert top <= CORE | ({"numpy"} if file.name == "estimators.py" else set())
+    assert _imported(list(ast.walk(tree))) - known <= CORE | OTHERS
+
+
+def _imported(nodes: list[ast.stmt] | list[ast.AST]) -> set[str]:
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("file", modules, ids=lambda file: file.name)
+def test_a_module_knows_the_public_side_of_the_database_alone(file: Path) -> None:
+    assert not re.findall(r"cerebro\._|cerebro_plpy|__internal", file.read_text())

@@ -1,0 +1,29 @@
+"""How what a page of the documentation says comes out of an example is held against what does."""
+
+from __future__ import annotations
+
+import re
+
+# A line that stands for others, which depend on the machine or are many.
+GAP = "…"
+
+
+def without_numbers(line: str) -> str:
+    """A line without what depends on time and machine, and how wide columns are."""
+    line = re.sub(r"\d+\.\d+(e-?\d+)?", "N", line)
+    return " ".join(re.sub(r"-{3,}", "---", line).split())
+
+
+def missing(expected: list[str], shown: list[str]) -> str | None:
+    """Give the first expected line that is not where it should be; a gap may be any number of lines."""
+    place, free = 0, False
+    for line in expected:
+        if line == GAP:
+            free = True
+            continue
+        while free and place < len(shown) and shown[place] != line:
+            place += 1
+        if place == len(shown) or shown[place] != line:
+            return f"{line!r}, not {shown[place] if place < len(shown) else 'the end'!r}"
+        place, free = place + 1, False
+    return None if free or place == len(shown) else f"the end, not {shown[place]!r}"
