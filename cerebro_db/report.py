@@ -137,7 +137,9 @@ def _stopped(run: Run) -> str:
     rows += [[row["mst_key"], row["epoch"], row["decision"], row["who"], row["reason"]] for row in decided]
     if not rows:
         return "<p>Nothing was: every config trained for all its epochs.</p>"
-    return _table(["config", "after epoch", "what", "by", "why"], rows)
+    return "<p>A search compares losses, whatever metric ranks the leaderboard.</p>" + _table(
+        ["config", "after epoch", "what", "by", "why"], rows
+    )
 
 
 def _times(run: Run) -> str:
