@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import frames, link, packed_files, rows, statements
-from .architectures import Architectures, Model
+from .architectures import Architectures
 from .errors import CerebroError
 from .link import Connection, Engine, Link, Row
 from .packing import Columns, Packed
@@ -62,7 +63,7 @@ class Database:
                 found = link.execute(connection, statement, values if number == 0 else ())
         return found
 
-    def session(self) -> Any:
+    def session(self) -> AbstractContextManager[Connection]:
         """A context manager that lends a psycopg2 connection, and commits what was done on it."""
         return self._link.session()
 
@@ -138,11 +139,10 @@ class Database:
         it is this session's, and given when it is over; Ctrl-C interrupts it then, and `Run.resume` goes on
         with it. Another such run on the same connection finds rows and compiled models still in memory.
 
-        `search` is None for every
-        config of the grid, "random" for `configs` of them, or a method with its parameters ("asha",
-        {"method": "asha", "eta": 4}). `every` says after how many epochs configs are measured; `out` names
-        the tables that the run leaves. Further options are those of the server: `patience`, `target`,
-        `restore_best`, `max_seconds`, `backend`, `threads` and so on.
+        `search` is None for every config of the grid, "random" for `configs` of them, or a method with its
+        parameters ("asha", {"method": "asha", "eta": 4}). `every` says after how many epochs configs are
+        measured; `out` names the tables that the run leaves. Further options are those of the server:
+        `patience`, `target`, `restore_best`, `max_seconds`, `backend`, `threads` and so on.
         """
         request = FitRequest(
             table=Packed.of(self, table),
@@ -179,6 +179,3 @@ class Database:
             number += 1
             name = statements.table_name(wanted, f"_{number}")
         return name
-
-
-__all__ = ["Database", "Model", "connect"]

@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Protocol, TextIO, TypeVar
 
 import psycopg2
@@ -28,11 +28,13 @@ _log = logging.getLogger("cerebro_db")
 class Link(Protocol):
     """Lends connections; what is done on one is committed when it is given back."""
 
-    def session(self) -> Any:
-        """A context manager that lends one connection."""
+    def session(self) -> AbstractContextManager[Connection]:
+        """Lend one connection."""
+        ...
 
     def close(self) -> None:
         """Close what was opened here, and nothing else."""
+        ...
 
 
 class EngineLink:

@@ -53,7 +53,9 @@ STATEMENT = re.compile(
 
 modules = sorted(PACKAGE.rglob("*.py"))
 every_module = pytest.mark.parametrize("file", modules, ids=[str(m.relative_to(PACKAGE)) for m in modules])
-ours = sorted(file for folder in ("plpy", "tests", "tools") for file in (ROOT / folder).rglob("*.py"))
+ours = sorted(
+    file for folder in ("plpy", "cerebro_db", "tests", "tools") for file in (ROOT / folder).rglob("*.py")
+)
 every_file = pytest.mark.parametrize("file", ours, ids=[str(file.relative_to(ROOT)) for file in ours])
 
 
