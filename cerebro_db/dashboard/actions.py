@@ -1,0 +1,237 @@
+"""What a viewer may ask of a run: the SQL that is sent, and what is said of it before."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotDone
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg2
+from sqlalchemy import Connection, Engine
+
+from cerebro_db.dashboard import views
+
+# An interrupted run is resumed by a call that lasts as long as the run; what is wrong with it shows at once.
+REFUSAL_SECONDS = 3.0
+
+Row = Mapping[str, Any]
+
+
+class UnknownAction(ValueError):
+    """Nothing of this name can be asked, or what it needs was not given."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing that can be asked; `says` makes a sentence of the run, the config and what was given."""
+
+    sql: str
+    says: Callable[[Row, Row, Row], str]
+    needs: tuple[str, ...] = ()
+    may: tuple[str, ...] = ()
+
+
+def _begun(run: Row) -> str:
+    return f"{run['visits_done']} of {run['visits_total']} visits are committed"
+
+
+def _pause(run: Row, _config: Row, _given: Row) -> str:
+    return (
+        f"Run {run['run_id']} begins nothing more until it is resumed. Visits that have begun are finished."
+    )
+
+
+def _resume(run: Row, _config: Row, _given: Row) -> str:
+    if run["status"] == "paused":
+        return f"Run {run['run_id']} goes on; {_begun(run)}."
+    return (
+        f"Run {run['run_id']} goes on from its committed visits, to the tables that it would have left"
+        f" undisturbed ({run['model_table']} and what belongs to it); {_begun(run)}."
+    )
+
+
+def _stop(run: Row, _config: Row, _given: Row) -> str:
+    return (
+        f"Run {run['run_id']} ends, and ends well: {run['model_table']} gets what its {run['configs']}"
+        f" configs have come to. {_begun(run).capitalize()}; visits that have begun are finished, no other is"
+        " begun. It cannot go on afterwards, but a warm start from its tables can."
+    )
+
+
+def _forget(run: Row, _config: Row, _given: Row) -> str:
+    return (
+        f"The states and log rows of run {run['run_id']} are removed: nothing can go on from them, and this"
+        f" page shows the run no more. Its result tables ({run['model_table']} and what belongs to it) stay."
+    )
+
+
+def _add_table(run: Row, _config: Row, given: Row) -> str:
+    return (
+        f"Every config of the model selection table {given['model_selection_table']} comes into run"
+        f" {run['run_id']}, under a new key, and trains for {run['epochs']} epochs."
+    )
+
+
+def _add_space(run: Row, _config: Row, given: Row) -> str:
+    drawn = given.get("num_configs")
+    which = "Every combination of the grid" if drawn is None else f"{drawn} configs drawn from the grid"
+    return f"{which} come into run {run['run_id']}, under new keys, and train for {run['epochs']} epochs."
+
+
+def _stop_config(run: Row, config: Row, _given: Row) -> str:
+    whole = (config["visits_done"] or 0) // run["segments"]
+    left = (
+        f"its model is what epoch {whole} left" if whole else "it has finished no epoch, and so has no model"
+    )
+    return (
+        f"Config {config['mst_key']} gets no further visits; {left}. It can be resumed while the run goes on."
+    )
+
+
+def _resume_config(_run: Row, config: Row, _given: Row) -> str:
+    return f"Config {config['mst_key']} goes on to epoch {config['epochs']}."
+
+
+def _delete_config(run: Row, config: Row, _given: Row) -> str:
+    return (
+        f"Config {config['mst_key']} gets no further visits and is left out of {run['model_table']} and the"
+        " other result tables. This cannot be undone."
+    )
+
+
+def _set_epochs(_run: Row, config: Row, given: Row) -> str:
+    return f"Config {config['mst_key']} trains for {given['epochs']} epochs in all, not {config['epochs']}."
+
+
+def _clone_config(run: Row, config: Row, given: Row) -> str:
+    state = (
+        "with the state that it has after its last whole epoch"
+        if given["with_state"]
+        else "from first weights of its own"
+    )
+    return (
+        f"A new config comes into run {run['run_id']} that has the architecture of config"
+        f" {config['mst_key']} and the parameters above, {state}."
+    )
+
+
+ACTIONS = {
+    "pause": Action("SELECT cerebro.pause(%(run)s)", _pause),
+    "resume": Action("SELECT cerebro.resume(%(run)s)", _resume),
+    "stop": Action("SELECT cerebro.stop(%(run)s)", _stop),
+    "forget": Action("SELECT cerebro.forget(%(run)s)", _forget),
+    "add_table": Action(
+        "SELECT * FROM cerebro.add_configs(%(run)s, %(model_selection_table)s)",
+        _add_table,
+        ("model_selection_table",),
+    ),
+    "add_space": Action(
+        "SELECT * FROM cerebro.add_configs(%(run)s, %(model_id_list)s::integer[], %(compile_params_grid)s,"
+        " %(fit_params_grid)s, %(search_type)s, %(num_configs)s, %(random_state)s)",
+        _add_space,
+        ("model_id_list", "compile_params_grid", "fit_params_grid", "search_type"),
+        ("num_configs", "random_state"),
+    ),
+    "stop_config": Action("SELECT cerebro.stop_config(%(run)s, %(config)s)", _stop_config, ("config",)),
+    "resume_config": Action("SELECT cerebro.resume_config(%(run)s, %(config)s)", _resume_config, ("config",)),
+    "delete_config": Action("SELECT cerebro.delete_config(%(run)s, %(config)s)", _delete_config, ("config",)),
+    "set_epochs": Action(
+        "SELECT cerebro.set_epochs(%(run)s, %(config)s, %(epochs)s)", _set_epochs, ("config", "epochs")
+    ),
+    "clone_config": Action(
+        "SELECT cerebro.clone_config(%(run)s, %(config)s, %(compile_params)s, %(fit_params)s,"
+        " %(with_state)s)",
+        _clone_config,
+        ("config", "compile_params", "fit_params", "with_state"),
+    ),
+}
+
+
+class Desk:
+    """Takes what viewers ask, in the one role that the page is connected as.
+
+    One at a time, over one connection: parameters of a clone are checked by Keras in that session, and a
+    second check costs nothing there.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._one_at_a_time = threading.Lock()
+        self._resumed: dict[int, Future[None]] = {}
+
+    def preview(self, name: str, run_id: int, given: Row) -> dict[str, Any]:
+        """Say what would be done, with the SQL that would be sent, and do nothing."""
+        action, values = _checked(name, run_id, given)
+        with self._engine.connect() as connection:
+            run = _only(views.rows(connection, views.RUN, run=run_id), f"you have no run {run_id}")
+            config: Row = {}
+            if "config" in values:
+                configs = views.rows(connection, views.CONFIGS, run=run_id)
+                found = [row for row in configs if row["mst_key"] == values["config"]]
+                config = _only(found, f"run {run_id} has no config {values['config']}")
+            return {"says": action.says(run, config, values), "sql": _text(connection, action.sql, values)}
+
+    def act(self, name: str, run_id: int, given: Row) -> dict[str, Any]:
+        """Do it; gives what the function gave."""
+        action, values = _checked(name, run_id, given)
+        if name == "resume":
+            return self._resume(run_id)
+        with self._one_at_a_time, self._engine.connect() as connection:
+            results = [row[0] for row in connection.exec_driver_sql(action.sql, values)]
+            connection.commit()
+        return {"results": [value for value in results if value not in (None, "")]}
+
+    def _resume(self, run_id: int) -> dict[str, Any]:
+        """A paused run is told to go on; an interrupted one goes on in a session that does nothing else."""
+        going = self._resumed.get(run_id)
+        if going is None or going.done():
+            going = self._resumed[run_id] = Future()
+            threading.Thread(target=self._carry_on, args=(run_id, going), daemon=True).start()
+        with suppress(NotDone):
+            going.result(timeout=REFUSAL_SECONDS)
+        return {"results": []}
+
+    def _carry_on(self, run_id: int, going: Future[None]) -> None:
+        try:
+            with self._engine.connect() as connection:
+                # Without notices to send, the server's side goes on to the end when this process is gone.
+                connection.exec_driver_sql("SET client_min_messages = error")
+                connection.exec_driver_sql(ACTIONS["resume"].sql, {"run": run_id})
+                connection.commit()
+                connection.invalidate()
+            going.set_result(None)
+        except Exception as error:  # whatever it is, the one who asked is told
+            going.set_exception(error)
+
+
+def _checked(name: str, run_id: int, given: Row) -> tuple[Action, dict[str, Any]]:
+    if name not in ACTIONS:
+        raise UnknownAction(f"nothing is called {name!r}; there are {', '.join(ACTIONS)}")
+    action = ACTIONS[name]
+    missing = [need for need in action.needs if given.get(need) in (None, "")]
+    if missing:
+        raise UnknownAction(f"{name} needs {', '.join(missing)}")
+    unknown = sorted(set(given) - {*action.needs, *action.may})
+    if unknown:
+        raise UnknownAction(f"{name} knows nothing of {', '.join(unknown)}")
+    return action, {"run": run_id, **dict.fromkeys(action.may), **given}
+
+
+def _only(found: list[dict[str, Any]], otherwise: str) -> dict[str, Any]:
+    if not found:
+        raise UnknownAction(otherwise)
+    return found[0]
+
+
+def _text(connection: Connection, sql: str, values: Row) -> str:
+    """The statement with its values in it, as the driver writes them."""
+    cursor = connection.connection.cursor()
+    try:
+        text: bytes = cursor.mogrify(sql, values)  # pyright: ignore[reportAttributeAccessIssue]
+        return text.decode(psycopg2.extensions.encodings[connection.connection.encoding])  # pyright: ignore
+    finally:
+        cursor.close()

@@ -1,0 +1,102 @@
+"""The page's server: three kinds of answers in JSON, and the files of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from cerebro_db.dashboard import views
+from cerebro_db.dashboard.actions import Desk, UnknownAction
+from cerebro_db.dashboard.guard import Guard
+
+STATIC = Path(__file__).parent / "static"
+# What the server says where it is not the request that is at fault: the extension or the rights are missing.
+HINTS = {
+    "3F000": "The extension cerebro is not in this database: `cerebro init` says what to do.",
+    "42P01": "The extension cerebro is not in this database: `cerebro init` says what to do.",
+    "42501": "An administrator may let this role use cerebro: SELECT cerebro.grant_usage('role').",
+}
+
+
+def make_app(reading: Engine, acting: Engine, token: str, host: str, port: int) -> Starlette:
+    """The application; `acting` is the engine whose sessions do what viewers ask."""
+    desk = Desk(acting)
+
+    async def index(_request: Request) -> Response:
+        return FileResponse(STATIC / "index.html")
+
+    async def overview(_request: Request) -> Response:
+        return await _answer(lambda: views.overview(reading))
+
+    async def run(request: Request) -> Response:
+        run_id: int = request.path_params["run_id"]
+        try:
+            since = {name: float(value) for name, value in request.query_params.items()}
+        except ValueError:
+            return _problem(400, "the times to go on from are numbers")
+        return await _answer(lambda: views.run(reading, run_id, since))
+
+    async def action(request: Request) -> Response:
+        given: Any = await request.json()
+        if not isinstance(given, dict) or not isinstance(given.get("with"), dict):
+            return _problem(400, 'what is sent has the form {"preview": true, "with": {}}')
+        do = desk.preview if given.get("preview") else desk.act
+        name: str = request.path_params["action"]
+        run_id: int = request.path_params["run_id"]
+        return await _answer(lambda: do(name, run_id, given["with"]))
+
+    return Starlette(
+        routes=[
+            Route("/", index),
+            Route("/api/overview", overview),
+            Route("/api/runs/{run_id:int}", run),
+            Route("/api/runs/{run_id:int}/{action}", action, methods=["POST"]),
+            Mount("/static", StaticFiles(directory=STATIC)),
+        ],
+        middleware=[
+            Middleware(Guard, token=token, host=host, port=port),
+            Middleware(GZipMiddleware, minimum_size=10_000),
+        ],
+    )
+
+
+async def _answer(work: Callable[[], dict[str, Any] | None]) -> Response:
+    """The driver blocks: each request waits for the database in a thread."""
+    try:
+        found = await run_in_threadpool(work)
+    except UnknownAction as error:
+        return _problem(400, str(error))
+    except DBAPIError as error:
+        return _database_problem(error)
+    except SQLAlchemyError as error:
+        return _problem(503, "the database does not answer", str(error).splitlines()[0])
+    if found is None:
+        return _problem(404, "there is no such run", hint="It was forgotten, or it is not yours to see.")
+    return JSONResponse(found)
+
+
+def _database_problem(error: DBAPIError) -> Response:
+    diagnosis = getattr(error.orig, "diag", None)
+    state: str | None = getattr(error.orig, "pgcode", None)
+    lost = error.connection_invalidated or state is None or state.startswith(("08", "57P", "53"))
+    if lost or diagnosis is None:
+        return _problem(503, "the database does not answer", str(error.orig).strip())
+    message = str(diagnosis.message_primary).removeprefix("cerebro: ")
+    hint = diagnosis.message_hint or HINTS.get(state or "")
+    return _problem(409, message, diagnosis.message_detail, hint)
+
+
+def _problem(status: int, error: str, detail: str | None = None, hint: str | None = None) -> Response:
+    return JSONResponse({"error": error, "detail": detail, "hint": hint}, status)

@@ -1,0 +1,153 @@
+"""Who may talk to the page: the holder of its token, from a page of its own.
+
+The page acts in the database with the rights of the role that it is connected as, and a port on loopback is
+open to every user of the machine and to every site that a browser on it visits. So each request needs the
+token; its Host must be one that the page was started for (a name that a stranger lets point to loopback is
+none); and what changes something must come from the page's own origin.
+"""
+
+from __future__ import annotations
+
+import secrets
+from http.cookies import CookieError, SimpleCookie
+from ipaddress import ip_address
+from urllib.parse import parse_qs
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+SAFE_METHODS = ("GET", "HEAD")
+LOOPBACK_NAMES = ("localhost",)
+# Open without the token: what is needed to ask for it.
+OPEN_PATHS = ("/enter", "/static/style.css", "/static/icon.svg")
+POLICY = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; base-uri 'none';"
+    " form-action 'self'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+ENTRANCE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>Cerebro DB</title>
+<link rel="icon" href="/static/icon.svg">
+<link rel="stylesheet" href="/static/style.css">
+<main class="entrance">
+<h1>Cerebro DB</h1>
+<p>Open the address that <code>cerebro dashboard</code> has printed, or give its token.</p>
+<form method="post" action="/enter">
+<label>Token <input name="token" type="password" autocomplete="off" autofocus required></label>
+<button class="primary">Enter</button>
+</form>
+{message}
+</main>
+</html>
+"""
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host in LOOPBACK_NAMES
+
+
+class Guard:
+    """Stands before the whole application."""
+
+    def __init__(self, app: ASGIApp, token: str, host: str, port: int) -> None:
+        self._app = app
+        self._token = token
+        self._loopback = is_loopback(host)
+        # Cookies are kept by host, whatever the port: two pages on one machine must not share one.
+        self._cookie = f"cerebro_{port}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        answer = self._refuse(request) or await self._enter(request) or self._ask_for_token(request)
+        await (answer or self._app)(scope, receive, _with_policy(send))
+
+    def _refuse(self, request: Request) -> Response | None:
+        host = request.headers.get("host", "")
+        if self._loopback and not is_loopback(_without_port(host)):
+            return _problem(421, f"this page does not answer to the name {host!r}")
+        if request.method not in SAFE_METHODS and not _same_origin(request.headers, host):
+            return _problem(403, "the request comes from another page")
+        return None
+
+    async def _enter(self, request: Request) -> Response | None:
+        """The token comes once, and is a cookie from then on: no script can read it, no other site send it."""
+        if request.url.path == "/enter" and request.method == "POST":
+            form = parse_qs((await request.body()).decode("ascii", "replace"))
+            if self._fits(form.get("token", [""])[0]):
+                return self._welcome()
+            return _entrance('<p class="problem" role="alert">That is not this page\'s token.</p>')
+        if request.url.path == "/" and self._fits(request.query_params.get("token", "")):
+            return self._welcome()
+        return None
+
+    def _welcome(self) -> Response:
+        answer = RedirectResponse("/", status_code=303)
+        answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict", path="/")
+        return answer
+
+    def _ask_for_token(self, request: Request) -> Response | None:
+        if request.url.path in OPEN_PATHS or self._fits(self._brought(request)):
+            return None
+        if request.url.path == "/":
+            return _entrance("")
+        return _problem(
+            401, "the token is missing or old", "Open the address that cerebro dashboard has printed."
+        )
+
+    def _brought(self, request: Request) -> str:
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer":
+            return given
+        try:
+            cookies = SimpleCookie(request.headers.get("cookie", ""))
+        except CookieError:
+            return ""
+        return cookies[self._cookie].value if self._cookie in cookies else ""
+
+    def _fits(self, given: str) -> bool:
+        return secrets.compare_digest(given.encode(), self._token.encode())
+
+
+def _without_port(host: str) -> str:
+    return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
+
+
+def _same_origin(headers: Headers, host: str) -> bool:
+    """A browser names the origin of what may change something; a program that does not has no cookies."""
+    origin = headers.get("origin")
+    if origin is None:
+        return "cookie" not in headers
+    return origin in (f"http://{host}", f"https://{host}")
+
+
+def _problem(status: int, error: str, hint: str | None = None) -> Response:
+    return JSONResponse({"error": error, "detail": None, "hint": hint}, status)
+
+
+def _entrance(message: str) -> Response:
+    return HTMLResponse(ENTRANCE.format(message=message), 401)
+
+
+def _with_policy(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers.update(POLICY)
+            headers.setdefault("Cache-Control", "no-store")
+        await send(message)
+
+    return sending

@@ -1,0 +1,309 @@
+// The page: which run is shown, how often it is asked for, what is done when nobody answers.
+
+import { overview, readRun, Trouble } from "./api.js";
+import { Asking, configActions, runActions } from "./actions.js";
+import { Board } from "./board.js";
+import { Curves, Timeline } from "./charts.js";
+import { clock, day, duration, make, many, number, setText } from "./format.js";
+import { Run } from "./store.js";
+
+const LIVE = 1000;
+const QUIET = 4000;
+const HIDDEN = 15_000;
+const WAITS = [1000, 2000, 3000, 5000];
+const MOST_DECISIONS = 300;
+
+const at = (id) => document.getElementById(id);
+const state = { runs: [], run: null, chosen: null, measure: null, failures: 0, timer: null, turn: 0 };
+const curves = new Curves(at("curves"), (key) => choose(key));
+const timeline = new Timeline(at("timeline"), (key) => choose(key));
+const asking = new Asking(tell, asked);
+const board = new Board(choose, (action, config) => asking.open(action, state.run, config));
+
+// One look at the server, then the next: never two at a time.
+async function look() {
+  clearTimeout(state.timer);
+  const turn = ++state.turn;
+  try {
+    const found = await overview();
+    if (turn !== state.turn) return;
+    showRuns(found);
+    await lookAtRun(turn);
+    if (turn !== state.turn) return;
+    heal();
+  } catch (error) {
+    if (turn !== state.turn) return;
+    hurt(error);
+  }
+  const live = state.run?.live || state.runs.some((run) => run.status === "running");
+  const wait = state.failures ? WAITS[Math.min(state.failures, WAITS.length) - 1] : live ? LIVE : QUIET;
+  state.timer = setTimeout(look, document.hidden ? Math.max(HIDDEN, wait) : wait);
+}
+
+async function lookAtRun(turn) {
+  const run = state.run;
+  if (!run) return;
+  try {
+    const answer = await readRun(run.id, run.next);
+    if (turn !== state.turn || run !== state.run) return;
+    run.take(answer);
+  } catch (error) {
+    if (!(error instanceof Trouble) || error.lost || run !== state.run) throw error;
+    nothing(error.message, error.hint);
+    return;
+  }
+  showRun();
+}
+
+function heal() {
+  state.failures = 0;
+  at("trouble").hidden = true;
+  at("link").dataset.state = "live";
+  setText(at("link"), "live");
+}
+
+function hurt(error) {
+  state.failures++;
+  at("link").dataset.state = "lost";
+  const lost = !(error instanceof Trouble) || error.lost;
+  setText(at("link"), lost ? "no answer" : "refused");
+  const parts = [error.message, error.detail, error.hint].filter(Boolean).map((part) => part.replace(/\.?$/, "."));
+  if (lost) parts.push("Trying again; what is shown is from before.");
+  setText(at("trouble"), parts.join(" "));
+  at("trouble").hidden = false;
+  if (!(error instanceof Trouble)) console.error(error);
+}
+
+function showRuns({ who, runs }) {
+  state.runs = runs;
+  setText(at("who"), `${who.role} on ${who.database} · PostgreSQL ${who.server.split(" ")[0]} · cerebro ${who.version}`);
+  const list = at("runs");
+  runs.forEach((run, place) => {
+    const item = list.children[place] ?? list.appendChild(newRunItem());
+    fillRunItem(item.firstElementChild, run);
+  });
+  while (list.children.length > runs.length) list.lastElementChild.remove();
+  const wanted = Number(new URLSearchParams(location.hash.slice(1)).get("run")) || runs[0]?.run_id;
+  if (!wanted) return nothing("No run yet", "Begin one and it appears here:", "cerebro fit --spec run.toml");
+  if (state.run?.id !== wanted) begin(wanted);
+}
+
+function newRunItem() {
+  const link = make("a", {}, make("span", { className: "name" }), make("span", { className: "chip" }), make("span", { className: "more" }));
+  return make("li", {}, link);
+}
+
+function fillRunItem(link, run) {
+  const [name, chip, more] = link.children;
+  const href = `#run=${run.run_id}`;
+  if (link.getAttribute("href") !== href) link.setAttribute("href", href);
+  setText(name, `${run.run_id} · ${run.name ?? run.model_table}`);
+  setText(chip, run.status);
+  chip.dataset.status = run.status;
+  const share = run.visits_total ? Math.floor((100 * run.visits_done) / run.visits_total) : 0;
+  const whose = run.mine ? "" : `${run.owner} · `;
+  setText(more, `${whose}${many(run.configs, "config")} · ${run.status === "running" ? `${share} %` : day(run.started_at)}`);
+  link.toggleAttribute("aria-current", run.run_id === state.run?.id);
+}
+
+function begin(id) {
+  state.run = new Run(id);
+  state.chosen = null;
+  state.measure = null;
+  for (const link of at("runs").querySelectorAll("a")) link.toggleAttribute("aria-current", link.hash === `#run=${id}`);
+}
+
+function nothing(title, text, command) {
+  at("run").hidden = true;
+  const box = at("nothing");
+  box.hidden = false;
+  box.replaceChildren(make("h1", { textContent: title }), make("p", { textContent: text ?? "" }), ...(command ? [make("pre", { textContent: command })] : []));
+}
+
+function showRun() {
+  const { run } = state.run;
+  at("nothing").hidden = true;
+  at("run").hidden = false;
+  const title = `Run ${run.run_id}${run.name ? ` · ${run.name}` : ""}`;
+  setText(at("title"), title);
+  document.title = `${run.status}: ${title}`;
+  setText(at("status"), run.status);
+  at("status").dataset.status = run.status;
+  setText(at("about"), about(run));
+  showStanding(run);
+  setText(at("detail"), run.detail ?? "");
+  at("detail").hidden = !run.detail;
+  showRunActions();
+  showMeasures();
+  draw();
+  board.show(state.run, state.chosen);
+  setText(at("deciding"), state.run.deciding ? `by ${state.run.deciding.replace(/^(\S+) (.*)$/, "$2 on the $1 rows")}` : "nothing is measured yet");
+  showDecisions();
+}
+
+function about(run) {
+  return [
+    `${run.source_table} → ${run.model_table ?? "no table"}`,
+    run.validation_table ? `validated on ${run.validation_table}` : null,
+    many(run.configs, "config"),
+    many(run.epochs, "epoch"),
+    many(run.segments, "segment"),
+    run.topology,
+    `seed ${run.seed}`,
+    `begun ${day(run.started_at)} by ${run.owner}`,
+    run.description,
+  ].filter(Boolean).join(" · ");
+}
+
+function showStanding(run) {
+  const share = run.visits_total ? run.visits_done / run.visits_total : 0;
+  at("bar").style.width = `${100 * share}%`;
+  at("bar").parentElement.setAttribute("aria-valuenow", String(Math.floor(100 * share)));
+  const { best, secondsLeft } = state.run;
+  setText(at("standing"), [
+    `${run.visits_done} of ${many(run.visits_total, "visit")} (${Math.floor(100 * share)} %)`,
+    duration(run.seconds),
+    secondsLeft === null ? null : `about ${duration(secondsLeft)} left`,
+    best ? `best ${best.metric} ${number(best.value)} (config ${best.mst_key})` : null,
+    run.failed_configs ? `${run.failed_configs} failed` : null,
+  ].filter(Boolean).join(" · "));
+}
+
+function showRunActions() {
+  const actions = runActions(state.run);
+  const now = JSON.stringify(actions);
+  const box = at("run-actions");
+  if (box.dataset.now === now) return;
+  box.dataset.now = now;
+  box.replaceChildren(...actions.map(({ action, label, why, danger }) => {
+    const button = make("button", { type: "button", textContent: label, disabled: Boolean(why), title: why ?? "", className: danger ? "danger" : "" });
+    button.addEventListener("click", () => asking.open(action, state.run));
+    return button;
+  }));
+}
+
+// By default what the leaderboard goes by, once it makes a line; until then the losses of the visits.
+function showMeasures() {
+  const select = at("measure");
+  const names = ["visits", ...state.run.metrics.keys()];
+  if (select.dataset.names !== names.join()) {
+    select.dataset.names = names.join();
+    const label = (name) => (name === "visits" ? "loss of each visit" : name.replace(/^(\S+) (.*)$/, "$2 ($1)"));
+    select.replaceChildren(...names.map((name) => make("option", { value: name, textContent: label(name) })));
+  }
+  const { deciding } = state.run;
+  const measured = deciding && state.run.lines(deciding).some((line) => line.points.length > 1);
+  select.value = state.measure ?? (measured ? deciding : "visits");
+}
+
+function draw() {
+  const { run, colours } = state.run;
+  const measure = at("measure").value;
+  curves.show({ lines: state.run.lines(measure), colours, chosen: state.chosen, nothing: "nothing is measured yet" });
+  drawTimeline(run, colours);
+}
+
+function drawTimeline(run, colours) {
+  const visits = [...state.run.visits.values()];
+  const last = new Map();
+  for (const visit of visits) last.set(visit.segment, Math.max(last.get(visit.segment) ?? 0, visit.ended_at));
+  const working = state.run.configs
+    .filter((config) => config.segment !== null && state.run.live)
+    .map((config) => ({ mst_key: config.mst_key, segment: config.segment, started_at: last.get(config.segment) ?? run.started_at, loss: null }));
+  timeline.show({ visits, working, segments: run.segments, begin: run.started_at, now: state.run.now, span: Number(at("span").value), colours, chosen: state.chosen });
+  const doing = working.sort((a, b) => a.segment - b.segment).map((one) => `segment ${one.segment}: config ${one.mst_key}`);
+  setText(at("now"), doing.length ? `Now on ${doing.join(", ")}` : state.run.live ? "Between visits" : "");
+}
+
+function showDecisions() {
+  const { decisions } = state.run;
+  const list = at("decisions");
+  if (list.dataset.now === `${state.run.id} ${decisions.length}`) return;
+  list.dataset.now = `${state.run.id} ${decisions.length}`;
+  const newest = decisions.slice(-MOST_DECISIONS).reverse();
+  list.replaceChildren(...newest.map((one) => make("li", {},
+    make("span", { className: "quiet", textContent: clock(one.at) }),
+    make("span", { textContent: one.mst_key === null ? "the run" : `config ${one.mst_key}` }),
+    make("strong", { textContent: one.decision.replace("_", " ") }),
+    make("span", { className: "why", textContent: why(one) }))));
+  const shown = decisions.length > MOST_DECISIONS ? `, the newest ${MOST_DECISIONS} are shown` : "";
+  setText(at("decisions-count"), decisions.length ? `${decisions.length}${shown}` : "none: no search, no budget and no person has decided anything");
+}
+
+function why(one) {
+  const until = one.epochs === null ? null : `until epoch ${one.epochs}`;
+  return [one.decided_by ? `by ${one.decided_by}` : null, one.reason, until].filter(Boolean).join(" · ");
+}
+
+function choose(key, keep = false) {
+  state.chosen = key === state.chosen && !keep ? null : key;
+  if (!state.run?.run) return;
+  draw();
+  board.show(state.run, state.chosen);
+}
+
+function asked(action) {
+  if (action === "forget") location.hash = "";
+  look();
+}
+
+function tell(text) {
+  const note = make("div", { textContent: text });
+  at("told").append(note);
+  setTimeout(() => note.remove(), 6000);
+}
+
+function toggleTheme() {
+  const dark = document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  setTheme(dark === "dark" ? "light" : "dark");
+  localStorage.setItem("theme", document.documentElement.dataset.theme);
+}
+
+function setTheme(theme) {
+  if (theme) document.documentElement.dataset.theme = theme;
+  curves.draw();
+  timeline.draw();
+}
+
+function neighbour(by) {
+  const place = state.runs.findIndex((run) => run.run_id === state.run?.id);
+  const to = state.runs[place + by];
+  if (to) location.hash = `run=${to.run_id}`;
+}
+
+const CONFIG_KEYS = { s: "stop_config", r: "resume_config", c: "clone_config", e: "set_epochs", d: "delete_config" };
+const KEYS = {
+  j: () => board.step(1),
+  k: () => board.step(-1),
+  Escape: () => choose(null),
+  n: () => neighbour(-1),
+  p: () => neighbour(1),
+  t: toggleTheme,
+  "/": () => at("filter").focus(),
+  "?": () => at("help").showModal(),
+};
+
+addEventListener("keydown", (event) => {
+  const typing = event.target.closest("input, textarea, select");
+  if (event.key === "Escape" && typing) return typing.blur();
+  if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  const config = state.run?.byKey.get(state.chosen);
+  const action = config && configActions(state.run, config).find((one) => one.action === CONFIG_KEYS[event.key] && !one.why);
+  const arrow = event.target.closest("#board") && { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  const does = arrow ? () => board.step(arrow) : action ? () => asking.open(action.action, state.run, config) : KEYS[event.key];
+  if (!does) return;
+  event.preventDefault();
+  does();
+});
+addEventListener("hashchange", look);
+document.addEventListener("visibilitychange", () => document.hidden || look());
+at("theme").addEventListener("click", toggleTheme);
+at("help-button").addEventListener("click", () => at("help").showModal());
+at("span").addEventListener("change", () => draw());
+at("measure").addEventListener("change", () => {
+  state.measure = at("measure").value;
+  draw();
+});
+if (matchMedia("(max-width: 820px)").matches) at("runs-fold").open = false;
+setTheme(localStorage.getItem("theme"));
+look();

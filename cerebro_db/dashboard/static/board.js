@@ -1,0 +1,157 @@
+// The leaderboard and the config that is chosen in it. Rows are kept and changed in place, so that nothing blinks
+// and the focus stays where it is.
+
+import { duration, make, number, setText } from "./format.js";
+import { configActions } from "./actions.js";
+
+const FIXED = [
+  ["rank", "number", (c) => (c.value === null ? "" : String(c.rank ?? ""))],
+  ["config", "", null],
+  ["status", "", null],
+  ["epoch", "number", (c) => `${c.epoch ?? 0}/${c.epochs ?? 0}`],
+  ["value", "number", (c) => number(c.value)],
+  ["best", "number", (c) => number(c.best_value)],
+  ["loss", "number", (c) => number(c.value === null ? c.visit_loss : c.loss)],
+];
+const OUT = ["failed", "deleted", "stopped"];
+
+export class Board {
+  constructor(choose, ask) {
+    this.table = document.getElementById("board");
+    this.body = this.table.tBodies[0];
+    this.panel = document.getElementById("config");
+    this.filter = document.getElementById("filter");
+    this.choose = choose;
+    this.ask = ask;
+    this.rows = new Map();
+    this.filter.addEventListener("input", () => this.show(this.run, this.chosen));
+    this.body.addEventListener("click", (event) => {
+      const row = event.target.closest("tr");
+      if (row) choose(Number(row.dataset.key));
+    });
+    this.body.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" || event.key === " ") {
+        event.preventDefault();
+        choose(Number(event.target.dataset.key));
+      }
+    });
+  }
+
+  show(run, chosen) {
+    if (!run?.run) return;
+    if (run !== this.run || run.names.join() !== this.names) this.begin(run);
+    this.chosen = chosen;
+    this.visible = run.configs.filter((config) => this.wanted(config));
+    const first = this.visible.some((config) => config.mst_key === chosen) ? chosen : this.visible[0]?.mst_key;
+    this.visible.forEach((config, place) => this.put(config, place, first));
+    while (this.body.rows.length > this.visible.length) this.body.lastElementChild.remove();
+    this.showConfig(run.byKey.get(chosen));
+  }
+
+  begin(run) {
+    this.run = run;
+    this.names = run.names.join();
+    this.rows.clear();
+    this.body.replaceChildren();
+    const heads = FIXED.map(([name, kind]) => make("th", { textContent: name, className: kind, scope: "col" }));
+    heads.push(...run.names.map((name) => make("th", { textContent: name, scope: "col" })));
+    this.table.tHead.replaceChildren(make("tr", {}, ...heads));
+  }
+
+  wanted(config) {
+    const text = `${config.mst_key} ${config.status} ${config.compile_params} ${config.fit_params}`.toLowerCase();
+    return this.filter.value.toLowerCase().split(/\s+/).every((word) => text.includes(word));
+  }
+
+  put(config, place, tabbable) {
+    let row = this.rows.get(config.mst_key);
+    if (!row) this.rows.set(config.mst_key, (row = this.newRow(config)));
+    if (this.body.rows[place] !== row) {
+      const focused = document.activeElement === row;
+      this.body.insertBefore(row, this.body.rows[place] ?? null);
+      if (focused) row.focus({ preventScroll: true });
+    }
+    FIXED.forEach(([, , text], cell) => text && setText(row.cells[cell], text(config)));
+    const status = row.cells[2].firstElementChild;
+    setText(status, said(config));
+    status.dataset.status = config.status;
+    row.toggleAttribute("data-out", OUT.includes(config.status));
+    row.setAttribute("aria-selected", String(config.mst_key === this.chosen));
+    row.tabIndex = config.mst_key === tabbable ? 0 : -1;
+  }
+
+  newRow(config) {
+    const key = config.mst_key;
+    const row = make("tr", { data: { key } });
+    for (const [, kind] of FIXED) row.append(make("td", { className: kind }));
+    const dot = make("span", { className: "dot" });
+    dot.style.background = this.run.colours.get(key);
+    row.cells[1].append(dot, String(key));
+    row.cells[2].append(make("span", { className: "chip" }));
+    const parts = this.run.parts.get(key);
+    for (const name of this.run.names)
+      row.append(make("td", { className: "text", textContent: parts[name] ?? "", title: parts[name] ?? "" }));
+    return row;
+  }
+
+  // The next or previous row that is shown, from the one that is chosen.
+  step(by) {
+    if (!this.visible?.length) return;
+    const place = this.visible.findIndex((config) => config.mst_key === this.chosen);
+    const to = place < 0 ? (by > 0 ? 0 : this.visible.length - 1) : place + by;
+    const config = this.visible[Math.max(0, Math.min(this.visible.length - 1, to))];
+    this.choose(config.mst_key, true);
+    const row = this.rows.get(config.mst_key);
+    row.focus({ preventScroll: true });
+    row.scrollIntoView({ block: "nearest" });
+  }
+
+  showConfig(config) {
+    this.panel.hidden = !config;
+    if (!config) return (this.shown = null);
+    const now = JSON.stringify([config, this.run.run.status, this.run.run.mine]);
+    if (now === this.shown) return;
+    this.shown = now;
+    const focused = this.panel.contains(document.activeElement) ? document.activeElement.dataset.action : null;
+    this.panel.replaceChildren(...this.describe(config));
+    if (focused) this.panel.querySelector(`[data-action="${focused}"]`)?.focus();
+  }
+
+  describe(config) {
+    const buttons = configActions(this.run, config).map(({ action, label, why, danger }) => {
+      const button = make("button", { type: "button", textContent: label, disabled: Boolean(why), title: why ?? "" });
+      button.dataset.action = action;
+      if (danger) button.className = "danger";
+      button.addEventListener("click", () => this.ask(action, config));
+      return button;
+    });
+    const close = make("button", { type: "button", textContent: "✕", title: "No config (Esc)", ariaLabel: "No config" });
+    close.addEventListener("click", () => this.choose(null));
+    const dot = make("span", { className: "dot" });
+    dot.style.background = this.run.colours.get(config.mst_key);
+    const status = make("span", { className: "chip", textContent: said(config), data: { status: config.status } });
+    return [
+      make("div", { className: "head" }, make("strong", {}, dot, `Config ${config.mst_key}`), status,
+        make("span", { className: "spring" }), make("div", { className: "actions" }, ...buttons, close)),
+      make("pre", { textContent: `architecture ${config.model_id}\n${config.compile_params}\n${config.fit_params}` }),
+      make("p", { className: "quiet", textContent: facts(config, this.run.run.segments) }),
+      config.failure ? make("p", { className: "problem", textContent: config.failure }) : null,
+    ].filter(Boolean);
+  }
+}
+
+function said(config) {
+  const where = config.segment === null ? "" : ` on ${config.segment}`;
+  const asked = config.asked ? ` (asked: ${config.asked.replace("_", " ")})` : "";
+  return config.status + where + asked;
+}
+
+function facts(config) {
+  return [
+    `${config.visits_done ?? 0} of ${config.visits_total ?? 0} visits`,
+    config.value === null ? null : `${config.metric} ${number(config.value)} on the ${config.dataset} rows after epoch ${config.measured_epoch}`,
+    config.best_value === null ? null : `best ${number(config.best_value)} after epoch ${config.best_epoch}`,
+    config.cloned_from === null ? null : `cloned from config ${config.cloned_from}`,
+    config.seconds_left ? `about ${duration(config.seconds_left)} of work left` : null,
+  ].filter(Boolean).join(" · ");
+}

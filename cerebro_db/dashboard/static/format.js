@@ -1,0 +1,51 @@
+// Numbers and times as a person reads them, and small pieces of the page.
+
+export function number(value) {
+  if (value === null || value === undefined) return "";
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 0.001 || size >= 100_000)) return value.toExponential(2);
+  return value.toFixed(size >= 100 ? 1 : 4);
+}
+
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "";
+  if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} min ${Math.floor(seconds % 60)} s`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+export const clock = (at) => new Date(at * 1000).toLocaleTimeString([], { hour12: false });
+
+export const day = (at) =>
+  new Date(at * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "short", hour12: false });
+
+export const many = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
+
+// An element with properties and children; text is never read as HTML.
+export function make(name, properties = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(properties)) {
+    if (key === "data") Object.assign(made.dataset, value);
+    else if (key in made) made[key] = value;
+    else made.setAttribute(key, value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+// Few configs get colours that nobody mixes up; of many, those that stand side by side lie far apart.
+const FEW = ["#4c86e8", "#e8833a", "#3aa76d", "#d65a9c", "#8a6be0", "#b3921f", "#2393a3", "#d95555", "#7f8c3a", "#9a6a4f"];
+const TONES = ["0.62 0.16", "0.52 0.11", "0.7 0.12"];
+
+export function colours(keys) {
+  const sorted = [...keys].sort((a, b) => a - b);
+  const hue = (place) => ((place * 0.618034) % 1) * 360;
+  const colour = (place) =>
+    sorted.length <= FEW.length ? FEW[place] : `oklch(${TONES[place % 3]} ${hue(place).toFixed(1)})`;
+  return new Map(sorted.map((key, place) => [key, colour(place)]));
+}

@@ -1,0 +1,104 @@
+// What the page knows of the run that is shown; each answer brings what is new since the one before.
+
+import { colours } from "./format.js";
+import { differing, parts } from "./params.js";
+
+export class Run {
+  constructor(id) {
+    this.id = id;
+    this.run = null;
+    this.configs = [];
+    this.byKey = new Map();
+    this.next = {};
+    this.metrics = new Map(); // "dataset metric" → {dataset, metric, higher, byKey: key → epoch → value}
+    this.visits = new Map(); // "key:step" → visit
+    this.losses = new Map(); // key → step → loss of the visit
+    this.decisions = [];
+    this.skew = 0;
+  }
+
+  take(answer) {
+    this.run = answer.run;
+    this.skew = answer.run.now - Date.now() / 1000;
+    this.takeConfigs(answer.configs);
+    for (const row of records(answer.metrics)) this.takeMetric(row);
+    for (const row of records(answer.visits)) this.takeVisit(row);
+    this.decisions.push(...records(answer.decisions));
+    this.next = answer.next;
+  }
+
+  takeConfigs(configs) {
+    const known = this.byKey;
+    this.configs = configs;
+    this.byKey = new Map(configs.map((config) => [config.mst_key, config]));
+    const same = known.size === configs.length && configs.every((config) => known.has(config.mst_key));
+    if (same) return;
+    this.colours = colours(this.byKey.keys());
+    this.parts = new Map(
+      configs.map((c) => [c.mst_key, parts(c.fit_params, parts(c.compile_params, { model: String(c.model_id) }))]),
+    );
+    this.names = differing([...this.parts.values()]);
+  }
+
+  takeMetric(row) {
+    const name = `${row.dataset} ${row.metric}`;
+    if (!this.metrics.has(name))
+      this.metrics.set(name, { dataset: row.dataset, metric: row.metric, higher: row.higher_is_better, byKey: new Map() });
+    const { byKey } = this.metrics.get(name);
+    if (!byKey.has(row.mst_key)) byKey.set(row.mst_key, new Map());
+    byKey.get(row.mst_key).set(row.epoch, row.value);
+  }
+
+  takeVisit(row) {
+    const name = `${row.mst_key}:${row.step}`;
+    if (this.visits.has(name)) return;
+    this.visits.set(name, row);
+    if (!this.losses.has(row.mst_key)) this.losses.set(row.mst_key, new Map());
+    this.losses.get(row.mst_key).set(row.step, row.loss);
+  }
+
+  get live() {
+    return this.run !== null && ["running", "paused"].includes(this.run.status);
+  }
+
+  // The server's clock now: this machine's may be another.
+  get now() {
+    return this.live ? Date.now() / 1000 + this.skew : this.run.ended_at;
+  }
+
+  get best() {
+    const first = this.configs[0];
+    return first && first.rank === 1 && first.value !== null ? first : null;
+  }
+
+  // What the leaderboard goes by, as it is named among the metrics.
+  get deciding() {
+    const config = this.configs.find((one) => one.metric);
+    return config ? `${config.dataset} ${config.metric}` : null;
+  }
+
+  // Lines of a chart: [{key, points: [[epoch, value], …]}].
+  lines(measure) {
+    const segments = this.run.segments;
+    const [source, scale] = measure === "visits" ? [this.losses, segments] : [this.metrics.get(measure)?.byKey, 1];
+    return [...(source ?? [])].map(([key, values]) => ({
+      key,
+      points: [...values]
+        .filter(([, value]) => value !== null)
+        .map(([at, value]) => [at / scale, value])
+        .sort((a, b) => a[0] - b[0]),
+    }));
+  }
+
+  // About how long it still takes: the segments share the work, and no config can be in two places.
+  get secondsLeft() {
+    const left = this.configs.map((config) => config.seconds_left ?? 0);
+    if (this.run.status !== "running" || !left.some((seconds) => seconds > 0)) return null;
+    const sum = left.reduce((a, b) => a + b, 0);
+    return Math.max(sum / this.run.segments, ...left);
+  }
+}
+
+function records(table) {
+  return table.rows.map((row) => Object.fromEntries(table.columns.map((name, place) => [name, row[place]])));
+}

@@ -1,0 +1,120 @@
+"""What the page shows, read from the public views in the viewer's own role."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+
+MOST_RUNS = 200
+# A row's own time is a little before its commit; what is sent twice the page knows by its key.
+OVERLAP_SECONDS = 30.0
+
+_RUN_COLUMNS = """
+    run_id, owner, owner = current_user AS mine, status, name, description, source_table, validation_table,
+    model_table, configs, failed_configs, epochs, segments, visits_done, visits_total, seed, topology,
+    extract(epoch FROM started_at)::float8 AS started_at, extract(epoch FROM ended_at)::float8 AS ended_at,
+    seconds, detail"""
+
+WHO = """
+SELECT current_database()::text AS database, current_user::text AS role,
+    current_setting('server_version') AS server,
+    (SELECT extversion FROM pg_extension WHERE extname = 'cerebro') AS version
+"""
+RUNS = f"SELECT {_RUN_COLUMNS} FROM cerebro.runs ORDER BY run_id DESC LIMIT {MOST_RUNS}"
+RUN = f"""
+SELECT {_RUN_COLUMNS}, extract(epoch FROM clock_timestamp())::float8 AS now
+FROM cerebro.runs WHERE run_id = %(run)s
+"""
+CONFIGS = """
+SELECT p.mst_key, p.model_id, p.status, p.epoch, p.epochs, p.visits_done, p.visits_total, p.segment,
+    p.loss AS visit_loss, p.seconds_left, p.failure, p.compile_params, p.fit_params, p.cloned_from, p.asked,
+    b.rank, b.dataset, b.metric, b.value, b.loss, b.epoch AS measured_epoch, b.best_value, b.best_epoch
+FROM cerebro.progress AS p
+LEFT JOIN (SELECT * FROM cerebro.leaderboard WHERE run_id = %(run)s) AS b USING (mst_key)
+WHERE p.run_id = %(run)s
+ORDER BY b.rank NULLS LAST, p.mst_key
+"""
+METRICS = """
+SELECT mst_key, epoch, dataset, metric, value, higher_is_better, extract(epoch FROM at)::float8 AS at
+FROM cerebro.metrics
+WHERE run_id = %(run)s AND at > to_timestamp(%(since)s)
+ORDER BY epoch, mst_key
+"""
+VISITS = """
+SELECT mst_key, step, epoch, segment, loss, extract(epoch FROM started_at)::float8 AS started_at,
+    extract(epoch FROM ended_at)::float8 AS ended_at
+FROM cerebro.visits
+WHERE run_id = %(run)s AND ended_at > to_timestamp(%(since)s)
+ORDER BY ended_at
+"""
+DECISIONS = """
+SELECT number, mst_key, epoch, decision, epochs, reason, decided_by, extract(epoch FROM at)::float8 AS at
+FROM cerebro.decisions
+WHERE run_id = %(run)s AND number > %(since)s
+ORDER BY number
+"""
+
+Row = dict[str, Any]
+Table = dict[str, list[Any]]
+
+
+def overview(engine: Engine) -> Row:
+    """Who looks at which database, and the newest runs."""
+    with engine.connect() as connection:
+        return {"who": rows(connection, WHO)[0], "runs": rows(connection, RUNS)}
+
+
+def run(engine: Engine, run_id: int, since: Mapping[str, float]) -> Row | None:
+    """One run as it stands, with what came to be since the page last asked; None where there is no such run.
+
+    `since` is what the answer before gave as `next`.
+    """
+    with engine.connect() as connection:
+        found = rows(connection, RUN, run=run_id)
+        if not found:
+            return None
+        metrics = table(connection, METRICS, run=run_id, since=_overlapping(since, "metrics"))
+        visits = table(connection, VISITS, run=run_id, since=_overlapping(since, "visits"))
+        decisions = table(connection, DECISIONS, run=run_id, since=int(since.get("decisions", -1)))
+        return {
+            "run": found[0],
+            "configs": rows(connection, CONFIGS, run=run_id),
+            "metrics": metrics,
+            "visits": visits,
+            "decisions": decisions,
+            "next": {
+                "metrics": _last(metrics, "at", since.get("metrics", 0.0)),
+                "visits": _last(visits, "ended_at", since.get("visits", 0.0)),
+                "decisions": _last(decisions, "number", since.get("decisions", -1)),
+            },
+        }
+
+
+def rows(connection: Connection, query: str, **values: object) -> list[Row]:
+    """Every row as a dict that JSON can carry."""
+    found = connection.exec_driver_sql(query, values)
+    return [{name: _plain(value) for name, value in row.items()} for row in found.mappings()]
+
+
+def table(connection: Connection, query: str, **values: object) -> Table:
+    """Many rows in few bytes: the names of the columns once."""
+    found = connection.exec_driver_sql(query, values)
+    return {"columns": list(found.keys()), "rows": [[_plain(value) for value in row] for row in found]}
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN and no infinity; the page shows both as nothing."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _overlapping(since: Mapping[str, float], name: str) -> float:
+    return max(0.0, since.get(name, 0.0) - OVERLAP_SECONDS)
+
+
+def _last(found: Table, column: str, before: float) -> float:
+    place = found["columns"].index(column)
+    values: Sequence[float] = [row[place] for row in found["rows"]]
+    return max([before, *values])
