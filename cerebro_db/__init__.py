@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from .architectures import Architectures
-from .config import Config
-from .database import Database, connect
-from .errors import CerebroError, CerebroWarning
-from .packing import Packed
-from .run import Run
-from .space import by_model, choice, integer, loguniform, uniform
+if TYPE_CHECKING:
+    from .architectures import Architectures
+    from .config import Config
+    from .database import Database, connect
+    from .errors import CerebroError, CerebroWarning
+    from .packing import Packed
+    from .run import Run
+    from .space import by_model, choice, integer, loguniform, uniform
 
-__version__ = version("cerebro-db")
+# Where each name is at home. Each is fetched when it is first asked for: the command `cerebro` shall answer
+# --help at once, and SQLAlchemy alone takes longer than that to come up.
+_HOMES = {
+    "Architectures": "architectures",
+    "CerebroError": "errors",
+    "CerebroWarning": "errors",
+    "Config": "config",
+    "Database": "database",
+    "Packed": "packing",
+    "Run": "run",
+    "by_model": "space",
+    "choice": "space",
+    "connect": "database",
+    "integer": "space",
+    "loguniform": "space",
+    "uniform": "space",
+}
 
 __all__ = [
     "Architectures",
@@ -29,3 +47,17 @@ __all__ = [
     "loguniform",
     "uniform",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("cerebro-db")
+    if name in _HOMES:
+        return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg2
 from sqlalchemy import Connection, Engine
 
-from cerebro_db.dashboard import views
+from . import views
 
 # An interrupted run is resumed by a call that lasts as long as the run; what is wrong with it shows at once.
 REFUSAL_SECONDS = 3.0

@@ -17,9 +17,9 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from cerebro_db.dashboard import views
-from cerebro_db.dashboard.actions import Desk, UnknownAction
-from cerebro_db.dashboard.guard import Guard
+from . import views
+from .actions import Desk, UnknownAction
+from .guard import Guard
 
 STATIC = Path(__file__).parent / "static"
 # What the server says where it is not the request that is at fault: the extension or the rights are missing.

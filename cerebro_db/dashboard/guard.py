@@ -84,7 +84,7 @@ class Guard:
         return None
 
     async def _enter(self, request: Request) -> Response | None:
-        """The token comes once, and is a cookie from then on: no script can read it, no other site send it."""
+        """The token comes once and is a cookie from then on: no script can read it, no other site send it."""
         if request.url.path == "/enter" and request.method == "POST":
             form = parse_qs((await request.body()).decode("ascii", "replace"))
             if self._fits(form.get("token", [""])[0]):

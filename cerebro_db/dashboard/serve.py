@@ -8,33 +8,11 @@ import threading
 import webbrowser
 from collections.abc import Callable
 
-import psycopg2
 import uvicorn
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine
 
-from cerebro_db.dashboard.app import make_app
-from cerebro_db.dashboard.guard import is_loopback
-
-# A server that is gone without a word is noticed after this many seconds, and the page says so.
-CONNECT_SECONDS = 5
-SILENCE_MILLISECONDS = 15_000
-
-
-def make_engine(dsn: str, spare: int) -> Engine:
-    """Connections that are looked at before each use, so that a server that comes back is found again."""
-
-    def connect() -> psycopg2.extensions.connection:
-        return psycopg2.connect(
-            dsn,
-            application_name="cerebro dashboard",
-            connect_timeout=CONNECT_SECONDS,
-            tcp_user_timeout=SILENCE_MILLISECONDS,
-            keepalives_idle=CONNECT_SECONDS,
-        )
-
-    return create_engine(
-        "postgresql+psycopg2://", creator=connect, pool_pre_ping=True, pool_size=1, max_overflow=spare
-    )
+from .app import make_app
+from .guard import is_loopback
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -47,13 +25,18 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve(
-    dsn: str, sock: socket.socket, host: str, token: str | None, browse: bool, say: Callable[[str], None]
+    reading: Engine,
+    acting: Engine,
+    sock: socket.socket,
+    host: str,
+    token: str | None,
+    browse: bool,
+    say: Callable[[str], None],
 ) -> None:
     """Answer until Ctrl-C."""
     port: int = sock.getsockname()[1]
     token = token or secrets.token_urlsafe(32)
-    reading = make_engine(dsn, spare=4).execution_options(isolation_level="AUTOCOMMIT")
-    app = make_app(reading, make_engine(dsn, spare=4), token, host, port)
+    app = make_app(reading, acting, token, host, port)
     address = f"http://{_shown(host)}:{port}/?token={token}"
     say(f"the page is at {address}")
     if not is_loopback(host):

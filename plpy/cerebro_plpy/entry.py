@@ -377,6 +377,14 @@ def wait(run_id: int | None, timeout: str | None) -> str:
     return _answer(lambda: steer.wait(Session(), run_id, timeout))
 
 
+def diagnose() -> list[tuple[Any, ...]]:
+    from dataclasses import astuple
+
+    from cerebro_plpy.executor import diagnose as executor
+
+    return _answer(lambda: [astuple(finding) for finding in executor.diagnose(Session())])
+
+
 def predict(model_table: str | None, mst_key: int | None, *rows: Any) -> None:
     from cerebro_plpy.executor.evaluate import trained_model
     from cerebro_plpy.segment import predict as predictor

@@ -147,6 +147,23 @@ def other_segment_sessions(db: Database, own_pids: list[int]) -> int:
     )[0]["number"]
 
 
+def free_connections(db: Database) -> tuple[int, int]:
+    """How many more sessions the server has room for, but for those kept for superusers; and of how many."""
+    row = db.query(
+        "SELECT pg_catalog.current_setting('max_connections')::int AS most,"
+        " pg_catalog.current_setting('superuser_reserved_connections')::int AS reserved,"
+        " (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS used"
+    )[0]
+    return row["most"] - row["reserved"] - row["used"], row["most"]
+
+
+def data_directory(db: Database) -> str:
+    """Where the server keeps its data; not every role may know it."""
+    return db.as_owner(lambda: db.query("SELECT pg_catalog.current_setting('data_directory') AS folder"))[0][
+        "folder"
+    ]
+
+
 def isolation(db: Database) -> str:
     return db.query("SELECT pg_catalog.current_setting('transaction_isolation') AS level")[0]["level"]
 

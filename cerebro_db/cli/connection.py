@@ -1,0 +1,105 @@
+"""Which database a command talks to: `--dsn`, or the PG* variables, as with psql."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from .exits import NoServer
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from ..database import Database
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+# A server that is gone without a word is noticed after so long.
+CONNECT_SECONDS = 10
+SILENCE_MILLISECONDS = 20_000
+
+
+def connected(command: C) -> C:
+    """Give a command the option that all commands have that talk to a server."""
+    return click.option(
+        "--dsn",
+        metavar="DSN",
+        default="",
+        callback=_without_password,
+        help="Database, as postgresql://user@host/name or 'host=… dbname=…'; else the PG* variables decide.",
+    )(command)
+
+
+def _without_password(_context: click.Context, _option: click.Parameter, dsn: str) -> str:
+    """Every user of the machine sees the command lines of all others."""
+    import psycopg2.extensions
+
+    # SQLAlchemy's way to name a driver in an address, which libpq does not know.
+    dsn = dsn.replace("postgresql+psycopg2://", "postgresql://", 1)
+    try:
+        parts = psycopg2.extensions.parse_dsn(dsn)
+    except psycopg2.ProgrammingError as error:
+        raise click.BadParameter(str(error).strip()) from None
+    if "password" in parts:
+        raise click.BadParameter(
+            "it has a password, which others could read here; set PGPASSWORD, or keep it in ~/.pgpass"
+        )
+    return dsn
+
+
+def make_engine(dsn: str, name: str = "cerebro", spare: int = 4) -> Engine:
+    """Connections that are looked at before each use, so that a server that comes back is found again."""
+    import psycopg2
+    from sqlalchemy import create_engine
+
+    def connect() -> psycopg2.extensions.connection:
+        return psycopg2.connect(
+            dsn,
+            fallback_application_name=name,
+            connect_timeout=CONNECT_SECONDS,
+            tcp_user_timeout=SILENCE_MILLISECONDS,
+            keepalives_idle=CONNECT_SECONDS,
+        )
+
+    return create_engine(
+        "postgresql+psycopg2://", creator=connect, pool_pre_ping=True, pool_size=1, max_overflow=spare
+    )
+
+
+def open_database(dsn: str) -> Database:
+    """The database, with a server that has answered."""
+    from sqlalchemy.exc import OperationalError
+
+    from ..database import connect
+
+    engine = make_engine(dsn)
+    try:
+        engine.connect().close()
+    except OperationalError as error:
+        raise NoServer(
+            "no server lets us in",
+            str(error.orig).strip(),
+            "Name the database with --dsn, or with PGHOST, PGPORT, PGUSER and PGDATABASE.",
+        ) from None
+    _let_be_heard()
+    return connect(engine)
+
+
+def _let_be_heard() -> None:
+    """What the server tells while it works goes to the error stream."""
+    notices = logging.getLogger("cerebro_db")
+    if not notices.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("NOTICE:  %(message)s"))
+        notices.addHandler(handler)
+        notices.setLevel(logging.INFO)
+
+    def show(message: Warning | str, *_where: object) -> None:
+        click.secho("WARNING:  ", fg="yellow", err=True, nl=False)
+        click.echo(str(message), err=True)
+
+    warnings.showwarning = show  # pyright: ignore[reportAttributeAccessIssue]

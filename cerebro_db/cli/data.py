@@ -1,0 +1,179 @@
+"""Commands about rows and configs: pack, fit, predict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .connection import connected, open_database
+from .exits import BadSpec, Refused
+from .output import formatted, show
+from .runs import chosen, chosen_config, follow, of_config
+
+if TYPE_CHECKING:
+    from ..database import Database
+
+PACKED_COLUMNS = ("table", "total_rows", "segments", "buffer_size", "normalizing_const")
+BEGUN_COLUMNS = ("run_id", "status", "configs", "epochs", "segments", "visits_total", "model_table")
+
+
+def _columns(_context: click.Context, _option: click.Parameter, text: str | None) -> Any:
+    """`a,b` is two columns, which together are one vector; `pixels;a,b` is two inputs."""
+    if text is None:
+        return None
+    inputs = [[name.strip() for name in part.split(",") if name.strip()] for part in text.split(";")]
+    if not all(inputs):
+        raise click.BadParameter("a name is missing")
+    if len(inputs) == 1:
+        return inputs[0][0] if len(inputs[0]) == 1 else inputs[0]
+    return [names[0] if len(names) == 1 else names for names in inputs]
+
+
+def _shape(_context: click.Context, _option: click.Parameter, text: str | None) -> list[int] | None:
+    try:
+        return None if text is None else [int(size) for size in text.split(",")]
+    except ValueError:
+        raise click.BadParameter("it is numbers with commas, such as 32,32,3") from None
+
+
+@click.command(
+    short_help="Pack the rows of a table for training.",
+    epilog="Names are columns as they are in the table; what must be computed is computed in a view.",
+)
+@click.argument("table")
+@click.option(
+    "--x", metavar="COLUMNS", callback=_columns, help="Features; a,b is one vector, a;b two inputs."
+)
+@click.option("--y", metavar="COLUMNS", callback=_columns, help="What is to be predicted.")
+@click.option("--into", metavar="NAME", help="The packed table; by default TABLE_packed.")
+@click.option("--like", metavar="PACKED", help="For validation: pack the rows as this table was packed.")
+@click.option("--normalize", type=float, help="Divide the features by this.")
+@click.option("--shape", metavar="SIZES", callback=_shape, help="Shape of each row, such as 32,32,3.")
+@click.option("--task", type=click.Choice(["classification", "regression"]), help="By default from the type.")
+@click.option("--segments", type=click.IntRange(1), help="Partitions; by default as the server is set.")
+@click.option("--seed", type=int, help="Seed of the shuffle.")
+@formatted
+@connected
+def pack(table: str, form: str, dsn: str, **given: Any) -> None:
+    """Pack the rows of TABLE for training.
+
+    \b
+    Examples:
+      cerebro pack cars --x weight,power --y price
+      cerebro pack photos --x image --y kind --shape 32,32,3 --normalize 255
+      cerebro pack photos_test --x image --y kind --like photos_packed
+    """
+    with open_database(dsn) as db:
+        packed = db.pack(table, **{name: value for name, value in given.items() if value is not None})
+        summary = {"table": packed.table, **packed.summary()}
+    show([summary], form, PACKED_COLUMNS)
+
+
+@click.command(short_help="Begin the run that a spec file describes.")
+@click.option(
+    "--spec", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True,
+    help="What to train, as TOML.",
+)  # fmt: skip
+@click.option("--check", is_flag=True, help="Only look whether the file is right; ask no server.")
+@click.option("--watch", is_flag=True, help="Follow the run until it is over.")
+@formatted
+@connected
+def fit(spec: Path, check: bool, watch: bool, form: str, dsn: str) -> None:
+    """Begin the run that a spec file describes; it goes on in the background of the server.
+
+    \b
+    A spec file:
+      table = "cars_packed"
+      epochs = 9
+    \b
+      [search]
+      method = "asha"
+      configs = 20
+    \b
+      [grid]
+      loss = "mse"
+      optimizer = ["Adam", "SGD"]
+      learning_rate = {float = [1e-4, 1e-1], log = true}
+      batch_size = [16, 64]
+    \b
+    Examples:
+      cerebro fit --spec run.toml --watch
+      run=$(cerebro fit --spec run.toml --format json | jq '.[0].run_id')
+    """
+    from .spec import read_spec
+
+    found = read_spec(spec)
+    if check:
+        click.echo(f"{spec} is right")
+        return
+    with open_database(dsn) as db:
+        run = found.begin(db)
+        show([run.info()], form, BEGUN_COLUMNS)
+        if watch:
+            follow(run)
+        else:
+            click.echo(f"it goes on in the background: cerebro watch {run.run_id}", err=True)
+
+
+@click.command(short_help="Predict the rows of a table with a model of a run.")
+@click.argument("table")
+@click.option(
+    "--x", metavar="COLUMNS", required=True, callback=_columns, help="Features, as they were packed."
+)
+@click.option("--id", "id_column", metavar="COLUMN", required=True, help="What tells the rows apart.")
+@click.option("--run", type=int, metavar="RUN", help="Models of this run; by default of the newest.")
+@of_config("The config whose model it is; by default the best.")
+@click.option("--into", metavar="NAME", help="A table to write to; by default the predictions are printed.")
+@click.option(
+    "--top", type=click.IntRange(1), default=1, show_default=True, help="So many classes of each row."
+)
+@formatted
+@connected
+def predict(
+    table: str, x: Any, id_column: str, run: int | None, config: int | None, into: str | None, top: int,
+    form: str, dsn: str,
+) -> None:  # fmt: skip
+    """Predict the rows of TABLE with a model of a run.
+
+    \b
+    Examples:
+      cerebro predict new_cars --x weight,power --id id --format csv
+      cerebro predict photos --x image --id id --run 7 --config 3 --into photos_kinds
+    """
+    with open_database(dsn) as db:
+        found = chosen(db, run)
+        model = found.info()["model_table"]
+        key = chosen_config(found, config).mst_key
+        from ..statements import identifier, names
+
+        arguments = (model, table, identifier(id_column), names([x] if isinstance(x, list) else x))
+        if into is not None:
+            rows = _predict_into(db, arguments, into, top, key)
+            click.echo(f"{into}: {rows} rows, by config {key} of run {found.run_id}")
+            return
+        show(_predict_here(db, arguments, top, key), form, ())
+
+
+PREDICT = "SELECT cerebro.madlib_keras_predict(%s, %s, %s, %s, %s, %s, FALSE, %s)"
+
+
+def _predict_into(db: Database, arguments: tuple[str, ...], into: str, top: int, key: int) -> int:
+    from ..statements import identifier
+
+    db.rows(PREDICT, *arguments, into, top, key)
+    return db.rows(f"SELECT count(*) AS rows FROM {identifier(into)}")[0]["rows"]
+
+
+def _predict_here(db: Database, arguments: tuple[str, ...], top: int, key: int) -> list[dict[str, Any]]:
+    """Predictions that leave no table behind."""
+    into = db.free_name("cerebro_predictions")
+    try:
+        db.rows(PREDICT, *arguments, into, top, key)
+        return db.rows(f"SELECT * FROM {into} ORDER BY 1")
+    finally:
+        db.rows(f"DROP TABLE IF EXISTS {into}")
+
+
+__all__ = ["BadSpec", "Refused", "fit", "pack", "predict"]

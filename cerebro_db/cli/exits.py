@@ -1,0 +1,43 @@
+"""How a command ends: codes that scripts can go by, and messages on the error stream."""
+
+from __future__ import annotations
+
+from typing import IO, Any
+
+import click
+
+REFUSED = 1  # the server or the client refused, or something is not as it should be
+USAGE = 2  # the command line or the spec file is wrong: nothing was asked of the server
+NO_SERVER = 3  # no server answers, or it lets nobody in
+NOT_FINISHED = 4  # the run that was waited for did not end well
+INTERRUPTED = 130  # Ctrl-C, as shells say it
+
+
+class Refused(click.ClickException):
+    """What could not be done, with what is known of it."""
+
+    exit_code = REFUSED
+
+    def __init__(self, message: str, detail: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.detail = detail
+        self.hint = hint
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.secho("ERROR:  ", fg="red", bold=True, err=True, nl=False)
+        click.echo(self.message, err=True)
+        for name, text in (("DETAIL", self.detail), ("HINT", self.hint)):
+            if text:
+                click.echo(f"{name}:  {text}", err=True)
+
+
+class NoServer(Refused):
+    """Nobody to ask."""
+
+    exit_code = NO_SERVER
+
+
+class BadSpec(Refused):
+    """A spec file that says something it cannot mean; nothing was asked of the server."""
+
+    exit_code = USAGE

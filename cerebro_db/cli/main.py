@@ -1,0 +1,83 @@
+"""The command itself: its subcommands, and how everything that goes wrong is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from . import admin, data, runs
+from .exits import INTERRUPTED, Refused
+
+EPILOG = """
+\b
+Examples:
+  cerebro doctor                             what is missing, and what to do about it
+  cerebro pack cars --x weight,power --y price
+  cerebro fit --spec run.toml --watch
+  cerebro leaderboard --format csv > best.csv
+  cerebro dashboard                          the live page
+
+\b
+Exit codes: 0 done, 1 refused, 2 wrong command line or spec file,
+3 no server answers, 4 the run did not end well, 130 Ctrl-C.
+
+\b
+Completion: eval "$(_CEREBRO_COMPLETE=bash_source cerebro)"   (or zsh_source, fish_source)
+"""
+
+
+class Cerebro(click.Group):
+    """Lists its commands in the order of work, and tells the client's errors as its own."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.ClickException:
+            raise
+        except KeyboardInterrupt:
+            click.echo("\ninterrupted", err=True)
+            ctx.exit(INTERRUPTED)
+        except Exception as error:
+            raise _told(error) from error
+
+
+def _told(error: Exception) -> Exception:
+    """What the client says of it; anything else is a fault of ours and keeps its trace."""
+    from ..errors import CerebroError
+
+    if isinstance(error, CerebroError):
+        return Refused(error.message, error.detail, error.hint)
+    return error
+
+
+@click.group(
+    cls=Cerebro,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="cerebro-db", prog_name="cerebro")
+def main() -> None:
+    """Train many nets at once inside PostgreSQL, where the rows are.
+
+    The database is the one that psql would open: PGHOST, PGPORT, PGUSER, PGDATABASE, ~/.pgpass and the like,
+    or --dsn after the command. RUN is the number of a run; where it may be left out, it is the newest.
+    """
+
+
+def _add(commands: Sequence[click.Command]) -> None:
+    for command in commands:
+        main.add_command(command)
+
+
+_add([admin.init, admin.doctor])
+_add([data.pack, data.fit])
+_add([runs.watch, runs.runs, runs.leaderboard, runs.metrics, runs.report, data.predict])
+_add([runs.stop, runs.resume, runs.forget, admin.dashboard])
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Rows as a person reads them, or as a program does."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import decimal
+import io
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+
+C = TypeVar("C", bound=Callable[..., Any])
+Row = Mapping[str, Any]
+
+FORMATS = ("table", "json", "csv")
+STATUS_COLOURS = {
+    "running": "blue",
+    "training": "blue",
+    "evaluating": "blue",
+    "finished": "green",
+    "ok": "green",
+    "paused": "yellow",
+    "stopped": "yellow",
+    "interrupted": "yellow",
+    "note": "yellow",
+    "failed": "red",
+    "wrong": "red",
+}
+
+
+def formatted(command: C) -> C:
+    """Give a command that shows rows the option that says how."""
+    return click.option(
+        "--format", "form", type=click.Choice(FORMATS), default="table", show_default=True,
+        help="How rows are printed; json and csv have every column.",
+    )(command)  # fmt: skip
+
+
+def show(rows: Sequence[Row], form: str, columns: Sequence[str], all_columns: Sequence[str] = ()) -> None:
+    """Print rows: a table with the columns that matter, or everything for a program."""
+    if form == "json":
+        click.echo(json.dumps([_plain_row(row) for row in rows], indent=2, ensure_ascii=False))
+    elif form == "csv":
+        click.echo(_csv(rows, list(rows[0]) if rows else list(all_columns or columns)), nl=False)
+    else:
+        click.echo(_table(rows, columns))
+
+
+def _plain_row(row: Row) -> dict[str, Any]:
+    return {name: _plain(value) for name, value in row.items()}
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON has."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, decimal.Decimal):
+        return float(value)
+    if isinstance(value, datetime.date | datetime.time | datetime.timedelta):
+        return value.isoformat() if hasattr(value, "isoformat") else str(value)
+    if isinstance(value, memoryview | bytes):
+        return bytes(value).hex()
+    return value
+
+
+def _csv(rows: Sequence[Row], columns: Sequence[str]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow(["" if row[name] is None else _plain(row[name]) for name in columns])
+    return text.getvalue()
+
+
+def _table(rows: Sequence[Row], columns: Sequence[str]) -> str:
+    cells = [[_readable(row[name]) for name in columns] for row in rows]
+    widths = [max([len(name), *(len(line[place]) for line in cells)]) for place, name in enumerate(columns)]
+    if not rows or not _is_number(rows[0][columns[-1]]):
+        widths[-1] = 0  # nothing stands behind it that would have to be kept away
+    right = [rows != [] and all(_is_number(row[name]) for row in rows) for name in columns]
+    lines = [_line(columns, widths, [False] * len(columns), head=True)]
+    lines += [_line(line, widths, right) for line in cells]
+    return "\n".join(lines) if rows else lines[0] + "\n" + click.style("(none)", dim=True)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool], *, head: bool = False) -> str:
+    padded = [
+        cell.rjust(width) if to_right else cell.ljust(width)
+        for cell, width, to_right in zip(cells, widths, right, strict=True)
+    ]
+    painted = [
+        click.style(text, bold=True) if head else click.style(text, fg=STATUS_COLOURS.get(cell))
+        for text, cell in zip(padded, cells, strict=True)
+    ]
+    return "  ".join(painted)
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float | decimal.Decimal) and not isinstance(value, bool))
+
+
+def _readable(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4f}" if value == 0 or 0.001 <= abs(value) < 100_000 else f"{value:.3g}"
+    if isinstance(value, datetime.datetime):
+        return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    # One row is one line.
+    return " ".join(str(value).split())

@@ -1,0 +1,227 @@
+"""Commands about runs: look at them, wait for them, have a hand on the wheel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from .connection import connected, open_database
+from .exits import NOT_FINISHED, Refused
+from .output import formatted, show
+
+if TYPE_CHECKING:
+    from ..config import Config
+    from ..database import Database
+    from ..run import Run
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+RUN_COLUMNS = (
+    "run_id", "status", "name", "configs", "epochs", "visits_done", "visits_total", "seconds", "started_at",
+    "model_table",
+)  # fmt: skip
+BOARD_COLUMNS = ("rank", "mst_key", "metric", "value", "loss", "epoch", "compile_params", "fit_params")
+METRIC_COLUMNS = ("mst_key", "epoch", "dataset", "metric", "value")
+
+
+def of_run(command: C) -> C:
+    return click.argument("run", metavar="[RUN]", type=int, required=False)(command)
+
+
+def of_named_run(command: C) -> C:
+    """Where the wrong run would be a pity."""
+    return click.argument("run", metavar="RUN", type=int)(command)
+
+
+def of_config(text: str) -> Callable[[C], C]:
+    return click.option("--config", "-c", type=int, metavar="KEY", help=text)
+
+
+def chosen(db: Database, run: int | None) -> Run:
+    """The run of that number, or the newest of the caller's own."""
+    if run is not None:
+        return db.run(run)
+    newest = db.rows("SELECT max(run_id) AS run_id FROM cerebro.runs WHERE owner = current_user")
+    if newest[0]["run_id"] is None:
+        raise Refused("you have no run yet", hint="cerebro fit --spec run.toml begins one.")
+    return db.run(newest[0]["run_id"])
+
+
+def chosen_config(run: Run, key: int | None) -> Config:
+    return run.best() if key is None else run.config(key)
+
+
+@click.command(short_help="List runs, the newest first.")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many.")
+@formatted
+@connected
+def runs(limit: int, form: str, dsn: str) -> None:
+    """List runs, the newest first.
+
+    \b
+    Examples:
+      cerebro runs
+      cerebro runs --format json | jq '.[0].status'
+    """
+    with open_database(dsn) as db:
+        found = db.rows("SELECT * FROM cerebro.runs ORDER BY run_id DESC LIMIT %s", limit)
+    show(found, form, RUN_COLUMNS)
+
+
+@click.command(short_help="Rank the configs of a run.")
+@of_run
+@click.option("--limit", type=click.IntRange(1), help="At most so many.")
+@formatted
+@connected
+def leaderboard(run: int | None, limit: int | None, form: str, dsn: str) -> None:
+    """Rank the configs of a run.
+
+    \b
+    Examples:
+      cerebro leaderboard
+      cerebro leaderboard 7 --limit 5 --format csv
+    """
+    query = "SELECT * FROM cerebro.leaderboard WHERE run_id = %s ORDER BY rank, mst_key LIMIT %s"
+    with open_database(dsn) as db:
+        found = db.rows(query, chosen(db, run).run_id, limit)
+    failed = any(row["failure"] for row in found)
+    show(found, form, (*BOARD_COLUMNS, "failure") if failed else BOARD_COLUMNS)
+
+
+@click.command(short_help="Show what configs reached, epoch by epoch.")
+@of_run
+@of_config("Of this config alone.")
+@formatted
+@connected
+def metrics(run: int | None, config: int | None, form: str, dsn: str) -> None:
+    """Show what configs reached after the epochs that were measured.
+
+    \b
+    Examples:
+      cerebro metrics 7 --config 3
+      cerebro metrics --format csv > metrics.csv
+    """
+    query = (
+        "SELECT * FROM cerebro.metrics WHERE run_id = %s AND mst_key = coalesce(%s, mst_key)"
+        " ORDER BY mst_key, epoch, dataset, metric"
+    )
+    with open_database(dsn) as db:
+        found = db.rows(query, chosen(db, run).run_id, config)
+    show(found, form, METRIC_COLUMNS)
+
+
+@click.command(short_help="Follow a run until it is over.")
+@of_run
+@connected
+def watch(run: int | None, dsn: str) -> None:
+    """Follow a run until it is over; Ctrl-C asks it to stop.
+
+    Ends with code 4 if it failed or was interrupted.
+
+    \b
+    Examples:
+      cerebro watch
+      cerebro watch 7 && cerebro report 7
+    """
+    with open_database(dsn) as db:
+        follow(chosen(db, run))
+
+
+def follow(run: Run) -> None:
+    """Watch a run to its end; one that ends badly ends the command badly."""
+    run.watch()
+    info = run.info()
+    if info["status"] != "finished":
+        click.echo(
+            f"run {run.run_id} is {info['status']}: {info['detail'] or 'no reason is known'}", err=True
+        )
+        raise click.exceptions.Exit(NOT_FINISHED)
+
+
+@click.command(short_help="Write a report of a run: one HTML file.")
+@of_run
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file; by default run-RUN.html.",
+)
+@connected
+def report(run: int | None, output: Path | None, dsn: str) -> None:
+    """Write a report of a run: one HTML file that needs no network.
+
+    \b
+    Example:
+      cerebro report 7 -o iris.html
+    """
+    with open_database(dsn) as db:
+        found = chosen(db, run)
+        output = output or Path(f"run-{found.run_id}.html")
+        found.report(str(output))
+    click.echo(output)
+
+
+@click.command(short_help="End a run well, or stop one config.")
+@of_named_run
+@of_config("Stop this config alone.")
+@connected
+def stop(run: int, config: int | None, dsn: str) -> None:
+    """End a run well, with tables of what there is; or stop one config.
+
+    \b
+    Examples:
+      cerebro stop 7
+      cerebro stop 7 --config 3
+    """
+    with open_database(dsn) as db:
+        db.run(run).stop(config)
+    click.echo(f"asked: stop run {run}" if config is None else f"asked: stop config {config} of run {run}")
+
+
+@click.command(short_help="Go on with a run, or with one config.")
+@of_named_run
+@of_config("Let this stopped config go on.")
+@connected
+def resume(run: int, config: int | None, dsn: str) -> None:
+    """Go on with a run that is paused or was interrupted, or with one config.
+
+    An interrupted run goes on in this command's session, which lasts until it is over; Ctrl-C interrupts it
+    again, and loses nothing.
+
+    \b
+    Example:
+      cerebro resume 7
+    """
+    with open_database(dsn) as db:
+        db.run(run).resume(config)
+        status = db.run(run).status
+    click.echo(f"run {run} is {status}" if config is None else f"asked: resume config {config} of run {run}")
+
+
+@click.command(short_help="Remove what a run keeps besides its tables.")
+@of_named_run
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@connected
+def forget(run: int, yes: bool, dsn: str) -> None:
+    """Remove what a run keeps besides its tables: states and log rows.
+
+    \b
+    Example:
+      cerebro forget 7 --yes
+    """
+    with open_database(dsn) as db:
+        found = db.run(run)
+        size = db.rows(
+            "SELECT states, pg_size_pretty(state_bytes) AS size FROM cerebro.sizes WHERE run_id = %s", run
+        )[0]
+        if not yes:
+            click.confirm(
+                f"Run {run} has {size['states']} states ({size['size']}). Nothing can go on from them"
+                " afterwards, and the views show the run no more; its tables stay. Forget it?",
+                abort=True,
+            )
+        found.forget()
+    click.echo(f"run {run} is forgotten")

@@ -1,0 +1,195 @@
+"""What a server has and lacks, and what is to be done about it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .exits import Refused
+
+if TYPE_CHECKING:
+    from ..database import Database
+
+# The extension's source as the wheel carries it: what `make install` needs.
+SOURCE = Path(__file__).resolve().parents[1] / "server"
+SUPPORTED = range(13, 19)
+
+LOOK = """
+SELECT current_database()::text AS database, current_user::text AS role, r.rolsuper AS super,
+    current_setting('server_version') AS version, current_setting('server_version_num')::int / 10000 AS major,
+    (SELECT default_version FROM pg_available_extensions WHERE name = 'cerebro') AS available,
+    (SELECT default_version FROM pg_available_extensions WHERE name = 'plpython3u') AS python,
+    e.extversion AS installed, coalesce(pg_has_role(e.extowner, 'USAGE'), FALSE) AS owns,
+    coalesce(has_schema_privilege(to_regnamespace('cerebro'), 'USAGE'), FALSE) AS usage,
+    to_regproc('cerebro.diagnose') IS NOT NULL AS diagnoses,
+    (SELECT string_agg(quote_ident(s), ', ') FROM unnest(current_schemas(FALSE)) AS s
+        WHERE has_schema_privilege(s, 'CREATE')) AS schemas
+FROM pg_roles AS r LEFT JOIN pg_extension AS e ON e.extname = 'cerebro'
+WHERE r.rolname = current_user
+"""
+DIAGNOSE = "SELECT item, status, found, advice FROM cerebro.diagnose()"
+
+Row = Mapping[str, Any]
+
+
+@dataclass
+class Plan:
+    """What `init` does itself, and what others must do first."""
+
+    problem: str
+    steps: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+
+
+def plan(db: Database, grants: Sequence[str]) -> Plan:
+    """Find the way from what the database has to what it needs."""
+    from ..statements import identifier, literal
+
+    found = db.rows(LOOK)[0]
+    granting = [f"SELECT cerebro.grant_usage({literal(role)})" for role in grants]
+    if found["installed"] is None and found["available"] is None:
+        return Plan("the server has no files of the extension cerebro", others=list(_by_hand(found)))
+    steps = [*_statements(found), *granting]
+    if not found["super"] and not found["usage"] and found["role"] not in grants:
+        steps.append(f"SELECT cerebro.grant_usage({literal(found['role'])})")
+    if not steps:
+        return Plan(f"cerebro {found['installed']} is in {found['database']}, and {found['role']} may use it")
+    if found["super"] or (found["owns"] and not _statements(found)):
+        return Plan("", steps=steps)
+    problem = f"{found['role']} may not do this: it takes a superuser"
+    return Plan(
+        problem, others=[f"psql -d {identifier(found['database'])} -c {_quoted(one)}" for one in steps]
+    )
+
+
+def _statements(found: Row) -> list[str]:
+    if found["installed"] is None:
+        return ["CREATE EXTENSION IF NOT EXISTS cerebro CASCADE"]
+    if found["available"] not in (None, found["installed"]):
+        return ["ALTER EXTENSION cerebro UPDATE"]
+    return []
+
+
+def _quoted(text: str) -> str:
+    """For a shell."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$") + '"'
+
+
+def _by_hand(found: Row) -> Iterator[str]:
+    """The commands on the server's machine, in Debian's places."""
+    major, folder = found["major"], f"cerebro-{version('cerebro-db')}"
+    if found["python"] is None:
+        yield f"  sudo apt-get install postgresql-plpython3-{major}"
+    yield f"  sudo apt-get install make python3-venv postgresql-server-dev-{major}"
+    yield f"  cerebro init --unpack {folder}"
+    yield "  sudo python3 -m venv /opt/cerebro"
+    yield f"  sudo /opt/cerebro/bin/pip install --require-hashes -r {folder}/requirements.lock"
+    yield (
+        f"  sudo make -C {folder} install PG_CONFIG=/usr/lib/postgresql/{major}/bin/pg_config"
+        ' SITE_PACKAGES="$(echo /opt/cerebro/lib/python3*/site-packages)"'
+    )
+    yield f"  sudo -u postgres cerebro init --dsn dbname={found['database']} --grant {found['role']}"
+    yield "(on the server's machine; python3 is the one that PL/Python is linked to)"
+
+
+def unpack(folder: Path) -> None:
+    """Write the extension's source to a folder that is not there yet."""
+    if not SOURCE.is_dir():
+        raise Refused("this installation of cerebro-db carries no source of the extension")
+    try:
+        shutil.copytree(SOURCE, folder)
+    except FileExistsError:
+        raise Refused(f"{folder} is there already", hint="Name another folder, or remove it.") from None
+
+
+def examine(db: Database) -> list[dict[str, Any]]:
+    """One row for each thing that was looked at: item, status, what was found, and what to do."""
+    found = db.rows(LOOK)[0]
+    rows = [_row(*one) for one in (_server(found), _python(found), _files(found), _extension(found))]
+    rows += [_row(*one) for one in _rights(found)]
+    if found["installed"] and found["usage"]:
+        rows += _server_side(db, found)
+    if found["super"]:
+        rows.append(_row(*_access_rules(db)))
+    return rows
+
+
+Finding = tuple[str, str, str, str | None]
+
+
+def _row(item: str, status: str, found: str, advice: str | None) -> dict[str, Any]:
+    return {"item": item, "status": status, "found": found, "advice": advice}
+
+
+def _server(found: Row) -> Finding:
+    text = f"PostgreSQL {found['version'].split()[0]}, {found['database']} as {found['role']}"
+    if found["major"] in SUPPORTED:
+        return "server", "ok", text, None
+    advice = f"Versions {SUPPORTED.start} to {SUPPORTED.stop - 1} are supported."
+    return "server", "wrong", text, advice
+
+
+def _python(found: Row) -> Finding:
+    if found["python"]:
+        return "PL/Python", "ok", f"plpython3u {found['python']}", None
+    advice = f"On the server's machine: apt-get install postgresql-plpython3-{found['major']}"
+    return "PL/Python", "wrong", "missing", advice
+
+
+def _files(found: Row) -> Finding:
+    if found["available"]:
+        return "extension's files", "ok", f"cerebro {found['available']}", None
+    return "extension's files", "wrong", "missing", "cerebro init says what to run on the server's machine."
+
+
+def _extension(found: Row) -> Finding:
+    installed, client = found["installed"], version("cerebro-db")
+    if installed is None:
+        return "extension", "wrong", f"not in database {found['database']}", "Run cerebro init."
+    if found["available"] not in (None, installed):
+        advice = "Run cerebro init: it updates the extension."
+        return "extension", "note", f"cerebro {installed}, and {found['available']} is there", advice
+    if installed != client:
+        advice = f"pip install cerebro-db=={installed}"
+        return "extension", "note", f"cerebro {installed}, and this client is {client}", advice
+    return "extension", "ok", f"cerebro {installed}, as this client", None
+
+
+def _rights(found: Row) -> Iterator[Finding]:
+    role = found["role"]
+    if found["installed"] and not found["usage"]:
+        advice = f"An administrator runs: SELECT cerebro.grant_usage('{role}')"
+        yield "right to use cerebro", "wrong", f"{role} has none", advice
+    elif found["installed"]:
+        yield "right to use cerebro", "ok", f"{role} has it", None
+    if found["schemas"]:
+        yield "right to make tables", "ok", f"in {found['schemas']}", None
+    else:
+        advice = f'An administrator runs: GRANT CREATE ON SCHEMA public TO "{role}"'
+        yield "right to make tables", "wrong", f"{role} has none in its search_path", advice
+
+
+def _server_side(db: Database, found: Row) -> list[dict[str, Any]]:
+    from ..errors import CerebroError
+
+    if not found["diagnoses"]:
+        return [
+            _row("Python packages", "note", f"cerebro {found['installed']} cannot tell", "Run cerebro init.")
+        ]
+    try:
+        return db.rows(DIAGNOSE)
+    except CerebroError as error:
+        advice = " ".join(filter(None, [error.detail, error.hint]))
+        return [_row("Python packages", "wrong", error.message, advice)]
+
+
+def _access_rules(db: Database) -> Finding:
+    broken = db.rows("SELECT line_number, error FROM pg_hba_file_rules WHERE error IS NOT NULL")
+    if not broken:
+        return "pg_hba.conf", "ok", "every line can be read", None
+    lines = "; ".join(f"line {row['line_number']}: {row['error']}" for row in broken)
+    return "pg_hba.conf", "wrong", lines, "Mend the lines, then SELECT pg_reload_conf()."

@@ -1,0 +1,152 @@
+"""cerebro.diagnose: what only the server knows of itself, each thing fit to train with or with what to do."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.executor import request as requests
+from cerebro_plpy.store import session
+from cerebro_plpy.topology.choose import choose_local, cores
+
+OK, NOTE, WRONG = "ok", "note", "wrong"
+ENGINES = {"tensorflow": ("tensorflow", "tensorflow-cpu"), "jax": ("jax",), "torch": ("torch",)}
+PACKAGES = ("numpy", "keras", "optuna", "psycopg2-binary")
+LOCK = Path(__file__).resolve().parents[2] / "requirements.lock"
+GPUS = Path("/proc/driver/nvidia/gpus")
+# A backend with Keras in it, before there are any rows.
+LEAST_MEMORY_MB = 1024
+LEAST_DISK_MB = 2048
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    item: str
+    status: str
+    found: str
+    advice: str | None = None
+
+
+def diagnose(db: Database) -> list[Finding]:
+    return [*_python(), *_packages(), *_engines(db), _login(db), _room(db), *_machine(db)]
+
+
+def _python() -> Iterator[Finding]:
+    folder = importlib.metadata.distribution("numpy").locate_file("")
+    yield Finding("Python", OK, f"{sys.version.split()[0]}, packages in {folder}")
+
+
+def _packages() -> Iterator[Finding]:
+    locked = _locked()
+    for name in PACKAGES:
+        found = _version(name)
+        if found is None:
+            yield Finding(f"package {name}", WRONG, "missing", f"pip install {name}=={locked.get(name, '')}")
+        else:
+            yield _against_lock(f"package {name}", found, locked.get(name))
+
+
+def _engines(db: Database) -> Iterator[Finding]:
+    wanted = session.setting(db, "backend") or "tensorflow"
+    locked = _locked()
+    for engine, names in ENGINES.items():
+        found = next(((name, v) for name in names if (v := _version(name)) is not None), None)
+        if found is not None:
+            yield _against_lock(f"backend {engine}", found[1], locked.get(found[0]))
+        elif engine == wanted:
+            yield Finding(
+                f"backend {engine}", WRONG, "missing, and it is the default",
+                "Install it, or INSERT INTO cerebro.settings VALUES ('backend', 'jax').",
+            )  # fmt: skip
+        else:
+            yield Finding(f"backend {engine}", OK, "not there; only runs that ask for it need it")
+
+
+def _against_lock(item: str, found: str, locked: str | None) -> Finding:
+    if locked is None or found == locked:
+        return Finding(item, OK, found)
+    return Finding(
+        item, NOTE, f"{found}, tested with {locked}",
+        "It may well work; results agree bit for bit only among the same versions.",
+    )  # fmt: skip
+
+
+def _locked() -> dict[str, str]:
+    """The versions that the tests ran with."""
+    text = LOCK.read_text() if LOCK.exists() else ""
+    return dict(re.findall(r"^([\w.-]+)==([^\s;\\]+)", text, re.M))
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _login(db: Database) -> Finding:
+    """Where pg_hba.conf refuses segment sessions, runs are slow and none goes on in the background."""
+    try:
+        choose_local(db, session.current_user(db))
+    except CerebroError as error:
+        advice = " ".join(filter(None, [error.hint, "docs/operations.md has the lines of pg_hba.conf."]))
+        return Finding("segment sessions", WRONG, f"{error.message}. {error.detail or ''}".strip(), advice)
+    return Finding("segment sessions", OK, "they can log in")
+
+
+def _room(db: Database) -> Finding:
+    """A run takes a session for each segment, one that leads them, and in the background one more."""
+    free, most = session.free_connections(db)
+    needed = requests.default_segments(db) + 2
+    found = f"{free} of {most} free, a run needs {needed}"
+    if free >= needed:
+        return Finding("connections", OK, found)
+    return Finding("connections", WRONG, found, "Raise max_connections, or lower the setting segments.")
+
+
+def _machine(db: Database) -> Iterator[Finding]:
+    segments = requests.default_segments(db)
+    yield Finding("processors", OK, f"{cores()} for {segments} segments")
+    yield _memory(segments)
+    yield _disk(session.data_directory(db))
+    yield _gpus()
+
+
+def _memory(segments: int) -> Finding:
+    lines = dict(re.findall(r"^(\w+): +(\d+) kB", Path("/proc/meminfo").read_text(), re.M))
+    total, free = int(lines["MemTotal"]) // 1024, int(lines["MemAvailable"]) // 1024
+    needed = LEAST_MEMORY_MB * (segments + 1)
+    found = f"{free} of {total} MB free"
+    if free >= needed:
+        return Finding("memory", OK, found)
+    advice = f"{segments} segments need about {needed} MB besides their rows: lower the setting segments."
+    return Finding("memory", NOTE, found, advice)
+
+
+def _disk(folder: str) -> Finding:
+    space = os.statvfs(folder)
+    free = space.f_bavail * space.f_frsize // 2**20
+    if free >= LEAST_DISK_MB:
+        return Finding("disk", OK, f"{free} MB free")
+    return Finding("disk", WRONG, f"{free} MB free", "Make room where the server keeps its data.")
+
+
+def _gpus() -> Finding:
+    found = sorted(GPUS.glob("*/information")) if GPUS.exists() else []
+    if not found:
+        return Finding("GPU", OK, "none; runs use the processors")
+    models = [re.search(r"^Model:\s*(.*)$", file.read_text(), re.M) for file in found]
+    names = ", ".join(model[1] for model in models if model)
+    if _version("tensorflow-cpu") is not None and _version("jax-cuda12-plugin") is None:
+        advice = "These packages know processors alone: install tensorflow[and-cuda] or jax[cuda12]."
+        return Finding("GPU", NOTE, names, advice)
+    return Finding("GPU", OK, f"{names}; use_gpus => TRUE uses them")

@@ -1,0 +1,13 @@
+CREATE OR REPLACE FUNCTION cerebro.diagnose(
+    OUT item text,
+    OUT status text,
+    OUT found text,
+    OUT advice text
+) RETURNS SETOF record
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].diagnose()
+$$;
+COMMENT ON FUNCTION cerebro.diagnose IS
+'Looks whether this server is fit to train: Python packages, logins of segment sessions, room for them, processors, memory, disk and GPUs, one row each; status is ok, note or wrong, and advice says what to do.';
