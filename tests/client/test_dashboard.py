@@ -1,0 +1,233 @@
+"""The live page's server: who may talk to it, what it says, what it does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import psycopg2
+import pytest
+
+import nets
+from fixtures import Connect, MakeRole, Sql, execute
+from shell import CLIENT, Page, cerebro, dashboard, environment
+from trial import SGD, Trial, blobs, rows_of
+
+FEATURES = 6
+
+
+@pytest.fixture(scope="module")
+def run(database: str) -> int:
+    """A run that has ended, with a search's decisions and a config that failed."""
+    with closing(psycopg2.connect(dbname=database)) as connection:
+        connection.autocommit = True
+        trial = Trial(connection)
+        trial.sql("INSERT INTO cerebro.settings VALUES ('backend', 'jax')")
+        trial.table(
+            "blobs",
+            "id serial, x real[], y integer",
+            [(i, *r) for i, r in enumerate(rows_of(*blobs(60, features=FEATURES)))],
+        )
+        trial.pack("blobs", "packed")
+        trial.model(nets.mlp(FEATURES))
+        trial.select("configs", [1], [SGD, SGD.replace("0.1", "1e30")], ["batch_size=10"])
+        return trial.fit(
+            "packed", "models", "configs", 3, name="<b>first</b>", metrics_compute_frequency=1,
+            options={"target": 0.999},
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def page(database: str, run: int) -> Iterator[Page]:
+    with dashboard(database) as served:
+        yield served
+
+
+def content(answer: tuple[int, dict[str, str], str]) -> Any:
+    assert answer[0] == 200, answer
+    return json.loads(answer[2])
+
+
+def test_a_run_is_shown_with_all_that_belongs_to_it(page: Page, run: int, sql: Sql) -> None:
+    overview = content(page.ask("/api/overview"))
+    assert overview["who"]["role"] == "postgres"
+    assert [(one["run_id"], one["name"], one["status"]) for one in overview["runs"]] == [
+        (run, "<b>first</b>", "finished")
+    ]
+    found = content(page.ask(f"/api/runs/{run}"))
+    (visits,) = sql("SELECT count(*) FROM cerebro.visits WHERE run_id = %s", run)
+    assert len(found["visits"]["rows"]) == visits[0]
+    assert [(c["mst_key"], c["status"]) for c in found["configs"]] == [(1, "finished"), (2, "failed")]
+    assert "nan" in found["configs"][1]["failure"] or "inf" in found["configs"][1]["failure"]
+    assert {row[3] for row in found["metrics"]["rows"]} == {"accuracy", "loss"}
+
+
+def test_only_what_is_new_is_sent_again(page: Page, run: int) -> None:
+    first = content(page.ask(f"/api/runs/{run}"))
+    later = {name: value + 3600 for name, value in first["next"].items()}
+    query = "&".join(f"{name}={value}" for name, value in later.items())
+    again = content(page.ask(f"/api/runs/{run}?{query}"))
+    assert [again[name]["rows"] for name in ("visits", "metrics", "decisions")] == [[], [], []]
+    assert again["configs"] == first["configs"]
+
+
+def test_every_role_sees_its_own(database: str, run: int, role: MakeRole, connect: Connect) -> None:
+    other, monitor = role(), role()
+    execute(connect(), f"GRANT pg_monitor TO {monitor}")
+    with dashboard(database, other) as page:
+        assert content(page.ask("/api/overview"))["runs"] == []
+        assert page.ask(f"/api/runs/{run}")[0] == 404
+    with dashboard(database, monitor) as page:
+        assert content(page.ask(f"/api/runs/{run}"))["run"]["mine"] is False
+        status, _, text = act(page, run, "stop")
+        assert status == 409 and "you have no run" in text
+
+
+def test_without_usage_it_says_who_can_help(database: str, role: MakeRole) -> None:
+    with dashboard(database, role(usage=False)) as page:
+        status, _, text = page.ask("/api/overview")
+        assert status == 409
+        assert "cerebro.grant_usage" in json.loads(text)["hint"]
+
+
+def test_without_the_extension_it_says_what_to_do(empty_database: str) -> None:
+    with dashboard(empty_database) as page:
+        status, _, text = page.ask("/api/overview")
+        assert status == 409
+        assert "cerebro init" in json.loads(text)["hint"]
+
+
+def act(
+    page: Page, run: int, action: str, preview: bool = False, **given: Any
+) -> tuple[int, dict[str, str], str]:
+    return page.ask(f"/api/runs/{run}/{action}", method="POST", body={"preview": preview, "with": given})
+
+
+def test_a_preview_says_what_it_does_and_does_nothing(page: Page, run: int, sql: Sql) -> None:
+    found = content(act(page, run, "forget", preview=True))
+    assert found["sql"] == f"SELECT cerebro.forget({run})"
+    assert "public.models" in found["says"]
+    assert sql("SELECT count(*) FROM cerebro.runs WHERE run_id = %s", run) == [(1,)]
+
+
+def test_values_stand_in_the_sql_as_literals(page: Page, run: int) -> None:
+    said = content(act(page, run, "add_table", preview=True, model_selection_table="it's"))
+    assert said["sql"] == f"SELECT * FROM cerebro.add_configs({run}, 'it''s')"
+
+
+@pytest.mark.parametrize(
+    ("action", "given", "said"),
+    [
+        ("explode", {}, "nothing is called"),
+        ("set_epochs", {"config": 1}, "needs epochs"),
+        ("stop", {"everything": True}, "knows nothing of everything"),
+        ("stop_config", {"config": 77}, "has no config 77"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(
+    page: Page, run: int, action: str, given: dict[str, Any], said: str
+) -> None:
+    status, _, text = act(page, run, action, preview=True, **given)
+    assert status == 400
+    assert said in json.loads(text)["error"]
+
+
+def test_the_servers_own_words_come_through(page: Page, run: int) -> None:
+    status, _, text = act(page, run, "stop")
+    assert status == 409
+    assert "is finished" in json.loads(text)["error"]
+
+
+# Who may talk to it
+
+
+@pytest.mark.parametrize("path", ["/api/overview", "/static/app.js", "/nowhere"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": ""},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": "", "Cookie": "cerebro_1=x"},
+    ],
+)
+def test_nothing_is_told_without_the_token(page: Page, path: str, headers: dict[str, str]) -> None:
+    status, _, text = page.ask(path, headers=headers)
+    assert status == 401
+    assert page.token not in text
+
+
+def test_the_token_becomes_a_cookie_and_leaves_the_address(page: Page) -> None:
+    status, headers, _ = page.ask(f"/?token={page.token}", headers={"Authorization": ""})
+    assert (status, headers["location"]) == (303, "/")
+    cookie = headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=strict" in cookie
+    status, _, text = page.ask("/", headers={"Authorization": "", "Cookie": cookie.split(";")[0]})
+    assert status == 200 and "<title>Cerebro DB</title>" in text
+
+
+def test_a_wrong_token_gets_the_door_that_asks_for_it(page: Page) -> None:
+    status, headers, text = page.ask("/?token=wrong", headers={"Authorization": ""})
+    assert status == 401 and "set-cookie" not in headers and 'name="token"' in text
+
+
+def test_the_token_can_be_typed(page: Page) -> None:
+    def enter(token: str) -> tuple[int, dict[str, str], str]:
+        return page.ask("/enter", method="POST", body=f"token={token}", headers={"Authorization": ""})
+
+    assert enter("wrong")[0] == 401
+    assert enter(page.token)[0] == 303
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8787", "127.0.0.1.evil.example", ""])
+def test_another_name_for_this_machine_is_refused(page: Page, host: str) -> None:
+    assert page.ask("/api/overview", headers={"Host": host})[0] == 421
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Cookie": "cerebro=1"}, 403),  # a browser that says no origin
+        ({}, 200),
+    ],
+)
+def test_another_site_cannot_ask_for_anything(
+    page: Page, run: int, headers: dict[str, str], status: int
+) -> None:
+    answer = page.ask(
+        f"/api/runs/{run}/forget", method="POST", body={"preview": True, "with": {}}, headers=headers
+    )
+    assert answer[0] == status
+
+
+def test_nothing_can_come_from_elsewhere(page: Page) -> None:
+    _, headers, text = page.ask("/")
+    assert "default-src 'self'" in headers["content-security-policy"]
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert "//" not in text.replace("<!doctype html>", "")
+
+
+def test_a_port_that_is_taken_is_said(database: str, page: Page) -> None:
+    done = cerebro("dashboard", "--no-browser", "--port", str(page.port), database=database)
+    assert done.code == 1
+    assert "Choose another --port" in done.err
+
+
+def test_it_ends_with_ctrl_c_at_once(database: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, CLIENT / "bin" / "cerebro", "dashboard", "--no-browser", "--port", "0"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**environment(database), "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(0.5)
+    process.send_signal(2)
+    _, said = process.communicate(timeout=20)
+    assert "Traceback" not in said
