@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .connection import connected, open_database
-from .exits import BadSpec, Refused
 from .output import formatted, show
 from .runs import chosen, chosen_config, follow, of_config
 
@@ -153,7 +152,8 @@ def predict(
             rows = _predict_into(db, arguments, into, top, key)
             click.echo(f"{into}: {rows} rows, by config {key} of run {found.run_id}")
             return
-        show(_predict_here(db, arguments, top, key), form, ())
+        rows = _predict_here(db, arguments, top, key)
+        show(rows, form, tuple(rows[0]) if rows else (id_column,))
 
 
 PREDICT = "SELECT cerebro.madlib_keras_predict(%s, %s, %s, %s, %s, %s, FALSE, %s)"
@@ -169,11 +169,8 @@ def _predict_into(db: Database, arguments: tuple[str, ...], into: str, top: int,
 def _predict_here(db: Database, arguments: tuple[str, ...], top: int, key: int) -> list[dict[str, Any]]:
     """Predictions that leave no table behind."""
     into = db.free_name("cerebro_predictions")
+    db.rows(PREDICT, *arguments, into, top, key)
     try:
-        db.rows(PREDICT, *arguments, into, top, key)
         return db.rows(f"SELECT * FROM {into} ORDER BY 1")
     finally:
-        db.rows(f"DROP TABLE IF EXISTS {into}")
-
-
-__all__ = ["BadSpec", "Refused", "fit", "pack", "predict"]
+        db.rows(f"DROP TABLE {into}")

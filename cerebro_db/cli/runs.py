@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..run import Run
 
 C = TypeVar("C", bound=Callable[..., Any])
+PATH = click.Path(path_type=Path)
 
 RUN_COLUMNS = (
     "run_id", "status", "name", "configs", "epochs", "visits_done", "visits_total", "seconds", "started_at",
@@ -42,16 +43,30 @@ def of_config(text: str) -> Callable[[C], C]:
 
 def chosen(db: Database, run: int | None) -> Run:
     """The run of that number, or the newest of the caller's own."""
-    if run is not None:
-        return db.run(run)
-    newest = db.rows("SELECT max(run_id) AS run_id FROM cerebro.runs WHERE owner = current_user")
-    if newest[0]["run_id"] is None:
+    found = db.rows(
+        "SELECT max(run_id) AS run_id FROM cerebro.runs WHERE run_id = %s OR (%s AND owner = current_user)",
+        run, run is None,
+    )[0]["run_id"]  # fmt: skip
+    if found is None and run is None:
         raise Refused("you have no run yet", hint="cerebro fit --spec run.toml begins one.")
-    return db.run(newest[0]["run_id"])
+    if found is None:
+        raise Refused(f"you have no run {run}", hint="cerebro runs lists those that you have.")
+    return db.run(found)
+
+
+def finished(run: Run) -> Run:
+    """A run whose tables are there."""
+    status = run.status
+    if status in ("running", "paused"):
+        hint = (
+            f"cerebro watch {run.run_id} waits for it, cerebro stop {run.run_id} ends it with what there is."
+        )
+        raise Refused(f"run {run.run_id} is {status}, and its models come with its end", hint=hint)
+    return run
 
 
 def chosen_config(run: Run, key: int | None) -> Config:
-    return run.best() if key is None else run.config(key)
+    return finished(run).best() if key is None else finished(run).config(key)
 
 
 @click.command(short_help="List runs, the newest first.")
@@ -164,6 +179,39 @@ def report(run: int | None, output: Path | None, dsn: str) -> None:
     click.echo(output)
 
 
+@click.command(short_help="Take a model or the metrics of a run elsewhere.")
+@of_run
+@of_config("The config whose model it is; by default the best.")
+@click.option("--model", type=PATH, metavar="FILE", help="The model, as .keras or .onnx.")
+@click.option("--tensorboard", type=PATH, metavar="FOLDER", help="The metrics, as TensorBoard's event files.")
+@click.option(
+    "--mlflow", metavar="URI", help="The configs with their metrics, to a tracking store of MLflow's."
+)
+@connected
+def export(
+    run: int | None, config: int | None, model: Path | None, tensorboard: Path | None, mlflow: str | None,
+    dsn: str,
+) -> None:  # fmt: skip
+    """Take a model or the metrics of a run elsewhere.
+
+    \b
+    Examples:
+      cerebro export --model best.keras
+      cerebro export 7 --config 3 --model net.onnx
+      cerebro export 7 --tensorboard logs --mlflow sqlite:///mlflow.db
+    """
+    if model is None and tensorboard is None and mlflow is None:
+        raise click.UsageError("say where to: --model, --tensorboard or --mlflow")
+    with open_database(dsn) as db:
+        found = chosen(db, run)
+        if model is not None:
+            click.echo(chosen_config(found, config).save(model))
+        if tensorboard is not None:
+            click.echo(found.to_tensorboard(tensorboard))
+        if mlflow is not None:
+            click.echo(f"{len(found.to_mlflow(mlflow))} runs in {mlflow}")
+
+
 @click.command(short_help="End a run well, or stop one config.")
 @of_named_run
 @of_config("Stop this config alone.")
@@ -177,7 +225,7 @@ def stop(run: int, config: int | None, dsn: str) -> None:
       cerebro stop 7 --config 3
     """
     with open_database(dsn) as db:
-        db.run(run).stop(config)
+        chosen(db, run).stop(config)
     click.echo(f"asked: stop run {run}" if config is None else f"asked: stop config {config} of run {run}")
 
 
@@ -196,8 +244,9 @@ def resume(run: int, config: int | None, dsn: str) -> None:
       cerebro resume 7
     """
     with open_database(dsn) as db:
-        db.run(run).resume(config)
-        status = db.run(run).status
+        found = chosen(db, run)
+        found.resume(config)
+        status = found.status
     click.echo(f"run {run} is {status}" if config is None else f"asked: resume config {config} of run {run}")
 
 
@@ -213,7 +262,7 @@ def forget(run: int, yes: bool, dsn: str) -> None:
       cerebro forget 7 --yes
     """
     with open_database(dsn) as db:
-        found = db.run(run)
+        found = chosen(db, run)
         size = db.rows(
             "SELECT states, pg_size_pretty(state_bytes) AS size FROM cerebro.sizes WHERE run_id = %s", run
         )[0]

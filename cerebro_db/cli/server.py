@@ -25,7 +25,8 @@ SELECT current_database()::text AS database, current_user::text AS role, r.rolsu
     (SELECT default_version FROM pg_available_extensions WHERE name = 'plpython3u') AS python,
     e.extversion AS installed, coalesce(pg_has_role(e.extowner, 'USAGE'), FALSE) AS owns,
     coalesce(has_schema_privilege(to_regnamespace('cerebro'), 'USAGE'), FALSE) AS usage,
-    to_regproc('cerebro.diagnose') IS NOT NULL AS diagnoses,
+    EXISTS (SELECT FROM pg_proc WHERE pronamespace = to_regnamespace('cerebro') AND proname = 'diagnose')
+        AS diagnoses,
     (SELECT string_agg(quote_ident(s), ', ') FROM unnest(current_schemas(FALSE)) AS s
         WHERE has_schema_privilege(s, 'CREATE')) AS schemas
 FROM pg_roles AS r LEFT JOIN pg_extension AS e ON e.extname = 'cerebro'

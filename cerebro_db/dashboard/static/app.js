@@ -4,7 +4,7 @@ import { overview, readRun, Trouble } from "./api.js";
 import { Asking, configActions, runActions } from "./actions.js";
 import { Board } from "./board.js";
 import { Curves, Timeline } from "./charts.js";
-import { clock, day, duration, make, many, number, setText } from "./format.js";
+import { clock, day, duration, make, many, number, sentence, setText } from "./format.js";
 import { Run } from "./store.js";
 
 const LIVE = 1000;
@@ -12,6 +12,7 @@ const QUIET = 4000;
 const HIDDEN = 15_000;
 const WAITS = [1000, 2000, 3000, 5000];
 const MOST_DECISIONS = 300;
+const MOST_NOTES = 3;
 
 const at = (id) => document.getElementById(id);
 const state = { runs: [], run: null, chosen: null, measure: null, failures: 0, timer: null, turn: 0 };
@@ -67,7 +68,7 @@ function hurt(error) {
   at("link").dataset.state = "lost";
   const lost = !(error instanceof Trouble) || error.lost;
   setText(at("link"), lost ? "no answer" : "refused");
-  const parts = [error.message, error.detail, error.hint].filter(Boolean).map((part) => part.replace(/\.?$/, "."));
+  const parts = [error.message, error.detail, error.hint].filter(Boolean).map(sentence);
   if (lost) parts.push("Trying again; what is shown is from before.");
   setText(at("trouble"), parts.join(" "));
   at("trouble").hidden = false;
@@ -97,7 +98,7 @@ function fillRunItem(link, run) {
   const [name, chip, more] = link.children;
   const href = `#run=${run.run_id}`;
   if (link.getAttribute("href") !== href) link.setAttribute("href", href);
-  setText(name, `${run.run_id} · ${run.name ?? run.model_table}`);
+  setText(name, `${run.run_id} · ${run.name ?? (run.model_table ?? "").replace(/^public\./, "")}`);
   setText(chip, run.status);
   chip.dataset.status = run.status;
   const share = run.visits_total ? Math.floor((100 * run.visits_done) / run.visits_total) : 0;
@@ -250,6 +251,7 @@ function asked(action) {
 function tell(text) {
   const note = make("div", { textContent: text });
   at("told").append(note);
+  if (at("told").children.length > MOST_NOTES) at("told").firstElementChild.remove();
   setTimeout(() => note.remove(), 6000);
 }
 

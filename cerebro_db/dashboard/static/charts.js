@@ -74,10 +74,10 @@ class Chart {
   }
 
   // Lines and numbers at round values along an axis.
-  axisX(pen, [from, to], place, write) {
+  axisX(pen, [from, to], place, write, least = 0) {
     pen.textAlign = "center";
     pen.textBaseline = "top";
-    for (const value of ticks(from, to, Math.max(2, this.width / 110))) {
+    for (const value of ticks(from, to, Math.max(2, this.width / 110), least)) {
       pen.fillStyle = this.quiet;
       pen.fillText(write(value), place(value), this.height - MARGIN.bottom + 7);
       pen.strokeStyle = this.line;
@@ -117,7 +117,7 @@ export class Curves extends Chart {
       pen.strokeStyle = this.line;
       stroke(pen, [[MARGIN.left, y(value)], [this.width - MARGIN.right, y(value)]]);
     }
-    this.axisX(pen, box.x, x, short);
+    this.axisX(pen, box.x, x, short, 1);
     pen.textAlign = "left";
     pen.fillText("epoch", 4, this.height - MARGIN.bottom + 7);
   }
@@ -129,7 +129,7 @@ export class Curves extends Chart {
     pen.lineWidth = top ? 3 : 1.6;
     const points = line.points.map(([at, value]) => [x(at), y(value)]);
     stroke(pen, points);
-    if (points.length < 40 || top) for (const [px, py] of points) dot(pen, px, py, top ? 3.5 : 2.2);
+    if (points.length < (top ? 80 : 40)) for (const [px, py] of points) dot(pen, px, py, top ? 3.5 : 2.2);
     pen.globalAlpha = 1;
   }
 
@@ -234,8 +234,8 @@ function bounds(lines) {
   return { x: [Math.min(0, ...epochs), Math.max(1, ...epochs)], y: [low - room, high + room] };
 }
 
-function ticks(from, to, count) {
-  const rough = (to - from) / count || 1;
+function ticks(from, to, count, least = 0) {
+  const rough = Math.max((to - from) / count || 1, least);
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].find((factor) => factor * power >= rough) * power;
   const found = [];

@@ -22,6 +22,8 @@ export const day = (at) =>
 
 export const many = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
 
+export const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1).replace(/\.?$/, ".");
+
 // An element with properties and children; text is never read as HTML.
 export function make(name, properties = {}, ...children) {
   const made = document.createElement(name);

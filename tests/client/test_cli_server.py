@@ -1,0 +1,185 @@
+"""`cerebro init` and `cerebro doctor`: what a server lacks, and what is to be done."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+import pytest
+from psycopg2 import sql as syntax
+
+from fixtures import Connect, MakeRole, Sql, execute
+from programs import program
+from shell import cerebro
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = (
+    "plpy", "sql", "migrations", "tools", "Makefile", "cerebro.control", "cerebro_madlib.control.in",
+    "META.json.in", "requirements.lock",
+)  # fmt: skip
+
+
+@pytest.fixture
+def bare(empty_database: str) -> Iterator[str]:
+    """A database without the extension, before and after."""
+    yield empty_database
+    with closing(psycopg2.connect(dbname=empty_database)) as connection:
+        connection.autocommit = True
+        execute(connection, "DROP EXTENSION IF EXISTS cerebro, plpython3u CASCADE")
+
+
+def extensions(database: str) -> list[str]:
+    with closing(psycopg2.connect(dbname=database)) as connection:
+        return [name for (name,) in execute(connection, "SELECT extname FROM pg_extension ORDER BY 1")]
+
+
+def findings(database: str, user: str | None = None) -> tuple[int, dict[str, dict[str, Any]]]:
+    done = cerebro("doctor", "--format", "json", database=database, user=user)
+    assert done.out, done.err
+    return done.code, {row["item"]: row for row in done.rows}
+
+
+def test_init_puts_the_extension_into_a_database(role: MakeRole, bare: str) -> None:
+    analyst = role(usage=False)
+    dry = cerebro("init", "--dry-run", "--grant", analyst, database=bare)
+    assert "would run: CREATE EXTENSION" in dry.out and "cerebro" not in extensions(bare)
+    done = cerebro("init", "--grant", analyst, database=bare)
+    assert done.code == 0, done.err
+    assert "cerebro" in extensions(bare)
+    assert cerebro("runs", database=bare, user=analyst).code == 0
+    again = cerebro("init", database=bare, user=analyst)
+    assert again.code == 0 and "is in" in again.out
+
+
+def test_init_says_what_an_administrator_must_run(role: MakeRole, bare: str) -> None:
+    analyst = role(usage=False)
+    done = cerebro("init", database=bare, user=analyst)
+    assert done.code == 1
+    commands = [line for line in done.err.splitlines() if line.startswith("psql ")]
+    assert len(commands) == 2, done.err
+    assert "cerebro" not in extensions(bare)
+    for command in commands:
+        words = shlex.split(command)
+        subprocess.run([program(words[0]), "-Xq", *words[1:]], check=True, capture_output=True)
+    assert cerebro("runs", database=bare, user=analyst).code == 0
+
+
+def test_init_lets_a_role_in_where_only_that_is_missing(database: str, role: MakeRole) -> None:
+    analyst = role(usage=False)
+    done = cerebro("init", database=database, user=analyst)
+    assert done.code == 1
+    assert f"cerebro.grant_usage('{analyst}')" in done.err and "CREATE EXTENSION" not in done.err
+
+
+def test_init_updates_what_is_old(bare: str) -> None:
+    assert cerebro("init", database=bare).code == 0
+    with closing(psycopg2.connect(dbname=bare)) as connection:
+        connection.autocommit = True
+        execute(connection, "UPDATE pg_extension SET extversion = '0.1.0' WHERE extname = 'cerebro'")
+    _, found = findings(bare)
+    assert found["extension"]["status"] == "note" and "cerebro 0.1.0" in found["extension"]["found"]
+    assert "would run: ALTER EXTENSION cerebro UPDATE" in cerebro("init", "--dry-run", database=bare).out
+
+
+def test_the_source_in_the_wheel_is_what_make_installs(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    assert cerebro("init", "--unpack", source).code == 0
+    assert cerebro("init", "--unpack", source).code == 1
+    config = program("pg_config")
+
+    def install(root: Path, to: Path) -> dict[str, bytes]:
+        command = [
+            "make",
+            "-s",
+            "-C",
+            root,
+            "install",
+            f"PG_CONFIG={config}",
+            f"DESTDIR={to}",
+            "SITE_PACKAGES=/packages",
+        ]
+        subprocess.run(command, check=True, capture_output=True)
+        return {str(file.relative_to(to)): file.read_bytes() for file in to.rglob("*") if file.is_file()}
+
+    copy = tmp_path / "checkout"
+    copy.mkdir()
+    subprocess.run(["cp", "-r", *PARTS, copy], cwd=ROOT, check=True)
+    assert install(source, tmp_path / "a") == install(copy, tmp_path / "b")
+
+
+def test_a_fit_server_has_nothing_wrong(database: str) -> None:
+    code, found = findings(database)
+    assert code == 0
+    assert {row["status"] for row in found.values()} <= {"ok", "note"}
+    assert {
+        "server",
+        "PL/Python",
+        "extension",
+        "package keras",
+        "segment sessions",
+        "memory",
+        "disk",
+        "GPU",
+        "pg_hba.conf",
+    } <= set(found)
+
+
+def test_what_is_missing_is_found_with_what_to_do(
+    bare: str, database: str, role: MakeRole, connect: Connect
+) -> None:
+    code, found = findings(bare)
+    assert code == 1
+    assert found["extension"]["status"] == "wrong" and "cerebro init" in found["extension"]["advice"]
+
+    stranger = role(usage=False)
+    execute(
+        connect(), syntax.SQL("REVOKE CREATE ON SCHEMA public FROM {}").format(syntax.Identifier(stranger))
+    )
+    code, found = findings(database, stranger)
+    assert code == 1
+    assert "grant_usage" in found["right to use cerebro"]["advice"]
+    assert "GRANT CREATE" in found["right to make tables"]["advice"]
+    assert "package keras" not in found
+
+
+def test_segment_sessions_that_cannot_log_in_are_found(database: str, sql: Sql) -> None:
+    sql("INSERT INTO cerebro.settings VALUES ('connection', 'host=/nowhere dbname=x user=y')")
+    try:
+        code, found = findings(database)
+    finally:
+        sql("DELETE FROM cerebro.settings WHERE name = 'connection'")
+    assert code == 1
+    assert found["segment sessions"]["status"] == "wrong" and "nowhere" not in str(found)
+
+
+def test_a_backend_that_is_not_there_is_found(database: str, sql: Sql) -> None:
+    sql("INSERT INTO cerebro.settings VALUES ('backend', 'torch')")
+    try:
+        _, found = findings(database)
+    finally:
+        sql("DELETE FROM cerebro.settings WHERE name = 'backend'")
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        assert found["backend torch"]["status"] == "wrong"
+
+
+def test_too_few_connections_are_found(database: str, sql: Sql) -> None:
+    sql("INSERT INTO cerebro.settings VALUES ('segments', '500')")
+    try:
+        code, found = findings(database)
+    finally:
+        sql("DELETE FROM cerebro.settings WHERE name = 'segments'")
+    assert code == 1
+    assert "max_connections" in found["connections"]["advice"]
+
+
+def test_the_advice_stands_below_the_table(database: str, role: MakeRole) -> None:
+    done = cerebro("doctor", database=database, user=role(usage=False))
+    assert done.code == 1
+    assert "wrong" in done.out and "right to use cerebro: An administrator runs" in done.out

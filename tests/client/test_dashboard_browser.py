@@ -1,0 +1,315 @@
+"""The live page in a real browser, while a run trains."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg2
+import pytest
+from playwright.sync_api import Browser, Locator, expect, sync_playwright
+from playwright.sync_api import Page as Tab
+
+import nets
+from fixtures import execute
+from shell import Page, dashboard
+from trial import SGD, Trial, blobs, rows_of
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+
+FEATURES = 8
+RATES = (0.3, 0.1, 0.03, 0.01, 0.003)
+# Long enough that nobody sees its end who does not ask for it.
+EPOCHS = 400
+PATIENCE = 60_000
+TOKEN = "for-the-test-alone"
+WIDTHS = (360, 820, 1150, 1440, 1900, 2560)
+
+END_SESSIONS = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE application_name = 'cerebro dashboard'"""
+
+
+def sgd(rate: float) -> str:
+    return SGD.replace("lr=0.1", f"lr={rate}")
+
+
+@pytest.fixture(scope="module")
+def trial(database: str) -> Iterator[Trial]:
+    """Tables for runs, with a configuration of the server that starts fast."""
+    with closing(psycopg2.connect(dbname=database)) as connection:
+        connection.autocommit = True
+        trial = Trial(connection)
+        trial.sql(
+            "INSERT INTO cerebro.settings VALUES ('backend', 'jax'), ('threads', '1'), ('segments', '2')"
+        )
+        trial.table("blobs", "x real[], y integer", rows_of(*blobs(600, features=FEATURES)))
+        trial.pack("blobs", "packed")
+        trial.model(nets.mlp(FEATURES))
+        trial.select("configs", [1], [sgd(rate) for rate in RATES], ["batch_size=4,epochs=4"])
+        trial.select("more", [1], [sgd(0.02)], ["batch_size=4,epochs=4"])
+        yield trial
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as driver:
+        # The tests may run as root in a container, where Chromium has no sandbox.
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def page(database: str, trial: Trial) -> Iterator[Page]:
+    with dashboard(database, token=TOKEN) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Browser, page: Page) -> Iterator[Tab]:
+    """One tab that stays open; whatever the page's script stumbles over fails the test."""
+    tab = browser.new_page(viewport={"width": 1440, "height": 1000}, color_scheme="light")
+    tab.set_default_timeout(PATIENCE)
+    expect.set_options(timeout=PATIENCE)
+    faults: list[str] = []
+    tab.on("pageerror", lambda error: faults.append(str(error)))
+    tab.goto(page.address)
+    yield tab
+    assert faults == []
+    tab.close()
+
+
+def begin(trial: Trial, out: str, selection: str, epochs: int, **more: object) -> int:
+    trial.call(
+        "madlib_fit_multiple_model", "packed", out, selection, epochs, metrics_compute_frequency=1,
+        options={"background": True, "seed": 1}, **more,
+    )  # fmt: skip
+    return trial.value("SELECT cerebro.last_run()")
+
+
+def confirm(tab: Tab, says: str, sql: str) -> None:
+    """Read what the dialog says, then go ahead."""
+    dialog = tab.locator("#ask")
+    expect(dialog).to_contain_text(says)
+    expect(dialog.locator("pre")).to_contain_text(sql)
+    dialog.locator("button.primary").click()
+    expect(dialog).to_be_hidden()
+
+
+def row(tab: Tab, key: int) -> Locator:
+    return tab.locator(f'#board tbody tr[data-key="{key}"]')
+
+
+def picture(tab: Tab, canvas: str) -> int:
+    """How many pixels of a canvas are painted."""
+    return tab.evaluate(
+        """id => { const c = document.getElementById(id);
+        const data = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
+        let painted = 0;
+        for (let i = 3; i < data.length; i += 4) if (data[i]) painted++;
+        return painted; }""",
+        canvas,
+    )
+
+
+def shoot(tab: Tab, name: str) -> None:
+    """Keep a picture where somebody asks for pictures: CEREBRO_PICTURES=folder."""
+    folder = os.environ.get("CEREBRO_PICTURES")
+    if folder:
+        tab.screenshot(path=Path(folder) / f"{name}.png")
+
+
+def test_a_run_is_watched_and_steered_while_it_trains(tab: Tab, page: Page, trial: Trial) -> None:
+    assert tab.url == f"http://127.0.0.1:{page.port}/"
+    expect(tab.get_by_role("heading", name="No run yet")).to_be_visible()
+
+    run = begin(trial, "models", "configs", EPOCHS, name="first try")
+    expect(tab.locator("#title")).to_have_text(f"Run {run} · first try")
+    expect(tab.locator("#status")).to_have_text("running")
+    expect(tab.locator("#board tbody tr")).to_have_count(len(RATES))
+    expect(tab.locator("#board thead")).to_contain_text("lr")
+    expect(tab.locator("#now")).to_contain_text("config")
+    expect(tab.locator("#standing")).to_contain_text("best accuracy")
+    assert picture(tab, "timeline") > 0
+
+    # The curves grow.
+    tab.locator("#measure").select_option("visits")
+    before, painted = visits_done(tab), picture(tab, "curves")
+    tab.wait_for_function(
+        "before => parseInt(document.getElementById('standing').textContent) > before + 20", arg=before
+    )
+    assert picture(tab, "curves") != painted
+
+    row(tab, 2).click()
+    expect(tab.locator("#config")).to_contain_text("SGD(lr=0.1)")
+    shoot(tab, "running-light")
+    stop_and_resume(tab, run)
+    clone_with_changes(tab, run)
+    epochs_and_delete(tab, run)
+    add(tab, run)
+    pause_and_resume(tab, run)
+
+    tab.get_by_role("button", name="Stop", exact=True).first.click()
+    confirm(tab, "ends well", f"SELECT cerebro.stop({run})")
+    expect(tab.locator("#status")).to_have_text("finished")
+    decisions = [
+        (key, what)
+        for key, what in trial.sql(
+            "SELECT mst_key, decision FROM cerebro.decisions WHERE run_id = %s ORDER BY number", run
+        )
+    ]
+    assert decisions[:2] == [(2, "stop"), (2, "resume")]
+    assert (None, "stop") in decisions
+    expect(tab.locator("#decisions li")).to_have_count(len(decisions))
+    keys = {key for (key,) in trial.sql("SELECT mst_key FROM models_info")}
+    assert keys == {1, 2, 4, 5, 6, 7}
+
+
+def visits_done(tab: Tab) -> int:
+    return tab.evaluate("parseInt(document.getElementById('standing').textContent)")
+
+
+def stop_and_resume(tab: Tab, run: int) -> None:
+    tab.locator('#config [data-action="stop_config"]').click()
+    confirm(tab, "gets no further visits", f"SELECT cerebro.stop_config({run}, 2)")
+    expect(row(tab, 2)).to_contain_text("stopped")
+    tab.locator('#config [data-action="resume_config"]').click()
+    confirm(tab, "goes on", f"SELECT cerebro.resume_config({run}, 2)")
+    expect(row(tab, 2)).not_to_contain_text("stopped")
+
+
+def clone_with_changes(tab: Tab, run: int) -> None:
+    tab.locator('#config [data-action="clone_config"]').click()
+    text = tab.locator("#ask textarea").first
+    # A parameter that is none is refused in the server's own words, and the dialog stays.
+    text.fill("optimizer='Nonsense()'")
+    expect(tab.locator("#ask pre")).to_contain_text("Nonsense")
+    tab.locator("#ask button.primary").click()
+    expect(tab.locator("#ask .problem")).to_contain_text("Nonsense")
+    text.fill(sgd(0.5))
+    expect(tab.locator("#ask pre")).to_contain_text("lr=0.5")
+    shoot(tab, "clone-light")
+    confirm(tab, "architecture of config 2", f"SELECT cerebro.clone_config({run}, 2,")
+    expect(row(tab, 6)).to_be_visible()
+    row(tab, 6).click()
+    expect(tab.locator("#config")).to_contain_text("cloned from config 2")
+
+
+def epochs_and_delete(tab: Tab, run: int) -> None:
+    """By keys alone."""
+    tab.locator("body").press("Escape")
+    row(tab, 3).click()
+    tab.locator("body").press("e")
+    tab.locator("#ask input").fill("450")
+    confirm(tab, "450 epochs in all", f"SELECT cerebro.set_epochs({run}, 3, 450)")
+    expect(row(tab, 3)).to_contain_text("/450")
+    tab.locator("body").press("d")
+    expect(tab.locator("#ask")).to_contain_text("cannot be undone")
+    tab.keyboard.press("Escape")
+    expect(tab.locator("#ask")).to_be_hidden()
+    expect(row(tab, 3)).not_to_contain_text("deleted")
+    tab.locator("body").press("d")
+    confirm(tab, "left out of public.models", f"SELECT cerebro.delete_config({run}, 3)")
+    expect(row(tab, 3)).to_contain_text("deleted")
+
+
+def add(tab: Tab, run: int) -> None:
+    tab.get_by_role("button", name="Add configs").click()
+    tab.locator("#ask input").fill("more")
+    confirm(tab, "comes into run", f"SELECT * FROM cerebro.add_configs({run}, 'more')")
+    expect(tab.locator("#told")).to_contain_text("new: config 7")
+    expect(row(tab, 7)).to_be_visible()
+
+
+def pause_and_resume(tab: Tab, run: int) -> None:
+    tab.get_by_role("button", name="Pause").click()
+    confirm(tab, "begins nothing more", f"SELECT cerebro.pause({run})")
+    expect(tab.locator("#status")).to_have_text("paused")
+    tab.get_by_role("button", name="Resume").first.click()
+    confirm(tab, "goes on", f"SELECT cerebro.resume({run})")
+    expect(tab.locator("#status")).to_have_text("running")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_it_fits_every_width(tab: Tab, theme: str, trial: Trial) -> None:
+    tab.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+    for width in WIDTHS:
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.wait_for_timeout(200)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        assert picture(tab, "curves") > 0
+        shoot(tab, f"width-{width}-{theme}")
+    tab.set_viewport_size({"width": 1440, "height": 1000})
+    tab.emulate_media(color_scheme="light")
+
+
+def test_the_keys_lead_through_the_configs(tab: Tab) -> None:
+    tab.locator("body").press("Escape")
+    tab.locator("body").press("j")
+    first = tab.locator('#board tr[aria-selected="true"]')
+    expect(first).to_be_focused()
+    key = first.get_attribute("data-key")
+    first.press("ArrowDown")
+    assert tab.locator('#board tr[aria-selected="true"]').get_attribute("data-key") != key
+    tab.locator("body").press("Escape")
+    expect(tab.locator('#board tr[aria-selected="true"]')).to_have_count(0)
+    tab.locator("body").press("/")
+    tab.keyboard.type("deleted")
+    expect(tab.locator("#board tbody tr")).to_have_count(1)
+    tab.locator("#filter").fill("")
+    tab.keyboard.press("Escape")
+    tab.locator("body").press("?")
+    expect(tab.locator("#help")).to_be_visible()
+    tab.keyboard.press("Escape")
+    tab.locator("body").press("t")
+    assert tab.evaluate("getComputedStyle(document.body).colorScheme") == "dark"
+    tab.locator("body").press("t")
+
+
+def test_a_database_that_is_lost_is_said_and_found_again(tab: Tab, database: str) -> None:
+    with closing(psycopg2.connect(dbname="postgres")) as admin:
+        admin.autocommit = True
+        execute(admin, f"ALTER DATABASE {database} ALLOW_CONNECTIONS false")
+        try:
+            execute(admin, END_SESSIONS)
+            expect(tab.locator("#trouble")).to_contain_text("The database does not answer")
+            expect(tab.locator("#link")).to_have_text("no answer")
+            shoot(tab, "lost-light")
+            expect(tab.locator("#board tbody tr").first).to_be_visible()
+        finally:
+            execute(admin, f"ALTER DATABASE {database} ALLOW_CONNECTIONS true")
+    expect(tab.locator("#trouble")).to_be_hidden()
+    expect(tab.locator("#link")).to_have_text("live")
+
+
+def test_a_page_whose_server_ends_goes_on_with_the_next(
+    browser: Browser, database: str, trial: Trial
+) -> None:
+    with dashboard(database, token=TOKEN) as page:
+        tab = browser.new_page()
+        tab.set_default_timeout(PATIENCE)
+        tab.goto(page.address)
+        expect(tab.locator("#link")).to_have_text("live")
+    expect(tab.locator("#trouble")).to_contain_text("Cerebro dashboard does not answer")
+    with dashboard(database, token=TOKEN, port=page.port):
+        expect(tab.locator("#link")).to_have_text("live")
+        tab.close()
+
+
+def test_two_hundred_configs(tab: Tab, trial: Trial) -> None:
+    trial.select("many", [1], [sgd(round(0.001 * n, 3)) for n in range(1, 201)], ["batch_size=100"])
+    run = begin(trial, "many_models", "many", 1)
+    expect(tab.locator("#board tbody tr")).to_have_count(200)
+    expect(tab.locator("#title")).to_have_text(f"Run {run}")
+    expect(tab.locator("#status")).to_have_text("finished")
+    shoot(tab, "many-light")
+    started = time.perf_counter()
+    for _ in range(20):
+        tab.locator("body").press("j")
+    print(f"20 keys, each with a new choice among 200 configs: {time.perf_counter() - started:.2f} s")
+    assert picture(tab, "curves") > 0
