@@ -70,8 +70,8 @@ def make_engine(dsn: str, name: str = "cerebro", spare: int = 4) -> Engine:
     )
 
 
-def open_database(dsn: str) -> Database:
-    """The database, with a server that has answered."""
+def open_database(dsn: str, architectures: str = "nets") -> Database:
+    """The database, with a server that has answered, and the table that has its architectures."""
     from sqlalchemy.exc import OperationalError
 
     from ..database import connect
@@ -86,7 +86,7 @@ def open_database(dsn: str) -> Database:
             "Name the database with --dsn, or with PGHOST, PGPORT, PGUSER and PGDATABASE.",
         ) from None
     _let_be_heard()
-    return connect(engine)
+    return connect(engine, architectures=architectures)
 
 
 def _let_be_heard() -> None:

@@ -107,7 +107,7 @@ def fit(spec: Path, check: bool, watch: bool, form: str, dsn: str) -> None:
     if check:
         click.echo(f"{spec} is right")
         return
-    with open_database(dsn) as db:
+    with open_database(dsn, found.architectures) as db:
         run = found.begin(db)
         show([run.info()], form, BEGUN_COLUMNS)
         if watch:

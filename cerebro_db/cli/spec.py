@@ -33,14 +33,17 @@ class Spec:
 
     content: Mapping[str, Any]
 
+    @property
+    def architectures(self) -> str:
+        """The table that has them."""
+        return self.content.get("architectures", "nets")
+
     def begin(self, db: Database) -> Run:
         """Begin the run; what only the server knows, it says."""
         search = dict(self.content.get("search", {}))
         configs = search.pop("configs", None)
         method = search.get("method")
         passed = {name: self.content[name] for name in PASSED if name in self.content}
-        if "architectures" in self.content:
-            db = db.with_architectures(self.content["architectures"])
         return db.fit(
             self.content["table"],
             {name: _values(value) for name, value in self.content["grid"].items()},
