@@ -80,7 +80,9 @@ def pack(table: str, form: str, dsn: str, **given: Any) -> None:
 @formatted
 @connected
 def fit(spec: Path, check: bool, watch: bool, form: str, dsn: str) -> None:
-    """Begin the run that a spec file describes; it goes on in the background of the server.
+    """Begin the run that a spec file describes.
+
+    It goes on in the background of the server; --watch, or cerebro watch later, follows it.
 
     \b
     A spec file:
@@ -112,8 +114,6 @@ def fit(spec: Path, check: bool, watch: bool, form: str, dsn: str) -> None:
         show([run.info()], form, BEGUN_COLUMNS)
         if watch:
             follow(run)
-        else:
-            click.echo(f"it goes on in the background: cerebro watch {run.run_id}", err=True)
 
 
 @click.command(short_help="Predict the rows of a table with a model of a run.")
@@ -131,7 +131,7 @@ def fit(spec: Path, check: bool, watch: bool, form: str, dsn: str) -> None:
 @formatted
 @connected
 def predict(
-    table: str, x: Any, id_column: str, run: int | None, config: int | None, into: str | None, top: int,
+    table: str, x: Any, id_column: str, run: int | None, config: int | None, into: str | None, top: int | None,
     form: str, dsn: str,
 ) -> None:  # fmt: skip
     """Predict the rows of TABLE with a model of a run.
@@ -149,7 +149,7 @@ def predict(
 
         arguments = (model, table, identifier(id_column), names([x] if isinstance(x, list) else x))
         if into is not None:
-            rows = _predict_into(db, arguments, into, top, key)
+            rows = _predict_into(db, arguments, into, top or "response", key)
             click.echo(f"{into}: {rows} rows, by config {key} of run {found.run_id}")
             return
         rows = _predict_here(db, arguments, top, key)
@@ -159,17 +159,19 @@ def predict(
 PREDICT = "SELECT cerebro.madlib_keras_predict(%s, %s, %s, %s, %s, %s, FALSE, %s)"
 
 
-def _predict_into(db: Database, arguments: tuple[str, ...], into: str, top: int, key: int) -> int:
+def _predict_into(db: Database, arguments: tuple[str, ...], into: str, top: int | None, key: int) -> int:
     from ..statements import identifier
 
-    db.rows(PREDICT, *arguments, into, top, key)
+    db.rows(PREDICT, *arguments, into, top or "response", key)
     return db.rows(f"SELECT count(*) AS rows FROM {identifier(into)}")[0]["rows"]
 
 
-def _predict_here(db: Database, arguments: tuple[str, ...], top: int, key: int) -> list[dict[str, Any]]:
+def _predict_here(
+    db: Database, arguments: tuple[str, ...], top: int | None, key: int
+) -> list[dict[str, Any]]:
     """Predictions that leave no table behind."""
     into = db.free_name("cerebro_predictions")
-    db.rows(PREDICT, *arguments, into, top, key)
+    db.rows(PREDICT, *arguments, into, top or "response", key)
     try:
         return db.rows(f"SELECT * FROM {into} ORDER BY 1")
     finally:

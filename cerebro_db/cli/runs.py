@@ -204,12 +204,31 @@ def export(
         raise click.UsageError("say where to: --model, --tensorboard or --mlflow")
     with open_database(dsn) as db:
         found = chosen(db, run)
+        _load_quietly()
         if model is not None:
             click.echo(chosen_config(found, config).save(model))
         if tensorboard is not None:
             click.echo(found.to_tensorboard(tensorboard))
         if mlflow is not None:
             click.echo(f"{len(found.to_mlflow(mlflow))} runs in {mlflow}")
+
+
+def _load_quietly() -> None:
+    """TensorFlow greets everybody on the error stream while it comes up, whatever it is told."""
+    import os
+    from contextlib import suppress
+    from importlib import import_module
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        with suppress(ImportError):
+            import_module("tensorflow")
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(nowhere)
 
 
 @click.command(short_help="End a run well, or stop one config.")

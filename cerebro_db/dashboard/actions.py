@@ -198,11 +198,12 @@ class Desk:
     def _carry_on(self, run_id: int, going: Future[None]) -> None:
         try:
             with self._engine.connect() as connection:
-                # Without notices to send, the server's side goes on to the end when this process is gone.
-                connection.exec_driver_sql("SET client_min_messages = error")
-                connection.exec_driver_sql(ACTIONS["resume"].sql, {"run": run_id})
-                connection.commit()
-                connection.invalidate()
+                # With no notice to send, and no COMMIT to wait for, the server's side goes on to its end also
+                # when this process is gone.
+                alone = connection.execution_options(isolation_level="AUTOCOMMIT")
+                alone.exec_driver_sql("SET client_min_messages = error")
+                alone.exec_driver_sql(ACTIONS["resume"].sql, {"run": run_id})
+                alone.invalidate()
             going.set_result(None)
         except Exception as error:  # whatever it is, the one who asked is told
             going.set_exception(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# A line that stands for others, which depend on the machine or are many.
+# What depends on the machine or is much: as a line it stands for others, at the end of one for its rest.
 GAP = "…"
 
 
@@ -14,6 +14,12 @@ def without_numbers(line: str) -> str:
     return " ".join(re.sub(r"-{3,}", "---", line).split())
 
 
+def _same(expected: str, shown: str) -> bool:
+    if expected.endswith(GAP):
+        return shown.startswith(expected.removesuffix(GAP).rstrip())
+    return shown == expected
+
+
 def missing(expected: list[str], shown: list[str]) -> str | None:
     """Give the first expected line that is not where it should be; a gap may be any number of lines."""
     place, free = 0, False
@@ -21,9 +27,9 @@ def missing(expected: list[str], shown: list[str]) -> str | None:
         if line == GAP:
             free = True
             continue
-        while free and place < len(shown) and shown[place] != line:
+        while free and place < len(shown) and not _same(line, shown[place]):
             place += 1
-        if place == len(shown) or shown[place] != line:
+        if place == len(shown) or not _same(line, shown[place]):
             return f"{line!r}, not {shown[place] if place < len(shown) else 'the end'!r}"
         place, free = place + 1, False
     return None if free or place == len(shown) else f"the end, not {shown[place]!r}"

@@ -1,0 +1,82 @@
+"""What the guides of the shell and of the live page say: their commands print what stands below them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from pages import missing, without_numbers
+from programs import program
+from shell import CLIENT, environment
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("shell", "dashboard")
+MARK = "-- example "
+SETTINGS = "INSERT INTO cerebro.settings VALUES ('segments', '2'), ('threads', '1'), ('backend', 'jax')"
+# The live page ends with Ctrl-C; here, when it has said where it is.
+PRELUDE = """
+cerebro() {
+    if [ "$1" != dashboard ]; then command cerebro "$@"; return; fi
+    command cerebro "$@" --no-browser --port 0 > page & local pid=$!
+    for _ in $(seq 200); do [ "$(wc -l < page)" -lt 2 ] || break; sleep 0.1; done
+    cat page; kill -INT $pid; wait $pid
+}
+"""
+
+
+class Example(NamedTuple):
+    """A block of commands and what is said to come out of it, or None where nothing is said."""
+
+    page: str
+    line: int
+    commands: str
+    output: str | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def examples(page: str) -> list[Example]:
+    text = (ROOT / "docs" / "guide" / f"{page}.md").read_text()
+    blocks = re.finditer(r"^```sh\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", text, re.S | re.M)
+    return [Example(page, text[: b.start()].count("\n") + 1, b.group(1), b.group(2)) for b in blocks]
+
+
+EXAMPLES = [example for page in PAGES for example in examples(page)]
+
+
+@pytest.fixture(scope="module")
+def outputs(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """What each example prints, all of them in one shell."""
+    lines = [PRELUDE, f'psql -qc "{SETTINGS}"']
+    for example in EXAMPLES:
+        lines += [f"echo '{MARK}{example.name}'", example.commands]
+    path = os.pathsep.join([str(CLIENT / "bin"), str(Path(program("psql")).parent), os.environ["PATH"]])
+    shown = subprocess.run(
+        ["bash", "-u"], input="\n".join(lines), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        cwd=tmp_path_factory.mktemp("shell"), timeout=280, check=False,
+        env={**environment(database), "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    ).stdout  # fmt: skip
+    parts = re.split(rf"^{re.escape(MARK)}(.*)\n", shown, flags=re.M)
+    yield dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def readable(output: str) -> list[str]:
+    return [line for line in map(without_numbers, output.splitlines()) if line]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_commands_print_what_the_guide_says(example: Example, outputs: dict[str, str]) -> None:
+    shown = readable(outputs[example.name])
+    assert not [line for line in shown if "Traceback" in line], "\n".join(shown)
+    if example.output is None:
+        assert not [line for line in shown if line.startswith(("ERROR", "bash:", "Usage"))], "\n".join(shown)
+    else:
+        assert missing(readable(example.output), shown) is None, "\n".join(shown)
