@@ -39,6 +39,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "predict",
     ),
     "Rights": ("grant_usage", "revoke_usage"),
+    "The server": ("diagnose",),
 }
 OTHERS = "Other functions"
 VIEWS = ("runs", "progress", "leaderboard", "metrics", "visits", "sizes")

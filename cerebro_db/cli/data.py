@@ -125,14 +125,12 @@ def fit(spec: Path, check: bool, watch: bool, form: str, dsn: str) -> None:
 @click.option("--run", type=int, metavar="RUN", help="Models of this run; by default of the newest.")
 @of_config("The config whose model it is; by default the best.")
 @click.option("--into", metavar="NAME", help="A table to write to; by default the predictions are printed.")
-@click.option(
-    "--top", type=click.IntRange(1), default=1, show_default=True, help="So many classes of each row."
-)
+@click.option("--top", type=click.IntRange(1), help="So many classes of each row; by default the likeliest.")
 @formatted
 @connected
 def predict(
-    table: str, x: Any, id_column: str, run: int | None, config: int | None, into: str | None, top: int | None,
-    form: str, dsn: str,
+    table: str, x: Any, id_column: str, run: int | None, config: int | None, into: str | None,
+    top: int | None, form: str, dsn: str,
 ) -> None:  # fmt: skip
     """Predict the rows of TABLE with a model of a run.
 
@@ -160,10 +158,10 @@ PREDICT = "SELECT cerebro.madlib_keras_predict(%s, %s, %s, %s, %s, %s, FALSE, %s
 
 
 def _predict_into(db: Database, arguments: tuple[str, ...], into: str, top: int | None, key: int) -> int:
-    from ..statements import identifier
+    from ..statements import table_name
 
     db.rows(PREDICT, *arguments, into, top or "response", key)
-    return db.rows(f"SELECT count(*) AS rows FROM {identifier(into)}")[0]["rows"]
+    return db.rows(f"SELECT count(*) AS rows FROM {table_name(into)}")[0]["rows"]
 
 
 def _predict_here(

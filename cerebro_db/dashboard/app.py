@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg2
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from starlette.applications import Starlette
@@ -22,6 +23,9 @@ from .actions import Desk, UnknownAction
 from .guard import Guard
 
 STATIC = Path(__file__).parent / "static"
+# No connection, none any more, or none to be had: by itself this may heal.
+LOSSES = (psycopg2.OperationalError, psycopg2.InterfaceError)
+LOST_STATES = ("08", "53", "57P")
 # What the server says where it is not the request that is at fault: the extension or the rights are missing.
 HINTS = {
     "3F000": "The extension cerebro is not in this database: `cerebro init` says what to do.",
@@ -49,7 +53,10 @@ def make_app(reading: Engine, acting: Engine, token: str, host: str, port: int) 
         return await _answer(lambda: views.run(reading, run_id, since))
 
     async def action(request: Request) -> Response:
-        given: Any = await request.json()
+        try:
+            given: Any = await request.json()
+        except ValueError:
+            given = None
         if not isinstance(given, dict) or not isinstance(given.get("with"), dict):
             return _problem(400, 'what is sent has the form {"preview": true, "with": {}}')
         do = desk.preview if given.get("preview") else desk.act
@@ -88,14 +95,14 @@ async def _answer(work: Callable[[], dict[str, Any] | None]) -> Response:
 
 
 def _database_problem(error: DBAPIError) -> Response:
-    diagnosis = getattr(error.orig, "diag", None)
-    state: str | None = getattr(error.orig, "pgcode", None)
-    lost = error.connection_invalidated or state is None or state.startswith(("08", "57P", "53"))
-    if lost or diagnosis is None:
-        return _problem(503, "the database does not answer", str(error.orig).strip())
-    message = str(diagnosis.message_primary).removeprefix("cerebro: ")
-    hint = diagnosis.message_hint or HINTS.get(state or "")
-    return _problem(409, message, diagnosis.message_detail, hint)
+    said = str(error.orig).strip()
+    if error.connection_invalidated or not isinstance(error.orig, psycopg2.Error):
+        return _problem(503, "the database does not answer", said)
+    state, told = error.orig.pgcode, error.orig.diag
+    if isinstance(error.orig, LOSSES) and (state is None or state.startswith(LOST_STATES)):
+        return _problem(503, "the database does not answer", said)
+    message = (told.message_primary or said).removeprefix("cerebro: ")
+    return _problem(409, message, told.message_detail, told.message_hint or HINTS.get(state or ""))
 
 
 def _problem(status: int, error: str, detail: str | None = None, hint: str | None = None) -> Response:

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -19,6 +19,8 @@ from shell import CLIENT, Page, cerebro, dashboard, environment
 from trial import SGD, Trial, blobs, rows_of
 
 FEATURES = 6
+END_DRIVER = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE application_name LIKE 'cerebro drive%%'"""
 
 
 @pytest.fixture(scope="module")
@@ -137,10 +139,43 @@ def test_what_cannot_be_asked_is_refused(
     assert said in json.loads(text)["error"]
 
 
+@pytest.mark.parametrize("body", ["", "{", "[]", '{"with": 3}', '{"with": {"config": {}}}'])
+def test_what_is_no_request_is_refused(page: Page, run: int, body: str) -> None:
+    status, _, text = page.ask(f"/api/runs/{run}/stop_config", method="POST", body=body)
+    assert status in (400, 409), text
+
+
 def test_the_servers_own_words_come_through(page: Page, run: int) -> None:
     status, _, text = act(page, run, "stop")
     assert status == 409
     assert "is finished" in json.loads(text)["error"]
+
+
+def test_a_run_that_is_resumed_here_ends_well_without_the_page(
+    database: str, run: int, sql: Sql, connect: Connect
+) -> None:
+    trial = Trial(connect())
+    trial.select("slow", [1], [SGD], ["batch_size=1,epochs=20"])
+    trial.call("madlib_fit_multiple_model", "packed", "slow_models", "slow", 60, options={"background": True})
+    number = trial.value("SELECT cerebro.last_run()")
+    seen = "SELECT status, visits_done FROM cerebro.runs WHERE run_id = %s"
+    wait_until(lambda: sql(seen, number)[0][1] > 1)
+    sql(END_DRIVER)
+    wait_until(lambda: sql(seen, number)[0][0] == "interrupted")
+    with dashboard(database) as page:
+        said = content(act(page, number, "resume", preview=True))
+        assert "from its committed visits" in said["says"]
+        assert act(page, number, "resume")[0] == 200
+        assert sql(seen, number)[0][0] == "running"
+    assert trial.value("SELECT cerebro.wait(%s, '60 s')", number) == "finished"
+    assert trial.value("SELECT count(*) FROM slow_models") == 1
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to be"
+        time.sleep(0.05)
 
 
 # Who may talk to it

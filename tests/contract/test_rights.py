@@ -144,6 +144,7 @@ RUNS = {
     "forget a run that is not there": "SELECT cerebro.forget(999999)",
 }
 INSIDE = {
+    "look at the server": "SELECT * FROM cerebro.diagnose()",
     "let itself in": "SELECT cerebro.grant_usage(current_user)",
     "cerebro._as_owner()": "SELECT cerebro._as_owner()",
     "cerebro._segment()": "SELECT cerebro._segment('start', '{}')",
