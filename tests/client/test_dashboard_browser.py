@@ -301,6 +301,7 @@ def test_a_page_whose_server_ends_goes_on_with_the_next(
         tab.close()
 
 
+@pytest.mark.slow
 def test_two_hundred_configs(tab: Tab, trial: Trial) -> None:
     trial.select("many", [1], [sgd(round(0.001 * n, 3)) for n in range(1, 201)], ["batch_size=100"])
     run = begin(trial, "many_models", "many", 1)
