@@ -80,7 +80,7 @@ def architecture_json(model: Model) -> str:
     )
 
 
-def flat_weights(model: Model) -> bytes:
+def flat_weights(model: Any) -> bytes:
     """The weights of a live model in the server's form: 32-bit floats, one array after the other."""
     if not hasattr(model, "get_weights"):
         raise CerebroError("JSON has no weights", hint="Give the keras.Model itself, or weights=False.")

@@ -33,8 +33,9 @@ def _configs(run: Run) -> Iterator[tuple[Row, list[Row]]]:
 def to_tensorboard(run: Run, folder: Path) -> Path:
     """Write event files: a folder for each config, a scalar for each metric."""
     try:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
+        # Their names are made when they are imported.
+        from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+        from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
     except ImportError:
         raise needs("tensorboard", "tensorboard, which writes the event files,") from None

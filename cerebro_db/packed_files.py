@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,7 +128,11 @@ def _save_npz(path: Path, summary: Mapping[str, Any], buffers: list[Buffer]) -> 
     arrays[SEGMENT] = np.repeat([buffer.segment for buffer in buffers], sizes)
     arrays[BUFFER] = np.repeat([buffer.buffer_id for buffer in buffers], sizes)
     arrays[SUMMARY] = np.array(json.dumps(summary))
-    np.savez(path, **arrays)
+    # As np.savez does, which takes the names of its own parameters for no columns.
+    with zipfile.ZipFile(path, "w") as file:
+        for name, array in arrays.items():
+            with file.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def _load_npz(path: Path) -> tuple[dict[str, Any], Iterator[Buffer]]:

@@ -124,8 +124,8 @@ class Run:
 
         The first Ctrl-C asks the server to stop the run and waits for its tables, the second looks away.
         """
-        file = file or sys.stdout
-        watching.watch(self, watching.screen(file), lambda: self._waited() in GOING)
+        shown: TextIO = sys.stdout if file is None else file
+        watching.watch(self, watching.screen(shown), lambda: self._waited() in GOING)
         return self
 
     def plot(self, kind: str | None = None) -> Picture:

@@ -39,7 +39,7 @@ def test_a_classifier_learns_and_keeps_the_best(client: Database) -> None:
 
 
 def test_a_regressor_searches_in_a_pipeline(client: Database) -> None:
-    x, y = make_regression(120, n_features=3, random_state=1)
+    x, y, *_ = make_regression(120, n_features=3, random_state=1)
     grid = {"optimizer": choice(["Adam", "SGD"]), "learning_rate": 0.03, "batch_size": 10}
     made = CerebroRegressor(client, **{**QUICK, "epochs": 20}, hidden=(16, 8), grid=grid)
     scaled = make_pipeline(StandardScaler(), made)
@@ -57,7 +57,7 @@ def test_an_architecture_may_be_made_for_the_data(client: Database) -> None:
 
 @pytest.mark.slow
 def test_an_estimator_that_is_given_a_url_can_be_pickled(client: Database, database: str) -> None:
-    x, y = make_regression(40, n_features=2, random_state=1)
+    x, y, *_ = make_regression(40, n_features=2, random_state=1)
     made = CerebroRegressor(f"postgresql:///{database}", **QUICK).fit(x, y)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(made)).predict(x), made.predict(x))  # noqa: S301
 
@@ -71,7 +71,8 @@ def alone(client: Database) -> Any:
 
 
 def _checks(estimator: Any) -> list[tuple[str, Any]]:
-    return [(check.func.__name__, check) for _, check in estimator_checks_generator(estimator)]
+    pairs: Any = estimator_checks_generator(estimator)
+    return [(check.func.__name__, check) for _, check in pairs]
 
 
 NAMES = {kind: [name for name, _ in _checks(kind())] for kind in (CerebroClassifier, CerebroRegressor)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import cerebro_db
 import keras
@@ -115,7 +116,7 @@ def test_a_live_model_trains_on(kinds: Run, x: np.ndarray) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_keras_file_is_the_model(kinds: Run, x: np.ndarray, tmp_path: Path) -> None:
     config = kinds.best()
-    loaded = keras.models.load_model(config.save(tmp_path / "best.keras"))
+    loaded: Any = keras.models.load_model(config.save(tmp_path / "best.keras"))
     model = config.to_keras()
     np.testing.assert_array_equal(loaded.predict(x, verbose=0), model.predict(x, verbose=0))
     assert int(loaded.optimizer.iterations) == int(model.optimizer.iterations)
@@ -126,7 +127,7 @@ def test_an_onnx_file_is_the_model(kinds: Run, x: np.ndarray, tmp_path: Path) ->
     from onnx.reference import ReferenceEvaluator
 
     path = kinds.best().save(tmp_path / "best.onnx")
-    session = ReferenceEvaluator(str(path))
+    session: Any = ReferenceEvaluator(str(path))
     (found,) = session.run(None, {session.input_names[0]: x})
     np.testing.assert_allclose(found, kinds.best().to_keras().predict(x, verbose=0), rtol=1e-5, atol=1e-6)
 

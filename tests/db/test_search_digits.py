@@ -5,6 +5,8 @@ With -s the figures are printed.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
@@ -26,7 +28,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def digits(trial: Trial) -> Trial:
     """The digits in two parts, and every one of 64 configs trained to the end."""
-    features, labels = load_digits(return_X_y=True)
+    digits: Any = load_digits(return_X_y=True)
+    features, labels = digits
     order = np.random.default_rng(0).permutation(len(labels))
     rows = rows_of(features[order].astype(np.float32), labels[order])
     trial.table("digits", "x real[], y integer", rows[:TRAINING])
