@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import signal
@@ -48,13 +49,22 @@ def test_a_terminal_shows_bars_in_place(run: Run) -> None:
         shown.say("a [remark]")
         shown.show(watch.look(run))
         shown.close(watch.look(run))
-    text = os.read(here, 1_000_000).decode()
-    os.close(here)
+    text = _read(here)
     assert "config 1  epoch 3 of 3  finished" in text
     assert text.count("finished after") == 1
     assert "━" in text and "a [remark]" in text
     assert "\x1b[" in text
     assert text.splitlines()[-1].startswith(f"run {run.run_id} finished after ")
+
+
+def _read(here: int) -> str:
+    """All that was written to a terminal whose other side is closed."""
+    chunks: list[bytes] = []
+    with contextlib.suppress(OSError):
+        while chunk := os.read(here, 65536):
+            chunks.append(chunk)
+    os.close(here)
+    return b"".join(chunks).decode()
 
 
 def test_a_notebook_gets_one_display_that_is_updated(run: Run) -> None:
