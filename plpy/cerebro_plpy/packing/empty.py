@@ -106,4 +106,4 @@ def _wrong(key: str, value: object, expected: str) -> CerebroError:
     return CerebroError(f"{key} in the summary is {json.dumps(value)[:80]}, not {expected}", hint=_HINT)
 
 
-_HINT = "SELECT * FROM a packed table's summary shows what it has."
+_HINT = "The summary of a table that was packed here shows what one has."
