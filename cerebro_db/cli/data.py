@@ -147,7 +147,7 @@ def predict(
 
         arguments = (model, table, identifier(id_column), names([x] if isinstance(x, list) else x))
         if into is not None:
-            rows = _predict_into(db, arguments, into, top or "response", key)
+            rows = _predict_into(db, arguments, into, top, key)
             click.echo(f"{into}: {rows} rows, by config {key} of run {found.run_id}")
             return
         rows = _predict_here(db, arguments, top, key)

@@ -43,7 +43,7 @@ def formatted(command: C) -> C:
 def show(rows: Sequence[Row], form: str, columns: Sequence[str], all_columns: Sequence[str] = ()) -> None:
     """Print rows: a table with the columns that matter, or everything for a program."""
     if form == "json":
-        click.echo(json.dumps([_plain_row(row) for row in rows], indent=2, ensure_ascii=False))
+        click.echo(json.dumps([_plain_row(row) for row in rows], indent=2, ensure_ascii=False, default=str))
     elif form == "csv":
         click.echo(_csv(rows, list(rows[0]) if rows else list(all_columns or columns)), nl=False)
     else:
@@ -60,8 +60,8 @@ def _plain(value: Any) -> Any:
         return None
     if isinstance(value, decimal.Decimal):
         return float(value)
-    if isinstance(value, datetime.date | datetime.time | datetime.timedelta):
-        return value.isoformat() if hasattr(value, "isoformat") else str(value)
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
     if isinstance(value, memoryview | bytes):
         return bytes(value).hex()
     return value

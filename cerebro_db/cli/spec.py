@@ -13,6 +13,7 @@ import tomlkit
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError, best_match
 from tomlkit.exceptions import ParseError, TOMLKitError
+from tomlkit.items import AoT, Table
 
 from .exits import BadSpec
 
@@ -92,7 +93,7 @@ def _within(container: Any, place: Place, line: int) -> Iterator[tuple[Place, in
             line += item.as_string().count("\n")
             continue
         parts = (*place, *key_parts(key))
-        if isinstance(item, tomlkit.items.AoT):
+        if isinstance(item, AoT):
             yield parts, line
             for number, table in enumerate(item.body):
                 yield (*parts, number), line
@@ -100,7 +101,7 @@ def _within(container: Any, place: Place, line: int) -> Iterator[tuple[Place, in
                 line += 1 + table.as_string().count("\n")
             continue
         yield parts, line
-        if isinstance(item, tomlkit.items.Table):
+        if isinstance(item, Table):
             head = 0 if item.is_super_table() or key.is_dotted() else 1
             yield from _within(item, parts, line + head)
             line += head + item.as_string().count("\n")
@@ -128,7 +129,8 @@ def _beneath(item: Any, place: Place, line: int) -> Iterator[tuple[Place, int]]:
 def _told(error: ValidationError, lines: Mapping[Place, int]) -> Iterator[tuple[int, str]]:
     place = tuple(error.absolute_path)
     if error.validator == "additionalProperties" and isinstance(error.instance, Mapping):
-        known = error.schema.get("properties", {})
+        schema: Any = error.schema
+        known = schema.get("properties", {})
         for name in error.instance:
             if name not in known:
                 yield lines.get((*place, name), lines[place]), _unknown(name, place, known)
@@ -150,7 +152,8 @@ def _unknown(name: str, place: Place, known: Mapping[str, Any]) -> str:
 
 
 def _sentence(error: ValidationError, place: Place) -> str:
-    name, found, rule = _path(place), error.instance, error.validator_value
+    name, found = _path(place), error.instance
+    rule: Any = error.validator_value
     match error.validator:
         case "required":
             missing = [key for key in rule if key not in found]
