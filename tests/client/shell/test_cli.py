@@ -111,7 +111,7 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def test_the_version_is_that_of_the_extension() -> None:
-    control = (Path(__file__).resolve().parents[2] / "cerebro.control").read_text()
+    control = (Path(__file__).resolve().parents[3] / "cerebro.control").read_text()
     assert f"default_version = '{cerebro('--version').out.split()[-1]}'" in control
 
 

@@ -18,7 +18,7 @@ from fixtures import Connect, MakeRole, Sql, execute
 from programs import program
 from shell import cerebro
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PARTS = (
     "plpy", "sql", "migrations", "tools", "Makefile", "cerebro.control", "cerebro_madlib.control.in",
     "META.json.in", "requirements.lock",

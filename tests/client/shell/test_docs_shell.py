@@ -15,7 +15,7 @@ from pages import missing, without_numbers
 from programs import program
 from shell import CLIENT, environment
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGES = ("shell", "dashboard")
 MARK = "-- example "
 SETTINGS = "INSERT INTO cerebro.settings VALUES ('segments', '2'), ('threads', '1'), ('backend', 'jax')"
