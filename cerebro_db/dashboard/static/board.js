@@ -1,7 +1,7 @@
 // The leaderboard and the config that is chosen in it. Rows are kept and changed in place, so that nothing blinks
 // and the focus stays where it is.
 
-import { duration, make, number, setText } from "./format.js";
+import { brief, duration, make, number, setText } from "./format.js";
 import { configActions } from "./actions.js";
 
 const FIXED = [
@@ -90,7 +90,7 @@ export class Board {
     row.cells[2].append(make("span", { className: "chip" }));
     const parts = this.run.parts.get(key);
     for (const name of this.run.names)
-      row.append(make("td", { className: "text", textContent: parts[name] ?? "", title: parts[name] ?? "" }));
+      row.append(make("td", { className: "text", textContent: brief(parts[name] ?? ""), title: parts[name] ?? "" }));
     return row;
   }
 

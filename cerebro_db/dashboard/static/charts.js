@@ -2,6 +2,7 @@
 
 import { duration, number } from "./format.js";
 
+const SECONDS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600];
 const MARGIN = { left: 58, right: 12, top: 10, bottom: 30 };
 
 class Chart {
@@ -74,10 +75,10 @@ class Chart {
   }
 
   // Lines and numbers at round values along an axis.
-  axisX(pen, [from, to], place, write, least = 0) {
+  axisX(pen, [from, to], place, write, least = 0, steps = []) {
     pen.textAlign = "center";
     pen.textBaseline = "top";
-    for (const value of ticks(from, to, Math.max(2, this.width / 110), least)) {
+    for (const value of ticks(from, to, Math.max(2, this.width / 110), least, steps)) {
       pen.fillStyle = this.quiet;
       pen.fillText(write(value), place(value), this.height - MARGIN.bottom + 7);
       pen.strokeStyle = this.line;
@@ -154,7 +155,7 @@ export class Timeline extends Chart {
     const x = linear([from, Math.max(now, from + 1)], [MARGIN.left, this.width - MARGIN.right]);
     const row = (this.height - MARGIN.top - MARGIN.bottom) / segments;
     const write = (value) => duration(value);
-    this.axisX(pen, [from - begin, Math.max(now, from + 1) - begin], (value) => x(value + begin), write);
+    this.axisX(pen, [from - begin, Math.max(now, from + 1) - begin], (value) => x(value + begin), write, 0, SECONDS);
     pen.textAlign = "right";
     pen.textBaseline = "middle";
     pen.fillStyle = this.quiet;
@@ -234,10 +235,11 @@ function bounds(lines) {
   return { x: [Math.min(0, ...epochs), Math.max(1, ...epochs)], y: [low - room, high + room] };
 }
 
-function ticks(from, to, count, least = 0) {
+// At steps that are round numbers, or of the given ones the next larger.
+function ticks(from, to, count, least = 0, steps = []) {
   const rough = Math.max((to - from) / count || 1, least);
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].find((factor) => factor * power >= rough) * power;
+  const step = steps.find((one) => one >= rough) ?? [1, 2, 5, 10].find((factor) => factor * power >= rough) * power;
   const found = [];
   for (let n = Math.ceil(from / step - 1e-9); n * step <= to + step * 1e-9; n++) found.push(n * step);
   return found;

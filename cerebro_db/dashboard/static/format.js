@@ -7,11 +7,15 @@ export function number(value) {
   return value.toFixed(size >= 100 ? 1 : 4);
 }
 
+// A parameter's value in few characters; the whole of it stands with the config.
+export const brief = (text) => (/^-?[0-9.e-]{9,}$/.test(text) ? String(Number(Number(text).toPrecision(4))) : text);
+
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "";
-  if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;
+  if (seconds < 60) return `${seconds < 10 && seconds % 1 ? seconds.toFixed(1) : Math.round(seconds)} s`;
   const minutes = Math.floor(seconds / 60);
-  if (minutes < 60) return `${minutes} min ${Math.floor(seconds % 60)} s`;
+  const rest = Math.floor(seconds % 60);
+  if (minutes < 60) return rest ? `${minutes} min ${rest} s` : `${minutes} min`;
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
