@@ -152,7 +152,8 @@ def _unknown(name: str, place: Place, known: Mapping[str, Any]) -> str:
 
 
 def _sentence(error: ValidationError, place: Place) -> str:
-    name, found = _path(place), error.instance
+    name = _path(place)
+    found: Any = error.instance
     rule: Any = error.validator_value
     match error.validator:
         case "required":
