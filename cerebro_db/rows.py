@@ -114,7 +114,8 @@ def predict(config: Config, given: Any, x: Any) -> pandas.DataFrame:
     index, found = _predicted(config, given, x, "response")
     columns = {"class_value": "class", "prob": "probability", "prediction": "prediction"}
     kept = [name for name in columns if name in found.columns]
-    return found[kept].set_axis([columns[name] for name in kept], axis=1).set_axis(index)
+    named = {columns[name]: found[name].to_numpy() for name in kept}
+    return frames.library().DataFrame(named, index=index)
 
 
 def probabilities(config: Config, given: Any, x: Any) -> pandas.DataFrame:
