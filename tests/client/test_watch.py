@@ -54,7 +54,7 @@ def test_a_terminal_shows_bars_in_place(run: Run) -> None:
     assert text.count("finished after") == 1
     assert "━" in text and "a [remark]" in text
     assert "\x1b[" in text
-    assert text.splitlines()[-1].startswith(f"run {run.run_id} finished after ")
+    assert f"run {run.run_id} finished after " in text.splitlines()[-1]
 
 
 def _read(here: int) -> str:
