@@ -22,7 +22,7 @@ REGRESS_OPTS = --inputdir=tests/installcheck --outputdir=build/installcheck
 HERE = not torch and not gpu and not greenplum
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down psql env demo test test-slow test-quick faults bench bench-quick lint format typecheck lock reference freeze deploy build client clean-local install-python uninstall-python
+.PHONY: help setup up down psql env demo test test-slow test-quick test-docker faults bench bench-quick docker lint format typecheck lock reference freeze deploy build clean-local install-python uninstall-python
 
 help: ## list what can be made
 	@sed -n 's/^\(# \)\?\([a-z-]*\):.*## \(.*\)/\2\t\3/p' Makefile | expand -t 14
@@ -55,6 +55,10 @@ test-quick: ## the tests that need no server
 	@tools/setup dev
 	@$(VENV)/bin/pytest --timeout=60 -m "not slow and $(HERE)" tests/unit $(ARGS)
 
+test-docker: ## the tests of the container image, where a Docker engine answers
+	@tools/setup dev
+	@$(VENV)/bin/pytest --timeout=900 -m docker tests/docker $(ARGS)
+
 faults: ## hurt runs at random and resume them (ROUNDS=200), then run and cancel (RUNS=500) and look for growth
 	@tools/setup dev
 	@$(MAKE) -s deploy
@@ -69,6 +73,10 @@ bench: ## measure everything against its peers and write docs/performance.md
 
 bench-quick: ## the same with fewer rows and one repetition, in under five minutes
 	@$(MAKE) -s bench ARGS='--quick $(ARGS)'
+
+docker: ## build the container image cerebro-db (BASE=image, PACKAGES=requirements-gpu.lock for GPUs)
+	@docker build -q -f docker/Dockerfile -t cerebro-db --label org.opencontainers.image.version=$(EXTVERSION) \
+		$(if $(BASE),--build-arg BASE=$(BASE)) $(if $(PACKAGES),--build-arg PACKAGES=$(PACKAGES)) .
 
 up: ## start the private cluster
 	@tools/setup runtime
@@ -103,7 +111,7 @@ typecheck: ## check the types
 	@$(VENV)/bin/basedpyright
 
 lock: ## renew the lock files from requirements*.in (needs uv)
-	for name in requirements requirements-demo requirements-dev requirements-bench; do \
+	for name in requirements requirements-gpu requirements-demo requirements-dev requirements-bench; do \
 		uv pip compile -q --upgrade --universal --fork-strategy=fewest --python-version=3.11 --generate-hashes \
 			--no-header --no-emit-index-url $$name.in -o $$name.lock || exit; \
 	done

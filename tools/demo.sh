@@ -4,7 +4,8 @@ set -euo pipefail
 source "$(dirname "$0")/common.sh"
 
 psql=("$(dirname "$(find_pg_config)")/psql" --no-psqlrc --quiet --set ON_ERROR_STOP=1)
-digits() { "$root/.local/venv/bin/python" "$root/tools/demo_digits.py"; }
+# The container image has them as a file.
+digits() { cat "$root/digits" 2>/dev/null || "$root/.local/venv/bin/python" "$root/tools/demo_digits.py"; }
 # From standard input, since psql would put a file's name before every progress line.
 run() { PSQL_PAGER='' stdbuf -oL "${psql[@]}" <"$root/tools/$1"; }
 
