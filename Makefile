@@ -57,7 +57,9 @@ test-quick: ## the tests that need no server
 
 test-docker: ## the tests of the container image, where a Docker engine answers
 	@tools/setup dev
-	@$(VENV)/bin/pytest --timeout=900 -m docker tests/docker $(ARGS)
+	@$(MAKE) -s deploy
+	@tools/cluster up
+	@eval "$$(tools/cluster env)" && $(VENV)/bin/pytest --timeout=600 -m docker tests/docker $(ARGS)
 
 faults: ## hurt runs at random and resume them (ROUNDS=200), then run and cancel (RUNS=500) and look for growth
 	@tools/setup dev
