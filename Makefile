@@ -22,7 +22,7 @@ REGRESS_OPTS = --inputdir=tests/installcheck --outputdir=build/installcheck
 HERE = not torch and not gpu and not greenplum
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down psql env demo test test-slow test-quick test-docker faults bench bench-quick docker lint format typecheck lock reference freeze deploy build clean-local install-python uninstall-python
+.PHONY: help setup up down psql env demo test test-slow test-quick test-docker faults bench bench-quick docker lint format typecheck lock reference freeze deploy dist build clean-local install-python uninstall-python
 
 help: ## list what can be made
 	@sed -n 's/^\(# \)\?\([a-z-]*\):.*## \(.*\)/\2\t\3/p' Makefile | expand -t 14
@@ -123,6 +123,12 @@ reference: ## write docs/reference.md from the SQL files
 
 freeze: ## record this version's migrations as released
 	@python3 tools/build_sql.py --freeze
+
+# Of what is committed. META.json is the one file that the archive has and the repository has not.
+dist: build ## build/cerebro-VERSION.zip, the archive for PGXN
+	@git archive --format=zip --prefix=cerebro-$(EXTVERSION)/ --add-file=build/META.json \
+		-o build/cerebro-$(EXTVERSION).zip HEAD
+	@echo build/cerebro-$(EXTVERSION).zip
 
 # `install` with the rights that the server's folders ask for.
 deploy:
