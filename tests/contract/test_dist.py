@@ -1,4 +1,4 @@
-"""The archive for PGXN: what it says of itself is as the specification wants it, and it installs from itself."""
+"""The archive for PGXN: what it says of itself is as the specification wants, and it installs from itself."""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@ PREPARE = (
         $$optimizer='SGD(learning_rate=0.1)',loss='categorical_crossentropy',metrics=['accuracy']$$],
         ARRAY['batch_size=16'])""",
 )
-FIT = """SELECT cerebro.madlib_fit_multiple_model('packed', '{0}', 'configs', {1}, options => '{{"seed": 42, {2}}}')"""
+FIT = """SELECT cerebro.madlib_fit_multiple_model('packed', '{0}', 'configs', {1},
+    options => '{{"seed": 42, {2}}}')"""
 BITS = "SELECT mst_key, md5(model_weights) FROM {0} ORDER BY mst_key"
 
 

@@ -14,7 +14,7 @@ from fixtures import Connection, Rows, execute
 
 # The companion that clears up after killed test runs is an image to be pulled; the tests end what they start.
 os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
-from testcontainers.core.container import DockerContainer  # noqa: E402
+from testcontainers.core.container import DockerContainer
 
 IMAGE = "cerebro-db"
 PASSWORD = "geheimes-Wort"

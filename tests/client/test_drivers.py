@@ -1,0 +1,205 @@
+"""Every usual driver in its default transaction mode: fit, watch from elsewhere, compare, predict."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import psycopg2
+import pytest
+import sqlalchemy
+from sqlalchemy.engine import URL
+
+import drivers
+import nets
+from drivers import Session
+from fixtures import execute
+
+NAMES = ["psycopg2", "psycopg", "sqlalchemy", "odbc", "jdbc"]
+PREPARE = (
+    # JAX and one segment, whose sessions start fastest: what is tested here is the way there and back.
+    "INSERT INTO cerebro.settings VALUES ('backend', 'jax'), ('segments', '1'), ('threads', '1')",
+    "CREATE TABLE rows AS SELECT g AS id, array[g % 7, g % 5, g % 3, g % 2]::real[] AS x, g % 2 AS y"
+    " FROM generate_series(1, 100) AS g",
+    "SELECT cerebro.training_preprocessor_dl('rows', 'packed', 'y', 'x')",
+    f"SELECT cerebro.load_keras_model('nets', $${nets.mlp(4, 8, 2)}$$)",
+    """SELECT cerebro.load_model_selection_table('nets', 'configs', ARRAY[1], ARRAY[
+        $$optimizer='Adam(learning_rate=0.01)',loss='categorical_crossentropy',metrics=['accuracy']$$,
+        $$optimizer='SGD(learning_rate=0.1)',loss='categorical_crossentropy',metrics=['accuracy']$$],
+        ARRAY['batch_size=16'])""",
+)
+FIT = """SELECT cerebro.madlib_fit_multiple_model('packed', '{0}', 'configs', {1},
+    options => '{{"seed": 42{2}}}')"""
+WATCH = "SELECT status, visits_done FROM cerebro.runs WHERE model_table = 'public.{0}' AND status = 'running'"
+LEADERBOARD = """SELECT rank, mst_key, metric, value, loss, compile_params, started_at
+    FROM cerebro.leaderboard JOIN cerebro.runs USING (run_id)
+    WHERE run_id = (SELECT run_id FROM {0}_summary) ORDER BY rank"""
+PREDICT = "SELECT class, probability FROM rows, cerebro.predict('{0}', 1, x) WHERE id = 1"
+Open = Callable[[], Session]
+
+
+@pytest.fixture(scope="module")
+def prepared(database: str) -> str:
+    with closing(psycopg2.connect(dbname=database)) as connection:
+        connection.autocommit = True
+        for statement in PREPARE:
+            execute(connection, statement)
+    return database
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with drivers.tcp_port() as number:
+        yield number
+
+
+@pytest.fixture(params=NAMES)
+def driver(request: pytest.FixtureRequest) -> str:
+    """The name of a driver that is there."""
+    if request.param == "odbc":
+        drivers.need_odbc()
+    if request.param == "jdbc":
+        drivers.need_jdbc()
+    return request.param
+
+
+@pytest.fixture
+def opened(driver: str, prepared: str, port: int) -> Iterator[Open]:
+    """Open sessions of the driver; they are closed after the test."""
+    sessions: list[Session] = []
+
+    def open_one() -> Session:
+        sessions.append(drivers.opener(driver, prepared, port))
+        return sessions[-1]
+
+    yield open_one
+    for session in sessions:
+        session.close()
+
+
+def watch(session: Session, name: str, until: Callable[[], bool]) -> bool:
+    """Whether the run was seen at work, with visits committed, before it was over."""
+    while not until():
+        if [row for row in session.rows(WATCH.format(name)) if row[1] > 0]:
+            return True
+        session.commit()
+        time.sleep(0.02)
+    return False
+
+
+def test_fit_watch_compare_and_predict(opened: Open, driver: str) -> None:
+    name = f"models_{driver}"
+    session, other = opened(), opened()
+    call = threading.Thread(target=session.rows, args=[FIT.format(name, 300, "")])
+    call.start()
+    seen = watch(other, name, lambda: not call.is_alive())
+    call.join()
+    assert seen
+    ranked = session.rows(LEADERBOARD.format(name))
+    session.commit()
+    assert [row[0] for row in ranked] == [1, 2]
+    assert sorted(row[1] for row in ranked) == [1, 2]
+    first = ranked[0]
+    assert first[2] == "accuracy"
+    assert isinstance(first[3], float)
+    assert isinstance(first[4], float)
+    assert "learning_rate" in first[5]
+    # A moment in time, by whatever class the driver has for it.
+    assert "2026" in str(first[6]) or int(str(first[6])[:4]) > 2025
+    ((kind, probability),) = session.rows(PREDICT.format(name))
+    assert kind in {"0", "1"}
+    assert 0.5 <= probability <= 1
+    # What was written is there for everybody once the driver's transaction is over.
+    session.commit()
+    assert other.rows(f"SELECT count(*) FROM {name}") == [(2,)]
+
+
+def test_a_long_call_can_be_left_to_the_server(opened: Open, driver: str) -> None:
+    name = f"later_{driver}"
+    session = opened()
+    session.rows(FIT.format(name, 2, ', "background": true'))
+    assert session.rows("SELECT cerebro.wait(cerebro.last_run())") == [("finished",)]
+    session.commit()
+    assert session.rows(f"SELECT count(*) FROM {name}_info WHERE status = 'finished'") == [(2,)]
+
+
+def test_packing_and_training_in_one_transaction(opened: Open, driver: str) -> None:
+    """Where the driver begins transactions by itself nothing of this is committed before the end."""
+    session = opened()
+    session.rows(f"CREATE TABLE rows_{driver} AS SELECT * FROM rows")
+    session.rows(f"SELECT cerebro.training_preprocessor_dl('rows_{driver}', 'packed_{driver}', 'y', 'x')")
+    session.rows(FIT.format(f"once_{driver}", 2, "").replace("'packed'", f"'packed_{driver}'"))
+    session.commit()
+    assert opened().rows(f"SELECT count(*) FROM once_{driver}") == [(2,)]
+
+
+def test_psql_runs_a_script_as_one_transaction(
+    prepared: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    script = tmp_path_factory.mktemp("psql") / "job.sql"
+    script.write_text(
+        "SELECT cerebro.training_preprocessor_dl('rows', 'packed_psql', 'y', 'x');\n"
+        + FIT.format("models_psql", 2, "").replace("'packed'", "'packed_psql'")
+        + ";\nCOPY (SELECT rank, mst_key, metric FROM cerebro.leaderboard WHERE run_id = cerebro.last_run()"
+        " ORDER BY rank) TO STDOUT WITH (FORMAT csv, HEADER);\n"
+    )
+    command = ["psql", "-XqAt", "-v", "ON_ERROR_STOP=1", "-d", prepared, "-1", "-f", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["rank,mst_key,metric", *done.stdout.split()[1:]]
+    assert [line.split(",")[0] for line in done.stdout.split()[1:]] == ["1", "2"]
+    assert "slower: this transaction has made or changed its tables" in done.stderr
+    assert "done in" in done.stderr
+
+
+def test_progress_is_told_to_who_waits(prepared: str) -> None:
+    """Notices come while the call goes on, not with its end."""
+    command = ["psql", "-Xq", "-d", prepared, "-c", FIT.format("told", 300, "")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as told:
+        assert told.stderr
+        lines = [line for line in iter(told.stderr.readline, "") if "NOTICE" in line]
+    assert "run" in lines[0]
+    assert "done in" in lines[-1]
+
+
+def columns(dbname: str, name: str) -> dict[str, str]:
+    """Type and comment of the leaderboard's columns as a tool that reads the catalog has them."""
+    engine = sqlalchemy.create_engine(URL.create("postgresql+psycopg2", database=dbname))
+    found = sqlalchemy.inspect(engine).get_columns(name, schema="cerebro")
+    engine.dispose()
+    assert all(column["comment"] for column in found)
+    return {column["name"]: str(column["type"]) for column in found}
+
+
+PLAIN = {"BIGINT", "INTEGER", "TEXT", "DOUBLE PRECISION", "TIMESTAMP", "BOOLEAN"}
+
+
+@pytest.mark.parametrize(
+    "view", ["runs", "progress", "visits", "metrics", "leaderboard", "decisions", "sizes"]
+)
+def test_columns_of_views_are_what_tools_can_show(prepared: str, view: str) -> None:
+    assert set(columns(prepared, view).values()) <= PLAIN
+
+
+def test_jdbc_sees_names_types_and_comments(prepared: str, port: int) -> None:
+    drivers.need_jdbc()
+    with closing(drivers.Jdbc(port, prepared)) as session:
+        found = session.connection.getMetaData().getColumns(None, "cerebro", "leaderboard", None)
+        seen = {}
+        while found.next():
+            seen[str(found.getString("COLUMN_NAME"))] = (
+                str(found.getString("TYPE_NAME")), str(found.getString("REMARKS")),
+            )  # fmt: skip
+    assert seen["rank"] == ("int8", "Place within the run, 1 is best")
+    assert seen["value"][0] == "float8"
+    assert seen["compile_params"][0] == "text"
+
+
+def test_odbc_sees_names_and_types(prepared: str) -> None:
+    drivers.need_odbc()
+    with closing(drivers.odbc(prepared)) as connection:
+        found = connection.cursor().columns(table="leaderboard", schema="cerebro").fetchall()
+    seen = {row.column_name: row.type_name for row in found}
+    assert (seen["rank"], seen["value"], seen["compile_params"]) == ("int8", "float8", "text")

@@ -1,0 +1,47 @@
+"""docs/tutorial.ipynb runs from its first cell to its last, and is kept as it came out of such a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+FILE = Path(__file__).resolve().parents[2] / "docs" / "tutorial.ipynb"
+RIGHT = re.compile(r"right: (\d+\.\d)%")
+
+
+def text_of(notebook: nbformat.NotebookNode) -> str:
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    return "\n".join(str(output.get("text", output.get("data", {}).get("text/plain"))) for output in outputs)
+
+
+@pytest.fixture(scope="module")
+def executed(database: str) -> Iterator[nbformat.NotebookNode]:
+    """A fresh copy, run in a database of its own; the first cell that fails ends it with its error."""
+    notebook = nbformat.read(FILE, as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PGDATABASE", database)
+        NotebookClient(notebook, timeout=240, kernel_name="python3").execute()
+    yield notebook
+
+
+@pytest.mark.filterwarnings("ignore") # of Jupyter's own
+def test_it_runs_and_recognises_digits(executed: nbformat.NotebookNode) -> None:
+    found = RIGHT.search(text_of(executed))
+    assert found
+    assert float(found[1]) > 90
+
+
+def test_it_is_kept_with_what_it_printed() -> None:
+    kept = nbformat.read(FILE, as_version=4)
+    code = [cell for cell in kept.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    assert RIGHT.search(text_of(kept))
+    assert not re.search(r"/work/|/tmp/|/root/|/home/|Traceback", FILE.read_text())

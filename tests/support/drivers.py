@@ -1,0 +1,175 @@
+"""The drivers that applications, scripts and BI tools connect with, each as it is when nothing is set."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import psycopg
+import psycopg2
+import pyodbc
+import pytest
+import sqlalchemy
+from sqlalchemy.engine import URL
+
+JDBC = Path("/usr/share/java/postgresql.jar")
+ODBC = "PostgreSQL Unicode"
+Row = tuple[Any, ...]
+
+
+class Session(Protocol):
+    """A connection in its driver's default transaction mode."""
+
+    def rows(self, query: str) -> list[Row]: ...
+
+    def commit(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class DbApi:
+    """psycopg2, psycopg 3 and ODBC: a transaction is open from the first statement to commit()."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    def rows(self, query: str) -> list[Row]:
+        cursor = self.connection.cursor()
+        cursor.execute(query)
+        return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+
+    def commit(self) -> None:
+        self.connection.commit()
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+class Alchemy:
+    """SQLAlchemy: begins a transaction by itself."""
+
+    def __init__(self, dbname: str) -> None:
+        place = URL.create("postgresql+psycopg2", os.environ["PGUSER"], database=dbname)
+        self._engine = sqlalchemy.create_engine(place)
+        self._connection = self._engine.connect()
+
+    def rows(self, query: str) -> list[Row]:
+        found = self._connection.execute(sqlalchemy.text(query))
+        return [tuple(row) for row in found] if found.returns_rows else []
+
+    def commit(self) -> None:
+        self._connection.commit()
+
+    def close(self) -> None:
+        self._connection.close()
+        self._engine.dispose()
+
+
+class Jdbc:
+    """JDBC: every statement is a transaction of its own."""
+
+    def __init__(self, port: int, dbname: str) -> None:
+        import jpype
+
+        manager = jpype.JClass("java.sql.DriverManager")
+        self.connection = manager.getConnection(
+            f"jdbc:postgresql://127.0.0.1:{port}/{dbname}", os.environ["PGUSER"], ""
+        )
+
+    def rows(self, query: str) -> list[Row]:
+        statement = self.connection.createStatement()
+        if not statement.execute(query):
+            return []
+        result = statement.getResultSet()
+        columns = range(1, result.getMetaData().getColumnCount() + 1)
+        found = []
+        while result.next():
+            found.append(tuple(_as_python(result.getObject(column)) for column in columns))
+        return found
+
+    def commit(self) -> None:
+        """Nothing: there is no transaction left to end."""
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def _as_python(value: Any) -> Any:
+    """Java's text and numbers as Python's; other classes stay what they are."""
+    import jpype
+
+    if isinstance(value, jpype.JString):
+        return str(value)
+    if isinstance(value, jpype.JClass("java.lang.Number")):
+        return float(value.doubleValue()) if "." in str(value) else int(value.longValue())
+    return value
+
+
+def odbc(dbname: str) -> Any:
+    place = f"Servername={os.environ['PGHOST']};Port={os.environ['PGPORT']};UID={os.environ['PGUSER']}"
+    return pyodbc.connect(f"DRIVER={{{ODBC}}};{place};Database={dbname}")
+
+
+def need_odbc() -> None:
+    if ODBC not in pyodbc.drivers():
+        pytest.skip(f"no ODBC driver {ODBC!r}: run tools/setup drivers")
+
+
+def need_jdbc() -> None:
+    """Start the one Java machine that a process may have."""
+    import jpype
+
+    if jpype.isJVMStarted():
+        return
+    if not JDBC.exists():
+        pytest.skip(f"no JDBC driver {JDBC}: run tools/setup drivers")
+    try:
+        jpype.startJVM("-Xmx64m", classpath=[str(JDBC)])
+    except jpype.JVMNotFoundException:
+        pytest.skip("no Java: run tools/setup drivers")
+
+
+@contextmanager
+def tcp_port() -> Iterator[int]:
+    """A TCP port that leads to the private cluster's socket, for JDBC, which knows no sockets."""
+    loop = asyncio.new_event_loop()
+    server = loop.run_until_complete(asyncio.start_server(_forward, "127.0.0.1", 0))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield server.sockets[0].getsockname()[1]
+    loop.call_soon_threadsafe(server.close)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    there = await asyncio.open_unix_connection(f"{os.environ['PGHOST']}/.s.PGSQL.{os.environ['PGPORT']}")
+    await asyncio.gather(_copy(reader, there[1]), _copy(there[0], writer))
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while part := await reader.read(65536):
+        writer.write(part)
+        await writer.drain()
+    writer.close()
+
+
+def opener(name: str, dbname: str, port: int) -> Session:
+    """Open a session with the driver of that name."""
+    match name:
+        case "odbc":
+            return DbApi(odbc(dbname))
+        case "jdbc":
+            return Jdbc(port, dbname)
+        case "psycopg2":
+            return DbApi(psycopg2.connect(dbname=dbname))
+        case "psycopg":
+            return DbApi(psycopg.connect(dbname=dbname))
+        case _:
+            return Alchemy(dbname)
