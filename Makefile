@@ -22,7 +22,7 @@ REGRESS_OPTS = --inputdir=tests/installcheck --outputdir=build/installcheck
 HERE = not torch and not gpu and not greenplum
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down psql env demo test test-slow test-quick test-docker faults bench bench-quick docker lint format typecheck lock reference freeze deploy dist build clean-local install-python uninstall-python
+.PHONY: help setup up down psql env demo test test-slow test-quick test-docker faults bench bench-quick docker lint format typecheck lock reference doors freeze deploy dist build clean-local install-python uninstall-python
 
 help: ## list what can be made
 	@sed -n 's/^\(# \)\?\([a-z-]*\):.*## \(.*\)/\2\t\3/p' Makefile | expand -t 14
@@ -120,6 +120,9 @@ lock: ## renew the lock files from requirements*.in (needs uv)
 
 reference: ## write docs/reference.md from the SQL files
 	@python3 tools/build_reference.py
+
+doors: ## write docs/doors.md from the tests
+	@python3 tools/build_doors.py
 
 freeze: ## record this version's migrations as released
 	@python3 tools/build_sql.py --freeze

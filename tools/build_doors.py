@@ -42,8 +42,8 @@ ABILITIES = {
 }
 HEAD = """# Doors
 
-What can be done through which door. Each mark leads to a test that does it there; the table is made from the tests
-(`make doors`), and a door that no test goes through has no mark.
+What can be done through which door. Each mark leads to a test that does it there, and the table is made
+from the tests (`make doors`): where nothing stands, no test does it. Every driver can send any SQL.
 
 """
 

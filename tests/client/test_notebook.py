@@ -32,7 +32,8 @@ def executed(database: str) -> Iterator[nbformat.NotebookNode]:
     yield notebook
 
 
-@pytest.mark.filterwarnings("ignore") # of Jupyter's own
+@pytest.mark.doors("notebook", "pack fit background watch compare predict")
+@pytest.mark.filterwarnings("ignore")  # of Jupyter's own
 def test_it_runs_and_recognises_digits(executed: nbformat.NotebookNode) -> None:
     found = RIGHT.search(text_of(executed))
     assert found

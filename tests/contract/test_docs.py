@@ -27,6 +27,7 @@ GUIDE = (
     "configs",
     "training",
     "steering",
+    "bi",
     "search",
     "predicting",
     "coming-from-madlib",
@@ -108,6 +109,11 @@ def outputs(database: str) -> Iterator[dict[str, str]]:
         env={**os.environ, "PGOPTIONS": "-c client_min_messages=notice"},
         check=False,
     ).stdout
+    with closing(psycopg2.connect(dbname=database)) as connection:
+        connection.autocommit = True
+        for role in re.findall(r"CREATE ROLE (\w+)", script):
+            execute(connection, f"DROP OWNED BY {role} CASCADE")
+            execute(connection, f"DROP ROLE {role}")
     parts = re.split(rf"^{re.escape(MARK)}(.*)\n", shown, flags=re.M)
     yield dict(zip(parts[1::2], parts[2::2], strict=True))
 
@@ -137,6 +143,7 @@ def _iris_rows(table: str) -> str:
     return f"INSERT INTO {table} (attributes, {kind}) VALUES {', '.join(rows)};"
 
 
+@pytest.mark.doors("psql", "pack fit background watch compare predict steer search resume")
 @pytest.mark.parametrize("example", [e for page in PAGES for e in examples(page)], ids=lambda e: e.name)
 def test_an_example_shows_what_it_says(example: Example, outputs: dict[str, str]) -> None:
     shown = readable(outputs[example.name])
@@ -182,6 +189,13 @@ def test_tests_that_are_named_exist(page: Path) -> None:
 def test_the_reference_is_up_to_date() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "tools" / "build_reference.py", "--check"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_table_of_doors_is_what_the_tests_show() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "build_doors.py", "--check"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
 

@@ -160,6 +160,7 @@ def test_the_same_random_state_gives_the_same_weights(data: Trial, method: str) 
     assert data.weights(f"one_{method}") == data.weights(f"two_{method}")
 
 
+@pytest.mark.doors("psycopg2", "search")
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_leaves_its_tables_and_its_reasons(data: Trial, method: str) -> None:
     search(data, f"m_{method}", method.upper(), METHODS[method], metrics_compute_frequency=1)

@@ -32,6 +32,7 @@ def run(trial: Trial, db: Connection) -> Iterator[Run]:
         execute(db, "SELECT pg_cancel_backend(%s)", trial.connection.info.backend_pid)
 
 
+@pytest.mark.doors("psycopg2", "steer")
 def test_the_end_state_row_by_row(run: Run, trial: Trial) -> None:
     run.start("steered")
     script(run)

@@ -36,6 +36,7 @@ def psql(compose: Compose, query: str) -> str:
     return compose("exec", "-T", "server", "psql", "-U", "postgres", "-XAtc", query).strip()
 
 
+@pytest.mark.doors("container", "predict")
 def test_the_demo_trains_and_its_data_survive_down_and_up(compose: Compose) -> None:
     compose("up", "--detach", "--wait", "server")
     assert "Leaderboard: the best five of sixteen" in compose("run", "--rm", "demo")

@@ -66,6 +66,7 @@ def test_what_it_is_made_of_is_named(server: Server) -> None:
     assert server.shell("ls -A /var/lib/apt/lists /var/cache | grep -v : || true") == ""
 
 
+@pytest.mark.doors("container", "pack fit compare")
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_it_trains_to_the_same_bits_as_a_server_outside(
     trained: Server, connect: Callable[..., Connection], backend: str
@@ -85,6 +86,7 @@ def test_it_trains_to_the_same_bits_as_a_server_outside(
     assert found[0] == found[1]
 
 
+@pytest.mark.doors("container", "background watch resume")
 def test_a_container_that_is_killed_resumes_to_the_same_bits(image: None) -> None:
     run = "SELECT status, visits_done, visits_total FROM cerebro.runs WHERE model_table = 'public.killed'"
     with container(POSTGRES_PASSWORD=PASSWORD) as server:

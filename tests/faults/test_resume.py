@@ -90,6 +90,7 @@ def refused(connection: Connection, statement: str, *values: object) -> psycopg2
     return caught.value
 
 
+@pytest.mark.doors("psycopg2", "resume")
 def test_resumed_once_and_no_second_time(
     db: Connection, connect: Connect, out: str, undisturbed: Left
 ) -> None:
