@@ -113,7 +113,7 @@ typecheck: ## check the types
 	@$(VENV)/bin/basedpyright
 
 lock: ## renew the lock files from requirements*.in (needs uv)
-	for name in requirements requirements-gpu requirements-demo requirements-dev requirements-bench; do \
+	for name in requirements requirements-gpu requirements-page requirements-demo requirements-dev requirements-bench; do \
 		uv pip compile -q --upgrade --universal --fork-strategy=fewest --python-version=3.11 --generate-hashes \
 			--no-header --no-emit-index-url $$name.in -o $$name.lock || exit; \
 	done

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -49,4 +54,20 @@ def test_the_demo_trains_and_its_data_survive_down_and_up(compose: Compose) -> N
 
 
 def test_only_this_machine_can_reach_it(compose: Compose) -> None:
+    compose("up", "--detach", "--wait", "server", "page")
     assert compose("port", "server", "5432").startswith("127.0.0.1:")
+    assert compose("port", "page", "8787").startswith("127.0.0.1:")
+
+
+@pytest.mark.doors("page", "watch compare")
+def test_the_live_page_shows_the_runs_to_who_has_its_token(compose: Compose) -> None:
+    compose("up", "--detach", "--wait", "server", "page")
+    address = "http://" + compose("port", "page", "8787").strip()
+    deadline = time.monotonic() + 60
+    while not (found := re.search(r"localhost:8787/\?token=(\S+)", compose("logs", "page"))):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    with pytest.raises(HTTPError, match="401"):
+        urlopen(f"{address}/api/overview")
+    asked = Request(f"{address}/api/overview", headers={"Authorization": f"Bearer {found[1]}"})
+    assert json.loads(urlopen(asked).read())
