@@ -94,7 +94,7 @@ def watch(session: Session, name: str, until: Callable[[], bool]) -> bool:
 def test_fit_watch_compare_and_predict(opened: Open, driver: str) -> None:
     name = f"models_{driver}"
     session, other = opened(), opened()
-    call = threading.Thread(target=session.rows, args=[FIT.format(name, 150, "")])
+    call = threading.Thread(target=session.rows, args=[FIT.format(name, 60, "")])
     call.start()
     seen = watch(other, name, lambda: not call.is_alive())
     call.join()
