@@ -89,7 +89,7 @@ def table(root: Path) -> str:
 
 
 def _cell(root: Path, found: Shown | None) -> str:
-    return f'[✓](../{found.file.relative_to(root)} "{found.test}")' if found else ""
+    return f"[✓](../{found.file.relative_to(root)}#{found.test})" if found else ""
 
 
 def main() -> None:
