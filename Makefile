@@ -22,7 +22,7 @@ REGRESS_OPTS = --inputdir=tests/installcheck --outputdir=build/installcheck
 HERE = not torch and not gpu and not greenplum
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down psql env demo test test-slow test-quick test-docker faults bench bench-quick docker lint format typecheck lock reference doors freeze deploy dist build clean-local install-python uninstall-python
+.PHONY: help setup up down psql env demo test test-slow test-quick test-docker faults bench bench-quick docker lint format typecheck lock reference doors freeze deploy dist build client clean-local install-python uninstall-python
 
 help: ## list what can be made
 	@sed -n 's/^\(# \)\?\([a-z-]*\):.*## \(.*\)/\2\t\3/p' Makefile | expand -t 14
