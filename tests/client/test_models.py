@@ -132,6 +132,7 @@ def test_an_onnx_file_is_the_model(kinds: Run, x: np.ndarray, tmp_path: Path) ->
     np.testing.assert_allclose(found, kinds.best().to_keras().predict(x, verbose=0), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.doors("client", "predict")
 def test_rows_may_be_an_array(run: Run, cars: pd.DataFrame, x: np.ndarray) -> None:
     pd.testing.assert_frame_equal(run.best().predict(x), run.best().predict(cars).reset_index(drop=True))
 

@@ -21,6 +21,7 @@ from cars import GRID
 LONG = {**GRID, "batch_size": 1}
 
 
+@pytest.mark.doors("client", "pack fit compare")
 def test_a_run_is_over_and_ranked(run: Run) -> None:
     assert run.status == "finished"
     board = run.leaderboard()
@@ -47,6 +48,7 @@ def test_what_is_shown_is_what_was_sent(
     assert same == [{"n": 2}]
 
 
+@pytest.mark.doors("client", "background steer")
 def test_a_run_in_the_background_is_steered(client: Database, packed: Packed, model: int) -> None:
     run = client.fit(packed, {**LONG, "model": model}, epochs=100, seed=1, backend="jax")
     run.pause()
@@ -65,6 +67,7 @@ def test_a_run_in_the_background_is_steered(client: Database, packed: Packed, mo
     assert client.run(run.run_id).status == "finished"
 
 
+@pytest.mark.doors("client", "search")
 def test_a_search_takes_its_numbers_from_the_call(client: Database, packed: Packed, model: int) -> None:
     space = {"loss": "mse", "optimizer": "Adam", "learning_rate": loguniform(1e-3, 1e-1), "model": model}
     run = client.fit(packed, space, epochs=3, search="asha", configs=4, seed=1, wait=True, backend="jax")

@@ -9,11 +9,13 @@ import signal
 import threading
 import time
 
+import pytest
 from cerebro_db import Database, Packed, Run, watch
 
 LONG = {"loss": "mse", "optimizer": "Adam", "batch_size": 1}
 
 
+@pytest.mark.doors("client", "watch")
 def test_a_file_gets_each_line_once(client: Database, packed: Packed, model: int) -> None:
     file = io.StringIO()
     run = client.fit(packed, {**LONG, "model": model}, epochs=10, backend="jax").watch(file)

@@ -189,6 +189,7 @@ def test_a_right_spec_is_right_without_a_server(spec: Path) -> None:
 # With a server
 
 
+@pytest.mark.doors("shell", "pack")
 def test_a_table_is_packed(database: str, trial: Trial) -> None:
     done = cerebro(
         "pack",
@@ -212,6 +213,7 @@ def test_a_table_is_packed(database: str, trial: Trial) -> None:
     assert "nothing" in done.err
 
 
+@pytest.mark.doors("shell", "fit")
 def test_a_spec_trains_what_it_says(database: str, run: int, sql: Sql) -> None:
     (found,) = cerebro("runs", "--format", "json", database=database).rows
     assert (found["run_id"], found["name"], found["seed"], found["configs"]) == (run, "from a file", 3, 2)
@@ -220,6 +222,7 @@ def test_a_spec_trains_what_it_says(database: str, run: int, sql: Sql) -> None:
     assert ["0.01" in rates[0], "0.1" in rates[1]] == [True, True]
 
 
+@pytest.mark.doors("shell", "compare")
 def test_rows_come_as_a_person_or_a_program_wants_them(database: str, run: int, sql: Sql) -> None:
     expected = sql("SELECT mst_key, value FROM cerebro.leaderboard WHERE run_id = %s ORDER BY rank", run)
     as_json = cerebro("leaderboard", str(run), "--format", "json", database=database).rows
@@ -257,6 +260,7 @@ def test_colours_are_for_terminals(database: str, run: int) -> None:
     assert "\x1b" not in cerebro("runs", database=database).out
 
 
+@pytest.mark.doors("shell", "predict")
 def test_rows_are_predicted(database: str, run: int, sql: Sql) -> None:
     done = cerebro("predict", "blobs", "--x", "x", "--id", "id", "--format", "csv", database=database)
     assert done.code == 0, done.err
@@ -283,6 +287,7 @@ def test_a_run_that_is_not_there_is_refused(database: str, run: int) -> None:
         assert done.code == 1 and "you have no run 99" in done.err, command
 
 
+@pytest.mark.doors("shell", "watch steer")
 def test_a_run_is_stopped_and_resumed(database: str, run: int, trial: Trial) -> None:
     trial.select("long", [1], [SGD, SGD.replace("0.1", "0.2")], ["batch_size=1,epochs=50"])
     trial.call(

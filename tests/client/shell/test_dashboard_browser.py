@@ -124,6 +124,7 @@ def shoot(tab: Tab, name: str) -> None:
         tab.screenshot(path=Path(folder) / f"{name}.png")
 
 
+@pytest.mark.doors("page", "watch steer")
 def test_a_run_is_watched_and_steered_while_it_trains(tab: Tab, page: Page, trial: Trial) -> None:
     assert tab.url == f"http://127.0.0.1:{page.port}/"
     expect(tab.get_by_role("heading", name="No run yet")).to_be_visible()
