@@ -132,6 +132,7 @@ def test_a_long_call_can_be_left_to_the_server_and_ended(opened: Open, driver: s
     assert visits < 2 * 2000
 
 
+@pytest.mark.slow
 @pytest.mark.doors("psycopg2 psycopg sqlalchemy odbc jdbc", "pack")
 def test_packing_and_training_in_one_transaction(opened: Open, driver: str) -> None:
     """Where the driver begins transactions by itself nothing of this is committed before the end."""
