@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine
 
-MOST_RUNS = 200
+MOST_RUNS = 50
 # A row's own time is a little before its commit; what is sent twice the page knows by its key.
 OVERLAP_SECONDS = 30.0
 

@@ -11,7 +11,7 @@ WITH deciding AS (
         (m.metric = 'loss' OR pg_catalog.right(m.metric, 5) = '_loss'), m."position"
 ),
 
-history AS (
+history AS NOT MATERIALIZED ( -- a filter on one run must reach it
     SELECT
         d.run_id,
         d.mst_key,
