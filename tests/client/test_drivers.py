@@ -177,7 +177,7 @@ def columns(dbname: str, name: str) -> dict[str, str]:
     engine = sqlalchemy.create_engine(URL.create("postgresql+psycopg2", database=dbname))
     found = sqlalchemy.inspect(engine).get_columns(name, schema="cerebro")
     engine.dispose()
-    assert all(column["comment"] for column in found)
+    assert all(column.get("comment") for column in found)
     # Names of roles sort as the server sorts them; a tool shows them as any text.
     return {column["name"]: str(column["type"]).removesuffix(' COLLATE "C"') for column in found}
 
