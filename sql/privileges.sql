@@ -18,7 +18,7 @@ SELECT p.oid::regprocedure
 FROM cerebro._members('pg_proc') AS member
 JOIN pg_proc AS p ON p.oid = member
 -- Public functions run with their caller's rights, and so the caller must be able to execute what they go through.
-WHERE p.proname IN ('_boot', '_as_owner', '_array_bytes')
+WHERE p.proname IN ('_boot', '_as_owner', '_array_bytes', '_take_buffer')
     OR (p.proname NOT LIKE '\_%' AND p.proname NOT IN ('grant_usage', 'revoke_usage'))
 $$;
 COMMENT ON FUNCTION cerebro._usage_functions() IS
@@ -128,6 +128,9 @@ BEGIN
 
     -- PostgreSQL has taken those grants for the extension's own, and pg_dump would leave them out: its own are the
     -- owner's and the monitors'. From PostgreSQL 17 on, pg_shdepend names the roles of initial privileges as well.
+    IF version() LIKE '%Greenplum%' THEN
+        PERFORM set_config('allow_system_table_mods', 'on', TRUE);
+    END IF;
     UPDATE pg_init_privs AS i
     SET initprivs = ARRAY(
         SELECT item FROM unnest(i.initprivs) AS item

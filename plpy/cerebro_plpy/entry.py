@@ -205,6 +205,26 @@ def segment(command: str, request: str) -> str:
         session.set_application_name(own, "idle", {})
 
 
+def on_segment(command: str, parcel: bytes) -> bytes:
+    """What a segment's own process does on Greenplum."""
+    from cerebro_plpy.segment import outpost
+
+    own = SegmentSession()
+
+    def carry_out() -> bytes:
+        return outpost.answer(
+            command, parcel, lambda: cancel.ticker(own), lambda: cancel.interruptible(cancel.ticker(own))
+        )
+
+    return _answer(carry_out)
+
+
+def take_buffer(*arguments: Any) -> int:
+    from cerebro_plpy.segment import outpost
+
+    return _answer(lambda: outpost.take_buffer(*arguments))
+
+
 def _drive(asked: Mapping[str, Any]) -> Mapping[str, Any]:
     """Stand behind a run that was begun by a session which need not be there any more."""
     from cerebro_plpy.executor import resume as executor

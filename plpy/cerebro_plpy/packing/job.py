@@ -25,6 +25,8 @@ class Job:
     seed: int
     memory: int
     shapes: Mapping[str | None, tuple[int, ...]]
+    # On Greenplum, the distribution key of each segment.
+    dist_keys: list[int] | None = None
     # What a validation table takes over from the training table, one per dependent or independent.
     class_values: list[list[str | None] | None] = field(default_factory=list)
     row_shapes: list[list[int]] = field(default_factory=list)

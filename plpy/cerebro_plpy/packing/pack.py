@@ -112,7 +112,7 @@ def _check_rows(job: Job, total: int, seen: Faults) -> None:
 
 def _output(job: Job) -> packed.Output:
     dependents, independents = ([part.name for part in parts] for parts in (job.dependents, job.independents))
-    return packed.Output(job.target, dependents, independents, job.segments)
+    return packed.Output(job.target, dependents, independents, job.segments, job.dist_keys)
 
 
 def _write(db: Database, job: Job, output: packed.Output, columns: Sequence[Column], sorter: Sorter) -> None:
@@ -153,4 +153,5 @@ def _summary(job: Job, labels: Sequence[Labels], how: dealing.Deal) -> packed.Pa
         seed=job.seed,
         total_rows=how.rows,
         class_value_types={part.name + packed.CLASS_VALUES: f"{part.base_type}[]" for part in job.dependents},
+        dist_keys=job.dist_keys,
     )

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from ..database import Database
 from ..errors import DATATYPE_MISMATCH, CerebroError
-from ..store import names, packed
+from ..store import names, packed, places
+from ..store.dialect import is_greenplum
 from ..store.session import setting
 from . import options as option
 from . import sources
@@ -36,6 +37,7 @@ def pack_training(
     known = packed.columns_of(db, source)
     outputs = parse_items(dependent_varname, "dependent_varname")
     widths = _widths(num_classes, len(outputs))
+    segments = _segments(db, chosen.segments)
     job = Job(
         source=source,
         target=target,
@@ -49,10 +51,11 @@ def pack_training(
         buffer_size=_buffer_size(buffer_size),
         divisor=_divisor(normalizing_const),
         num_classes=widths,
-        segments=_segments(db, chosen.segments),
+        segments=segments,
         seed=chosen.seed,
         memory=chosen.memory_mb << 20,
         shapes=chosen.shape,
+        dist_keys=places.keys(db, segments) if is_greenplum(db) else None,
     )
     _tell_ignored_rules(db, distribution_rules)
     pack(db, job)
@@ -96,6 +99,7 @@ def pack_validation(
         seed=training.seed,
         memory=chosen.memory_mb << 20,
         shapes={},
+        dist_keys=training.dist_keys,
         class_values=training.class_values,
         row_shapes=[*training.target_shapes, *training.input_shapes],
     )
@@ -180,7 +184,8 @@ def _divisor(normalizing_const: float | None) -> float:
 
 
 def _segments(db: Database, chosen: int | None) -> int:
-    return chosen or int(setting(db, "segments") or 0) or len(os.sched_getaffinity(0))
+    fixed = chosen or int(setting(db, "segments") or 0)
+    return fixed or (places.primaries(db) if is_greenplum(db) else len(os.sched_getaffinity(0)))
 
 
 def _tell_ignored_rules(db: Database, rules: str | None) -> None:

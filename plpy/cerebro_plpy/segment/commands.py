@@ -4,70 +4,87 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.store import decisions, measurements, results, runs, session
+from cerebro_plpy.store.dialect import is_greenplum
+
+if TYPE_CHECKING:
+    from cerebro_plpy.segment.supply import Supply
 
 Request = Mapping[str, Any]
 Command = Callable[[Database, Request], Mapping[str, Any]]
+Work = Callable[["Supply", Request], Mapping[str, Any]]
 
 
 def run(db: Database, name: str, request: Request) -> Mapping[str, Any]:
     """Carry out a command by its name, with the engine that it names."""
-    if "engine" in request:
-        _start_engine(db, request["engine"], tell=name == "start")
-    return _COMMANDS[name](db, request)
+    if name in _COMMANDS:
+        return _COMMANDS[name](db, request)
+    if is_greenplum(db):
+        from cerebro_plpy.segment import courier
+
+        return courier.carry_out(db, name, request)
+    from cerebro_plpy.segment.supply import Direct
+
+    return work(Direct(db), name, request, db.notice)
 
 
-def _start_engine(db: Database, wanted: Request, tell: bool) -> None:
+def work(supply: Supply, name: str, request: Request, tell: Callable[[str], None]) -> Mapping[str, Any]:
+    """Do what needs an engine, with the one that the command names."""
+    start_engine(request["engine"], tell if name == "start" else None)
+    return _WORK[name](supply, request)
+
+
+def start_engine(wanted: Request, tell: Callable[[str], None] | None) -> None:
     from cerebro_plpy.engine import runtime
 
     threads = runtime.threads_of(wanted["backend"])
-    if tell and threads not in (None, wanted["threads"]):
+    if tell is not None and threads not in (None, wanted["threads"]):
         # Only the caller's own session can be in this case: it has made predictions, say, before.
-        db.notice(
+        tell(
             f"this session's engine goes on with {threads} threads, not {wanted['threads']}:"
             " the last bits of the result may differ"
         )
     runtime.start(wanted["backend"], threads or wanted["threads"], wanted["use_gpus"])
 
 
-def _start(db: Database, request: Request) -> Mapping[str, Any]:
+def _start(supply: Supply, request: Request) -> Mapping[str, Any]:
     """The engine is up before any command is carried out."""
     return {}
 
 
-def _check(db: Database, request: Request) -> Mapping[str, Any]:
+def _check(supply: Supply, request: Request) -> Mapping[str, Any]:
     from cerebro_plpy.segment import checks
 
     return checks.check(request)
 
 
-def _check_model(db: Database, request: Request) -> Mapping[str, Any]:
+def _check_model(supply: Supply, request: Request) -> Mapping[str, Any]:
     from cerebro_plpy.segment import checks
 
     return checks.check_model(request)
 
 
-def _visit(db: Database, request: Request) -> Mapping[str, Any]:
+def _visit(supply: Supply, request: Request) -> Mapping[str, Any]:
     from cerebro_plpy.segment import visits
 
-    return visits.visit(db, request["run_id"], request["mst_key"], request["epoch"], request["stop"])
+    return visits.visit(supply, request["run_id"], request["mst_key"], request["epoch"], request["stop"])
 
 
-def _evaluate(db: Database, request: Request) -> Mapping[str, Any]:
+def _evaluate(supply: Supply, request: Request) -> Mapping[str, Any]:
     from cerebro_plpy.segment import evaluations
 
     return evaluations.evaluate(
-        db, request["run_id"], request["mst_key"], request["epoch"], request["segment"]
+        supply, request["run_id"], request["mst_key"], request["epoch"], request["segment"]
     )
 
 
-def _merge(db: Database, request: Request) -> Mapping[str, Any]:
+def _merge(supply: Supply, request: Request) -> Mapping[str, Any]:
     from cerebro_plpy.segment import evaluations
 
-    return evaluations.merge(db, request["run_id"], request["mst_key"], request["epoch"])
+    return evaluations.merge(supply, request["run_id"], request["mst_key"], request["epoch"])
 
 
 def _create_run(db: Database, request: Request) -> Mapping[str, Any]:
@@ -162,13 +179,16 @@ def _delete_run(db: Database, request: Request) -> Mapping[str, Any]:
     return {}
 
 
-_COMMANDS: dict[str, Command] = {
+# What needs an engine is done where the rows are; all else where the tables are.
+_WORK: dict[str, Work] = {
     "start": _start,
     "check": _check,
     "check_model": _check_model,
     "visit": _visit,
     "evaluate": _evaluate,
     "merge": _merge,
+}
+_COMMANDS: dict[str, Command] = {
     "next_run_id": _next_run_id,
     "create_run": _create_run,
     "resume_run": _resume_run,

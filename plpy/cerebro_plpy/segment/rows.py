@@ -7,8 +7,9 @@ buffer; the order of rows is the same either way: the buffers are shuffled, and 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -21,17 +22,35 @@ from cerebro_plpy.store import packed, partitions, runs
 from cerebro_plpy.store.names import parse_table
 
 
+class Source(Protocol):
+    """Where a partition's rows come from, as a role may read them."""
+
+    def look(self) -> tuple[object, list[partitions.Buffer]]:
+        """What the partition consists of, and a version that changes with any of its rows."""
+        ...
+
+    def digest(self) -> str:
+        """What it holds, wherever its rows lie."""
+        ...
+
+    def load(self, number: int) -> Dataset:
+        """One buffer."""
+        ...
+
+    def load_all(self, within_budget: bool) -> Dataset | None:
+        """All buffers in one; None where one that is beyond the budget is read again buffer by buffer."""
+        ...
+
+
 @dataclass
 class Partition:
-    """The rows of one packed table on one segment, as a role may read them."""
+    """The rows of one packed table on one segment."""
 
     table: str
-    key: int
+    segment: int
     version: object
     buffers: list[partitions.Buffer]
-    look: Callable[[], tuple[object, list[partitions.Buffer]]]
-    digest: Callable[[], str]
-    load: Callable[[int], Dataset]
+    source: Source
     cached: Dataset | None = None
     run_id: int | None = None
     starts: np.ndarray = field(init=False)
@@ -45,7 +64,7 @@ class Partition:
 
     def shuffled(self, seed: int, epoch: int, number: int) -> Iterator[Block]:
         """The rows in the order of one pass of one epoch."""
-        purpose = ("rows", epoch, self.key, number)
+        purpose = ("rows", epoch, self.segment, number)
         order = seeding.permutation(len(self.buffers), seed, *purpose)
         return self._blocks(
             [(int(b), seeding.permutation(self.buffers[b].rows, seed, *purpose, int(b))) for b in order]
@@ -59,16 +78,16 @@ class Partition:
             yield Block(self.cached, np.concatenate([self.starts[b] + rows for b, rows in plan]))
             return
         for b, rows in plan:
-            yield Block(self.load(b), rows)
+            yield Block(self.source.load(b), rows)
 
 
 _cache: dict[tuple[str, str, int], Partition] = {}
 
 
-def partition(db: Database, run: runs.RunRow, table: str, key: int) -> Partition:
+def partition(source: Callable[[], Source], run: runs.RunRow, table: str, segment: int) -> Partition:
     """Give a partition, from the cache if the table has not changed since it was read."""
     try:
-        return _partition(db, run, table, key)
+        return _partition(source, run, table, segment)
     except CerebroError as error:
         if error.sqlstate != LOCK_NOT_AVAILABLE:
             raise
@@ -80,25 +99,31 @@ def partition(db: Database, run: runs.RunRow, table: str, key: int) -> Partition
         ) from None
 
 
-def _partition(db: Database, run: runs.RunRow, table: str, key: int) -> Partition:
-    role, place = run.owner, (run.owner, table, key)
+def _partition(source: Callable[[], Source], run: runs.RunRow, table: str, segment: int) -> Partition:
+    place = (run.owner, table, segment)
     found = _cache.pop(place, None)
-    if found is None or found.version != db.as_caller(role, found.look)[0]:
-        found = _read(db, role, table, key)
-    if found.run_id != run.run_id and found.digest() != json.loads(run.versions)[table][key]:
+    if found is None or found.version != found.source.look()[0]:
+        fresh = source()
+        found = Partition(table, segment, *fresh.look(), fresh)
+    if found.run_id != run.run_id and found.source.digest() != json.loads(run.versions)[table][segment]:
         raise _changed(table, run.run_id)
     found.run_id = run.run_id
     _cache[place] = found
-    if found.cached is None and found.buffers and _make_room(run, sum(b.nbytes for b in found.buffers)):
-        found.cached = concatenate([found.load(number) for number in range(len(found.buffers))])
+    if found.cached is None and found.buffers:
+        found.cached = found.source.load_all(_make_room(run, sum(b.nbytes for b in found.buffers)))
     return found
+
+
+def datasets(run: runs.RunRow) -> dict[str, str]:
+    """The packed tables of a run, by what they are to it."""
+    tables = {"training": run.source_table, "validation": run.validation_table}
+    return {dataset: table for dataset, table in tables.items() if table is not None}
 
 
 def versions(db: Database, run: runs.RunRow) -> str:
     """What the packed tables of a run hold now: every visit must find the same."""
-    tables = [table for table in (run.source_table, run.validation_table) if table is not None]
-    keys = range(run.segments)
-    return json.dumps({t: [_read(db, run.owner, t, key).digest() for key in keys] for t in tables})
+    tables, segments = datasets(run).values(), range(run.segments)
+    return json.dumps({t: [TableSource(db, run.owner, t, s).digest() for s in segments] for t in tables})
 
 
 def _changed(table: str, run_id: int) -> CerebroError:
@@ -109,23 +134,39 @@ def _changed(table: str, run_id: int) -> CerebroError:
     )
 
 
-def _read(db: Database, role: str, table: str, key: int) -> Partition:
-    layout = db.as_caller(role, lambda: _layout(db, table))
+class TableSource:
+    """A partition read by the session that needs it."""
 
-    def look() -> tuple[object, list[partitions.Buffer]]:
-        return partitions.buffers(db, table, key, layout.columns)
+    def __init__(self, db: Database, role: str, table: str, segment: int) -> None:
+        self._db, self._role, self._table = db, role, table
+        self.layout = db.as_caller(role, lambda: layout(db, table))
+        self.key = self.layout.keys[segment]
+        self._buffers: list[partitions.Buffer] = []
 
-    def load(number: int) -> Dataset:
-        buffer_id = buffers[number].buffer_id
-        return layout.dataset(
-            db.as_caller(role, lambda: partitions.read_buffer(db, table, key, buffer_id, layout.columns))
+    def look(self) -> tuple[object, list[partitions.Buffer]]:
+        columns = self.layout.columns
+        version, self._buffers = self._db.as_caller(
+            self._role, lambda: partitions.buffers(self._db, self._table, self.key, columns)
+        )
+        return version, self._buffers
+
+    def digest(self) -> str:
+        columns = self.layout.columns
+        return self._db.as_caller(
+            self._role, lambda: partitions.contents(self._db, self._table, self.key, columns)
         )
 
-    def digest() -> str:
-        return db.as_caller(role, lambda: partitions.contents(db, table, key, layout.columns))
+    def load(self, number: int) -> Dataset:
+        columns, buffer_id = self.layout.columns, self._buffers[number].buffer_id
+        row = self._db.as_caller(
+            self._role, lambda: partitions.read_buffer(self._db, self._table, self.key, buffer_id, columns)
+        )
+        return self.layout.dataset(row)
 
-    version, buffers = db.as_caller(role, look)
-    return Partition(table, key, version, buffers, look, digest, load)
+    def load_all(self, within_budget: bool) -> Dataset | None:
+        if not within_budget:
+            return None
+        return concatenate([self.load(number) for number in range(len(self._buffers))])
 
 
 def _make_room(run: runs.RunRow, size: int) -> bool:
@@ -142,28 +183,30 @@ def _cached_bytes() -> int:
 
 
 @dataclass(frozen=True)
-class _Layout:
+class Layout:
     """How a packed table's columns become inputs and targets."""
 
     columns: partitions.Columns
     kinds: tuple[str, ...]
+    keys: Sequence[int]
 
     def dataset(self, row: Row) -> Dataset:
         inputs = [
             read.decode_buffer(row[c], row[f"{c}_shape"], read.FEATURES) for c in self.columns.independent
         ]
         targets = [
-            Target(read.decode_buffer(row[c], row[f"{c}_shape"], _DTYPES[kind]), kind)
+            Target(read.decode_buffer(row[c], row[f"{c}_shape"], DTYPES[kind]), kind)
             for c, kind in zip(self.columns.dependent, self.kinds, strict=True)
         ]
         return Dataset(inputs, targets)
 
 
-_DTYPES = {ONE_HOT: read.ONE_HOT, VALUE: read.FEATURES}
+DTYPES = {ONE_HOT: read.ONE_HOT, VALUE: read.FEATURES}
 
 
-def _layout(db: Database, table: str) -> _Layout:
+def layout(db: Database, table: str) -> Layout:
     schema, name = parse_table(table, "packed table")
     summary = packed.summary(db, schema, name)
     columns = partitions.Columns(summary.independent_varname, summary.dependent_varname)
-    return _Layout(columns, tuple(ONE_HOT if one_hot else VALUE for one_hot in summary.one_hot))
+    kinds = tuple(ONE_HOT if one_hot else VALUE for one_hot in summary.one_hot)
+    return Layout(columns, kinds, summary.keys)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy import seeding
-from cerebro_plpy.database import Database
 from cerebro_plpy.engine import model as engine
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.engine.data import Block
 from cerebro_plpy.errors import CONFIG_FAILED, OUT_OF_MEMORY, CerebroError
 from cerebro_plpy.madlib.params import CompileParams, FitParams, parse_compile, parse_fit
 from cerebro_plpy.planner import routes
-from cerebro_plpy.segment import cancel, rows
+from cerebro_plpy.segment import rows
+from cerebro_plpy.segment.supply import Supply
 from cerebro_plpy.store import runs
 
 
@@ -36,34 +37,27 @@ _tasks: dict[tuple[int, int], Task] = {}
 _newest: dict[tuple[int, int, int], states.State] = {}
 
 
-def task(db: Database, run_id: int, mst_key: int) -> Task:
+def task(supply: Supply, run_id: int, mst_key: int) -> Task:
     """Read a config once per session; what a run was asked for never changes."""
     if (run_id, mst_key) not in _tasks:
         if any(known != run_id for known, _ in _tasks):
             _tasks.clear()
-        _tasks[run_id, mst_key] = db.as_owner(lambda: _read_task(db, run_id, mst_key))
+        facts = supply.facts(run_id, mst_key)
+        compile_params = parse_compile(facts.config.compile_params)
+        model = engine.compiled(facts.model_arch, compile_params)
+        fit_params = parse_fit(facts.config.fit_params)
+        _tasks[run_id, mst_key] = Task(facts.run, facts.config, compile_params, fit_params, model)
     return _tasks[run_id, mst_key]
 
 
-def _read_task(db: Database, run_id: int, mst_key: int) -> Task:
-    run, config = runs.run(db, run_id), runs.config(db, run_id, mst_key)
-    compile_params = parse_compile(config.compile_params)
-    model = engine.compiled(runs.model_arch(db, run_id, config.model_id), compile_params)
-    return Task(run, config, compile_params, parse_fit(config.fit_params), model)
-
-
-def state_after(db: Database, work: Task, step: int) -> states.State:
+def state_after(supply: Supply, work: Task, step: int) -> states.State:
     """Take up the state that a config has after a step."""
     run_id, mst_key = work.run.run_id, work.config.mst_key
     if step == (work.config.source_step or 0):
-        return _first_state(db, work)
+        return _first_state(supply, work)
     if (run_id, mst_key, step) in _newest:
         return _newest[run_id, mst_key, step]
-    return db.as_owner(lambda: _stored_state(db, run_id, mst_key, step))
-
-
-def _stored_state(db: Database, run_id: int, mst_key: int, step: int) -> states.State:
-    return states.of_config(runs.read_state(db, run_id, mst_key, step), run_id, mst_key, step)
+    return supply.state(run_id, mst_key, step)
 
 
 def _remember(run_id: int, mst_key: int, step: int, state: states.State) -> None:
@@ -72,17 +66,16 @@ def _remember(run_id: int, mst_key: int, step: int, state: states.State) -> None
     _newest[run_id, mst_key, step] = state
 
 
-def _first_state(db: Database, work: Task) -> states.State:
+def _first_state(supply: Supply, work: Task) -> states.State:
     config, run_id = work.config, work.run.run_id
     seed = seeding.derive_small(work.run.seed, "weights", config.mst_key)
-    weights = db.as_owner(lambda: runs.weights(db, run_id, config.model_id, config.mst_key))
+    weights = supply.weights(run_id, config.model_id, config.mst_key)
     fresh = work.model.initial_state(work.compile, seed, weights)
     if config.source_key is not None and config.source_step is not None:
-        return warmed(fresh, state_after(db, task(db, run_id, config.source_key), config.source_step))
+        return warmed(fresh, state_after(supply, task(supply, run_id, config.source_key), config.source_step))
     if config.warm_run_id is None or config.warm_step is None:
         return fresh
-    place = config.warm_run_id, config.mst_key, config.warm_step
-    return warmed(fresh, db.as_owner(lambda: _stored_state(db, *place)))
+    return warmed(fresh, supply.state(config.warm_run_id, config.mst_key, config.warm_step))
 
 
 def warmed(fresh: states.State, old: states.State) -> states.State:
@@ -104,40 +97,38 @@ def warmed(fresh: states.State, old: states.State) -> states.State:
     return warm
 
 
-def visit(db: Database, run_id: int, mst_key: int, epoch: int, stop: int) -> Mapping[str, Any]:
+def visit(supply: Supply, run_id: int, mst_key: int, epoch: int, stop: int) -> Mapping[str, Any]:
     """Train one config on one segment; state and log row are committed with the statement that asked."""
     started_at, clock = time.time(), time.monotonic()
-    work = task(db, run_id, mst_key)
+    work = task(supply, run_id, mst_key)
     run = work.run
     whole_epoch = work.config.epochs_before + epoch
     segment = routes.route(run.seed, whole_epoch, mst_key, run.segments)[stop]
     step = routes.step_of(epoch, stop, run.segments)
-    partition = rows.partition(db, run, run.source_table, segment)
-    state = state_after(db, work, step - 1)
+    table = run.source_table
+    partition = rows.partition(lambda: supply.source(run.owner, table, segment), run, table, segment)
+    state = state_after(supply, work, step - 1)
     read = time.monotonic()
-    state, logs = _train(db, work, state, partition, whole_epoch)
+    state, logs = _train(supply, work, state, partition, whole_epoch)
     _check_finite(logs, segment, epoch)
     trained = time.monotonic()
-    size = db.as_owner(lambda: runs.write_state(db, run_id, mst_key, step, states.to_parts(state)))
     row = runs.VisitRow(
-        run_id, mst_key, step, epoch, segment, partition.rows, logs.get("loss"), _as_json(logs), size,
-        read - clock, trained - read, time.monotonic() - trained, started_at,
+        run_id, mst_key, step, epoch, segment, partition.rows, logs.get("loss"), _as_json(logs), 0,
+        read - clock, trained - read, 0.0, started_at, os.getpid(),
     )  # fmt: skip
-    db.as_owner(lambda: runs.write_visit(db, row))
-    if stop == run.segments - 1:
-        db.as_owner(lambda: runs.notify(db, run_id, "epoch", epoch, mst_key))
+    size = supply.leave_visit(row, states.to_parts(state), stop == run.segments - 1)
     _remember(run_id, mst_key, step, state)
     return {"seconds": time.monotonic() - clock, "loss": logs.get("loss"), "state_bytes": size}
 
 
 def _train(
-    db: Database, work: Task, state: states.State, partition: rows.Partition, epoch: int
+    supply: Supply, work: Task, state: states.State, partition: rows.Partition, epoch: int
 ) -> tuple[states.State, dict[str, float]]:
     """Whatever goes wrong inside the engine is this config's fault and nobody else's."""
     fit, passes = work.fit, _passes(partition, work.fit, work.run.seed, epoch)
     try:
         return work.model.train(
-            state, passes, fit.batch_size, fit.class_weight, cancel.ticker(db), partition.rows
+            state, passes, fit.batch_size, fit.class_weight, supply.ticker(), partition.rows
         )
     except CerebroError:
         raise

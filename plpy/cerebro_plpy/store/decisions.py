@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 
 from cerebro_plpy.database import Database
+from cerebro_plpy.store.dialect import is_greenplum
 from cerebro_plpy.store.runs import ConfigRow, insert_all, role_oid
 
 MEASURED, START, CLONE, GO_ON, STOP = "measured", "start", "clone", "go_on", "stop"
@@ -110,6 +111,10 @@ def lock(db: Database, run_id: int) -> None:
 
     Not the run's own row: who locks that stands behind the run.
     """
+    if is_greenplum(db):
+        # Rows cannot be locked one by one there. Nobody but those who ask writes to this table.
+        db.query("LOCK TABLE cerebro._request IN SHARE ROW EXCLUSIVE MODE")
+        return
     db.query(
         "SELECT FROM cerebro._run_event WHERE run_id = $1 ORDER BY at LIMIT 1 FOR UPDATE",
         ["bigint"],

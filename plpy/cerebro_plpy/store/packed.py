@@ -9,6 +9,7 @@ import numpy as np
 
 from ..database import Database, Row
 from ..errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
+from .dialect import distributed
 from .names import LONGEST, Table, TargetTable, quote
 
 SUMMARY = "_summary"
@@ -152,6 +153,8 @@ class Output:
     dependents: Sequence[str]
     independents: Sequence[str]
     segments: int
+    # On Greenplum, the distribution key of each segment.
+    dist_keys: Sequence[int] | None = None
 
     @property
     def columns(self) -> list[str]:
@@ -159,7 +162,9 @@ class Output:
 
     @property
     def partitions(self) -> list[str]:
-        """Names of the partitions, shortened where they would be too long."""
+        """Names of the partitions, shortened where they would be too long; Greenplum needs none."""
+        if self.dist_keys is not None:
+            return []
         return [_cut(self.table.name, f"_{key}") + f"_{key}" for key in range(self.segments)]
 
 
@@ -171,7 +176,8 @@ def create(db: Database, output: Output, comment: str) -> None:
     """Make the empty packed table and its partitions."""
     columns = "".join(f", {quote(name)} bytea, {quote(name + SHAPE)} integer[]" for name in output.columns)
     table = output.table.quoted
-    db.query(f"CREATE TABLE {table} ({KEY} integer{columns}, {BUFFER} integer) PARTITION BY LIST ({KEY})")
+    parted = f" PARTITION BY LIST ({KEY})" if output.dist_keys is None else distributed(db, f"BY ({KEY})")
+    db.query(f"CREATE TABLE {table} ({KEY} integer{columns}, {BUFFER} integer){parted}")
     # Floats do not compress; one-hot labels do.
     for name in output.independents:
         db.query(f"ALTER TABLE {table} ALTER COLUMN {quote(name)} SET STORAGE EXTERNAL")
@@ -197,11 +203,12 @@ class Writer:
         places = ", ".join(f"${number}" for number in range(1, 2 * count + 3))
         self._statement = f"INSERT INTO {output.table.quoted} ({KEY}{names}, {BUFFER}) VALUES ({places})"
         self._types = ("integer", *("bytea", "integer[]") * count, "integer")
+        self._keys = range(output.segments) if output.dist_keys is None else output.dist_keys
 
     def write(self, segment: int, columns: Sequence[np.ndarray], buffer_id: int) -> None:
         """Insert one buffer."""
         pairs = [value for column in columns for value in (column.tobytes(), list(column.shape))]
-        self._db.query(self._statement, self._types, (segment, *pairs, buffer_id))
+        self._db.query(self._statement, self._types, (self._keys[segment], *pairs, buffer_id))
 
 
 @dataclass(frozen=True)
@@ -228,8 +235,15 @@ class PackedSummary:
     total_rows: int
     class_value_types: dict[str, str]
     quoted: str = ""
+    # On Greenplum, the distribution key of each segment's rows; on PostgreSQL that is the segment itself.
+    dist_keys: list[int] | None = None
     target_shapes: list[list[int]] = field(default_factory=list)
     input_shapes: list[list[int]] = field(default_factory=list)
+
+    @property
+    def keys(self) -> Sequence[int]:
+        """What stands in `__dist_key__` for each segment."""
+        return range(self.segments) if self.dist_keys is None else self.dist_keys
 
     @property
     def one_hot(self) -> list[bool]:
@@ -256,20 +270,25 @@ _HEAD = (
 )
 
 
+_GREENPLUM = (("__dist_keys__", "integer[]"),)
+
+
 def _field(column: str) -> str:
-    return "internal_gpu_config" if column == "__internal_gpu_config__" else column
+    return column.strip("_")
 
 
 def write_summary(db: Database, output: Output, summary: PackedSummary, comment: str) -> None:
     """Make the summary table and its row."""
     table = quote(output.table.schema, output.table.name + SUMMARY)
     classes = list(summary.class_value_types.items())
-    columns = [*_HEAD, *classes, *_PLAIN]
-    db.query(f"CREATE TABLE {table} ({', '.join(f'{quote(name)} {kind}' for name, kind in columns)})")
-    types = [kind for _, kind in _HEAD] + ["text[]"] * len(classes) + [kind for _, kind in _PLAIN]
+    plain = (*_PLAIN, *(() if summary.dist_keys is None else _GREENPLUM))
+    columns = [*_HEAD, *classes, *plain]
+    listed = ", ".join(f"{quote(name)} {kind}" for name, kind in columns)
+    db.query(f"CREATE TABLE {table} ({listed}){distributed(db, 'REPLICATED')}")
+    types = [kind for _, kind in _HEAD] + ["text[]"] * len(classes) + [kind for _, kind in plain]
     casts = ", ".join(f"${number}::{kind}" for number, (_, kind) in enumerate(columns, 1))
     values = [getattr(summary, _field(name)) for name, _ in _HEAD]
-    values += [*summary.class_values, *(getattr(summary, _field(name)) for name, _ in _PLAIN)]
+    values += [*summary.class_values, *(getattr(summary, _field(name)) for name, _ in plain)]
     db.query(f"INSERT INTO {table} SELECT {casts}", types, values)
     _comment(db, table, comment)
 
@@ -288,6 +307,7 @@ def summary(db: Database, schema: str | None, name: str) -> PackedSummary:
             hint=_HINT,
             sqlstate=WRONG_STATE,
         )
+    wanted += [column for column, _ in _GREENPLUM if column in present]
     row = _only_row(db, quoted, f"SELECT {', '.join(map(quote, wanted))} FROM {quoted}")
     dependents, independents = row["dependent_varname"], row["independent_varname"]
     shapes = _shapes(db, table, [*dependents, *independents])

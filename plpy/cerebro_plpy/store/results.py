@@ -10,6 +10,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import UNDEFINED_TABLE, CerebroError
+from cerebro_plpy.store.dialect import distributed
 from cerebro_plpy.store.names import TargetTable
 
 _Columns = Sequence[tuple[str, str]]
@@ -193,7 +194,8 @@ def _store_uncompressed(db: Database, model: TargetTable) -> None:
 
 def _create(db: Database, target: TargetTable, columns: _Columns) -> None:
     listed = ", ".join(f"{_quote(name)} {type_}" for name, type_ in columns)
-    db.query(f"CREATE TABLE {target.quoted} ({listed})")
+    how = "BY (mst_key)" if columns[0][0] == "mst_key" else "REPLICATED"
+    db.query(f"CREATE TABLE {target.quoted} ({listed}){distributed(db, how)}")
 
 
 def drop(db: Database, quoted: Sequence[str]) -> None:

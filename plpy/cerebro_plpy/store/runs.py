@@ -10,6 +10,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, WRONG_STATE, CerebroError
+from cerebro_plpy.store.dialect import is_greenplum
 
 # The session behind a run holds an advisory lock: its class is the run's number, the upper half of its object
 # this mark, the lower half drawn. Any role may take any such lock: that one cannot be had must keep nobody
@@ -179,16 +180,25 @@ def hold(db: Database, run_id: int) -> None:
 
 def _is_free(db: Database, run_id: int) -> bool:
     """Whether no other session stands behind a run; none will before the end of this transaction."""
+    if is_greenplum(db):
+        # Which would take this lock instead, and say so each time.
+        db.query("LOCK TABLE cerebro._run IN EXCLUSIVE MODE")
+        return not _held_elsewhere(db, run_id)
     kept = db.query("SELECT FROM cerebro._run WHERE run_id = $1 FOR UPDATE SKIP LOCKED", ["bigint"], [run_id])
     if not kept and db.query("SELECT FROM cerebro._run WHERE run_id = $1", ["bigint"], [run_id]):
         return False
-    return not db.query(
+    return not _held_elsewhere(db, run_id)
+
+
+def _held_elsewhere(db: Database, run_id: int) -> bool:
+    rows = db.query(
         "SELECT FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid WHERE r.rolsuper"
         " AND a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.pid IN"
         f" (SELECT l.pid FROM {_LOCKS})",
         ["bigint", "bigint"],
         [_lock_class(run_id), _LOCK_MARK],
     )
+    return bool(rows)
 
 
 def _try_lock(db: Database, run_id: int) -> bool:
@@ -429,6 +439,7 @@ class VisitRow:
     train_seconds: float
     write_seconds: float
     started_at: float
+    pid: int
 
 
 def write_visit(db: Database, visit: VisitRow) -> None:
@@ -436,9 +447,9 @@ def write_visit(db: Database, visit: VisitRow) -> None:
         'INSERT INTO cerebro._visit (run_id, mst_key, step, epoch, segment, "rows", loss, logs, state_bytes,'
         " read_seconds, train_seconds, write_seconds, started_at, pid, ended_at)"
         " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, pg_catalog.to_timestamp($13),"
-        " pg_catalog.pg_backend_pid(), pg_catalog.clock_timestamp()) ON CONFLICT DO NOTHING",
+        " $14, pg_catalog.clock_timestamp()) ON CONFLICT DO NOTHING",
         ["bigint", "integer", "integer", "integer", "integer", "bigint", "float8", "jsonb", "bigint",
-         "float8", "float8", "float8", "float8"],
+         "float8", "float8", "float8", "float8", "integer"],
         list(asdict(visit).values()),
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.store.dialect import is_greenplum
 
 _SHOWN = (("run", "run_id"), ("config", "mst_key"), ("epoch", "epoch"), ("segment", "segment"))
 
@@ -99,6 +100,7 @@ class Target:
     dbname: str
     user: str
     server_version: int
+    is_greenplum: bool
 
 
 def target(db: Database) -> Target:
@@ -115,7 +117,10 @@ def target(db: Database) -> Target:
         )
     )[0]
     host = row["sockets"].split(",")[0].strip() or "localhost"
-    return Target(row["connection"], host, row["port"], row["dbname"], row["owner"], row["server_version"])
+    return Target(
+        row["connection"], host, row["port"], row["dbname"], row["owner"], row["server_version"],
+        is_greenplum(db),
+    )  # fmt: skip
 
 
 def own_strong_locks(db: Database, oids: list[int]) -> bool:

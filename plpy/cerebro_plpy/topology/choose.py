@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import CONNECTION_FAILURE, CerebroError
 from cerebro_plpy.store import session
+from cerebro_plpy.store.dialect import is_greenplum
 from cerebro_plpy.topology import Topology
+from cerebro_plpy.topology.greenplum import GreenplumTopology
 from cerebro_plpy.topology.inline import InlineTopology, Run
 from cerebro_plpy.topology.local import LocalTopology, own_pids
 
@@ -34,7 +36,8 @@ def choose_local(db: Database, role: str) -> LocalTopology:
     """Segment sessions and nothing else."""
     idle = int(session.setting(db, "idle_minutes") or IDLE_MINUTES)
     patience = int(session.setting(db, "retry_seconds") or RETRY_SECONDS)
-    local = LocalTopology(
+    kind = GreenplumTopology if is_greenplum(db) else LocalTopology
+    local = kind(
         role, session.target(db), idle, lambda: _most_sessions(db), patience, lambda: session.tick(db)
     )
     local.open({}, 0)

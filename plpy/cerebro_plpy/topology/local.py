@@ -40,6 +40,8 @@ _SESSION_SETTINGS = {
 # A visit need not wait for the disk: after a crash of the machine the run resumes from the last visit that
 # is there, to the same bits. What the control session and the caller commit later takes earlier visits along.
 _VISIT_SETTINGS = {"synchronous_commit": "off"}
+# Statements here are made for PostgreSQL's own planner, and small tables need no statistics at once.
+_SESSION_SETTINGS_GREENPLUM = {"optimizer": "off", "gp_autostats_mode": "none"}
 _SESSION_SETTINGS_14 = {"client_connection_check_interval": "1s"}
 
 T = TypeVar("T")
@@ -105,6 +107,8 @@ class LoopbackSession:
 
 def _settings(target: session.Target, idle_minutes: int, slot: int) -> Mapping[str, str]:
     settings = _SESSION_SETTINGS | ({} if slot == CONTROL else _VISIT_SETTINGS)
+    if target.is_greenplum:
+        settings |= _SESSION_SETTINGS_GREENPLUM
     if target.server_version >= 140000:
         settings |= _SESSION_SETTINGS_14 | {"idle_session_timeout": f"{idle_minutes}min"}
     return settings
@@ -233,7 +237,7 @@ class LocalTopology:
         self._make_room()
         sessions = {key: self._session(key) for key in self._wanted()}
         for key, started in sessions.items():
-            started.begin("start", self._with_engine(key[2], {}))
+            started.begin("start", self._with_engine(key[2], {"segment": key[1]}))
         self._finish(list(sessions.values()))
         for started in sessions.values():
             started.result()

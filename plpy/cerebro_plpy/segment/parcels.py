@@ -1,0 +1,52 @@
+"""What passes between a session on the coordinator and a segment's process: one JSON object and raw bytes.
+
+A parcel that would not fit a field goes in several pieces.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+# A field holds 1 GB at most, and a statement's parameters are copied several times on their way.
+PIECE_BYTES = 128 << 20
+_LENGTH = struct.Struct("<Q")
+
+
+def pack(head: Mapping[str, Any], parts: Sequence[bytes]) -> Iterator[bytes]:
+    """Cut a parcel into pieces, of which there is at least one."""
+    text = json.dumps({**head, "sizes": [len(part) for part in parts]}).encode()
+    gathered: list[bytes] = [_LENGTH.pack(len(text)), text]
+    size = 0
+    for part in parts:
+        if size and size + len(part) > PIECE_BYTES:
+            yield b"".join(gathered)
+            gathered, size = [], 0
+        gathered.append(part)
+        size += len(part)
+    yield b"".join(gathered)
+
+
+def unpack(pieces: Sequence[bytes]) -> tuple[dict[str, Any], list[memoryview]]:
+    """Take a parcel apart; the parts share its memory. None is ever cut between two pieces."""
+    first = memoryview(pieces[0])
+    start = _LENGTH.size + _LENGTH.unpack_from(first)[0]
+    head = json.loads(bytes(first[_LENGTH.size : start]))
+    views = [first[start:], *map(memoryview, pieces[1:])]
+    parts = []
+    for size in head.pop("sizes"):
+        if size > len(views[0]):
+            views.pop(0)
+        parts.append(views[0][:size])
+        views[0] = views[0][size:]
+    return head, parts
+
+
+def is_whole(pieces: Sequence[bytes]) -> bool:
+    """Whether these are all pieces of a parcel."""
+    first = memoryview(pieces[0])
+    start = _LENGTH.size + _LENGTH.unpack_from(first)[0]
+    head = json.loads(bytes(first[_LENGTH.size : start]))
+    return sum(head["sizes"]) == sum(map(len, pieces)) - start

@@ -1,0 +1,121 @@
+"""Where a command takes what it works on, and where it leaves what it makes.
+
+A session that can read and write tables does so (`Direct`). On Greenplum the process that trains may not:
+it is supplied by the session on the coordinator that sent the command.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.engine.state import State, of_config
+from cerebro_plpy.segment import cancel
+from cerebro_plpy.segment.rows import Source, TableSource
+from cerebro_plpy.store import measurements, runs
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a run was asked for, as far as one config goes."""
+
+    run: runs.RunRow
+    config: runs.ConfigRow
+    model_arch: str
+
+
+@dataclass(frozen=True)
+class EvaluationRow:
+    """What one segment measured of one config."""
+
+    run_id: int
+    mst_key: int
+    epoch: int
+    dataset: str
+    segment: int
+    data: bytes
+    seconds: float
+
+
+class Supply(Protocol):
+    def ticker(self) -> Callable[[], None]:
+        """A function to call often, with which a cancel is noticed."""
+        ...
+
+    def facts(self, run_id: int, mst_key: int) -> Facts: ...
+
+    def weights(self, run_id: int, model_id: int, mst_key: int) -> bytes | None: ...
+
+    def state(self, run_id: int, mst_key: int, step: int) -> State: ...
+
+    def source(self, role: str, table: str, segment: int) -> Source: ...
+
+    def evaluations(self, run_id: int, mst_key: int, epoch: int, dataset: str) -> Sequence[bytes]: ...
+
+    def leave_visit(self, visit: runs.VisitRow, parts: Iterable[bytes], ends_epoch: bool) -> int:
+        """Store a visit's row and state; gives the state's size."""
+        ...
+
+    def leave_evaluation(self, evaluation: EvaluationRow) -> None: ...
+
+    def leave_metrics(
+        self, run_id: int, mst_key: int, epoch: int, dataset: str, values: Sequence[measurements.Measured]
+    ) -> None: ...
+
+
+class Direct:
+    """A session with the tables before it."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def ticker(self) -> Callable[[], None]:
+        return cancel.ticker(self._db)
+
+    def facts(self, run_id: int, mst_key: int) -> Facts:
+        return self._db.as_owner(lambda: self._facts(run_id, mst_key))
+
+    def _facts(self, run_id: int, mst_key: int) -> Facts:
+        run, config = runs.run(self._db, run_id), runs.config(self._db, run_id, mst_key)
+        return Facts(run, config, runs.model_arch(self._db, run_id, config.model_id))
+
+    def weights(self, run_id: int, model_id: int, mst_key: int) -> bytes | None:
+        return self._db.as_owner(lambda: runs.weights(self._db, run_id, model_id, mst_key))
+
+    def state(self, run_id: int, mst_key: int, step: int) -> State:
+        return self._db.as_owner(
+            lambda: of_config(runs.read_state(self._db, run_id, mst_key, step), run_id, mst_key, step)
+        )
+
+    def source(self, role: str, table: str, segment: int) -> Source:
+        return TableSource(self._db, role, table, segment)
+
+    def evaluations(self, run_id: int, mst_key: int, epoch: int, dataset: str) -> Sequence[bytes]:
+        return self._db.as_owner(
+            lambda: measurements.read_evaluations(self._db, run_id, mst_key, epoch, dataset)
+        )
+
+    def leave_visit(self, visit: runs.VisitRow, parts: Iterable[bytes], ends_epoch: bool) -> int:
+        return self._db.as_owner(lambda: self._leave_visit(visit, parts, ends_epoch))
+
+    def _leave_visit(self, visit: runs.VisitRow, parts: Iterable[bytes], ends_epoch: bool) -> int:
+        clock = time.monotonic()
+        size = runs.write_state(self._db, visit.run_id, visit.mst_key, visit.step, parts)
+        seconds = visit.write_seconds + time.monotonic() - clock
+        runs.write_visit(self._db, replace(visit, state_bytes=size, write_seconds=seconds))
+        if ends_epoch:
+            runs.notify(self._db, visit.run_id, "epoch", visit.epoch, visit.mst_key)
+        return size
+
+    def leave_evaluation(self, evaluation: EvaluationRow) -> None:
+        self._db.as_owner(lambda: measurements.write_evaluation(self._db, **vars(evaluation)))
+
+    def leave_metrics(
+        self, run_id: int, mst_key: int, epoch: int, dataset: str, values: Sequence[measurements.Measured]
+    ) -> None:
+        self._db.as_owner(
+            lambda: measurements.write_metrics(self._db, run_id, mst_key, epoch, dataset, values)
+        )

@@ -1,0 +1,20 @@
+"""What Greenplum writes otherwise than PostgreSQL."""
+
+from __future__ import annotations
+
+from cerebro_plpy.database import Database
+
+# A process never changes its server.
+_known: list[bool] = []
+
+
+def is_greenplum(db: Database) -> bool:
+    if not _known:
+        row = db.query("SELECT pg_catalog.version() LIKE '%Greenplum%' AS is_greenplum")[0]
+        _known.append(row["is_greenplum"])
+    return _known[0]
+
+
+def distributed(db: Database, how: str) -> str:
+    """The end of a CREATE TABLE: where its rows lie. `how` is BY (column), RANDOMLY or REPLICATED."""
+    return f" DISTRIBUTED {how}" if is_greenplum(db) else ""
