@@ -47,17 +47,20 @@ CROSS JOIN LATERAL (
     SELECT pg_catalog.count(*) AS visits_done, pg_catalog.max(x.ended_at) AS ended_at
     FROM cerebro._visit AS x WHERE x.run_id = r.run_id
 ) AS v
-LEFT JOIN LATERAL (
-    -- The advisory lock that the session behind a run holds: store/runs.py. Any role may take such a lock; only a
-    -- superuser's session, or inline the owner's, can be behind the run.
-    SELECT TRUE AS held FROM pg_catalog.pg_locks AS x
-    JOIN pg_catalog.pg_stat_activity AS a USING (pid)
-    WHERE x.locktype = 'advisory' AND x.objsubid = 2 AND x.granted
-        AND x.classid = (r.run_id & 2147483647)::oid AND x.objid::bigint >> 16 = 3300
-        AND x.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
-        AND (a.usesysid = r.owner OR a.usesysid IN (SELECT o.oid FROM pg_catalog.pg_roles AS o WHERE o.rolsuper))
-    LIMIT 1
-) AS l ON TRUE;
+CROSS JOIN LATERAL (
+    -- The advisory locks that the sessions behind runs hold: store/runs.py. Any role may take such a lock; only a
+    -- superuser's session, or inline the owner's, can be behind a run. Looked up once, before all else: Greenplum asks
+    -- its segments for their locks, which it cannot do while they are at work on the rest of the query.
+    SELECT NULLIF(ARRAY[h.number, h.number || ' ' || r.owner::oid] && ARRAY(
+        SELECT x.classid || CASE WHEN o.rolsuper THEN '' ELSE ' ' || a.usesysid END
+        FROM pg_catalog.pg_locks AS x
+        JOIN pg_catalog.pg_stat_activity AS a USING (pid)
+        JOIN pg_catalog.pg_roles AS o ON o.oid = a.usesysid
+        WHERE x.locktype = 'advisory' AND x.objsubid = 2 AND x.granted AND x.objid::bigint >> 16 = 3300
+            AND x.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
+    ), FALSE) AS held
+    FROM (SELECT (r.run_id & 2147483647)::text AS number) AS h
+) AS l;
 COMMENT ON VIEW cerebro.runs IS 'Your runs, one row each, while they go on and afterwards.';
 COMMENT ON COLUMN cerebro.runs.run_id IS 'Number of the run';
 COMMENT ON COLUMN cerebro.runs.owner IS 'Role that made the call';
