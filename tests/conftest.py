@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -15,6 +16,7 @@ from psycopg2.sql import Composable
 from fixtures import Connect, Connection, MakeRole, Rows, Sql, execute
 
 _numbers = itertools.count(1)
+DROP_SECONDS = 20
 
 
 def _unique(purpose: str) -> str:
@@ -31,6 +33,23 @@ def _run(dbname: str, statement: str, *names: str) -> None:
     """Run one statement, with names put in for its braces as identifiers."""
     with closing(_open(dbname)) as connection:
         execute(connection, syntax.SQL(statement).format(*map(syntax.Identifier, names)))
+
+
+def _drop_database(name: str) -> None:
+    """End what still goes on there, and drop it: PostgreSQL 12 cannot do both in one statement."""
+    with closing(_open("postgres")) as connection:
+        deadline = time.monotonic() + DROP_SECONDS
+        while True:
+            execute(
+                connection,
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", name,
+            )  # fmt: skip
+            try:
+                execute(connection, syntax.SQL("DROP DATABASE {}").format(syntax.Identifier(name)))
+                return
+            except psycopg2.errors.ObjectInUse:
+                if time.monotonic() > deadline:
+                    raise
 
 
 def pytest_report_header() -> str:
@@ -62,7 +81,7 @@ def template(server: None) -> Iterator[str]:
         _run(name, "CREATE EXTENSION cerebro CASCADE")
         yield name
     finally:
-        _run("postgres", "DROP DATABASE {} WITH (FORCE)", name)
+        _drop_database(name)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +90,7 @@ def empty_database(server: None) -> Iterator[str]:
     name = _unique("empty")
     _run("postgres", "CREATE DATABASE {} TEMPLATE template0", name)
     yield name
-    _run("postgres", "DROP DATABASE {} WITH (FORCE)", name)
+    _drop_database(name)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +99,7 @@ def database(template: str) -> Iterator[str]:
     name = _unique("test")
     _run("postgres", "CREATE DATABASE {} TEMPLATE {}", name, template)
     yield name
-    _run("postgres", "DROP DATABASE {} WITH (FORCE)", name)
+    _drop_database(name)
 
 
 @pytest.fixture

@@ -225,6 +225,28 @@ def take_buffer(*arguments: Any) -> int:
     return _answer(lambda: outpost.take_buffer(*arguments))
 
 
+def take_row(ticket: str, fields: Sequence[bytes | None]) -> int:
+    from cerebro_plpy.packing import share
+
+    def take() -> int:
+        share.found(ticket).take(fields)
+        return 1
+
+    return _answer(take)
+
+
+def give_pieces(ticket: str) -> Iterator[tuple[Any, ...]]:
+    from cerebro_plpy.packing import share
+
+    return _answer(lambda: share.found(ticket).pieces())
+
+
+def join_pieces(*arguments: Any) -> list[bytes]:
+    from cerebro_plpy.packing import share
+
+    return _answer(lambda: share.join(*arguments))
+
+
 def _drive(asked: Mapping[str, Any]) -> Mapping[str, Any]:
     """Stand behind a run that was begun by a session which need not be there any more."""
     from cerebro_plpy.executor import resume as executor

@@ -16,3 +16,32 @@ return GD["cerebro"].take_buffer(ticket, buffer_id, shapes, fields)
 $$;
 COMMENT ON FUNCTION cerebro._take_buffer(text, integer, text, bytea[]) IS
 'Internal: hands a buffer to the process that has it on its segment. The caller''s own scan calls it; without the ticket of a load that is under way it refuses.';
+
+CREATE OR REPLACE FUNCTION cerebro._take_row(ticket text, fields bytea[]) RETURNS integer
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].take_row(ticket, fields)
+$$;
+COMMENT ON FUNCTION cerebro._take_row(text, bytea[]) IS
+'Internal: hands a row that is to be packed to the process that has it on its segment. The caller''s own scan calls it; without the ticket of the packing that is under way it refuses.';
+
+CREATE OR REPLACE FUNCTION cerebro._give_pieces(
+    ticket text, OUT dist_key integer, OUT buffer_id integer, OUT places bytea, OUT fields bytea[]
+) RETURNS SETOF record
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].give_pieces(ticket)
+$$;
+COMMENT ON FUNCTION cerebro._give_pieces(text) IS
+'Internal: what a segment''s process has of each buffer, from the rows that it has taken.';
+
+CREATE OR REPLACE FUNCTION cerebro._join_pieces(widths integer[], places bytea[], fields bytea[]) RETURNS bytea[]
+LANGUAGE plpython3u IMMUTABLE
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].join_pieces(widths, places, fields)
+$$;
+COMMENT ON FUNCTION cerebro._join_pieces(integer[], bytea[], bytea[]) IS
+'Internal: makes one buffer of the pieces that the segments'' processes have given for it.';

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..errors import NULL_NOT_ALLOWED, CerebroError
 
@@ -46,6 +47,16 @@ class Faults:
         """Note the rows, numbered from 1 in the order of the scan, that have this problem."""
         fault = self._found.setdefault((column, problem), Fault(0, int(rows[0]), example))
         fault.count += len(rows)
+
+    def found(self) -> list[tuple[str, str, int, int, str]]:
+        """Everything that was noted, as JSON can have it."""
+        return [(*place, f.count, f.first_row, f.example) for place, f in self._found.items()]
+
+    def join(self, found: Sequence[Sequence[Any]]) -> None:
+        """Note what another process has found in its share of the rows."""
+        for column, problem, count, first_row, example in found:
+            fault = self._found.setdefault((column, problem), Fault(0, first_row, example))
+            fault.count += count
 
     def error(self, total: int) -> CerebroError:
         """Make the error: the first problem as its message, all of them in its detail."""

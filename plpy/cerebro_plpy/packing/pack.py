@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from ..database import Database
 from ..errors import CerebroError
 from ..store import names, packed
@@ -13,6 +11,7 @@ from . import classes, dealing
 from .classes import Labels
 from .faults import Faults
 from .job import Job
+from .parallel import Shares
 from .reading import Column, batch_rows, open_column, read_rows
 from .sorting import Sorter
 
@@ -30,14 +29,50 @@ def pack(db: Database, job: Job) -> None:
         raise CerebroError(f"input table {job.source.quoted} has no rows")
     seen = Faults()
     columns = _open(job, dict(sample), seen)
-    batch = batch_rows(sample)
-    sorter = Sorter([column.stored for column in columns], job.memory, batch)
+    rows = (Alone if job.dist_keys is None else Shares)(db, job, columns, seen)
     try:
-        total = read_rows(db.scan(statement, batch=batch), columns, sorter, job.seed, seen)
+        total = rows.read(statement, sample)
         _check_rows(job, total, seen)
-        _write(db, job, output, columns, sorter)
+        labels = [
+            classes.settle(db, job, index, column)
+            for index, column in enumerate(columns[: len(job.dependents)])
+        ]
+        how = dealing.plan(total, job.segments, _row_bytes(columns, labels), job.buffer_size)
+        about = f"Rows of {job.spelled[0]}, packed by Cerebro for {job.segments} segments"
+        packed.create(db, output, about)
+        rows.write(output, labels, how)
+        packed.write_summary(db, output, _summary(job, labels, how), f"How {job.spelled[1]} was packed")
     finally:
-        sorter.close()
+        rows.close()
+
+
+class Alone:
+    """The rows of one table, all read, sorted and dealt by this session."""
+
+    def __init__(self, db: Database, job: Job, columns: Sequence[Column], seen: Faults) -> None:
+        self._db, self._job, self._columns, self._seen = db, job, columns, seen
+        self._sorter: Sorter | None = None
+
+    def read(self, statement: str, sample: packed.Row) -> int:
+        batch = batch_rows(sample)
+        stored = [column.stored for column in self._columns]
+        self._sorter = Sorter(stored, self._job.memory, batch)
+        batches = self._db.scan(statement, batch=batch)
+        return read_rows(batches, self._columns, self._sorter, self._job.seed, self._seen)
+
+    def write(self, output: packed.Output, labels: Sequence[Labels], how: dealing.Deal) -> None:
+        writer = packed.Writer(self._db, output)
+        blocks = self._sorter.blocks() if self._sorter is not None else iter(())
+        for buffer in dealing.deal(blocks, how):
+            arrays = [
+                classes.encode(array, column, labels, i)
+                for i, (array, column) in enumerate(zip(buffer.columns, self._columns, strict=True))
+            ]
+            writer.write(buffer.segment, arrays, buffer.segment * how.buffers + buffer.number)
+
+    def close(self) -> None:
+        if self._sorter is not None:
+            self._sorter.close()
 
 
 def _check_names(job: Job) -> None:
@@ -115,25 +150,8 @@ def _output(job: Job) -> packed.Output:
     return packed.Output(job.target, dependents, independents, job.segments, job.dist_keys)
 
 
-def _write(db: Database, job: Job, output: packed.Output, columns: Sequence[Column], sorter: Sorter) -> None:
-    labels = [
-        classes.settle(db, job, index, column) for index, column in enumerate(columns[: len(job.dependents)])
-    ]
-    how = dealing.plan(sorter.rows, job.segments, _row_bytes(columns, labels), job.buffer_size)
-    packed.create(db, output, f"Rows of {job.spelled[0]}, packed by Cerebro for {job.segments} segments")
-    writer = packed.Writer(db, output)
-    for buffer in dealing.deal(sorter.blocks(), how):
-        arrays = [
-            classes.encode(array, column, labels, i)
-            for i, (array, column) in enumerate(zip(buffer.columns, columns, strict=True))
-        ]
-        writer.write(buffer.segment, arrays, buffer.segment * how.buffers + buffer.number)
-    packed.write_summary(db, output, _summary(job, labels, how), f"How {job.spelled[1]} was packed")
-
-
 def _row_bytes(columns: Sequence[Column], labels: Sequence[Labels]) -> int:
-    sizes = [np.dtype(kind).itemsize * width for kind, width in (column.stored for column in columns)]
-    return max(sizes + [2 * (label.width or 0) for label in labels])
+    return max([column.nbytes for column in columns] + [2 * (label.width or 0) for label in labels])
 
 
 def _summary(job: Job, labels: Sequence[Labels], how: dealing.Deal) -> packed.PackedSummary:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,12 @@ class Column:
         if self.classes is not None:
             return "<i4", 1
         return ("<i2" if self.part.kind == ONE_HOT else "<f4"), math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of one row, as it is between reading and writing."""
+        kind, width = self.stored
+        return np.dtype(kind).itemsize * width
 
 
 def open_column(
@@ -81,25 +88,42 @@ def read_rows(
     batches: Iterable[list[Row]], columns: Sequence[Column], sorter: Sorter, seed: int, seen: Faults
 ) -> int:
     """Read all rows into the sorter and give their number; what is wrong with them is noted."""
-    hasher = RowHash(seed, [column.stored[1] for column in columns])
+    hasher = hasher_of(columns, seed)
     total = 0
     for batch in batches:
-        hashes, room = sorter.room(len(batch))
-        sums = hasher.sums(len(batch))
-        for index, (column, out) in enumerate(zip(columns, room, strict=True)):
-            values = [row[f"c{index}"] for row in batch]
-            if column.classes is not None:
-                out[:, 0] = column.classes.codes(values)
-                sums += column.classes.tokens(out[:, 0])
-            elif column.reader is not None:
-                column.reader.read(values, out, total + 1)
-                hasher.add(sums, index, out)
-        hashes[:] = RowHash.finish(sums)
+        values = [[row[f"c{index}"] for row in batch] for index in range(len(columns))]
+        read_batch(values, columns, sorter, hasher, total, seen)
         total += len(batch)
-        # Faulty rows are only counted: nothing of this table will be packed.
-        if not seen:
-            sorter.keep(len(batch))
     return total
+
+
+def hasher_of(columns: Sequence[Column], seed: int) -> RowHash:
+    return RowHash(seed, [column.stored[1] for column in columns])
+
+
+def read_batch(
+    values: Sequence[Sequence[Any]],
+    columns: Sequence[Column],
+    sorter: Sorter,
+    hasher: RowHash,
+    before: int,
+    seen: Faults,
+) -> None:
+    """Read some rows into the sorter, column by column; `before` were read before them."""
+    rows = len(values[0])
+    hashes, room = sorter.room(rows)
+    sums = hasher.sums(rows)
+    for index, (column, out) in enumerate(zip(columns, room, strict=True)):
+        if column.classes is not None:
+            out[:, 0] = column.classes.codes(values[index])
+            sums += column.classes.tokens(out[:, 0])
+        elif column.reader is not None:
+            column.reader.read(values[index], out, before + 1)
+            hasher.add(sums, index, out)
+    hashes[:] = RowHash.finish(sums)
+    # Faulty rows are only counted: nothing of this table will be packed.
+    if not seen:
+        sorter.keep(rows)
 
 
 def place_of_labels(

@@ -65,6 +65,13 @@ class Sorter:
         self._filled += rows
         self.rows += rows
 
+    def hashes(self) -> np.ndarray:
+        """The hashes of all rows, in order."""
+        kind, width = self._types[0]
+        parts = [self._arrays[0][: self._filled, 0]]
+        parts += [self._read(run.starts[0], kind, width, 0, run.rows)[:, 0] for run in self._runs]
+        return np.sort(np.concatenate(parts))
+
     def close(self) -> None:
         """Give the disk space back."""
         if self._file is not None:

@@ -14,7 +14,6 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import INTERNAL, CerebroError
 from cerebro_plpy.planner import routes
-from cerebro_plpy.segment import parcels
 from cerebro_plpy.segment.rows import TableSource, datasets
 from cerebro_plpy.segment.supply import Direct, EvaluationRow, Facts
 from cerebro_plpy.store import measurements, places, runs
@@ -155,29 +154,18 @@ class _Errand:
         self._order("loaded", {"ticket": ticket})
 
     def _order(self, name: str, request: Request) -> None:
-        head, _ = self._send(name, request, [])
-        _raise_error(head)
+        self._send(name, request, [])
 
     def _send(
         self, name: str, request: Request, given: Sequence[tuple[What, Any, list[bytes]]]
     ) -> tuple[dict[str, Any], list[memoryview]]:
         listed = [{"what": what, "value": value, "parts": len(parts)} for what, value, parts in given]
         head = {"request": request, "given": listed}
-        *before, last = parcels.pack(head, [part for _, _, parts in given for part in parts])
-
-        def send() -> list[bytes]:
-            for piece in before:
-                places.send(self._db, self._key, "more", piece)
-            pieces = [places.send(self._db, self._key, name, last)]
-            while not parcels.is_whole(pieces):
-                pieces.append(places.send(self._db, self._key, "rest", b""))
-            return pieces
-
-        return parcels.unpack(self._db.as_owner(send))
+        sent = [part for _, _, parts in given for part in parts]
+        return places.exchange(self._db, self._key, name, head, sent)
 
     def _take(self, head: Mapping[str, Any], parts: Sequence[memoryview]) -> Mapping[str, Any]:
         """Write what the process has left, and give its result."""
-        _raise_error(head)
         for line in head["told"]:
             self._db.notice(line)
         rest = iter(parts)
@@ -196,9 +184,3 @@ class _Errand:
         else:
             values = [measurements.Measured(**value) for value in fields["values"]]
             self._direct.leave_metrics(**{**fields, "values": values})
-
-
-def _raise_error(head: Mapping[str, Any]) -> None:
-    if "error" in head:
-        error = dict(head["error"])
-        raise CerebroError(error.pop("message"), **error)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.store.names import quote
-from cerebro_plpy.store.packed import BUFFER, KEY, SHAPE
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.store import parcels
+from cerebro_plpy.store.names import Table, quote
+from cerebro_plpy.store.packed import BUFFER, KEY, SHAPE, TEXT, Expression, Output
 from cerebro_plpy.store.partitions import Columns
 
 
@@ -32,14 +35,63 @@ def keys(db: Database, segments: int, contents: Sequence[int] | None = None) -> 
     return [row["dist_key"] for row in rows]
 
 
-def send(db: Database, key: int, command: str, parcel: bytes) -> bytes:
+def exchange(
+    db: Database, key: int, command: str, head: Mapping[str, Any], parts: Sequence[bytes]
+) -> tuple[dict[str, Any], list[memoryview]]:
     """Have the process of this session that stands beside a key's rows do something."""
+    *before, last = parcels.pack(head, parts)
+
+    def send() -> list[bytes]:
+        for piece in before:
+            _send(db, key, "more", piece)
+        return _all_pieces(db, key, _send(db, key, command, last))
+
+    return _opened(db.as_owner(send))
+
+
+def exchange_all(
+    db: Database, command: str, head: Mapping[str, Any], parts: Sequence[bytes]
+) -> list[tuple[dict[str, Any], list[memoryview]]]:
+    """The same for this session's processes on all segments at once, in the segments' order."""
+    piece = b"".join(parcels.pack(head, parts))
+    own = keys(db, primaries(db))
+
+    def send() -> list[list[bytes]]:
+        rows = db.query(
+            "SELECT gp_segment_id AS content, cerebro._on_segment($1, $2) AS answer"
+            " FROM gp_dist_random('pg_catalog.gp_id')",
+            ["text", "bytea"],
+            [command, piece],
+        )
+        first = [row["answer"] for row in sorted(rows, key=lambda row: row["content"])]
+        return [_all_pieces(db, key, answer) for key, answer in zip(own, first, strict=True)]
+
+    return [_opened(pieces) for pieces in db.as_owner(send)]
+
+
+def _send(db: Database, key: int, command: str, piece: bytes) -> bytes:
     return db.query(
         # The key is written out: a statement with a parameter in its place may go to every segment.
         f"SELECT cerebro._on_segment($1, $2) AS answer FROM cerebro._segment_key WHERE dist_key = {int(key)}",
         ["text", "bytea"],
-        [command, parcel],
+        [command, piece],
     )[0]["answer"]
+
+
+def _all_pieces(db: Database, key: int, first: bytes) -> list[bytes]:
+    pieces = [first]
+    while not parcels.is_whole(pieces):
+        pieces.append(_send(db, key, "rest", b""))
+    return pieces
+
+
+def _opened(pieces: Sequence[bytes]) -> tuple[dict[str, Any], list[memoryview]]:
+    """A parcel's contents; an error in it is raised here as it was there."""
+    head, parts = parcels.unpack(pieces)
+    if "error" in head:
+        error = dict(head["error"])
+        raise CerebroError(error.pop("message"), **error)
+    return head, parts
 
 
 def send_buffers(db: Database, table: str, key: int, columns: Columns, ticket: str) -> None:
@@ -51,4 +103,96 @@ def send_buffers(db: Database, table: str, key: int, columns: Columns, ticket: s
         f" ARRAY[{', '.join(quote(name) for name in names)}]) FROM {table} WHERE {KEY} = {int(key)}",
         ["text"],
         [ticket],
+    )
+
+
+def is_spread(db: Database, table: Table) -> bool:
+    """Whether a scan of it is sure to happen where its rows are."""
+    return bool(
+        db.query(
+            "SELECT FROM pg_catalog.gp_distribution_policy WHERE localoid = $1 AND policytype = 'p'",
+            ["oid"],
+            [table.oid],
+        )
+    )
+
+
+_STAGE, _PIECES, _SENT = "_cerebro_rows", "_cerebro_pieces", "_cerebro_sent"
+
+
+def stage(db: Database, statement: str) -> str:
+    """Lay rows that stand nowhere yet on all segments; gives the statement that reads them from there."""
+    _drop(db, _STAGE)
+    db.query(f"CREATE TEMPORARY TABLE {_STAGE} AS {statement} DISTRIBUTED RANDOMLY")
+    return f"SELECT * FROM pg_temp.{_STAGE}"
+
+
+def drop_temporary(db: Database) -> None:
+    """Leave nothing of a packing behind."""
+    for table in (_STAGE, _PIECES, _SENT):
+        _drop(db, table)
+
+
+def _drop(db: Database, table: str) -> None:
+    name = f"pg_temp.{table}"
+    if db.query("SELECT pg_catalog.to_regclass($1) IS NOT NULL AS there", ["text"], [name])[0]["there"]:
+        db.query(f"DROP TABLE {name}")
+
+
+def _create_pieces(db: Database, table: str, how: str) -> str:
+    """What is encoded already is not compressed as well."""
+    _drop(db, table)
+    db.query(
+        f"CREATE TEMPORARY TABLE {table} (dist_key integer, buffer_id integer, places bytea, fields bytea[])"
+        f" DISTRIBUTED {how}"
+    )
+    for column in ("places", "fields"):
+        db.query(f"ALTER TABLE pg_temp.{table} ALTER COLUMN {column} SET STORAGE EXTERNAL")
+    return f"pg_temp.{table}"
+
+
+def hand_out_rows(db: Database, statement: str, expressions: Sequence[Expression], ticket: str) -> int:
+    """Have each segment's process take the rows that are there; gives their number."""
+    fields = ", ".join(
+        f"convert_to(s.c{n}, 'UTF8')" if expression.how == TEXT else f"s.c{n}"
+        for n, expression in enumerate(expressions)
+    )
+    # Nothing but sums comes here: the function is called where the scan is.
+    return db.query(
+        f"SELECT COALESCE(sum(cerebro._take_row($1, ARRAY[{fields}]::bytea[])), 0)::bigint AS number"
+        f" FROM ({statement}) AS s",
+        ["text"],
+        [ticket],
+    )[0]["number"]
+
+
+def send_pieces(db: Database, ticket: str) -> None:
+    """Have each process write down what it gives to each buffer, and send that to the buffer's segment."""
+    pieces = _create_pieces(db, _PIECES, "RANDOMLY")
+    # The processes that hold the rows write these themselves: nothing moves.
+    db.query(
+        f"INSERT INTO {pieces} SELECT (s.piece).dist_key, (s.piece).buffer_id, (s.piece).places,"
+        " (s.piece).fields FROM (SELECT cerebro._give_pieces($1) AS piece"
+        " FROM gp_dist_random('pg_catalog.gp_id') OFFSET 0) AS s",
+        ["text"],
+        [ticket],
+    )
+    db.query(f"INSERT INTO {_create_pieces(db, _SENT, 'BY (dist_key)')} SELECT * FROM {pieces}")
+
+
+def join_pieces(db: Database, output: Output, shapes: Sequence[Sequence[int]], widths: Sequence[int]) -> None:
+    """Make buffers of the pieces, which are where the buffers are to be."""
+    columns = "".join(f", {quote(name)}, {quote(name + SHAPE)}" for name in output.columns)
+    fields = "".join(
+        f", s.fields[{n}], ARRAY[s.number{''.join(f', {int(size)}' for size in shape)}]"
+        for n, shape in enumerate(shapes, 1)
+    )
+    db.query(
+        f"INSERT INTO {output.table.quoted} ({KEY}{columns}, {BUFFER})"
+        f" SELECT s.dist_key{fields}, s.buffer_id FROM (SELECT p.dist_key, p.buffer_id,"
+        " (sum(octet_length(p.places)) / 4)::integer AS number,"
+        " cerebro._join_pieces($1, array_agg(p.places), array_agg(p.fields)) AS fields"
+        f" FROM pg_temp.{_SENT} AS p GROUP BY p.dist_key, p.buffer_id OFFSET 0) AS s",
+        ["integer[]"],
+        [list(widths)],
     )

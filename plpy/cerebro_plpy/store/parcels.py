@@ -15,10 +15,10 @@ PIECE_BYTES = 128 << 20
 _LENGTH = struct.Struct("<Q")
 
 
-def pack(head: Mapping[str, Any], parts: Sequence[bytes]) -> Iterator[bytes]:
+def pack(head: Mapping[str, Any], parts: Sequence[bytes | memoryview]) -> Iterator[bytes]:
     """Cut a parcel into pieces, of which there is at least one."""
     text = json.dumps({**head, "sizes": [len(part) for part in parts]}).encode()
-    gathered: list[bytes] = [_LENGTH.pack(len(text)), text]
+    gathered: list[bytes | memoryview] = [_LENGTH.pack(len(text)), text]
     size = 0
     for part in parts:
         if size and size + len(part) > PIECE_BYTES:

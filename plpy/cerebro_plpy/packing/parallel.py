@@ -1,0 +1,136 @@
+"""Packing on Greenplum: every segment reads, sorts and deals its own rows; here their order is put together.
+
+The rows come to the same buffers as on PostgreSQL, byte for byte: the order of all rows is that of their
+hashes, and where they lay before has no say in it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from ..database import Database, Row
+from ..errors import WRONG_STATE, CerebroError
+from ..store import places
+from ..store.packed import Output
+from . import dealing, share
+from .classes import Labels
+from .faults import Faults
+from .job import Job
+from .reading import Column
+
+# What a segment may be asked for no rows at all: the memory that any process has.
+LEAST_BYTES = 16 << 20
+
+
+class Shares:
+    """The rows of one table, each in the process that stands beside it."""
+
+    def __init__(self, db: Database, job: Job, columns: Sequence[Column], seen: Faults) -> None:
+        self._db, self._job, self._columns, self._seen = db, job, columns, seen
+        self._ticket = secrets.token_hex(16)
+        self._hashes: list[np.ndarray] = []
+        self._labels: list[list[Any]] = []
+
+    def read(self, statement: str, sample: Row) -> int:
+        """Have every process take its rows; gives the number of all."""
+        self._hand_out(statement, sample)
+        found = self._tell("sort", {})
+        for head, _ in found:
+            self._seen.join(head["result"]["faults"])
+        self._labels = [head["result"]["labels"] for head, _ in found]
+        for labels in self._labels:
+            for column, own in zip(self._columns, labels, strict=True):
+                if column.classes is not None:
+                    column.classes.codes(own)
+        self._hashes = [np.frombuffer(parts[0], np.uint64) for _, parts in found]
+        return sum(head["result"]["rows"] for head, _ in found)
+
+    def _hand_out(self, statement: str, sample: Row) -> None:
+        expressions = [part.expression for part in self._job.parts]
+        self._open(sample)
+        try:
+            places.hand_out_rows(self._db, statement, expressions, self._ticket)
+            return
+        except CerebroError as error:
+            if error.sqlstate != WRONG_STATE or places.is_spread(self._db, self._job.source):
+                raise
+        # Rows of a view, say, that come into being on the way, and not where a segment has its own.
+        self._open(sample)
+        staged = places.stage(self._db, statement)
+        places.hand_out_rows(self._db, staged, expressions, self._ticket)
+
+    def _open(self, sample: Row) -> None:
+        values = [sample[f"c{number}"] for number in range(len(self._columns))]
+        fields = [value.encode() if isinstance(value, str) else value for value in values]
+        shapes = [list(c.shape) if c.reader is not None else None for c in self._columns]
+        inputs = len(self._job.dependents)
+        columns = [
+            share.describe(column.part, shape, 1.0 if number < inputs else self._job.divisor)
+            for number, (column, shape) in enumerate(zip(self._columns, shapes, strict=True))
+        ]
+        memory = max(LEAST_BYTES, self._job.memory // places.primaries(self._db))
+        request = {
+            "columns": columns,
+            "sample": [field is not None for field in fields],
+            "seed": self._job.seed,
+            "memory": memory,
+        }
+        self._tell("open", request, [field for field in fields if field is not None])
+
+    def _tell(
+        self, command: str, request: Mapping[str, Any], parts: Sequence[bytes] = ()
+    ) -> list[tuple[dict[str, Any], list[memoryview]]]:
+        head = {"request": {"ticket": self._ticket, **request}}
+        return places.exchange_all(self._db, command, head, parts)
+
+    def write(self, output: Output, labels: Sequence[Labels], how: dealing.Deal) -> None:
+        """Have every process give its rows to the segments that they belong to."""
+        keys = places.keys(self._db, len(self._hashes))
+        for key, ranks, own in zip(keys, self._ranks(), self._labels, strict=True):
+            request = {
+                "ticket": self._ticket,
+                "deal": asdict(how),
+                "keys": list(output.dist_keys or ()),
+                "places": self._places(labels, own),
+                "widths": [label.width for label in labels] + [None] * len(self._job.independents),
+            }
+            places.exchange(self._db, key, "deal", {"request": request}, [ranks.astype("<i8").tobytes()])
+        places.send_pieces(self._db, self._ticket)
+        shapes = [self._shape(number, labels) for number in range(len(self._columns))]
+        widths = [
+            2 * shape[0] if column.classes is not None else column.nbytes
+            for column, shape in zip(self._columns, shapes, strict=True)
+        ]
+        places.join_pieces(self._db, output, shapes, widths)
+
+    def _shape(self, number: int, labels: Sequence[Labels]) -> list[int]:
+        """The shape of a row of a column as it is stored."""
+        column = self._columns[number]
+        return list(column.shape) if column.classes is None else [labels[number].width or 0]
+
+    def _ranks(self) -> list[np.ndarray]:
+        """For each process the places of its rows, which it has in order, among all rows."""
+        order = np.argsort(np.concatenate(self._hashes), kind="stable")
+        ranks = np.empty(len(order), np.int64)
+        ranks[order] = np.arange(len(order))
+        return np.split(ranks, np.cumsum([len(hashes) for hashes in self._hashes])[:-1])
+
+    def _places(self, labels: Sequence[Labels], own: Sequence[Any]) -> list[list[int] | None]:
+        """For each column with classes, where each of the labels that a process has met stands."""
+        found: list[list[int] | None] = []
+        for number, column in enumerate(self._columns):
+            places_ = labels[number].places if number < len(labels) else None
+            if column.classes is None or places_ is None:
+                found.append(None)
+            else:
+                found.append(places_[column.classes.codes(own[number])].tolist())
+        return found
+
+    def close(self) -> None:
+        self._tell("close", {})
+        places.drop_temporary(self._db)

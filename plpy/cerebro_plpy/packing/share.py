@@ -1,0 +1,185 @@
+"""One segment's share of the rows to be packed: read, sorted and dealt where they are.
+
+Only the hashes of rows leave the segment, to be put in one order with all others'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from ..errors import WRONG_STATE, CerebroError
+from ..store.packed import SourceColumn
+from . import dealing
+from .faults import Faults
+from .labels import one_hot
+from .reading import Column, batch_rows, hasher_of, open_column, read_batch
+from .sorting import Sorter
+from .sources import Part
+
+# A row as the scan hands it over: labels as UTF-8, all else as it is.
+Fields = Sequence[bytes | None]
+Piece = tuple[int, int, bytes, list[bytes]]
+
+
+def describe(part: Part, shape: Sequence[int] | None, divisor: float) -> Mapping[str, Any]:
+    """A column of the packed table as JSON."""
+    return {**asdict(part), "shape": shape, "divisor": divisor}
+
+
+def _part(described: Mapping[str, Any]) -> Part:
+    columns = tuple(SourceColumn(**column) for column in described["columns"])
+    return Part(described["name"], columns, described["kind"])
+
+
+class Share:
+    """The rows that this process was handed, and where each is to go."""
+
+    def __init__(self, request: Mapping[str, Any], sample: Sequence[bytes | None]) -> None:
+        self.faults = Faults()
+        self.columns = [
+            open_column(_part(d), value, d["shape"], d["divisor"], request["seed"], self.faults)
+            for d, value in zip(request["columns"], sample, strict=True)
+        ]
+        self._batch = batch_rows({str(n): value for n, value in enumerate(sample)})
+        self._sorter = Sorter([column.stored for column in self.columns], request["memory"], self._batch)
+        self._hasher = hasher_of(self.columns, request["seed"])
+        self._waiting: list[Fields] = []
+        self.rows = 0
+        self._deal: Iterator[Piece] = iter(())
+
+    def take(self, fields: Fields) -> None:
+        self._waiting.append(fields)
+        if len(self._waiting) == self._batch:
+            self._read()
+
+    def _read(self) -> None:
+        batch = list(zip(*self._waiting, strict=True))
+        for number, column in enumerate(self.columns):
+            if column.classes is not None:
+                batch[number] = tuple(None if v is None else v.decode() for v in batch[number])
+        read_batch(batch, self.columns, self._sorter, self._hasher, self.rows, self.faults)
+        self.rows += len(self._waiting)
+        self._waiting.clear()
+
+    def hashes(self) -> bytes:
+        """Those of all rows, in their order."""
+        if self._waiting:
+            self._read()
+        return self._sorter.hashes().tobytes()
+
+    def labels(self) -> list[list[str | None] | None]:
+        return [None if c.classes is None else c.classes.labels for c in self.columns]
+
+    def deal(self, request: Mapping[str, Any], ranks: np.ndarray) -> None:
+        """Be ready to give the rows away, `ranks` being their places in the order of all."""
+        how = dealing.Deal(**request["deal"])
+        encoders = [
+            _Encoder(column, places, width)
+            for column, places, width in zip(self.columns, request["places"], request["widths"], strict=True)
+        ]
+        self._deal = _pieces(self._sorter, how, request["keys"], encoders, ranks)
+
+    def pieces(self) -> Iterator[Piece]:
+        yield from self._deal
+
+    def close(self) -> None:
+        self._sorter.close()
+
+
+class _Encoder:
+    """Brings a column into the form in which it is stored."""
+
+    def __init__(self, column: Column, places: Sequence[int] | None, width: int | None) -> None:
+        self._places = None if places is None else np.array(places, np.int64)
+        self._width = width or 0
+
+    def encode(self, array: np.ndarray) -> bytes:
+        if self._places is not None:
+            array = one_hot(self._places[array[:, 0]], self._width)
+        return array.tobytes()
+
+
+class _Gathered:
+    """Rows of one buffer of one segment, as they come."""
+
+    def __init__(self) -> None:
+        self.buffer = -1
+        self.places: list[np.ndarray] = []
+        self.columns: list[list[np.ndarray]] = []
+
+    def piece(self, key: int, first_buffer: int, encoders: Sequence[_Encoder]) -> Piece:
+        columns = [np.concatenate(arrays) for arrays in zip(*self.columns, strict=True)]
+        fields = [encoder.encode(array) for encoder, array in zip(encoders, columns, strict=True)]
+        return key, first_buffer + self.buffer, np.concatenate(self.places).astype("<i4").tobytes(), fields
+
+
+def _pieces(
+    sorter: Sorter,
+    how: dealing.Deal,
+    keys: Sequence[int],
+    encoders: Sequence[_Encoder],
+    ranks: np.ndarray,
+) -> Iterator[Piece]:
+    """Everything that goes into the same buffer together; ranks rise, so buffers are done one by one."""
+    bounds = [np.array(how.bounds(segment)) for segment in range(how.segments)]
+    gathered = [_Gathered() for _ in keys]
+    done = 0
+    for block in sorter.blocks():
+        own = ranks[done : done + len(block[0])]
+        done += len(own)
+        for segment, key in enumerate(keys):
+            rows = np.flatnonzero(own % how.segments == segment)
+            positions = own[rows] // how.segments
+            buffers = np.searchsorted(bounds[segment], positions, side="right") - 1
+            for buffer in np.unique(buffers):
+                now = gathered[segment]
+                if now.buffer != buffer:
+                    if now.buffer >= 0:
+                        yield now.piece(key, segment * how.buffers, encoders)
+                    now = gathered[segment] = _Gathered()
+                    now.buffer = int(buffer)
+                these = buffers == buffer
+                now.places.append(positions[these] - bounds[segment][buffer])
+                now.columns.append([column[rows[these]] for column in block])
+    for segment, (key, last) in enumerate(zip(keys, gathered, strict=True)):
+        if last.buffer >= 0:
+            yield last.piece(key, segment * how.buffers, encoders)
+
+
+def join(widths: Sequence[int], places: Sequence[bytes], fields: Sequence[Sequence[bytes]]) -> list[bytes]:
+    """Put the pieces of a buffer together; `widths` are those of a row in each column, in bytes."""
+    order = np.argsort(np.concatenate([np.frombuffer(place, "<i4") for place in places]))
+    joined = []
+    for number, width in enumerate(widths):
+        data = np.frombuffer(b"".join(piece[number] for piece in fields), np.uint8)
+        joined.append(data.reshape(-1, width)[order].tobytes())
+    return joined
+
+
+_shares: dict[str, Share] = {}
+
+
+def open_share(ticket: str, request: Mapping[str, Any], sample: Sequence[bytes | None]) -> None:
+    for share in _shares.values():
+        share.close()
+    _shares.clear()
+    _shares[ticket] = Share(request, sample)
+
+
+def found(ticket: str) -> Share:
+    if ticket not in _shares:
+        raise CerebroError(
+            "nothing is being packed in this process",
+            detail="This function is for the extension's own use.",
+            sqlstate=WRONG_STATE,
+        )
+    return _shares[ticket]
+
+
+def close(ticket: str) -> None:
+    found(ticket).close()
+    del _shares[ticket]
