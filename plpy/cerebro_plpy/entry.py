@@ -225,20 +225,23 @@ def take_buffer(*arguments: Any) -> int:
     return _answer(lambda: outpost.take_buffer(*arguments))
 
 
-def take_row(ticket: str, fields: Sequence[bytes | None]) -> int:
+def take_row(*arguments: Any) -> int:
     from cerebro_plpy.packing import share
 
-    def take() -> int:
-        share.found(ticket).take(fields)
-        return 1
-
-    return _answer(take)
+    return _answer(lambda: share.take_row(*arguments))
 
 
 def give_pieces(ticket: str) -> Iterator[tuple[Any, ...]]:
     from cerebro_plpy.packing import share
 
-    return _answer(lambda: share.found(ticket).pieces())
+    return _answer(lambda: share.found(ticket, share.Share).pieces())
+
+
+def give_predictions(ticket: str) -> Iterator[tuple[Any, ...]]:
+    from cerebro_plpy.packing import share
+    from cerebro_plpy.segment.predict_share import Predicting
+
+    return _answer(lambda: share.found(ticket, Predicting).predictions())
 
 
 def join_pieces(*arguments: Any) -> list[bytes]:

@@ -45,3 +45,20 @@ return GD["cerebro"].join_pieces(widths, places, fields)
 $$;
 COMMENT ON FUNCTION cerebro._join_pieces(integer[], bytea[], bytea[]) IS
 'Internal: makes one buffer of the pieces that the segments'' processes have given for it.';
+
+CREATE OR REPLACE FUNCTION cerebro._give_predictions(
+    ticket text,
+    OUT id text,
+    OUT class_name text,
+    OUT class_value text,
+    OUT prob double precision,
+    OUT rank integer,
+    OUT prediction double precision[]
+) RETURNS SETOF record
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].give_predictions(ticket)
+$$;
+COMMENT ON FUNCTION cerebro._give_predictions(text) IS
+'Internal: what a segment''s process has predicted for the rows that it has taken.';

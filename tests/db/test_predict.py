@@ -27,14 +27,15 @@ def features() -> np.ndarray:
 def trained(trial: Trial, features: np.ndarray) -> None:
     """Two models of a run, a single one, and rows to predict."""
     labels = blobs(ROWS)[1]
-    trial.table("rows", "x real[], y integer", rows_of(features, labels))
+    numbered = [(n, x, y) for n, (x, y) in enumerate(rows_of(features, labels), 1)]
+    trial.table("rows", "id bigint, x real[], y integer", numbered)
     trial.sql("CREATE TABLE kinds AS SELECT x, (%s::text[])[y + 1] AS kind FROM rows", KINDS)
     trial.pack("kinds", "packed", y="kind", normalizing_const=SCALE)
     trial.model(nets.mlp())
     trial.select("chosen", [1], [ADAM], ["batch_size=32,epochs=1", "batch_size=64,epochs=1"])
     trial.fit("packed", "many", "chosen", 1)
     trial.sql("SELECT cerebro.madlib_fit('packed', 'one', 'arch', 1, %s, 'batch_size=32', 1)", ADAM)
-    trial.sql("CREATE TABLE new AS SELECT row_number() OVER () AS id, x FROM rows")
+    trial.sql("CREATE TABLE new AS SELECT id, x FROM rows")
 
 
 @pytest.fixture(scope="module")

@@ -342,7 +342,7 @@ def test_the_setting_sessions_bounds_the_sessions(
 def test_runs_that_start_at_once_keep_to_the_bound(database: str) -> None:
     """Both were told that there is room for two segment sessions, and both are there when they look again."""
     told = iter([2, 1])
-    at = session.Target(None, os.environ["PGHOST"], os.environ["PGPORT"], database, "postgres", 150000)
+    at = session.Target(None, os.environ["PGHOST"], os.environ["PGPORT"], database, "postgres", 150000, False)
     topology = local.LocalTopology("postgres", at, 1, lambda: next(told), 0.0, lambda: None)
     try:
         topology.open({"jax": (1, False)}, 2)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..store.names import Table, TargetTable
+from .rules import Rules
 from .sources import Part
 
 
@@ -25,6 +26,7 @@ class Job:
     seed: int
     memory: int
     shapes: Mapping[str | None, tuple[int, ...]]
+    rules: Rules = field(default_factory=Rules)
     # On Greenplum, the distribution key of each segment.
     dist_keys: list[int] | None = None
     # What a validation table takes over from the training table, one per dependent or independent.

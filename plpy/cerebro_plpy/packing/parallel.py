@@ -7,7 +7,7 @@ hashes, and where they lay before has no say in it.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -16,7 +16,8 @@ import numpy as np
 from ..database import Database, Row
 from ..errors import WRONG_STATE, CerebroError
 from ..store import places
-from ..store.packed import Output
+from ..store.names import Table
+from ..store.packed import Expression, Output
 from . import dealing, share
 from .classes import Labels
 from .faults import Faults
@@ -25,6 +26,27 @@ from .reading import Column
 
 # What a segment may be asked for no rows at all: the memory that any process has.
 LEAST_BYTES = 16 << 20
+
+
+def hand_out(
+    db: Database,
+    table: Table,
+    statement: str,
+    expressions: Sequence[Expression],
+    ticket: str,
+    expect: Callable[[], object],
+) -> None:
+    """Hand every row of a statement to the process beside it; `expect` makes the processes ready."""
+    expect()
+    try:
+        places.hand_out_rows(db, statement, expressions, ticket)
+        return
+    except CerebroError as error:
+        if error.sqlstate != WRONG_STATE or places.is_spread(db, table):
+            raise
+    # Rows of a view, say, that come into being on the way, and not where a segment has its own.
+    expect()
+    places.hand_out_rows(db, places.stage(db, statement), expressions, ticket)
 
 
 class Shares:
@@ -52,17 +74,7 @@ class Shares:
 
     def _hand_out(self, statement: str, sample: Row) -> None:
         expressions = [part.expression for part in self._job.parts]
-        self._open(sample)
-        try:
-            places.hand_out_rows(self._db, statement, expressions, self._ticket)
-            return
-        except CerebroError as error:
-            if error.sqlstate != WRONG_STATE or places.is_spread(self._db, self._job.source):
-                raise
-        # Rows of a view, say, that come into being on the way, and not where a segment has its own.
-        self._open(sample)
-        staged = places.stage(self._db, statement)
-        places.hand_out_rows(self._db, staged, expressions, self._ticket)
+        hand_out(self._db, self._job.source, statement, expressions, self._ticket, lambda: self._open(sample))
 
     def _open(self, sample: Row) -> None:
         values = [sample[f"c{number}"] for number in range(len(self._columns))]

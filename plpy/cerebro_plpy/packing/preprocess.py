@@ -12,7 +12,7 @@ from ..store import names, packed, places
 from ..store.dialect import is_greenplum
 from ..store.session import setting
 from . import options as option
-from . import sources
+from . import rules, sources
 from .columns import Item, parse_items
 from .job import Job
 from .pack import pack
@@ -37,7 +37,8 @@ def pack_training(
     known = packed.columns_of(db, source)
     outputs = parse_items(dependent_varname, "dependent_varname")
     widths = _widths(num_classes, len(outputs))
-    segments = _segments(db, chosen.segments)
+    chosen_segments = rules.read(db, distribution_rules, search_path) if is_greenplum(db) else rules.Rules()
+    segments = _segments(db, chosen.segments, chosen_segments)
     job = Job(
         source=source,
         target=target,
@@ -55,9 +56,11 @@ def pack_training(
         seed=chosen.seed,
         memory=chosen.memory_mb << 20,
         shapes=chosen.shape,
-        dist_keys=places.keys(db, segments) if is_greenplum(db) else None,
+        rules=chosen_segments,
+        dist_keys=places.keys(db, segments, chosen_segments.contents) if is_greenplum(db) else None,
     )
-    _tell_ignored_rules(db, distribution_rules)
+    if not is_greenplum(db):
+        _tell_ignored_rules(db, distribution_rules)
     pack(db, job)
 
 
@@ -100,10 +103,12 @@ def pack_validation(
         memory=chosen.memory_mb << 20,
         shapes={},
         dist_keys=training.dist_keys,
+        rules=rules.Rules(None, training.distribution_rules, training.internal_gpu_config),
         class_values=training.class_values,
         row_shapes=[*training.target_shapes, *training.input_shapes],
     )
-    _tell_ignored_rules(db, distribution_rules)
+    if not is_greenplum(db):
+        _tell_ignored_rules(db, distribution_rules)
     pack(db, job)
 
 
@@ -183,11 +188,13 @@ def _divisor(normalizing_const: float | None) -> float:
     return divisor
 
 
-def _segments(db: Database, chosen: int | None) -> int:
+def _segments(db: Database, chosen: int | None, among: rules.Rules) -> int:
+    if among.contents is not None:
+        return chosen or len(among.contents)
     fixed = chosen or int(setting(db, "segments") or 0)
     return fixed or (places.primaries(db) if is_greenplum(db) else len(os.sched_getaffinity(0)))
 
 
-def _tell_ignored_rules(db: Database, rules: str | None) -> None:
-    if rules not in (None, "all_segments"):
-        db.notice(f"distribution_rules {rules} is ignored on PostgreSQL: rows are dealt to all segments")
+def _tell_ignored_rules(db: Database, text: str | None) -> None:
+    if text not in (None, rules.ALL):
+        db.notice(f"distribution_rules {text} is ignored on PostgreSQL: rows are dealt to all segments")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -35,15 +35,28 @@ def _part(described: Mapping[str, Any]) -> Part:
     return Part(described["name"], columns, described["kind"])
 
 
+def columns_of(request: Mapping[str, Any], sample: Sequence[bytes | None], seen: Faults) -> list[Column]:
+    """The columns that a request describes, with a value of each."""
+    return [
+        open_column(_part(d), value, d["shape"], d["divisor"], request["seed"], seen)
+        for d, value in zip(request["columns"], sample, strict=True)
+    ]
+
+
+class Taker(Protocol):
+    """Whatever a scan hands rows to."""
+
+    def take(self, fields: Fields) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Share:
     """The rows that this process was handed, and where each is to go."""
 
     def __init__(self, request: Mapping[str, Any], sample: Sequence[bytes | None]) -> None:
         self.faults = Faults()
-        self.columns = [
-            open_column(_part(d), value, d["shape"], d["divisor"], request["seed"], self.faults)
-            for d, value in zip(request["columns"], sample, strict=True)
-        ]
+        self.columns = columns_of(request, sample, self.faults)
         self._batch = batch_rows({str(n): value for n, value in enumerate(sample)})
         self._sorter = Sorter([column.stored for column in self.columns], request["memory"], self._batch)
         self._hasher = hasher_of(self.columns, request["seed"])
@@ -160,26 +173,42 @@ def join(widths: Sequence[int], places: Sequence[bytes], fields: Sequence[Sequen
     return joined
 
 
-_shares: dict[str, Share] = {}
+_takers: dict[str, Taker] = {}
+T = TypeVar("T", bound=Taker)
 
 
-def open_share(ticket: str, request: Mapping[str, Any], sample: Sequence[bytes | None]) -> None:
-    for share in _shares.values():
-        share.close()
-    _shares.clear()
-    _shares[ticket] = Share(request, sample)
+def expect(ticket: str, taker: Taker) -> None:
+    """Let a scan with this ticket hand its rows to the taker, and to no other any more."""
+    for other in list(_takers):
+        close(other)
+    _takers[ticket] = taker
 
 
-def found(ticket: str) -> Share:
-    if ticket not in _shares:
-        raise CerebroError(
-            "nothing is being packed in this process",
-            detail="This function is for the extension's own use.",
-            sqlstate=WRONG_STATE,
-        )
-    return _shares[ticket]
+def found(ticket: str, kind: type[T]) -> T:
+    taker = _takers.get(ticket)
+    if not isinstance(taker, kind):
+        raise _unexpected()
+    return taker
+
+
+def take_row(ticket: str, fields: Fields) -> int:
+    """Take a row from a scan; gives 1, so that rows can be counted."""
+    if ticket not in _takers:
+        raise _unexpected()
+    _takers[ticket].take(fields)
+    return 1
+
+
+def _unexpected() -> CerebroError:
+    return CerebroError(
+        "no rows are expected in this process",
+        detail="This function is for the extension's own use.",
+        sqlstate=WRONG_STATE,
+    )
 
 
 def close(ticket: str) -> None:
-    found(ticket).close()
-    del _shares[ticket]
+    """Let go of the rows that came with a ticket."""
+    taker = _takers.pop(ticket, None)
+    if taker is not None:
+        taker.close()

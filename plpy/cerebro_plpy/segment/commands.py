@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.store import decisions, measurements, results, runs, session
+from cerebro_plpy.store import decisions, measurements, places, results, runs, session
 from cerebro_plpy.store.dialect import is_greenplum
 
 if TYPE_CHECKING:
@@ -174,6 +174,10 @@ def _drop_states(db: Database, request: Request) -> Mapping[str, Any]:
     return {}
 
 
+def _reach(db: Database, request: Request) -> Mapping[str, Any]:
+    return {"segments": places.reach(db)}
+
+
 def _delete_run(db: Database, request: Request) -> Mapping[str, Any]:
     db.as_owner(lambda: runs.delete(db, request["run_id"]))
     return {}
@@ -199,4 +203,5 @@ _COMMANDS: dict[str, Command] = {
     "decide": _decide,
     "drop_states": _drop_states,
     "delete_run": _delete_run,
+    "reach": _reach,
 }

@@ -12,13 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
 from cerebro_plpy.engine.data import Dataset
 from cerebro_plpy.engine.state import State, of_config
 from cerebro_plpy.errors import QUERY_CANCELED, WRONG_STATE, CerebroError
-from cerebro_plpy.packing import share
-from cerebro_plpy.segment import commands
+from cerebro_plpy.segment import commands, shares
 from cerebro_plpy.segment.loading import Load
 from cerebro_plpy.segment.supply import EvaluationRow, Facts
 from cerebro_plpy.store import measurements, parcels, partitions, runs
@@ -157,8 +154,8 @@ def _answer(
     _given.fill(head.get("given", []), parts)
     try:
         with interruptible():
-            if command in _PACKING:
-                result, sent = _PACKING[command](head["request"], parts)
+            if command in shares.COMMANDS:
+                result, sent = shares.COMMANDS[command](head["request"], parts, ticker)
                 return list(parcels.pack({**found, "result": result}, sent))
             found["result"] = _carry_out(command, supply, head["request"], told.append)
     except Lacking as lacking:
@@ -188,35 +185,6 @@ def _carry_out(
         _loaded[load.place] = load
         return {}
     return commands.work(supply, command, request, tell)
-
-
-Parts = Sequence[bytes | memoryview]
-
-
-def _open_share(request: Mapping[str, Any], parts: Parts) -> tuple[Any, Parts]:
-    rest = iter(parts)
-    sample = [bytes(next(rest)) if there else None for there in request["sample"]]
-    share.open_share(request["ticket"], request, sample)
-    return None, []
-
-
-def _sort_share(request: Mapping[str, Any], parts: Parts) -> tuple[Any, Parts]:
-    own = share.found(request["ticket"])
-    hashes = own.hashes()
-    return {"rows": own.rows, "labels": own.labels(), "faults": own.faults.found()}, [hashes]
-
-
-def _deal_share(request: Mapping[str, Any], parts: Parts) -> tuple[Any, Parts]:
-    share.found(request["ticket"]).deal(request, np.frombuffer(parts[0], "<i8"))
-    return None, []
-
-
-def _close_share(request: Mapping[str, Any], parts: Parts) -> tuple[Any, Parts]:
-    share.close(request["ticket"])
-    return None, []
-
-
-_PACKING = {"open": _open_share, "sort": _sort_share, "deal": _deal_share, "close": _close_share}
 
 
 def take_buffer(ticket: str, buffer_id: int, shapes: str, fields: Sequence[bytes]) -> int:

@@ -6,18 +6,20 @@ row is read.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from cerebro_plpy.database import Database, Row
+from cerebro_plpy.engine import runtime
 from cerebro_plpy.engine.architecture import Architecture
 from cerebro_plpy.engine.inference import Inference, Loaded, inference
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, UNDEFINED_COLUMN, WRONG_STATE, CerebroError
 from cerebro_plpy.madlib.nearest import nearest
-from cerebro_plpy.packing import reading, sources
+from cerebro_plpy.packing import parallel, reading, share, sources
 from cerebro_plpy.packing.columns import parse_items
 from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.segment import predict_choice, predict_models
@@ -25,7 +27,8 @@ from cerebro_plpy.segment.cancel import ticker
 from cerebro_plpy.segment.predict_choice import Choice
 from cerebro_plpy.segment.predict_models import Find, Given, Model
 from cerebro_plpy.segment.predict_outputs import Output
-from cerebro_plpy.store import packed, predictions, session
+from cerebro_plpy.store import packed, places, predictions, session
+from cerebro_plpy.store.dialect import is_greenplum
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table, target_table, tokens
 
 
@@ -129,12 +132,72 @@ def _predict(db: Database, model: Model, source: Source, model_name: str) -> Non
     described = predict_models.described(model, [column.shape for column in columns])
     _fit_columns(columns, described)
     outputs = model.outputs(described)
-    forward = inference(described)
     output = _output(db, source, outputs)
     batch_rows = reading.batch_rows(sample)
+    about = f"Predictions of {model_name} for {source.table.quoted}"
+    if is_greenplum(db):
+        _predict_on_segments(db, model, source, columns, described, outputs, output, sample, about)
+        return
+    forward = inference(described)
     job = _Job(source, columns, forward, forward.load(model.weights()), outputs, batch_rows, seen)
-    predictions.create(db, output, source.table, f"Predictions of {model_name} for {source.table.quoted}")
+    predictions.create(db, output, source.table, about)
     _run(db, job, predictions.Writer(db, output))
+
+
+def _predict_on_segments(
+    db: Database,
+    model: Model,
+    source: Source,
+    columns: Sequence[reading.Column],
+    described: Architecture,
+    outputs: Sequence[Output],
+    output: predictions.Output,
+    sample: Row,
+    about: str,
+) -> None:
+    """Greenplum: all segments predict their rows at once, and write the predictions where the rows are."""
+    ticket = secrets.token_hex(16)
+    fields = [sample[f"c{n}"] for n in range(1, len(columns) + 1)]
+    backend = runtime.backend()
+    engine = {
+        "backend": backend,
+        "threads": runtime.threads_of(backend),
+        "use_gpus": source.use_gpus,
+    }
+    request = {
+        "ticket": ticket,
+        "engine": engine,
+        "seed": 0,
+        "columns": [share.describe(column.part, None, model.divisor) for column in columns],
+        "shapes": [list(column.shape) for column in columns],
+        "model_arch": model.model_arch,
+        "outputs": [asdict(o) for o in outputs],
+        "choice": asdict(source.choice),
+        "batch_rows": reading.batch_rows(sample),
+    }
+    sent = [*fields, model.weights()]
+    statement = source.statement
+    expressions = [
+        packed.Expression(packed.TEXT, (source.id_column,)),
+        *(p.expression for p in source.inputs),
+    ]
+
+    def expect() -> None:
+        places.exchange_all(db, "expect_rows", {"request": request}, sent)
+
+    try:
+        parallel.hand_out(db, source.table, statement, expressions, ticket, expect)
+        told = places.exchange_all(db, "predict_rest", {"request": {"ticket": ticket}}, [])
+        seen = Faults()
+        for head, _ in told:
+            seen.join(head["result"]["faults"])
+        if seen:
+            raise seen.error(sum(head["result"]["rows"] for head, _ in told))
+        predictions.create(db, output, source.table, about)
+        places.write_predictions(db, output, ticket)
+    finally:
+        places.exchange_all(db, "close", {"request": {"ticket": ticket}}, [])
+        places.drop_temporary(db)
 
 
 def _fit_columns(columns: Sequence[reading.Column], described: Architecture) -> None:

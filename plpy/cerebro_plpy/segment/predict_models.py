@@ -168,11 +168,23 @@ def _fit(values: list[str | None], width: int | None) -> list[str | None]:
 
 def start_engine(db: Database, backend: str | None, use_gpus: bool) -> None:
     """Bring up Keras in this process, unless it runs already: then that one serves, on whatever backend."""
+    if not _runs():
+        chosen = backend or session.setting(db, "backend") or DEFAULT_BACKEND
+        runtime.start(chosen, _threads(db), use_gpus)
+
+
+def start_chosen(backend: str, threads: int, use_gpus: bool) -> None:
+    """The same in a process that cannot read the settings."""
+    if not _runs():
+        runtime.start(backend, threads, use_gpus)
+
+
+def _runs() -> bool:
     try:
         runtime.backend()
     except CerebroError:
-        chosen = backend or session.setting(db, "backend") or DEFAULT_BACKEND
-        runtime.start(chosen, _threads(db), use_gpus)
+        return False
+    return True
 
 
 def _threads(db: Database) -> int:

@@ -24,6 +24,7 @@ from cerebro_plpy.segment import predict_choice, predict_models
 from cerebro_plpy.segment.predict_models import Find
 from cerebro_plpy.segment.predict_outputs import Output
 from cerebro_plpy.store import predictions
+from cerebro_plpy.store.dialect import is_greenplum
 
 # class, probability, prediction
 Answer = tuple[str | None, float | None, float | None]
@@ -55,6 +56,13 @@ def predict(
     db: Database, model: str | None, mst_key: int | None, features: Features | None, find: Find
 ) -> Answer:
     """Answer for one row."""
+    if is_greenplum(db):
+        raise CerebroError(
+            "cerebro.predict is not there on Greenplum",
+            detail="A function may not read a model's table there while a query is at work on other rows.",
+            hint="Use cerebro.madlib_predict, which predicts on all segments at once.",
+            sqlstate=NOT_SUPPORTED,
+        )
     if model is None:
         raise CerebroError("model is NULL", sqlstate=NULL_NOT_ALLOWED)
     if features is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
@@ -11,6 +12,7 @@ from cerebro_plpy.store import parcels
 from cerebro_plpy.store.names import Table, quote
 from cerebro_plpy.store.packed import BUFFER, KEY, SHAPE, TEXT, Expression, Output
 from cerebro_plpy.store.partitions import Columns
+from cerebro_plpy.store.predictions import Output as PredictionTable
 
 
 def primaries(db: Database) -> int:
@@ -19,6 +21,43 @@ def primaries(db: Database) -> int:
         "SELECT count(*) AS number FROM pg_catalog.gp_segment_configuration WHERE content >= 0 AND role = 'p'"
     )
     return rows[0]["number"]
+
+
+@dataclass(frozen=True)
+class Primary:
+    """A segment of the cluster; `place` counts the segments of its host from 0."""
+
+    dbid: int
+    content: int
+    place: int
+    gpus: int
+
+
+def cluster(db: Database, facts: bool = True) -> list[Primary]:
+    """The cluster's segments; without `facts` nobody looks for GPUs."""
+    found = (
+        "SELECT gp_segment_id AS content, jsonb_array_length(cerebro._host_facts()::jsonb -> 'gpus') AS gpus"
+        " FROM gp_dist_random('pg_catalog.gp_id')"
+        if facts
+        else "SELECT NULL::integer AS content, 0 AS gpus"
+    )
+    gpus = {row["content"]: row["gpus"] for row in db.query(found)}
+    rows = db.query(
+        "SELECT dbid::integer AS dbid, content::integer AS content, (row_number() OVER"
+        "   (PARTITION BY hostname ORDER BY content) - 1)::integer AS place"
+        " FROM pg_catalog.gp_segment_configuration WHERE content >= 0 AND role = 'p' ORDER BY content"
+    )
+    return [Primary(row["dbid"], row["content"], row["place"], gpus.get(row["content"], 0)) for row in rows]
+
+
+def dbids(db: Database, table: Table) -> list[int]:
+    """What a user's table of distribution rules names."""
+    return [row["dbid"] for row in db.query(f"SELECT dbid::integer AS dbid FROM {table.quoted} ORDER BY 1")]
+
+
+def reach(db: Database) -> int:
+    """Have every segment answer; an error where one is down."""
+    return db.query("SELECT count(*) AS number FROM gp_dist_random('pg_catalog.gp_id')")[0]["number"]
 
 
 def keys(db: Database, segments: int, contents: Sequence[int] | None = None) -> list[int]:
@@ -195,4 +234,20 @@ def join_pieces(db: Database, output: Output, shapes: Sequence[Sequence[int]], w
         f" FROM pg_temp.{_SENT} AS p GROUP BY p.dist_key, p.buffer_id OFFSET 0) AS s",
         ["integer[]"],
         [list(widths)],
+    )
+
+
+def write_predictions(db: Database, output: PredictionTable, ticket: str) -> None:
+    """Have each process write its predictions where it is."""
+    picked = {"prediction": "(s.p).prediction"}
+    if output.prediction_type == "double precision":
+        picked["prediction"] = "(s.p).prediction[1]"
+    names = [name for name, _ in output.columns]
+    fields = ", ".join(picked.get(name, f"(s.p).{name}") for name in names)
+    db.query(
+        f"INSERT INTO {output.table.quoted} ({', '.join([quote(output.id_name), *names])})"
+        f" SELECT (s.p).id::{output.id_type}, {fields} FROM (SELECT cerebro._give_predictions($1) AS p"
+        " FROM gp_dist_random('pg_catalog.gp_id') OFFSET 0) AS s",
+        ["text"],
+        [ticket],
     )

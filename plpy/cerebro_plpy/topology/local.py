@@ -26,6 +26,8 @@ WAIT_SECONDS = 0.05
 # Between two tries to open a session where the server refuses it.
 REST_SECONDS = 1.0
 CONTROL = -1
+# On Greenplum the session is there still, and not the process of its own that it had on a segment.
+SEGMENT_LOST = ("58M01", "57P01", "57P02", "57P03")
 # Nothing may be sent to the caller's side unasked, and no setting of a role may end a visit.
 _SESSION_SETTINGS = {
     "client_min_messages": "error",
@@ -147,7 +149,7 @@ def _error_of(of: LoopbackSession, error: psycopg2.Error) -> CerebroError:
 
 def _is_lost(of: LoopbackSession, error: psycopg2.Error) -> bool:
     """Whether the session is gone and not just the command; FATAL may come before the stream ends."""
-    fatal = error.diag.severity_nonlocalized in ("FATAL", "PANIC")
+    fatal = error.diag.severity_nonlocalized in ("FATAL", "PANIC") or error.pgcode in SEGMENT_LOST
     return fatal or bool(of.connection.closed) or error.pgcode is None
 
 

@@ -1,0 +1,74 @@
+"""distribution_rules: which segments of a Greenplum cluster the rows are dealt to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..database import Database
+from ..errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
+from ..store import names, places
+
+ALL, GPUS = "all_segments", "gpu_segments"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What was asked for: segments by their content ids, None for all; and how the summary says so."""
+
+    contents: Sequence[int] | None = None
+    shown: str = ALL
+    gpu_config: str = ALL
+
+
+def read(db: Database, text: str | None, search_path: str) -> Rules:
+    """Read all_segments, gpu_segments, or the name of a table with a column dbid."""
+    if text is None or text.strip().lower() == ALL:
+        return Rules()
+    if text.strip().lower() == GPUS:
+        return _rules(db, _with_gpus(db))
+    table = names.resolve_table(db, text, search_path, "table of distribution_rules")
+    if names.has_columns(db, table, ["dbid"]):
+        raise CerebroError(
+            f"{table.quoted} has no column dbid",
+            hint="distribution_rules is 'all_segments', 'gpu_segments', or the name of a table with a column"
+            " dbid, as in gp_segment_configuration.",
+            sqlstate=UNDEFINED_COLUMN,
+        )
+    return _rules(db, _chosen(db, table))
+
+
+def _with_gpus(db: Database) -> list[places.Primary]:
+    found = [primary for primary in places.cluster(db) if primary.gpus]
+    if not found:
+        raise CerebroError(
+            "no GPUs are configured on hosts",
+            hint="SELECT * FROM cerebro.segments_ready() shows what each segment has.",
+            sqlstate=WRONG_STATE,
+        )
+    return found
+
+
+def _chosen(db: Database, table: names.Table) -> list[places.Primary]:
+    dbids = places.dbids(db, table)
+    known = {primary.dbid: primary for primary in places.cluster(db, facts=False)}
+    if len(set(dbids)) < len(dbids):
+        raise CerebroError(f"{table.quoted} names a dbid more than once")
+    unknown = [dbid for dbid in dbids if dbid not in known]
+    if unknown or not dbids:
+        what = f"dbid {unknown[0]}, which is no primary segment's" if unknown else "no dbid at all"
+        raise CerebroError(
+            f"{table.quoted} names {what}",
+            hint="SELECT dbid FROM gp_segment_configuration WHERE content >= 0 AND role = 'p' has them.",
+        )
+    return [known[dbid] for dbid in dbids]
+
+
+def _rules(db: Database, chosen: Sequence[places.Primary]) -> Rules:
+    ordered = sorted(chosen, key=lambda primary: primary.content)
+    contents = [primary.content for primary in ordered]
+    return Rules(contents, _listed([primary.dbid for primary in ordered]), _listed(contents))
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return "{" + ",".join(map(str, numbers)) + "}"

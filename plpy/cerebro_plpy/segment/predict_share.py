@@ -1,0 +1,86 @@
+"""Greenplum: one segment's share of the rows to be predicted, in the process that stands beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cerebro_plpy.engine.architecture import describe
+from cerebro_plpy.engine.inference import inference
+from cerebro_plpy.packing import share
+from cerebro_plpy.packing.faults import Faults
+from cerebro_plpy.segment import predict_choice
+from cerebro_plpy.segment.predict_choice import Choice
+from cerebro_plpy.segment.predict_outputs import Output
+
+# id, class_name, class_value, prob, rank, prediction
+Prediction = tuple[str | None, str, str | None, float | None, int | None, list[float] | None]
+
+
+class Predicting:
+    """Takes rows one by one, predicts them in batches and keeps what comes of them."""
+
+    def __init__(
+        self,
+        request: Mapping[str, Any],
+        sample: Sequence[bytes | None],
+        weights: bytes,
+        tick: Callable[[], None],
+    ) -> None:
+        self.faults, self.rows = Faults(), 0
+        self._columns = share.columns_of(request, sample, self.faults)
+        shapes = [tuple(shape) for shape in request["shapes"]]
+        self._shapes = shapes
+        self._forward = inference(describe(request["model_arch"], input_shapes=tuple(shapes)))
+        self._loaded = self._forward.load(weights)
+        self._outputs = [Output(**output) for output in request["outputs"]]
+        self._choice = Choice(**request["choice"])
+        self._batch: int = request["batch_rows"]
+        self._tick = tick
+        self._waiting: list[share.Fields] = []
+        self._found: list[tuple[Output, list[str | None], np.ndarray]] = []
+
+    def take(self, fields: share.Fields) -> None:
+        self._waiting.append(fields)
+        if len(self._waiting) == self._batch:
+            self.finish()
+
+    def finish(self) -> None:
+        """Predict what has come since the last batch."""
+        if not self._waiting:
+            return
+        ids, *values = zip(*self._waiting, strict=True)
+        inputs = [self._read(number, column) for number, column in enumerate(values)]
+        self.rows += len(ids)
+        self._waiting.clear()
+        if self.faults:
+            return
+        texts = [None if own is None else own.decode() for own in ids]
+        batch_rows = min(self._forward.rows, self._batch)
+        results = self._forward.predict_many(self._loaded, inputs, batch_rows, self._tick)
+        self._found += [(o, texts, r) for o, r in zip(self._outputs, results, strict=True)]
+
+    def _read(self, number: int, values: Sequence[bytes | None]) -> np.ndarray:
+        column = self._columns[number]
+        array = np.empty((len(values), column.stored[1]), np.float32)
+        if column.reader is not None:
+            column.reader.read(values, array, self.rows + 1)
+        return array.reshape(len(values), *self._shapes[number])
+
+    def predictions(self) -> Iterator[Prediction]:
+        for output, ids, result in self._found:
+            flat = result.reshape(len(ids), -1)
+            if output.values is None:
+                for own, row in zip(ids, flat.tolist(), strict=True):
+                    yield own, output.name, None, None, None, row
+                continue
+            likely = predict_choice.probabilities(flat, output.logits, output.is_binary)
+            picked = predict_choice.pick(likely[:, : len(output.values)], self._choice)
+            lists = (picked.rows, picked.places, picked.probabilities, picked.ranks)
+            for row, place, likelihood, rank in zip(*(a.tolist() for a in lists), strict=True):
+                yield ids[row], output.name, output.values[place], likelihood, rank, None
+
+    def close(self) -> None:
+        self._found.clear()

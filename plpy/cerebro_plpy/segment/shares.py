@@ -1,0 +1,71 @@
+"""Greenplum: what a segment's process is told of the rows that a scan hands to it, to pack or to predict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cerebro_plpy.packing import share
+
+Request = Mapping[str, Any]
+Parts = Sequence[bytes | memoryview]
+Ticker = Callable[[], Callable[[], None]]
+Reply = tuple[Any, list[bytes]]
+
+
+def _sample(request: Request, parts: Parts) -> list[bytes | None]:
+    rest = iter(parts)
+    return [bytes(next(rest)) if there else None for there in request["sample"]]
+
+
+def _open(request: Request, parts: Parts, ticker: Ticker) -> Reply:
+    share.expect(request["ticket"], share.Share(request, _sample(request, parts)))
+    return None, []
+
+
+def _sort(request: Request, parts: Parts, ticker: Ticker) -> Reply:
+    own = share.found(request["ticket"], share.Share)
+    hashes = own.hashes()
+    return {"rows": own.rows, "labels": own.labels(), "faults": own.faults.found()}, [hashes]
+
+
+def _deal(request: Request, parts: Parts, ticker: Ticker) -> Reply:
+    share.found(request["ticket"], share.Share).deal(request, np.frombuffer(parts[0], "<i8"))
+    return None, []
+
+
+def _expect_rows(request: Request, parts: Parts, ticker: Ticker) -> Reply:
+    """Make ready to predict: the model is there before a row is."""
+    from cerebro_plpy.segment import predict_models
+    from cerebro_plpy.segment.predict_share import Predicting
+
+    predict_models.start_chosen(**request["engine"])
+    *sample, weights = parts
+    given = [bytes(value) for value in sample]
+    share.expect(request["ticket"], Predicting(request, given, bytes(weights), ticker()))
+    return None, []
+
+
+def _predict_rest(request: Request, parts: Parts, ticker: Ticker) -> Reply:
+    from cerebro_plpy.segment.predict_share import Predicting
+
+    own = share.found(request["ticket"], Predicting)
+    own.finish()
+    return {"rows": own.rows, "faults": own.faults.found()}, []
+
+
+def _close(request: Request, parts: Parts, ticker: Ticker) -> Reply:
+    share.close(request["ticket"])
+    return None, []
+
+
+COMMANDS: Mapping[str, Callable[[Request, Parts, Ticker], Reply]] = {
+    "open": _open,
+    "sort": _sort,
+    "deal": _deal,
+    "expect_rows": _expect_rows,
+    "predict_rest": _predict_rest,
+    "close": _close,
+}
