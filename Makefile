@@ -22,7 +22,7 @@ REGRESS_OPTS = --inputdir=tests/installcheck --outputdir=build/installcheck
 HERE = not torch and not gpu and not greenplum
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down psql env demo test test-slow test-quick test-docker faults bench bench-quick docker lint format typecheck lock reference doors freeze deploy dist build client clean-local install-python uninstall-python
+.PHONY: help setup up down psql env demo test test-slow test-quick test-docker test-greenplum faults bench bench-quick docker lint format typecheck lock reference doors freeze deploy dist build client clean-local install-python uninstall-python
 
 help: ## list what can be made
 	@sed -n 's/^\(# \)\?\([a-z-]*\):.*## \(.*\)/\2\t\3/p' Makefile | expand -t 14
@@ -60,6 +60,12 @@ test-docker: ## the tests of the container image, where a Docker engine answers
 	@$(MAKE) -s deploy
 	@tools/cluster up
 	@eval "$$(tools/cluster env)" && $(VENV)/bin/pytest --timeout=600 -m docker tests/docker $(ARGS)
+
+test-greenplum: ## the common tests and Greenplum's own, on the cluster that PGHOST and the like name; ARGS='-k word' chooses
+	@case "$$(psql -X -Atc 'SELECT version()' $(or $(PGDATABASE),postgres) 2>&1)" in \
+	*Greenplum*) $(VENV)/bin/pytest --timeout=600 -m "not slow and not torch and not gpu" tests/greenplum tests/db $(ARGS) ;; \
+	*) echo 'cerebro: skipped: no Greenplum cluster answers; name one by PGHOST, PGPORT and PGUSER' ;; \
+	esac
 
 faults: ## hurt runs at random and resume them (ROUNDS=200), then run and cancel (RUNS=500) and look for growth
 	@tools/setup dev

@@ -52,15 +52,35 @@ def _drop_database(name: str) -> None:
                     raise
 
 
+def _is_greenplum() -> bool:
+    if "PGHOST" not in os.environ:
+        return False
+    try:
+        with closing(_open("postgres")) as connection:
+            return "Greenplum" in execute(connection, "SELECT version()")[0][0]
+    except psycopg2.OperationalError:
+        return False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what the server at hand cannot be asked, and say so."""
+    about_postgresql = ("postgresql", "is about PostgreSQL alone")
+    other, why = about_postgresql if _is_greenplum() else ("greenplum", "needs a Greenplum cluster")
+    for item in items:
+        if item.get_closest_marker(other):
+            item.add_marker(pytest.mark.skip(reason=why))
+
+
 def pytest_report_header() -> str:
     if "PGHOST" not in os.environ:
         return "no server: PGHOST is not set"
     try:
         with closing(_open("postgres")) as connection:
             version = connection.server_version
+            name = "Greenplum on PostgreSQL" if _is_greenplum() else "PostgreSQL"
     except psycopg2.OperationalError:
         return f"no server answers at {os.environ['PGHOST']}"
-    return f"PostgreSQL {version // 10000}.{version % 10000} at {os.environ['PGHOST']}"
+    return f"{name} {version // 10000}.{version % 10000} at {os.environ['PGHOST']}"
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import itertools
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -93,17 +93,10 @@ def jax(trial: Trial, tables: None) -> Done:
     return Done(run_id, trial.weights("jax_some"))
 
 
-def buffers(trial: Trial, packed: str) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """The buffers of a packed table: segment, features, labels."""
-    query = f"SELECT __dist_key__, x, x_shape, y, y_shape FROM {packed} ORDER BY __dist_key__, buffer_id"
-    for segment, x, x_shape, y, y_shape in trial.sql(query):
-        yield segment, np.frombuffer(x, "<f4").reshape(x_shape), np.frombuffer(y, "<i2").reshape(y_shape)
-
-
 def plain_keras(trial: Trial, backend: str, keys: Sequence[int]) -> reference.Found:
     """Configs trained by Keras alone."""
     found, counts = {}, Counter()
-    for segment, x, y in buffers(trial, "packed"):
+    for segment, x, y in trial.buffers("packed"):
         place = f"{segment}_{counts[segment]}"
         found |= {f"x_{place}": x, f"y_{place}": y}
         counts[segment] += 1

@@ -63,7 +63,7 @@ def validate(
 
 def column(sql: Sql, name: str, dtype: str, table: str = "p") -> np.ndarray:
     """All rows of a packed column, buffers in order."""
-    rows = sql(f'SELECT "{name}", "{name}_shape" FROM {table} ORDER BY __dist_key__, buffer_id')
+    rows = sql(f'SELECT "{name}", "{name}_shape" FROM {table} ORDER BY buffer_id')
     return np.concatenate([np.frombuffer(data, dtype).reshape(shape) for data, shape in rows])
 
 
@@ -88,6 +88,7 @@ def test_rows_come_out_as_they_went_in(sql: Sql) -> None:
     assert classes == ["Ant", "bee", "cat"]
 
 
+@pytest.mark.postgresql
 def test_the_table_is_madlibs_partitioned(sql: Sql) -> None:
     make(sql)
     train(sql, options='{"segments": 3}', buffer_size=6)
@@ -422,6 +423,7 @@ def test_names_of_all_kinds_are_only_names(sql: Sql) -> None:
     refused(sql, "42622", "longer than 63 bytes", source="w", dep="n" * 60)
 
 
+@pytest.mark.postgresql
 def test_partitions_of_long_names_are_shortened(sql: Sql) -> None:
     make(sql)
     name = "ä" * 27
@@ -472,6 +474,7 @@ def test_packing_takes_part_in_the_callers_transaction(sql: Sql, connect: Connec
     assert sql("SELECT v_class_values FROM p_summary") == [(["new"],)]
 
 
+@pytest.mark.postgresql
 def test_rules_of_distribution_are_ignored_with_a_notice(sql: Sql, db: Connection) -> None:
     make(sql)
     train(sql, distribution_rules="gpu_segments")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -71,7 +72,7 @@ def seen(user: Trial, database: str) -> Seen:
 
 def watch(run: Future[int], connect: Callable[[str], Connection]) -> Seen:
     found = Seen()
-    with closing(connect(USER)) as own, closing(connect("postgres")) as all_seeing:
+    with closing(connect(USER)) as own, closing(connect(os.environ["PGUSER"])) as all_seeing:
         others = {role: connect(role) for role in found.counts}
         for connection in (own, all_seeing, *others.values()):
             connection.autocommit = True
@@ -100,14 +101,15 @@ def while_running(seen: Seen, view: str) -> list[dict[str, Any]]:
     return [row for reading in seen.rows[view] for row in reading]
 
 
-def test_runs_while_it_goes_on(seen: Seen) -> None:
+def test_runs_while_it_goes_on(seen: Seen, user: Trial) -> None:
     rows = [row for row in while_running(seen, "runs") if row["status"] == "running"]
     done = [row["visits_done"] for row in rows]
     assert done == sorted(done)
     assert len(set(done)) > 10, "it shows few steps of the way"
     assert {row["visits_total"] for row in rows} == {4 * EPOCHS * SEGMENTS}
     assert all(row["ended_at"] is None and row["seconds"] >= 0 for row in rows)
-    assert {(row["owner"], row["run_id"], row["topology"]) for row in rows} == {(USER, seen.run_id, "local")}
+    found = {(row["owner"], row["run_id"], row["topology"]) for row in rows}
+    assert found == {(USER, seen.run_id, user.topology)}
     assert {row["status"] for row in while_running(seen, "runs")} <= {"running", "finished"}
 
 

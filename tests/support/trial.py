@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,19 @@ class Trial:
         self.sql(f"CREATE TABLE {name} ({columns})")
         with self.connection.cursor() as cursor:
             execute_values(cursor, f"INSERT INTO {name} VALUES %s", list(rows), page_size=1000)
+
+    @property
+    def topology(self) -> str:
+        """The one that runs have here if nothing stands in the way."""
+        return "greenplum" if "Greenplum" in self.value("SELECT version()") else "local"
+
+    def buffers(self, packed: str) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """The buffers of a packed table: segment, features, labels. A segment's key may be any number."""
+        query = f"SELECT __dist_key__, x, x_shape, y, y_shape FROM {packed} ORDER BY buffer_id"
+        segments: dict[int, int] = {}
+        for key, x, x_shape, y, y_shape in self.sql(query):
+            segment = segments.setdefault(key, len(segments))
+            yield segment, np.frombuffer(x, "<f4").reshape(x_shape), np.frombuffer(y, "<i2").reshape(y_shape)
 
     def pack(self, source: str, packed: str, y: str = "y", x: str = "x", **more: Any) -> None:
         options = {"segments": 2, **more.pop("options", {})}

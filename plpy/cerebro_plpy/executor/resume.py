@@ -81,7 +81,7 @@ def _go_on(
         lambda: (
             runs.configs(db, run.run_id),
             runs.standings(db, run.run_id),
-            runs.seconds_spent(db, run.run_id),
+            measurements.seconds_spent(db, run.run_id),
             measurements.metrics(db, run.run_id),
         )
     )

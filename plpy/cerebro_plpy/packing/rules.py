@@ -43,7 +43,7 @@ def _with_gpus(db: Database) -> list[places.Primary]:
     if not found:
         raise CerebroError(
             "no GPUs are configured on hosts",
-            hint="SELECT * FROM cerebro.segments_ready() shows what each segment has.",
+            hint="cerebro.segments_ready() shows what each segment has.",
             sqlstate=WRONG_STATE,
         )
     return found
@@ -59,7 +59,7 @@ def _chosen(db: Database, table: names.Table) -> list[places.Primary]:
         what = f"dbid {unknown[0]}, which is no primary segment's" if unknown else "no dbid at all"
         raise CerebroError(
             f"{table.quoted} names {what}",
-            hint="SELECT dbid FROM gp_segment_configuration WHERE content >= 0 AND role = 'p' has them.",
+            hint="gp_segment_configuration has them: those whose content is 0 or more and whose role is p.",
         )
     return [known[dbid] for dbid in dbids]
 

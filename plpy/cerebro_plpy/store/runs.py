@@ -316,19 +316,6 @@ def standings(db: Database, run_id: int) -> dict[int, Standing]:
     return {row["mst_key"]: Standing(**row) for row in rows}
 
 
-def seconds_spent(db: Database, run_id: int) -> float:
-    """How long sessions have stood behind a run: each from its beginning to the last visit it commanded."""
-    return db.query(
-        "SELECT COALESCE(sum(pg_catalog.date_part('epoch', b.ended_at - b.at)), 0) AS seconds FROM ("
-        " SELECT e.at, (SELECT max(v.ended_at) FROM cerebro._visit AS v WHERE v.run_id = e.run_id"
-        "   AND v.ended_at >= e.at AND v.ended_at < e.next_at) AS ended_at"
-        " FROM (SELECT x.run_id, x.at, COALESCE(lead(x.at) OVER (ORDER BY x.at), 'infinity') AS next_at"
-        "   FROM cerebro._run_event AS x WHERE x.run_id = $1 AND x.event = 'running') AS e) AS b",
-        ["bigint"],
-        [run_id],
-    )[0]["seconds"]
-
-
 def step_back(db: Database, run_id: int, mst_key: int, step: int) -> None:
     """Forget a config's visits after a step, so that they are made again."""
     for table in ("_state", "_visit"):

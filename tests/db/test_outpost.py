@@ -1,0 +1,78 @@
+"""What a Greenplum segment's process is told and answers, with PostgreSQL in its place: the same bits.
+
+The session's own process stands for the segment's: the statements that go there come back to it.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import nets
+from trial import ADAM, Trial, blobs, rows_of
+
+pytestmark = pytest.mark.postgresql
+FEATURES = 12
+_VISIT = """
+CREATE FUNCTION again(command text, request text) RETURNS text LANGUAGE plpython3u AS $$
+import json
+from cerebro_plpy import entry
+from cerebro_plpy.segment import courier
+from cerebro_plpy.store import parcels
+parcels.PIECE_BYTES = 1000
+return json.dumps(courier.carry_out(entry.SegmentSession(), command, json.loads(request)))
+$$
+"""
+
+
+@pytest.fixture(scope="module")
+def run_id(trial: Trial) -> int:
+    trial.sql("CREATE TABLE cerebro._segment_key AS SELECT generate_series(0, 9) AS dist_key")
+    x, y = blobs(120, features=FEATURES)
+    trial.table("blobs", "x real[], y integer", rows_of(x, y))
+    trial.pack("blobs", "packed", buffer_size=25)
+    trial.model(nets.mlp(FEATURES))
+    trial.select("mst", [1], [ADAM], ["batch_size=16,epochs=1"])
+    trial.sql("SELECT cerebro._boot()")
+    trial.sql(_VISIT)
+    return trial.fit("packed", "models", "mst", 2)
+
+
+def again(trial: Trial, command: str, run_id: int, **more: object) -> str:
+    engine = {"backend": "tensorflow", "threads": 1, "use_gpus": False}
+    request = {"run_id": run_id, "mst_key": 1, **more, "engine": engine}
+    return trial.value("SELECT again(%s, %s)", command, json.dumps(request))
+
+
+def test_a_visit_by_way_of_the_segments_process_gives_the_same_bits(trial: Trial, run_id: int) -> None:
+    """The last visits of a run are taken back and made again; rows and state go by way of the process."""
+    state = "SELECT part, data FROM cerebro._state WHERE run_id = %s AND mst_key = 1 AND step = %s ORDER BY 1"
+    logged = (
+        'SELECT epoch, segment, "rows", loss, state_bytes FROM cerebro._visit WHERE run_id = %s AND step = %s'
+    )
+    before = {4: (trial.sql(state, run_id, 4), trial.sql(logged, run_id, 4))}
+    segments = dict(trial.sql("SELECT step, segment FROM cerebro._visit WHERE run_id = %s", run_id))
+    trial.sql("DELETE FROM cerebro._visit WHERE run_id = %s", run_id)
+    trial.sql("DELETE FROM cerebro._state WHERE run_id = %s", run_id)
+    for step in range(1, 5):
+        epoch, stop = divmod(step - 1, 2)
+        again(trial, "visit", run_id, epoch=epoch + 1, stop=stop, segment=segments[step])
+    assert (trial.sql(state, run_id, 4), trial.sql(logged, run_id, 4)) == before[4]
+
+
+def test_an_evaluation_by_way_of_the_segments_process_measures_the_same(trial: Trial, run_id: int) -> None:
+    measured = "SELECT metric, value FROM cerebro._metric WHERE run_id = %s ORDER BY 1"
+    before = trial.sql(measured, run_id)
+    for table in ("_metric", "_evaluation"):
+        trial.sql(f"DELETE FROM cerebro.{table} WHERE run_id = %s", run_id)
+    for segment in (0, 1):
+        again(trial, "evaluate", run_id, epoch=2, segment=segment)
+    again(trial, "merge", run_id, epoch=2, segment=0)
+    assert trial.sql(measured, run_id) == before
+
+
+def test_rows_are_not_taken_without_the_ticket_of_a_load(trial: Trial, run_id: int) -> None:
+    for call in ("_take_buffer('x', 1, '[]', ARRAY[]::bytea[])", "_take_row('x', ARRAY[]::bytea[])"):
+        with pytest.raises(Exception, match="(no load is under way|no rows are expected)"):
+            trial.sql(f"SELECT cerebro.{call}")

@@ -1,0 +1,101 @@
+"""Rows dealt by many processes come to the same buffers as those that one deals."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.packing import dealing, share
+from cerebro_plpy.packing.faults import Faults
+from cerebro_plpy.packing.labels import one_hot
+from cerebro_plpy.packing.reading import hasher_of, open_column, place_of_labels, read_batch
+from cerebro_plpy.packing.sorting import Sorter
+from cerebro_plpy.packing.sources import CLASSES, VALUES, Part
+from cerebro_plpy.store.packed import SourceColumn
+
+ROWS, SEGMENTS, SEED = 1000, 3, 5
+KEYS = [2, 0, 7]
+CLASS_NAMES = ["ant", "bee", "cat"]
+PARTS = [
+    Part("y", (SourceColumn("y", "text", False, "text", "text", True),), CLASSES),
+    Part("x", (SourceColumn("x", "bytea", False, "bytea", "bytea", True),), VALUES),
+]
+DESCRIBED = [share.describe(part, None, 1.0) for part in PARTS]
+MEGABYTE = 1 << 20
+
+
+def rows() -> list[list[bytes]]:
+    random = np.random.default_rng(1)
+    labels = random.integers(0, 3, ROWS)
+    return [[CLASS_NAMES[label].encode(), random.bytes(6)] for label in labels]
+
+
+def alone(given: list[list[bytes]], how: dealing.Deal) -> dict[int, list[bytes]]:
+    seen = Faults()
+    columns = [
+        open_column(part, value, None, 1.0, SEED, seen) for part, value in zip(PARTS, given[0], strict=True)
+    ]
+    sorter = Sorter([column.stored for column in columns], MEGABYTE, ROWS)
+    values = [[label.decode() for label, _ in given], [x for _, x in given]]
+    read_batch(values, columns, sorter, hasher_of(columns, SEED), 0, seen)
+    assert columns[0].classes is not None
+    places = place_of_labels(columns[0].classes.labels, {n: i for i, n in enumerate(CLASS_NAMES)}, None)
+    return {
+        buffer.segment * how.buffers + buffer.number: [
+            one_hot(places[buffer.columns[0][:, 0]], 3).tobytes(),
+            buffer.columns[1].tobytes(),
+        ]
+        for buffer in dealing.deal(sorter.blocks(), how)
+    }
+
+
+def shared(
+    given: list[list[bytes]], how: dealing.Deal, sizes: list[int], memory: int
+) -> dict[int, list[bytes]]:
+    """The same with as many processes as there are sizes, and what they say to each other."""
+    request = json.loads(json.dumps({"columns": DESCRIBED, "seed": SEED, "memory": memory}))
+    shares = [share.Share(request, given[0]) for _ in sizes]
+    bounds = np.cumsum([0, *sizes])
+    for own, first, last in zip(shares, bounds, bounds[1:], strict=False):
+        for fields in given[first:last]:
+            own.take(fields)
+    hashes = [np.frombuffer(own.hashes(), np.uint64) for own in shares]
+    assert [len(h) for h in hashes] == sizes
+    order = np.argsort(np.concatenate(hashes), kind="stable")
+    ranks = np.empty(ROWS, np.int64)
+    ranks[order] = np.arange(ROWS)
+    pieces = defaultdict(list)
+    for own, mine in zip(shares, np.split(ranks, bounds[1:-1]), strict=True):
+        places = [CLASS_NAMES.index(str(label)) for label in own.labels()[0] or []]
+        deal = {"deal": vars(how), "keys": KEYS, "places": [places, None], "widths": [3, None]}
+        own.deal(json.loads(json.dumps(deal)), mine)
+        for key, buffer_id, place, fields in own.pieces():
+            assert key == KEYS[buffer_id // how.buffers]
+            pieces[buffer_id].append((place, fields))
+        own.close()
+    return {
+        number: share.join([6, 24], [p for p, _ in found], [f for _, f in found])
+        for number, found in pieces.items()
+    }
+
+
+@pytest.mark.parametrize("sizes", [[ROWS], [400, 350, 250], [999, 0, 1]])
+@pytest.mark.parametrize("memory", [MEGABYTE, 1])
+def test_the_buffers_are_those_of_one_process(sizes: list[int], memory: int) -> None:
+    """Also where shares are empty, and where they are sorted on disk."""
+    given, how = rows(), dealing.Deal(ROWS, SEGMENTS, 4)
+    assert shared(given, how, sizes, memory) == alone(given, how)
+
+
+def test_rows_are_handed_over_only_with_the_ticket() -> None:
+    share.expect("ticket", share.Share({"columns": DESCRIBED, "seed": 1, "memory": MEGABYTE}, rows()[0]))
+    assert share.take_row("ticket", rows()[0]) == 1
+    with pytest.raises(CerebroError, match="no rows are expected"):
+        share.take_row("another", rows()[0])
+    share.close("ticket")
+    with pytest.raises(CerebroError, match="no rows are expected"):
+        share.take_row("ticket", rows()[0])
