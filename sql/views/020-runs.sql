@@ -77,7 +77,7 @@ COMMENT ON COLUMN cerebro.runs.segments IS 'Number of segments';
 COMMENT ON COLUMN cerebro.runs.visits_done IS 'Visits that are committed';
 COMMENT ON COLUMN cerebro.runs.visits_total IS 'Visits of the whole run as far as it is decided: for each config its epochs x segments';
 COMMENT ON COLUMN cerebro.runs.seed IS 'Seed that, with the rows and the number of segments, decides every bit of the result';
-COMMENT ON COLUMN cerebro.runs.topology IS 'local (segment sessions) or inline (the caller''s session alone)';
+COMMENT ON COLUMN cerebro.runs.topology IS 'local (segment sessions), greenplum (the same, on the segments of a cluster) or inline (the caller''s session alone)';
 COMMENT ON COLUMN cerebro.runs.started_at IS 'When it began';
 COMMENT ON COLUMN cerebro.runs.ended_at IS 'When it ended; NULL while it runs';
 COMMENT ON COLUMN cerebro.runs.seconds IS 'How long it took, or has taken so far';

@@ -5,7 +5,8 @@ SELECT
     s.states,
     s.state_bytes,
     w.weight_bytes,
-    v.visits
+    v.visits,
+    v.hopped_bytes
 FROM cerebro._visible_run AS r
 CROSS JOIN LATERAL (
     SELECT
@@ -20,7 +21,10 @@ CROSS JOIN LATERAL (
     SELECT COALESCE(pg_catalog.sum(pg_catalog.octet_length(x.weights)), 0)::bigint AS weight_bytes
     FROM cerebro._weights AS x WHERE x.run_id = r.run_id
 ) AS w
-CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS visits FROM cerebro._visit AS x WHERE x.run_id = r.run_id) AS v;
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.count(*) AS visits, COALESCE(pg_catalog.sum(x.state_bytes), 0)::bigint AS hopped_bytes
+    FROM cerebro._visit AS x WHERE x.run_id = r.run_id
+) AS v;
 COMMENT ON VIEW cerebro.sizes IS 'What your runs keep in the database besides their result tables; cerebro.forget removes it.';
 COMMENT ON COLUMN cerebro.sizes.run_id IS 'Number of the run';
 COMMENT ON COLUMN cerebro.sizes.model_table IS 'Table that has the models';
@@ -28,3 +32,4 @@ COMMENT ON COLUMN cerebro.sizes.states IS 'States that are kept';
 COMMENT ON COLUMN cerebro.sizes.state_bytes IS 'Their size in bytes';
 COMMENT ON COLUMN cerebro.sizes.weight_bytes IS 'Size of the weights that the run started from';
 COMMENT ON COLUMN cerebro.sizes.visits IS 'Visits in the log';
+COMMENT ON COLUMN cerebro.sizes.hopped_bytes IS 'Bytes of all states that visits have made, which is what hops from segment to segment: configs x epochs x segments x the size of a state';

@@ -1,0 +1,278 @@
+"""What only a cluster can show: where rows, models and processes are, and what becomes of lost ones."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+
+import psycopg2
+import pytest
+
+import nets
+from fixtures import Connection, execute
+from trial import ADAM, SGD, Trial, blobs, rows_of
+
+pytestmark = pytest.mark.greenplum
+FEATURES, EPOCHS = 12, 3
+CONTENTS = "SELECT content FROM gp_segment_configuration WHERE content >= 0 AND role = 'p' ORDER BY 1"
+# A superuser's function that ends a process of a segment as an operating system would.
+_KILL = """
+CREATE FUNCTION kill(pid integer, number integer) RETURNS integer LANGUAGE plpython3u AS $$
+import os
+os.kill(pid, number)
+return 1
+$$
+"""
+
+
+@pytest.fixture(scope="module")
+def contents(trial: Trial) -> list[int]:
+    return [content for (content,) in trial.sql(CONTENTS)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tables(trial: Trial, contents: list[int]) -> None:
+    x, y = blobs(3000, features=FEATURES)
+    trial.table("blobs", "x real[], y integer", rows_of(x, y))
+    trial.pack("blobs", "packed", options={"segments": len(contents)})
+    trial.model(nets.mlp(FEATURES))
+    trial.select("mst", [1], [ADAM, SGD], ["batch_size=8,epochs=1", "batch_size=16,epochs=1"])
+    trial.sql(_KILL)
+
+
+@pytest.fixture(scope="module")
+def base(trial: Trial, tables: None) -> int:
+    return trial.fit("packed", "base", "mst", EPOCHS)
+
+
+@pytest.fixture
+def other(database: str) -> Iterator[Connection]:
+    with closing(psycopg2.connect(dbname=database)) as connection:
+        connection.autocommit = True
+        yield connection
+
+
+def test_every_table_of_the_extension_says_where_its_rows_lie(trial: Trial) -> None:
+    found = trial.sql(
+        "SELECT c.relname, p.policytype, p.distkey::text FROM pg_class AS c LEFT JOIN gp_distribution_policy"
+        " AS p ON p.localoid = c.oid WHERE c.relnamespace = 'cerebro'::regnamespace AND c.relkind = 'r'"
+    )
+    assert {name for name, kind, key in found if kind != "r" and not key} == set()
+    assert {name for name, kind, _ in found if kind == "r"} >= {"_run", "_config", "settings"}
+    assert {name for name, kind, _ in found if kind == "p"} >= {"_state", "_visit", "_metric"}
+
+
+def test_packed_rows_lie_evenly_one_key_on_each_segment(trial: Trial, contents: list[int]) -> None:
+    found = trial.sql(
+        "SELECT gp_segment_id, sum(x_shape[1]), count(DISTINCT __dist_key__) FROM packed GROUP BY 1"
+    )
+    assert sorted(content for content, *_ in found) == contents
+    assert {keys for *_, keys in found} == {1}
+    rows = [number for _, number, _ in found]
+    assert max(rows) - min(rows) <= 1
+    stored = trial.value("SELECT __dist_keys__ FROM packed_summary")
+    assert stored == [
+        key for (key,) in trial.sql("SELECT __dist_key__ FROM packed GROUP BY 1 ORDER BY min(buffer_id)")
+    ]
+
+
+def test_rules_of_distribution_choose_segments(trial: Trial, contents: list[int]) -> None:
+    trial.sql(
+        "CREATE TABLE chosen AS SELECT dbid FROM gp_segment_configuration WHERE content = 0 AND role = 'p'"
+    )
+    trial.call("training_preprocessor_dl", "blobs", "on_one", "y", "x", distribution_rules="chosen")
+    assert trial.sql("SELECT DISTINCT gp_segment_id FROM on_one") == [(0,)]
+    dbid = trial.value("SELECT dbid FROM chosen")
+    assert trial.sql("SELECT distribution_rules, __internal_gpu_config__, segments FROM on_one_summary") == [
+        (f"{{{dbid}}}", "{0}", 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("VALUES (2), (2)", "more than once"),
+        ("VALUES (1)", "no primary segment"),
+        ("SELECT 1 WHERE FALSE", "no dbid"),
+    ],
+)
+def test_wrong_rules_of_distribution_are_refused(trial: Trial, rows: str, message: str) -> None:
+    trial.sql(f"DROP TABLE IF EXISTS wrong; CREATE TABLE wrong (dbid) AS {rows}")
+    with pytest.raises(psycopg2.Error, match=message):
+        trial.call("training_preprocessor_dl", "blobs", "never", "y", "x", distribution_rules="wrong")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "SELECT * FROM blobs WHERE y < 2",
+        "SELECT a.x, b.y FROM blobs AS a JOIN blobs AS b USING (x)",
+        "SELECT array_fill(g::real, ARRAY[3]) AS x, g % 2 AS y FROM generate_series(1, 50) AS g",
+        "SELECT * FROM blobs ORDER BY x LIMIT 40",
+    ],
+)
+def test_views_are_packed_wherever_their_rows_come_into_being(trial: Trial, body: str) -> None:
+    trial.sql(f"DROP VIEW IF EXISTS seen; CREATE VIEW seen AS {body}")
+    trial.sql("DROP TABLE IF EXISTS from_view, from_view_summary")
+    trial.pack("seen", "from_view")
+    assert trial.value("SELECT sum(x_shape[1]) FROM from_view") == trial.value("SELECT count(*) FROM seen")
+
+
+def test_a_segments_visits_are_all_made_by_one_process_of_its_own(trial: Trial, base: int) -> None:
+    again = trial.fit("packed", "base_again", "mst", EPOCHS)
+    query = (
+        "SELECT segment, array_agg(DISTINCT pid) FROM cerebro.visits WHERE run_id = %s GROUP BY 1 ORDER BY 1"
+    )
+    first, second = dict(trial.sql(query, base)), dict(trial.sql(query, again))
+    assert {len(pids) for pids in first.values()} == {1}
+    assert second == first, "rows and models are warm in the run after"
+    pids = [pid for (pid,) in first.values()]
+    assert len(set(pids)) == len(pids)
+    assert trial.value("SELECT count(*) FROM pg_stat_activity WHERE pid = ANY (%s)", pids) == 0
+
+
+def test_what_has_hopped_is_counted(trial: Trial, base: int) -> None:
+    sizes = [size for (size,) in trial.sql("SELECT state_bytes FROM cerebro.visits WHERE run_id = %s", base)]
+    segments = trial.value("SELECT segments FROM cerebro.runs WHERE run_id = %s", base)
+    assert len(sizes) == 4 * EPOCHS * segments
+    assert trial.value("SELECT hopped_bytes FROM cerebro.sizes WHERE run_id = %s", base) == sum(sizes)
+
+
+def test_predictions_lie_where_their_rows_do(trial: Trial, base: int) -> None:
+    trial.sql("CREATE TABLE fresh AS SELECT row_number() OVER () AS id, x FROM blobs DISTRIBUTED BY (id)")
+    trial.call("madlib_predict", "base", "fresh", "id", "x", "predicted", "response", False, 1)
+    where = "SELECT gp_segment_id, count(*), sum(id) FROM {} GROUP BY 1 ORDER BY 1"
+    assert trial.sql(where.format("predicted")) == trial.sql(where.format("fresh"))
+
+
+def test_every_segment_says_what_it_has(trial: Trial, contents: list[int]) -> None:
+    found = trial.sql("SELECT segment, ok, missing, engines ? 'keras', cerebro FROM cerebro.segments_ready()")
+    version = trial.value("SELECT extversion FROM pg_extension WHERE extname = 'cerebro'")
+    assert found == [(content, True, None, True, version) for content in [-1, *contents]]
+
+
+def test_a_lost_process_of_a_segment_costs_its_visit_alone(
+    trial: Trial, base: int, other: Connection
+) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(trial.fit, "packed", "hurt", "mst", EPOCHS)
+        segment, pid = first_visit(other, run, "hurt")
+        end(other, pid, 15)
+        run_id = run.result(timeout=300)
+    assert trial.weights("hurt") == trial.weights("base")
+    pids = dict(
+        trial.sql(
+            "SELECT segment, count(DISTINCT pid) FROM cerebro.visits WHERE run_id = %s GROUP BY 1", run_id
+        )
+    )
+    assert [number for other_one, number in pids.items() if other_one != segment] == [1] * (len(pids) - 1)
+
+
+def first_visit(watching: Connection, run: Future[int], table: str) -> tuple[int, int]:
+    """Segment and process of a visit of the run that makes a table, as soon as there is one."""
+    while not run.done():
+        found = execute(
+            watching,
+            "SELECT v.segment, v.pid FROM cerebro.visits AS v JOIN cerebro.runs AS r USING (run_id)"
+            " WHERE r.model_table LIKE %s ORDER BY v.ended_at LIMIT 1",
+            f"%{table}%",
+        )
+        if found:
+            return found[0]
+        time.sleep(0.02)
+    raise AssertionError("the run was over before anybody saw a visit")
+
+
+def end(connection: Connection, pid: int, number: int) -> None:
+    """Send a signal to a segment's process, which must be on the coordinator's host."""
+    execute(connection, "SELECT kill(%s, %s)", pid, number)
+
+
+def answered(trial: Trial) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            trial.sql("SELECT count(*) FROM gp_dist_random('gp_id')")
+            return
+        except psycopg2.Error:
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+
+
+_EVIL = """
+CREATE FUNCTION evil() RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    attempt text;
+BEGIN
+    FOREACH attempt IN ARRAY ARRAY[
+        'RESET SESSION AUTHORIZATION', 'RESET ROLE', 'SELECT set_config(''role'', ''{0}'', false)',
+        'SELECT set_config(''session_authorization'', ''{0}'', false)'
+    ] LOOP
+        BEGIN
+            EXECUTE attempt;
+        EXCEPTION WHEN OTHERS THEN
+            NULL;
+        END;
+        IF current_setting('is_superuser') = 'on' AND pg_has_role(current_user, '{0}', 'USAGE') THEN
+            RAISE EXCEPTION 'gained % as %', attempt, current_user;
+        END IF;
+    END LOOP;
+    IF current_user <> '{1}' THEN
+        RAISE EXCEPTION 'it runs as %', current_user;
+    END IF;
+    RETURN TRUE;
+END
+$$;
+ALTER TABLE mine ENABLE ROW LEVEL SECURITY;
+ALTER TABLE mine FORCE ROW LEVEL SECURITY;
+CREATE POLICY evil ON mine USING (evil());
+"""
+
+
+def test_the_callers_code_on_a_segment_stays_the_callers(trial: Trial, database: str) -> None:
+    """A policy is code of the caller's, and runs in the segment's process that trains."""
+    owner, user = os.environ["PGUSER"], f"cerebro_evil_{os.getpid()}"
+    trial.sql(f"CREATE ROLE {user} LOGIN")
+    try:
+        trial.sql("SELECT cerebro.grant_usage(%s)", user)
+        trial.sql(f"GRANT CREATE ON SCHEMA public TO {user}; GRANT SELECT ON blobs TO {user}")
+        trial.sql(f"GRANT SELECT ON arch, mst, mst_summary TO {user}")
+        with closing(psycopg2.connect(dbname=database, user=user)) as connection:
+            connection.autocommit = True
+            caller = Trial(connection)
+            caller.pack("blobs", "mine")
+            caller.sql(_EVIL.replace("{0}", owner).replace("{1}", user))
+            caller.fit("mine", "evils", "mst", 1)
+            assert len(caller.weights("evils")) == 4
+    finally:
+        trial.sql(f"DROP OWNED BY {user} CASCADE; DROP ROLE {user}")
+
+
+def test_a_segment_that_starts_again_interrupts_and_the_run_is_resumed(
+    trial: Trial, base: int, database: str, other: Connection
+) -> None:
+    """A killed process takes its whole segment down for a moment, and the caller's transaction too.
+
+    The last test: every session of this module has lost its processes then.
+    """
+    with closing(psycopg2.connect(dbname=database)) as connection:
+        connection.autocommit = True
+        caller = Trial(connection)
+        with ThreadPoolExecutor(1) as pool:
+            run = pool.submit(caller.fit, "packed", "crashed", "mst", EPOCHS)
+            _, pid = first_visit(other, run, "crashed")
+            end(other, pid, 9)
+            with pytest.raises(psycopg2.Error):
+                run.result(timeout=300)
+    with closing(psycopg2.connect(dbname=database)) as connection:
+        connection.autocommit = True
+        after = Trial(connection)
+        answered(after)
+        run_id = after.value("SELECT max(run_id) FROM cerebro.runs WHERE model_table LIKE %s", "%crashed%")
+        done = after.value("SELECT count(*) FROM cerebro.visits WHERE run_id = %s", run_id)
+        assert done > 0
+        after.sql("SELECT cerebro.resume(%s)", run_id)
+        assert after.weights("crashed") == after.weights("base")
