@@ -41,7 +41,10 @@ def value(connection: Any, sql: str, values: Sequence[object] = ()) -> Any:
 
 def make_database() -> None:
     with closing(connect(os.environ.get("PGDATABASE", "postgres"))) as connection:
-        query(connection, f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
+        query(
+            connection,
+            f"DROP DATABASE IF EXISTS {DATABASE}{_FORCE if connection.server_version >= 130000 else ''}",
+        )
         query(connection, f"CREATE DATABASE {DATABASE}")
     with closing(connect()) as connection:
         query(connection, "CREATE EXTENSION cerebro CASCADE")
@@ -49,7 +52,16 @@ def make_database() -> None:
 
 def drop_database() -> None:
     with closing(connect(os.environ.get("PGDATABASE", "postgres"))) as connection:
-        query(connection, f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
+        query(
+            connection,
+            f"DROP DATABASE IF EXISTS {DATABASE}{_FORCE if connection.server_version >= 130000 else ''}",
+        )
+
+
+def _drop_database(connection: Any) -> None:
+    """PostgreSQL 12, which Greenplum is, cannot end the sessions with it."""
+    force = " WITH (FORCE)" if connection.server_version >= 130000 else ""
+    query(connection, f"DROP DATABASE IF EXISTS {DATABASE}{force}")
 
 
 def server_process(connection: Any) -> int:

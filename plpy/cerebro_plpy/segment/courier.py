@@ -7,6 +7,7 @@ do not pass through it: the process reads them on its segment.
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple
 from typing import Any
@@ -22,9 +23,12 @@ Request = Mapping[str, Any]
 What = Sequence[Any]
 # What a process lacks it is given; a command needs no more than a few things one after the other.
 _MOST_TURNS = 100
+# To look at a table with its caller's rights takes as many statements as all else in a visit.
+LOOK_SECONDS = 1.0
 
 _facts: dict[tuple[int, int], Facts] = {}
 _keys: dict[tuple[int, int], int] = {}
+_looks: dict[tuple[int, str, str, int], tuple[float, Any]] = {}
 # The state that a process of this session made last, which it still has.
 _newest: dict[int, What] = {}
 
@@ -39,7 +43,6 @@ class _Errand:
         self._db, self._name, self._request = db, name, request
         self._direct = Direct(db)
         self._sources: dict[tuple[str, str, int], TableSource] = {}
-        self._looks: dict[tuple[str, str, int], tuple[Any, list[Any]]] = {}
         self._key = self._find_key()
 
     def run(self) -> Mapping[str, Any]:
@@ -117,7 +120,7 @@ class _Errand:
                 found = self._direct.weights(*arguments)
                 return None, [] if found is None else [found]
             case "state":
-                return None, self._db.as_owner(lambda: list(runs.read_state(self._db, *arguments)))
+                return None, self._db.as_owner(lambda: runs.state_parts(self._db, *arguments))
             case "look":
                 version, buffers = self._look(*arguments)
                 return [version, [astuple(b) for b in buffers]], []
@@ -128,11 +131,15 @@ class _Errand:
         raise CerebroError(f"a segment's process asks for {kind}", sqlstate=INTERNAL)
 
     def _look(self, role: str, table: str, segment: int) -> tuple[Any, list[Any]]:
-        place = role, table, segment
-        if place not in self._looks:
-            version, buffers = self._source(*place).look()
-            self._looks[place] = version, buffers
-        return self._looks[place]
+        """What a partition consists of now, or did a moment ago: rows that a process has stay what they were."""
+        place = self._request["run_id"], role, table, segment
+        at, found = _looks.get(place, (0.0, None))
+        if found is None or time.monotonic() - at > LOOK_SECONDS:
+            if any(known[0] != place[0] for known in _looks):
+                _looks.clear()
+            found = self._source(role, table, segment).look()
+            _looks[place] = time.monotonic(), found
+        return found
 
     def _load(self, role: str, table: str, segment: int, in_memory: bool) -> None:
         """Have the process read a partition, with the caller's rights."""
