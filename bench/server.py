@@ -41,10 +41,7 @@ def value(connection: Any, sql: str, values: Sequence[object] = ()) -> Any:
 
 def make_database() -> None:
     with closing(connect(os.environ.get("PGDATABASE", "postgres"))) as connection:
-        query(
-            connection,
-            f"DROP DATABASE IF EXISTS {DATABASE}{_FORCE if connection.server_version >= 130000 else ''}",
-        )
+        _drop_database(connection)
         query(connection, f"CREATE DATABASE {DATABASE}")
     with closing(connect()) as connection:
         query(connection, "CREATE EXTENSION cerebro CASCADE")
@@ -52,10 +49,7 @@ def make_database() -> None:
 
 def drop_database() -> None:
     with closing(connect(os.environ.get("PGDATABASE", "postgres"))) as connection:
-        query(
-            connection,
-            f"DROP DATABASE IF EXISTS {DATABASE}{_FORCE if connection.server_version >= 130000 else ''}",
-        )
+        _drop_database(connection)
 
 
 def _drop_database(connection: Any) -> None:

@@ -12,7 +12,7 @@ from cerebro_plpy.executor import background, output, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.options import FitOptions, parse_fit_options
-from cerebro_plpy.store import models, results, runs, session
+from cerebro_plpy.store import measurements, models, results, runs, session
 from cerebro_plpy.store.names import (
     Table,
     TargetTable,
@@ -178,7 +178,7 @@ def _warm_start(
 def summary_row(db: Database, request: requests.Request, outcome: runner.Outcome) -> dict[str, Any]:
     """What the summaries of many models and of one have in common."""
     packed = request.source.summary
-    times = db.as_owner(lambda: runs.times(db, outcome.run_id))
+    times = db.as_owner(lambda: measurements.times(db, outcome.run_id))
     return {
         "source_table": request.source.table.quoted,
         "validation_table": request.validation.table.quoted if request.validation else None,

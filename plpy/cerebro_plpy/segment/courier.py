@@ -131,7 +131,7 @@ class _Errand:
         raise CerebroError(f"a segment's process asks for {kind}", sqlstate=INTERNAL)
 
     def _look(self, role: str, table: str, segment: int) -> tuple[Any, list[Any]]:
-        """What a partition consists of now, or did a moment ago: rows that a process has stay what they were."""
+        """What a partition consists of, or did a moment ago: the rows of a process stay what they were."""
         place = self._request["run_id"], role, table, segment
         at, found = _looks.get(place, (0.0, None))
         if found is None or time.monotonic() - at > LOOK_SECONDS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 
 from cerebro_plpy.database import Database
@@ -109,3 +109,15 @@ def seconds_spent(db: Database, run_id: int) -> float:
         ["bigint"],
         [run_id],
     )[0]["seconds"]
+
+
+def times(db: Database, run_id: int) -> Mapping[str, str]:
+    """When a run began and when its last visit ended, in the server's time zone, as MADlib has it."""
+    return db.query(
+        "SELECT r.started_at::timestamp::text AS started,"
+        " COALESCE(max(v.ended_at), clock_timestamp())::timestamp::text AS ended"
+        " FROM cerebro._run AS r LEFT JOIN cerebro._visit AS v USING (run_id) WHERE r.run_id = $1"
+        " GROUP BY r.started_at",
+        ["bigint"],
+        [run_id],
+    )[0]

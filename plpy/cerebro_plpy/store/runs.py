@@ -493,15 +493,3 @@ def last_states(db: Database, run_id: int, role: str) -> list[Mapping[str, Any]]
         ["bigint", "text"],
         [run_id, role],
     )
-
-
-def times(db: Database, run_id: int) -> Mapping[str, str]:
-    """When a run began and when its last visit ended, in the server's time zone, as MADlib has it."""
-    return db.query(
-        "SELECT r.started_at::timestamp::text AS started,"
-        " COALESCE(max(v.ended_at), clock_timestamp())::timestamp::text AS ended"
-        " FROM cerebro._run AS r LEFT JOIN cerebro._visit AS v USING (run_id) WHERE r.run_id = $1"
-        " GROUP BY r.started_at",
-        ["bigint"],
-        [run_id],
-    )[0]
