@@ -17,6 +17,10 @@ BEGIN
     END LOOP;
     EXECUTE 'ALTER TABLE cerebro._weights SET DISTRIBUTED BY (run_id, model_id)';
 
+    -- Sessions take numbers in advance there; runs and what is asked of them count in the order of time.
+    EXECUTE 'ALTER SEQUENCE cerebro._run_id_seq CACHE 1';
+    EXECUTE 'ALTER SEQUENCE cerebro._request_id_seq CACHE 1';
+
     -- A statement about one key goes to one segment: the one that has the packed rows of that key, since both are
     -- distributed alike. Enough keys for a thousand segments to have some.
     EXECUTE 'CREATE TABLE cerebro._segment_key (dist_key integer PRIMARY KEY) DISTRIBUTED BY (dist_key)';
