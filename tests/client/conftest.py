@@ -21,7 +21,7 @@ from fixtures import execute
 
 
 @pytest.fixture(scope="session")
-def database(template: str) -> Iterator[str]:
+def client_database(template: str) -> Iterator[str]:
     name = f"cerebro_client_{os.getpid()}"
     with closing(psycopg2.connect(dbname="postgres")) as connection:
         connection.autocommit = True
@@ -31,9 +31,9 @@ def database(template: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def client(database: str) -> Iterator[Database]:
+def client(client_database: str) -> Iterator[Database]:
     """A client of that database, which holds the table `cars`."""
-    with cerebro_db.connect(f"postgresql:///{database}") as db:
+    with cerebro_db.connect(f"postgresql:///{client_database}") as db:
         db.rows("INSERT INTO cerebro.settings VALUES ('segments', '2'), ('threads', '1')")
         db.rows(CARS)
         yield db

@@ -56,9 +56,9 @@ def test_an_architecture_may_be_made_for_the_data(client: Database) -> None:
 
 
 @pytest.mark.slow
-def test_an_estimator_that_is_given_a_url_can_be_pickled(client: Database, database: str) -> None:
+def test_an_estimator_that_is_given_a_url_can_be_pickled(client: Database, client_database: str) -> None:
     x, y, *_ = make_regression(40, n_features=2, random_state=1)
-    made = CerebroRegressor(f"postgresql:///{database}", **QUICK).fit(x, y)
+    made = CerebroRegressor(f"postgresql:///{client_database}", **QUICK).fit(x, y)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(made)).predict(x), made.predict(x))  # noqa: S301
 
 

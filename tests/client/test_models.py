@@ -17,9 +17,9 @@ FEATURES = ["weight", "power"]
 
 
 @pytest.fixture(scope="module")
-def own(database: str) -> Iterator[Database]:
+def own(client_database: str) -> Iterator[Database]:
     """A session that has not had another engine yet: only the same one gives the same bits."""
-    with cerebro_db.connect(f"postgresql:///{database}") as db:
+    with cerebro_db.connect(f"postgresql:///{client_database}") as db:
         yield db
 
 

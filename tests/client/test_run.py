@@ -112,8 +112,8 @@ def test_weights_come_with_a_live_model_alone(client: Database) -> None:
         client.architectures.add(nets.mlp(2), weights=True)
 
 
-def test_a_connection_of_somebody_elses_stays_open_and_in_its_transaction(database: str) -> None:
-    with closing(psycopg2.connect(dbname=database)) as connection:
+def test_a_connection_of_somebody_elses_stays_open_and_in_its_transaction(client_database: str) -> None:
+    with closing(psycopg2.connect(dbname=client_database)) as connection:
         with cerebro_db.connect(connection) as db:
             db.rows("CREATE TABLE committed ()")
             with connection.cursor() as cursor:
@@ -126,16 +126,16 @@ def test_a_connection_of_somebody_elses_stays_open_and_in_its_transaction(databa
             assert cursor.fetchone() == (False, True)
 
 
-def test_an_engine_of_somebody_elses_is_not_disposed_of(database: str) -> None:
-    engine = create_engine(f"postgresql+psycopg2:///{database}")
+def test_an_engine_of_somebody_elses_is_not_disposed_of(client_database: str) -> None:
+    engine = create_engine(f"postgresql+psycopg2:///{client_database}")
     with cerebro_db.connect(engine) as db:
         assert db.rows("SELECT 1 AS one") == [{"one": 1}]
     assert engine.pool.checkedin() == 1  # type: ignore[attr-defined]
     engine.dispose()
 
 
-def test_what_the_client_opened_it_closes(database: str, client: Database) -> None:
-    with cerebro_db.connect(f"postgresql:///{database}?application_name=mine") as db:
+def test_what_the_client_opened_it_closes(client_database: str, client: Database) -> None:
+    with cerebro_db.connect(f"postgresql:///{client_database}?application_name=mine") as db:
         db.rows("SELECT 1")
     deadline = time.monotonic() + 30
     while client.rows("SELECT FROM pg_stat_activity WHERE application_name = 'mine'"):
