@@ -28,7 +28,7 @@ COMMANDS = (
 )  # fmt: skip
 COMPLETION = {"_CEREBRO_COMPLETE": "bash_complete", "COMP_WORDS": "cerebro lead", "COMP_CWORD": "1"}
 END_DRIVER = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-    WHERE application_name LIKE 'cerebro drive%'"""
+    WHERE datname = current_database() AND application_name LIKE 'cerebro drive%'"""
 SPEC = """\
 table = "packed"
 validation = "held"

@@ -20,7 +20,7 @@ from trial import SGD, Trial, blobs, rows_of
 
 FEATURES = 6
 END_DRIVER = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-    WHERE application_name LIKE 'cerebro drive%%'"""
+    WHERE datname = current_database() AND application_name LIKE 'cerebro drive%%'"""
 
 
 @pytest.fixture(scope="module")
