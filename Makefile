@@ -20,9 +20,10 @@ REGRESS_OPTS = --inputdir=tests/installcheck --outputdir=build/installcheck
 
 # What a machine without PyTorch, GPU and Greenplum can test.
 HERE = not torch and not gpu and not greenplum
+PYTEST = $(VENV)/bin/pytest --timeout=300 -m "not slow and not alone and $(HERE)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down psql env demo test test-slow test-quick test-docker test-greenplum faults bench bench-quick docker lint format typecheck lock reference doors freeze deploy dist build client clean-local install-python uninstall-python
+.PHONY: help setup up down psql env demo test test-server test-beside test-slow test-quick test-docker test-greenplum faults bench bench-quick docker lint format typecheck lock reference doors freeze deploy dist build client clean-local install-python uninstall-python
 
 help: ## list what can be made
 	@sed -n 's/^\(# \)\?\([a-z-]*\):.*## \(.*\)/\2\t\3/p' Makefile | expand -t 14
@@ -38,9 +39,16 @@ test: ## set up what is missing, install, run the tests; ARGS='-k word' chooses 
 	@$(MAKE) -s deploy
 	@tools/cluster up
 	@$(MAKE) -s client
-	@eval "$$(tools/cluster env)" && $(VENV)/bin/pytest --timeout=300 -m "not slow and $(HERE)" tests/contract tests/db tests/faults $(ARGS)
-	@eval "$$(tools/cluster env)" && $(VENV)/bin/pytest --timeout=300 -m "not slow and $(HERE)" tests/client $(ARGS)
-	@$(VENV)/bin/pytest --timeout=300 -m "not slow and $(HERE)" tests/unit $(ARGS) # apart: a process runs one engine
+	@$(MAKE) -s -j2 test-server test-beside
+	@eval "$$(tools/cluster env)" && $(VENV)/bin/pytest --timeout=300 -m "alone and $(HERE)" tests/db $(ARGS)
+
+# Much of the tests' time is waiting, so two of them run at once; those of the engine apart: a process runs one engine.
+test-server:
+	@eval "$$(tools/cluster env)" && $(PYTEST) tests/contract tests/db tests/faults $(ARGS)
+
+test-beside:
+	@eval "$$(tools/cluster env)" && { $(PYTEST) tests/client $(ARGS) && $(PYTEST) tests/unit $(ARGS); } >.local/beside.log 2>&1; \
+	status=$$?; cat .local/beside.log; exit $$status
 
 test-slow: ## the long tests: faults, attacks, rights, dumps, every net on every engine, states over 1 GB
 	@tools/setup dev
@@ -63,7 +71,9 @@ test-docker: ## the tests of the container image, where a Docker engine answers
 
 test-greenplum: ## the common tests and Greenplum's own, on the cluster that PGHOST and the like name; ARGS='-k word' chooses
 	@case "$$(psql -X -Atc 'SELECT version()' $(or $(PGDATABASE),postgres) 2>&1)" in \
-	*Greenplum*) $(VENV)/bin/pytest --timeout=600 -m "not slow and not torch and not gpu" tests/greenplum tests/db $(ARGS) ;; \
+	*Greenplum*) $(VENV)/bin/pytest --timeout=600 -m "not slow and not torch and not gpu" tests/greenplum tests/db \
+		tests/contract/test_privileges.py tests/contract/test_catalog.py $(ARGS) && \
+		$(VENV)/bin/pytest --timeout=600 tests/contract/test_rights.py tests/contract/test_rights_rows.py $(ARGS) ;; \
 	*) echo 'cerebro: skipped: no Greenplum cluster answers; name one by PGHOST, PGPORT and PGUSER' ;; \
 	esac
 
@@ -79,7 +89,7 @@ bench: ## measure everything against its peers and write docs/performance.md
 	@tools/cluster up
 	@eval "$$(tools/cluster env)" && $(VENV)-bench/bin/python bench/run.py $(ARGS)
 
-bench-quick: ## the same with fewer rows and one repetition, in under five minutes
+bench-quick: ## some of the same, with fewer rows and one repetition, in under five minutes
 	@$(MAKE) -s bench ARGS='--quick $(ARGS)'
 
 docker: ## build the container image cerebro-db (BASE=image, PACKAGES=requirements-gpu.lock for GPUs)
@@ -99,14 +109,18 @@ psql: ## talk to the private cluster
 env: ## print the private cluster's connection settings for a shell
 	@tools/cluster env
 
+# A procedure that ends transactions can have no search_path of its own.
+PGSPOT = --ignore-lang=plpython3u \
+	--proc-without-search-path='cerebro._errand(command text,request text,INOUT answer text)'
+
 lint: ## look for slips in Python and SQL
 	@tools/setup dev
 	@$(MAKE) -s build
 	@$(VENV)/bin/ruff check
 	@$(VENV)/bin/ruff format --check
-	@$(VENV)/bin/pgspot --ignore-lang=plpython3u build/cerebro--$(EXTVERSION).sql build/cerebro_madlib--*.sql
+	@$(VENV)/bin/pgspot $(PGSPOT) build/cerebro--$(EXTVERSION).sql build/cerebro_madlib--*.sql
 	@for update in build/cerebro--*--*.sql; do \
-		$(VENV)/bin/pgspot --ignore-lang=plpython3u -a sql/head.sql $$update || exit; \
+		$(VENV)/bin/pgspot $(PGSPOT) -a sql/head.sql $$update || exit; \
 	done # behind the head: what an update makes stands in the schema that an install has made
 
 format: ## bring the Python code into shape

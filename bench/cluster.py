@@ -3,6 +3,7 @@
     bench/cluster.py digits images wide --segments 3
 
 Called once on each, it gives what docs/greenplum.md compares. A run trains, and evaluates on both sets.
+With --bare, plain Keras does the same work in a process for each core, from an export and without its start.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import statistics
 from typing import Any
 
+import contenders
 import server
 import workloads
 
@@ -23,10 +25,16 @@ def measure(connection: Any, workload: workloads.Workload, options: argparse.Nam
     server.make_configs(connection, workload)
     fitting = json.dumps({"seed": server.SEED, "threads": options.threads})
     first, *warm = [server.fit(connection, workload, fitting)[1] for _ in range(options.repeat + 1)]
-    return (
-        f"{workload.name}: pack {statistics.median(packs):.2f} s, first run {first:.2f} s,"
-        f" warm run {statistics.median(warm):.2f} s"
-    )
+    ours = statistics.median(warm)
+    pack = statistics.median(packs)
+    found = f"{workload.name}: pack {pack:.2f} s, first run {first:.2f} s, warm run {ours:.2f} s"
+    return found + (_bare(workload, ours) if options.bare else "")
+
+
+def _bare(workload: workloads.Workload, ours: float) -> str:
+    name = contenders.AS_IT_COMES
+    seconds = contenders.bare(name, contenders.Settings()).run(workload, False).outcomes[name].warm_seconds
+    return f", {name} {seconds:.2f} s, ours / that {ours / seconds:.2f}"
 
 
 def main() -> None:
@@ -35,6 +43,7 @@ def main() -> None:
     parser.add_argument("--segments", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--bare", action="store_true", help="plain Keras beside it")
     options = parser.parse_args()
     server.make_database()
     for name in options.workloads:

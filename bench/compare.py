@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -18,16 +18,17 @@ from workloads import Workload
 Tell = Callable[[str], None]
 # How often those run that take long: without a warm-up, watched while they are measured.
 SELDOM = 1
+MOST_SHOWN = 5
 
 
 @dataclass
 class Comparison:
-    """What was seen of one workload; `peaks` are bytes."""
+    """What was seen of one workload; `peaks` are the bytes of each process."""
 
     workload: Workload
     best: str
     outcomes: dict[str, list[Outcome]] = field(default_factory=dict)
-    peaks: dict[str, int] = field(default_factory=dict)
+    peaks: dict[str, Sequence[int]] = field(default_factory=dict)
     stored: dict[str, int] = field(default_factory=dict)
     disturbed: int = 0
 
@@ -76,7 +77,18 @@ def table(found: Comparison) -> str:
     """One row for each contender, the fastest first."""
     names = sorted(found.outcomes, key=lambda n: Spread.of(found.seconds(n)).median)
     head = ["", "seconds", "÷ ours", "warm seconds", "÷ ours", "stored", "peak memory", "moved", "accuracy"]
-    return tables.markdown(head, [_row(found, name) for name in names])
+    return f"{tables.markdown(head, [_row(found, name) for name in names])}\n\n{_largest(found)}"
+
+
+def _largest(found: Comparison) -> str:
+    """Whose memory it is."""
+    processes = {
+        name: ", ".join(f"{size / 1e6:.0f}" for size in sorted(found.peaks[name], reverse=True)[:MOST_SHOWN])
+        for name in (OURS, BEST, RAY)
+        if name in found.peaks
+    }
+    listed = "; ".join(f"{name}: {sizes}" for name, sizes in processes.items())
+    return f"The largest processes at the peak of memory, in MB. {listed}."
 
 
 def _row(found: Comparison, name: str) -> list[str]:
@@ -93,7 +105,7 @@ def _row(found: Comparison, name: str) -> list[str]:
         "" if is_first else tables.spread(Spread.of(warm)),
         "" if is_first or against_warm is None else tables.spread(against_warm),
         tables.size(found.stored[name]),
-        tables.size(found.peaks[name]),
+        tables.size(sum(found.peaks[name])),
         tables.size(outcomes[0].moved),
         tables.spread(Spread.of([o.accuracy for o in outcomes]), 4),
     ]
@@ -112,7 +124,7 @@ def goals(found: Comparison) -> list[tables.Goal]:
     name = found.workload.name
     rows = [_goal(found, *goal) for goal in _GOALS[name] + _GOALS_EVERYWHERE]
     if found.peaks.get(RAY):
-        memory = Spread.of([found.peaks[OURS] / found.peaks[RAY]])
+        memory = Spread.of([sum(found.peaks[OURS]) / sum(found.peaks[RAY])])
         rows.append(tables.Goal(f"`{name}`: peak memory, ours ÷ {RAY}", 0.7, memory))
     return rows
 

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -26,10 +26,10 @@ TIMEOUT_SECONDS = 3600
 
 @dataclass(frozen=True)
 class Measured:
-    """Outcomes by the name of their row; memory where it was asked for."""
+    """Outcomes by the name of their row; where it was asked for, the memory of each process at the peak."""
 
     outcomes: Mapping[str, Outcome]
-    peak: int | None = None
+    peak: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,7 @@ def export(order: Order) -> Path:
             server.export(connection, f"{order.workload}_{part}", width) for part in ("train", "validation")
         )
     path = Path(order.folder) / DATA
-    arrays = {"x": train.x, "y": train.y, "validation_x": validation.x, "validation_y": validation.y}
-    np.savez(path, **arrays)
+    np.savez(path, x=train.x, y=train.y, validation_x=validation.x, validation_y=validation.y)
     return path
 
 

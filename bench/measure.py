@@ -83,14 +83,14 @@ class PeakMemory:
     """Watches the proportional set size (Pss) of some processes and all that descend from them.
 
     Pages that processes share count once in all, so that a server's shared buffers or Python's libraries
-    are not counted for each session.
+    are not counted for each session. `peak` has the size of each when all together were largest.
     """
 
     def __init__(self, roots: Callable[[], set[int]]) -> None:
         self._roots = roots
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
-        self.peak = 0
+        self.peak: list[int] = []
 
     def __enter__(self) -> PeakMemory:
         self._thread.start()
@@ -104,7 +104,7 @@ class PeakMemory:
 
     def _watch(self) -> None:
         while not self._over.wait(INTERVAL_SECONDS):
-            self.peak = max(self.peak, sum(_pss(pid) for pid in family(self._roots())))
+            self.peak = max(self.peak, [_pss(pid) for pid in family(self._roots())], key=sum)
 
 
 def family(roots: set[int]) -> set[int]:

@@ -69,7 +69,7 @@ class Exchange:
 
     def _view(self, number: int, count: int) -> np.ndarray:
         size = BOARD_BYTES // self.processes
-        return np.frombuffer(self._memory.buf, np.float32, count, number * size)
+        return np.ndarray(count, np.float32, self._memory.buf, number * size)
 
 
 def main() -> None:

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 import jobs
-import ray
-from ray import tune
+import ray  # pyright: ignore[reportMissingImports]: it is in the environment of the benchmark alone
+from ray import tune  # pyright: ignore[reportMissingImports]
 
 
 def main() -> None:

@@ -33,6 +33,8 @@ HERE = Path(__file__).resolve().parent
 REPORT, KEPT = HERE.parent / "docs" / "performance.md", HERE / "measured.json"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 JOBS = ("digits", "images", "wide")
+# What fits into five minutes.
+QUICK = ("digits", "packing", "prediction")
 PARTS = (*JOBS, "time", "hop", "packing", "prediction", "streaming", "growth")
 
 
@@ -69,9 +71,9 @@ def read(text: str) -> dict[str, Section]:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--quick", action="store_true", help="fewer rows and one repetition, under five minutes"
+        "--quick", action="store_true", help="some tables, fewer rows, one repetition: under five minutes"
     )
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="some of the tables")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="some of the tables")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--rows", type=int, help="at most so many rows of each workload")
     parser.add_argument("--fit-options", default='{"seed": 42}', help="options of our fit calls, as JSON")
@@ -82,6 +84,7 @@ def _arguments() -> argparse.Namespace:
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.repetitions, arguments.search, arguments.write = 1, False, False
+    arguments.only = arguments.only or (QUICK if arguments.quick else PARTS)
     json.loads(arguments.fit_options)
     return arguments
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,13 +17,23 @@ SELECT segment, extract(epoch FROM started_at)::float8, extract(epoch FROM ended
 FROM cerebro.visits WHERE run_id = %s
 """
 
+_EVALUATIONS = """
+SELECT COALESCE(sum(seconds), 0), min(seconds) FILTER (WHERE epoch < r.epochs),
+       count(DISTINCT (mst_key, epoch, segment)) + count(DISTINCT (mst_key, epoch)),
+       (SELECT extract(epoch FROM max(m.at))::float8 FROM cerebro._metric AS m WHERE m.run_id = r.run_id)
+FROM cerebro._run AS r LEFT JOIN cerebro._evaluation AS e USING (run_id)
+WHERE r.run_id = %(run)s GROUP BY r.run_id, r.epochs
+"""
+
 
 @dataclass(frozen=True)
 class Shares:
     """Seconds of all segments together, from the first visit to the last metric, cut by what they went to.
 
-    `commands` is what lies between two visits that follow each other at once: a commit, an answer, the choice
-    of the next config, a command; the median of all gaps, for each of them. `waiting` is what is left.
+    `commands` is what lies between two commands that follow each other at once: a commit, an answer, the
+    choice of the next config, a request. That is the median gap between visits, for each visit, each
+    evaluation on a segment and each sum of evaluations; gaps that are long enough for an evaluation do not
+    count where configs are evaluated between visits. `waiting` is what is left.
     """
 
     whole: float
@@ -41,12 +52,7 @@ class Shares:
 
 def shares(connection: Any, run_id: int) -> Shares:
     visits = server.query(connection, _VISITS, (run_id,))
-    evaluated, last_metric = server.query(
-        connection,
-        "SELECT (SELECT COALESCE(sum(seconds), 0) FROM cerebro._evaluation WHERE run_id = %(run)s),"
-        " (SELECT extract(epoch FROM max(at))::float8 FROM cerebro._metric WHERE run_id = %(run)s)",
-        {"run": run_id},
-    )[0]
+    evaluated, shortest, commands, last_metric = server.query(connection, _EVALUATIONS, {"run": run_id})[0]
     segments = len({visit[0] for visit in visits})
     end = max([last_metric or 0.0, *(visit[2] for visit in visits)])
     return Shares(
@@ -54,11 +60,12 @@ def shares(connection: Any, run_id: int) -> Shares:
         sum(visit[4] for visit in visits),
         sum(visit[3] + visit[5] for visit in visits),
         evaluated,
-        _commands(visits),
+        (len(visits) + commands) * _gap(visits, math.inf if shortest is None else shortest),
     )
 
 
-def _commands(visits: Sequence[tuple[Any, ...]]) -> float:
+def _gap(visits: Sequence[tuple[Any, ...]], longest: float) -> float:
     following = pairwise(sorted(visits))
     gaps = [later[1] - earlier[2] for earlier, later in following if earlier[0] == later[0]]
-    return len(visits) * statistics.median(gaps) if gaps else 0.0
+    short = [gap for gap in gaps if gap < longest]
+    return statistics.median(short) if short else 0.0

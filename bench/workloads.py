@@ -90,12 +90,12 @@ def _digits(rows: int) -> Rows:
     """scikit-learn's digits in a seeded order; more rows than there are repeat them with noise."""
     from sklearn.datasets import load_digits
 
-    found = load_digits()
+    images, labels = map(np.asarray, load_digits(return_X_y=True))
     random = np.random.default_rng(1)
-    order = np.concatenate([random.permutation(len(found.target)) for _ in range(-(-rows // 1797))])[:rows]
-    x = found.data[order].astype(np.float32) / 16
+    order = np.concatenate([random.permutation(len(labels)) for _ in range(-(-rows // 1797))])[:rows]
+    x = images[order].astype(np.float32) / 16
     x[1797:] += random.normal(0, 0.05, x[1797:].shape).astype(np.float32)
-    return Rows(x, found.target[order].astype(np.int32))
+    return Rows(x, labels[order].astype(np.int32))
 
 
 def _images(rows: int) -> Rows:

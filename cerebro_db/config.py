@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from .run import Run
 
 
+# The states of a run that is not over.
+GOING = ("running", "paused")
+
+
 class Config:
     """One candidate: an architecture with compile and fit parameters."""
 
@@ -88,7 +92,7 @@ class Config:
     def _stored(self) -> Row:
         """Its row of the run's model table."""
         info = self.run.info()
-        if info["status"] in ("running", "paused"):
+        if info["status"] in GOING:
             raise CerebroError(
                 f"run {self.run.run_id} is {info['status']}: its models are there when it is over",
                 hint="run.wait() waits for that; run.stop() ends it with what there is.",

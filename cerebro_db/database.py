@@ -44,7 +44,8 @@ class Database:
     ) -> None:
         self.close()
 
-    def __sklearn_clone__(self) -> Database:
+    def __deepcopy__(self, _memo: object) -> Database:
+        """A connection cannot be there twice: what is copied, an estimator for example, shares it."""
         return self
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TypeVar
 
 import psycopg2
@@ -45,6 +46,11 @@ _HINTS = {
     "3F000": "Is the extension in this database? As a superuser: CREATE EXTENSION cerebro CASCADE.",
     "42501": "An administrator may call: SELECT cerebro.grant_usage('your role').",
 }
+
+
+def other_file(path: Path, *suffixes: str) -> CerebroError:
+    """A file that is of no kind that can be read or written here."""
+    return CerebroError(f"{path.name} is neither {' nor '.join(suffixes)}")
 
 
 def needs(extra: str, what: str) -> CerebroError:

@@ -30,6 +30,10 @@ Build = Callable[[int, int], Any]
 class _Estimator(BaseEstimator):
     """What both have in common. The rows are loaded into the database, and removed when they are packed."""
 
+    # Of the last layer, and what the grid has beside what the caller gives.
+    _activation: str
+    _defaults: Mapping[str, Any]
+
     def __init__(
         self,
         db: str | Database = "postgresql://",
@@ -69,7 +73,7 @@ class _Estimator(BaseEstimator):
             self.best_score_ = best.info()["value"]
 
     def _fit_run(self, db: Database, packed: str, features: int, outputs: int) -> Run:
-        grid = {**self._defaults(), **(self.grid or {})}
+        grid = {**self._defaults, **(self.grid or {})}
         if "model" in grid:
             return self._call(db, packed, grid)
         # The run keeps what it needs of it.
@@ -91,16 +95,10 @@ class _Estimator(BaseEstimator):
             **(self.options or {}),
         )
 
-    def _defaults(self) -> dict[str, Any]:
-        raise NotImplementedError
-
     def _architecture(self, features: int, outputs: int) -> Any:
         if self.model is None:
-            return json.dumps(_mlp(features, self.hidden, outputs, self._activation()))
+            return json.dumps(_mlp(features, self.hidden, outputs, self._activation))
         return self.model(features, outputs) if _is_recipe(self.model) else self.model
-
-    def _activation(self) -> str:
-        raise NotImplementedError
 
     def _predicted(self, x: Any, how: str) -> Any:
         check_is_fitted(self)
@@ -126,6 +124,14 @@ class CerebroClassifier(ClassifierMixin, _Estimator):
     it a multilayer perceptron with the `hidden` units. `grid` is what `Database.fit` takes.
     """
 
+    _activation = "softmax"
+    _defaults = {
+        "loss": "sparse_categorical_crossentropy",
+        "metrics": ["accuracy"],
+        "optimizer": "Adam",
+        "learning_rate": 0.01,
+    }
+
     def fit(self, X: Any, y: Any) -> CerebroClassifier:
         """Train the configs of the grid and keep the best."""
         x, y = validate_data(self, X, y, dtype="float64", multi_output=False)
@@ -134,17 +140,6 @@ class CerebroClassifier(ClassifierMixin, _Estimator):
         width = max(2, len(self.classes_))
         self._train(x, codes, width, {"num_classes": [width]})
         return self
-
-    def _defaults(self) -> dict[str, Any]:
-        return {
-            "loss": "sparse_categorical_crossentropy",
-            "metrics": ["accuracy"],
-            "optimizer": "Adam",
-            "learning_rate": 0.01,
-        }
-
-    def _activation(self) -> str:
-        return "softmax"
 
     def predict_proba(self, X: Any) -> Any:
         """The probability of each class, in the order of `classes_`."""
@@ -160,17 +155,14 @@ class CerebroClassifier(ClassifierMixin, _Estimator):
 class CerebroRegressor(RegressorMixin, _Estimator):
     """A regressor that is the best config of a run; its parameters are those of the classifier."""
 
+    _activation = "linear"
+    _defaults = {"loss": "mse", "optimizer": "Adam", "learning_rate": 0.01}
+
     def fit(self, X: Any, y: Any) -> CerebroRegressor:
         """Train the configs of the grid and keep the best."""
         x, y = validate_data(self, X, y, dtype="float64", y_numeric=True, multi_output=False)
         self._train(x, y.astype("float64"), 1, {"task": "regression"})
         return self
-
-    def _defaults(self) -> dict[str, Any]:
-        return {"loss": "mse", "optimizer": "Adam", "learning_rate": 0.01}
-
-    def _activation(self) -> str:
-        return "linear"
 
     def predict(self, X: Any) -> Any:
         """The prediction for each row."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .errors import CerebroError, needs
+from .errors import CerebroError, needs, other_file
 from .link import Row
 
 _COMPILE = ("optimizer", "loss", "metrics", "loss_weights", "weighted_metrics")
@@ -79,7 +79,7 @@ def save(model: Any, path: Path) -> Path:
     elif path.suffix == ".onnx":
         _save_onnx(model, path)
     else:
-        raise CerebroError(f"{path.name} is neither .keras nor .onnx")
+        raise other_file(path, ".keras", ".onnx")
     return path
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg2
 
 from . import link
-from .errors import CerebroError, needs
+from .errors import CerebroError, needs, other_file
 from .statements import call, identifier, table_name
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ _SUMMARY_KEYS = (
 
 @dataclass(frozen=True)
 class Buffer:
-    """One row of a packed table, its columns as arrays."""
+    """One row of a packed table, its columns as arrays; segments are counted from 0 on every server."""
 
     segment: int
     buffer_id: int
@@ -37,14 +39,15 @@ class Buffer:
 
 def save(db: Database, table: str, path: Path) -> Path:
     """Write a packed table to a file."""
-    summary = _summary(db, table)
-    buffers = _buffers(db, table, summary)
+    row = _row_of(db, table)
+    summary = _summary(db, table, row)
+    buffers = _buffers(db, table, summary, _keys(row))
     if path.suffix == ".npz":
         _save_npz(path, summary, list(buffers))
     elif path.suffix == ".parquet":
         _save_parquet(path, summary, buffers)
     else:
-        raise _unknown(path)
+        raise other_file(path, ".parquet", ".npz")
     return path
 
 
@@ -53,45 +56,51 @@ def load(db: Database, path: Path, into: str) -> Packed:
     from .packing import Packed
 
     if path.suffix not in (".npz", ".parquet"):
-        raise _unknown(path)
+        raise other_file(path, ".parquet", ".npz")
     summary, buffers = _load_npz(path) if path.suffix == ".npz" else _load_parquet(path)
     with db.session() as connection:
         link.execute(connection, call("create_packed_table", into, summary))
+        keys = _keys(link.execute(connection, f"SELECT * FROM {table_name(into, '_summary')}")[0])
         for buffer in buffers:
-            _insert(connection, into, buffer)
+            _insert(connection, into, keys[buffer.segment], buffer)
     return Packed(db, into)
 
 
-def _unknown(path: Path) -> CerebroError:
-    return CerebroError(f"{path.name} is neither .parquet nor .npz")
+def _keys(summary: Mapping[str, Any]) -> Sequence[int]:
+    """What stands in the column for each segment: its number, or on Greenplum the key of its place."""
+    return summary.get("__dist_keys__") or range(summary["segments"])
 
 
-def _summary(db: Database, table: str) -> dict[str, Any]:
-    """How the table was packed, in a form that JSON has."""
-    where = f"FROM {table_name(table, '_summary')}"
-    found = db.rows(f"SELECT * {where}")
+def _row_of(db: Database, table: str) -> Mapping[str, Any]:
+    found = db.rows(f"SELECT * FROM {table_name(table, '_summary')}")
     if not found:
         raise CerebroError(f"the summary of {table} is empty", hint="Is it a packed table?")
-    columns = [f"{name}_class_values" for name in found[0]["dependent_varname"]]
+    return found[0]
+
+
+def _summary(db: Database, table: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """How the table was packed, in a form that JSON has."""
+    where = f"FROM {table_name(table, '_summary')}"
+    columns = [f"{name}_class_values" for name in found["dependent_varname"]]
     quoted = list(enumerate(map(identifier, columns)))
     wanted = ", ".join(f"{c}::text[], pg_catalog.pg_typeof({c})::text AS t{i}" for i, c in quoted)
     classes = db.rows(f"SELECT {wanted} {where}")[0]
     return {
-        **{key: found[0][key] for key in _SUMMARY_KEYS},
+        **{key: found[key] for key in _SUMMARY_KEYS},
         **{column: classes[column] for column in columns},
         "class_value_types": {column: classes[f"t{i}"] for i, column in enumerate(columns)},
     }
 
 
-def _buffers(db: Database, table: str, summary: Mapping[str, Any]) -> Iterator[Buffer]:
+def _buffers(db: Database, table: str, summary: Mapping[str, Any], keys: Sequence[int]) -> Iterator[Buffer]:
     """The buffers in the table's order, one at a time."""
     kinds = _kinds(summary)
     wanted = ", ".join(f"{identifier(name)}, {identifier(name + '_shape')}" for name in kinds)
     where = f"FROM {table_name(table)}"
-    for key in db.rows(f"SELECT {SEGMENT}, {BUFFER} {where} ORDER BY {SEGMENT}, {BUFFER}"):
-        segment, number = key[SEGMENT], key[BUFFER]
-        row = db.rows(f"SELECT {wanted} {where} WHERE {SEGMENT} = %s AND {BUFFER} = %s", segment, number)[0]
-        yield Buffer(segment, number, {n: _array(row, n, kind) for n, kind in kinds.items()})
+    for found in db.rows(f"SELECT {SEGMENT}, {BUFFER} {where} ORDER BY {BUFFER}"):
+        key, number = found[SEGMENT], found[BUFFER]
+        row = db.rows(f"SELECT {wanted} {where} WHERE {SEGMENT} = %s AND {BUFFER} = %s", key, number)[0]
+        yield Buffer(keys.index(key), number, {n: _array(row, n, kind) for n, kind in kinds.items()})
 
 
 def _kinds(summary: Mapping[str, Any]) -> dict[str, str]:
@@ -107,14 +116,14 @@ def _array(row: Mapping[str, Any], name: str, kind: str) -> Any:
     return np.frombuffer(row[name], kind).reshape(row[f"{name}_shape"])
 
 
-def _insert(connection: link.Connection, table: str, buffer: Buffer) -> None:
+def _insert(connection: link.Connection, table: str, key: int, buffer: Buffer) -> None:
     names = ", ".join(f"{identifier(n)}, {identifier(n + '_shape')}" for n in buffer.columns)
     places = ", ".join(["%s"] * (2 * len(buffer.columns) + 2))
     values = [v for a in buffer.columns.values() for v in (psycopg2.Binary(a.tobytes()), list(a.shape))]
     link.execute(
         connection,
         f"INSERT INTO {table_name(table)} ({SEGMENT}, {BUFFER}, {names}) VALUES ({places})",
-        (buffer.segment, buffer.buffer_id, *values),
+        (key, buffer.buffer_id, *values),
     )
 
 
@@ -169,7 +178,7 @@ def _save_parquet(path: Path, summary: dict[str, Any], buffers: Iterator[Buffer]
     shapes = {name: list(array.shape[1:]) for name, array in first.columns.items()}
     metadata = {SUMMARY: json.dumps({**summary, "shapes": shapes})}
     writer = None
-    for buffer in _with_first(first, buffers):
+    for buffer in chain([first], buffers):
         rows = len(next(iter(buffer.columns.values())))
         columns = {
             SEGMENT: arrow.array([buffer.segment] * rows, arrow.int32()),
@@ -183,16 +192,8 @@ def _save_parquet(path: Path, summary: dict[str, Any], buffers: Iterator[Buffer]
         writer.close()
 
 
-def _with_first(first: Buffer, others: Iterator[Buffer]) -> Iterator[Buffer]:
-    yield first
-    yield from others
-
-
 def _flat_column(arrow: Any, array: Any) -> Any:
-    width = 1
-    for size in array.shape[1:]:
-        width *= size
-    return arrow.FixedSizeListArray.from_arrays(arrow.array(array.reshape(-1)), width)
+    return arrow.FixedSizeListArray.from_arrays(arrow.array(array.reshape(-1)), math.prod(array.shape[1:]))
 
 
 def _load_parquet(path: Path) -> tuple[dict[str, Any], Iterator[Buffer]]:

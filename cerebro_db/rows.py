@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import frames, link
-from .errors import CerebroError, needs
+from .errors import CerebroError, needs, other_file
 from .statements import call, identifier, table_name
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _read_file(path: Path) -> dict[str, Any]:
             return read(frames.library().read_parquet(path))
         except ImportError:
             raise needs("parquet", "pyarrow, which Parquet is read with,") from None
-    raise CerebroError(f"{path.name} is neither .parquet nor .npz")
+    raise other_file(path, ".parquet", ".npz")
 
 
 def _length(columns: Mapping[str, Any]) -> int:

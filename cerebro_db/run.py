@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from . import frames
 from . import watch as watching
-from .config import Config
+from .config import GOING, Config
 from .errors import CerebroError
 from .link import Connection, Row, execute
 from .packing import Packed
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from .plots import Picture
 
 _INFO = "SELECT * FROM cerebro.runs WHERE run_id = %s"
-GOING = ("running", "paused")
 LOOK_SECONDS = (0.05, 0.5)
 
 

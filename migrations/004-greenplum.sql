@@ -1,4 +1,11 @@
--- Greenplum: where the rows of each table lie. Elsewhere there is nothing to say.
+-- Greenplum: where the rows of each table lie. Elsewhere `place` is all that there is to say, and always 0.
+
+ALTER TABLE cerebro._state ADD COLUMN place integer NOT NULL DEFAULT 0;
+ALTER TABLE cerebro._visit ADD COLUMN place integer NOT NULL DEFAULT 0;
+ALTER TABLE cerebro._evaluation ADD COLUMN place integer NOT NULL DEFAULT 0;
+COMMENT ON COLUMN cerebro._state.place IS 'Greenplum: the distribution key of the rows beside which it was made';
+COMMENT ON COLUMN cerebro._visit.place IS 'Greenplum: the distribution key of the rows beside which it was made';
+COMMENT ON COLUMN cerebro._evaluation.place IS 'Greenplum: the distribution key of the rows beside which it was made';
 
 DO $$
 DECLARE
@@ -11,10 +18,16 @@ BEGIN
     FOREACH name IN ARRAY ARRAY['settings', '_run', '_run_event', '_architecture', '_config', '_request', '_decision'] LOOP
         EXECUTE format('ALTER TABLE cerebro.%I SET DISTRIBUTED REPLICATED', name);
     END LOOP;
-    -- What a visit leaves stands on one segment, so that it is committed there in one phase.
-    FOREACH name IN ARRAY ARRAY['_state', '_visit', '_evaluation', '_metric', '_failure'] LOOP
-        EXECUTE format('ALTER TABLE cerebro.%I SET DISTRIBUTED BY (run_id, mst_key)', name);
+    -- What a visit leaves stands where it was made: it need not move, and is committed in one phase.
+    FOREACH name IN ARRAY ARRAY['_state', '_visit', '_evaluation'] LOOP
+        EXECUTE format('ALTER TABLE cerebro.%I DROP CONSTRAINT %I', name, name || '_pkey');
+        EXECUTE format('ALTER TABLE cerebro.%I SET DISTRIBUTED BY (place)', name);
     END LOOP;
+    EXECUTE 'ALTER TABLE cerebro._state ADD PRIMARY KEY (run_id, mst_key, step, part, place)';
+    EXECUTE 'ALTER TABLE cerebro._visit ADD PRIMARY KEY (run_id, mst_key, step, place)';
+    EXECUTE 'ALTER TABLE cerebro._evaluation ADD PRIMARY KEY (run_id, mst_key, epoch, dataset, segment, place)';
+    -- Their first columns are what _failure is distributed by already.
+    EXECUTE 'ALTER TABLE cerebro._metric SET DISTRIBUTED BY (run_id, mst_key)';
     EXECUTE 'ALTER TABLE cerebro._weights SET DISTRIBUTED BY (run_id, model_id)';
 
     -- Sessions take numbers in advance there; runs and what is asked of them count in the order of time.

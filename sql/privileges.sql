@@ -19,7 +19,7 @@ FROM cerebro._members('pg_proc') AS member
 JOIN pg_proc AS p ON p.oid = member
 -- Public functions run with their caller's rights, and so the caller must be able to execute what they go through.
 WHERE p.proname IN (
-        '_boot', '_as_owner', '_array_bytes', '_host_facts',
+        '_boot', '_reach_segments', '_as_owner', '_array_bytes', '_host_facts',
         '_take_buffer', '_take_row', '_give_pieces', '_join_pieces', '_give_predictions')
     OR (p.proname NOT LIKE '\_%' AND p.proname NOT IN ('grant_usage', 'revoke_usage'))
 $$;
@@ -44,6 +44,7 @@ DECLARE
     routine regprocedure;
     view regclass;
 BEGIN
+    PERFORM cerebro._reach_segments();
     EXECUTE format('GRANT USAGE ON SCHEMA cerebro TO %I', role);
     FOR routine IN SELECT f FROM cerebro._usage_functions() AS f LOOP
         EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %I', routine, role);
@@ -60,6 +61,7 @@ CREATE OR REPLACE FUNCTION cerebro.revoke_usage(role name) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    PERFORM cerebro._reach_segments();
     EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA cerebro FROM %I', role);
     EXECUTE format('REVOKE ALL ON ALL ROUTINES IN SCHEMA cerebro FROM %I', role);
     EXECUTE format('REVOKE ALL ON SCHEMA cerebro FROM %I', role);

@@ -71,6 +71,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=why))
 
 
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Who chooses among the tests by a word may leave none in a group of them."""
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and session.config.getoption("keyword"):
+        session.exitstatus = pytest.ExitCode.OK
+
+
 def pytest_report_header() -> str:
     if "PGHOST" not in os.environ:
         return "no server: PGHOST is not set"
@@ -90,6 +96,12 @@ def server() -> None:
         pytest.fail(
             'this test needs the private cluster: use `make test`, or eval "$(make -s env)"', pytrace=False
         )
+
+
+@pytest.fixture(scope="session")
+def greenplum(server: None) -> bool:
+    """Whether the server is a Greenplum cluster, for what is spelled otherwise there."""
+    return _is_greenplum()
 
 
 @pytest.fixture(scope="session")

@@ -56,8 +56,11 @@ def chosen(db: Database, run: int | None) -> Run:
 
 def finished(run: Run) -> Run:
     """A run whose tables are there."""
+    # As everywhere here: the client is imported where it is needed, so that help comes at once.
+    from ..config import GOING
+
     status = run.status
-    if status in ("running", "paused"):
+    if status in GOING:
         hint = (
             f"cerebro watch {run.run_id} waits for it, cerebro stop {run.run_id} ends it with what there is."
         )

@@ -18,6 +18,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from ..errors import from_server
 from . import views
 from .actions import Desk, UnknownAction
 from .guard import Guard
@@ -26,12 +27,8 @@ STATIC = Path(__file__).parent / "static"
 # No connection, none any more, or none to be had: by itself this may heal.
 LOSSES = (psycopg2.OperationalError, psycopg2.InterfaceError)
 LOST_STATES = ("08", "53", "57P")
-# What the server says where it is not the request that is at fault: the extension or the rights are missing.
-HINTS = {
-    "3F000": "The extension cerebro is not in this database: `cerebro init` says what to do.",
-    "42P01": "The extension cerebro is not in this database: `cerebro init` says what to do.",
-    "42501": "An administrator may let this role use cerebro: SELECT cerebro.grant_usage('role').",
-}
+# A view that is not there: nothing else is read here.
+HINTS = {"42P01": "The extension cerebro is not in this database: `cerebro init` says what to do."}
 
 
 def make_app(reading: Engine, acting: Engine, token: str, host: str, port: int) -> Starlette:
@@ -98,11 +95,11 @@ def _database_problem(error: DBAPIError) -> Response:
     said = str(error.orig).strip()
     if error.connection_invalidated or not isinstance(error.orig, psycopg2.Error):
         return _problem(503, "the database does not answer", said)
-    state, told = error.orig.pgcode, error.orig.diag
+    state = error.orig.pgcode
     if isinstance(error.orig, LOSSES) and (state is None or state.startswith(LOST_STATES)):
         return _problem(503, "the database does not answer", said)
-    message = (told.message_primary or said).removeprefix("cerebro: ")
-    return _problem(409, message, told.message_detail, told.message_hint or HINTS.get(state or ""))
+    told = from_server(error.orig)
+    return _problem(409, told.message, told.detail, told.hint or HINTS.get(state or ""))
 
 
 def _problem(status: int, error: str, detail: str | None = None, hint: str | None = None) -> Response:

@@ -30,6 +30,10 @@ class Database(Protocol):
         """Tell the caller what they should look at."""
         ...
 
+    def look_for_cancel(self) -> None:
+        """Have the server act on a cancel that it has been told of, by a line in its log and no statement."""
+        ...
+
     def as_owner(self, work: Callable[[], T]) -> T:
         """Do work with the rights of the extension's owner. The work must run no SQL of a user's."""
         ...

@@ -27,27 +27,24 @@ class Session:
     """The caller's own backend: `Database` over plpy."""
 
     def query(self, sql: str, types: Sequence[str] = (), values: Sequence[object] = ()) -> list[Row]:
-        try:
-            return list(plpy.execute(_plan(sql, types), list(values)))
-        except plpy.SPIError as error:
-            raise _as_cerebro_error(error) from None
+        return _carefully(lambda: list(plpy.execute(_plan(sql, types), list(values))))
 
     def scan(
         self, sql: str, types: Sequence[str] = (), values: Sequence[object] = (), *, batch: int = 1000
     ) -> Iterator[list[Row]]:
-        try:
-            cursor = plpy.cursor(_plan(sql, types), list(values))
-            while rows := cursor.fetch(batch):
-                yield list(rows)
-            cursor.close()
-        except plpy.SPIError as error:
-            raise _as_cerebro_error(error) from None
+        cursor = _carefully(lambda: plpy.cursor(_plan(sql, types), list(values)))
+        while rows := _carefully(lambda: cursor.fetch(batch)):
+            yield list(rows)
+        cursor.close()
 
     def notice(self, message: str) -> None:
-        plpy.notice(message)
+        _say(plpy.notice, message)
 
     def warning(self, message: str) -> None:
-        plpy.warning(message)
+        _say(plpy.warning, message)
+
+    def look_for_cancel(self) -> None:
+        _say(plpy.log, "cerebro: a run is told of something, a cancel perhaps")
 
     def as_owner(self, work: Callable[[], T]) -> T:
         return _through(lambda: self.query(session.AS_OWNER), work)
@@ -68,14 +65,13 @@ class SegmentSession(Session):
         A deferred trigger or a cursor WITH HOLD would else run at COMMIT, with the rights of the owner.
         """
         guard = session.make_guard(self, role)
-        results: list[T] = []
+
+        def look() -> T:
+            self.query(session.become(role))
+            return _through(lambda: self.query(guard), work)
+
         try:
-            with plpy.subtransaction():
-                self.query(session.become(role))
-                results.append(_through(lambda: self.query(guard), work))
-                raise _Undo
-        except _Undo:
-            return results[0]
+            return _undone(look)
         finally:
             self.query(session.BECOME_OWNER)
 
@@ -98,25 +94,48 @@ class DrivingSession(Session):
             self.query(session.BECOME_OWNER)
 
     def as_caller(self, role: str, work: Callable[[], T]) -> T:
-        results: list[T] = []
-        try:
-            with plpy.subtransaction():
-                results.append(_through(lambda: self.query(self._reads), work))
-                raise _Undo
-        except _Undo:
-            return results[0]
+        return _undone(lambda: _through(lambda: self.query(self._reads), work))
 
 
 class _Undo(Exception):
     """Raised to roll a subtransaction back that has done what it was for."""
 
 
+def _undone(work: Callable[[], T]) -> T:
+    """Do work of which nothing stays."""
+    try:
+        with plpy.subtransaction():
+            raise _Undo(work())
+    except _Undo as undo:
+        return undo.args[0]
+    finally:
+        session.let_cancels_wait()
+
+
+def _carefully(work: Callable[[], T]) -> T:
+    """Run a statement; an error of it becomes ours."""
+    if session.must_look():
+        Session().look_for_cancel()
+    try:
+        return work()
+    except plpy.SPIError as error:
+        raise _as_cerebro_error(error) from None
+    finally:
+        session.let_cancels_wait()
+
+
+def _say(way: Callable[[str], None], message: str) -> None:
+    """The server looks for a cancel whenever it says something, and gives it as a `plpy.Error`."""
+    try:
+        way(message)
+    except plpy.Error as said:
+        raise CerebroError(str(said), detail=said.detail, hint=said.hint, sqlstate=said.sqlstate) from None
+
+
 def _plan(sql: str, types: Sequence[str]) -> Any:
     """Prepare each statement once per session; DDL, each of which is another, is not kept."""
     key = (sql, tuple(types))
-    if key in _plans:
-        return _plans[key]
-    plan = plpy.prepare(sql, list(types))
+    plan = _plans.get(key) or plpy.prepare(sql, list(types))
     if types or sql.startswith(session.REPEATED):
         _plans[key] = plan
     return plan
@@ -148,12 +167,6 @@ def _through(door: Callable[[], object], work: Callable[[], T]) -> T:
     return results[0]
 
 
-def _run_pending() -> None:
-    if not _pending:
-        raise CerebroError("this function is for the extension's own use", sqlstate=INSUFFICIENT_PRIVILEGE)
-    _pending.pop()()
-
-
 def _as_cerebro_error(error: Any) -> CerebroError:
     """What the server says of a statement of ours, in the one error type of the package."""
     _, detail, hint, *_ = error.spidata or (None, None, None)
@@ -176,6 +189,7 @@ def _printable(text: str) -> str:
 
 def _answer(work: Callable[[], T]) -> T:
     """Leave the package: its own errors become PostgreSQL's."""
+    session.let_cancels_wait()
     try:
         return work()
     except CerebroError as error:
@@ -184,7 +198,11 @@ def _answer(work: Callable[[], T]) -> T:
 
 def run_pending() -> None:
     """The body of the functions that exist to change rights."""
-    _answer(_run_pending)
+    if not _pending:
+        raise _report(
+            CerebroError("this function is for the extension's own use", sqlstate=INSUFFICIENT_PRIVILEGE)
+        )
+    _answer(_pending.pop())
 
 
 def segment(command: str, request: str) -> str:
@@ -199,24 +217,46 @@ def segment(command: str, request: str) -> str:
         with cancel.interruptible(cancel.ticker(own)):
             return commands.run(own, command, asked)
 
-    try:
-        return json.dumps(_answer(carry_out))
-    finally:
-        session.set_application_name(own, "idle", {})
+    return json.dumps(_answer(carry_out))
 
 
 def on_segment(command: str, parcel: bytes) -> bytes:
     """What a segment's own process does on Greenplum."""
     from cerebro_plpy.segment import outpost
 
+    return _answer(lambda: outpost.answer(command, parcel, lambda: cancel.ticker(SegmentSession())))
+
+
+def work(order: str, parts: Sequence[bytes | None] | None) -> str:
+    """What a segment's own process does about a config."""
+    from cerebro_plpy.segment import outpost
+
+    return _answer(lambda: outpost.work(order, parts, lambda: cancel.ticker(SegmentSession())))
+
+
+def left_part(number: int) -> bytes:
+    from cerebro_plpy.segment import outpost
+
+    return _answer(lambda: outpost.left_part(number))
+
+
+def begin_errand(command: str, request: str) -> Sequence[str | None]:
+    """What a segment session has to do first; `go_on` tells what comes then."""
+    from cerebro_plpy.segment import relay
+
     own = SegmentSession()
 
-    def carry_out() -> bytes:
-        return outpost.answer(
-            command, parcel, lambda: cancel.ticker(own), lambda: cancel.interruptible(cancel.ticker(own))
-        )
+    def begin() -> Sequence[str | None]:
+        with cancel.interruptible(cancel.ticker(own)):
+            return relay.begin(own, command, commands.with_own_gpu(json.loads(request)))
 
-    return _answer(carry_out)
+    return _answer(begin)
+
+
+def go_on(found: str | None) -> Sequence[str | None]:
+    from cerebro_plpy.segment import relay
+
+    return _answer(lambda: relay.go_on(found))
 
 
 def take_buffer(*arguments: Any) -> int:
@@ -322,6 +362,12 @@ def hyperband_schedule(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
     _answer(lambda: tables.write_schedule(Session(), *arguments))
+
+
+def gpu_configuration(*arguments: Any) -> None:
+    from cerebro_plpy.executor import gpus
+
+    _answer(lambda: gpus.write_configuration(Session(), *arguments))
 
 
 def fit_multiple_model(*arguments: Any) -> None:

@@ -1,7 +1,7 @@
 CREATE OR REPLACE FUNCTION cerebro.add_configs(
     run_id bigint,
     model_selection_table varchar,
-    search_path text DEFAULT pg_catalog.current_setting('search_path')
+    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
 ) RETURNS SETOF integer
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
@@ -18,7 +18,7 @@ CREATE OR REPLACE FUNCTION cerebro.add_configs(
     search_type varchar DEFAULT 'grid',
     num_configs integer DEFAULT NULL,
     random_state integer DEFAULT NULL,
-    search_path text DEFAULT pg_catalog.current_setting('search_path')
+    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
 ) RETURNS SETOF integer
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$

@@ -4,7 +4,7 @@ CREATE OR REPLACE FUNCTION cerebro.clone_config(
     compile_params varchar DEFAULT NULL,
     fit_params varchar DEFAULT NULL,
     with_state boolean DEFAULT TRUE,
-    search_path text DEFAULT pg_catalog.current_setting('search_path')
+    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
 ) RETURNS integer
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$

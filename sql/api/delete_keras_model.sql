@@ -1,7 +1,7 @@
 CREATE OR REPLACE FUNCTION cerebro.delete_keras_model(
     keras_model_arch_table varchar,
     model_id integer,
-    search_path text DEFAULT pg_catalog.current_setting('search_path')
+    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
 ) RETURNS void
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$

@@ -8,7 +8,7 @@ CREATE OR REPLACE FUNCTION cerebro.generate_model_configs(
     num_configs integer DEFAULT NULL,
     random_state integer DEFAULT NULL,
     object_table varchar DEFAULT NULL,
-    search_path text DEFAULT pg_catalog.current_setting('search_path')
+    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
 ) RETURNS void
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$

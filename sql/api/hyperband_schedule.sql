@@ -3,7 +3,7 @@ CREATE OR REPLACE FUNCTION cerebro.hyperband_schedule(
     r integer,
     eta integer DEFAULT 3,
     skip_last integer DEFAULT 0,
-    search_path text DEFAULT pg_catalog.current_setting('search_path')
+    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
 ) RETURNS void
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$

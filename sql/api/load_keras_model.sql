@@ -4,7 +4,7 @@ CREATE OR REPLACE FUNCTION cerebro.load_keras_model(
     model_weights bytea DEFAULT NULL,
     name text DEFAULT NULL,
     description text DEFAULT NULL,
-    search_path text DEFAULT pg_catalog.current_setting('search_path')
+    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
 ) RETURNS void
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$

@@ -5,7 +5,7 @@ CREATE OR REPLACE FUNCTION cerebro.load_model_selection_table(
     compile_params_list varchar[],
     fit_params_list varchar[],
     object_table varchar DEFAULT NULL,
-    search_path text DEFAULT pg_catalog.current_setting('search_path')
+    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
 ) RETURNS void
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$

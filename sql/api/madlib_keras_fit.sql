@@ -14,7 +14,7 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_fit(
     description varchar DEFAULT NULL,
     object_table varchar DEFAULT NULL,
     options jsonb DEFAULT NULL,
-    search_path text DEFAULT pg_catalog.current_setting('search_path')
+    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
 ) RETURNS void
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$

@@ -11,7 +11,7 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_fit_multiple_model(
     description varchar DEFAULT NULL,
     use_caching boolean DEFAULT FALSE,
     options jsonb DEFAULT NULL,
-    search_path text DEFAULT pg_catalog.current_setting('search_path')
+    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
 ) RETURNS void
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$

@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict(
     pred_type varchar DEFAULT 'prob',
     use_gpus boolean DEFAULT FALSE,
     mst_key integer DEFAULT NULL,
-    search_path text DEFAULT pg_catalog.current_setting('search_path')
+    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
 ) RETURNS void
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
@@ -29,7 +29,7 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict(
     pred_type integer,
     use_gpus boolean DEFAULT FALSE,
     mst_key integer DEFAULT NULL,
-    search_path text DEFAULT pg_catalog.current_setting('search_path')
+    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
 ) RETURNS void
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
@@ -51,7 +51,7 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict(
     pred_type double precision,
     use_gpus boolean DEFAULT FALSE,
     mst_key integer DEFAULT NULL,
-    search_path text DEFAULT pg_catalog.current_setting('search_path')
+    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
 ) RETURNS void
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$

@@ -10,7 +10,7 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict_byom(
     class_values text[] DEFAULT NULL,
     normalizing_const double precision DEFAULT NULL,
     dependent_count integer DEFAULT 1,
-    search_path text DEFAULT pg_catalog.current_setting('search_path')
+    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
 ) RETURNS void
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
@@ -36,7 +36,7 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict_byom(
     class_values text[] DEFAULT NULL,
     normalizing_const double precision DEFAULT NULL,
     dependent_count integer DEFAULT 1,
-    search_path text DEFAULT pg_catalog.current_setting('search_path')
+    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
 ) RETURNS void
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
@@ -62,7 +62,7 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict_byom(
     class_values text[] DEFAULT NULL,
     normalizing_const double precision DEFAULT NULL,
     dependent_count integer DEFAULT 1,
-    search_path text DEFAULT pg_catalog.current_setting('search_path')
+    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
 ) RETURNS void
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$

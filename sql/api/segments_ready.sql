@@ -7,6 +7,7 @@ SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     query text := 'SELECT -1 AS content, cerebro._host_facts()::jsonb AS facts';
 BEGIN
+    PERFORM cerebro._reach_segments();
     IF version() LIKE '%Greenplum%' THEN
         query := query || ' UNION ALL SELECT s.content, s.facts FROM (SELECT gp_segment_id AS content,'
             ' cerebro._host_facts()::jsonb AS facts FROM gp_dist_random(''pg_catalog.gp_id'')) AS s';

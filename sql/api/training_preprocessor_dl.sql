@@ -8,7 +8,7 @@ CREATE OR REPLACE FUNCTION cerebro.training_preprocessor_dl(
     num_classes integer[] DEFAULT NULL,
     distribution_rules text DEFAULT NULL,
     options jsonb DEFAULT NULL,
-    search_path text DEFAULT pg_catalog.current_setting('search_path')
+    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
 ) RETURNS void
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$

@@ -2,14 +2,16 @@
 CREATE OR REPLACE FUNCTION cerebro._host_facts() RETURNS text
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
-import glob, json, os, socket, subprocess, sys
+import json, os, socket, subprocess, sys
 from importlib.metadata import distributions
 
 packages, site = "@PYTHON_DIR@", "@SITE_PACKAGES@"
-facts = {"host": socket.gethostname(), "python": sys.version.split()[0], "gpus": [], "cores": len(os.sched_getaffinity(0))}
+facts = {"host": socket.gethostname(), "python": sys.version.split()[0], "gpus": [], "devices": [], "cores": len(os.sched_getaffinity(0))}
 wanted = {"numpy": "numpy", "psycopg2": "psycopg2", "psycopg2-binary": "psycopg2", "keras": "keras", "tensorflow": "tensorflow",
     "tensorflow-cpu": "tensorflow", "jax": "jax", "torch": "torch"}
-found = {wanted[d.metadata["Name"].lower()]: d.version for d in distributions(path=[site]) if d.metadata["Name"].lower() in wanted}
+# A name of a package is the same with a dash or a line below.
+names = {d.metadata["Name"].lower().replace("_", "-"): d.version for d in distributions(path=[site])}
+found = {wanted[name]: version for name, version in names.items() if name in wanted}
 facts["engines"] = {name: version for name, version in found.items() if name in ("keras", "tensorflow", "jax", "torch")}
 # The folder of the extension's Python code is named for its version.
 if os.path.isfile(packages + "/cerebro_plpy/entry.py"):
@@ -19,13 +21,21 @@ missing += [name + " in " + site for name in ("numpy", "psycopg2", "keras") if n
 if not {"tensorflow", "jax", "torch"} & set(found):
     missing.append("tensorflow (or jax, or torch) in " + site)
 facts["missing"] = ", ".join(missing) or None
-if glob.glob("/dev/nvidia[0-9]*"):
-    try:
-        listed = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=20)
-        facts["gpus"] = [line.strip() for line in listed.stdout.splitlines() if line.strip()]
-    except (OSError, subprocess.TimeoutExpired):
-        pass
+# Those that the server's administrator lets its processes see; an engine that runs here has narrowed that to its own.
+seen = os.environ.get("CEREBRO_SEEN_GPUS", os.environ.get("CUDA_VISIBLE_DEVICES", "all"))
+try:
+    listed = subprocess.run(
+        ["nvidia-smi", "--query-gpu=index,uuid,memory.total,pci.bus_id,name", "--format=csv,noheader,nounits"],
+        capture_output=True, text=True, timeout=20)
+    # Where there is no driver it says so in place of the list.
+    lines = listed.stdout.splitlines() if listed.returncode == 0 else []
+    for index, uuid, memory, bus, name in (map(str.strip, line.split(",", 4)) for line in lines if line.count(",") >= 4):
+        if seen == "all" or {index, uuid} & {own.strip() for own in seen.split(",")}:
+            facts["gpus"].append(name)
+            facts["devices"].append(
+                {"index": int(index), "id": uuid, "memory_mb": int(memory) if memory.isdigit() else None, "bus": bus, "name": name})
+except (OSError, subprocess.TimeoutExpired):
+    pass
 return json.dumps(facts)
 $$;
 COMMENT ON FUNCTION cerebro._host_facts() IS

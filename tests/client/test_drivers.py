@@ -14,23 +14,13 @@ import sqlalchemy
 from sqlalchemy.engine import URL
 
 import drivers
-import nets
+import two_nets
 from drivers import Session
 from fixtures import execute
 
 NAMES = ["psycopg2", "psycopg", "sqlalchemy", "odbc", "jdbc"]
-PREPARE = (
-    # JAX and one segment, whose sessions start fastest: what is tested here is the way there and back.
-    "INSERT INTO cerebro.settings VALUES ('backend', 'jax'), ('segments', '1'), ('threads', '1')",
-    "CREATE TABLE rows AS SELECT g AS id, array[g % 7, g % 5, g % 3, g % 2]::real[] AS x, g % 2 AS y"
-    " FROM generate_series(1, 100) AS g",
-    "SELECT cerebro.training_preprocessor_dl('rows', 'packed', 'y', 'x')",
-    f"SELECT cerebro.load_keras_model('nets', $${nets.mlp(4, 8, 2)}$$)",
-    """SELECT cerebro.load_model_selection_table('nets', 'configs', ARRAY[1], ARRAY[
-        $$optimizer='Adam(learning_rate=0.01)',loss='categorical_crossentropy',metrics=['accuracy']$$,
-        $$optimizer='SGD(learning_rate=0.1)',loss='categorical_crossentropy',metrics=['accuracy']$$],
-        ARRAY['batch_size=16'])""",
-)
+# JAX and one segment, whose sessions start fastest: what is tested here is the way there and back.
+PREPARE = two_nets.statements("('backend', 'jax'), ('segments', '1'), ('threads', '1')", 100)
 FIT = """SELECT cerebro.madlib_fit_multiple_model('packed', '{0}', 'configs', {1},
     options => '{{"seed": 42{2}}}')"""
 WATCH = "SELECT status, visits_done FROM cerebro.runs WHERE model_table = 'public.{0}' AND status = 'running'"

@@ -14,6 +14,7 @@ import psycopg2
 import pytest
 from cerebro_db import CerebroError, CerebroWarning, Database, Packed, Run, loguniform
 from sqlalchemy import create_engine
+from sqlalchemy.pool import QueuePool
 
 import nets
 from cars import GRID
@@ -130,7 +131,7 @@ def test_an_engine_of_somebody_elses_is_not_disposed_of(client_database: str) ->
     engine = create_engine(f"postgresql+psycopg2:///{client_database}")
     with cerebro_db.connect(engine) as db:
         assert db.rows("SELECT 1 AS one") == [{"one": 1}]
-    assert engine.pool.checkedin() == 1  # type: ignore[attr-defined]
+    assert isinstance(engine.pool, QueuePool) and engine.pool.checkedin() == 1
     engine.dispose()
 
 
@@ -171,7 +172,10 @@ def test_the_client_keeps_its_warnings_and_notices_apart(
 
 
 def test_ctrl_c_cancels_what_the_server_does(client: Database) -> None:
-    query = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND state = 'active'"
+    query = (
+        "SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND state = 'active'"
+        " AND datname = current_database()"
+    )
 
     def interrupt() -> None:
         while not client.rows(query):

@@ -23,6 +23,15 @@ SESSIONS = (
     " WHERE datname = current_database() AND application_name LIKE 'cerebro%'"
 )
 
+SAY = """
+DO LANGUAGE plpython3u $$
+import os, signal
+from cerebro_plpy import entry
+os.kill(os.getpid(), signal.SIGINT)
+entry._answer(lambda: entry.Session().{way}("said"))
+$$
+"""
+
 
 def connect(database: str) -> Connection:
     connection = psycopg2.connect(dbname=database)
@@ -158,6 +167,15 @@ def test_statement_timeout(caller: Caller, watcher: Connection, mine: set[int]) 
     assert caller.error().pgcode == "57014"
     assert "statement timeout" in str(caller.error())
     check_run(watcher, "interrupted")
+
+
+@pytest.mark.parametrize("way", ["notice", "warning"])
+def test_a_cancel_while_something_is_said(trial: Trial, greenplum: bool, way: str) -> None:
+    """The server looks for one then too, and it is as any other; Greenplum interrupts Python itself."""
+    trial.sql("SELECT cerebro._boot()")
+    message = f"^{'' if greenplum else 'cerebro: '}canceling statement due to user request"
+    with pytest.raises(psycopg2.errors.QueryCanceled, match=message):
+        trial.sql(SAY.format(way=way))
 
 
 def test_terminated_caller(caller: Caller, watcher: Connection, trial: Trial, mine: set[int]) -> None:

@@ -121,6 +121,8 @@ WRONG = [
     ({"num_classes": ["3"]}, r"num_classes in the summary is \[\"3\"\]"),
     ({"y_class_values": [1]}, r"y_class_values in the summary is \[1\]"),
     ({"class_value_types": None}, "class_value_types in the summary is null"),
+    ({"__dist_keys__": [1, 1]}, r"__dist_keys__ in the summary is \[1, 1\]"),
+    ({"__dist_keys__": [0, 1 << 20]}, r"__dist_keys__ in the summary is \[0, 1048576\]"),
 ]
 
 

@@ -393,6 +393,7 @@ def test_fewer_rows_than_a_batch(trial: Trial) -> None:
     assert sorted(rows) == [(0, 3), (1, 2)]
 
 
+@pytest.mark.alone
 def test_more_segments_than_sessions(trial: Trial) -> None:
     """An administrator's bound on sessions changes no bit, nor does it leave a visit out."""
     trial.pack("blobs", "in_three", options={"segments": 3})

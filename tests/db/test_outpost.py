@@ -6,7 +6,9 @@ The session's own process stands for the segment's: the statements that go there
 from __future__ import annotations
 
 import json
+import time
 
+import psycopg2
 import pytest
 
 import nets
@@ -19,9 +21,13 @@ CREATE FUNCTION again(command text, request text) RETURNS text LANGUAGE plpython
 import json
 from cerebro_plpy import entry
 from cerebro_plpy.segment import courier
-from cerebro_plpy.store import parcels
-parcels.PIECE_BYTES = 1000
-return json.dumps(courier.carry_out(entry.SegmentSession(), command, json.loads(request)))
+from cerebro_plpy.store import errands, parcels
+before = parcels.PIECE_BYTES, errands.MOST_PARTS
+try:
+    parcels.PIECE_BYTES, errands.MOST_PARTS = 1000, 1
+    return json.dumps(courier.carry_out(entry.SegmentSession(), command, json.loads(request)))
+finally:
+    parcels.PIECE_BYTES, errands.MOST_PARTS = before
 $$
 """
 
@@ -39,13 +45,26 @@ def run_id(trial: Trial) -> int:
     return trial.fit("packed", "models", "mst", 2)
 
 
-def again(trial: Trial, command: str, run_id: int, **more: object) -> str:
+WAYS = {
+    "in one transaction and in pieces": "SELECT again(%s, %s)",
+    "as segment sessions do": "CALL cerebro._errand(%s, %s)",
+}
+
+
+@pytest.fixture(params=list(WAYS.values()), ids=list(WAYS))
+def way(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def again(trial: Trial, way: str, command: str, run_id: int, **more: object) -> str:
     engine = {"backend": "tensorflow", "threads": 1, "use_gpus": False}
     request = {"run_id": run_id, "mst_key": 1, **more, "engine": engine}
-    return trial.value("SELECT again(%s, %s)", command, json.dumps(request))
+    return trial.value(way, command, json.dumps(request))
 
 
-def test_a_visit_by_way_of_the_segments_process_gives_the_same_bits(trial: Trial, run_id: int) -> None:
+def test_a_visit_by_way_of_the_segments_process_gives_the_same_bits(
+    trial: Trial, run_id: int, way: str
+) -> None:
     """The last visits of a run are taken back and made again; rows and state go by way of the process."""
     state = "SELECT part, data FROM cerebro._state WHERE run_id = %s AND mst_key = 1 AND step = %s ORDER BY 1"
     logged = (
@@ -57,19 +76,40 @@ def test_a_visit_by_way_of_the_segments_process_gives_the_same_bits(trial: Trial
     trial.sql("DELETE FROM cerebro._state WHERE run_id = %s", run_id)
     for step in range(1, 5):
         epoch, stop = divmod(step - 1, 2)
-        again(trial, "visit", run_id, epoch=epoch + 1, stop=stop, segment=segments[step])
+        again(trial, way, "visit", run_id, epoch=epoch + 1, stop=stop, segment=segments[step])
     assert (trial.sql(state, run_id, 4), trial.sql(logged, run_id, 4)) == before[4]
 
 
-def test_an_evaluation_by_way_of_the_segments_process_measures_the_same(trial: Trial, run_id: int) -> None:
+def test_an_evaluation_by_way_of_the_segments_process_measures_the_same(
+    trial: Trial, run_id: int, way: str
+) -> None:
     measured = "SELECT metric, value FROM cerebro._metric WHERE run_id = %s ORDER BY 1"
     before = trial.sql(measured, run_id)
     for table in ("_metric", "_evaluation"):
         trial.sql(f"DELETE FROM cerebro.{table} WHERE run_id = %s", run_id)
     for segment in (0, 1):
-        again(trial, "evaluate", run_id, epoch=2, segment=segment)
-    again(trial, "merge", run_id, epoch=2, segment=0)
+        again(trial, way, "evaluate", run_id, epoch=2, segment=segment)
+    again(trial, way, "merge", run_id, epoch=2, segment=0)
     assert trial.sql(measured, run_id) == before
+
+
+def test_rows_are_given_back_where_they_were_read(trial: Trial, run_id: int) -> None:
+    trial.sql("CREATE FUNCTION partitions() RETURNS integer LANGUAGE plpython3u AS $$"
+              "from cerebro_plpy.segment import rows; return len(rows._cache) $$")  # fmt: skip
+    way = WAYS["in one transaction and in pieces"]
+    again(trial, way, "evaluate", run_id, epoch=2, segment=0)
+    assert trial.value("SELECT partitions()") > 0
+    again(trial, way, "give_back", run_id, segment=1)
+    assert trial.value("SELECT partitions()") == 0
+
+
+def test_rows_that_are_changed_are_noticed_within_a_second(trial: Trial, run_id: int) -> None:
+    way = WAYS["in one transaction and in pieces"]
+    again(trial, way, "evaluate", run_id, epoch=2, segment=0)
+    trial.sql("DELETE FROM packed WHERE __dist_key__ = 0 AND buffer_id = 0")
+    time.sleep(1)
+    with pytest.raises(psycopg2.Error, match="has changed since run"):
+        again(trial, way, "evaluate", run_id, epoch=2, segment=0)
 
 
 def test_rows_are_not_taken_without_the_ticket_of_a_load(trial: Trial, run_id: int) -> None:

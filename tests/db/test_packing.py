@@ -20,61 +20,12 @@ from psycopg2.errorcodes import (
 )
 
 from fixtures import Connect, Connection, MakeRole, Sql
+from packing import column, make, refused, train, validate
 
 
 @pytest.fixture(autouse=True)
 def clean(sql: Sql) -> None:
     sql("DROP SCHEMA public CASCADE; CREATE SCHEMA public; GRANT ALL ON SCHEMA public TO public")
-
-
-def make(sql: Sql, query: str = "") -> None:
-    """A table t of 40 rows: features x (4 floats), a label, an integer, a quantity."""
-    sql(
-        query
-        or """CREATE TABLE t AS SELECT i AS id, ARRAY[i, i * 2, -i, i % 3]::real[] AS x,
-              (ARRAY['cat', 'Ant', 'bee'])[i % 3 + 1] AS label, i % 5 AS number, i / 4.0::float8 AS quantity
-              FROM generate_series(1, 40) i"""
-    )
-
-
-def train(
-    sql: Sql, out: str = "p", dep: str = "label", indep: str = "x", on: Connection | None = None, **more: Any
-) -> None:
-    """Pack t, or what `source` names, with segments = 2 unless options say otherwise."""
-    source = more.pop("source", "t")
-    more.setdefault("options", '{"segments": 2}')
-    named = "".join(f", {name} => %s" for name in more)
-    sql(
-        f"SELECT cerebro.training_preprocessor_dl(%s, %s, %s, %s{named})",
-        source,
-        out,
-        dep,
-        indep,
-        *more.values(),
-        on=on,
-    )
-
-
-def validate(
-    sql: Sql, source: str, out: str = "v", dep: str = "label", indep: str = "x", training: str = "p"
-) -> None:
-    sql("SELECT cerebro.validation_preprocessor_dl(%s, %s, %s, %s, %s)", source, out, dep, indep, training)
-
-
-def column(sql: Sql, name: str, dtype: str, table: str = "p") -> np.ndarray:
-    """All rows of a packed column, buffers in order."""
-    rows = sql(f'SELECT "{name}", "{name}_shape" FROM {table} ORDER BY buffer_id')
-    return np.concatenate([np.frombuffer(data, dtype).reshape(shape) for data, shape in rows])
-
-
-def refused(sql: Sql, code: str, text: str, **how: Any) -> psycopg2.Error:
-    before = sql("SELECT count(*) FROM pg_class")
-    with pytest.raises(psycopg2.Error) as caught:
-        train(sql, **how)
-    assert caught.value.pgcode == code
-    assert text in str(caught.value)
-    assert sql("SELECT count(*) FROM pg_class") == before
-    return caught.value
 
 
 def test_rows_come_out_as_they_went_in(sql: Sql) -> None:
@@ -88,27 +39,35 @@ def test_rows_come_out_as_they_went_in(sql: Sql) -> None:
     assert classes == ["Ant", "bee", "cat"]
 
 
-@pytest.mark.postgresql
-def test_the_table_is_madlibs_partitioned(sql: Sql) -> None:
+COLUMNS = """SELECT array_agg(concat_ws(' ', attname, format_type(atttypid, NULL), attstorage)
+             ORDER BY attnum) FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0"""
+
+
+def test_the_table_is_madlibs(sql: Sql) -> None:
     make(sql)
     train(sql, options='{"segments": 3}', buffer_size=6)
-    assert sql(
-        """SELECT array_agg(concat_ws(' ', attname, format_type(atttypid, NULL), attstorage) ORDER BY attnum)
-           FROM pg_attribute WHERE attrelid = 'p_1'::regclass AND attnum > 0"""
-    ) == [
+    assert sql(COLUMNS, "p") == [
         (["__dist_key__ integer p", "label bytea x", "label_shape integer[] x", "x bytea e",
           "x_shape integer[] x", "buffer_id integer p"],)
     ]  # fmt: skip
-    assert sql("SELECT pg_get_partkeydef('p'::regclass), obj_description('p'::regclass) IS NOT NULL") == [
-        ("LIST (__dist_key__)", True)
-    ]
+    assert sql("SELECT obj_description('p'::regclass) IS NOT NULL") == [(True,)]
     assert sql(
-        """SELECT __dist_key__, array_agg(x_shape[1] ORDER BY buffer_id),
-           array_agg(buffer_id ORDER BY buffer_id) FROM p GROUP BY 1 ORDER BY 1"""
-    ) == [(0, [4, 5, 5], [0, 1, 2]), (1, [4, 4, 5], [3, 4, 5]), (2, [4, 4, 5], [6, 7, 8])]
+        """SELECT array_agg(x_shape[1] ORDER BY buffer_id), array_agg(buffer_id ORDER BY buffer_id)
+           FROM p GROUP BY __dist_key__ ORDER BY min(buffer_id)"""
+    ) == [([4, 5, 5], [0, 1, 2]), ([4, 4, 5], [3, 4, 5]), ([4, 4, 5], [6, 7, 8])]
 
 
-def test_the_summary_is_madlibs(sql: Sql) -> None:
+@pytest.mark.postgresql
+def test_each_segment_has_a_partition(sql: Sql) -> None:
+    make(sql)
+    train(sql, options='{"segments": 3}', buffer_size=6)
+    assert sql("SELECT pg_get_partkeydef('p'::regclass)") == [("LIST (__dist_key__)",)]
+    assert sql(COLUMNS, "p_1") == sql(COLUMNS, "p")
+    found = sql("SELECT tableoid::regclass::text, __dist_key__ FROM p GROUP BY 1, 2 ORDER BY 1")
+    assert found == [("p_0", 0), ("p_1", 1), ("p_2", 2)]
+
+
+def test_the_summary_is_madlibs(sql: Sql, greenplum: bool) -> None:
     make(sql)
     train(
         sql,
@@ -128,11 +87,15 @@ def test_the_summary_is_madlibs(sql: Sql) -> None:
         "normalizing_const real", "num_classes integer[]", "distribution_rules text",
         "__internal_gpu_config__ text",
         "segments integer", "seed bigint", "total_rows bigint",
+        *(["__dist_keys__ integer[]"] if greenplum else []),
     ]  # fmt: skip
-    assert sql("SELECT * FROM p_summary") == [
-        ("t", "p", ["number"], ["x"], ["integer"], [0, 1, 2, 3, 4, None, None], 5, 5.0, [7], "all_segments",
-         "all_segments", 2, 9, 40)
+    ((*row, last),) = sql(f"SELECT *{'' if greenplum else ', NULL'} FROM p_summary")
+    assert row == [
+        "t", "p", ["number"], ["x"], ["integer"], [0, 1, 2, 3, 4, None, None], 5, 5.0, [7], "all_segments",
+        "all_segments", 2, 9, 40,
     ]  # fmt: skip
+    in_order = "SELECT __dist_key__ FROM p GROUP BY 1 ORDER BY min(buffer_id)"
+    assert last == ([key for (key,) in sql(in_order)] if greenplum else None)
 
 
 @pytest.mark.parametrize("kind", ["smallint", "integer", "bigint", "real", "double precision", "numeric"])
@@ -295,6 +258,15 @@ def test_the_same_rows_in_any_order_give_the_same_bytes(sql: Sql) -> None:
     assert digest(sql, "p") == digest(sql, "q") == digest(sql, "r") != digest(sql, "s")
 
 
+def test_every_server_packs_the_same_bytes(sql: Sql) -> None:
+    """A cluster's processes make the very buffers that one of PostgreSQL makes."""
+    make(sql)
+    train(sql, options='{"segments": 3}', buffer_size=6)
+    buffers = "concat_ws(',', buffer_id, md5(x), x_shape, md5(label))"
+    found = sql(f"SELECT md5(string_agg({buffers}, ';' ORDER BY buffer_id)) FROM p")
+    assert found == [("b1f7cf10d26cbd4feaebe9e5dc340357",)]
+
+
 def test_a_table_larger_than_the_memory_gives_the_same_bytes(sql: Sql) -> None:
     sql(
         """CREATE TABLE t AS SELECT array_fill((i %% 4999)::real / 7, ARRAY[512]) AS x, i %% 3 AS label
@@ -347,24 +319,33 @@ def test_validation_tables_that_do_not_fit_are_refused(sql: Sql) -> None:
     validation_refused(sql, INVALID_PARAMETER_VALUE, "not: NULL", source="u")
 
 
+LAST = "row 41 of the scan"
 BAD_ROWS = {
     "NULL": (NULL_VALUE_NOT_ALLOWED_, 'column "x" is NULL in 1 of 41 rows'),
     "'{1,NULL,3,4}'": (NULL_VALUE_NOT_ALLOWED_, 'column "x" has NULL elements in 1 of 41 rows'),
-    "'{1,2,3}'": (INVALID_PARAMETER_VALUE, "row 41 of the scan, with {3} instead of {4}"),
+    "'{1,2,3}'": (INVALID_PARAMETER_VALUE, f"{LAST}, with {{3}} instead of {{4}}"),
     "'{{1,2},{3,4}}'": (INVALID_PARAMETER_VALUE, "with {2,2} instead of {4}"),
     "'{}'": (INVALID_PARAMETER_VALUE, "with {} instead of {4}"),
     "'{1,2,NaN,4}'": (INVALID_PARAMETER_VALUE, 'column "x" holds NaN or infinity in 1 of 41 rows'),
-    "'{1,2,-Infinity,4}'": (INVALID_PARAMETER_VALUE, "row 41 of the scan, with -inf"),
+    "'{1,2,-Infinity,4}'": (INVALID_PARAMETER_VALUE, f"{LAST}, with -inf"),
     "'{1,2,1e300,4}'": (INVALID_PARAMETER_VALUE, "beyond the range of a 32-bit float"),
 }
 
 
 @pytest.mark.parametrize("value", BAD_ROWS)
-def test_bad_rows_are_told_and_nothing_is_left(sql: Sql, value: str) -> None:
+def test_bad_rows_are_told_and_nothing_is_left(sql: Sql, greenplum: bool, value: str) -> None:
     make(sql)
     sql("ALTER TABLE t ALTER x TYPE float8[]")
     sql(f"INSERT INTO t VALUES (41, {value}, 'cat')")
-    refused(sql, *BAD_ROWS[value])
+    code, text = BAD_ROWS[value]
+    refused(sql, code, text.replace(LAST, last_on_its_segment(sql)) if greenplum else text)
+
+
+def last_on_its_segment(sql: Sql) -> str:
+    """Where a cluster finds row 41: each segment scans its own rows."""
+    same = "gp_segment_id = (SELECT gp_segment_id FROM t WHERE id = 41)"
+    ((segment, rows),) = sql(f"SELECT gp_segment_id, count(*) FROM t WHERE {same} GROUP BY 1")
+    return f"row {rows} of the scan on segment {segment}"
 
 
 def test_bad_values_in_plain_columns_and_targets_name_the_column(sql: Sql) -> None:
@@ -377,7 +358,7 @@ def test_bad_values_in_plain_columns_and_targets_name_the_column(sql: Sql) -> No
 def test_bad_arguments_are_refused(sql: Sql) -> None:
     make(sql)
     sql("CREATE TABLE empty (x real[], label text); CREATE TABLE taken (); CREATE TABLE half_summary ()")
-    sql("CREATE TABLE three AS TABLE t LIMIT 3; CREATE TABLE q_1 (); CREATE INDEX i ON t (id)")
+    sql("CREATE TABLE three AS TABLE t LIMIT 3; CREATE INDEX i ON t (id)")
     bad = INVALID_PARAMETER_VALUE
     refused(sql, UNDEFINED_TABLE, '"nosuch" does not exist', source="nosuch")
     refused(sql, UNDEFINED_TABLE, '"i" does not exist', source="i")
@@ -387,7 +368,6 @@ def test_bad_arguments_are_refused(sql: Sql) -> None:
     refused(sql, NULL_VALUE_NOT_ALLOWED_, "independent_varname is NULL", indep=" ")
     refused(sql, DUPLICATE_TABLE, "taken", out="taken")
     refused(sql, DUPLICATE_TABLE, "half_summary", out="half")
-    refused(sql, DUPLICATE_TABLE, "q_1", out="q")
     refused(sql, DUPLICATE_TABLE, "already exists", out="public.t")
     refused(sql, UNDEFINED_COLUMN, 'Did you mean "label"', dep="labl")
     refused(sql, UNDEFINED_COLUMN, "ctid", dep="ctid")
@@ -404,6 +384,13 @@ def test_bad_arguments_are_refused(sql: Sql) -> None:
     refused(sql, bad, "has 3 rows, fewer than 4 segments", source="three", options='{"segments": 4}')
     refused(sql, bad, "segment", options='{"segmetns": 4}')
     refused(sql, bad, "which is not an input", options='{"shape": {"y": [4]}}')
+
+
+@pytest.mark.postgresql
+def test_the_names_of_partitions_must_be_free(sql: Sql) -> None:
+    make(sql)
+    sql("CREATE TABLE q_1 ()")
+    refused(sql, DUPLICATE_TABLE, "q_1", out="q")
 
 
 def test_names_of_all_kinds_are_only_names(sql: Sql) -> None:

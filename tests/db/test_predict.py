@@ -10,12 +10,24 @@ import psycopg2.errors
 import pytest
 
 import nets
-from fixtures import Connect, Connection, MakeRole, execute
-from predicting import WRONG, outputs, random_weights, store
-from trial import ADAM, Trial, blobs, rows_of
-
-ROWS, SCALE = 600, 4.0
-KINDS = ["Green's", "blue", "red"]
+from fixtures import Connect, MakeRole, execute
+from predicting import (
+    KINDS,
+    PICTURE,
+    ROWS,
+    SCALE,
+    WRONG,
+    ask_as_another,
+    make_images,
+    make_large,
+    outputs,
+    probabilities,
+    random_weights,
+    store,
+    store_by_jax,
+    train,
+)
+from trial import Trial, blobs
 
 
 @pytest.fixture(scope="module")
@@ -24,24 +36,13 @@ def features() -> np.ndarray:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def trained(trial: Trial, features: np.ndarray) -> None:
-    """Two models of a run, a single one, and rows to predict."""
-    labels = blobs(ROWS)[1]
-    numbered = [(n, x, y) for n, (x, y) in enumerate(rows_of(features, labels), 1)]
-    trial.table("rows", "id bigint, x real[], y integer", numbered)
-    trial.sql("CREATE TABLE kinds AS SELECT x, (%s::text[])[y + 1] AS kind FROM rows", KINDS)
-    trial.pack("kinds", "packed", y="kind", normalizing_const=SCALE)
-    trial.model(nets.mlp())
-    trial.select("chosen", [1], [ADAM], ["batch_size=32,epochs=1", "batch_size=64,epochs=1"])
-    trial.fit("packed", "many", "chosen", 1)
-    trial.sql("SELECT cerebro.madlib_fit('packed', 'one', 'arch', 1, %s, 'batch_size=32', 1)", ADAM)
-    trial.sql("CREATE TABLE new AS SELECT id, x FROM rows")
+def trained(trial: Trial) -> None:
+    train(trial)
 
 
 @pytest.fixture(scope="module")
 def expected(trial: Trial, features: np.ndarray) -> np.ndarray:
-    """The probabilities of the second config, by Keras."""
-    return outputs(nets.mlp(), trial.weights("many")[2], features / np.float32(SCALE))[0]
+    return probabilities(trial, features)
 
 
 @pytest.fixture(autouse=True)
@@ -139,9 +140,6 @@ def test_a_number_is_predicted_as_a_number(trial: Trial, features: np.ndarray) -
     trial.sql("SELECT cerebro.madlib_predict('value', 'new', 'id', 'x', 'out')")
     found = trial.sql("SELECT id, class_name, prediction FROM out ORDER BY id")
     assert np.allclose([value for *_, value in found], expected[:, 0], atol=1e-6)
-    answers = trial.sql("SELECT p.* FROM new, cerebro.predict('value', NULL, x) AS p ORDER BY id LIMIT 20")
-    assert [row[:2] for row in answers] == [(None, None)] * 20
-    assert np.allclose([row[2] for row in answers], expected[:20, 0], atol=1e-6)
 
 
 def test_several_numbers_are_an_array(trial: Trial, features: np.ndarray) -> None:
@@ -170,30 +168,25 @@ def test_several_inputs_and_outputs(trial: Trial) -> None:
     assert np.allclose([row[-1] for row in values], size[:, 0], atol=1e-6)
 
 
-def test_images_and_boards_and_columns(trial: Trial) -> None:
+@pytest.fixture(scope="module")
+def likely(trial: Trial) -> np.ndarray:
+    return make_images(trial)
+
+
+def test_images_and_boards(trial: Trial, likely: np.ndarray) -> None:
     """Bytes take the shape of the model's input; arrays of two dimensions have it."""
-    net = nets.sequential([4, 4], nets.layer("Flatten"), nets.layer("Dense", units=3, activation="softmax"))
-    weights = random_weights(net)
-    pixels = np.random.default_rng(3).integers(0, 256, (50, 4, 4), np.uint8)
-    trial.table(
-        "images",
-        "id integer, image bytea, board integer[]",
-        [(number, image.tobytes(), image.tolist()) for number, image in enumerate(pixels)],
-    )
-    expected = outputs(net, weights, pixels.astype(np.float32) / np.float32(255))[0].max(axis=1)
+    weights = random_weights(PICTURE)
     for column in ("image", "board"):
         found = byom(
-            trial, net, weights, "images", "id", column, "out", "response", False, normalizing_const=255
+            trial, PICTURE, weights, "images", "id", column, "out", "response", False, normalizing_const=255
         )
-        assert np.allclose([row[3] for row in found], expected, atol=1e-6)
+        assert np.allclose([row[3] for row in found], likely, atol=1e-6)
         assert {row[1] for row in found} == {"dependent_var"}
         assert {row[2] for row in found} <= {"0", "1", "2"}
         trial.sql("DROP TABLE out")
-    store(trial, "picture", net, weights, classes=KINDS, normalizing_const=255)
-    answers = trial.sql(
-        "SELECT (cerebro.predict('picture', NULL, image)).probability FROM images ORDER BY id"
-    )
-    assert np.allclose([p for (p,) in answers], expected, atol=1e-6)
+
+
+def test_plain_columns_are_an_input(trial: Trial) -> None:
     flat = nets.mlp(features=2)
     trial.sql("CREATE TABLE plain AS SELECT 1 AS id, 0.5::real AS u, 3 AS v")
     weights = random_weights(flat)
@@ -246,103 +239,51 @@ def test_the_callers_search_path_finds_and_makes_tables(trial: Trial) -> None:
     trial.sql("CREATE SCHEMA elsewhere; SET search_path = elsewhere, public")
     trial.sql("SELECT cerebro.madlib_predict('one', 'new', 'id', 'x', 'placed')")
     assert trial.value("SELECT count(*) FROM elsewhere.placed") == ROWS * len(KINDS)
-    trial.sql("CREATE TABLE elsewhere.one AS SELECT * FROM public.one WHERE FALSE")
-    with pytest.raises(psycopg2.Error, match="one_summary"):
-        trial.sql("SELECT (cerebro.predict('one', NULL, x)).class FROM new LIMIT 1")
     trial.sql("RESET search_path; DROP SCHEMA elsewhere CASCADE")
 
 
-def test_a_select_list_gives_class_and_probability(trial: Trial, expected: np.ndarray) -> None:
-    query = "SELECT id, (cerebro.predict('many', 2, x)).* FROM new ORDER BY id LIMIT 50"
-    for number, kind, probability, prediction in trial.sql(query):
-        assert kind == KINDS[expected[number - 1].argmax()]
-        assert probability == pytest.approx(expected[number - 1].max(), abs=1e-6)
-        assert prediction is None
-
-
-def test_arrays_of_every_numeric_type_are_taken(trial: Trial) -> None:
-    (first,) = trial.sql("SELECT p.* FROM new, cerebro.predict('many', 2, x) AS p WHERE id = 1")
-    for kind in ("double precision", "numeric"):
-        query = f"SELECT p.* FROM new, cerebro.predict('many', 2, x::{kind}[]) AS p WHERE id = 1"
-        assert trial.sql(query)[0][0] == first[0]
-    for kind in ("smallint", "integer", "bigint"):
-        trial.sql(f"SELECT cerebro.predict('many', 2, x::{kind}[]) FROM new WHERE id = 1")
-
-
-def test_a_model_made_anew_is_never_answered_from_the_old_one(trial: Trial, features: np.ndarray) -> None:
-    net, ask = nets.mlp(), "SELECT (cerebro.predict('again', NULL, x)).probability FROM new WHERE id = 1"
-    store(trial, "again", net, random_weights(net, 1), classes=KINDS)
-
-    def check(seed: int) -> None:
-        (wanted,) = outputs(net, random_weights(net, seed), features[:1])
-        assert trial.value(ask) == pytest.approx(float(wanted.max()), abs=1e-6)
-
-    check(1)
-    trial.sql("UPDATE again SET model_weights = %s", random_weights(net, 2))
-    check(2)
-    trial.sql("DROP TABLE again, again_summary")
-    with pytest.raises(psycopg2.errors.UndefinedTable):
-        trial.value(ask)
-    store(trial, "again", net, random_weights(net, 3), classes=KINDS)
-    check(3)
-    trial.sql("BEGIN; TRUNCATE again")
-    trial.sql("INSERT INTO again VALUES (%s, %s)", random_weights(net, 4), net)
-    check(4)
-    trial.sql("TRUNCATE again")
-    trial.sql("INSERT INTO again VALUES (%s, %s)", random_weights(net, 5), net)
-    check(5)
-    trial.sql("ROLLBACK")
-    check(3)
-
-
-def test_a_kept_model_is_kept_from_those_who_may_not_read_it(trial: Trial, role: MakeRole) -> None:
+def test_who_may_not_read_a_model_gets_no_predictions(trial: Trial, role: MakeRole) -> None:
     user = role()
-    ask = "SELECT (cerebro.predict('many', 2, x)).class FROM new WHERE id = 1"
-    trial.sql(
-        f"GRANT SELECT ON new, many_summary, many_info TO {user}; GRANT SELECT (mst_key) ON many TO {user}"
-    )
-    trial.value(ask)
+    call = "SELECT cerebro.madlib_predict('many', 'new', 'id', 'x', 'out', mst_key => 2)"
+    trial.sql(f"GRANT SELECT ON new, many, many_summary, many_info TO {user}")
     trial.sql(f"SET ROLE {user}")
     try:
+        trial.sql(call)
+        trial.sql(f"DROP TABLE out; RESET ROLE; REVOKE SELECT ON many FROM {user}; SET ROLE {user}")
         with pytest.raises(psycopg2.errors.InsufficientPrivilege):
-            trial.value(ask)
-        trial.sql(f"RESET ROLE; GRANT SELECT ON many TO {user}; SET ROLE {user}")
-        trial.value(ask)
-        trial.sql(f"RESET ROLE; REVOKE SELECT ON many FROM {user}; SET ROLE {user}")
-        with pytest.raises(psycopg2.errors.InsufficientPrivilege):
-            trial.value(ask)
-        with pytest.raises(psycopg2.errors.InsufficientPrivilege):
-            trial.sql("SELECT cerebro.madlib_predict('many', 'new', 'id', 'x', 'out', mst_key => 2)")
-    finally:
-        trial.sql("RESET ROLE")
-
-
-def test_weights_too_large_for_a_field_come_from_the_run(
-    trial: Trial, role: MakeRole, expected: np.ndarray
-) -> None:
-    trial.sql("CREATE TABLE large AS TABLE many; UPDATE large SET model_weights = NULL")
-    trial.sql("CREATE TABLE large_info AS TABLE many_info; CREATE TABLE large_summary AS TABLE many_summary")
-    found = predict(trial, "large", "new", "id", "x", "out", "response", False, 2)
-    assert np.allclose([p for *_, p in found], expected.max(axis=1), atol=1e-6)
-    ask = "SELECT (cerebro.predict('large', 2, x)).probability FROM new WHERE id = 1"
-    assert trial.value(ask) == pytest.approx(float(expected[0].max()), abs=1e-6)
-    user = role()
-    trial.sql(f"GRANT SELECT ON new, large, large_info, large_summary TO {user}; SET ROLE {user}")
-    try:
-        with pytest.raises(psycopg2.errors.ObjectNotInPrerequisiteState, match="state of its run"):
-            trial.value(ask)
+            trial.sql(call)
     finally:
         trial.sql("RESET ROLE")
 
 
 @pytest.fixture(scope="module")
-def wrong_tables(trial: Trial) -> None:
-    trial.sql(
-        "CREATE TABLE odd AS SELECT n AS id, n AS prob, 'a'::text AS t, x, x AS x2, x[1:9] AS short,"
+def large(trial: Trial) -> None:
+    make_large(trial)
+
+
+def test_weights_too_large_for_a_field_come_from_the_run(
+    trial: Trial, role: MakeRole, large: None, expected: np.ndarray
+) -> None:
+    found = predict(trial, "large", "new", "id", "x", "out", "response", False, 2)
+    assert np.allclose([p for *_, p in found], expected.max(axis=1), atol=1e-6)
+    with pytest.raises(psycopg2.errors.ObjectNotInPrerequisiteState, match="state of its run"):
+        ask_as_another(
+            trial, role, "SELECT cerebro.madlib_predict('large', 'new', 'id', 'x', 'theirs', mst_key => 2)"
+        )
+
+
+@pytest.fixture(scope="module")
+def wrong_tables(trial: Trial, greenplum: bool) -> None:
+    odd = (
+        "SELECT n AS id, n AS prob, 'a'::text AS t, x, x AS x2, x[1:9] AS short,"
         " CASE WHEN n = 1 THEN x END AS gone, CASE WHEN n = 1 THEN x ELSE x[1:9] END AS ragged,"
         " CASE WHEN n = 1 THEN x ELSE array_append(x[2:], 'NaN') END AS nan"
-        " FROM new, generate_series(1, 2) AS n WHERE id = 1 ORDER BY n"
+        " FROM new, generate_series(%s, %s) AS n WHERE id = 1"
     )
+    # On one segment of a cluster, or either row might be the first.
+    together = " DISTRIBUTED BY (t)" if greenplum else ""
+    trial.sql(f"CREATE TABLE odd AS {odd}{together}", 1, 1)
+    trial.sql(f"INSERT INTO odd {odd}", 2, 2)
     trial.sql("CREATE TABLE odd_summary AS TABLE one_summary")
     trial.sql("CREATE TABLE nothing AS SELECT * FROM new WHERE FALSE")
     trial.sql("CREATE TABLE alone AS TABLE many; CREATE TABLE alone_summary AS TABLE many_summary")
@@ -375,28 +316,6 @@ def test_a_wrong_call_is_one_clear_error_and_leaves_nothing(
 
 
 @pytest.mark.parametrize(
-    ("call", "code", "message"),
-    [
-        ("'many', 2, NULL::real[]", "22004", "features is NULL"),
-        ("'many', 2, array_append(x[2:], NULL)", "22004", "NULL elements"),
-        ("'many', 2, array_append(x[2:], 'Infinity')", "22023", "infinity"),
-        ("'many', 2, x[1:3]", "22023", "shape"),
-        ("'many', NULL, x", "22023", "mst_key is missing"),
-        ("'one', 2, x", "22023", "mst_key 2 was given"),
-        ("NULL, 2, x", "22004", "model is NULL"),
-        ("'nowhere', 2, x", "42P01", "nowhere"),
-        ("'seen', NULL, x", "0A000", "not a table"),
-    ],
-)
-def test_a_wrong_row_is_one_clear_error(trial: Trial, call: str, code: str, message: str) -> None:
-    trial.sql("CREATE OR REPLACE VIEW seen AS SELECT * FROM one")
-    trial.sql("CREATE OR REPLACE VIEW seen_summary AS SELECT * FROM one_summary")
-    with pytest.raises(psycopg2.Error, match=message) as caught:
-        trial.sql(f"SELECT cerebro.predict({call}) FROM new WHERE id = 1")
-    assert caught.value.pgcode == code
-
-
-@pytest.mark.parametrize(
     ("named", "message"),
     [
         ({"class_values": ["a", "b"]}, "2 class values, but the model gives 3"),
@@ -419,38 +338,20 @@ def test_an_own_model_needs_weights(trial: Trial) -> None:
         trial.sql("SELECT cerebro.madlib_keras_predict_byom('bare', 7, 'new', 'id', 'x', 'out')")
 
 
-def with_the_servers_compiler(session: Connection) -> None:
-    execute(session, "SET jit = on; SET jit_above_cost = 0")
-    execute(session, "SELECT sum(id * 2) FROM new WHERE id + id > 3")
-    execute(session, "SET jit_above_cost = 100000")
-
-
-def test_the_servers_own_compiler_and_tensorflow_bear_each_other(trial: Trial, connect: Connect) -> None:
-    """Either may be loaded first; a crash would end every session of the server."""
-    ask = "SELECT (cerebro.predict('many', 2, x)).class FROM new WHERE id = 1"
-    trial.value(ask)
-    with_the_servers_compiler(trial.connection)
-    other = connect()
-    with_the_servers_compiler(other)
-    assert execute(other, ask) == trial.sql(ask)
-    with_the_servers_compiler(other)
+@pytest.fixture(scope="module")
+def by_jax(trial: Trial, features: np.ndarray) -> np.ndarray:
+    return store_by_jax(trial, features)
 
 
 def test_the_backend_that_trained_the_model_predicts_unless_another_runs(
-    trial: Trial, connect: Connect, features: np.ndarray
+    trial: Trial, connect: Connect, by_jax: np.ndarray
 ) -> None:
-    net = nets.lstm()
-    weights = random_weights(net)
-    store(trial, "by_jax", net, weights, classes=KINDS, backend="jax")
-    expected = outputs(net, weights, features)[0].max(axis=1)
     other = connect()
     for session in (trial.connection, other):
         execute(session, "DROP TABLE IF EXISTS out")
         execute(session, "SELECT cerebro.madlib_predict('by_jax', 'new', 'id', 'x', 'out', 'response')")
         found = [p for (p,) in execute(session, "SELECT prob FROM out ORDER BY id")]
-        assert np.allclose(found, expected, atol=1e-5)
-    loaded = execute(other, "SELECT (cerebro.predict('by_jax', NULL, x)).probability FROM new WHERE id = 1")
-    assert loaded[0][0] == pytest.approx(float(expected[0]), abs=1e-5)
+        assert np.allclose(found, by_jax, atol=1e-5)
 
 
 def test_a_table_of_many_batches(trial: Trial, expected: np.ndarray) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -39,14 +40,17 @@ def roles(trial: Trial) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def user(roles: None, database: str) -> Iterator[Trial]:
+def user(roles: None, database: str, greenplum: bool) -> Iterator[Trial]:
+    # A cluster takes longer for each reading, so there the run does too.
+    passes = 20 if greenplum else 6
     with closing(psycopg2.connect(dbname=database, user=USER)) as connection:
         connection.autocommit = True
         trial = Trial(connection)
         trial.table("blobs", "x real[], y integer", rows_of(*blobs(200, features=FEATURES)))
         trial.pack("blobs", "packed")
         trial.model(nets.mlp(FEATURES))
-        trial.select("mst", [1], [ADAM, SGD], ["batch_size=1,epochs=3", "batch_size=2,epochs=3"])
+        fits = [f"batch_size={size},epochs={passes}" for size in (1, 2)]
+        trial.select("mst", [1], [ADAM, SGD.replace("0.1", "0.01")], fits)
         yield trial
 
 
@@ -148,8 +152,16 @@ def test_application_names_say_what_sessions_do(seen: Seen) -> None:
     shown = {name.split(" run=")[0] for name in seen.names if name.startswith("cerebro")}
     assert {"cerebro visit", "cerebro idle"} <= shown
     visits = {name for name in seen.names if name.startswith("cerebro visit")}
-    assert f"cerebro visit run={seen.run_id} config=1 epoch=2 segment=0" in visits
+    named = re.compile(rf"cerebro visit run={seen.run_id} config=[1-4] epoch=[1-{EPOCHS}] segment=[01]")
+    assert all(named.fullmatch(name) for name in visits)
     assert len(visits) > 10
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_is_asked_for_the_last_run(seen: Seen, user: Trial, view: str) -> None:
+    """On a cluster the condition is for segments, which know of no last run."""
+    rows = user.sql(f"SELECT DISTINCT run_id FROM cerebro.{view} WHERE run_id = cerebro.last_run()")
+    assert rows == [(seen.run_id,)]
 
 
 def test_who_sees_the_run_while_it_goes_on(seen: Seen) -> None:

@@ -10,23 +10,13 @@ from pathlib import Path
 import psycopg2
 import pytest
 
-import nets
+import two_nets
 from containers import PASSWORD, Server, container
 from fixtures import Connection, Rows, execute
 
 pytestmark = pytest.mark.docker
 
-PREPARE = (
-    "INSERT INTO cerebro.settings VALUES ('segments', '2'), ('threads', '1')",
-    "CREATE TABLE rows AS SELECT array[g % 7, g % 5, g % 3, g % 2]::real[] AS x, g % 2 AS y"
-    " FROM generate_series(1, 400) AS g",
-    "SELECT cerebro.training_preprocessor_dl('rows', 'packed', 'y', 'x')",
-    f"SELECT cerebro.load_keras_model('nets', $${nets.mlp(4, 8, 2)}$$)",
-    """SELECT cerebro.load_model_selection_table('nets', 'configs', ARRAY[1], ARRAY[
-        $$optimizer='Adam(learning_rate=0.01)',loss='categorical_crossentropy',metrics=['accuracy']$$,
-        $$optimizer='SGD(learning_rate=0.1)',loss='categorical_crossentropy',metrics=['accuracy']$$],
-        ARRAY['batch_size=16'])""",
-)
+PREPARE = two_nets.statements("('segments', '2'), ('threads', '1')", 400)
 FIT = """SELECT cerebro.madlib_fit_multiple_model('packed', '{0}', 'configs', {1},
     options => '{{"seed": 42, {2}}}')"""
 BITS = "SELECT mst_key, md5(model_weights) FROM {0} ORDER BY mst_key"

@@ -26,7 +26,7 @@ if __name__ == "__main__":
 
 import kinds
 import workload
-from fixtures import Connection, execute
+from fixtures import Connection, execute, setting
 from scratch import Server, end_in_order, server, wait_until
 
 # A session that is left alone looks once a second whether its caller is still there.
@@ -118,9 +118,8 @@ class Harness:
     @contextmanager
     def short(self) -> Iterator[None]:
         """One segment session for both segments: half of what a round costs is the start of sessions."""
-        self.server.sql("INSERT INTO cerebro.settings VALUES ('sessions', '1')")
-        yield
-        self.server.sql("DELETE FROM cerebro.settings WHERE name = 'sessions'")
+        with setting(self.server.sql, "sessions", "1"):
+            yield
 
     def offered(self) -> list[kinds.Kind]:
         return [k for k in kinds.EVERY if self.server.disk is not None or not k.needs_mount]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -18,11 +19,17 @@ from trial import ADAM, SGD, Trial, blobs, rows_of
 pytestmark = pytest.mark.greenplum
 FEATURES, EPOCHS = 12, 3
 CONTENTS = "SELECT content FROM gp_segment_configuration WHERE content >= 0 AND role = 'p' ORDER BY 1"
-# A superuser's function that ends a process of a segment as an operating system would.
+# The processes of this database on each segment, but for those of one session.
+PROCESSES = (
+    "SELECT s.content, (s.a).pid FROM (SELECT gp_segment_id AS content, pg_stat_get_activity(NULL) AS a"
+    " FROM gp_dist_random('gp_id')) AS s JOIN pg_database AS d ON d.oid = (s.a).datid"
+    " WHERE d.datname = current_database() AND (s.a).sess_id <> %s"
+)
+# A superuser's function that kills a process of a segment as an operating system would.
 _KILL = """
-CREATE FUNCTION kill(pid integer, number integer) RETURNS integer LANGUAGE plpython3u AS $$
+CREATE FUNCTION kill(pid integer) RETURNS integer LANGUAGE plpython3u AS $$
 import os
-os.kill(pid, number)
+os.kill(pid, 9)
 return 1
 $$
 """
@@ -135,10 +142,77 @@ def test_a_segments_visits_are_all_made_by_one_process_of_its_own(trial: Trial, 
 
 
 def test_what_has_hopped_is_counted(trial: Trial, base: int) -> None:
-    sizes = [size for (size,) in trial.sql("SELECT state_bytes FROM cerebro.visits WHERE run_id = %s", base)]
+    """A state for each epoch and segment, of every config: nothing else goes from segment to segment."""
+    states = dict(
+        trial.sql(
+            "SELECT mst_key, sum(octet_length(data)) FROM cerebro._state AS s WHERE run_id = %s AND step ="
+            " (SELECT max(step) FROM cerebro._state WHERE run_id = s.run_id AND mst_key = s.mst_key)"
+            " GROUP BY 1",
+            base,
+        )
+    )
     segments = trial.value("SELECT segments FROM cerebro.runs WHERE run_id = %s", base)
-    assert len(sizes) == 4 * EPOCHS * segments
-    assert trial.value("SELECT hopped_bytes FROM cerebro.sizes WHERE run_id = %s", base) == sum(sizes)
+    visits = trial.sql("SELECT mst_key, state_bytes FROM cerebro.visits WHERE run_id = %s", base)
+    assert Counter(key for key, _ in visits) == dict.fromkeys(range(1, 5), EPOCHS * segments)
+    # Numbers in a state's header get more digits as it goes on.
+    assert [size / states[key] for key, size in visits] == pytest.approx([1.0] * len(visits), rel=0.03)
+    hopped = trial.value("SELECT hopped_bytes FROM cerebro.sizes WHERE run_id = %s", base)
+    assert hopped == sum(size for _, size in visits)
+
+
+def test_predict_for_single_rows_is_refused(trial: Trial, base: int) -> None:
+    with pytest.raises(
+        psycopg2.errors.FeatureNotSupported, match="predict is not there on Greenplum"
+    ) as caught:
+        trial.sql("SELECT cerebro.predict('base', 1, x) FROM blobs")
+    assert "cerebro.madlib_predict" in (caught.value.diag.message_hint or "")
+
+
+@pytest.mark.parametrize("ending", ["COMMIT", "ROLLBACK"])
+def test_names_are_found_on_the_segments_after_a_transaction_of_ours(
+    trial: Trial, database: str, ending: str
+) -> None:
+    """Its processes on the segments are made in the first call, and must have the session's search_path.
+
+    A table that they do not find is dropped on the coordinator alone.
+    """
+    trial.sql("CREATE TABLE to_drop AS SELECT 1 AS a")
+    with closing(psycopg2.connect(dbname=database)) as connection:
+        connection.autocommit = True
+        new = Trial(connection)
+        new.sql("BEGIN")
+        new.pack("blobs", "in_block")
+        new.sql(ending)
+        new.sql("DROP TABLE IF EXISTS in_block, in_block_summary, to_drop")
+    left = "SELECT count(*) FROM gp_dist_random('pg_class') WHERE relname IN ('in_block', 'to_drop')"
+    assert trial.value(left) == 0
+
+
+@pytest.mark.parametrize("moment", ["start", "visit"])
+def test_a_cancel_leaves_no_process_on_any_segment(
+    trial: Trial, other: Connection, database: str, moment: str
+) -> None:
+    trial.select(f"long_{moment}", [1], [ADAM, SGD], ["batch_size=1,epochs=10"])
+    with closing(psycopg2.connect(dbname=database)) as connection, ThreadPoolExecutor(1) as pool:
+        connection.autocommit = True
+        caller = Trial(connection)
+        session = int(caller.value("SHOW gp_session_id"))
+        before = set(trial.sql(PROCESSES, session))
+        run = pool.submit(caller.fit, "packed", f"never_{moment}", f"long_{moment}", 50)
+        going_on = "SELECT 1 FROM pg_stat_activity WHERE datname = %s AND application_name LIKE %s"
+        while not execute(other, going_on, database, f"cerebro {moment}%"):
+            assert not run.done()
+            time.sleep(0.02)
+        time.sleep(0.3)
+        during = set(trial.sql(PROCESSES, session))
+        execute(other, "SELECT pg_cancel_backend(%s)", connection.info.backend_pid)
+        with pytest.raises(psycopg2.errors.QueryCanceled):
+            run.result(timeout=60)
+        assert during - before, "there was nothing to leave behind"
+        deadline = time.monotonic() + 5
+        while left := set(trial.sql(PROCESSES, session)) - before:
+            assert time.monotonic() < deadline, left
+            time.sleep(0.1)
 
 
 def test_predictions_lie_where_their_rows_do(trial: Trial, base: int) -> None:
@@ -149,7 +223,10 @@ def test_predictions_lie_where_their_rows_do(trial: Trial, base: int) -> None:
 
 
 def test_every_segment_says_what_it_has(trial: Trial, contents: list[int]) -> None:
-    found = trial.sql("SELECT segment, ok, missing, engines ? 'keras', cerebro FROM cerebro.segments_ready()")
+    found = trial.sql(
+        "SELECT segment, ok, missing, engines ?& '{keras,tensorflow,jax}', cerebro"
+        " FROM cerebro.segments_ready()"
+    )
     version = trial.value("SELECT extversion FROM pg_extension WHERE extname = 'cerebro'")
     assert found == [(content, True, None, True, version) for content in [-1, *contents]]
 
@@ -160,7 +237,7 @@ def test_a_lost_process_of_a_segment_costs_its_visit_alone(
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(trial.fit, "packed", "hurt", "mst", EPOCHS)
         segment, pid = first_visit(other, run, "hurt")
-        end(other, pid, 15)
+        assert terminated(other, pid) == [True]
         run_id = run.result(timeout=300)
     assert trial.weights("hurt") == trial.weights("base")
     pids = dict(
@@ -168,7 +245,8 @@ def test_a_lost_process_of_a_segment_costs_its_visit_alone(
             "SELECT segment, count(DISTINCT pid) FROM cerebro.visits WHERE run_id = %s GROUP BY 1", run_id
         )
     )
-    assert [number for other_one, number in pids.items() if other_one != segment] == [1] * (len(pids) - 1)
+    assert pids.pop(segment) == 2
+    assert set(pids.values()) == {1}
 
 
 def first_visit(watching: Connection, run: Future[int], table: str) -> tuple[int, int]:
@@ -186,9 +264,21 @@ def first_visit(watching: Connection, run: Future[int], table: str) -> tuple[int
     raise AssertionError("the run was over before anybody saw a visit")
 
 
-def end(connection: Connection, pid: int, number: int) -> None:
-    """Send a signal to a segment's process, which must be on the coordinator's host."""
-    execute(connection, "SELECT kill(%s, %s)", pid, number)
+def terminated(connection: Connection, pid: int) -> list[bool]:
+    """Have the segment that a process belongs to end it."""
+    found = execute(
+        connection,
+        "SELECT ended FROM (SELECT CASE (s.a).pid WHEN %s THEN pg_terminate_backend((s.a).pid) END AS ended"
+        " FROM (SELECT pg_stat_get_activity(NULL) AS a FROM gp_dist_random('gp_id')) AS s) AS e"
+        " WHERE ended IS NOT NULL",
+        pid,
+    )
+    return [ended for (ended,) in found]
+
+
+def kill(connection: Connection, pid: int) -> None:
+    """Kill a segment's process, which must be on the coordinator's host."""
+    execute(connection, "SELECT kill(%s)", pid)
 
 
 def answered(trial: Trial) -> None:
@@ -251,6 +341,42 @@ def test_the_callers_code_on_a_segment_stays_the_callers(trial: Trial, database:
         trial.sql(f"DROP OWNED BY {user} CASCADE; DROP ROLE {user}")
 
 
+def test_a_right_that_is_taken_away_is_missed_at_the_next_visit(
+    trial: Trial, database: str, contents: list[int]
+) -> None:
+    """Visits that have been sent off may end; none is begun after that."""
+    user = f"cerebro_poor_{os.getpid()}"
+    trial.sql(f"CREATE ROLE {user} LOGIN")
+    try:
+        trial.sql("SELECT cerebro.grant_usage(%s)", user)
+        trial.sql(f"GRANT CREATE ON SCHEMA public TO {user}")
+        trial.sql(f"GRANT SELECT ON packed, packed_summary, arch, mst, mst_summary TO {user}")
+        with (
+            closing(psycopg2.connect(dbname=database, user=user)) as connection,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            connection.autocommit = True
+            run = pool.submit(Trial(connection).fit, "packed", "poor", "mst", 500)
+            # Its processes are warm then, and a visit is short.
+            while not trial.sql(
+                "SELECT 1 FROM cerebro.runs WHERE model_table LIKE %s AND visits_done > 20", "%poor%"
+            ):
+                assert not run.done()
+                time.sleep(0.02)
+            trial.sql(f"REVOKE SELECT ON packed FROM {user}")
+            at = trial.value("SELECT clock_timestamp()")
+            with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+                run.result(timeout=300)
+        begun = trial.value(
+            "SELECT count(*) FROM cerebro.visits JOIN cerebro.runs USING (run_id)"
+            " WHERE model_table LIKE %s AND visits.started_at > %s",
+            "%poor%", at,
+        )  # fmt: skip
+        assert begun <= len(contents)
+    finally:
+        trial.sql(f"DROP OWNED BY {user} CASCADE; DROP ROLE {user}")
+
+
 def test_a_segment_that_starts_again_interrupts_and_the_run_is_resumed(
     trial: Trial, base: int, database: str, other: Connection
 ) -> None:
@@ -264,7 +390,7 @@ def test_a_segment_that_starts_again_interrupts_and_the_run_is_resumed(
         with ThreadPoolExecutor(1) as pool:
             run = pool.submit(caller.fit, "packed", "crashed", "mst", EPOCHS)
             _, pid = first_visit(other, run, "crashed")
-            end(other, pid, 9)
+            kill(other, pid)
             with pytest.raises(psycopg2.Error):
                 run.result(timeout=300)
     with closing(psycopg2.connect(dbname=database)) as connection:

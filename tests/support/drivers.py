@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 import psycopg
 import psycopg2
-import pyodbc
 import pytest
 import sqlalchemy
 from sqlalchemy.engine import URL
@@ -111,11 +110,17 @@ def _as_python(value: Any) -> Any:
 
 
 def odbc(dbname: str) -> Any:
+    import pyodbc
+
     place = f"Servername={os.environ['PGHOST']};Port={os.environ['PGPORT']};UID={os.environ['PGUSER']}"
     return pyodbc.connect(f"DRIVER={{{ODBC}}};{place};Database={dbname}")
 
 
 def need_odbc() -> None:
+    try:
+        import pyodbc
+    except ImportError as error:
+        pytest.skip(f"no ODBC driver manager ({error}): run tools/setup drivers")
     if ODBC not in pyodbc.drivers():
         pytest.skip(f"no ODBC driver {ODBC!r}: run tools/setup drivers")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import psycopg2.extensions
@@ -15,7 +17,18 @@ def execute(connection: Connection, query: str | Composable, *values: object) ->
     """Run one statement and give its rows, if it has any."""
     with connection.cursor() as cursor:
         cursor.execute(query, values or None)
-        return cursor.fetchall() if cursor.description else []
+        # Rows may have no columns: SELECT FROM asks only how many there are.
+        return cursor.fetchall() if cursor.description is not None else []
+
+
+@contextmanager
+def setting(sql: Callable[..., object], name: str, value: str) -> Iterator[None]:
+    """Have a setting of the database for a while; `sql` runs a statement there."""
+    sql("INSERT INTO cerebro.settings VALUES (%s, %s)", name, value)
+    try:
+        yield
+    finally:
+        sql("DELETE FROM cerebro.settings WHERE name = %s", name)
 
 
 class Connect(Protocol):

@@ -9,7 +9,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from trial import ADAM, Trial
+import nets
+from fixtures import MakeRole
+from trial import ADAM, Trial, blobs, rows_of
+
+ROWS, SCALE = 600, 4.0
+KINDS = ["Green's", "blue", "red"]
+PICTURE = nets.sequential([4, 4], nets.layer("Flatten"), nets.layer("Dense", units=3, activation="softmax"))
 
 # Arguments of madlib_predict, the SQLSTATE and the message that they are refused with.
 WRONG = {
@@ -87,3 +93,57 @@ def store(
         " normalizing_const real, model_id integer, compile_params text, fit_params text, backend text)",
         None if classes is None else list(classes), json.dumps(row),
     )  # fmt: skip
+
+
+def train(trial: Trial) -> None:
+    """Two models of a run, a single one, and rows to predict."""
+    numbered = [(n, x, y) for n, (x, y) in enumerate(rows_of(*blobs(ROWS)), 1)]
+    trial.table("rows", "id bigint, x real[], y integer", numbered)
+    trial.sql("CREATE TABLE kinds AS SELECT x, (%s::text[])[y + 1] AS kind FROM rows", KINDS)
+    trial.pack("kinds", "packed", y="kind", normalizing_const=SCALE)
+    trial.model(nets.mlp())
+    trial.select("chosen", [1], [ADAM], ["batch_size=32,epochs=1", "batch_size=64,epochs=1"])
+    trial.fit("packed", "many", "chosen", 1)
+    trial.sql("SELECT cerebro.madlib_fit('packed', 'one', 'arch', 1, %s, 'batch_size=32', 1)", ADAM)
+    trial.sql("CREATE TABLE new AS SELECT id, x FROM rows")
+
+
+def probabilities(trial: Trial, features: np.ndarray) -> np.ndarray:
+    """Those of the second config, by Keras."""
+    return outputs(nets.mlp(), trial.weights("many")[2], features / np.float32(SCALE))[0]
+
+
+def make_images(trial: Trial) -> np.ndarray:
+    """A table of images; gives how probable Keras finds the class of each."""
+    pixels = np.random.default_rng(3).integers(0, 256, (50, 4, 4), np.uint8)
+    trial.table(
+        "images",
+        "id integer, image bytea, board integer[]",
+        [(number, image.tobytes(), image.tolist()) for number, image in enumerate(pixels)],
+    )
+    scaled = pixels.astype(np.float32) / np.float32(255)
+    return outputs(PICTURE, random_weights(PICTURE), scaled)[0].max(axis=1)
+
+
+def make_large(trial: Trial) -> None:
+    """A model table without weights: they are those of its run."""
+    trial.sql("CREATE TABLE large AS TABLE many; UPDATE large SET model_weights = NULL")
+    trial.sql("CREATE TABLE large_info AS TABLE many_info; CREATE TABLE large_summary AS TABLE many_summary")
+
+
+def ask_as_another(trial: Trial, role: MakeRole, ask: str) -> None:
+    """Predict as somebody who may read the model's tables, but whose run it is not."""
+    user = role()
+    trial.sql(f"GRANT SELECT ON new, large, large_info, large_summary TO {user}; SET ROLE {user}")
+    try:
+        trial.value(ask)
+    finally:
+        trial.sql("RESET ROLE")
+
+
+def store_by_jax(trial: Trial, features: np.ndarray) -> np.ndarray:
+    """A model that another backend trained; gives the probabilities that Keras gives."""
+    net = nets.lstm()
+    weights = random_weights(net)
+    store(trial, "by_jax", net, weights, classes=KINDS, backend="jax")
+    return outputs(net, weights, features)[0].max(axis=1)

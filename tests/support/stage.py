@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -79,7 +79,8 @@ class Stage:
 
     def lab(self, owner: str, schema: str) -> None:
         """Give a role a schema with rows, packed tables, architectures and a selection table."""
-        self.named("CREATE SCHEMA {1} AUTHORIZATION {0}", owner, schema)
+        # In two steps: Greenplum's segments ask the owner for the right to make it.
+        self.named("CREATE SCHEMA {1}; ALTER SCHEMA {1} OWNER TO {0}", owner, schema)
         with self.acting(owner):
             self.named(_TABLES, schema)
             place = syntax.Identifier(schema).as_string(self.connection)
@@ -150,12 +151,17 @@ def table(head: str, rows: dict[str, dict[str, str]], first: str) -> str:
     return f"{comment}\n\n{text}\n"
 
 
-def compare(file: Path, found: str) -> None:
-    """Hold a text against its golden file, or write it anew when CEREBRO_UPDATE is set."""
+def compare(file: Path, found: str, without: Sequence[str] = ()) -> None:
+    """Hold a text against its golden file, or write it anew when CEREBRO_UPDATE is set.
+
+    Lines that begin with what the server at hand is `without` are left out.
+    """
     if os.environ.get("CEREBRO_UPDATE"):
         file.parent.mkdir(exist_ok=True)
         file.write_text(found)
         return
     if not file.exists():
         pytest.fail(f"{file} is missing: run once with CEREBRO_UPDATE=1 and review it")
-    assert found.splitlines() == file.read_text().splitlines()
+    lines = [line for line in file.read_text().splitlines() if not line.startswith(tuple(without))]
+    # A line that is left out may have been the one that made a column so wide.
+    assert [line.split() for line in found.splitlines()] == [line.split() for line in lines]

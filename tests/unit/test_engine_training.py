@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cerebro_plpy.engine import architecture, model, runtime
-from cerebro_plpy.engine.data import ONE_HOT, Block, Dataset, Target
+from cerebro_plpy.engine.data import ONE_HOT, Block, Dataset, Target, concatenate
 from cerebro_plpy.engine.state import State, from_parts, to_parts, weights
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.params import Call, CompileParams
@@ -327,3 +327,23 @@ def test_ticks_come_from_the_main_thread() -> None:
     blocks = [[Block(partitions("mlp")[0], np.tile(order_of(0, 100), 400))]]
     shared.train(state, blocks, 32, None, lambda: threads.append(threading.current_thread()))
     assert set(threads) == {threading.main_thread()}
+
+
+def test_rows_are_in_memory_once_whatever_is_trained_on_them() -> None:
+    """What an engine on the processors trains on is the memory of the partition itself, for every loss."""
+    rows = 64
+    given = np.random.default_rng(1).normal(size=(rows, 20)).astype(np.float32)
+    labels = np.eye(CLASSES, dtype=np.int16)[np.arange(rows) % CLASSES]
+    parts = [
+        Dataset([x], [Target(y, ONE_HOT)])
+        for x, y in zip(np.split(given, 2), np.split(labels, 2), strict=True)
+    ]
+    dataset = concatenate(parts, rows)
+    for loss in ("categorical_crossentropy", "sparse_categorical_crossentropy"):
+        params = CompileParams(optimizer=OPTIMIZERS["adam"](0.01), loss=loss, metrics=["accuracy"])
+        shared = model.compiled(architecture_of("mlp").json, params)
+        state = shared.initial_state(params, 1, None)
+        shared.train(state, [[Block(dataset, np.arange(rows))]], 8, None, nothing, rows=rows)
+    (used,) = dataset.derived(runtime.backend(), list)
+    assert np.shares_memory(np.asarray(used), dataset.inputs[0])
+    assert np.array_equal(dataset.inputs[0], given) and np.array_equal(dataset.targets[0].values, labels)

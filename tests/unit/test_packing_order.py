@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +11,14 @@ from hypothesis import strategies as st
 
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.packing import labels, sorting
-from cerebro_plpy.packing.dealing import ALL_SEGMENTS_BYTES, BUFFER_BYTES, Deal, deal, plan
+from cerebro_plpy.packing.dealing import (
+    ALL_SEGMENTS_BYTES,
+    BUFFER_BYTES,
+    Deal,
+    deal_blocks,
+    deal_picked,
+    plan,
+)
 from cerebro_plpy.packing.hashing import RowHash
 from cerebro_plpy.packing.labels import Classes, one_hot
 from cerebro_plpy.packing.sorting import Sorter
@@ -115,13 +121,15 @@ def test_every_row_is_dealt_once_and_evenly(rows: int, segments: int, most: int,
     how = plan(max(rows, segments), segments, row_bytes=4, most_rows=most)
     ranks = np.arange(how.rows)[:, None]
     blocks = [[ranks[start : start + block]] for start in range(0, how.rows, block)]
-    buffers = [replace(buffer, columns=[c.copy() for c in buffer.columns]) for buffer in deal(blocks, how)]
-    for segment in range(segments):
-        own = sorted((b for b in buffers if b.segment == segment), key=lambda b: b.number)
-        assert np.array_equal(np.concatenate([b.columns[0] for b in own]), ranks[segment::segments])
-        sizes = [len(b.columns[0]) for b in own]
-        assert max(sizes) - min(sizes) <= 1 and max(sizes) <= min(most, how.buffer_size) and min(sizes) > 0
-        assert [b.number for b in own] == list(range(len(own)))
+    # Rows that come block by block, and those that are in memory and can be picked.
+    for buffers in (deal_blocks(blocks, how), deal_picked(lambda places, _: ranks[places], how)):
+        dealt = [(buffer.segment, buffer.number, buffer.column(0).copy()) for buffer in buffers]
+        for segment in range(segments):
+            own = sorted((number, rows) for of, number, rows in dealt if of == segment)
+            assert np.array_equal(np.concatenate([rows for _, rows in own]), ranks[segment::segments])
+            sizes = [len(rows) for _, rows in own]
+            assert max(sizes) - min(sizes) <= 1 and max(sizes) <= min(most, how.buffer_size) and min(sizes)
+            assert [number for number, _ in own] == list(range(len(own)))
 
 
 def test_buffers_stay_small_whatever_is_asked() -> None:

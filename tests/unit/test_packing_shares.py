@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from cerebro_plpy.packing.sources import CLASSES, VALUES, Part
 from cerebro_plpy.store.packed import SourceColumn
 
 ROWS, SEGMENTS, SEED = 1000, 3, 5
+BATCH = 100
 KEYS = [2, 0, 7]
 CLASS_NAMES = ["ant", "bee", "cat"]
 PARTS = [
@@ -34,23 +36,26 @@ def rows() -> list[list[bytes]]:
     return [[CLASS_NAMES[label].encode(), random.bytes(6)] for label in labels]
 
 
-def alone(given: list[list[bytes]], how: dealing.Deal) -> dict[int, list[bytes]]:
+def alone(given: list[list[bytes]], how: dealing.Deal, memory: int) -> dict[int, list[bytes]]:
     seen = Faults()
     columns = [
         open_column(part, value, None, 1.0, SEED, seen) for part, value in zip(PARTS, given[0], strict=True)
     ]
-    sorter = Sorter([column.stored for column in columns], MEGABYTE, ROWS)
     values = [[label.decode() for label, _ in given], [x for _, x in given]]
-    read_batch(values, columns, sorter, hasher_of(columns, SEED), 0, seen)
-    assert columns[0].classes is not None
-    places = place_of_labels(columns[0].classes.labels, {n: i for i, n in enumerate(CLASS_NAMES)}, None)
-    return {
-        buffer.segment * how.buffers + buffer.number: [
-            one_hot(places[buffer.columns[0][:, 0]], 3).tobytes(),
-            buffer.columns[1].tobytes(),
-        ]
-        for buffer in dealing.deal(sorter.blocks(), how)
-    }
+    hasher = hasher_of(columns, SEED)
+    with closing(Sorter([column.stored for column in columns], memory, BATCH)) as sorter:
+        for start in range(0, ROWS, BATCH):
+            batch = [column[start : start + BATCH] for column in values]
+            read_batch(batch, columns, sorter, hasher, start, seen)
+        assert columns[0].classes is not None
+        places = place_of_labels(columns[0].classes.labels, {n: i for i, n in enumerate(CLASS_NAMES)}, None)
+        return {
+            buffer.segment * how.buffers + buffer.number: [
+                one_hot(places[buffer.column(0)[:, 0]], 3).tobytes(),
+                buffer.column(1).tobytes(),
+            ]
+            for buffer in dealing.deal(sorter, how)
+        }
 
 
 def shared(
@@ -88,7 +93,7 @@ def shared(
 def test_the_buffers_are_those_of_one_process(sizes: list[int], memory: int) -> None:
     """Also where shares are empty, and where they are sorted on disk."""
     given, how = rows(), dealing.Deal(ROWS, SEGMENTS, 4)
-    assert shared(given, how, sizes, memory) == alone(given, how)
+    assert shared(given, how, sizes, memory) == alone(given, how, memory) == alone(given, how, MEGABYTE)
 
 
 def test_rows_are_handed_over_only_with_the_ticket() -> None:

@@ -134,3 +134,10 @@ def test_the_folder_plpy_does_not_stand_for_the_servers_module() -> None:
     assert str(ROOT) not in sys.path
     assert "" not in sys.path
     assert importlib.util.find_spec("plpy") is None
+
+
+def test_the_courier_knows_all_that_segment_sessions_are_sent_as_errands() -> None:
+    from cerebro_plpy.segment import courier
+    from cerebro_plpy.store import session
+
+    assert set(courier.ERRANDS) == set(session.ERRANDS)

@@ -150,14 +150,16 @@ export class Asking {
   }
 
   async foresee() {
+    const asked = (this.asked = Symbol("the newest question"));
     const complete = this.dialog.querySelector("form").checkValidity();
     this.go.disabled = !complete;
     if (!complete) return this.showPreview({ says: "", sql: "" });
-    try {
-      this.showPreview(await preview(this.run.id, this.action, this.given()));
-    } catch (trouble) {
-      this.showProblem(trouble);
-    }
+    const answer = await preview(this.run.id, this.action, this.given()).then(
+      (found) => () => this.showPreview(found),
+      (trouble) => () => this.showProblem(trouble),
+    );
+    // What the server says of the deed itself is not to be covered by what was foreseen before.
+    if (asked === this.asked) answer();
   }
 
   showPreview({ says, sql }) {
@@ -173,6 +175,8 @@ export class Asking {
   }
 
   async carryOut() {
+    clearTimeout(this.waiting);
+    this.asked = null;
     this.go.disabled = true;
     this.go.setAttribute("aria-busy", "true");
     try {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,9 @@ import numpy as np
 ONE_HOT = "one-hot"
 INDEX = "index"
 VALUE = "value"
+
+# Of arrays in memory; TensorFlow and JAX copy what begins anywhere else.
+ALIGNMENT = 64
 
 SPARSE = "sparse"
 DENSE = "dense"
@@ -100,7 +104,7 @@ def batched(blocks: Iterable[Block], batch_size: int) -> Iterator[Block]:
         order = block.order
         if rest is not None:
             missing = min(batch_size - rest.rows, len(order))
-            rest = concatenate([rest, block.dataset.take(order[:missing])])
+            rest = concatenate([rest, block.dataset.take(order[:missing])], rest.rows + missing)
             order = order[missing:]
             if rest.rows < batch_size:
                 continue
@@ -117,15 +121,34 @@ def whole(dataset: Dataset) -> Block:
     return Block(dataset, np.arange(dataset.rows))
 
 
-def concatenate(datasets: list[Dataset]) -> Dataset:
-    """Copy the rows of several datasets into one."""
-    first = datasets[0]
-    inputs = [np.concatenate([d.inputs[i] for d in datasets]) for i in range(len(first.inputs))]
-    targets = [
-        Target(np.concatenate([d.targets[i].values for d in datasets]), target.kind)
-        for i, target in enumerate(first.targets)
-    ]
-    return Dataset(inputs, targets)
+def concatenate(datasets: Iterable[Dataset], rows: int) -> Dataset:
+    """Copy the rows of several datasets into one; each is asked for when those before it are copied."""
+    joined: list[np.ndarray] = []
+    kinds: list[str] = []
+    done = 0
+    for dataset in datasets:
+        arrays = [*dataset.inputs, *(target.values for target in dataset.targets)]
+        if not joined:
+            joined = [room((rows, *array.shape[1:]), array.dtype) for array in arrays]
+            kinds = [target.kind for target in dataset.targets]
+        for own, array in zip(joined, arrays, strict=True):
+            own[done : done + dataset.rows] = array
+        done += dataset.rows
+    inputs = len(joined) - len(kinds)
+    return Dataset(joined[:inputs], [Target(a, kind) for a, kind in zip(joined[inputs:], kinds, strict=True)])
+
+
+def room(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """An array to be filled, in memory that every engine can use as it is."""
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def is_shareable(array: np.ndarray) -> bool:
+    """Whether an engine on the processors can use the array's own memory."""
+    return array.ctypes.data % ALIGNMENT == 0 and array.flags.writeable and array.flags.c_contiguous
 
 
 def _indices(target: Target) -> np.ndarray:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import forms, runtime
+from .data import is_shareable
 from .loops import Feed, Pace, Tick
 
 # JAX compiles for each shape, and Keras' own fit does too: a full batch and the last, smaller one
@@ -85,7 +86,8 @@ class Loop:
             tick()
 
     def _run_many(self, many: Any, feed: Feed, order: np.ndarray, tick: Tick, optimizer: bool) -> None:
-        arrays = feed.dataset.derived(("jax", feed.key), lambda: _on_device(feed))
+        inputs = feed.dataset.derived("jax", lambda: list(map(_array, feed.inputs)))
+        arrays = inputs, *feed.dataset.derived(("jax", feed.key), lambda: _labels(feed))
         rows = jnp.asarray(order, jnp.int32)
         pace = self._paces.setdefault((optimizer, order.shape[1]), Pace())
         for first, last in pace.pieces(len(order), tick):
@@ -179,6 +181,13 @@ def _pick(feed: Feed, rows: np.ndarray) -> tuple[list[Any], list[Any], list[Any]
     return [array[rows] for array in feed.inputs], [array[rows] for array in feed.targets], weight
 
 
-def _on_device(feed: Feed) -> tuple[list[Any], list[Any], list[Any]]:
+def _array(array: np.ndarray) -> Any:
+    """The rows on the device: where its memory is this process's, they are there once."""
+    if is_shareable(array) and jax.default_backend() == "cpu":
+        return jnp.from_dlpack(array)
+    return jnp.asarray(array)
+
+
+def _labels(feed: Feed) -> tuple[list[Any], list[Any]]:
     weight = [] if feed.weight is None else [jnp.asarray(feed.weight)]
-    return [jnp.asarray(a) for a in feed.inputs], [jnp.asarray(a) for a in feed.targets], weight
+    return [jnp.asarray(a) for a in feed.targets], weight

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from . import forms
+from .data import is_shareable
 from .loops import Feed, Pace, Tick, VariableLoop
 
 MOST_BYTES_AT_ONCE = 16 * 2**20
@@ -59,7 +60,8 @@ class Loop(VariableLoop):
     def _run(
         self, function: Any, feed: Feed, order: np.ndarray, batch_size: int, pace: Pace, tick: Tick
     ) -> None:
-        tensors = feed.dataset.derived(("tensorflow", feed.key), lambda: _tensors(feed))
+        inputs = feed.dataset.derived("tensorflow", lambda: list(map(_tensor, feed.inputs)))
+        tensors = inputs, *feed.dataset.derived(("tensorflow", feed.key), lambda: _labels(feed))
         rows = tf.constant(order, tf.int64)
         size = tf.constant(batch_size, tf.int64)
         for first, last in pace.pieces(-(-len(order) // batch_size), tick):
@@ -92,9 +94,16 @@ class Loop(VariableLoop):
         return tf.function(run, input_signature=signature, autograph=False)
 
 
-def _tensors(feed: Feed) -> Any:
+def _tensor(array: np.ndarray) -> Any:
+    """The rows where TensorFlow has its memory: where that is this process's, they are there once."""
+    if is_shareable(array) and not tf.config.get_visible_devices("GPU"):
+        return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+    return tf.constant(array)
+
+
+def _labels(feed: Feed) -> tuple[list[Any], list[Any]]:
     weight = [] if feed.weight is None else [tf.constant(feed.weight)]
-    return [tf.constant(a) for a in feed.inputs], [tf.constant(a) for a in feed.targets], weight
+    return [tf.constant(a) for a in feed.targets], weight
 
 
 def _specs(feed: Feed) -> Any:

@@ -57,7 +57,8 @@ class Loop(VariableLoop):
     def _run(
         self, step: Callable[[Any], Any], feed: Feed, order: np.ndarray, batch_size: int, tick: Tick
     ) -> None:
-        inputs, targets, weight = feed.dataset.derived(("torch", feed.key), lambda: _tensors(feed))
+        inputs = feed.dataset.derived("torch", lambda: list(map(_tensor, feed.inputs)))
+        targets, weight = feed.dataset.derived(("torch", feed.key), lambda: _labels(feed))
         rows = _tensor(np.asarray(order, np.int64))
         for first in range(0, len(order), batch_size):
             picked = rows[first : first + batch_size]
@@ -71,6 +72,6 @@ def _tensor(array: np.ndarray) -> Any:
     return runtime.keras().ops.convert_to_tensor(array)
 
 
-def _tensors(feed: Feed) -> tuple[list[Any], list[Any], list[Any]]:
+def _labels(feed: Feed) -> tuple[list[Any], list[Any]]:
     weight = [] if feed.weight is None else [_tensor(feed.weight)]
-    return [_tensor(array) for array in feed.inputs], [_tensor(array) for array in feed.targets], weight
+    return [_tensor(array) for array in feed.targets], weight

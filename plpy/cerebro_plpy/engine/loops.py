@@ -24,10 +24,13 @@ class Feed:
     """A dataset with its targets in the form the loss wants; the key names that form in its cache."""
 
     dataset: Dataset
-    inputs: list[np.ndarray]
     targets: list[np.ndarray]
     weight: np.ndarray | None
     key: Any
+
+    @property
+    def inputs(self) -> list[np.ndarray]:
+        return self.dataset.inputs
 
 
 class Loop(Protocol):

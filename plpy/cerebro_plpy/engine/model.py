@@ -138,7 +138,7 @@ class CompiledModel:
         targets = [dataset.target(number, form) for number, form in enumerate(self.forms)]
         weight = None if class_weight is None else dataset.sample_weight(class_weight)
         key = (tuple(self.forms), class_weight is not None and tuple(sorted(class_weight.items())))
-        return loops.Feed(dataset, dataset.inputs, targets, weight, key)
+        return loops.Feed(dataset, targets, weight, key)
 
     def _results(self) -> dict[str, float]:
         found = self._loop.results()

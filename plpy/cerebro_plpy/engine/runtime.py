@@ -10,7 +10,7 @@ import os
 import random
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,21 +27,32 @@ _DISTRIBUTIONS = {
 
 
 @dataclass(frozen=True)
+class Gpu:
+    """The one GPU of its host that a process is to see, and the part of its memory that it may take."""
+
+    device: str
+    fraction: float
+    memory_mb: int | None
+
+
+@dataclass(frozen=True)
 class Running:
     """What this process was started with; none of it can change afterwards."""
 
     backend: str
     threads: int
     use_gpus: bool
+    # A process keeps the one that it has: asking for another is no reason to refuse.
+    gpu: Gpu | None = field(default=None, compare=False)
 
 
 _running: Running | None = None
 
 
-def start(backend: str, threads: int, use_gpus: bool) -> None:
+def start(backend: str, threads: int, use_gpus: bool, gpu: Gpu | None = None) -> None:
     """Bring up Keras on one backend; calling again with the same arguments does nothing."""
     global _running
-    wanted = Running(backend, threads, use_gpus)
+    wanted = Running(backend, threads, use_gpus, gpu)
     if _running == wanted:
         return
     _check(wanted)
@@ -161,6 +172,7 @@ def _check_gpus(wanted: Running) -> None:
     if wanted.use_gpus and not _HAS_GPU[wanted.backend]():
         raise CerebroError(
             f"use_gpus is true, but {wanted.backend} finds no GPU on this server",
+            detail=f"This process was given {wanted.gpu.device} of its host." if wanted.gpu else None,
             hint="Set use_gpus to FALSE, or install the driver and the package with GPU support.",
             sqlstate=errors.WRONG_STATE,
         )
@@ -181,6 +193,16 @@ def _set_environment(wanted: Running) -> None:
     }
     if not wanted.use_gpus:
         settings |= {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
+    elif wanted.gpu is not None:
+        settings |= {
+            "CUDA_VISIBLE_DEVICES": wanted.gpu.device,
+            # No more than its part, and that as it is needed: others may be at work on the same GPU.
+            "XLA_PYTHON_CLIENT_MEM_FRACTION": str(wanted.gpu.fraction),
+            "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+            "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+        }
+    # For those who look which GPUs there are: this process sees them no more.
+    os.environ.setdefault("CEREBRO_SEEN_GPUS", os.environ.get("CUDA_VISIBLE_DEVICES", "all"))
     os.environ.update(settings)
 
 
@@ -219,6 +241,10 @@ def _set_up_tensorflow(wanted: Running) -> None:
     tensorflow.get_logger().setLevel("ERROR")
     if not wanted.use_gpus:
         tensorflow.config.set_visible_devices([], "GPU")
+    elif wanted.gpu is not None and wanted.gpu.memory_mb is not None:
+        part = tensorflow.config.LogicalDeviceConfiguration(memory_limit=wanted.gpu.memory_mb)
+        for device in tensorflow.config.list_physical_devices("GPU"):
+            tensorflow.config.set_logical_device_configuration(device, [part])
 
 
 def _set_up_jax(wanted: Running) -> None:
@@ -228,6 +254,8 @@ def _set_up_jax(wanted: Running) -> None:
 def _set_up_torch(wanted: Running) -> None:
     torch = importlib.import_module("torch")
     torch.set_num_threads(wanted.threads)
+    if wanted.gpu is not None and torch.cuda.is_available():
+        torch.cuda.set_per_process_memory_fraction(wanted.gpu.fraction)
 
 
 def _tensorflow_has_gpu() -> bool:

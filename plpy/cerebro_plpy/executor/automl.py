@@ -66,7 +66,7 @@ def automl(db: Database, call: AutomlCall, run_inline: Run) -> None:
     search = search_of(request)
     examples = [models.Selected(n, *vars(row).values()) for n, row in enumerate(search.examples(), 1)]
     described = runner.check(
-        topology, replace(request, configs=requests.choose(examples)), 1 if given.background else None
+        db, topology, replace(request, configs=requests.choose(examples)), 1 if given.background else None
     )
     if call.random_state is None and given.replay is None:
         db.notice(f"the configs are drawn with random_state {search.random_state}")

@@ -6,7 +6,7 @@ import importlib.metadata
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,6 @@ OK, NOTE, WRONG = "ok", "note", "wrong"
 ENGINES = {"tensorflow": ("tensorflow", "tensorflow-cpu"), "jax": ("jax",), "torch": ("torch",)}
 PACKAGES = ("numpy", "keras", "optuna", "psycopg2-binary")
 LOCK = Path(__file__).resolve().parents[2] / "requirements.lock"
-GPUS = Path("/proc/driver/nvidia/gpus")
 # A backend with Keras in it, before there are any rows.
 LEAST_MEMORY_MB = 1024
 LEAST_DISK_MB = 2048
@@ -118,7 +117,7 @@ def _machine(db: Database) -> Iterator[Finding]:
     yield Finding("processors", OK, f"{cores()} for {segments} segments")
     yield _memory(segments)
     yield _disk(session.data_directory(db))
-    yield _gpus()
+    yield _gpus(session.host_facts(db)["gpus"])
 
 
 def _memory(segments: int) -> Finding:
@@ -140,12 +139,10 @@ def _disk(folder: str) -> Finding:
     return Finding("disk", WRONG, f"{free} MB free", "Make room where the server keeps its data.")
 
 
-def _gpus() -> Finding:
-    found = sorted(GPUS.glob("*/information")) if GPUS.exists() else []
+def _gpus(found: Sequence[str]) -> Finding:
     if not found:
         return Finding("GPU", OK, "none; runs use the processors")
-    models = [re.search(r"^Model:\s*(.*)$", file.read_text(), re.M) for file in found]
-    names = ", ".join(model[1] for model in models if model)
+    names = ", ".join(found)
     if _version("tensorflow-cpu") is not None and _version("jax-cuda12-plugin") is None:
         advice = "These packages know processors alone: install tensorflow[and-cuda] or jax[cuda12]."
         return Finding("GPU", NOTE, names, advice)

@@ -51,7 +51,7 @@ def evaluate(db: Database, call: EvaluateCall, run_inline: Run) -> None:
     target = target_table(db, call.output_table, call.search_path)
     request = _request(db, call, model)
     topology = choose(db, session.current_user(db), request.tables, run_inline)
-    described = runner.check(topology, request)
+    described = runner.check(db, topology, request)
 
     def write(outcome: runner.Outcome) -> None:
         results.create_evaluation(db, target)

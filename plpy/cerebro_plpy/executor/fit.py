@@ -57,7 +57,7 @@ def fit_multiple(db: Database, call: FitCall, run_inline: Run) -> None:
     earlier = earlier_tables(db, name, path, SUFFIXES) if call.warm_start else None
     tables = targets(db, name, path, SUFFIXES, earlier)
     topology = choose(db, session.current_user(db), request.tables, run_inline)
-    described = runner.check(topology, request, sessions=1 if given.background else None)
+    described = runner.check(db, topology, request, sessions=1 if given.background else None)
     start = runner.Start(arch_weights(request))
     if earlier is not None:
         start = _warm_start(db, request, earlier, start)

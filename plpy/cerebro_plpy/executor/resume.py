@@ -69,8 +69,7 @@ def _go_on(
     tables = fit.targets(db, run.model_table, search_path, kind.suffixes, earlier)
     if earlier is None:
         kind.create(db, tables, request)
-    engines = request.engines
-    topology.open({engines.backend: (engines.threads, engines.use_gpus)}, request.segments)
+    runner.open_sessions(db, topology, request)
     log = db.as_owner(lambda: decisions.entries(db, run.run_id))
     last = max([request.epochs, *(entry.epochs for entry in log if entry.epochs is not None)])
     epochs = evaluation_epochs(last, request.metrics_frequency)

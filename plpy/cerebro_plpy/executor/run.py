@@ -10,6 +10,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import QUERY_CANCELED, WRONG_STATE, CerebroError
+from cerebro_plpy.executor import gpus
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor.decide import Decider, Planned, Search
 from cerebro_plpy.executor.loop import Loop
@@ -89,11 +90,11 @@ class Outcome:
 
 
 def check(
-    topology: Topology, request: requests.Request, sessions: int | None = None
+    db: Database, topology: Topology, request: requests.Request, sessions: int | None = None
 ) -> Mapping[str, Mapping[str, Any]]:
     """Have the engine look at every architecture and config before anything is written."""
     engines = request.engines
-    topology.open({engines.backend: (engines.threads, engines.use_gpus)}, sessions or request.segments)
+    open_sessions(db, topology, request, sessions)
     return topology.ask(
         engines.backend,
         "check",
@@ -104,6 +105,15 @@ def check(
             **requests.shapes(request.source.summary),
         },
     )
+
+
+def open_sessions(
+    db: Database, topology: Topology, request: requests.Request, sessions: int | None = None
+) -> None:
+    """Have the segments' engines ready, each with the GPU that is its own."""
+    engines = request.engines
+    dealt = gpus.of_segments(db, engines.use_gpus, request.source.summary, topology.name == "inline")
+    topology.open({engines.backend: (engines.threads, dealt)}, sessions or request.segments)
 
 
 def perform(

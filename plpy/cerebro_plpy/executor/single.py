@@ -54,7 +54,7 @@ def fit_single(db: Database, call: SingleCall, run_inline: Run) -> None:
     earlier = fit.earlier_tables(db, call.model, call.search_path, SUFFIXES) if call.warm_start else None
     model, summary = fit.targets(db, call.model, call.search_path, SUFFIXES, earlier)
     topology = choose(db, session.current_user(db), request.tables, run_inline)
-    described = runner.check(topology, request, sessions=1 if given.background else None)
+    described = runner.check(db, topology, request, sessions=1 if given.background else None)
     start = runner.Start(fit.arch_weights(request))
     if earlier is not None:
         start = _warm_start(db, earlier, request, start)

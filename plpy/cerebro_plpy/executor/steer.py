@@ -318,7 +318,7 @@ def _check(
     like = resume.request_of(db, run, search_path)
     request = replace(like, configs=requests.choose(new), architectures=[*kept, *fresh])
     topology = choose(db, session.current_user(db), [], run_inline)
-    return runner.described_rows(runner.check(topology, request, sessions=1))
+    return runner.described_rows(runner.check(db, topology, request, sessions=1))
 
 
 def wait(db: Database, run_id: int | None, timeout: str | None) -> str:

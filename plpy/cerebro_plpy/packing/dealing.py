@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+
+from .sorting import Pick, Sorter
 
 BUFFER_BYTES = 16 << 20
 # One unfinished buffer per segment is in memory while rows are dealt.
@@ -46,11 +49,11 @@ def _up(number: int, divisor: int) -> int:
 
 @dataclass
 class Buffer:
-    """The rows of one buffer, a column each; they are overwritten once the next buffer is asked for."""
+    """The rows of one buffer, column by column; none may be read once the next buffer is asked for."""
 
     segment: int
     number: int
-    columns: list[np.ndarray]
+    column: Callable[[int], np.ndarray]
 
 
 class _Hand:
@@ -77,11 +80,18 @@ class _Hand:
             taken += count
             self._filled += count
             if self._filled == size:
-                yield Buffer(self._segment, self._number, [own[:size] for own in self._columns])
+                full = [own[:size] for own in self._columns]
+                yield Buffer(self._segment, self._number, full.__getitem__)
                 self._number, self._filled = self._number + 1, 0
 
 
-def deal(blocks: Iterable[Sequence[np.ndarray]], how: Deal) -> Iterator[Buffer]:
+def deal(sorter: Sorter, how: Deal) -> Iterator[Buffer]:
+    """Deal rows in the order of their hashes."""
+    pick = sorter.picker()
+    return deal_blocks(sorter.blocks(), how) if pick is None else deal_picked(pick, how)
+
+
+def deal_blocks(blocks: Iterable[Sequence[np.ndarray]], how: Deal) -> Iterator[Buffer]:
     """Deal rows that come in order of rank, a block of columns at a time."""
     hands = [_Hand(segment, how.bounds(segment)) for segment in range(how.segments)]
     rank = 0
@@ -90,3 +100,13 @@ def deal(blocks: Iterable[Sequence[np.ndarray]], how: Deal) -> Iterator[Buffer]:
             first = (segment - rank) % how.segments
             yield from hand.take([column[first :: how.segments] for column in block])
         rank += len(block[0])
+
+
+def deal_picked(pick: Pick, how: Deal) -> Iterator[Buffer]:
+    """The same where all rows are in memory: no buffer is put together before it is read."""
+    for number in range(how.buffers):
+        for segment in range(how.segments):
+            bounds = how.bounds(segment)
+            if number + 1 < len(bounds):
+                first, last = (segment + how.segments * bound for bound in bounds[number : number + 2])
+                yield Buffer(segment, number, partial(pick, slice(first, last, how.segments)))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..database import Database
 from ..errors import CerebroError
-from ..store import names, packed
+from ..store import names, packed, places
+from ..store.dialect import is_greenplum
 
 _TYPE = re.compile(r"[a-z][a-z0-9 ]*\[\]")
 _INTEGERS = ("buffer_size", "segments", "seed", "total_rows")
@@ -20,7 +22,10 @@ def create(db: Database, output_table: str | None, summary: str | None, search_p
     """Make the table and its summary; the caller inserts the buffers."""
     target = names.target_table(db, output_table, search_path, suffixes=(packed.SUMMARY,))
     found = _summary(str(output_table), summary)
-    output = packed.Output(target, found.dependent_varname, found.independent_varname, found.segments)
+    # Rows that come from a cluster keep their keys on another; on PostgreSQL a segment's number is its key.
+    own = (found.dist_keys or places.keys(db, found.segments)) if is_greenplum(db) else None
+    found = replace(found, dist_keys=own)
+    output = packed.Output(target, found.dependent_varname, found.independent_varname, found.segments, own)
     names.check_free(db, target.schema, output.partitions, "partition")
     # A domain's check is code, and an enum need not be here: such classes stand as text.
     known = names.built_in_types(db, list(filter(_TYPE.fullmatch, found.class_value_types.values())))
@@ -53,6 +58,7 @@ def _summary(output_table: str, text: str | None) -> packed.PackedSummary:
         seed=given["seed"],
         total_rows=given["total_rows"],
         class_value_types={column: str(types.get(column, "text[]")) for column in columns},
+        dist_keys=_dist_keys(given),
     )
 
 
@@ -91,6 +97,22 @@ def _class_values(given: Mapping[str, Any], column: str) -> list[str | None] | N
     if values is None or (isinstance(values, list) and all(v is None or isinstance(v, str) for v in values)):
         return values
     raise _wrong(column, values, "a list of strings, or null")
+
+
+def _dist_keys(given: Mapping[str, Any]) -> list[int] | None:
+    """Where the rows of each segment lay, if they come from a cluster."""
+    values = given.get("__dist_keys__")
+    if values is None:
+        return None
+    known = range(places.KEYS)
+    if (
+        not isinstance(values, list)
+        or not all(isinstance(value, int) and value in known for value in values)
+        or not len(values) == len(set(values)) == given["segments"]
+    ):
+        wanted = f"{given['segments']} numbers below {places.KEYS}, each once"
+        raise _wrong("__dist_keys__", values, wanted)
+    return values
 
 
 def _num_classes(given: Mapping[str, Any], dependents: int) -> list[int | None]:

@@ -32,6 +32,13 @@ class Fault:
     count: int
     first_row: int
     example: str
+    # On Greenplum, whose scan the row was counted in.
+    segment: int | None = None
+
+    @property
+    def first(self) -> str:
+        on = "" if self.segment is None else f" on segment {self.segment}"
+        return f"row {self.first_row} of the scan{on}"
 
 
 class Faults:
@@ -52,17 +59,17 @@ class Faults:
         """Everything that was noted, as JSON can have it."""
         return [(*place, f.count, f.first_row, f.example) for place, f in self._found.items()]
 
-    def join(self, found: Sequence[Sequence[Any]]) -> None:
-        """Note what another process has found in its share of the rows."""
+    def join(self, found: Sequence[Sequence[Any]], segment: int | None = None) -> None:
+        """Note what another process, that of a segment say, has found in its share of the rows."""
         for column, problem, count, first_row, example in found:
-            fault = self._found.setdefault((column, problem), Fault(0, first_row, example))
+            fault = self._found.setdefault((column, problem), Fault(0, first_row, example, segment))
             fault.count += count
 
     def error(self, total: int) -> CerebroError:
         """Make the error: the first problem as its message, all of them in its detail."""
         lines = [
             f'Column "{column}" {problem} in {fault.count} of {total} rows;'
-            f" the first is row {fault.first_row} of the scan{fault.example}."
+            f" the first is {fault.first}{fault.example}."
             for (column, problem), fault in self._found.items()
         ]
         (column, problem), fault = next(iter(self._found.items()))

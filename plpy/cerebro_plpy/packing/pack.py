@@ -62,13 +62,12 @@ class Alone:
 
     def write(self, output: packed.Output, labels: Sequence[Labels], how: dealing.Deal) -> None:
         writer = packed.Writer(self._db, output)
-        blocks = self._sorter.blocks() if self._sorter is not None else iter(())
-        for buffer in dealing.deal(blocks, how):
-            arrays = [
-                classes.encode(array, column, labels, i)
-                for i, (array, column) in enumerate(zip(buffer.columns, self._columns, strict=True))
+        for buffer in dealing.deal(self._sorter, how) if self._sorter is not None else ():
+            fields = [
+                packed.as_field(classes.encode(buffer.column(i), column, labels, i))
+                for i, column in enumerate(self._columns)
             ]
-            writer.write(buffer.segment, arrays, buffer.segment * how.buffers + buffer.number)
+            writer.write(buffer.segment, fields, buffer.segment * how.buffers + buffer.number)
 
     def close(self) -> None:
         if self._sorter is not None:

@@ -62,8 +62,8 @@ class Shares:
         """Have every process take its rows; gives the number of all."""
         self._hand_out(statement, sample)
         found = self._tell("sort", {})
-        for head, _ in found:
-            self._seen.join(head["result"]["faults"])
+        for segment, (head, _) in enumerate(found):
+            self._seen.join(head["result"]["faults"], segment)
         self._labels = [head["result"]["labels"] for head, _ in found]
         for labels in self._labels:
             for column, own in zip(self._columns, labels, strict=True):

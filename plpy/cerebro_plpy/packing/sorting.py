@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -15,6 +15,8 @@ from ..errors import IO_ERROR, CerebroError
 WRITE_BYTES = 4 << 20
 BLOCK_BYTES = 1 << 20
 Columns = list[np.ndarray]
+# Gives the rows at some places in the order of all, of the column of that number.
+Pick = Callable[[slice, int], np.ndarray]
 
 
 @dataclass
@@ -76,6 +78,13 @@ class Sorter:
         """Give the disk space back."""
         if self._file is not None:
             self._file.close()
+
+    def picker(self) -> Pick | None:
+        """A way to any rows at once, as long as none had to be written to disk."""
+        if self._runs:
+            return None
+        order = self._order()
+        return lambda places, column: self._arrays[1 + column].take(order[places], axis=0)
 
     def blocks(self) -> Iterator[Columns]:
         """Give all rows in order, some megabytes at a time."""

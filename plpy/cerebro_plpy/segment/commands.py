@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.store import decisions, measurements, places, results, runs, session
+from cerebro_plpy.planner import gpus
+from cerebro_plpy.store import decisions, errands, measurements, places, results, runs, session
 from cerebro_plpy.store.dialect import is_greenplum
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ def run(db: Database, name: str, request: Request) -> Mapping[str, Any]:
     """Carry out a command by its name, with the engine that it names."""
     if name in _COMMANDS:
         return _COMMANDS[name](db, request)
+    request = with_own_gpu(request)
     if is_greenplum(db):
         from cerebro_plpy.segment import courier
 
@@ -29,6 +33,18 @@ def run(db: Database, name: str, request: Request) -> Mapping[str, Any]:
     from cerebro_plpy.segment.supply import Direct
 
     return work(Direct(db), name, request, db.notice)
+
+
+def with_own_gpu(request: Request) -> Request:
+    """Of the GPUs that a run's segments have been given, leave that of the segment which this is for."""
+    engine = request.get("engine")
+    if engine is None or isinstance(engine["use_gpus"], bool):
+        return request
+    shares = engine["use_gpus"]
+    own = gpus.Share(*shares[request.get("segment", 0) % len(shares)])
+    # On Greenplum what is about no run yet, as the start of the engine, must go to a host that has the GPU.
+    place = {} if "run_id" in request else {"segment": own.content}
+    return {**request, **place, "engine": {**engine, "use_gpus": True, "gpu": own.told()}}
 
 
 def work(supply: Supply, name: str, request: Request, tell: Callable[[str], None]) -> Mapping[str, Any]:
@@ -47,7 +63,8 @@ def start_engine(wanted: Request, tell: Callable[[str], None] | None) -> None:
             f"this session's engine goes on with {threads} threads, not {wanted['threads']}:"
             " the last bits of the result may differ"
         )
-    runtime.start(wanted["backend"], threads or wanted["threads"], wanted["use_gpus"])
+    gpu = runtime.Gpu(**wanted["gpu"]) if wanted.get("gpu") else None
+    runtime.start(wanted["backend"], threads or wanted["threads"], wanted["use_gpus"], gpu)
 
 
 def _start(supply: Supply, request: Request) -> Mapping[str, Any]:
@@ -85,6 +102,18 @@ def _merge(supply: Supply, request: Request) -> Mapping[str, Any]:
     from cerebro_plpy.segment import evaluations
 
     return evaluations.merge(supply, request["run_id"], request["mst_key"], request["epoch"])
+
+
+def _give_back(supply: Supply, request: Request) -> Mapping[str, Any]:
+    """Let go of a run's rows, and of what memory was free before; compiled models stay for the next."""
+    from cerebro_plpy.segment import rows
+
+    rows.let_go()
+    # Another C library than glibc has no such call.
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+    return {}
 
 
 def _create_run(db: Database, request: Request) -> Mapping[str, Any]:
@@ -167,11 +196,19 @@ def _decide(db: Database, request: Request) -> Mapping[str, Any]:
 
 def _drop_states(db: Database, request: Request) -> Mapping[str, Any]:
     def drop() -> None:
-        for mst_key, keep in request["keep"]:
-            runs.drop_states(db, request["run_id"], mst_key, keep)
+        for given in stale_states(request):
+            errands.write(db, errands.DROP_STATES, json.dumps(given))
 
     db.as_owner(drop)
     return {}
+
+
+def stale_states(request: Request) -> list[Mapping[str, Any]]:
+    """What the statement that removes states is given, for each config."""
+    return [
+        {"run_id": request["run_id"], "mst_key": mst_key, "keep": keep, "newest": max(keep)}
+        for mst_key, keep in request["keep"]
+    ]
 
 
 def _reach(db: Database, request: Request) -> Mapping[str, Any]:
@@ -191,6 +228,7 @@ _WORK: dict[str, Work] = {
     "visit": _visit,
     "evaluate": _evaluate,
     "merge": _merge,
+    "give_back": _give_back,
 }
 _COMMANDS: dict[str, Command] = {
     "next_run_id": _next_run_id,

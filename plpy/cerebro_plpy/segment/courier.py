@@ -1,117 +1,245 @@
-"""Greenplum: a session on the coordinator has a segment's process carry out a command.
+"""Greenplum: what a session on the coordinator does so that a process of its own on a segment can work.
 
-The session reads what the command needs and writes what it leaves, in the transaction of the command. Rows
-do not pass through it: the process reads them on its segment.
+It takes states and log rows to and fro; it asks as the caller, with every command, what a partition consists
+of. Rows do not pass through it: the process reads them on its segment.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import secrets
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
+from typing import Any, TypeVar
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import INTERNAL, CerebroError
 from cerebro_plpy.planner import routes
+from cerebro_plpy.segment import commands
 from cerebro_plpy.segment.rows import TableSource, datasets
-from cerebro_plpy.segment.supply import Direct, EvaluationRow, Facts
-from cerebro_plpy.store import measurements, places, runs
+from cerebro_plpy.segment.supply import Direct, Facts
+from cerebro_plpy.store import errands, partitions, places, runs
 
 Request = Mapping[str, Any]
-What = Sequence[Any]
+What = list[Any]
+Place = tuple[str, str, int]
+K = TypeVar("K")
+T = TypeVar("T")
 # What a process lacks it is given; a command needs no more than a few things one after the other.
 _MOST_TURNS = 100
-# To look at a table with its caller's rights takes as many statements as all else in a visit.
-LOOK_SECONDS = 1.0
+# So often the caller looks at a partition, if it is in use all the time: a look is dear on a cluster.
+_LOOK_SECONDS = 1.0
 
+
+@dataclass(frozen=True)
+class Look:
+    """Statements by which the caller sees what partitions are."""
+
+    role: str
+    statements: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A statement of the owner's that gives one text; it writes nothing."""
+
+    statement: str
+    given: Any
+
+
+@dataclass(frozen=True)
+class Write:
+    """A statement of the owner's that gives nothing."""
+
+    statement: str
+    given: Any
+
+
+class Commit:
+    """What was done so far stays, whatever comes."""
+
+
+Step = Look | Work | Write | Commit
+Steps = Generator[Step, Any, Mapping[str, Any]]
+
+# What stays the same for a whole run, of one run at a time.
 _facts: dict[tuple[int, int], Facts] = {}
 _keys: dict[tuple[int, int], int] = {}
-_looks: dict[tuple[int, str, str, int], tuple[float, Any]] = {}
-# The state that a process of this session made last, which it still has.
+_sources: dict[tuple[int, Place], TableSource] = {}
+# By partition, when the caller looked at it last and what it saw.
+_seen: dict[tuple[int, Place], tuple[float, str | None]] = {}
+# The keys beside which a process of this session has worked since it gave back the last run's rows.
+_at_work: set[int] = set()
+# By key, the newest state that the process has made.
 _newest: dict[int, What] = {}
 
 
+def _kept(cache: dict[tuple[int, K], T], run_id: int, key: K, find: Callable[[], T]) -> T:
+    """What stays the same for a whole run, found once; of one run at a time."""
+    if (run_id, key) not in cache:
+        found = find()
+        if any(known != run_id for known, _ in cache):
+            cache.clear()
+        cache[run_id, key] = found
+    return cache[run_id, key]
+
+
 def carry_out(db: Database, name: str, request: Request) -> Mapping[str, Any]:
-    """Do what needs an engine beside the rows that it is about."""
-    return _Errand(db, name, request).run()
+    """Do what needs an engine beside the rows that it is about, in the transaction that is under way."""
+    if name not in ERRANDS:
+        return _tell(db, name, request)
+    steps, reply = steps_of(db, name, request), None
+    while True:
+        try:
+            step = steps.send(reply)
+        except StopIteration as end:
+            return end.value
+        reply = _do(db, step)
 
 
-class _Errand:
+def _do(db: Database, step: Step) -> Any:
+    match step:
+        case Look(role, statements):
+            return db.as_caller(role, lambda: [partitions.look_by(db, s) for s in statements])
+        case Work(statement, given):
+            return db.as_owner(lambda: errands.find(db, statement, json.dumps(given)))
+        case Write(statement, given):
+            return db.as_owner(lambda: errands.write(db, statement, json.dumps(given)))
+        case Commit():
+            return None
+
+
+def _tell(db: Database, name: str, request: Request) -> Mapping[str, Any]:
+    """Have a segment's process do what needs nothing but an engine."""
+    if name == "give_back":
+        return _give_back(db, request)
+    segment = request.get("segment", 0)
+    head, _ = places.exchange(db, places.keys(db, segment + 1)[segment], name, {"request": request}, [])
+    for line in head["told"]:
+        db.notice(line)
+    return head["result"]
+
+
+def _give_back(db: Database, request: Request) -> Mapping[str, Any]:
+    """Wherever a process of this session has worked for the run, it lets go of the run's rows."""
+    while _at_work:
+        places.exchange(db, _at_work.pop(), "give_back", {"request": request}, [])
+    return {}
+
+
+def steps_of(db: Database, name: str, request: Request) -> Steps:
+    """What has to be done for a command; whoever carries the statements out sends the replies."""
+    return ERRANDS[name](db, name, request)
+
+
+class _Errand(ABC):
+    """One command about one config on one segment."""
+
     def __init__(self, db: Database, name: str, request: Request) -> None:
         self._db, self._name, self._request = db, name, request
+        self._run_id, self._mst_key, self._epoch = request["run_id"], request["mst_key"], request["epoch"]
         self._direct = Direct(db)
-        self._sources: dict[tuple[str, str, int], TableSource] = {}
-        self._key = self._find_key()
+        self._facts = self._find_facts(self._run_id, self._mst_key)
+        self._run = self._facts.run
+        self._key = self._key_of(request["segment"])
+        self._looks: dict[Place, str | None] = {}
 
-    def run(self) -> Mapping[str, Any]:
-        given = [(what, *self._give(what)) for what in self._likely()]
-        for _ in range(_MOST_TURNS):
-            head, parts = self._send(self._name, self._request, given)
-            if "lacking" not in head:
-                return self._take(head, parts)
-            what = head["lacking"]
-            if what[0] == "rows":
-                self._load(*what[1:])
-            else:
-                given.append((what, *self._give(what)))
+    def steps(self) -> Steps:
+        tables, segment = self._tables(), self._request["segment"]
+        yield from self._look([(self._run.owner, table, segment) for table in tables])
+        looks = [{"what": ["look", *place], "value": look} for place, look in self._looks.items()]
+        answer = yield from self._insist(looks)
+        for line in answer["told"]:
+            self._db.notice(line)
+        yield from self._write(answer["left"])
+        return answer["result"]
+
+    def _look(self, places: Sequence[Place]) -> Generator[Step, Any, None]:
+        """Have the caller look at partitions, but for those that it saw a moment ago and may still read."""
+        now = time.monotonic()
+        due = [place for place in places if now - self._seen_at(place) >= _LOOK_SECONDS]
+        if len(due) < len(places):
+            asked = {"role": self._run.owner, "tables": [table for _, table, _ in places]}
+            if (yield Work(errands.MAY_READ, asked)) != "true":
+                due = list(places)
+        if due:
+            found = yield Look(self._run.owner, [self._source(place).looking for place in due])
+            if any(run_id != self._run_id for run_id, _ in _seen):
+                _seen.clear()
+            _seen.update({(self._run_id, place): (now, look) for place, look in zip(due, found, strict=True)})
+        self._looks = {place: _seen[self._run_id, place][1] for place in places}
+
+    def _seen_at(self, place: Place) -> float:
+        return _seen.get((self._run_id, place), (-math.inf, None))[0]
+
+    def _insist(self, looks: list[Any]) -> Generator[Step, Any, Mapping[str, Any]]:
+        """Have the process do it, with all that it turns out to lack."""
+        sent, parts = self._sent()
+        order = {"command": self._name, "request": self._request, "given": looks, "sent": sent}
+        order |= {"run_id": self._run_id, "mst_key": self._mst_key, "epoch": self._epoch}
+        _at_work.add(self._key)
+        for turn in range(_MOST_TURNS):
+            statement = errands.work(self._key, parts)
+            answer = json.loads((yield Work(statement, {**order, "first": turn == 0})))
+            if "error" in answer:
+                raise CerebroError(**answer["error"])
+            if "lacking" not in answer:
+                # Nothing is written yet: no segment but the one that is written to has part in what follows.
+                yield Commit()
+                return answer
+            self._supply(answer["lacking"])
         raise CerebroError("a segment's process does not keep what it is given", sqlstate=INTERNAL)
 
-    def _find_key(self) -> int:
-        """The distribution key of the rows that the command is about."""
-        run_id, segment = self._request.get("run_id"), self._request.get("segment", 0)
-        if run_id is None:
-            return places.keys(self._db, segment + 1)[segment]
-        if (run_id, segment) not in _keys:
-            if any(known != run_id for known, _ in _keys):
-                _keys.clear()
-            run = self._run()
-            _keys[run_id, segment] = self._source(run.owner, run.source_table, segment).key
-        return _keys[run_id, segment]
+    @abstractmethod
+    def _tables(self) -> list[str]:
+        """The packed tables that the process reads."""
 
-    def _run(self) -> runs.RunRow:
-        return self._find_facts(self._request["run_id"], self._request["mst_key"]).run
+    @abstractmethod
+    def _sent(self) -> tuple[list[What], str | None]:
+        """What a process that is warm will ask for, and the statement that reads it."""
+
+    @abstractmethod
+    def _write(self, left: Sequence[Mapping[str, Any]]) -> Generator[Step, Any, None]:
+        """Write down what the process has left."""
+
+    def _state(self, step: int) -> tuple[list[What], str | None]:
+        """A config's state after a step, where the process does not have it already."""
+        what: What = ["state", self._run_id, self._mst_key, step]
+        if step == (self._facts.config.source_step or 0) or _newest.get(self._key) == what:
+            return [], None
+        return [what], errands.state(self._key_of(self._segment_of(step)), step)
+
+    def _segment_of(self, step: int) -> int:
+        """Where a step's visit was made."""
+        epoch, stop = routes.place_of(step, self._run.segments)
+        whole_epoch = self._facts.config.epochs_before + epoch
+        return routes.route(self._run.seed, whole_epoch, self._mst_key, self._run.segments)[stop]
+
+    def _key_of(self, segment: int) -> int:
+        """The distribution key of a segment's rows."""
+        place = self._run.owner, self._run.source_table, segment
+        return _kept(_keys, self._run_id, segment, lambda: self._source(place).key)
 
     def _find_facts(self, run_id: int, mst_key: int) -> Facts:
-        if (run_id, mst_key) not in _facts:
-            if any(known != run_id for known, _ in _facts):
-                _facts.clear()
-            _facts[run_id, mst_key] = self._direct.facts(run_id, mst_key)
-        return _facts[run_id, mst_key]
+        return _kept(_facts, run_id, mst_key, lambda: self._direct.facts(run_id, mst_key))
 
-    def _source(self, role: str, table: str, segment: int) -> TableSource:
-        place = role, table, segment
-        if place not in self._sources:
-            self._sources[place] = TableSource(self._db, *place)
-        return self._sources[place]
+    def _source(self, place: Place) -> TableSource:
+        return _kept(_sources, self._run_id, place, lambda: TableSource(self._db, *place))
 
-    def _likely(self) -> list[What]:
-        """What a process that is warm will ask for."""
-        name, request = self._name, self._request
-        if name not in ("visit", "evaluate", "merge"):
-            return []
-        run_id, mst_key, epoch = request["run_id"], request["mst_key"], request["epoch"]
-        facts = self._find_facts(run_id, mst_key)
-        run = facts.run
-        tables = datasets(run)
-        if name == "merge":
-            return [("evaluations", run_id, mst_key, epoch, dataset) for dataset in tables]
-        used = [run.source_table] if name == "visit" else list(tables.values())
-        looks = [("look", run.owner, table, request["segment"]) for table in used]
-        step = (
-            routes.step_of(epoch, request["stop"], run.segments) - 1
-            if name == "visit"
-            else epoch * run.segments
-        )
-        state = ("state", run_id, mst_key, step)
-        if step == (facts.config.source_step or 0) or _newest.get(self._key) == state:
-            return list(looks)
-        return [*looks, state]
-
-    def _give(self, what: What) -> tuple[Any, list[bytes]]:
-        """Read what a process needs: a JSON value, raw bytes, or both."""
+    def _supply(self, what: What) -> None:
+        """Give the process what it asks for, out of turn: it is new, or its run is."""
         kind, *arguments = what
+        if kind == "rows":
+            self._load(*arguments)
+            return
+        value, parts = self._find(kind, *arguments)
+        head = {"request": {"what": what, "value": value}}
+        places.exchange(self._db, self._key, "give", head, parts)
+
+    def _find(self, kind: str, *arguments: Any) -> tuple[Any, list[bytes]]:
         match kind:
             case "facts":
                 facts = self._find_facts(*arguments)
@@ -121,30 +249,14 @@ class _Errand:
                 return None, [] if found is None else [found]
             case "state":
                 return None, self._db.as_owner(lambda: runs.state_parts(self._db, *arguments))
-            case "look":
-                version, buffers = self._look(*arguments)
-                return [version, [astuple(b) for b in buffers]], []
             case "digest":
-                return self._source(*arguments).digest(), []
-            case "evaluations":
-                return None, list(self._direct.evaluations(*arguments))
+                return self._source((arguments[0], arguments[1], arguments[2])).digest(), []
         raise CerebroError(f"a segment's process asks for {kind}", sqlstate=INTERNAL)
-
-    def _look(self, role: str, table: str, segment: int) -> tuple[Any, list[Any]]:
-        """What a partition consists of, or did a moment ago: the rows of a process stay what they were."""
-        place = self._request["run_id"], role, table, segment
-        at, found = _looks.get(place, (0.0, None))
-        if found is None or time.monotonic() - at > LOOK_SECONDS:
-            if any(known[0] != place[0] for known in _looks):
-                _looks.clear()
-            found = self._source(role, table, segment).look()
-            _looks[place] = time.monotonic(), found
-        return found
 
     def _load(self, role: str, table: str, segment: int, in_memory: bool) -> None:
         """Have the process read a partition, with the caller's rights."""
-        source = self._source(role, table, segment)
-        version, buffers = self._look(role, table, segment)
+        place = role, table, segment
+        source, (version, buffers) = self._source(place), partitions.parse(self._looks[place])
         ticket, columns = secrets.token_hex(16), source.layout.columns
         expected = {
             "ticket": ticket,
@@ -156,38 +268,77 @@ class _Errand:
             "kinds": [None] * len(columns.independent) + list(source.layout.kinds),
             "in_memory": in_memory,
         }
-        self._order("expect", expected)
+        places.exchange(self._db, self._key, "expect", {"request": expected}, [])
         self._db.as_caller(role, lambda: places.send_buffers(self._db, table, source.key, columns, ticket))
-        self._order("loaded", {"ticket": ticket})
+        places.exchange(self._db, self._key, "loaded", {"request": {"ticket": ticket}}, [])
 
-    def _order(self, name: str, request: Request) -> None:
-        self._send(name, request, [])
 
-    def _send(
-        self, name: str, request: Request, given: Sequence[tuple[What, Any, list[bytes]]]
-    ) -> tuple[dict[str, Any], list[memoryview]]:
-        listed = [{"what": what, "value": value, "parts": len(parts)} for what, value, parts in given]
-        head = {"request": request, "given": listed}
-        sent = [part for _, _, parts in given for part in parts]
-        return places.exchange(self._db, self._key, name, head, sent)
+class _Visit(_Errand):
+    def _tables(self) -> list[str]:
+        return [self._run.source_table]
 
-    def _take(self, head: Mapping[str, Any], parts: Sequence[memoryview]) -> Mapping[str, Any]:
-        """Write what the process has left, and give its result."""
-        for line in head["told"]:
-            self._db.notice(line)
-        rest = iter(parts)
-        for left in head["left"]:
-            own = [bytes(next(rest)) for _ in range(left["parts"])]
-            self._write(left["kind"], left["fields"], own)
-        return head["result"]
+    def _sent(self) -> tuple[list[What], str | None]:
+        return self._state(routes.step_of(self._epoch, self._request["stop"], self._run.segments) - 1)
 
-    def _write(self, kind: str, fields: Mapping[str, Any], parts: list[bytes]) -> None:
-        if kind == "visit":
-            visit = runs.VisitRow(**fields["visit"])
-            self._direct.leave_visit(visit, parts, fields["ends_epoch"])
-            _newest[self._key] = ("state", visit.run_id, visit.mst_key, visit.step)
-        elif kind == "evaluation":
-            self._direct.leave_evaluation(EvaluationRow(**{**fields, "data": parts[0]}))
-        else:
-            values = [measurements.Measured(**value) for value in fields["values"]]
-            self._direct.leave_metrics(**{**fields, "values": values})
+    def _write(self, left: Sequence[Mapping[str, Any]]) -> Generator[Step, Any, None]:
+        """State and log row stand where the config was trained, and are committed together."""
+        visit, clock = dict(left[0]), time.monotonic()
+        yield Write(errands.write_state(self._key), visit)
+        visit["write_seconds"] += time.monotonic() - clock
+        yield Write(errands.write_visit(self._key), visit)
+        _newest[self._key] = ["state", self._run_id, self._mst_key, visit["step"]]
+        if visit["ends_epoch"]:
+            # The coordinator takes part in what is told, and would make two phases of the commit.
+            yield Commit()
+            yield Write(
+                errands.NOTIFY, runs.told(self._run_id, "epoch", epoch=self._epoch, config=self._mst_key)
+            )
+
+
+class _Evaluate(_Errand):
+    def _tables(self) -> list[str]:
+        return list(datasets(self._run).values())
+
+    def _sent(self) -> tuple[list[What], str | None]:
+        return self._state(self._epoch * self._run.segments)
+
+    def _write(self, left: Sequence[Mapping[str, Any]]) -> Generator[Step, Any, None]:
+        for measured in left:
+            yield Write(errands.write_evaluation(self._key), measured)
+
+
+class _Merge(_Errand):
+    def _tables(self) -> list[str]:
+        return []
+
+    def _sent(self) -> tuple[list[What], str | None]:
+        names = sorted(datasets(self._run))
+        place = self._run_id, self._mst_key, self._epoch
+        return [["evaluations", *place, name] for name in names], errands.EVALUATIONS
+
+    def _write(self, left: Sequence[Mapping[str, Any]]) -> Generator[Step, Any, None]:
+        for measured in left:
+            yield Write(errands.write_metric(self._run_id, self._mst_key), measured)
+
+
+def _with(errand: type[_Errand]) -> Callable[[Database, str, Request], Steps]:
+    return lambda db, name, request: errand(db, name, request).steps()
+
+
+def _drop_states(db: Database, name: str, request: Request) -> Steps:
+    """Remove what nobody needs any more, by statements that are no subtransactions.
+
+    What a subtransaction has deleted may come back in early versions of Greenplum 7 (docs/greenplum.md).
+    """
+    for given in commands.stale_states(request):
+        yield Write(errands.DROP_STATES, given)
+    return {}
+
+
+# What comes again and again in a run.
+ERRANDS: Mapping[str, Callable[[Database, str, Request], Steps]] = {
+    "visit": _with(_Visit),
+    "evaluate": _with(_Evaluate),
+    "merge": _with(_Merge),
+    "drop_states": _drop_states,
+}

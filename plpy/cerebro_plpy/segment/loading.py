@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_plpy.engine.data import Dataset, Target
+from cerebro_plpy.engine.data import Dataset, Target, room
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.packing import read
 from cerebro_plpy.segment.rows import DTYPES
@@ -22,7 +22,7 @@ class Load:
 
     def __init__(self, request: Mapping[str, Any]) -> None:
         self.place = (request["role"], request["table"], request["segment"])
-        self.version = request["version"]
+        self.version = tuple(request["version"])
         self._kinds: Sequence[str | None] = request["kinds"]  # None for an input
         self._in_memory: bool = request["in_memory"]
         self._places: dict[int, tuple[int, int]] = {}
@@ -51,7 +51,7 @@ class Load:
     def _room(self, like: np.ndarray) -> np.ndarray:
         shape = (self._rows, *like.shape[1:])
         if self._in_memory:
-            return np.empty(shape, like.dtype)
+            return room(shape, like.dtype)
         # The process stands in its segment's data directory, whose disk is the server's own.
         own = os.path.join("base", "pgsql_tmp")
         with tempfile.TemporaryFile(dir=own if os.path.isdir(own) else "base") as file:

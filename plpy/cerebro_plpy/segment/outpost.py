@@ -6,21 +6,22 @@ is told again with that in hand: nothing has been done then that a second time c
 
 from __future__ import annotations
 
+import base64
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from cerebro_plpy.engine.data import Dataset
 from cerebro_plpy.engine.state import State, of_config
-from cerebro_plpy.errors import QUERY_CANCELED, WRONG_STATE, CerebroError
-from cerebro_plpy.segment import commands, shares
+from cerebro_plpy.errors import ADMIN_SHUTDOWN, QUERY_CANCELED, WRONG_STATE, CerebroError
+from cerebro_plpy.segment import cancel, commands, shares
 from cerebro_plpy.segment.loading import Load
 from cerebro_plpy.segment.supply import EvaluationRow, Facts
-from cerebro_plpy.store import measurements, parcels, partitions, runs
+from cerebro_plpy.store import errands, measurements, parcels, partitions, runs
 
 Place = tuple[str, str, int]
+Part = bytes | memoryview
 Ticker = Callable[[], Callable[[], None]]
 
 
@@ -33,25 +34,24 @@ class Lacking(Exception):
 
 
 class _Given:
-    """What came with the command that is under way, by what it is."""
+    """What a command was given, by what it is; more comes when it says what it lacks."""
 
     def __init__(self) -> None:
-        self._found: dict[str, tuple[Any, list[memoryview]]] = {}
+        self._found: dict[str, tuple[Any, Sequence[Part]]] = {}
 
-    def fill(self, given: Sequence[Mapping[str, Any]], parts: Sequence[memoryview]) -> None:
+    def clear(self) -> None:
         self._found.clear()
-        rest = iter(parts)
-        for item in given:
-            own = [next(rest) for _ in range(item["parts"])]
-            self._found[json.dumps(item["what"])] = item["value"], own
+
+    def add(self, what: Sequence[Any], value: Any, parts: Sequence[Part]) -> None:
+        self._found[json.dumps(what)] = value, parts
 
     def value(self, kind: str, *arguments: Any) -> Any:
         return self._find(kind, *arguments)[0]
 
-    def parts(self, kind: str, *arguments: Any) -> list[memoryview]:
+    def parts(self, kind: str, *arguments: Any) -> Sequence[Part]:
         return self._find(kind, *arguments)[1]
 
-    def _find(self, kind: str, *arguments: Any) -> tuple[Any, list[memoryview]]:
+    def _find(self, kind: str, *arguments: Any) -> tuple[Any, Sequence[Part]]:
         key = json.dumps([kind, *arguments])
         if key not in self._found:
             raise Lacking(kind, *arguments)
@@ -63,6 +63,7 @@ _loads: dict[str, Load] = {}
 _loaded: dict[Place, Load] = {}
 _incoming: list[bytes] = []
 _outgoing: list[bytes] = []
+_left_parts: list[bytes] = []
 
 
 class ShippedSource:
@@ -72,8 +73,7 @@ class ShippedSource:
         self._place = (role, table, segment)
 
     def look(self) -> tuple[object, list[partitions.Buffer]]:
-        version, buffers = _given.value("look", *self._place)
-        return version, [partitions.Buffer(*buffer) for buffer in buffers]
+        return partitions.parse(_given.value("look", *self._place))
 
     def digest(self) -> str:
         return _given.value("digest", *self._place)
@@ -94,7 +94,7 @@ class Supplied:
 
     def __init__(self, ticker: Ticker) -> None:
         self._ticker = ticker
-        self.left: list[tuple[str, Mapping[str, Any], list[bytes]]] = []
+        self.left: list[Mapping[str, Any]] = []
 
     def ticker(self) -> Callable[[], None]:
         return self._ticker()
@@ -117,21 +117,76 @@ class Supplied:
         return [bytes(part) for part in _given.parts("evaluations", run_id, mst_key, epoch, dataset)]
 
     def leave_visit(self, visit: runs.VisitRow, parts: Iterable[bytes], ends_epoch: bool) -> int:
-        kept = list(parts)
-        self.left.append(("visit", {"visit": asdict(visit), "ends_epoch": ends_epoch}, kept))
-        return sum(map(len, kept))
+        """The state stays here until the statement comes that writes it down."""
+        _left_parts[:] = parts
+        size = sum(map(len, _left_parts))
+        fields = asdict(replace(visit, state_bytes=size))
+        self.left.append({**fields, "parts": len(_left_parts), "ends_epoch": ends_epoch})
+        return size
 
     def leave_evaluation(self, evaluation: EvaluationRow) -> None:
-        self.left.append(("evaluation", {**vars(evaluation), "data": None}, [evaluation.data]))
+        data = base64.b64encode(evaluation.data).decode()
+        self.left.append({**vars(evaluation), "data": data})
 
     def leave_metrics(
         self, run_id: int, mst_key: int, epoch: int, dataset: str, values: Sequence[measurements.Measured]
     ) -> None:
-        place = {"run_id": run_id, "mst_key": mst_key, "epoch": epoch, "dataset": dataset}
-        self.left.append(("metrics", {**place, "values": [asdict(value) for value in values]}, []))
+        for position, value in enumerate(values):
+            self.left.append({"epoch": epoch, "dataset": dataset, "position": position, **asdict(value)})
 
 
-def answer(command: str, piece: bytes, ticker: Ticker, interruptible: Callable[[], Any]) -> bytes:
+def work(order: str, parts: Sequence[bytes | None] | None, ticker: Ticker) -> str:
+    """Carry out a command about a config; the answer says what is left to be written down, or what lacks."""
+    asked = json.loads(order)
+    if asked["first"]:
+        _given.clear()
+    _left_parts.clear()
+    for given in asked["given"]:
+        _given.add(given["what"], given["value"], ())
+    there = [part for part in parts or () if part is not None]
+    each = len(there) // max(1, len(asked["sent"]))
+    for number, what in enumerate(asked["sent"]):
+        # Of a very large state not all may be there; it is asked for like anything that lacks.
+        if there and (what[0] != "state" or each < errands.MOST_PARTS):
+            _given.add(what, None, there[number * each : (number + 1) * each])
+    return json.dumps(_work(asked, ticker))
+
+
+def _work(asked: Mapping[str, Any], ticker: Ticker) -> Mapping[str, Any]:
+    supply = Supplied(ticker)
+    told: list[str] = []
+    try:
+        with cancel.interruptible(ticker()):
+            result = commands.work(supply, asked["command"], asked["request"], told.append)
+    except Lacking as lacking:
+        return {"lacking": lacking.what}
+    except CerebroError as error:
+        _given.clear()
+        return {"error": _described(error)}
+    _given.clear()
+    return {"result": result, "told": told, "left": supply.left}
+
+
+def _described(error: CerebroError) -> Mapping[str, Any]:
+    """An error as the coordinator is told of it; a cancel is the server's own to tell."""
+    if error.sqlstate == QUERY_CANCELED:
+        raise error
+    return vars(error)
+
+
+def left_part(number: int) -> bytes:
+    """A part of the state that the last visit made; it need not be kept here any longer."""
+    if number >= len(_left_parts):
+        raise CerebroError(
+            "the process that has trained is not there any more",
+            detail="Its segment has another in its place.",
+            sqlstate=ADMIN_SHUTDOWN,
+        )
+    part, _left_parts[number] = _left_parts[number], b""
+    return part
+
+
+def answer(command: str, piece: bytes, ticker: Ticker) -> bytes:
     """Take a piece of a parcel; at the last one do what it says, and give the first piece of the answer."""
     if command == "more":
         _incoming.append(piece)
@@ -140,51 +195,45 @@ def answer(command: str, piece: bytes, ticker: Ticker, interruptible: Callable[[
         return _outgoing.pop(0)
     pieces = [*_incoming, piece]
     _incoming.clear()
-    _outgoing[:] = _answer(command, pieces, ticker, interruptible)
+    _outgoing[:] = _answer(command, pieces, ticker)
     return _outgoing.pop(0)
 
 
-def _answer(
-    command: str, pieces: Sequence[bytes], ticker: Ticker, interruptible: Callable[[], Any]
-) -> list[bytes]:
+def _answer(command: str, pieces: Sequence[bytes], ticker: Ticker) -> list[bytes]:
     head, parts = parcels.unpack(pieces)
-    supply = Supplied(ticker)
-    told: list[str] = []
-    found: dict[str, Any] = {"pid": os.getpid()}
-    _given.fill(head.get("given", []), parts)
+    request, told = head["request"], list[str]()
+    sent: list[bytes] = []
     try:
-        with interruptible():
+        with cancel.interruptible(ticker()):
             if command in shares.COMMANDS:
-                result, sent = shares.COMMANDS[command](head["request"], parts, ticker)
-                return list(parcels.pack({**found, "result": result}, sent))
-            found["result"] = _carry_out(command, supply, head["request"], told.append)
-    except Lacking as lacking:
-        return list(parcels.pack({**found, "lacking": lacking.what}, []))
+                result, sent = shares.COMMANDS[command](request, parts, ticker)
+            elif command in _ORDERS:
+                result = _ORDERS[command](request, parts)
+            else:
+                result = commands.work(Supplied(ticker), command, request, told.append)
     except CerebroError as error:
-        if error.sqlstate == QUERY_CANCELED:
-            raise
-        return list(parcels.pack({**found, "error": vars(error)}, []))
-    finally:
-        _given.fill([], [])
-    left = [{"kind": kind, "fields": fields, "parts": len(own)} for kind, fields, own in supply.left]
-    return list(
-        parcels.pack({**found, "told": told, "left": left}, [p for _, _, own in supply.left for p in own])
-    )
+        return list(parcels.pack({"error": _described(error)}, []))
+    return list(parcels.pack({"result": result, "told": told}, sent))
 
 
-def _carry_out(
-    command: str, supply: Supplied, request: Mapping[str, Any], tell: Callable[[str], None]
-) -> Mapping[str, Any]:
-    if command == "expect":
-        _loads.clear()
-        _loads[request["ticket"]] = Load(request)
-        return {}
-    if command == "loaded":
-        load = _loads.pop(request["ticket"])
-        load.check()
-        _loaded[load.place] = load
-        return {}
-    return commands.work(supply, command, request, tell)
+def _give(request: Mapping[str, Any], parts: Sequence[memoryview]) -> None:
+    """Keep what a command that waits has asked for."""
+    _given.add(request["what"], request["value"], parts)
+
+
+def _expect(request: Mapping[str, Any], parts: Sequence[memoryview]) -> None:
+    """Make ready for the rows of a partition."""
+    _loads.clear()
+    _loads[request["ticket"]] = Load(request)
+
+
+def _loaded_whole(request: Mapping[str, Any], parts: Sequence[memoryview]) -> None:
+    load = _loads.pop(request["ticket"])
+    load.check()
+    _loaded[load.place] = load
+
+
+_ORDERS = {"give": _give, "expect": _expect, "loaded": _loaded_whole}
 
 
 def take_buffer(ticket: str, buffer_id: int, shapes: str, fields: Sequence[bytes]) -> int:

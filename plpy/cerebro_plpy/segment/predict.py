@@ -22,6 +22,7 @@ from cerebro_plpy.madlib.nearest import nearest
 from cerebro_plpy.packing import parallel, reading, share, sources
 from cerebro_plpy.packing.columns import parse_items
 from cerebro_plpy.packing.faults import Faults
+from cerebro_plpy.planner import gpus
 from cerebro_plpy.segment import predict_choice, predict_models
 from cerebro_plpy.segment.cancel import ticker
 from cerebro_plpy.segment.predict_choice import Choice
@@ -128,7 +129,9 @@ def _predict(db: Database, model: Model, source: Source, model_name: str) -> Non
         reading.open_column(part, sample[f"c{number}"], None, model.divisor, 0, seen)
         for number, part in enumerate(source.inputs, 1)
     ]
-    predict_models.start_engine(db, model.backend, source.use_gpus)
+    # On Greenplum this session only says what the model is: its host need not have a GPU.
+    shares = _gpus(db) if source.use_gpus and is_greenplum(db) else ()
+    predict_models.start_engine(db, model.backend, source.use_gpus and not is_greenplum(db))
     described = predict_models.described(model, [column.shape for column in columns])
     _fit_columns(columns, described)
     outputs = model.outputs(described)
@@ -136,7 +139,7 @@ def _predict(db: Database, model: Model, source: Source, model_name: str) -> Non
     batch_rows = reading.batch_rows(sample)
     about = f"Predictions of {model_name} for {source.table.quoted}"
     if is_greenplum(db):
-        _predict_on_segments(db, model, source, columns, described, outputs, output, sample, about)
+        _predict_on_segments(db, shares, model, source, columns, described, outputs, output, sample, about)
         return
     forward = inference(described)
     job = _Job(source, columns, forward, forward.load(model.weights()), outputs, batch_rows, seen)
@@ -144,8 +147,18 @@ def _predict(db: Database, model: Model, source: Source, model_name: str) -> Non
     _run(db, job, predictions.Writer(db, output))
 
 
+def _gpus(db: Database) -> Sequence[gpus.Share]:
+    """What the process of each segment of the cluster has, in their order; an error if one has none."""
+    cluster = places.cluster(db)
+    shares = gpus.deal(cluster)
+    for line in gpus.crowded(cluster):
+        db.warning(line)
+    return shares
+
+
 def _predict_on_segments(
     db: Database,
+    shares: Sequence[gpus.Share],
     model: Model,
     source: Source,
     columns: Sequence[reading.Column],
@@ -183,14 +196,16 @@ def _predict_on_segments(
     ]
 
     def expect() -> None:
+        for key, own in zip(places.keys(db, len(shares)), shares, strict=True):
+            places.exchange(db, key, "take_gpu", {"request": own.told()}, [])
         places.exchange_all(db, "expect_rows", {"request": request}, sent)
 
     try:
         parallel.hand_out(db, source.table, statement, expressions, ticket, expect)
         told = places.exchange_all(db, "predict_rest", {"request": {"ticket": ticket}}, [])
         seen = Faults()
-        for head, _ in told:
-            seen.join(head["result"]["faults"])
+        for segment, (head, _) in enumerate(told):
+            seen.join(head["result"]["faults"], segment)
         if seen:
             raise seen.error(sum(head["result"]["rows"] for head, _ in told))
         predictions.create(db, output, source.table, about)

@@ -13,6 +13,7 @@ from cerebro_plpy.engine import state as states
 from cerebro_plpy.engine.architecture import Architecture, describe
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
 from cerebro_plpy.madlib.params import parse_compile
+from cerebro_plpy.planner import gpus
 from cerebro_plpy.segment import predict_outputs
 from cerebro_plpy.segment.predict_outputs import Dependent, Output
 from cerebro_plpy.store import models, predictions, results, runs, session
@@ -170,13 +171,21 @@ def start_engine(db: Database, backend: str | None, use_gpus: bool) -> None:
     """Bring up Keras in this process, unless it runs already: then that one serves, on whatever backend."""
     if not _runs():
         chosen = backend or session.setting(db, "backend") or DEFAULT_BACKEND
-        runtime.start(chosen, _threads(db), use_gpus)
+        runtime.start(chosen, _threads(db), use_gpus, _first_gpu(db) if use_gpus else None)
 
 
-def start_chosen(backend: str, threads: int, use_gpus: bool) -> None:
+def _first_gpu(db: Database) -> runtime.Gpu | None:
+    """One GPU is enough for one process; without a share it would take all memory of each."""
+    found = session.host_facts(db)["devices"]
+    if not found:
+        return None
+    return runtime.Gpu(**gpus.deal([gpus.Seat(gpus.HERE, 0, 0, 1, found)])[0].told())
+
+
+def start_chosen(backend: str, threads: int, use_gpus: bool, gpu: runtime.Gpu | None) -> None:
     """The same in a process that cannot read the settings."""
     if not _runs():
-        runtime.start(backend, threads, use_gpus)
+        runtime.start(backend, threads, use_gpus, gpu)
 
 
 def _runs() -> bool:

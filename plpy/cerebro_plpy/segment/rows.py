@@ -1,4 +1,4 @@
-"""A segment's partition in memory: decoded once, kept for the next visit and the next run.
+"""A segment's partition in memory: decoded once, and kept until its run is over.
 
 A partition within the memory budget is one contiguous dataset. A larger one is read again buffer by
 buffer; the order of rows is the same either way: the buffers are shuffled, and the rows inside each.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -46,13 +47,12 @@ class Source(Protocol):
 class Partition:
     """The rows of one packed table on one segment."""
 
-    table: str
+    run_id: int
     segment: int
     version: object
     buffers: list[partitions.Buffer]
     source: Source
     cached: Dataset | None = None
-    run_id: int | None = None
     starts: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
@@ -100,18 +100,25 @@ def partition(source: Callable[[], Source], run: runs.RunRow, table: str, segmen
 
 
 def _partition(source: Callable[[], Source], run: runs.RunRow, table: str, segment: int) -> Partition:
+    if any(other.run_id != run.run_id for other in _cache.values()):
+        _cache.clear()
     place = (run.owner, table, segment)
     found = _cache.pop(place, None)
     if found is None or found.version != found.source.look()[0]:
         fresh = source()
-        found = Partition(table, segment, *fresh.look(), fresh)
-    if found.run_id != run.run_id and found.source.digest() != json.loads(run.versions)[table][segment]:
-        raise _changed(table, run.run_id)
-    found.run_id = run.run_id
+        found = Partition(run.run_id, segment, *fresh.look(), fresh)
+        if fresh.digest() != json.loads(run.versions)[table][segment]:
+            raise _changed(table, run.run_id)
     _cache[place] = found
     if found.cached is None and found.buffers:
-        found.cached = found.source.load_all(_make_room(run, sum(b.nbytes for b in found.buffers)))
+        size = _cached_bytes() + sum(b.nbytes for b in found.buffers)
+        found.cached = found.source.load_all(size <= run.memory_mb * 2**20)
     return found
+
+
+def let_go() -> None:
+    """Keep no rows: the run is over."""
+    _cache.clear()
 
 
 def datasets(run: runs.RunRow) -> dict[str, str]:
@@ -141,14 +148,18 @@ class TableSource:
         self._db, self._role, self._table = db, role, table
         self.layout = db.as_caller(role, lambda: layout(db, table))
         self.key = self.layout.keys[segment]
+        self._ways = partitions.looking(table, self.key, self.layout.columns)
         self._buffers: list[partitions.Buffer] = []
 
     def look(self) -> tuple[object, list[partitions.Buffer]]:
-        columns = self.layout.columns
-        version, self._buffers = self._db.as_caller(
-            self._role, lambda: partitions.buffers(self._db, self._table, self.key, columns)
-        )
+        _, found = self._db.as_caller(self._role, lambda: partitions.look(self._db, self._ways))
+        version, self._buffers = partitions.parse(found)
         return version, self._buffers
+
+    @cached_property
+    def looking(self) -> str:
+        """The statement by which the caller may look."""
+        return self._db.as_caller(self._role, lambda: partitions.look(self._db, self._ways))[0]
 
     def digest(self) -> str:
         columns = self.layout.columns
@@ -166,16 +177,8 @@ class TableSource:
     def load_all(self, within_budget: bool) -> Dataset | None:
         if not within_budget:
             return None
-        return concatenate([self.load(number) for number in range(len(self._buffers))])
-
-
-def _make_room(run: runs.RunRow, size: int) -> bool:
-    """Let go of what earlier runs have left, as far as needed; what this run uses stays."""
-    budget = run.memory_mb * 2**20
-    for old in [p for p in _cache.values() if p.cached is not None and p.run_id != run.run_id]:
-        if _cached_bytes() + size > budget:
-            old.cached = None
-    return _cached_bytes() + size <= budget
+        buffers = map(self.load, range(len(self._buffers)))
+        return concatenate(buffers, sum(buffer.rows for buffer in self._buffers))
 
 
 def _cached_bytes() -> int:

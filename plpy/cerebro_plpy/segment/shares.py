@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_plpy.engine import runtime
 from cerebro_plpy.packing import share
 
 Request = Mapping[str, Any]
 Parts = Sequence[bytes | memoryview]
 Ticker = Callable[[], Callable[[], None]]
 Reply = tuple[Any, list[bytes]]
+
+_own_gpu: list[runtime.Gpu] = []
 
 
 def _sample(request: Request, parts: Parts) -> list[bytes | None]:
@@ -36,12 +39,18 @@ def _deal(request: Request, parts: Parts, ticker: Ticker) -> Reply:
     return None, []
 
 
+def _take_gpu(request: Request, parts: Parts, ticker: Ticker) -> Reply:
+    """What is said to all processes at once cannot name the GPU of each."""
+    _own_gpu[:] = [runtime.Gpu(**request)]
+    return None, []
+
+
 def _expect_rows(request: Request, parts: Parts, ticker: Ticker) -> Reply:
     """Make ready to predict: the model is there before a row is."""
     from cerebro_plpy.segment import predict_models
     from cerebro_plpy.segment.predict_share import Predicting
 
-    predict_models.start_chosen(**request["engine"])
+    predict_models.start_chosen(**request["engine"], gpu=_own_gpu[0] if _own_gpu else None)
     *sample, weights = parts
     given = [bytes(value) for value in sample]
     share.expect(request["ticket"], Predicting(request, given, bytes(weights), ticker()))
@@ -65,6 +74,7 @@ COMMANDS: Mapping[str, Callable[[Request, Parts, Ticker], Reply]] = {
     "open": _open,
     "sort": _sort,
     "deal": _deal,
+    "take_gpu": _take_gpu,
     "expect_rows": _expect_rows,
     "predict_rest": _predict_rest,
     "close": _close,

@@ -107,7 +107,7 @@ class Direct:
         seconds = visit.write_seconds + time.monotonic() - clock
         runs.write_visit(self._db, replace(visit, state_bytes=size, write_seconds=seconds))
         if ends_epoch:
-            runs.notify(self._db, visit.run_id, "epoch", visit.epoch, visit.mst_key)
+            runs.notify(self._db, visit.run_id, "epoch", epoch=visit.epoch, config=visit.mst_key)
         return size
 
     def leave_evaluation(self, evaluation: EvaluationRow) -> None:

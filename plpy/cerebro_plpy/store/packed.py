@@ -193,6 +193,14 @@ def _comment(db: Database, table: str, comment: str) -> None:
     db.query(f"COMMENT ON TABLE {table} IS {literal}")
 
 
+# The bytes of an array and its shape.
+Field = tuple[bytes, list[int]]
+
+
+def as_field(array: np.ndarray) -> Field:
+    return array.tobytes(), list(array.shape)
+
+
 class Writer:
     """Inserts buffers."""
 
@@ -205,9 +213,9 @@ class Writer:
         self._types = ("integer", *("bytea", "integer[]") * count, "integer")
         self._keys = range(output.segments) if output.dist_keys is None else output.dist_keys
 
-    def write(self, segment: int, columns: Sequence[np.ndarray], buffer_id: int) -> None:
+    def write(self, segment: int, fields: Sequence[Field], buffer_id: int) -> None:
         """Insert one buffer."""
-        pairs = [value for column in columns for value in (column.tobytes(), list(column.shape))]
+        pairs = [value for field in fields for value in field]
         self._db.query(self._statement, self._types, (self._keys[segment], *pairs, buffer_id))
 
 

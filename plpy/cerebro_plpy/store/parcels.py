@@ -31,10 +31,8 @@ def pack(head: Mapping[str, Any], parts: Sequence[bytes | memoryview]) -> Iterat
 
 def unpack(pieces: Sequence[bytes]) -> tuple[dict[str, Any], list[memoryview]]:
     """Take a parcel apart; the parts share its memory. None is ever cut between two pieces."""
-    first = memoryview(pieces[0])
-    start = _LENGTH.size + _LENGTH.unpack_from(first)[0]
-    head = json.loads(bytes(first[_LENGTH.size : start]))
-    views = [first[start:], *map(memoryview, pieces[1:])]
+    head, start = _head(pieces[0])
+    views = [memoryview(pieces[0])[start:], *map(memoryview, pieces[1:])]
     parts = []
     for size in head.pop("sizes"):
         if size > len(views[0]):
@@ -46,7 +44,11 @@ def unpack(pieces: Sequence[bytes]) -> tuple[dict[str, Any], list[memoryview]]:
 
 def is_whole(pieces: Sequence[bytes]) -> bool:
     """Whether these are all pieces of a parcel."""
-    first = memoryview(pieces[0])
-    start = _LENGTH.size + _LENGTH.unpack_from(first)[0]
-    head = json.loads(bytes(first[_LENGTH.size : start]))
+    head, start = _head(pieces[0])
     return sum(head["sizes"]) == sum(map(len, pieces)) - start
+
+
+def _head(first: bytes) -> tuple[dict[str, Any], int]:
+    """What is said of the parts, and where they begin."""
+    start = _LENGTH.size + _LENGTH.unpack_from(first)[0]
+    return json.loads(first[_LENGTH.size : start]), start

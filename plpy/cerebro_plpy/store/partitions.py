@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,43 +29,60 @@ class Columns:
     dependent: Sequence[str]
 
 
-def buffers(db: Database, table: str, key: int, columns: Columns) -> tuple[tuple[object, ...], list[Buffer]]:
-    """What a partition consists of, and a version that changes with any of its rows.
+Version = tuple[str, ...]
+
+
+def looking(table: str, key: int, columns: Columns) -> tuple[str, str]:
+    """A statement that tells what a partition consists of, and the same for a role that may not read a row's
+    place, having been granted the columns of a table alone.
 
     No field is fetched where rows have a place: the length of an uncompressed one stands beside its pointer.
     """
-    try:
-        return _buffers(db, table, key, columns, _PLACE)
-    except CerebroError as error:
-        if error.sqlstate != INSUFFICIENT_PRIVILEGE:
-            raise
-    # Who was granted the columns of a table alone may not read a row's place.
-    contents = (f"md5({quote(c)})" for c in (*columns.independent, *columns.dependent))
-    return _buffers(db, table, key, columns, f"ARRAY[{', '.join(contents)}]::text")
+    digests = (f"md5({quote(c)})" for c in (*columns.independent, *columns.dependent))
+    ways = "ARRAY[tableoid::text, ctid::text, xmin::text]", f"ARRAY[{', '.join(digests)}]"
+    by_place, by_contents = (_looking(table, key, columns, f"{way}::text") for way in ways)
+    return by_place, by_contents
 
 
-_PLACE = "ARRAY[tableoid::text, ctid::text, xmin::text]::text"
+def _looking(table: str, key: int, columns: Columns, version: str) -> str:
+    """All columns of the packed table are named, so that rights on each of them are asked for.
 
-
-def _buffers(
-    db: Database, table: str, key: int, columns: Columns, version: str
-) -> tuple[tuple[object, ...], list[Buffer]]:
-    """All columns of the packed table are named, so that rights on each of them are asked for."""
+    Grouped by the key, it is put together where the rows are: on Greenplum too no field leaves its place.
+    """
     first = columns.independent[0]
     sizes = " + ".join(f"octet_length({quote(c)})::bigint" for c in columns.independent)
     shapes = (f"{quote(name + '_shape')} IS NULL" for name in (*columns.independent, *columns.dependent))
     labels = (f"{quote(name)} IS NULL" for name in columns.dependent)
-    rows = db.query(
-        f"SELECT buffer_id, {quote(first + '_shape')}[1] AS rows, {sizes} AS nbytes, {version} AS version,"
-        f" {' OR '.join((*labels, *shapes))} AS incomplete"
-        f" FROM {table} WHERE __dist_key__ = $1 ORDER BY buffer_id",
-        ["integer"],
-        [key],
-    )
     return (
-        tuple(row["version"] for row in rows),
-        [Buffer(row["buffer_id"], row["rows"], row["nbytes"]) for row in rows],
+        "SELECT json_agg(json_build_array(b.buffer_id, b.rows, b.nbytes, b.version) ORDER BY b.buffer_id)"
+        f"::text AS found FROM (SELECT __dist_key__, buffer_id, {quote(first + '_shape')}[1] AS rows,"
+        f" {sizes} AS nbytes,"
+        f" {version} AS version, {' OR '.join((*labels, *shapes))} AS incomplete"
+        f" FROM {table} WHERE __dist_key__ = {int(key)}) AS b GROUP BY b.__dist_key__"
     )
+
+
+def parse(found: str | None) -> tuple[Version, list[Buffer]]:
+    """What one of these statements gave: a version that changes with any of the rows, and the buffers."""
+    rows = json.loads(found or "[]")
+    return tuple(row[3] for row in rows), [Buffer(*row[:3]) for row in rows]
+
+
+def look_by(db: Database, statement: str) -> str | None:
+    """What one of these statements gives: nothing where the partition is empty."""
+    rows = db.query(statement)
+    return rows[0]["found"] if rows else None
+
+
+def look(db: Database, statements: Sequence[str]) -> tuple[str, str | None]:
+    """What a partition consists of, and the statement among these that the caller may run."""
+    first, *others = statements
+    try:
+        return first, look_by(db, first)
+    except CerebroError as error:
+        if error.sqlstate != INSUFFICIENT_PRIVILEGE or not others:
+            raise
+    return look(db, others)
 
 
 def contents(db: Database, table: str, key: int, columns: Columns) -> str:

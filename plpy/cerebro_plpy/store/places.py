@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,9 @@ from cerebro_plpy.store.packed import BUFFER, KEY, SHAPE, TEXT, Expression, Outp
 from cerebro_plpy.store.partitions import Columns
 from cerebro_plpy.store.predictions import Output as PredictionTable
 
+# There are so many keys, from 0: cerebro._segment_key has them.
+KEYS = 16384
+
 
 def primaries(db: Database) -> int:
     """How many segments the cluster has."""
@@ -25,29 +29,66 @@ def primaries(db: Database) -> int:
 
 @dataclass(frozen=True)
 class Primary:
-    """A segment of the cluster; `place` counts the segments of its host from 0."""
+    """A segment of the cluster: the `place`-th from 0 of the `peers` on its host, which has these GPUs."""
 
     dbid: int
     content: int
+    host: str
     place: int
-    gpus: int
+    peers: int
+    gpus: Sequence[Mapping[str, Any]]
 
 
 def cluster(db: Database, facts: bool = True) -> list[Primary]:
     """The cluster's segments; without `facts` nobody looks for GPUs."""
-    found = (
-        "SELECT gp_segment_id AS content, jsonb_array_length(cerebro._host_facts()::jsonb -> 'gpus') AS gpus"
-        " FROM gp_dist_random('pg_catalog.gp_id')"
-        if facts
-        else "SELECT NULL::integer AS content, 0 AS gpus"
-    )
-    gpus = {row["content"]: row["gpus"] for row in db.query(found)}
+    # Each looks for itself: its own server decides which GPUs its processes see.
+    found = _facts(db) if facts else {}
     rows = db.query(
-        "SELECT dbid::integer AS dbid, content::integer AS content, (row_number() OVER"
-        "   (PARTITION BY hostname ORDER BY content) - 1)::integer AS place"
+        "SELECT dbid::integer AS dbid, content::integer AS content, hostname AS host,"
+        " (row_number() OVER (PARTITION BY hostname ORDER BY content) - 1)::integer AS place,"
+        " (count(*) OVER (PARTITION BY hostname))::integer AS peers"
         " FROM pg_catalog.gp_segment_configuration WHERE content >= 0 AND role = 'p' ORDER BY content"
     )
-    return [Primary(row["dbid"], row["content"], row["place"], gpus.get(row["content"], 0)) for row in rows]
+    return [
+        Primary(
+            row["dbid"], row["content"], row["host"], row["place"], row["peers"],
+            found.get(row["content"], {}).get("devices", []),
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def hosts(db: Database) -> dict[str, dict[str, Any]]:
+    """What the hosts of the cluster's segments have; one segment of each has a look."""
+    rows = db.query(
+        "SELECT hostname AS host, min(content)::integer AS content FROM pg_catalog.gp_segment_configuration"
+        " WHERE content >= 0 AND role = 'p' GROUP BY hostname ORDER BY hostname"
+    )
+    found = _facts(db, [row["content"] for row in rows])
+    return {row["host"]: found[row["content"]] for row in rows}
+
+
+def _facts(db: Database, contents: Sequence[int] | None = None) -> dict[int, dict[str, Any]]:
+    rows = db.query(
+        "SELECT gp_segment_id AS content, cerebro._host_facts() AS facts"
+        " FROM gp_dist_random('pg_catalog.gp_id') WHERE $1::integer[] IS NULL OR gp_segment_id = ANY ($1)",
+        ["integer[]"],
+        [None if contents is None else list(contents)],
+    )
+    return {row["content"]: json.loads(row["facts"]) for row in rows}
+
+
+def contents(db: Database, keys: Sequence[int]) -> list[int]:
+    """Which of the cluster's segments the rows of distribution keys lie on."""
+    rows = db.as_owner(
+        lambda: db.query(
+            "SELECT dist_key, gp_segment_id AS content FROM cerebro._segment_key WHERE dist_key = ANY ($1)",
+            ["integer[]"],
+            [list(keys)],
+        )
+    )
+    found = {row["dist_key"]: row["content"] for row in rows}
+    return [found[key] for key in keys]
 
 
 def dbids(db: Database, table: Table) -> list[int]:

@@ -198,6 +198,16 @@ def _create(db: Database, target: TargetTable, columns: _Columns) -> None:
     db.query(f"CREATE TABLE {target.quoted} ({listed}){distributed(db, how)}")
 
 
+def create_gpu_configuration(db: Database, target: TargetTable, rows: Sequence[tuple[str, str]]) -> None:
+    """Make MADlib's table of hosts and GPUs."""
+    _create(db, target, (("hostname", "text"), ("gpu_descr", "text")))
+    db.query(
+        f"INSERT INTO {target.quoted} SELECT * FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2))",
+        ["text[]", "text[]"],
+        [[host for host, _ in rows], [described for _, described in rows]],
+    )
+
+
 def drop(db: Database, quoted: Sequence[str]) -> None:
     db.query(f"DROP TABLE {', '.join(quoted)}")
 

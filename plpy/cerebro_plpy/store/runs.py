@@ -10,6 +10,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, WRONG_STATE, CerebroError
+from cerebro_plpy.store import errands
 from cerebro_plpy.store.dialect import is_greenplum
 
 # The session behind a run holds an advisory lock: its class is the run's number, the upper half of its object
@@ -158,13 +159,14 @@ def add_event(db: Database, run_id: int, event: str, detail: str | None = None) 
         notify(db, run_id, event)
 
 
-def notify(
-    db: Database, run_id: int, event: str, epoch: int | None = None, mst_key: int | None = None
-) -> None:
+def notify(db: Database, run_id: int, event: str, **about: int) -> None:
     """Tell whoever listens, when this transaction is committed."""
-    payload = {"run": run_id, "event": event, "epoch": epoch, "config": mst_key}
-    told = json.dumps({name: value for name, value in payload.items() if value is not None})
-    db.query("SELECT pg_catalog.pg_notify('cerebro_run', $1)", ["text"], [told])
+    payload = json.dumps(told(run_id, event, **about))
+    errands.write(db, errands.NOTIFY, payload)
+
+
+def told(run_id: int, event: str, **about: int) -> Mapping[str, object]:
+    return {"run": run_id, "event": event, **about}
 
 
 def hold(db: Database, run_id: int) -> None:
@@ -398,16 +400,6 @@ def state_parts(db: Database, run_id: int, mst_key: int, step: int) -> list[byte
         [run_id, mst_key, step],
     )
     return [row["data"] for row in rows]
-
-
-def drop_states(db: Database, run_id: int, mst_key: int, keep: Sequence[int]) -> None:
-    """Remove the states of a config that nobody needs any more; newer ones than those to be kept may have
-    come since this was asked for, and stay."""
-    db.query(
-        "DELETE FROM cerebro._state WHERE run_id = $1 AND mst_key = $2 AND step < $3 AND step <> ALL ($4)",
-        ["bigint", "integer", "integer", "integer[]"],
-        [run_id, mst_key, max(keep), list(keep)],
-    )
 
 
 def keep_states(db: Database, run_id: int, keep: Sequence[tuple[int, int]]) -> None:

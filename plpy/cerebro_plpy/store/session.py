@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.store.dialect import is_greenplum
 
+# What a segment session is called that has nothing to do.
+IDLE = "cerebro idle"
 _SHOWN = (("run", "run_id"), ("config", "mst_key"), ("epoch", "epoch"), ("segment", "segment"))
 
 AS_OWNER = "SELECT cerebro._as_owner()"
@@ -18,12 +23,22 @@ TICK = "SELECT"
 REPEATED = ("SELECT", "SET SESSION", "RESET")
 # Sent to another session, so its parameters are written as the driver wants them.
 COMMAND = "SELECT cerebro._segment(%s, %s)"
+# On Greenplum these are carried out statement by statement (segment/relay.py).
+ERRANDS = ("visit", "evaluate", "merge", "drop_states")
+ERRAND = "CALL cerebro._errand(%s, %s)"
 _GUARD_BODY = 'GD["cerebro"].run_pending()'
 _LOOK_AT_GUARD = (
     "SELECT r.oid, EXISTS (SELECT FROM pg_catalog.pg_proc AS p"
     " WHERE p.pronamespace = pg_catalog.pg_my_temp_schema() AND p.proname = $3 || r.oid"
     " AND p.pronargs = 0 AND p.proowner = r.oid AND p.prosecdef AND p.prosrc = $2) AS good"
     " FROM pg_catalog.pg_roles AS r WHERE r.rolname = $1"
+)
+_LOOK_BODY = "DECLARE found text; BEGIN EXECUTE statement INTO found; RETURN found; END"
+FIND_LOOK_GUARD = (
+    "SELECT r.oid::text AS found FROM pg_catalog.pg_roles AS r JOIN pg_catalog.pg_proc AS p"
+    " ON p.pronamespace = pg_catalog.pg_my_temp_schema() AND p.proname = '_cerebro_look_' || r.oid"
+    " AND p.pronargs = 1 AND p.proowner = r.oid AND p.prosecdef AND p.prosrc = $1::json->>'body'"
+    " WHERE r.rolname = $1::json->>'role'"
 )
 
 
@@ -46,22 +61,99 @@ def make_guard(db: Database, role: str, writes: bool = False) -> str:
     prefix = "_cerebro_driver_" if writes else "_cerebro_guard_"
     rows = db.query(_LOOK_AT_GUARD, ["text", "text", "text"], [role, _GUARD_BODY, prefix])
     if not rows:
-        raise CerebroError(f'role "{role}" does not exist any more', sqlstate=WRONG_STATE)
-    name = f"pg_temp.{prefix}{rows[0]['oid']}"
-    mode = "" if writes else " SET transaction_read_only = on"
+        raise _gone(role)
+    name = f"pg_temp.{prefix}{rows[0]['oid']}()"
     if not rows[0]["good"]:
-        db.query(
-            f"CREATE OR REPLACE FUNCTION {name}() RETURNS void LANGUAGE plpython3u SECURITY DEFINER"
-            f" SET search_path = pg_catalog, pg_temp{mode}"
-            f" AS $${_GUARD_BODY}$$"
-        )
-        db.query(f"ALTER FUNCTION {name}() OWNER TO {quote(role)}")
-    return f"SELECT {name}()"
+        _create_guard(db, name, "void LANGUAGE plpython3u", _GUARD_BODY, role, writes)
+    return f"SELECT {name}"
+
+
+def look_guard(role: str) -> Mapping[str, str]:
+    """What `FIND_LOOK_GUARD` is given; it finds the number of the role that the guard is for."""
+    return {"role": role, "body": _LOOK_BODY}
+
+
+def make_look_guard(db: Database, role: str) -> str:
+    """The same guard for one statement that looks, which takes no Python; gives the role's number."""
+    rows = db.query("SELECT oid::text AS oid FROM pg_catalog.pg_roles WHERE rolname = $1", ["text"], [role])
+    if not rows:
+        raise _gone(role)
+    name = f"pg_temp._cerebro_look_{rows[0]['oid']}(statement text)"
+    _create_guard(db, name, "text LANGUAGE plpgsql", _LOOK_BODY, role, writes=False)
+    return rows[0]["oid"]
+
+
+def look_through(oid: str) -> str:
+    return f"SELECT pg_temp._cerebro_look_{int(oid)}($1)"
+
+
+def _create_guard(db: Database, name: str, returns: str, body: str, role: str, writes: bool) -> None:
+    mode = "" if writes else " SET transaction_read_only = on"
+    db.query(
+        f"CREATE OR REPLACE FUNCTION {name} RETURNS {returns} SECURITY DEFINER"
+        f" SET search_path = pg_catalog, pg_temp{mode} AS $${body}$$"
+    )
+    db.query(f"ALTER FUNCTION {name} OWNER TO {quote(role)}")
+
+
+def _gone(role: str) -> CerebroError:
+    return CerebroError(f'role "{role}" does not exist any more', sqlstate=WRONG_STATE)
 
 
 def tick(db: Database) -> None:
-    """Let the server act on a cancel that has arrived."""
-    db.query(TICK)
+    """Let the server act on a cancel, if it has the mark of one; one that shows no mark is asked each time.
+
+    A statement for nothing is dear where it is sent to every segment.
+    """
+    if not has_mark():
+        return
+    if is_greenplum(db):
+        db.look_for_cancel()
+    else:
+        db.query(TICK)
+
+
+_SERVER = ctypes.PyDLL(None)
+
+
+def _find_mark() -> ctypes.c_int | None:
+    """What the server sets when it has something to act on, a cancel for example."""
+    try:
+        return ctypes.c_int.in_dll(_SERVER, "InterruptPending")
+    except ValueError:
+        return None
+
+
+def _find_switch() -> ctypes.c_bool | None:
+    """Where a server can interrupt Python, whether it does."""
+    try:
+        return ctypes.c_bool.in_dll(_SERVER, "PLy_enter_python_intepreter")
+    except ValueError:
+        return None
+
+
+_INTERRUPT = _find_mark()
+_INTERRUPTS_PYTHON = _find_switch()
+
+
+def has_mark() -> bool:
+    """Whether the server may have something to act on."""
+    return _INTERRUPT is None or bool(_INTERRUPT.value)
+
+
+def must_look() -> bool:
+    """Whether to look for a cancel before a statement begins: if it came then, it would tear Python down."""
+    return _INTERRUPTS_PYTHON is not None and has_mark()
+
+
+def let_cancels_wait() -> None:
+    """Have cancels wait until we look for them, at places where we can put things in order.
+
+    Greenplum would let them interrupt Python wherever it is, perhaps twice. It sets this anew with each call
+    of a function and with each statement.
+    """
+    if _INTERRUPTS_PYTHON is not None:
+        _INTERRUPTS_PYTHON.value = False
 
 
 def seconds(db: Database, interval: str) -> float:
@@ -169,6 +261,11 @@ def data_directory(db: Database) -> str:
     ]
 
 
+def host_facts(db: Database) -> dict[str, Any]:
+    """What this host has: cores, GPUs, engines, and what is missing."""
+    return json.loads(db.query("SELECT cerebro._host_facts() AS facts")[0]["facts"])
+
+
 def isolation(db: Database) -> str:
     return db.query("SELECT pg_catalog.current_setting('transaction_isolation') AS level")[0]["level"]
 
@@ -178,10 +275,20 @@ def read_only(db: Database) -> bool:
 
 
 def set_application_name(db: Database, command: str, request: Mapping[str, object]) -> None:
-    """Tell other sessions what this one is doing; the progress view reads it."""
-    words = [f"{name}={request[key]}" for name, key in _SHOWN if request.get(key) is not None]
+    """Tell other sessions what this one is doing until this transaction ends; the progress view reads it."""
     db.query(
-        "SELECT pg_catalog.set_config('application_name', $1, false)",
-        ["text"],
-        [" ".join(["cerebro", command, *words])],
+        "SELECT pg_catalog.set_config('application_name', $1, true)", ["text"], [shown(command, request)]
     )
+
+
+def show(name: str) -> None:
+    """The same until the session is given another name or ends a transaction in which it had one.
+
+    A setting would be sent to every segment of a Greenplum cluster, and none needs it.
+    """
+    _SERVER.pgstat_report_appname(name.encode())
+
+
+def shown(command: str, request: Mapping[str, object]) -> str:
+    words = [f"{name}={request[key]}" for name, key in _SHOWN if request.get(key) is not None]
+    return " ".join(["cerebro", command, *words])

@@ -12,6 +12,9 @@ from typing import Any, Protocol
 
 from cerebro_plpy.errors import CerebroError
 
+# The threads of a backend, and whether it uses GPUs; or, segment by segment, what of which.
+Engine = tuple[int, bool | tuple[tuple[Any, ...], ...]]
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -26,7 +29,7 @@ class Answer:
 class Topology(Protocol):
     name: str
 
-    def open(self, engines: Mapping[str, tuple[int, bool]], segments: int) -> None:
+    def open(self, engines: Mapping[str, Engine], segments: int) -> None:
         """Make the sessions ready: for each segment one per backend, with its threads and use of GPUs."""
         ...
 

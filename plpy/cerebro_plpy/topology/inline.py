@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cerebro_plpy.errors import QUERY_CANCELED, CerebroError
-from cerebro_plpy.topology import Answer
+from cerebro_plpy.topology import Answer, Engine
 
 Run = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
 
@@ -22,7 +22,7 @@ class InlineTopology:
         self._engines: dict[str, Mapping[str, Any]] = {}
         self._held: int | None = None
 
-    def open(self, engines: Mapping[str, tuple[int, bool]], segments: int) -> None:
+    def open(self, engines: Mapping[str, Engine], segments: int) -> None:
         self._engines = {
             backend: {"backend": backend, "threads": threads, "use_gpus": use_gpus}
             for backend, (threads, use_gpus) in engines.items()
@@ -37,6 +37,8 @@ class InlineTopology:
     def let_go(self) -> None:
         if self._held is not None:
             self._run("let_go", {"run_id": self._held})
+            for backend in self._engines:
+                self.ask(backend, "give_back", {})
         self._held = None
 
     def command(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:

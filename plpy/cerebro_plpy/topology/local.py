@@ -10,6 +10,7 @@ import json
 import select
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import psycopg2
@@ -17,7 +18,7 @@ import psycopg2.extensions
 
 from cerebro_plpy.errors import CONNECTION_FAILURE, INTERNAL, OUT_OF_MEMORY, CerebroError
 from cerebro_plpy.store import session
-from cerebro_plpy.topology import Answer
+from cerebro_plpy.topology import Answer, Engine
 
 # A control session that is lost is replaced so many times in a run.
 CONTROL_RETRIES = 3
@@ -47,7 +48,7 @@ _SESSION_SETTINGS_GREENPLUM = {"optimizer": "off", "gp_autostats_mode": "none"}
 _SESSION_SETTINGS_14 = {"client_connection_check_interval": "1s"}
 
 T = TypeVar("T")
-Key = tuple[str, int, str, int, bool]
+Key = tuple[str, int, str, int, Any]
 _pool: dict[Key, LoopbackSession] = {}
 
 
@@ -61,6 +62,7 @@ class LoopbackSession:
 
     def __init__(self, target: session.Target, settings: Mapping[str, str]) -> None:
         self.connection = psycopg2.connect(_dsn(target, settings), async_=1)
+        self._errands = session.ERRANDS if target.is_greenplum else ()
         self._cursor: Any = None
         self.busy = False
         self.opened = False
@@ -82,7 +84,8 @@ class LoopbackSession:
     def begin(self, name: str, request: Mapping[str, Any]) -> None:
         try:
             self._cursor = self.connection.cursor()
-            self._cursor.execute(session.COMMAND, (name, json.dumps(request)))
+            statement = session.ERRAND if name in self._errands else session.COMMAND
+            self._cursor.execute(statement, (name, json.dumps(request)))
         except psycopg2.Error as error:
             raise _error_of(self, error) from None
         self.busy = True
@@ -118,7 +121,7 @@ def _settings(target: session.Target, idle_minutes: int, slot: int) -> Mapping[s
 
 def _dsn(target: session.Target, settings: Mapping[str, str]) -> str:
     options = " ".join(f"-c {name}={value}" for name, value in settings.items())
-    own = {"options": options, "application_name": "cerebro", "connect_timeout": "10"}
+    own = {"options": options, "application_name": session.IDLE, "connect_timeout": "10"}
     if target.connection:
         return psycopg2.extensions.make_dsn(target.connection, **own)
     place = {"host": target.host, "port": target.port, "dbname": target.dbname, "user": target.user}
@@ -217,17 +220,17 @@ class LocalTopology:
         self._target = target
         self._idle_minutes = idle_minutes
         self._tick = tick
-        self._engines: dict[str, tuple[int, bool]] = {}
+        self._engines: dict[str, Engine] = {}
         self._queue: list[tuple[str, Mapping[str, Any]]] = []
         self._running: dict[int, LoopbackSession] = {}
         self._held: int | None = None
         self._control_losses = 0
 
-    def open(self, engines: Mapping[str, tuple[int, bool]], segments: int) -> None:
+    def open(self, engines: Mapping[str, Engine], segments: int) -> None:
         """Open what is not open yet; the servers' answers and the engines' imports go side by side."""
         self._insist(lambda: self._open(engines, segments))
 
-    def _open(self, engines: Mapping[str, tuple[int, bool]], segments: int) -> None:
+    def _open(self, engines: Mapping[str, Engine], segments: int) -> None:
         for key in [k for k, s in _pool.items() if k[0] == self._role and s.busy]:
             # What an earlier call had under way when it was cancelled.
             _pool.pop(key).stop()
@@ -262,6 +265,15 @@ class LocalTopology:
         if self._held is not None:
             self.command("let_go", {"run_id": self._held})
         self._held = None
+        self._give_back()
+
+    def _give_back(self) -> None:
+        """Have the sessions keep their compiled models, and no rows."""
+        for key in self._wanted():
+            # One that is lost has given back everything.
+            with suppress(SessionLost):
+                if key in _pool:
+                    self._do(_pool[key], "give_back", self._with_engine(key[2], {"segment": key[1]}))
 
     def command(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         self.finish_background()

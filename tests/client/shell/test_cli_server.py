@@ -14,7 +14,7 @@ import psycopg2
 import pytest
 from psycopg2 import sql as syntax
 
-from fixtures import Connect, MakeRole, Sql, execute
+from fixtures import Connect, MakeRole, Sql, execute, setting
 from programs import program
 from shell import cerebro
 
@@ -149,31 +149,22 @@ def test_what_is_missing_is_found_with_what_to_do(
 
 
 def test_segment_sessions_that_cannot_log_in_are_found(database: str, sql: Sql) -> None:
-    sql("INSERT INTO cerebro.settings VALUES ('connection', 'host=/nowhere dbname=x user=y')")
-    try:
+    with setting(sql, "connection", "host=/nowhere dbname=x user=y"):
         code, found = findings(database)
-    finally:
-        sql("DELETE FROM cerebro.settings WHERE name = 'connection'")
     assert code == 1
     assert found["segment sessions"]["status"] == "wrong" and "nowhere" not in str(found)
 
 
 def test_a_backend_that_is_not_there_is_found(database: str, sql: Sql) -> None:
-    sql("INSERT INTO cerebro.settings VALUES ('backend', 'torch')")
-    try:
+    with setting(sql, "backend", "torch"):
         _, found = findings(database)
-    finally:
-        sql("DELETE FROM cerebro.settings WHERE name = 'backend'")
     there = find_spec("torch") is not None
     assert found["backend torch"]["status"] == ("ok" if there else "wrong")
 
 
 def test_too_few_connections_are_found(database: str, sql: Sql) -> None:
-    sql("INSERT INTO cerebro.settings VALUES ('segments', '500')")
-    try:
+    with setting(sql, "segments", "500"):
         code, found = findings(database)
-    finally:
-        sql("DELETE FROM cerebro.settings WHERE name = 'segments'")
     assert code == 1
     assert "max_connections" in found["connections"]["advice"]
 

@@ -1,0 +1,55 @@
+-- Greenplum alone has errands: segment/relay.py says why a procedure carries them out.
+CREATE OR REPLACE FUNCTION cerebro._begin_errand(command text, request text) RETURNS text []
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].begin_errand(command, request)
+$$;
+COMMENT ON FUNCTION cerebro._begin_errand(text, text) IS
+'Internal: the first thing to do for a command: its kind, what it is given, and statements.';
+
+CREATE OR REPLACE FUNCTION cerebro._go_on(found text) RETURNS text []
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+return GD["cerebro"].go_on(found)
+$$;
+COMMENT ON FUNCTION cerebro._go_on(text) IS
+'Internal: the next thing to do for the command that is under way.';
+
+-- A procedure that ends transactions can have no search_path of its own. It is called in segment sessions, which have a safe one.
+CREATE OR REPLACE PROCEDURE cerebro._errand(command text, request text, INOUT answer text DEFAULT NULL)
+LANGUAGE plpgsql AS $$
+DECLARE
+    task text[] := cerebro._begin_errand(command, request);
+    found text;
+    looks text[];
+    look text;
+BEGIN
+    LOOP
+        IF task[1] OPERATOR(pg_catalog.=) 'find' THEN
+            EXECUTE task[3] INTO found USING task[2];
+        ELSIF task[1] OPERATOR(pg_catalog.=) 'write' THEN
+            EXECUTE task[3] USING task[2];
+        ELSIF task[1] OPERATOR(pg_catalog.=) 'commit' THEN
+            COMMIT;
+        ELSIF task[1] OPERATOR(pg_catalog.=) 'look' THEN
+            -- As the caller, who may do nothing with the errand itself; and in a transaction of which nothing stays that the
+            -- caller's own code may have done.
+            looks := '{}';
+            EXECUTE task[3];
+            FOREACH look IN ARRAY task[5:] LOOP
+                EXECUTE task[4] INTO found USING look;
+                looks := pg_catalog.array_append(looks, found);
+            END LOOP;
+            ROLLBACK;
+            found := pg_catalog.array_to_json(looks);
+        ELSE
+            answer := task[2];
+            RETURN;
+        END IF;
+        task := cerebro._go_on(found);
+    END LOOP;
+END
+$$;
+COMMENT ON PROCEDURE cerebro._errand(text, text, text) IS
+'Internal: what a segment session does about a config on Greenplum; request and answer are JSON. Granted to nobody: segment sessions run as the owner.';

@@ -1,0 +1,61 @@
+"""A small table, how it is packed, what came of it, and calls that are wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import psycopg2
+import pytest
+
+from fixtures import Connection, Sql
+
+
+def make(sql: Sql, query: str = "") -> None:
+    """A table t of 40 rows: features x (4 floats), a label, an integer, a quantity."""
+    sql(
+        query
+        or """CREATE TABLE t AS SELECT i AS id, ARRAY[i, i * 2, -i, i % 3]::real[] AS x,
+              (ARRAY['cat', 'Ant', 'bee'])[i % 3 + 1] AS label, i % 5 AS number, i / 4.0::float8 AS quantity
+              FROM generate_series(1, 40) i"""
+    )
+
+
+def train(
+    sql: Sql, out: str = "p", dep: str = "label", indep: str = "x", on: Connection | None = None, **more: Any
+) -> None:
+    """Pack t, or what `source` names, with segments = 2 unless options say otherwise."""
+    source = more.pop("source", "t")
+    more.setdefault("options", '{"segments": 2}')
+    named = "".join(f", {name} => %s" for name in more)
+    sql(
+        f"SELECT cerebro.training_preprocessor_dl(%s, %s, %s, %s{named})",
+        source,
+        out,
+        dep,
+        indep,
+        *more.values(),
+        on=on,
+    )
+
+
+def validate(
+    sql: Sql, source: str, out: str = "v", dep: str = "label", indep: str = "x", training: str = "p"
+) -> None:
+    sql("SELECT cerebro.validation_preprocessor_dl(%s, %s, %s, %s, %s)", source, out, dep, indep, training)
+
+
+def column(sql: Sql, name: str, dtype: str, table: str = "p") -> np.ndarray:
+    """All rows of a packed column, buffers in order."""
+    rows = sql(f'SELECT "{name}", "{name}_shape" FROM {table} ORDER BY buffer_id')
+    return np.concatenate([np.frombuffer(data, dtype).reshape(shape) for data, shape in rows])
+
+
+def refused(sql: Sql, code: str, text: str, **how: Any) -> psycopg2.Error:
+    before = sql("SELECT count(*) FROM pg_class")
+    with pytest.raises(psycopg2.Error) as caught:
+        train(sql, **how)
+    assert caught.value.pgcode == code
+    assert text in str(caught.value)
+    assert sql("SELECT count(*) FROM pg_class") == before
+    return caught.value
