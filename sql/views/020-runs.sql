@@ -4,7 +4,7 @@ SELECT
     pg_catalog.pg_get_userbyid(r.owner)::text AS owner,
     -- A run whose driving session is gone is not running, whatever its last row says.
     CASE
-        WHEN e.event = 'running' AND l.held IS NULL THEN 'interrupted'
+        WHEN e.event = 'running' AND NOT l.goes_on THEN 'interrupted'
         WHEN e.event = 'running' AND p.paused THEN 'paused'
         ELSE e.event
     END AS status,
@@ -22,9 +22,9 @@ SELECT
     r.seed,
     r.topology,
     r.started_at,
-    CASE WHEN e.event = 'running' AND l.held IS NOT NULL THEN NULL ELSE GREATEST(e.at, v.ended_at) END AS ended_at,
+    CASE WHEN l.goes_on THEN NULL ELSE GREATEST(e.at, v.ended_at) END AS ended_at,
     pg_catalog.date_part('epoch',
-        CASE WHEN e.event = 'running' AND l.held IS NOT NULL
+        CASE WHEN l.goes_on
             THEN pg_catalog.clock_timestamp() ELSE GREATEST(e.at, v.ended_at) END - r.started_at) AS seconds,
     e.detail
 FROM cerebro._visible_run AS r
@@ -59,14 +59,20 @@ CROSS JOIN LATERAL (
     -- The advisory locks that the sessions behind runs hold: store/runs.py. Any role may take such a lock; only a
     -- superuser's session, or inline the owner's, can be behind a run. Looked up once, before all else: Greenplum asks
     -- its segments for their locks, which it cannot do while they are at work on the rest of the query.
-    SELECT NULLIF(ARRAY[h.number, h.number || ' ' || r.owner::oid] && ARRAY(
-        SELECT x.classid || CASE WHEN o.rolsuper THEN '' ELSE ' ' || a.usesysid END
-        FROM pg_catalog.pg_locks AS x
-        JOIN pg_catalog.pg_stat_activity AS a USING (pid)
-        JOIN pg_catalog.pg_roles AS o ON o.oid = a.usesysid
-        WHERE x.locktype = 'advisory' AND x.objsubid = 2 AND x.granted AND x.objid::bigint >> 16 = 3300
-            AND x.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
-    ), FALSE) AS held
+    -- Locks are seen as they are, rows as they were when the query began: a run may have ended in between, and then the
+    -- number that the last one to end has left is that of a transaction which the query does not see.
+    SELECT e.event = 'running' AND (
+        ARRAY[h.number, h.number || ' ' || r.owner::oid] && ARRAY(
+            SELECT x.classid || CASE WHEN o.rolsuper THEN '' ELSE ' ' || a.usesysid END
+            FROM pg_catalog.pg_locks AS x
+            JOIN pg_catalog.pg_stat_activity AS a USING (pid)
+            JOIN pg_catalog.pg_roles AS o ON o.oid = a.usesysid
+            WHERE x.locktype = 'advisory' AND x.objsubid = 2 AND x.granted AND x.objid::bigint >> 16 = 3300
+                AND x.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
+        )
+        OR NOT pg_catalog.txid_visible_in_snapshot(
+            (SELECT x.last_value FROM cerebro._last_ending AS x), pg_catalog.txid_current_snapshot())
+    ) AS goes_on
     FROM (SELECT (r.run_id & 2147483647)::text AS number) AS h
 ) AS l;
 COMMENT ON VIEW cerebro.runs IS 'Your runs, one row each, while they go on and afterwards.';

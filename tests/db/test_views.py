@@ -270,3 +270,35 @@ def test_validation_rows_decide_where_there_are_any(user: Trial) -> None:
     run_id = user.fit("packed", "validated", "mst", 1, validation_table="packed_val")
     datasets = user.sql("SELECT DISTINCT dataset FROM cerebro.leaderboard WHERE run_id = %s", run_id)
     assert datasets == [("validation",)]
+
+
+UNTIL_IT_IS_OVER = """CREATE FUNCTION pg_temp.until_over(run_id bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    WHILE EXISTS (SELECT FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.classid = run_id) LOOP
+        PERFORM pg_sleep(0.01);
+    END LOOP;
+    RETURN run_id;
+END $$"""
+
+
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
+def test_a_query_that_a_run_outlives_does_not_take_it_for_dead(
+    user: Trial, database: str, isolation: str
+) -> None:
+    """Its rows are those of before the end, and locks are looked up after it."""
+    with closing(psycopg2.connect(dbname=database, user=USER)) as reader:
+        reader.autocommit = True
+        execute(reader, UNTIL_IT_IS_OVER)
+        options = {"threads": 1, "background": True}
+        user.call(
+            "madlib_fit_multiple_model", "packed", f"out_{isolation[:4]}", "mst", EPOCHS, options=options
+        )
+        run_id = user.value("SELECT cerebro.last_run()")
+        execute(reader, f"BEGIN ISOLATION LEVEL {isolation}")
+        query = (
+            "SELECT r.status, r.ended_at FROM (SELECT pg_temp.until_over(%s) AS run_id OFFSET 0) AS s"
+            " CROSS JOIN LATERAL (SELECT * FROM cerebro.runs AS r WHERE r.run_id = s.run_id) AS r"
+        )
+        assert execute(reader, query, run_id) == [("running", None)]
+        execute(reader, "COMMIT")
+        assert execute(reader, f"SELECT status FROM cerebro.runs WHERE run_id = {run_id}") == [("finished",)]

@@ -226,6 +226,9 @@ def holds(db: Database, run_id: int) -> bool:
 
 
 def let_go(db: Database, run_id: int) -> None:
+    """Stand behind a run no more, once its last event is committed."""
+    # For queries that began before that and miss the lock: the view of runs.
+    db.query("SELECT pg_catalog.setval('cerebro._last_ending', pg_catalog.txid_current())")
     db.query(
         "SELECT pg_catalog.pg_advisory_unlock(l.classid::bigint::integer, l.objid::bigint::integer)"
         f" FROM {_LOCKS} AND l.pid = pg_backend_pid()",
