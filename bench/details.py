@@ -158,7 +158,6 @@ _HOP_SET_UP = """
 import numpy as np
 from cerebro_plpy import entry
 from cerebro_plpy.engine import state as states
-from cerebro_plpy.store import runs
 values = np.random.default_rng(1).random({mb} * 2**20 // 12, dtype=np.float32)
 kinds = [states.WEIGHT, states.OPTIMIZER, states.OPTIMIZER]
 GD["bench"] = states.State(["w", "m", "v"], [values, values, values], kinds, [0], 1)
@@ -167,13 +166,13 @@ GD["db"] = entry.SegmentSession()
 """
 _HOP_WRITE = """
 from cerebro_plpy.engine import state as states
-from cerebro_plpy.store import runs
-runs.write_state(GD["db"], -1, {key}, 1, states.to_parts(GD["bench"]))
+from cerebro_plpy.store import state_rows
+state_rows.write(GD["db"], -1, {key}, 1, states.to_parts(GD["bench"]))
 """
 _HOP_READ = """
 from cerebro_plpy.engine import state as states
-from cerebro_plpy.store import runs
-states.from_parts(runs.read_state(GD["db"], -1, {key}, 1))
+from cerebro_plpy.store import state_rows
+states.from_parts(state_rows.read(GD["db"], -1, {key}, 1))
 """
 _PLAIN_WRITE = """
 plan = plpy.prepare("INSERT INTO plain_state VALUES ($1, $2, $3)", ["integer", "integer", "bytea"])

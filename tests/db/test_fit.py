@@ -62,6 +62,17 @@ def test_model_table(trial: Trial, base: int) -> None:
     assert rows == [(key, 4 * parameters, "Sequential") for key in (1, 2, 3, 4)]
 
 
+def test_weights_that_are_too_many_for_the_memory_are_read_in_turns(trial: Trial, base: int) -> None:
+    set_bound = "DO $$ from cerebro_plpy.executor import output; output.AT_ONCE = %s $$ LANGUAGE plpython3u"
+    trial.sql("SELECT cerebro._boot()")
+    try:
+        trial.sql(set_bound, 1)
+        trial.fit("packed", "in_turns", "mst", 5)
+    finally:
+        trial.sql(set_bound, 64 * 2**20)
+    assert trial.weights("in_turns") == trial.weights("base")
+
+
 def test_info_table(trial: Trial, base: int) -> None:
     floats, texts = "double precision[]", "text[]"
     assert columns(trial, "base_info") == [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Any
 
 import psycopg2
 import pytest
@@ -31,6 +32,29 @@ finally:
 $$
 """
 
+_COUNT = """
+CREATE FUNCTION counted(command text, request text) RETURNS integer[] LANGUAGE plpython3u AS $$
+import json
+from cerebro_plpy import entry
+from cerebro_plpy.engine.model import CompiledModel
+from cerebro_plpy.segment import courier, outpost
+calls = {"measured": 0, "asked": 0}
+def counting(function, name):
+    def call(*arguments):
+        calls[name] += 1
+        return function(*arguments)
+    return call
+before = CompiledModel.evaluate, outpost.work
+try:
+    CompiledModel.evaluate = counting(CompiledModel.evaluate, "measured")
+    outpost.work = counting(outpost.work, "asked")
+    courier.carry_out(entry.SegmentSession(), command, json.loads(request))
+finally:
+    CompiledModel.evaluate, outpost.work = before
+return [calls["measured"], calls["asked"]]
+$$
+"""
+
 
 @pytest.fixture(scope="module")
 def run_id(trial: Trial) -> int:
@@ -42,6 +66,7 @@ def run_id(trial: Trial) -> int:
     trial.select("mst", [1], [ADAM], ["batch_size=16,epochs=1"])
     trial.sql("SELECT cerebro._boot()")
     trial.sql(_VISIT)
+    trial.sql(_COUNT)
     return trial.fit("packed", "models", "mst", 2)
 
 
@@ -56,7 +81,7 @@ def way(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def again(trial: Trial, way: str, command: str, run_id: int, **more: object) -> str:
+def again(trial: Trial, way: str, command: str, run_id: int, **more: object) -> Any:
     engine = {"backend": "tensorflow", "threads": 1, "use_gpus": False}
     request = {"run_id": run_id, "mst_key": 1, **more, "engine": engine}
     return trial.value(way, command, json.dumps(request))
@@ -101,6 +126,33 @@ def test_rows_are_given_back_where_they_were_read(trial: Trial, run_id: int) -> 
     assert trial.value("SELECT partitions()") > 0
     again(trial, way, "give_back", run_id, segment=1)
     assert trial.value("SELECT partitions()") == 0
+
+
+COUNTED = "SELECT counted(%s, %s)"
+
+
+def test_work_that_lacks_rows_begins_when_they_are_there(trial: Trial, run_id: int) -> None:
+    """Nothing is measured again for each table whose rows the process has still to be given."""
+    trial.pack_validation("blobs", "unseen", "packed")
+    both = trial.fit("packed", "measured_on_both", "mst", 1, validation_table="unseen")
+    trial.sql("UPDATE cerebro._state AS s SET place = v.segment FROM cerebro._visit AS v"
+              " WHERE (s.run_id, s.mst_key, s.step) = (v.run_id, v.mst_key, v.step)")  # fmt: skip
+    measured, asked = again(trial, COUNTED, "evaluate", both, epoch=1, segment=0)
+    assert (measured, asked > 1) == (2, True)
+    assert again(trial, COUNTED, "evaluate", both, epoch=1, segment=0) == [2, 1]
+
+
+def test_a_process_that_has_the_rows_is_told_at_once_what_a_config_is(trial: Trial, run_id: int) -> None:
+    """One that is new to it costs no turn of its own."""
+    trial.select("three", [1], [ADAM], [f"batch_size={size},epochs=1" for size in (8, 16, 32)])
+    several = trial.fit("packed", "three_models", "three", 1)
+    first = "SELECT mst_key, segment FROM cerebro._visit WHERE run_id = %s AND step = 1"
+    starts = dict(trial.sql(first, several))
+    trial.sql("DELETE FROM cerebro._visit WHERE run_id = %s", several)
+    assert starts[1] == starts[3]
+    where = {"epoch": 1, "stop": 0, "segment": starts[1]}
+    again(trial, COUNTED, "visit", several, mst_key=1, **where)
+    assert again(trial, COUNTED, "visit", several, mst_key=3, **where) == [0, 1]
 
 
 def test_rows_that_are_changed_are_noticed_within_a_second(trial: Trial, run_id: int) -> None:

@@ -182,8 +182,7 @@ def write_tables(
     rows = [
         _info_row(request, search, outcome, ended, sizes.get(key)) for key, ended in outcome.ended.items()
     ]
-    for row in rows:
-        results.add_row(db, targets.info.quoted, row)
+    results.add_rows(db, targets.info.quoted, rows)
     _write_summary(db, targets, request, search, outcome)
     best = _best(rows, "training" if request.validation is None else "validation")
     if best is None:

@@ -13,11 +13,13 @@ from cerebro_plpy.executor.run import Ended, Outcome
 from cerebro_plpy.logical.metrics import deciding
 from cerebro_plpy.madlib.params import parse_compile
 from cerebro_plpy.madlib.render import render_value
-from cerebro_plpy.store import measurements, packed, results, runs
+from cerebro_plpy.store import measurements, packed, results, state_rows
 from cerebro_plpy.store.names import TargetTable
 
 # What fits a field, with room for the rest of the row.
 LARGEST_FIELD = 2**30 - 2**20
+# Weights of several configs are read by one statement, up to so many bytes.
+AT_ONCE = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -35,23 +37,37 @@ def create(db: Database, targets: Targets, summary: packed.PackedSummary) -> Non
 
 def write_models(db: Database, targets: Targets, request: Request, outcome: Outcome) -> dict[int, int]:
     """One row per config that has a state; gives the size of each config's weights."""
-    sizes = {}
-    for ended in outcome.ended.values():
-        config = ended.config
-        if ended.step is not None:
-            weights = final_weights(db, outcome.run_id, config.mst_key, ended.step)
-            sizes[config.mst_key] = len(weights)
+    sizes: dict[int, int] = {}
+    steps = {key: ended.step for key, ended in outcome.ended.items() if ended.step is not None}
+    while steps:
+        some = db.as_owner(lambda: _some_weights(db, outcome.run_id, steps))
+        for mst_key, weights in some.items():
+            sizes[mst_key] = len(weights)
+            model_arch = outcome.model_arch[outcome.ended[mst_key].config.model_id]
             results.add_model(
-                db, targets.model.quoted, config.mst_key, field(db, config.mst_key, weights),
-                outcome.model_arch[config.model_id], config.mst_key % request.segments,
+                db, targets.model.quoted, mst_key, field(db, mst_key, weights), model_arch,
+                mst_key % request.segments,
             )  # fmt: skip
+            del steps[mst_key]
     return sizes
+
+
+def _some_weights(db: Database, run_id: int, steps: Mapping[int, int]) -> dict[int, bytes]:
+    """The weights of the first of these configs, of so many as are held in memory at once."""
+    found: dict[int, bytes] = {}
+    for mst_key, parts in state_rows.read_several(db, run_id, steps):
+        found[mst_key] = states.weights(states.of_config(parts, run_id, mst_key, steps[mst_key]))
+        if sum(map(len, found.values())) >= AT_ONCE:
+            return found
+    for mst_key in steps.keys() - found.keys():
+        states.of_config((), run_id, mst_key, steps[mst_key])
+    return found
 
 
 def final_weights(db: Database, run_id: int, mst_key: int, step: int) -> bytes:
     """The weights in the state of a run's config after a step."""
     state = db.as_owner(
-        lambda: states.of_config(runs.read_state(db, run_id, mst_key, step), run_id, mst_key, step)
+        lambda: states.of_config(state_rows.read(db, run_id, mst_key, step), run_id, mst_key, step)
     )
     return states.weights(state)
 
@@ -69,9 +85,8 @@ def field(db: Database, mst_key: int, weights: bytes) -> bytes | None:
 def write_info(
     db: Database, targets: Targets, request: Request, outcome: Outcome, sizes: Mapping[int, int]
 ) -> None:
-    for ended in outcome.ended.values():
-        row = info_row(request, outcome, ended, sizes.get(ended.config.mst_key))
-        results.add_row(db, targets.info.quoted, row)
+    rows = [info_row(request, outcome, ended, sizes.get(key)) for key, ended in outcome.ended.items()]
+    results.add_rows(db, targets.info.quoted, rows)
 
 
 def info_row(request: Request, outcome: Outcome, ended: Ended, size: int | None) -> dict[str, Any]:

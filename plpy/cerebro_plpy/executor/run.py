@@ -19,7 +19,7 @@ from cerebro_plpy.executor.report import Report
 from cerebro_plpy.logical.search.build import build
 from cerebro_plpy.madlib.params import parse_fit
 from cerebro_plpy.planner import costs
-from cerebro_plpy.store import measurements, models, runs, session
+from cerebro_plpy.store import measurements, models, runs, session, state_rows
 from cerebro_plpy.topology import Topology
 
 # By role: roles may take turns in one session.
@@ -65,7 +65,7 @@ def kept_states(db: Database, run_id: int | None) -> dict[int, Warm]:
     if run_id is None:
         return {}
     role = session.current_user(db)
-    rows = db.as_owner(lambda: runs.last_states(db, run_id, role))
+    rows = db.as_owner(lambda: state_rows.newest(db, run_id, role))
     return {row["mst_key"]: Warm(run_id, row["step"], row["epochs"]) for row in rows}
 
 

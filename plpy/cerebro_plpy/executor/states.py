@@ -8,7 +8,7 @@ from typing import NamedTuple
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
-from cerebro_plpy.store import runs, session
+from cerebro_plpy.store import runs, session, state_rows
 
 
 class Variable(NamedTuple):
@@ -29,7 +29,7 @@ def newest(db: Database, run_id: int | None, mst_key: int | None) -> Iterator[Va
     def read() -> states.State:
         run = runs.own_run(db, run_id, role, members=True)
         origin, step = _newest(db, run.run_id, mst_key, role)
-        return states.of_config(runs.read_state(db, run.run_id, origin, step), run.run_id, origin, step)
+        return states.of_config(state_rows.read(db, run.run_id, origin, step), run.run_id, origin, step)
 
     found = db.as_owner(read)
     return (
@@ -43,7 +43,7 @@ def _newest(db: Database, run_id: int, mst_key: int | None, role: str) -> tuple[
     config = next((c for c in runs.configs(db, run_id) if c.mst_key == mst_key), None)
     if config is None:
         raise CerebroError(f"run {run_id} has no config {mst_key}")
-    kept = {row["mst_key"]: row["step"] for row in runs.last_states(db, run_id, role)}
+    kept = {row["mst_key"]: row["step"] for row in state_rows.newest(db, run_id, role)}
     if config.mst_key in kept:
         return config.mst_key, kept[config.mst_key]
     if config.source_step is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.planner import gpus
-from cerebro_plpy.store import decisions, errands, measurements, places, results, runs, session
+from cerebro_plpy.store import decisions, errands, measurements, places, results, runs, session, state_rows
 from cerebro_plpy.store.dialect import is_greenplum
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _end_run(db: Database, request: Request) -> Mapping[str, Any]:
             # It is another session's run by now, or was never begun: not ours to judge.
             return
         if request["event"] == "finished":
-            runs.keep_states(db, request["run_id"], request["keep"])
+            state_rows.keep_only(db, request["run_id"], request["keep"])
         runs.add_event(db, request["run_id"], request["event"], request.get("detail"))
 
     db.as_owner(end)
@@ -195,20 +195,18 @@ def _decide(db: Database, request: Request) -> Mapping[str, Any]:
 
 
 def _drop_states(db: Database, request: Request) -> Mapping[str, Any]:
-    def drop() -> None:
-        for given in stale_states(request):
-            errands.write(db, errands.DROP_STATES, json.dumps(given))
-
-    db.as_owner(drop)
+    db.as_owner(lambda: errands.write(db, errands.DROP_STATES, json.dumps(stale_states(request))))
     return {}
 
 
-def stale_states(request: Request) -> list[Mapping[str, Any]]:
-    """What the statement that removes states is given, for each config."""
-    return [
-        {"run_id": request["run_id"], "mst_key": mst_key, "keep": keep, "newest": max(keep)}
-        for mst_key, keep in request["keep"]
-    ]
+def stale_states(request: Request) -> Mapping[str, Any]:
+    """What the statement that removes states is given: for each config, what is to be kept."""
+    keep = dict(request["keep"])
+    return {
+        "run_id": request["run_id"],
+        "keep": keep,
+        "newest": {mst_key: max(steps) for mst_key, steps in keep.items()},
+    }
 
 
 def _reach(db: Database, request: Request) -> Mapping[str, Any]:

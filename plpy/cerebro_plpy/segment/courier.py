@@ -21,7 +21,7 @@ from cerebro_plpy.planner import routes
 from cerebro_plpy.segment import commands
 from cerebro_plpy.segment.rows import TableSource, datasets
 from cerebro_plpy.segment.supply import Direct, Facts
-from cerebro_plpy.store import errands, partitions, places, runs
+from cerebro_plpy.store import errands, partitions, places, runs, state_rows
 
 Request = Mapping[str, Any]
 What = list[Any]
@@ -73,6 +73,10 @@ _sources: dict[tuple[int, Place], TableSource] = {}
 _seen: dict[tuple[int, Place], tuple[float, str | None]] = {}
 # The keys beside which a process of this session has worked since it gave back the last run's rows.
 _at_work: set[int] = set()
+# For each segment a key whose rows lie there.
+_near: list[int] = []
+# The configs of a run of which the process beside a key has been told.
+_told: set[tuple[int, int, int]] = set()
 # By key, the newest state that the process has made.
 _newest: dict[int, What] = {}
 
@@ -117,7 +121,9 @@ def _tell(db: Database, name: str, request: Request) -> Mapping[str, Any]:
     if name == "give_back":
         return _give_back(db, request)
     segment = request.get("segment", 0)
-    head, _ = places.exchange(db, places.keys(db, segment + 1)[segment], name, {"request": request}, [])
+    if segment >= len(_near):
+        _near[:] = places.keys(db, segment + 1)
+    head, _ = places.exchange(db, _near[segment], name, {"request": request}, [])
     for line in head["told"]:
         db.notice(line)
     return head["result"]
@@ -151,7 +157,7 @@ class _Errand(ABC):
         tables, segment = self._tables(), self._request["segment"]
         yield from self._look([(self._run.owner, table, segment) for table in tables])
         looks = [{"what": ["look", *place], "value": look} for place, look in self._looks.items()]
-        answer = yield from self._insist(looks)
+        answer = yield from self._insist([*looks, *self._news()])
         for line in answer["told"]:
             self._db.notice(line)
         yield from self._write(answer["left"])
@@ -171,6 +177,23 @@ class _Errand(ABC):
                 _seen.clear()
             _seen.update({(self._run_id, place): (now, look) for place, look in zip(due, found, strict=True)})
         self._looks = {place: _seen[self._run_id, place][1] for place in places}
+
+    def _news(self) -> list[Any]:
+        """What the process is bound to ask for at the first command about a config."""
+        if any(run_id != self._run_id for run_id, _, _ in _told):
+            _told.clear()
+        new = self._run_id, self._key, self._mst_key
+        if new in _told:
+            return []
+        _told.add(new)
+        return [self._found("facts", self._run_id, self._mst_key), *self._first()]
+
+    def _first(self) -> list[Any]:
+        """What else it needs where the config begins with this command."""
+        return []
+
+    def _found(self, kind: str, *arguments: Any) -> dict[str, Any]:
+        return {"what": [kind, *arguments], "value": self._find(kind, *arguments)[0]}
 
     def _seen_at(self, place: Place) -> float:
         return _seen.get((self._run_id, place), (-math.inf, None))[0]
@@ -248,7 +271,7 @@ class _Errand(ABC):
                 found = self._direct.weights(*arguments)
                 return None, [] if found is None else [found]
             case "state":
-                return None, self._db.as_owner(lambda: runs.state_parts(self._db, *arguments))
+                return None, self._db.as_owner(lambda: state_rows.parts(self._db, *arguments))
             case "digest":
                 return self._source((arguments[0], arguments[1], arguments[2])).digest(), []
         raise CerebroError(f"a segment's process asks for {kind}", sqlstate=INTERNAL)
@@ -278,7 +301,19 @@ class _Visit(_Errand):
         return [self._run.source_table]
 
     def _sent(self) -> tuple[list[What], str | None]:
-        return self._state(routes.step_of(self._epoch, self._request["stop"], self._run.segments) - 1)
+        return self._state(self._step - 1)
+
+    def _first(self) -> list[Any]:
+        """Weights that there are go by another way."""
+        config = self._facts.config
+        what = "weights", self._run_id, config.model_id, self._mst_key
+        if self._step - 1 != (config.source_step or 0) or self._find(*what)[1]:
+            return []
+        return [self._found(*what)]
+
+    @property
+    def _step(self) -> int:
+        return routes.step_of(self._epoch, self._request["stop"], self._run.segments)
 
     def _write(self, left: Sequence[Mapping[str, Any]]) -> Generator[Step, Any, None]:
         """State and log row stand where the config was trained, and are committed together."""
@@ -303,8 +338,7 @@ class _Evaluate(_Errand):
         return self._state(self._epoch * self._run.segments)
 
     def _write(self, left: Sequence[Mapping[str, Any]]) -> Generator[Step, Any, None]:
-        for measured in left:
-            yield Write(errands.write_evaluation(self._key), measured)
+        yield Write(errands.write_evaluations(self._key), left)
 
 
 class _Merge(_Errand):
@@ -326,12 +360,11 @@ def _with(errand: type[_Errand]) -> Callable[[Database, str, Request], Steps]:
 
 
 def _drop_states(db: Database, name: str, request: Request) -> Steps:
-    """Remove what nobody needs any more, by statements that are no subtransactions.
+    """Remove what nobody needs any more, by a statement that is no subtransaction.
 
     What a subtransaction has deleted may come back in early versions of Greenplum 7 (docs/greenplum.md).
     """
-    for given in commands.stale_states(request):
-        yield Write(errands.DROP_STATES, given)
+    yield Write(errands.DROP_STATES, commands.stale_states(request))
     return {}
 
 

@@ -24,16 +24,28 @@ def evaluate(supply: Supply, run_id: int, mst_key: int, epoch: int, segment: int
     clock = time.monotonic()
     work = visits.task(supply, run_id, mst_key)
     state = visits.state_after(supply, work, epoch * work.run.segments)
-    for dataset, table in rows.datasets(work.run).items():
-        _measure(supply, work, state, epoch, segment, dataset, table)
+    # All that may lack is asked for before anything is measured, or it would be measured again.
+    partitions = {d: _partition(supply, work, t, segment) for d, t in rows.datasets(work.run).items()}
+    for dataset, partition in partitions.items():
+        _measure(supply, work, state, epoch, segment, dataset, partition)
     return {"seconds": time.monotonic() - clock}
 
 
+def _partition(supply: Supply, work: visits.Task, table: str, segment: int) -> rows.Partition:
+    owner = work.run.owner
+    return rows.partition(lambda: supply.source(owner, table, segment), work.run, table, segment)
+
+
 def _measure(
-    supply: Supply, work: visits.Task, state: states.State, epoch: int, segment: int, dataset: str, table: str
+    supply: Supply,
+    work: visits.Task,
+    state: states.State,
+    epoch: int,
+    segment: int,
+    dataset: str,
+    partition: rows.Partition,
 ) -> None:
     clock, run = time.monotonic(), work.run
-    partition = rows.partition(lambda: supply.source(run.owner, table, segment), run, table, segment)
     variables = work.model.evaluate(state, partition.in_order(), BATCH_SIZE, supply.ticker())
     data, seconds = _pack(variables), time.monotonic() - clock
     key = work.config.mst_key

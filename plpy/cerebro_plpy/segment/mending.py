@@ -8,7 +8,7 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.errors import DATA_CORRUPTED, CerebroError
-from cerebro_plpy.store import measurements, runs
+from cerebro_plpy.store import measurements, runs, state_rows
 
 
 def mend(db: Database, run_id: int, evaluation_epochs: Sequence[int]) -> list[Mapping[str, Any]]:
@@ -48,7 +48,7 @@ def _damage(db: Database, run_id: int, mst_key: int, step: int) -> str | None:
 
     def look() -> None:
         key = runs.state_origin(db, run_id, mst_key, step)
-        states.of_config(runs.read_state(db, run_id, key, step), run_id, key, step)
+        states.of_config(state_rows.read(db, run_id, key, step), run_id, key, step)
 
     try:
         db.as_owner(look)

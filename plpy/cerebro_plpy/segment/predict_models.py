@@ -16,7 +16,7 @@ from cerebro_plpy.madlib.params import parse_compile
 from cerebro_plpy.planner import gpus
 from cerebro_plpy.segment import predict_outputs
 from cerebro_plpy.segment.predict_outputs import Dependent, Output
-from cerebro_plpy.store import models, predictions, results, runs, session
+from cerebro_plpy.store import models, predictions, results, session, state_rows
 from cerebro_plpy.store.names import Table, quote, resolve_table
 
 DEFAULT_BACKEND = "tensorflow"
@@ -91,8 +91,8 @@ def _weights(db: Database, found: Found) -> bytes:
 
 
 def _state(db: Database, run_id: int, mst_key: int, role: str) -> list[bytes]:
-    steps = {row["mst_key"]: row["step"] for row in runs.last_states(db, run_id, role)}
-    return list(runs.read_state(db, run_id, mst_key, steps[mst_key])) if mst_key in steps else []
+    steps = {row["mst_key"]: row["step"] for row in state_rows.newest(db, run_id, role)}
+    return list(state_rows.read(db, run_id, mst_key, steps[mst_key])) if mst_key in steps else []
 
 
 @dataclass(frozen=True)

@@ -129,8 +129,13 @@ def datasets(run: runs.RunRow) -> dict[str, str]:
 
 def versions(db: Database, run: runs.RunRow) -> str:
     """What the packed tables of a run hold now: every visit must find the same."""
-    tables, segments = datasets(run).values(), range(run.segments)
-    return json.dumps({t: [TableSource(db, run.owner, t, s).digest() for s in segments] for t in tables})
+
+    def digests(table: str) -> list[str]:
+        found = layout(db, table)
+        by_key = partitions.contents(db, table, found.keys, found.columns)
+        return [by_key[key] for key in found.keys]
+
+    return db.as_caller(run.owner, lambda: json.dumps({t: digests(t) for t in datasets(run).values()}))
 
 
 def _changed(table: str, run_id: int) -> CerebroError:
@@ -164,7 +169,7 @@ class TableSource:
     def digest(self) -> str:
         columns = self.layout.columns
         return self._db.as_caller(
-            self._role, lambda: partitions.contents(self._db, self._table, self.key, columns)
+            self._role, lambda: partitions.contents(self._db, self._table, [self.key], columns)[self.key]
         )
 
     def load(self, number: int) -> Dataset:

@@ -15,7 +15,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.engine.state import State, of_config
 from cerebro_plpy.segment import cancel
 from cerebro_plpy.segment.rows import Source, TableSource
-from cerebro_plpy.store import measurements, runs
+from cerebro_plpy.store import measurements, runs, state_rows
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Direct:
 
     def state(self, run_id: int, mst_key: int, step: int) -> State:
         return self._db.as_owner(
-            lambda: of_config(runs.read_state(self._db, run_id, mst_key, step), run_id, mst_key, step)
+            lambda: of_config(state_rows.read(self._db, run_id, mst_key, step), run_id, mst_key, step)
         )
 
     def source(self, role: str, table: str, segment: int) -> Source:
@@ -103,7 +103,7 @@ class Direct:
 
     def _leave_visit(self, visit: runs.VisitRow, parts: Iterable[bytes], ends_epoch: bool) -> int:
         clock = time.monotonic()
-        size = runs.write_state(self._db, visit.run_id, visit.mst_key, visit.step, parts)
+        size = state_rows.write(self._db, visit.run_id, visit.mst_key, visit.step, parts)
         seconds = visit.write_seconds + time.monotonic() - clock
         runs.write_visit(self._db, replace(visit, state_bytes=size, write_seconds=seconds))
         if ends_epoch:

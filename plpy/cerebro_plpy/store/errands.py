@@ -96,11 +96,14 @@ def write_visit(key: int) -> str:
     )
 
 
-def write_evaluation(key: int) -> str:
+def write_evaluations(key: int) -> str:
+    """Write down what a segment has measured, on all datasets at once; nothing moves."""
+    columns = ", ".join(f'"{name}" {kind}' for name, kind in {**_EVALUATION, "data": "text"}.items())
     return (
         f"INSERT INTO cerebro._evaluation (place, {_names(_EVALUATION)}, data)"
-        f" VALUES ({int(key)}, {_values(_EVALUATION)}, pg_catalog.decode($1::json->>'data', 'base64'))"
-        " ON CONFLICT DO NOTHING"
+        f" SELECT k.dist_key, {_names(_EVALUATION)}, pg_catalog.decode(e.data, 'base64')"
+        f" FROM cerebro._segment_key AS k, pg_catalog.json_to_recordset($1::json) AS e ({columns})"
+        f" WHERE k.dist_key = {int(key)} ON CONFLICT DO NOTHING"
     )
 
 
@@ -116,12 +119,12 @@ MAY_READ = (
     "SELECT pg_catalog.bool_and(pg_catalog.has_table_privilege($1::json->>'role', t, 'SELECT'))::text"
     " AS found FROM pg_catalog.json_array_elements_text($1::json->'tables') AS t"
 )
-# States of a config that nobody needs any more; newer ones than those to be kept may have come since this was
-# asked for, and stay.
+# States of configs that nobody needs any more; newer ones than those to be kept may have come since this was
+# asked for, and stay. No join: nothing moves.
 DROP_STATES = (
-    f"DELETE FROM cerebro._state WHERE {_matches(['run_id', 'mst_key'])}"
-    f" AND step < {_given('newest', 'integer')} AND step <> ALL"
-    " (ARRAY(SELECT k::integer FROM pg_catalog.json_array_elements_text($1::json->'keep') AS k))"
+    f"DELETE FROM cerebro._state WHERE {_matches(['run_id'])}"
+    " AND step < ($1::jsonb->'newest'->>mst_key::text)::integer"
+    " AND NOT ($1::jsonb->'keep'->mst_key::text) @> pg_catalog.to_jsonb(step)"
 )
 
 

@@ -85,8 +85,8 @@ def look(db: Database, statements: Sequence[str]) -> tuple[str, str | None]:
     return look(db, others)
 
 
-def contents(db: Database, table: str, key: int, columns: Columns) -> str:
-    """A digest of what a partition holds, wherever its rows lie: it outlives a dump, and any rewriting.
+def contents(db: Database, table: str, keys: Sequence[int], columns: Columns) -> dict[int, str]:
+    """A digest of what each partition holds, wherever its rows lie: it outlives a dump, and any rewriting.
 
     Features are looked at in three places of each buffer, which is next to nothing to read: a table that
     was packed again, or whose rows were added, removed or exchanged, differs there.
@@ -99,13 +99,17 @@ def contents(db: Database, table: str, key: int, columns: Columns) -> str:
     wanted += [f"md5({quote(column)})" for column in columns.dependent]
     # The lines are made where the rows are; what is put together here is short.
     rows = db.query(
-        f"SELECT concat_ws(' ', buffer_id, {', '.join(wanted)}) AS line FROM {table}"
-        " WHERE __dist_key__ = $1 ORDER BY buffer_id",
-        ["integer"],
-        [key],
+        f"SELECT __dist_key__ AS key, concat_ws(' ', buffer_id, {', '.join(wanted)}) AS line FROM {table}"
+        " WHERE __dist_key__ = ANY ($1) ORDER BY __dist_key__, buffer_id",
+        ["integer[]"],
+        [list(keys)],
     )
-    lines = " ".join(row["line"] for row in rows).encode()
-    return hashlib.md5(lines, usedforsecurity=False).hexdigest() if rows else ""
+    lines = {key: [row["line"] for row in rows if row["key"] == key] for key in keys}
+    return {key: _digest(found) if found else "" for key, found in lines.items()}
+
+
+def _digest(lines: Sequence[str]) -> str:
+    return hashlib.md5(" ".join(lines).encode(), usedforsecurity=False).hexdigest()
 
 
 _SLICE = 1024

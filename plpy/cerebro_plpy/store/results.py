@@ -231,12 +231,18 @@ def add_single_model(db: Database, quoted: str, weights: bytes | None, model_arc
 
 
 def add_row(db: Database, quoted: str, row: Mapping[str, Any]) -> None:
-    """Insert one row given by column names; arrays and numbers travel as JSON."""
-    names = ", ".join(_quote(name) for name in row)
+    add_rows(db, quoted, [row])
+
+
+def add_rows(db: Database, quoted: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows with the same columns, given by their names; arrays and numbers travel as JSON."""
+    if not rows:
+        return
+    names = ", ".join(_quote(name) for name in rows[0])
     db.query(
-        f"INSERT INTO {quoted} ({names}) SELECT {names} FROM jsonb_populate_record(NULL::{quoted}, $1)",
+        f"INSERT INTO {quoted} ({names}) SELECT {names} FROM jsonb_populate_recordset(NULL::{quoted}, $1)",
         ["jsonb"],
-        [json.dumps(_without_nan(row))],
+        [json.dumps([_without_nan(row) for row in rows])],
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -368,54 +368,6 @@ def weights(db: Database, run_id: int, model_id: int, mst_key: int) -> bytes | N
     return rows[0]["weights"] if rows else None
 
 
-# What a visit or an evaluation writes may be there already: its session was lost between the commit and
-# the answer, or a session of a caller that died has gone on to its end. It is the same then, bit for bit.
-def write_state(db: Database, run_id: int, mst_key: int, step: int, parts: Iterable[bytes]) -> int:
-    """Store a state; gives its size in bytes."""
-    size = 0
-    for number, part in enumerate(parts):
-        db.query(
-            "INSERT INTO cerebro._state (run_id, mst_key, step, part, data) VALUES ($1, $2, $3, $4, $5)"
-            " ON CONFLICT DO NOTHING",
-            ["bigint", "integer", "integer", "integer", "bytea"],
-            [run_id, mst_key, step, number, part],
-        )
-        size += len(part)
-    return size
-
-
-def read_state(db: Database, run_id: int, mst_key: int, step: int) -> Iterator[bytes]:
-    """The parts of a state in order, one at a time; none when the step was never made or is gone."""
-    batches = db.scan(
-        "SELECT data FROM cerebro._state WHERE run_id = $1 AND mst_key = $2 AND step = $3 ORDER BY part",
-        ["bigint", "integer", "integer"],
-        [run_id, mst_key, step],
-        batch=1,
-    )
-    return (row["data"] for batch in batches for row in batch)
-
-
-def state_parts(db: Database, run_id: int, mst_key: int, step: int) -> list[bytes]:
-    """The same all at once, which for a small state takes fewer statements."""
-    rows = db.query(
-        "SELECT data FROM cerebro._state WHERE run_id = $1 AND mst_key = $2 AND step = $3 ORDER BY part",
-        ["bigint", "integer", "integer"],
-        [run_id, mst_key, step],
-    )
-    return [row["data"] for row in rows]
-
-
-def keep_states(db: Database, run_id: int, keep: Sequence[tuple[int, int]]) -> None:
-    """A run that is over needs the state of each config that its results hold, and no other."""
-    db.query(
-        "DELETE FROM cerebro._state AS s WHERE s.run_id = $1 AND NOT EXISTS (SELECT FROM"
-        " ROWS FROM (pg_catalog.unnest($2), pg_catalog.unnest($3)) AS k (mst_key, step)"
-        " WHERE k.mst_key = s.mst_key AND k.step = s.step)",
-        ["bigint", "integer[]", "integer[]"],
-        [run_id, [key for key, _ in keep], [step for _, step in keep]],
-    )
-
-
 @dataclass(frozen=True)
 class VisitRow:
     run_id: int
@@ -434,6 +386,8 @@ class VisitRow:
     pid: int
 
 
+# What a visit or an evaluation writes may be there already: its session was lost between the commit and
+# the answer, or a session of a caller that died has gone on to its end. It is the same then, bit for bit.
 def write_visit(db: Database, visit: VisitRow) -> None:
     db.query(
         'INSERT INTO cerebro._visit (run_id, mst_key, step, epoch, segment, "rows", loss, logs, state_bytes,'
@@ -476,15 +430,3 @@ def delete(db: Database, run_id: int) -> None:
     """Remove every row of a run."""
     for table in _TABLES:
         db.query(f"DELETE FROM cerebro.{table} WHERE run_id = $1", ["bigint"], [run_id])
-
-
-def last_states(db: Database, run_id: int, role: str) -> list[Mapping[str, Any]]:
-    """The newest state of each config of a run, if the role may go on from that run."""
-    return db.query(
-        "SELECT s.mst_key, max(s.step) AS step, max(c.epochs_before + s.step / r.segments) AS epochs"
-        " FROM cerebro._run AS r JOIN cerebro._config AS c USING (run_id)"
-        " JOIN cerebro._state AS s USING (run_id, mst_key)"
-        " WHERE r.run_id = $1 AND pg_has_role($2::name, r.owner, 'USAGE') GROUP BY s.mst_key",
-        ["bigint", "text"],
-        [run_id, role],
-    )

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import select
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg2
@@ -269,11 +269,23 @@ class LocalTopology:
 
     def _give_back(self) -> None:
         """Have the sessions keep their compiled models, and no rows."""
-        for key in self._wanted():
-            # One that is lost has given back everything.
-            with suppress(SessionLost):
-                if key in _pool:
-                    self._do(_pool[key], "give_back", self._with_engine(key[2], {"segment": key[1]}))
+        asked = {key: _pool[key] for key in self._wanted() if key in _pool}
+        for key, there in asked.items():
+            with self._losing(there):
+                there.begin("give_back", self._with_engine(key[2], {"segment": key[1]}))
+        for there in asked.values():
+            with self._losing(there):
+                if there.busy:
+                    self._finish([there])
+                    there.result()
+
+    @contextmanager
+    def _losing(self, there: LoopbackSession) -> Iterator[None]:
+        """Do without a session that is lost: it has given back everything."""
+        try:
+            yield
+        except SessionLost:
+            self._forget(there)
 
     def command(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         self.finish_background()

@@ -1,0 +1,84 @@
+"""SQL on the rows of states. All of it runs with the rights of the extension's owner."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from cerebro_plpy.database import Database
+
+
+def write(db: Database, run_id: int, mst_key: int, step: int, parts: Iterable[bytes]) -> int:
+    """Store a state; gives its size in bytes."""
+    size = 0
+    for number, part in enumerate(parts):
+        db.query(
+            "INSERT INTO cerebro._state (run_id, mst_key, step, part, data) VALUES ($1, $2, $3, $4, $5)"
+            " ON CONFLICT DO NOTHING",
+            ["bigint", "integer", "integer", "integer", "bytea"],
+            [run_id, mst_key, step, number, part],
+        )
+        size += len(part)
+    return size
+
+
+def read(db: Database, run_id: int, mst_key: int, step: int) -> Iterator[bytes]:
+    """The parts of a state in order, one at a time; none when the step was never made or is gone."""
+    batches = db.scan(
+        "SELECT data FROM cerebro._state WHERE run_id = $1 AND mst_key = $2 AND step = $3 ORDER BY part",
+        ["bigint", "integer", "integer"],
+        [run_id, mst_key, step],
+        batch=1,
+    )
+    return (row["data"] for batch in batches for row in batch)
+
+
+def read_several(
+    db: Database, run_id: int, steps: Mapping[int, int]
+) -> Iterator[tuple[int, Iterator[bytes]]]:
+    """The same for several configs, each with its step, by one statement: config by config, part by part."""
+    batches = db.scan(
+        "SELECT mst_key, data FROM cerebro._state WHERE run_id = $1"
+        " AND step = ($2::json->>mst_key::text)::integer ORDER BY mst_key, part",
+        ["bigint", "text"],
+        [run_id, json.dumps(steps)],
+        batch=1,
+    )
+    rows = (row for batch in batches for row in batch)
+    for mst_key, parts in groupby(rows, lambda row: row["mst_key"]):
+        yield mst_key, (part["data"] for part in parts)
+
+
+def parts(db: Database, run_id: int, mst_key: int, step: int) -> list[bytes]:
+    """The same all at once, which for a small state takes fewer statements."""
+    rows = db.query(
+        "SELECT data FROM cerebro._state WHERE run_id = $1 AND mst_key = $2 AND step = $3 ORDER BY part",
+        ["bigint", "integer", "integer"],
+        [run_id, mst_key, step],
+    )
+    return [row["data"] for row in rows]
+
+
+def keep_only(db: Database, run_id: int, keep: Sequence[tuple[int, int]]) -> None:
+    """A run that is over needs the state of each config that its results hold, and no other."""
+    db.query(
+        "DELETE FROM cerebro._state AS s WHERE s.run_id = $1 AND NOT EXISTS (SELECT FROM"
+        " ROWS FROM (pg_catalog.unnest($2), pg_catalog.unnest($3)) AS k (mst_key, step)"
+        " WHERE k.mst_key = s.mst_key AND k.step = s.step)",
+        ["bigint", "integer[]", "integer[]"],
+        [run_id, [key for key, _ in keep], [step for _, step in keep]],
+    )
+
+
+def newest(db: Database, run_id: int, role: str) -> list[Mapping[str, Any]]:
+    """The newest state of each config of a run, if the role may go on from that run."""
+    return db.query(
+        "SELECT s.mst_key, max(s.step) AS step, max(c.epochs_before + s.step / r.segments) AS epochs"
+        " FROM cerebro._run AS r JOIN cerebro._config AS c USING (run_id)"
+        " JOIN cerebro._state AS s USING (run_id, mst_key)"
+        " WHERE r.run_id = $1 AND pg_has_role($2::name, r.owner, 'USAGE') GROUP BY s.mst_key",
+        ["bigint", "text"],
+        [run_id, role],
+    )
