@@ -49,7 +49,9 @@ def with_own_gpu(request: Request) -> Request:
 
 def work(supply: Supply, name: str, request: Request, tell: Callable[[str], None]) -> Mapping[str, Any]:
     """Do what needs an engine, with the one that the command names."""
-    start_engine(request["engine"], tell if name == "start" else None)
+    # Rows are given back by a process, too, that was stopped before its engine was there.
+    if name != "give_back":
+        start_engine(request["engine"], tell if name == "start" else None)
     return _WORK[name](supply, request)
 
 
