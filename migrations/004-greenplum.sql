@@ -14,10 +14,13 @@ BEGIN
     IF version() NOT LIKE '%Greenplum%' THEN
         RETURN;
     END IF;
-    -- Few rows, read together with all others: whole on every segment.
-    FOREACH name IN ARRAY ARRAY['settings', '_run', '_run_event', '_architecture', '_config', '_request', '_decision'] LOOP
+    -- Few rows, read together with all others: whole on every segment. Code of a user's that a segment runs may read
+    -- them, since Greenplum asks for the rights to a table on the coordinator alone; it may read no distributed one, as
+    -- `settings` is already by its key.
+    FOREACH name IN ARRAY ARRAY['_run', '_run_event', '_config', '_request', '_decision'] LOOP
         EXECUTE format('ALTER TABLE cerebro.%I SET DISTRIBUTED REPLICATED', name);
     END LOOP;
+    EXECUTE 'ALTER TABLE cerebro._architecture SET DISTRIBUTED BY (run_id)';
     -- What a visit leaves stands where it was made: it need not move, and is committed in one phase.
     FOREACH name IN ARRAY ARRAY['_state', '_visit', '_evaluation'] LOOP
         EXECUTE format('ALTER TABLE cerebro.%I DROP CONSTRAINT %I', name, name || '_pkey');
