@@ -16,7 +16,7 @@ from stage import FITTED, SGD, Stage, connect, stage
 
 pytestmark = pytest.mark.greenplum
 
-# What each must be answered on the coordinator and on a segment; {owner} is put in by the function that tries.
+# What each must be answered on the coordinator and on a segment; the function that tries puts {owner} in.
 FORBIDDEN, READ_ONLY, NOT_HERE, WRONG_STATE = "42501", "25006", "0A000", "55000"
 ATTEMPTS = {
     "RESET SESSION AUTHORIZATION": (FORBIDDEN, NOT_HERE),
@@ -50,7 +50,7 @@ WORLD = """
 CREATE SCHEMA attack;
 CREATE TABLE attack.attempts (number integer, statement text) DISTRIBUTED REPLICATED;
 CREATE TABLE attack.written (who text) DISTRIBUTED BY (who);
--- The coordinator's processes know the command that came to them, a segment's the statement that they were sent.
+-- The coordinator's processes know the command that came to them, a segment's the statement it was sent.
 CREATE FUNCTION attack.place() RETURNS text LANGUAGE sql AS $$
 SELECT CASE
     WHEN current_query() ~ '^(CALL cerebro._errand|SELECT json_agg)' THEN 'visiting'
