@@ -266,6 +266,15 @@ def test_the_old_runs_are_there(runner: Connection) -> None:
         assert execute(runner, f"SELECT count(*) FROM cerebro.{view}") == [(count,)], view
 
 
+def test_the_old_roles_may_call_what_they_could(runner: Connection) -> None:
+    """Whatever the arguments of a call go through by now."""
+    load = (
+        "SELECT cerebro.load_model_selection_table('lab.none', 'lab.mine', ARRAY[1], ARRAY['c'], ARRAY['f'])"
+    )
+    with pytest.raises(psycopg2.errors.UndefinedTable, match='"none" does not exist'):
+        execute(runner, load)
+
+
 @pytest.mark.slow
 def test_the_old_models_predict_what_they_predicted(runner: Connection) -> None:
     expected = execute(runner, "SELECT id, class, probability FROM lab.expected ORDER BY 1")

@@ -85,7 +85,8 @@ class Soak:
         call = Call(connection, "soaked", "jax", rolls_back=False, stays=True)
         call.start()
         if chosen.random() < 0.7:
-            call.join(chosen.expovariate(0.8))
+            # Of a run that is over in a tenth of a second and of one whose sessions take two to start.
+            call.join(10 ** chosen.uniform(-2, 0))
             execute(watcher, "SELECT pg_cancel_backend(%s)", pid)
         call.join(workload.PATIENCE)
         assert not call.is_alive(), "the caller hangs"

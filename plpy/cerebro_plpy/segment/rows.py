@@ -129,13 +129,14 @@ def datasets(run: runs.RunRow) -> dict[str, str]:
 
 def versions(db: Database, run: runs.RunRow) -> str:
     """What the packed tables of a run hold now: every visit must find the same."""
+    return json.dumps({table: _digests(db, run.owner, table) for table in datasets(run).values()})
 
-    def digests(table: str) -> list[str]:
-        found = layout(db, table)
-        by_key = partitions.contents(db, table, found.keys, found.columns)
-        return [by_key[key] for key in found.keys]
 
-    return db.as_caller(run.owner, lambda: json.dumps({t: digests(t) for t in datasets(run).values()}))
+def _digests(db: Database, role: str, table: str) -> list[str]:
+    """One for each segment; a statement of the caller's each, so that one cannot spoil the other."""
+    found = db.as_caller(role, lambda: layout(db, table))
+    by_key = db.as_caller(role, lambda: partitions.contents(db, table, found.keys, found.columns))
+    return [by_key[key] for key in found.keys]
 
 
 def _changed(table: str, run_id: int) -> CerebroError:
