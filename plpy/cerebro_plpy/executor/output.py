@@ -40,7 +40,7 @@ def write_models(db: Database, targets: Targets, request: Request, outcome: Outc
     sizes: dict[int, int] = {}
     steps = {key: ended.step for key, ended in outcome.ended.items() if ended.step is not None}
     while steps:
-        some = db.as_owner(lambda: _some_weights(db, outcome.run_id, steps))
+        some = some_weights(db, outcome.run_id, steps)
         for mst_key, weights in some.items():
             sizes[mst_key] = len(weights)
             model_arch = outcome.model_arch[outcome.ended[mst_key].config.model_id]
@@ -52,8 +52,12 @@ def write_models(db: Database, targets: Targets, request: Request, outcome: Outc
     return sizes
 
 
+def some_weights(db: Database, run_id: int, steps: Mapping[int, int]) -> dict[int, bytes]:
+    """Weights after these configs' steps: of the first ones, as many as are held in memory at once."""
+    return db.as_owner(lambda: _some_weights(db, run_id, steps))
+
+
 def _some_weights(db: Database, run_id: int, steps: Mapping[int, int]) -> dict[int, bytes]:
-    """The weights of the first of these configs, of so many as are held in memory at once."""
     found: dict[int, bytes] = {}
     for mst_key, parts in state_rows.read_several(db, run_id, steps):
         found[mst_key] = states.weights(states.of_config(parts, run_id, mst_key, steps[mst_key]))
@@ -62,14 +66,6 @@ def _some_weights(db: Database, run_id: int, steps: Mapping[int, int]) -> dict[i
     for mst_key in steps.keys() - found.keys():
         states.of_config((), run_id, mst_key, steps[mst_key])
     return found
-
-
-def final_weights(db: Database, run_id: int, mst_key: int, step: int) -> bytes:
-    """The weights in the state of a run's config after a step."""
-    state = db.as_owner(
-        lambda: states.of_config(state_rows.read(db, run_id, mst_key, step), run_id, mst_key, step)
-    )
-    return states.weights(state)
 
 
 def field(db: Database, mst_key: int, weights: bytes) -> bytes | None:

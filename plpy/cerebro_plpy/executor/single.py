@@ -141,7 +141,7 @@ def _write(
     summary: TargetTable,
     step: int,
 ) -> None:
-    weights = output.final_weights(db, outcome.run_id, ONLY, step)
+    weights = output.some_weights(db, outcome.run_id, {ONLY: step})[ONLY]
     config = request.configs[0]
     results.add_single_model(
         db, model.quoted, output.field(db, ONLY, weights), outcome.model_arch[config.model_id]

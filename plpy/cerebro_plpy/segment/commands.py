@@ -48,9 +48,8 @@ def with_own_gpu(request: Request) -> Request:
 
 
 def work(supply: Supply, name: str, request: Request, tell: Callable[[str], None]) -> Mapping[str, Any]:
-    """Do what needs an engine, with the one that the command names."""
-    # Rows are given back by a process, too, that was stopped before its engine was there.
-    if name != "give_back":
+    """Do something where the rows are, with the engine that the command names."""
+    if name not in _WITHOUT_ENGINE:
         start_engine(request["engine"], tell if name == "start" else None)
     return _WORK[name](supply, request)
 
@@ -220,7 +219,9 @@ def _delete_run(db: Database, request: Request) -> Mapping[str, Any]:
     return {}
 
 
-# What needs an engine is done where the rows are; all else where the tables are.
+# Rows are given back by a process, too, that was stopped before its engine was there.
+_WITHOUT_ENGINE = {"give_back"}
+# What needs an engine, or rows, is done where the rows are; all else where the tables are.
 _WORK: dict[str, Work] = {
     "start": _start,
     "check": _check,

@@ -28,6 +28,7 @@ What = list[Any]
 Place = tuple[str, str, int]
 K = TypeVar("K")
 T = TypeVar("T")
+C = TypeVar("C", bound=dict[Any, Any] | set[Any])
 # What a process lacks it is given; a command needs no more than a few things one after the other.
 _MOST_TURNS = 100
 # So often the caller looks at a partition, if it is in use all the time: a look is dear on a cluster.
@@ -84,11 +85,15 @@ _newest: dict[int, What] = {}
 def _kept(cache: dict[tuple[int, K], T], run_id: int, key: K, find: Callable[[], T]) -> T:
     """What stays the same for a whole run, found once; of one run at a time."""
     if (run_id, key) not in cache:
-        found = find()
-        if any(known != run_id for known, _ in cache):
-            cache.clear()
-        cache[run_id, key] = found
+        _of_run(cache, run_id)[run_id, key] = find()
     return cache[run_id, key]
+
+
+def _of_run(cache: C, run_id: int) -> C:
+    """A cache whose places begin with a run's number, without what another run has left there."""
+    if cache and next(iter(cache))[0] != run_id:
+        cache.clear()
+    return cache
 
 
 def carry_out(db: Database, name: str, request: Request) -> Mapping[str, Any]:
@@ -173,19 +178,16 @@ class _Errand(ABC):
                 due = list(places)
         if due:
             found = yield Look(self._run.owner, [self._source(place).looking for place in due])
-            if any(run_id != self._run_id for run_id, _ in _seen):
-                _seen.clear()
-            _seen.update({(self._run_id, place): (now, look) for place, look in zip(due, found, strict=True)})
+            seen = _of_run(_seen, self._run_id)
+            seen.update({(self._run_id, place): (now, look) for place, look in zip(due, found, strict=True)})
         self._looks = {place: _seen[self._run_id, place][1] for place in places}
 
     def _news(self) -> list[Any]:
         """What the process is bound to ask for at the first command about a config."""
-        if any(run_id != self._run_id for run_id, _, _ in _told):
-            _told.clear()
-        new = self._run_id, self._key, self._mst_key
-        if new in _told:
+        told, new = _of_run(_told, self._run_id), (self._run_id, self._key, self._mst_key)
+        if new in told:
             return []
-        _told.add(new)
+        told.add(new)
         return [self._found("facts", self._run_id, self._mst_key), *self._first()]
 
     def _first(self) -> list[Any]:

@@ -25,15 +25,11 @@ def evaluate(supply: Supply, run_id: int, mst_key: int, epoch: int, segment: int
     work = visits.task(supply, run_id, mst_key)
     state = visits.state_after(supply, work, epoch * work.run.segments)
     # All that may lack is asked for before anything is measured, or it would be measured again.
-    partitions = {d: _partition(supply, work, t, segment) for d, t in rows.datasets(work.run).items()}
+    tables = rows.datasets(work.run).items()
+    partitions = {d: rows.partition(supply.source, work.run, table, segment) for d, table in tables}
     for dataset, partition in partitions.items():
         _measure(supply, work, state, epoch, segment, dataset, partition)
     return {"seconds": time.monotonic() - clock}
-
-
-def _partition(supply: Supply, work: visits.Task, table: str, segment: int) -> rows.Partition:
-    owner = work.run.owner
-    return rows.partition(lambda: supply.source(owner, table, segment), work.run, table, segment)
 
 
 def _measure(

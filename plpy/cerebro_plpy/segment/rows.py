@@ -84,7 +84,11 @@ class Partition:
 _cache: dict[tuple[str, str, int], Partition] = {}
 
 
-def partition(source: Callable[[], Source], run: runs.RunRow, table: str, segment: int) -> Partition:
+# A role's way to a table's partition on a segment.
+FindSource = Callable[[str, str, int], Source]
+
+
+def partition(source: FindSource, run: runs.RunRow, table: str, segment: int) -> Partition:
     """Give a partition, from the cache if the table has not changed since it was read."""
     try:
         return _partition(source, run, table, segment)
@@ -99,13 +103,13 @@ def partition(source: Callable[[], Source], run: runs.RunRow, table: str, segmen
         ) from None
 
 
-def _partition(source: Callable[[], Source], run: runs.RunRow, table: str, segment: int) -> Partition:
+def _partition(source: FindSource, run: runs.RunRow, table: str, segment: int) -> Partition:
     if any(other.run_id != run.run_id for other in _cache.values()):
         _cache.clear()
     place = (run.owner, table, segment)
     found = _cache.pop(place, None)
     if found is None or found.version != found.source.look()[0]:
-        fresh = source()
+        fresh = source(*place)
         found = Partition(run.run_id, segment, *fresh.look(), fresh)
         if fresh.digest() != json.loads(run.versions)[table][segment]:
             raise _changed(table, run.run_id)

@@ -105,8 +105,7 @@ def visit(supply: Supply, run_id: int, mst_key: int, epoch: int, stop: int) -> M
     whole_epoch = work.config.epochs_before + epoch
     segment = routes.route(run.seed, whole_epoch, mst_key, run.segments)[stop]
     step = routes.step_of(epoch, stop, run.segments)
-    table = run.source_table
-    partition = rows.partition(lambda: supply.source(run.owner, table, segment), run, table, segment)
+    partition = rows.partition(supply.source, run, run.source_table, segment)
     state = state_after(supply, work, step - 1)
     read = time.monotonic()
     state, logs = _train(supply, work, state, partition, whole_epoch)

@@ -97,14 +97,15 @@ def contents(db: Database, table: str, keys: Sequence[int], columns: Columns) ->
         for start in ("1", middle, f"octet_length({column}) - {_SLICE - 1}"):
             wanted.append(f"md5(substr({column}, greatest({start}, 1), {_SLICE}))")
     wanted += [f"md5({quote(column)})" for column in columns.dependent]
+    listed = ", ".join(str(int(key)) for key in keys)
     # The lines are made where the rows are; what is put together here is short.
     rows = db.query(
         f"SELECT __dist_key__ AS key, concat_ws(' ', buffer_id, {', '.join(wanted)}) AS line FROM {table}"
-        " WHERE __dist_key__ = ANY ($1) ORDER BY __dist_key__, buffer_id",
-        ["integer[]"],
-        [list(keys)],
+        f" WHERE __dist_key__ IN ({listed}) ORDER BY __dist_key__, buffer_id"
     )
-    lines = {key: [row["line"] for row in rows if row["key"] == key] for key in keys}
+    lines: dict[int, list[str]] = {key: [] for key in keys}
+    for row in rows:
+        lines[row["key"]].append(row["line"])
     return {key: _digest(found) if found else "" for key, found in lines.items()}
 
 
