@@ -2,7 +2,8 @@
 
     bench/cluster.py digits images wide --segments 3
 
-Called once on each, it gives what docs/greenplum.md compares. A run trains, and evaluates on both sets.
+Called once on each, it gives what docs/greenplum.md compares. A run trains, and evaluates on both sets; what
+part of its time each segment has no visit is that of the last one.
 With --bare, plain Keras does the same work in a process for each core, from an export and without its start.
 """
 
@@ -17,6 +18,15 @@ import contenders
 import server
 import workloads
 
+# Of the time until the first config had finished: after that there are not visits enough for all segments.
+_WITHOUT_VISIT = """
+WITH visit AS (SELECT * FROM cerebro.visits WHERE run_id = cerebro.last_run()),
+finished AS (SELECT min(ended_at) AS at FROM visit WHERE step = (SELECT max(step) FROM visit))
+SELECT 1 - sum(extract(epoch FROM v.ended_at - v.started_at))
+    / extract(epoch FROM max(v.ended_at) - min(v.started_at))
+FROM visit AS v, finished AS f WHERE v.ended_at <= f.at GROUP BY v.segment ORDER BY v.segment
+"""
+
 
 def measure(connection: Any, workload: workloads.Workload, options: argparse.Namespace) -> str:
     server.load(connection, workload)
@@ -27,7 +37,9 @@ def measure(connection: Any, workload: workloads.Workload, options: argparse.Nam
     first, *warm = [server.fit(connection, workload, fitting)[1] for _ in range(options.repeat + 1)]
     ours = statistics.median(warm)
     pack = statistics.median(packs)
+    waited = [f"{share:.0%}" for (share,) in server.query(connection, _WITHOUT_VISIT)]
     found = f"{workload.name}: pack {pack:.2f} s, first run {first:.2f} s, warm run {ours:.2f} s"
+    found += f", the segments without a visit {' '.join(waited)}"
     return found + (_bare(workload, ours) if options.bare else "")
 
 

@@ -200,13 +200,7 @@ def scene(database: str) -> Iterator[Scene]:
             made.fit("others")
         made.lab(mallory, "lab")
         made.sql(WORLD)
-        for number, statement in enumerate(ATTEMPTS.values()):
-            made.sql("INSERT INTO attack.attempts VALUES (%s, %s)", number, statement)
-        made.named(
-            "GRANT ALL ON SCHEMA attack TO {0}; GRANT ALL ON ALL TABLES IN SCHEMA attack TO {0};"
-            "GRANT ALL ON ALL SEQUENCES IN SCHEMA attack TO {0}",
-            mallory,
-        )
+        made.arm(mallory, ATTEMPTS.values())
         made.sql("".join(POLICIES.replace("{0}", name) for name in ("rows", "packed", "arch")))
         with closing(connect(database, mallory)) as login:
             yield Scene(made, mallory, login)

@@ -99,11 +99,7 @@ def scene(database: str) -> Iterator[Scene]:
         mallory = made.role("mallory")
         made.lab(mallory, "lab")
         made.sql(WORLD)
-        for number, statement in enumerate(ATTEMPTS):
-            made.sql("INSERT INTO attack.attempts VALUES (%s, %s)", number, statement)
-        made.named(
-            "GRANT ALL ON SCHEMA attack TO {0}; GRANT ALL ON ALL TABLES IN SCHEMA attack TO {0}", mallory
-        )
+        made.arm(mallory, ATTEMPTS)
         with closing(connect(database, mallory)) as login:
             yield Scene(made, mallory, login)
 

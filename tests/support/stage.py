@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -98,6 +98,13 @@ class Stage:
                 f"SELECT cerebro.load_model_selection_table('{place}.arch', '{place}.mst', ARRAY[1], %s, %s)",
                 [SGD], [FITTED],
             )  # fmt: skip
+
+    def arm(self, role: str, attempts: Iterable[str]) -> None:
+        """Give a role the schema `attack` with all that stands there, and its code what it is to try."""
+        for number, statement in enumerate(attempts):
+            self.sql("INSERT INTO attack.attempts VALUES (%s, %s)", number, statement)
+        for what in ("SCHEMA attack", "ALL TABLES IN SCHEMA attack", "ALL SEQUENCES IN SCHEMA attack"):
+            self.named(f"GRANT ALL ON {what} TO {{0}}", role)
 
     def fit(self, schema: str = "lab", out: str = "m", source: str = "packed") -> int:
         """Train the one config of a lab; gives the run's number."""
