@@ -224,20 +224,14 @@ def on_segment(command: str, parcel: bytes) -> bytes:
     """What a segment's own process does on Greenplum."""
     from cerebro_plpy.segment import outpost
 
-    return _answer(lambda: outpost.answer(command, parcel, lambda: cancel.ticker(SegmentSession())))
+    return _answer(lambda: outpost.answer(SegmentSession(), command, parcel))
 
 
-def work(order: str, parts: Sequence[bytes | None] | None) -> str:
+def work(order: str) -> str:
     """What a segment's own process does about a config."""
     from cerebro_plpy.segment import outpost
 
-    return _answer(lambda: outpost.work(order, parts, lambda: cancel.ticker(SegmentSession())))
-
-
-def left_part(number: int) -> bytes:
-    from cerebro_plpy.segment import outpost
-
-    return _answer(lambda: outpost.left_part(number))
+    return _answer(lambda: outpost.work(SegmentSession(), order))
 
 
 def begin_errand(command: str, request: str) -> Sequence[str | None]:

@@ -8,23 +8,14 @@ $$;
 COMMENT ON FUNCTION cerebro._on_segment(text, bytea) IS
 'Internal: what a segment''s own process does, training for example. Granted to nobody: sessions call it as the owner.';
 
-CREATE OR REPLACE FUNCTION cerebro._work("order" text, parts bytea[]) RETURNS text
+CREATE OR REPLACE FUNCTION cerebro._work("order" text) RETURNS text
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].work(order, parts)
+return GD["cerebro"].work(order)
 $$;
-COMMENT ON FUNCTION cerebro._work(text, bytea[]) IS
+COMMENT ON FUNCTION cerebro._work(text) IS
 'Internal: what a segment''s own process does about a config, a visit for example. Granted to nobody: sessions call it as the owner.';
-
-CREATE OR REPLACE FUNCTION cerebro._left_part(number integer) RETURNS bytea
-LANGUAGE plpython3u
-SET search_path = pg_catalog, pg_temp AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].left_part(number)
-$$;
-COMMENT ON FUNCTION cerebro._left_part(integer) IS
-'Internal: a part of the state that a visit in this process has made, once. Granted to nobody: sessions call it as the owner.';
 
 CREATE OR REPLACE FUNCTION cerebro._take_buffer(ticket text, buffer_id integer, shapes text, fields bytea[]) RETURNS integer
 LANGUAGE plpython3u

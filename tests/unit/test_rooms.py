@@ -44,6 +44,7 @@ USES: dict[str, set[str]] = {
     "engine": {"numpy", "ml_dtypes", "keras", "tensorflow", "jax", "torch"},
     "entry": {"plpy", "numpy"},
     "logical": {"optuna"},
+    "segment": {"numpy", "psycopg2"},
     "topology": {"psycopg2"},
 }
 STATEMENT = re.compile(
@@ -103,9 +104,13 @@ def test_a_room_uses_only_its_libraries(file: Path) -> None:
     assert outside <= USES.get(room_of(file), {"numpy"})
 
 
-def test_optuna_is_known_to_one_sampler_alone() -> None:
-    users = [file.name for file in modules if any(name.split(".")[0] == "optuna" for name in imports(file))]
-    assert users == ["tpe.py"]
+@pytest.mark.parametrize(
+    ("library", "room", "user"), [("optuna", "logical", "tpe.py"), ("psycopg2", "segment", "link.py")]
+)
+def test_a_library_is_known_to_one_module_of_its_room_alone(library: str, room: str, user: str) -> None:
+    there = [file for file in modules if room_of(file) == room]
+    users = [file.name for file in there if any(name.split(".")[0] == library for name in imports(file))]
+    assert users == [user]
 
 
 @every_module

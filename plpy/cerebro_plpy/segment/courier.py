@@ -1,11 +1,12 @@
 """Greenplum: what a session on the coordinator does so that a process of its own on a segment can work.
 
-It takes states and log rows to and fro; it asks as the caller, with every command, what a partition consists
-of. Rows do not pass through it: the process reads them on its segment.
+It says where states lie; it asks as the caller, with every command, what a partition consists of. Rows and
+states do not pass through it: the process reads them where they are.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import secrets
@@ -13,6 +14,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from cerebro_plpy.database import Database
@@ -21,7 +23,7 @@ from cerebro_plpy.planner import routes
 from cerebro_plpy.segment import commands
 from cerebro_plpy.segment.rows import TableSource, datasets
 from cerebro_plpy.segment.supply import Direct, Facts
-from cerebro_plpy.store import errands, partitions, places, runs, state_rows
+from cerebro_plpy.store import errands, links, measurements, partitions, places, runs, state_rows
 
 Request = Mapping[str, Any]
 What = list[Any]
@@ -59,11 +61,7 @@ class Write:
     given: Any
 
 
-class Commit:
-    """What was done so far stays, whatever comes."""
-
-
-Step = Look | Work | Write | Commit
+Step = Look | Work | Write
 Steps = Generator[Step, Any, Mapping[str, Any]]
 
 # What stays the same for a whole run, of one run at a time.
@@ -78,8 +76,8 @@ _at_work: set[int] = set()
 _near: list[int] = []
 # The configs of a run of which the process beside a key has been told.
 _told: set[tuple[int, int, int]] = set()
-# By key, the newest state that the process has made.
-_newest: dict[int, What] = {}
+# By key, how the process beside it finds the server of each of the run's segments.
+_servers: dict[tuple[int, int], list[Any]] = {}
 
 
 def _kept(cache: dict[tuple[int, K], T], run_id: int, key: K, find: Callable[[], T]) -> T:
@@ -117,8 +115,6 @@ def _do(db: Database, step: Step) -> Any:
             return db.as_owner(lambda: errands.find(db, statement, json.dumps(given)))
         case Write(statement, given):
             return db.as_owner(lambda: errands.write(db, statement, json.dumps(given)))
-        case Commit():
-            return None
 
 
 def _tell(db: Database, name: str, request: Request) -> Mapping[str, Any]:
@@ -162,10 +158,10 @@ class _Errand(ABC):
         tables, segment = self._tables(), self._request["segment"]
         yield from self._look([(self._run.owner, table, segment) for table in tables])
         looks = [{"what": ["look", *place], "value": look} for place, look in self._looks.items()]
-        answer = yield from self._insist([*looks, *self._news()])
+        answer = yield from self._insist([*looks, *self._news(), *self._lie()])
         for line in answer["told"]:
             self._db.notice(line)
-        yield from self._write(answer["left"])
+        yield from self._after(answer["left"])
         return answer["result"]
 
     def _look(self, places: Sequence[Place]) -> Generator[Step, Any, None]:
@@ -200,20 +196,15 @@ class _Errand(ABC):
     def _seen_at(self, place: Place) -> float:
         return _seen.get((self._run_id, place), (-math.inf, None))[0]
 
-    def _insist(self, looks: list[Any]) -> Generator[Step, Any, Mapping[str, Any]]:
+    def _insist(self, given: list[Any]) -> Generator[Step, Any, Mapping[str, Any]]:
         """Have the process do it, with all that it turns out to lack."""
-        sent, parts = self._sent()
-        order = {"command": self._name, "request": self._request, "given": looks, "sent": sent}
-        order |= {"run_id": self._run_id, "mst_key": self._mst_key, "epoch": self._epoch}
+        order = {"command": self._name, "request": self._request, "given": given, "place": self._key}
         _at_work.add(self._key)
         for turn in range(_MOST_TURNS):
-            statement = errands.work(self._key, parts)
-            answer = json.loads((yield Work(statement, {**order, "first": turn == 0})))
+            answer = json.loads((yield Work(errands.work(self._key), {**order, "first": turn == 0})))
             if "error" in answer:
                 raise CerebroError(**answer["error"])
             if "lacking" not in answer:
-                # Nothing is written yet: no segment but the one that is written to has part in what follows.
-                yield Commit()
                 return answer
             self._supply(answer["lacking"])
         raise CerebroError("a segment's process does not keep what it is given", sqlstate=INTERNAL)
@@ -223,19 +214,24 @@ class _Errand(ABC):
         """The packed tables that the process reads."""
 
     @abstractmethod
-    def _sent(self) -> tuple[list[What], str | None]:
-        """What a process that is warm will ask for, and the statement that reads it."""
+    def _lie(self) -> list[Any]:
+        """What the process takes from where it lies, and where that is."""
 
-    @abstractmethod
-    def _write(self, left: Sequence[Mapping[str, Any]]) -> Generator[Step, Any, None]:
-        """Write down what the process has left."""
+    def _after(self, left: Sequence[Mapping[str, Any]]) -> Generator[Step, Any, None]:
+        """What is still to be done when the process has done its part."""
+        yield from ()
 
-    def _state(self, step: int) -> tuple[list[What], str | None]:
-        """A config's state after a step, where the process does not have it already."""
-        what: What = ["state", self._run_id, self._mst_key, step]
-        if step == (self._facts.config.source_step or 0) or _newest.get(self._key) == what:
-            return [], None
-        return [what], errands.state(self._key_of(self._segment_of(step)), step)
+    def _state(self, step: int) -> list[Any]:
+        """Where a config's state after a step lies."""
+        if step == (self._facts.config.source_step or 0):
+            return []
+        at = self._servers()[self._segment_of(step)]
+        return [{"what": ["state", self._run_id, self._mst_key, step], "value": {"at": at}}]
+
+    def _servers(self) -> list[Any]:
+        """How the process finds what lies with each of the run's segments."""
+        keys = [self._key_of(segment) for segment in range(self._run.segments)]
+        return _kept(_servers, self._run_id, self._key, lambda: links.where(self._db, self._key, keys))
 
     def _segment_of(self, step: int) -> int:
         """Where a step's visit was made."""
@@ -273,10 +269,22 @@ class _Errand(ABC):
                 found = self._direct.weights(*arguments)
                 return None, [] if found is None else [found]
             case "state":
+                # Where it lies may be another server by now.
+                _servers.clear()
                 return None, self._db.as_owner(lambda: state_rows.parts(self._db, *arguments))
+            case "evaluations":
+                _servers.clear()
+                return self._measured(*arguments), []
             case "digest":
                 return self._source((arguments[0], arguments[1], arguments[2])).digest(), []
         raise CerebroError(f"a segment's process asks for {kind}", sqlstate=INTERNAL)
+
+    def _measured(self, *place: int) -> Mapping[str, Sequence[str]]:
+        found = {
+            dataset: self._db.as_owner(partial(measurements.read_evaluations, self._db, *place, dataset))
+            for dataset in datasets(self._run)
+        }
+        return {dataset: [base64.b64encode(data).decode() for data in of] for dataset, of in found.items()}
 
     def _load(self, role: str, table: str, segment: int, in_memory: bool) -> None:
         """Have the process read a partition, with the caller's rights."""
@@ -302,7 +310,7 @@ class _Visit(_Errand):
     def _tables(self) -> list[str]:
         return [self._run.source_table]
 
-    def _sent(self) -> tuple[list[What], str | None]:
+    def _lie(self) -> list[Any]:
         return self._state(self._step - 1)
 
     def _first(self) -> list[Any]:
@@ -317,42 +325,29 @@ class _Visit(_Errand):
     def _step(self) -> int:
         return routes.step_of(self._epoch, self._request["stop"], self._run.segments)
 
-    def _write(self, left: Sequence[Mapping[str, Any]]) -> Generator[Step, Any, None]:
-        """State and log row stand where the config was trained, and are committed together."""
-        visit, clock = dict(left[0]), time.monotonic()
-        yield Write(errands.write_state(self._key), visit)
-        visit["write_seconds"] += time.monotonic() - clock
-        yield Write(errands.write_visit(self._key), visit)
-        _newest[self._key] = ["state", self._run_id, self._mst_key, visit["step"]]
-        if visit["ends_epoch"]:
-            # The coordinator takes part in what is told, and would make two phases of the commit.
-            yield Commit()
-            yield Write(
-                errands.NOTIFY, runs.told(self._run_id, "epoch", epoch=self._epoch, config=self._mst_key)
-            )
+    def _after(self, left: Sequence[Mapping[str, Any]]) -> Generator[Step, Any, None]:
+        if self._request["stop"] == self._run.segments - 1:
+            told = runs.told(self._run_id, "epoch", epoch=self._epoch, config=self._mst_key)
+            yield Write(errands.NOTIFY, told)
 
 
 class _Evaluate(_Errand):
     def _tables(self) -> list[str]:
         return list(datasets(self._run).values())
 
-    def _sent(self) -> tuple[list[What], str | None]:
+    def _lie(self) -> list[Any]:
         return self._state(self._epoch * self._run.segments)
-
-    def _write(self, left: Sequence[Mapping[str, Any]]) -> Generator[Step, Any, None]:
-        yield Write(errands.write_evaluations(self._key), left)
 
 
 class _Merge(_Errand):
     def _tables(self) -> list[str]:
         return []
 
-    def _sent(self) -> tuple[list[What], str | None]:
-        names = sorted(datasets(self._run))
-        place = self._run_id, self._mst_key, self._epoch
-        return [["evaluations", *place, name] for name in names], errands.EVALUATIONS
+    def _lie(self) -> list[Any]:
+        what = ["evaluations", self._run_id, self._mst_key, self._epoch]
+        return [{"what": what, "value": {"at": self._servers()}}]
 
-    def _write(self, left: Sequence[Mapping[str, Any]]) -> Generator[Step, Any, None]:
+    def _after(self, left: Sequence[Mapping[str, Any]]) -> Generator[Step, Any, None]:
         for measured in left:
             yield Write(errands.write_metric(self._run_id, self._mst_key), measured)
 

@@ -1,7 +1,8 @@
 """Greenplum: a segment's own process, which has rows, models and an engine but may read no table.
 
 It is told to carry out a command and is given what the command needs. Where something lacks it says so, and
-is told again with that in hand: nothing has been done then that a second time could spoil.
+is told again with that in hand: nothing has been done then that a second time could spoil. States it takes
+from where they lie, and what it makes it commits, by connections of its own (segment/link.py).
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from cerebro_plpy.database import Database
 from cerebro_plpy.engine.data import Dataset
 from cerebro_plpy.engine.state import State, of_config
-from cerebro_plpy.errors import ADMIN_SHUTDOWN, QUERY_CANCELED, WRONG_STATE, CerebroError
-from cerebro_plpy.segment import cancel, commands, shares
+from cerebro_plpy.errors import QUERY_CANCELED, WRONG_STATE, CerebroError
+from cerebro_plpy.segment import cancel, commands, link, shares
 from cerebro_plpy.segment.loading import Load
 from cerebro_plpy.segment.supply import EvaluationRow, Facts
-from cerebro_plpy.store import errands, measurements, parcels, partitions, runs
+from cerebro_plpy.store import measurements, parcels, partitions, runs, session
 
 Place = tuple[str, str, int]
 Part = bytes | memoryview
-Ticker = Callable[[], Callable[[], None]]
 
 
 class Lacking(Exception):
@@ -45,13 +46,14 @@ class _Given:
     def add(self, what: Sequence[Any], value: Any, parts: Sequence[Part]) -> None:
         self._found[json.dumps(what)] = value, parts
 
+    def offer(self, what: Sequence[Any], value: Any) -> None:
+        """Add what was not given since, as an answer to what lacked."""
+        self._found.setdefault(json.dumps(what), (value, ()))
+
     def value(self, kind: str, *arguments: Any) -> Any:
-        return self._find(kind, *arguments)[0]
+        return self.find(kind, *arguments)[0]
 
-    def parts(self, kind: str, *arguments: Any) -> Sequence[Part]:
-        return self._find(kind, *arguments)[1]
-
-    def _find(self, kind: str, *arguments: Any) -> tuple[Any, Sequence[Part]]:
+    def find(self, kind: str, *arguments: Any) -> tuple[Any, Sequence[Part]]:
         key = json.dumps([kind, *arguments])
         if key not in self._found:
             raise Lacking(kind, *arguments)
@@ -63,7 +65,6 @@ _loads: dict[str, Load] = {}
 _loaded: dict[Place, Load] = {}
 _incoming: list[bytes] = []
 _outgoing: list[bytes] = []
-_left_parts: list[bytes] = []
 
 
 class ShippedSource:
@@ -90,43 +91,58 @@ class ShippedSource:
 
 
 class Supplied:
-    """What came with the command; what it makes is sent back."""
+    """What came with the command, or lies where it says; what is made is committed here but for metrics."""
 
-    def __init__(self, ticker: Ticker) -> None:
-        self._ticker = ticker
+    def __init__(self, db: Database, place: int = 0) -> None:
+        self._db, self._place = db, place
+        self._links = link.Links(db, lambda: session.tick(db))
+        self._evaluations: list[Mapping[str, Any]] = []
+        self._measured: Mapping[str, Sequence[bytes]] | None = None
         self.left: list[Mapping[str, Any]] = []
 
     def ticker(self) -> Callable[[], None]:
-        return self._ticker()
+        return cancel.ticker(self._db)
 
     def facts(self, run_id: int, mst_key: int) -> Facts:
         run, config, model_arch = _given.value("facts", run_id, mst_key)
         return Facts(runs.RunRow(**run), runs.ConfigRow(**config), model_arch)
 
     def weights(self, run_id: int, model_id: int, mst_key: int) -> bytes | None:
-        found = _given.parts("weights", run_id, model_id, mst_key)
+        _, found = _given.find("weights", run_id, model_id, mst_key)
         return bytes(found[0]) if found else None
 
     def state(self, run_id: int, mst_key: int, step: int) -> State:
-        return of_config(_given.parts("state", run_id, mst_key, step), run_id, mst_key, step)
+        what = "state", run_id, mst_key, step
+        lies, parts = _given.find(*what)
+        if lies is not None:
+            parts = self._links.state(lies["at"], run_id, mst_key, step) or ()
+            if not parts:
+                raise Lacking(*what)
+        return of_config(parts, run_id, mst_key, step)
 
     def source(self, role: str, table: str, segment: int) -> ShippedSource:
         return ShippedSource(role, table, segment)
 
     def evaluations(self, run_id: int, mst_key: int, epoch: int, dataset: str) -> Sequence[bytes]:
-        return [bytes(part) for part in _given.parts("evaluations", run_id, mst_key, epoch, dataset)]
+        what = "evaluations", run_id, mst_key, epoch
+        given = _given.value(*what)
+        if "at" not in given:
+            return [base64.b64decode(data) for data in given[dataset]]
+        if self._measured is None:
+            self._measured = self._links.evaluations(given["at"], run_id, mst_key, epoch)
+        if self._measured is None:
+            raise Lacking(*what)
+        return self._measured[dataset]
 
     def leave_visit(self, visit: runs.VisitRow, parts: Iterable[bytes], ends_epoch: bool) -> int:
-        """The state stays here until the statement comes that writes it down."""
-        _left_parts[:] = parts
-        size = sum(map(len, _left_parts))
-        fields = asdict(replace(visit, state_bytes=size))
-        self.left.append({**fields, "parts": len(_left_parts), "ends_epoch": ends_epoch})
+        kept = list(parts)
+        size = sum(map(len, kept))
+        self._links.write_visit(self._place, asdict(replace(visit, state_bytes=size)), kept)
         return size
 
     def leave_evaluation(self, evaluation: EvaluationRow) -> None:
         data = base64.b64encode(evaluation.data).decode()
-        self.left.append({**vars(evaluation), "data": data})
+        self._evaluations.append({**vars(evaluation), "data": data})
 
     def leave_metrics(
         self, run_id: int, mst_key: int, epoch: int, dataset: str, values: Sequence[measurements.Measured]
@@ -134,30 +150,33 @@ class Supplied:
         for position, value in enumerate(values):
             self.left.append({"epoch": epoch, "dataset": dataset, "position": position, **asdict(value)})
 
+    def log_in(self) -> None:
+        """That it cannot write what it will make is known before it makes anything."""
+        self._links.log_in()
 
-def work(order: str, parts: Sequence[bytes | None] | None, ticker: Ticker) -> str:
+    def finish(self) -> None:
+        """What a command has measured is written together."""
+        if self._evaluations:
+            self._links.write_evaluations(self._place, self._evaluations)
+
+
+def work(db: Database, order: str) -> str:
     """Carry out a command about a config; the answer says what is left to be written down, or what lacks."""
     asked = json.loads(order)
     if asked["first"]:
         _given.clear()
-    _left_parts.clear()
     for given in asked["given"]:
-        _given.add(given["what"], given["value"], ())
-    there = [part for part in parts or () if part is not None]
-    each = len(there) // max(1, len(asked["sent"]))
-    for number, what in enumerate(asked["sent"]):
-        # Of a very large state not all may be there; it is asked for like anything that lacks.
-        if there and (what[0] != "state" or each < errands.MOST_PARTS):
-            _given.add(what, None, there[number * each : (number + 1) * each])
-    return json.dumps(_work(asked, ticker))
+        _given.offer(given["what"], given["value"])
+    return json.dumps(_work(db, asked))
 
 
-def _work(asked: Mapping[str, Any], ticker: Ticker) -> Mapping[str, Any]:
-    supply = Supplied(ticker)
+def _work(db: Database, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    supply = Supplied(db, asked["place"])
     told: list[str] = []
     try:
-        with cancel.interruptible(ticker()):
+        with cancel.interruptible(supply.ticker()):
             result = commands.work(supply, asked["command"], asked["request"], told.append)
+        supply.finish()
     except Lacking as lacking:
         return {"lacking": lacking.what}
     except CerebroError as error:
@@ -174,19 +193,7 @@ def _described(error: CerebroError) -> Mapping[str, Any]:
     return vars(error)
 
 
-def left_part(number: int) -> bytes:
-    """A part of the state that the last visit made; it need not be kept here any longer."""
-    if number >= len(_left_parts):
-        raise CerebroError(
-            "the process that has trained is not there any more",
-            detail="Its segment has another in its place.",
-            sqlstate=ADMIN_SHUTDOWN,
-        )
-    part, _left_parts[number] = _left_parts[number], b""
-    return part
-
-
-def answer(command: str, piece: bytes, ticker: Ticker) -> bytes:
+def answer(db: Database, command: str, piece: bytes) -> bytes:
     """Take a piece of a parcel; at the last one do what it says, and give the first piece of the answer."""
     if command == "more":
         _incoming.append(piece)
@@ -195,22 +202,24 @@ def answer(command: str, piece: bytes, ticker: Ticker) -> bytes:
         return _outgoing.pop(0)
     pieces = [*_incoming, piece]
     _incoming.clear()
-    _outgoing[:] = _answer(command, pieces, ticker)
+    _outgoing[:] = _answer(db, command, pieces)
     return _outgoing.pop(0)
 
 
-def _answer(command: str, pieces: Sequence[bytes], ticker: Ticker) -> list[bytes]:
+def _answer(db: Database, command: str, pieces: Sequence[bytes]) -> list[bytes]:
     head, parts = parcels.unpack(pieces)
-    request, told = head["request"], list[str]()
+    request, told, supply = head["request"], list[str](), Supplied(db)
     sent: list[bytes] = []
     try:
-        with cancel.interruptible(ticker()):
+        with cancel.interruptible(supply.ticker()):
             if command in shares.COMMANDS:
-                result, sent = shares.COMMANDS[command](request, parts, ticker)
+                result, sent = shares.COMMANDS[command](request, parts, supply.ticker)
             elif command in _ORDERS:
                 result = _ORDERS[command](request, parts)
             else:
-                result = commands.work(Supplied(ticker), command, request, told.append)
+                if command == "start":
+                    supply.log_in()
+                result = commands.work(supply, command, request, told.append)
     except CerebroError as error:
         return list(parcels.pack({"error": _described(error)}, []))
     return list(parcels.pack({"result": result, "told": told}, sent))

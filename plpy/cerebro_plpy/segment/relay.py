@@ -50,8 +50,6 @@ def _orders(db: Database, name: str, request: Mapping[str, Any]) -> Orders:
             return end.value
         if isinstance(step, courier.Look):
             reply = yield from _look(db, step)
-        elif isinstance(step, courier.Commit):
-            reply = yield _order("commit")
         else:
             kind = "find" if isinstance(step, courier.Work) else "write"
             reply = yield _order(kind, step.given, step.statement)

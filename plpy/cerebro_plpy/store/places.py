@@ -91,6 +91,25 @@ def contents(db: Database, keys: Sequence[int]) -> list[int]:
     return [found[key] for key in keys]
 
 
+@dataclass(frozen=True)
+class Server:
+    """Where the primary of a segment answers."""
+
+    host: str
+    address: str
+    port: int
+
+
+def servers(db: Database, keys: Sequence[int]) -> list[Server]:
+    """The servers on which the rows of distribution keys lie."""
+    rows = db.query(
+        "SELECT content::integer AS content, hostname AS host, address, port"
+        " FROM pg_catalog.gp_segment_configuration WHERE content >= 0 AND role = 'p'"
+    )
+    found = {row["content"]: Server(row["host"], row["address"], row["port"]) for row in rows}
+    return [found[content] for content in contents(db, keys)]
+
+
 def dbids(db: Database, table: Table) -> list[int]:
     """What a user's table of distribution rules names."""
     return [row["dbid"] for row in db.query(f"SELECT dbid::integer AS dbid FROM {table.quoted} ORDER BY 1")]

@@ -26,6 +26,20 @@ COMMAND = "SELECT cerebro._segment(%s, %s)"
 # On Greenplum these are carried out statement by statement (segment/relay.py).
 ERRANDS = ("visit", "evaluate", "merge", "drop_states")
 ERRAND = "CALL cerebro._errand(%s, %s)"
+# Nothing may be sent to the caller's side unasked, and no setting of a role may end a visit.
+SETTINGS = {
+    "client_min_messages": "error",
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "lock_timeout": "30s",
+    "default_transaction_isolation": "read\\ committed",
+    "default_transaction_read_only": "off",
+    "search_path": "pg_catalog,pg_temp",
+    "jit": "off",
+}
+# A visit need not wait for the disk: after a crash of the machine the run resumes from the last visit that
+# is there, to the same bits. What the control session and the caller commit later takes earlier visits along.
+VISIT_SETTINGS = {"synchronous_commit": "off"}
 _GUARD_BODY = 'GD["cerebro"].run_pending()'
 _LOOK_AT_GUARD = (
     "SELECT r.oid, EXISTS (SELECT FROM pg_catalog.pg_proc AS p"
@@ -208,11 +222,15 @@ def target(db: Database) -> Target:
             " FROM pg_catalog.pg_extension WHERE extname = 'cerebro'"
         )
     )[0]
-    host = row["sockets"].split(",")[0].strip() or "localhost"
     return Target(
-        row["connection"], host, row["port"], row["dbname"], row["owner"], row["server_version"],
-        is_greenplum(db),
+        row["connection"], first_socket(row["sockets"]), row["port"], row["dbname"], row["owner"],
+        row["server_version"], is_greenplum(db),
     )  # fmt: skip
+
+
+def first_socket(folders: str) -> str:
+    """Where one logs in on a server's own host, of its setting's folders."""
+    return folders.split(",")[0].strip() or "localhost"
 
 
 def own_strong_locks(db: Database, oids: list[int]) -> bool:

@@ -29,20 +29,6 @@ REST_SECONDS = 1.0
 CONTROL = -1
 # On Greenplum the session is there still, and not the process of its own that it had on a segment.
 SEGMENT_LOST = ("58M01", "57P01", "57P02", "57P03")
-# Nothing may be sent to the caller's side unasked, and no setting of a role may end a visit.
-_SESSION_SETTINGS = {
-    "client_min_messages": "error",
-    "statement_timeout": "0",
-    "idle_in_transaction_session_timeout": "0",
-    "lock_timeout": "30s",
-    "default_transaction_isolation": "read\\ committed",
-    "default_transaction_read_only": "off",
-    "search_path": "pg_catalog,pg_temp",
-    "jit": "off",
-}
-# A visit need not wait for the disk: after a crash of the machine the run resumes from the last visit that
-# is there, to the same bits. What the control session and the caller commit later takes earlier visits along.
-_VISIT_SETTINGS = {"synchronous_commit": "off"}
 # Statements here are made for PostgreSQL's own planner, and small tables need no statistics at once.
 _SESSION_SETTINGS_GREENPLUM = {"optimizer": "off", "gp_autostats_mode": "none"}
 _SESSION_SETTINGS_14 = {"client_connection_check_interval": "1s"}
@@ -111,7 +97,7 @@ class LoopbackSession:
 
 
 def _settings(target: session.Target, idle_minutes: int, slot: int) -> Mapping[str, str]:
-    settings = _SESSION_SETTINGS | ({} if slot == CONTROL else _VISIT_SETTINGS)
+    settings = session.SETTINGS | ({} if slot == CONTROL else session.VISIT_SETTINGS)
     if target.is_greenplum:
         settings |= _SESSION_SETTINGS_GREENPLUM
     if target.server_version >= 140000:

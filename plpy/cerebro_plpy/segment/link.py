@@ -1,0 +1,194 @@
+"""Greenplum: how a segment's process reads and writes on the servers of segments, its own above all.
+
+A statement that comes by way of the coordinator is part of a transaction of the whole cluster, and what one
+segment reads of another passes all processes of a session. Here the process logs in at one server for itself:
+what it makes is committed where it was made, and a state comes straight from where it lies.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import psycopg2
+import psycopg2.errors
+import psycopg2.extensions
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import ADMIN_SHUTDOWN, CONNECTION_FAILURE, CerebroError
+from cerebro_plpy.store import links
+
+# How a server is found from here: None is the process's own; one without an address is on the same host.
+Where = Sequence[Any] | None
+Work = Callable[[Any], None]
+
+# One that refuses is left alone for so long: there is another way to what lies there.
+_REFUSED_SECONDS = 60.0
+# Each wait for a lock ends after a second, to look for a cancel.
+_LOCK_WAITS = 30
+_COPY_BYTES = 1 << 18
+
+_own: list[links.Server] = []
+_open: dict[links.Server, Any] = {}
+_refused: dict[links.Server, float] = {}
+
+
+class Links:
+    """The connections of this process, which stay for as long as it does."""
+
+    def __init__(self, db: Database, tick: Callable[[], None]) -> None:
+        self._db, self._tick = db, tick
+
+    def state(self, where: Where, run_id: int, mst_key: int, step: int) -> list[memoryview] | None:
+        """The parts of a state; None where the server that has it does not give it."""
+        copied = self._copied(where, links.read_state(run_id, mst_key, step))
+        return None if copied is None else [row[0] for row in links.rows_of(copied)]
+
+    def evaluations(
+        self, where: Sequence[Where], run_id: int, mst_key: int, epoch: int
+    ) -> dict[str, list[bytes]] | None:
+        """What all segments measured, by dataset and in their order; None as above."""
+        found: dict[str, dict[int, bytes]] = {}
+        for place in {json.dumps(each): each for each in where}.values():
+            copied = self._copied(place, links.read_evaluations(run_id, mst_key, epoch))
+            if copied is None:
+                return None
+            for dataset, segment, data in links.rows_of(copied):
+                found.setdefault(str(dataset, "utf8"), {})[int.from_bytes(segment, "big")] = bytes(data)
+        return {dataset: [data for _, data in sorted(of.items())] for dataset, of in found.items()}
+
+    def write_visit(self, place: int, visit: Mapping[str, Any], parts: Sequence[bytes]) -> None:
+        """Commit a visit together with the state that it made."""
+        clock = time.monotonic()
+
+        def write_log(cursor: Any) -> None:
+            seconds = visit["write_seconds"] + time.monotonic() - clock
+            cursor.execute(links.VISITS, [json.dumps([{**visit, "place": place, "write_seconds": seconds}])])
+
+        def write(cursor: Any) -> None:
+            rows = _Stream(links.state_rows(place, visit, parts))
+            cursor.copy_expert(links.WRITE_STATE, rows, _COPY_BYTES)
+            write_log(cursor)
+
+        try:
+            self._write(write)
+        except psycopg2.errors.UniqueViolation:
+            # The state is there, committed by a visit of which nobody heard; made again it is the same.
+            self._write(write_log)
+
+    def write_evaluations(self, place: int, evaluations: Sequence[Mapping[str, Any]]) -> None:
+        rows = json.dumps([{**each, "place": place} for each in evaluations])
+        self._write(lambda cursor: cursor.execute(links.EVALUATIONS, [rows]))
+
+    def log_in(self) -> None:
+        """An error where this process may not log in at its own server."""
+        self._connection(self._server(None))
+
+    def _copied(self, where: Where, statement: str) -> memoryview | None:
+        server = self._server(where)
+        if time.monotonic() - _refused.get(server, -math.inf) < _REFUSED_SECONDS:
+            return None
+        while True:
+            known, received = server in _open, io.BytesIO()
+            try:
+                with self._connection(server).cursor() as cursor:
+                    cursor.copy_expert(statement, received, _COPY_BYTES)
+                return received.getbuffer()
+            except (psycopg2.Error, CerebroError):
+                _close(server)
+                if not known:
+                    # By the other way it becomes clear what is wrong.
+                    _refused[server] = time.monotonic()
+                    return None
+
+    def _write(self, work: Work) -> None:
+        """Do something in one transaction; once more where the connection had been lost."""
+        server = self._server(None)
+        try:
+            self._patiently(server, work)
+        except psycopg2.errors.UniqueViolation:
+            raise
+        except psycopg2.Error as error:
+            if not _open[server].closed:
+                raise _as_error(error) from None
+            _close(server)
+            try:
+                self._patiently(server, work)
+            except psycopg2.Error as error:
+                raise _as_error(error) from None
+
+    def _patiently(self, server: links.Server, work: Work) -> None:
+        for _ in range(_LOCK_WAITS):
+            try:
+                return self._once(server, work)
+            except psycopg2.errors.LockNotAvailable:
+                self._tick()
+        return self._once(server, work)
+
+    def _once(self, server: links.Server, work: Work) -> None:
+        with self._connection(server) as connection, connection.cursor() as cursor:
+            work(cursor)
+
+    def _server(self, where: Where) -> links.Server:
+        if not _own:
+            _own.append(links.own_server(self._db))
+        return _own[0] if where is None else links.other_server(_own[0], *where)
+
+    def _connection(self, server: links.Server) -> Any:
+        if server not in _open:
+            try:
+                opened = psycopg2.connect(**vars(server))
+            except psycopg2.Error as error:
+                raise _refusal(error) from None
+            # A transaction is what is done within `with connection`.
+            opened.autocommit = True
+            with opened.cursor() as cursor:
+                cursor.execute(links.PREPARE)
+            _open[server] = opened
+        return _open[server]
+
+
+def _close(server: links.Server) -> None:
+    if server in _open:
+        _open.pop(server).close()
+
+
+def _as_error(error: psycopg2.Error) -> CerebroError:
+    message = error.diag.message_primary or " ".join(str(error).split()) or "the connection was lost"
+    return CerebroError(
+        f"a segment's process could not write what it has made: {message}",
+        detail=error.diag.message_detail,
+        hint=error.diag.message_hint,
+        sqlstate=error.pgcode or ADMIN_SHUTDOWN,
+    )
+
+
+def _refusal(error: psycopg2.Error) -> CerebroError:
+    return CerebroError(
+        "a segment's server refuses the login that a run needs",
+        detail=f"The login over its local socket was answered: {' '.join(str(error).split())}",
+        hint="Let the owner of the extension log in over the local socket of each segment: a line"
+        " local for that role in the segment's pg_hba.conf, with the method peer.",
+        sqlstate=CONNECTION_FAILURE,
+    )
+
+
+class _Stream:
+    """What is written piece by piece, as a file of which COPY reads so and so much."""
+
+    def __init__(self, pieces: Iterator[links.Part]) -> None:
+        self._pieces = pieces
+        self._left = memoryview(b"")
+
+    def read(self, size: int) -> bytes:
+        while not self._left:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return b""
+            self._left = memoryview(piece)
+        found, self._left = self._left[:size], self._left[size:]
+        return bytes(found)
