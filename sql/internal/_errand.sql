@@ -1,7 +1,8 @@
--- Greenplum alone has errands: segment/relay.py says why a procedure carries them out.
+-- Greenplum alone has errands: segment/relay.py says why a procedure carries them out. None of this has a search_path of its own: every
+-- segment would be told of it, twice for each call, and a procedure that ends transactions may have none. It is called in
+-- segment sessions, which have a safe one from the beginning.
 CREATE OR REPLACE FUNCTION cerebro._begin_errand(command text, request text) RETURNS text []
-LANGUAGE plpython3u
-SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].begin_errand(command, request)
 $$;
@@ -9,14 +10,12 @@ COMMENT ON FUNCTION cerebro._begin_errand(text, text) IS
 'Internal: the first thing to do for a command: its kind, what it is given, and statements.';
 
 CREATE OR REPLACE FUNCTION cerebro._go_on(found text) RETURNS text []
-LANGUAGE plpython3u
-SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpython3u AS $$
 return GD["cerebro"].go_on(found)
 $$;
 COMMENT ON FUNCTION cerebro._go_on(text) IS
 'Internal: the next thing to do for the command that is under way.';
 
--- A procedure that ends transactions can have no search_path of its own. It is called in segment sessions, which have a safe one.
 CREATE OR REPLACE PROCEDURE cerebro._errand(command text, request text, INOUT answer text DEFAULT NULL)
 LANGUAGE plpgsql AS $$
 DECLARE

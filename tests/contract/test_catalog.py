@@ -19,12 +19,14 @@ def test_every_function_says_what_it_does(sql: Sql) -> None:
 
 
 def test_every_function_has_a_fixed_search_path(sql: Sql) -> None:
-    """But a procedure that ends transactions, which can have none: all names in it are qualified."""
-    assert sql(
-        f"""SELECT proname, prokind FROM pg_proc WHERE oid IN ({MEMBERS})
-        AND NOT 'search_path=pg_catalog, pg_temp' = ANY (coalesce(proconfig, '{{}}'))""",
+    """But a procedure that ends transactions, which can have none, and what it calls: only segment sessions
+    may call it, whose path is this one from their beginning."""
+    found = sql(
+        f"""SELECT proname FROM pg_proc WHERE oid IN ({MEMBERS})
+        AND NOT 'search_path=pg_catalog, pg_temp' = ANY (coalesce(proconfig, '{{}}')) ORDER BY 1""",
         "pg_proc",
-    ) == [("_errand", "p")]
+    )
+    assert found == [("_begin_errand",), ("_errand",), ("_go_on",)]
 
 
 def test_no_function_is_open_to_everybody_but_one_that_does_nothing(sql: Sql) -> None:

@@ -13,6 +13,8 @@ from cerebro_plpy.topology import Answer, Topology
 # States that nobody needs any more go after so long, or when they have become so many bytes.
 DROP_SECONDS = 2.0
 DROP_BYTES = 256 * 2**20
+# Whoever listens hears of the end of a config's epoch so much later, and of several at once.
+TELL_SECONDS = 0.1
 
 
 class Loop:
@@ -39,6 +41,8 @@ class Loop:
         self._stale: set[int] = set()
         self._stale_bytes = 0
         self._next_drop = time.monotonic() + DROP_SECONDS
+        self._ended: list[tuple[int, int]] = []
+        self._next_tell = 0.0
 
     def run(self) -> None:
         self._decide()
@@ -49,11 +53,13 @@ class Loop:
                     self._submit(unit)
             # While the segments work, not while they wait.
             self._drop_states()
+            self._tell_epochs()
             self._tick()
             for answer in self._topology.answers():
                 self._take(answer)
             self._decide()
         self._drop_states()
+        self._tell_epochs(at_once=True)
         self._topology.finish_background()
 
     def _submit(self, unit: progress.Unit) -> None:
@@ -69,6 +75,8 @@ class Loop:
         result = answer.result or {}
         if unit.kind == progress.VISIT:
             self._plan.visited(unit, result["seconds"], result["loss"])
+            if unit.stop == self._plan.segments - 1:
+                self._ended.append((unit.mst_key, unit.epoch))
         elif unit.kind == progress.EVALUATE:
             self._plan.evaluated_on(unit)
         else:
@@ -110,3 +118,10 @@ class Loop:
         self._stale.clear()
         self._stale_bytes = 0
         self._next_drop = now + DROP_SECONDS
+
+    def _tell_epochs(self, at_once: bool = False) -> None:
+        now = time.monotonic()
+        if self._ended and (at_once or now >= self._next_tell):
+            self._topology.background("tell_epochs", {"run_id": self._run_id, "ended": self._ended})
+            self._ended = []
+            self._next_tell = now + TELL_SECONDS

@@ -195,6 +195,12 @@ def _decide(db: Database, request: Request) -> Mapping[str, Any]:
     return {}
 
 
+def _tell_epochs(db: Database, request: Request) -> Mapping[str, Any]:
+    about = [{"epoch": epoch, "config": mst_key} for mst_key, epoch in request["ended"]]
+    db.as_owner(lambda: runs.notify(db, request["run_id"], "epoch", about))
+    return {}
+
+
 def _drop_states(db: Database, request: Request) -> Mapping[str, Any]:
     db.as_owner(lambda: errands.write(db, errands.DROP_STATES, json.dumps(stale_states(request))))
     return {}
@@ -240,6 +246,7 @@ _COMMANDS: dict[str, Command] = {
     "end_run": _end_run,
     "fail_config": _fail_config,
     "decide": _decide,
+    "tell_epochs": _tell_epochs,
     "drop_states": _drop_states,
     "delete_run": _delete_run,
     "reach": _reach,

@@ -66,6 +66,7 @@ Steps = Generator[Step, Any, Mapping[str, Any]]
 
 # What stays the same for a whole run, of one run at a time.
 _facts: dict[tuple[int, int], Facts] = {}
+_has_weights: dict[tuple[int, int], bool] = {}
 _keys: dict[tuple[int, int], int] = {}
 _sources: dict[tuple[int, Place], TableSource] = {}
 # By partition, when the caller looked at it last and what it saw.
@@ -152,31 +153,38 @@ class _Errand(ABC):
         self._facts = self._find_facts(self._run_id, self._mst_key)
         self._run = self._facts.run
         self._key = self._key_of(request["segment"])
-        self._looks: dict[Place, str | None] = {}
+        self._places: list[Place] = []
+        self._looked: set[Place] = set()
 
     def steps(self) -> Steps:
-        tables, segment = self._tables(), self._request["segment"]
-        yield from self._look([(self._run.owner, table, segment) for table in tables])
-        looks = [{"what": ["look", *place], "value": look} for place, look in self._looks.items()]
-        answer = yield from self._insist([*looks, *self._news(), *self._lie()])
+        segment = self._request["segment"]
+        self._places = [(self._run.owner, table, segment) for table in self._tables()]
+        now = time.monotonic()
+        yield from self._look([p for p in self._places if now - self._seen_at(p) >= _LOOK_SECONDS])
+        answer = yield from self._insist([*self._news(), *self._lie()])
         for line in answer["told"]:
             self._db.notice(line)
         yield from self._after(answer["left"])
         return answer["result"]
 
     def _look(self, places: Sequence[Place]) -> Generator[Step, Any, None]:
-        """Have the caller look at partitions, but for those that it saw a moment ago and may still read."""
+        """Have the caller look at partitions."""
+        if not places:
+            return
         now = time.monotonic()
-        due = [place for place in places if now - self._seen_at(place) >= _LOOK_SECONDS]
-        if len(due) < len(places):
-            asked = {"role": self._run.owner, "tables": [table for _, table, _ in places]}
-            if (yield Work(errands.MAY_READ, asked)) != "true":
-                due = list(places)
-        if due:
-            found = yield Look(self._run.owner, [self._source(place).looking for place in due])
-            seen = _of_run(_seen, self._run_id)
-            seen.update({(self._run_id, place): (now, look) for place, look in zip(due, found, strict=True)})
-        self._looks = {place: _seen[self._run_id, place][1] for place in places}
+        found = yield Look(self._run.owner, [self._source(place).looking for place in places])
+        seen = _of_run(_seen, self._run_id)
+        seen.update({(self._run_id, place): (now, look) for place, look in zip(places, found, strict=True)})
+        self._looked.update(places)
+
+    def _looks(self) -> list[Any]:
+        seen = {place: _seen[self._run_id, place][1] for place in self._places}
+        return [{"what": ["look", *place], "value": look} for place, look in seen.items()]
+
+    def _to_ask(self) -> Mapping[str, Any] | None:
+        """Of the partitions that the caller saw a moment ago it is asked whether he may still read them."""
+        tables = [table for _, table, _ in set(self._places) - self._looked]
+        return {"role": self._run.owner, "tables": tables} if tables else None
 
     def _news(self) -> list[Any]:
         """What the process is bound to ask for at the first command about a config."""
@@ -184,29 +192,31 @@ class _Errand(ABC):
         if new in told:
             return []
         told.add(new)
-        return [self._found("facts", self._run_id, self._mst_key), *self._first()]
+        facts = ["facts", self._run_id, self._mst_key]
+        return [{"what": facts, "value": self._find(*facts)[0]}, *self._first()]
 
     def _first(self) -> list[Any]:
         """What else it needs where the config begins with this command."""
         return []
-
-    def _found(self, kind: str, *arguments: Any) -> dict[str, Any]:
-        return {"what": [kind, *arguments], "value": self._find(kind, *arguments)[0]}
 
     def _seen_at(self, place: Place) -> float:
         return _seen.get((self._run_id, place), (-math.inf, None))[0]
 
     def _insist(self, given: list[Any]) -> Generator[Step, Any, Mapping[str, Any]]:
         """Have the process do it, with all that it turns out to lack."""
-        order = {"command": self._name, "request": self._request, "given": given, "place": self._key}
+        order = {"command": self._name, "request": self._request, "place": self._key}
         _at_work.add(self._key)
         for turn in range(_MOST_TURNS):
-            answer = json.loads((yield Work(errands.work(self._key), {**order, "first": turn == 0})))
+            order |= {"first": turn == 0, "given": [*self._looks(), *given], "may_read": self._to_ask()}
+            answer = json.loads((yield Work(errands.work(self._key), order)))
             if "error" in answer:
                 raise CerebroError(**answer["error"])
             if "lacking" not in answer:
                 return answer
-            self._supply(answer["lacking"])
+            if answer["lacking"] == ["right"]:
+                yield from self._look(self._places)
+            else:
+                self._supply(answer["lacking"])
         raise CerebroError("a segment's process does not keep what it is given", sqlstate=INTERNAL)
 
     @abstractmethod
@@ -245,7 +255,11 @@ class _Errand(ABC):
         return _kept(_keys, self._run_id, segment, lambda: self._source(place).key)
 
     def _find_facts(self, run_id: int, mst_key: int) -> Facts:
-        return _kept(_facts, run_id, mst_key, lambda: self._direct.facts(run_id, mst_key))
+        if (run_id, mst_key) not in _facts:
+            # Those of all configs, since every statement of Python's is told to every segment.
+            found = self._direct.all_facts(run_id)
+            _of_run(_facts, run_id).update({(run_id, key): facts for key, facts in found.items()})
+        return _facts[run_id, mst_key]
 
     def _source(self, place: Place) -> TableSource:
         return _kept(_sources, self._run_id, place, lambda: TableSource(self._db, *place))
@@ -289,7 +303,7 @@ class _Errand(ABC):
     def _load(self, role: str, table: str, segment: int, in_memory: bool) -> None:
         """Have the process read a partition, with the caller's rights."""
         place = role, table, segment
-        source, (version, buffers) = self._source(place), partitions.parse(self._looks[place])
+        source, (version, buffers) = self._source(place), partitions.parse(_seen[self._run_id, place][1])
         ticket, columns = secrets.token_hex(16), source.layout.columns
         expected = {
             "ticket": ticket,
@@ -316,19 +330,17 @@ class _Visit(_Errand):
     def _first(self) -> list[Any]:
         """Weights that there are go by another way."""
         config = self._facts.config
-        what = "weights", self._run_id, config.model_id, self._mst_key
-        if self._step - 1 != (config.source_step or 0) or self._find(*what)[1]:
+        if self._step - 1 != (config.source_step or 0) or self._has_weights():
             return []
-        return [self._found(*what)]
+        return [{"what": ["weights", self._run_id, config.model_id, self._mst_key], "value": None}]
+
+    def _has_weights(self) -> bool:
+        find = partial(runs.has_weights, self._db, self._run_id)
+        return _kept(_has_weights, self._run_id, 0, lambda: self._db.as_owner(find))
 
     @property
     def _step(self) -> int:
         return routes.step_of(self._epoch, self._request["stop"], self._run.segments)
-
-    def _after(self, left: Sequence[Mapping[str, Any]]) -> Generator[Step, Any, None]:
-        if self._request["stop"] == self._run.segments - 1:
-            told = runs.told(self._run_id, "epoch", epoch=self._epoch, config=self._mst_key)
-            yield Write(errands.NOTIFY, told)
 
 
 class _Evaluate(_Errand):

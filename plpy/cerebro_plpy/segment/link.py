@@ -12,6 +12,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import psycopg2
@@ -30,7 +31,8 @@ Work = Callable[[Any], None]
 _REFUSED_SECONDS = 60.0
 # Each wait for a lock ends after a second, to look for a cancel.
 _LOCK_WAITS = 30
-_COPY_BYTES = 1 << 18
+# What libpq sends at once: with larger pieces both sides take and give back memory for each.
+_COPY_BYTES = 8192
 
 _own: list[links.Server] = []
 _open: dict[links.Server, Any] = {}
@@ -65,20 +67,20 @@ class Links:
         """Commit a visit together with the state that it made."""
         clock = time.monotonic()
 
-        def write_log(cursor: Any) -> None:
+        def log() -> list[str]:
             seconds = visit["write_seconds"] + time.monotonic() - clock
-            cursor.execute(links.VISITS, [json.dumps([{**visit, "place": place, "write_seconds": seconds}])])
+            return [json.dumps([{**visit, "place": place, "write_seconds": seconds}])]
 
         def write(cursor: Any) -> None:
             rows = _Stream(links.state_rows(place, visit, parts))
-            cursor.copy_expert(links.WRITE_STATE, rows, _COPY_BYTES)
-            write_log(cursor)
+            cursor.copy_expert(links.BEGIN_WITH_STATE, rows, _COPY_BYTES)
+            cursor.execute(links.END_WITH_VISIT, log())
 
         try:
             self._write(write)
         except psycopg2.errors.UniqueViolation:
             # The state is there, committed by a visit of which nobody heard; made again it is the same.
-            self._write(write_log)
+            self._write(lambda cursor: cursor.execute(links.VISITS, log()))
 
     def write_evaluations(self, place: int, evaluations: Sequence[Mapping[str, Any]]) -> None:
         rows = json.dumps([{**each, "place": place} for each in evaluations])
@@ -130,8 +132,13 @@ class Links:
         return self._once(server, work)
 
     def _once(self, server: links.Server, work: Work) -> None:
-        with self._connection(server) as connection, connection.cursor() as cursor:
-            work(cursor)
+        with self._connection(server).cursor() as cursor:
+            try:
+                work(cursor)
+            except BaseException:
+                with suppress(psycopg2.Error):
+                    cursor.execute(links.UNDO)
+                raise
 
     def _server(self, where: Where) -> links.Server:
         if not _own:
@@ -144,7 +151,6 @@ class Links:
                 opened = psycopg2.connect(**vars(server))
             except psycopg2.Error as error:
                 raise _refusal(error) from None
-            # A transaction is what is done within `with connection`.
             opened.autocommit = True
             with opened.cursor() as cursor:
                 cursor.execute(links.PREPARE)

@@ -134,7 +134,7 @@ class Supplied:
             raise Lacking(*what)
         return self._measured[dataset]
 
-    def leave_visit(self, visit: runs.VisitRow, parts: Iterable[bytes], ends_epoch: bool) -> int:
+    def leave_visit(self, visit: runs.VisitRow, parts: Iterable[bytes]) -> int:
         kept = list(parts)
         size = sum(map(len, kept))
         self._links.write_visit(self._place, asdict(replace(visit, state_bytes=size)), kept)
@@ -174,6 +174,8 @@ def _work(db: Database, asked: Mapping[str, Any]) -> Mapping[str, Any]:
     supply = Supplied(db, asked["place"])
     told: list[str] = []
     try:
+        if asked["may_read"] is not None and not partitions.may_read(db, **asked["may_read"]):
+            raise Lacking("right")
         with cancel.interruptible(supply.ticker()):
             result = commands.work(supply, asked["command"], asked["request"], told.append)
         supply.finish()

@@ -7,7 +7,7 @@ it is supplied by the session on the coordinator that sent the command.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -55,7 +55,7 @@ class Supply(Protocol):
 
     def evaluations(self, run_id: int, mst_key: int, epoch: int, dataset: str) -> Sequence[bytes]: ...
 
-    def leave_visit(self, visit: runs.VisitRow, parts: Iterable[bytes], ends_epoch: bool) -> int:
+    def leave_visit(self, visit: runs.VisitRow, parts: Iterable[bytes]) -> int:
         """Store a visit's row and state; gives the state's size."""
         ...
 
@@ -82,6 +82,15 @@ class Direct:
         run, config = runs.run(self._db, run_id), runs.config(self._db, run_id, mst_key)
         return Facts(run, config, runs.model_arch(self._db, run_id, config.model_id))
 
+    def all_facts(self, run_id: int) -> Mapping[int, Facts]:
+        """The same for all configs that a run has so far."""
+        return self._db.as_owner(lambda: self._all_facts(run_id))
+
+    def _all_facts(self, run_id: int) -> Mapping[int, Facts]:
+        run, configs = runs.run(self._db, run_id), runs.configs(self._db, run_id)
+        nets = {a.model_id: a.model_arch for a in runs.architectures(self._db, run_id)}
+        return {config.mst_key: Facts(run, config, nets[config.model_id]) for config in configs}
+
     def weights(self, run_id: int, model_id: int, mst_key: int) -> bytes | None:
         return self._db.as_owner(lambda: runs.weights(self._db, run_id, model_id, mst_key))
 
@@ -98,16 +107,14 @@ class Direct:
             lambda: measurements.read_evaluations(self._db, run_id, mst_key, epoch, dataset)
         )
 
-    def leave_visit(self, visit: runs.VisitRow, parts: Iterable[bytes], ends_epoch: bool) -> int:
-        return self._db.as_owner(lambda: self._leave_visit(visit, parts, ends_epoch))
+    def leave_visit(self, visit: runs.VisitRow, parts: Iterable[bytes]) -> int:
+        return self._db.as_owner(lambda: self._leave_visit(visit, parts))
 
-    def _leave_visit(self, visit: runs.VisitRow, parts: Iterable[bytes], ends_epoch: bool) -> int:
+    def _leave_visit(self, visit: runs.VisitRow, parts: Iterable[bytes]) -> int:
         clock = time.monotonic()
         size = state_rows.write(self._db, visit.run_id, visit.mst_key, visit.step, parts)
         seconds = visit.write_seconds + time.monotonic() - clock
         runs.write_visit(self._db, replace(visit, state_bytes=size, write_seconds=seconds))
-        if ends_epoch:
-            runs.notify(self._db, visit.run_id, "epoch", epoch=visit.epoch, config=visit.mst_key)
         return size
 
     def leave_evaluation(self, evaluation: EvaluationRow) -> None:

@@ -115,7 +115,7 @@ def visit(supply: Supply, run_id: int, mst_key: int, epoch: int, stop: int) -> M
         run_id, mst_key, step, epoch, segment, partition.rows, logs.get("loss"), _as_json(logs), 0,
         read - clock, trained - read, 0.0, started_at, os.getpid(),
     )  # fmt: skip
-    size = supply.leave_visit(row, states.to_parts(state), stop == run.segments - 1)
+    size = supply.leave_visit(row, states.to_parts(state))
     _remember(run_id, mst_key, step, state)
     return {"seconds": time.monotonic() - clock, "loss": logs.get("loss"), "state_bytes": size}
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from cerebro_plpy.database import Database
 
-NOTIFY = "SELECT pg_catalog.pg_notify('cerebro_run', $1)"
-
 _MEASURED = {
     "epoch": "integer", "dataset": "text", "position": "integer", "metric": "text", "value": "float8",
     "higher_is_better": "boolean",
@@ -41,11 +39,6 @@ def write_metric(run_id: int, mst_key: int) -> str:
     )
 
 
-# Whether a role may read all of these tables whole: the coordinator knows that by itself.
-MAY_READ = (
-    "SELECT pg_catalog.bool_and(pg_catalog.has_table_privilege($1::json->>'role', t, 'SELECT'))::text"
-    " AS found FROM pg_catalog.json_array_elements_text($1::json->'tables') AS t"
-)
 # States of configs that nobody needs any more; newer ones than those to be kept may have come since this was
 # asked for, and stay. No join: nothing moves.
 DROP_STATES = (

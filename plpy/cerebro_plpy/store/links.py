@@ -33,7 +33,6 @@ _MADE = {
     "ended_at": "pg_catalog.clock_timestamp()",
 }
 
-WRITE_STATE = "COPY cerebro._state (place, run_id, mst_key, step, part, data) FROM STDIN (FORMAT binary)"
 _HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _TRAILER = b"\xff\xff"
 _STATE_ROW = struct.Struct(">hiiiqiiiiiii")
@@ -93,6 +92,12 @@ def _insert(table: str, columns: Mapping[str, str], more: Sequence[str] = ()) ->
 
 # Planned once for each connection.
 VISITS, EVALUATIONS = "EXECUTE visits (%s)", "EXECUTE evaluations (%s)"
+# A visit is a transaction, told to the server in two turns.
+BEGIN_WITH_STATE = (
+    "BEGIN; COPY cerebro._state (place, run_id, mst_key, step, part, data) FROM STDIN (FORMAT binary)"
+)
+END_WITH_VISIT = f"{VISITS}; COMMIT"
+UNDO = "ROLLBACK"
 PREPARE = (
     f"PREPARE visits (json) AS {_insert('_visit', _VISIT, ['ended_at'])};"
     f" PREPARE evaluations (json) AS {_insert('_evaluation', _EVALUATION)}"

@@ -68,6 +68,16 @@ def parse(found: str | None) -> tuple[Version, list[Buffer]]:
     return tuple(row[3] for row in rows), [Buffer(*row[:3]) for row in rows]
 
 
+def may_read(db: Database, role: str, tables: Sequence[str]) -> bool:
+    """Whether a role may read all of these tables whole, as every segment of a cluster knows by itself."""
+    return db.query(
+        "SELECT pg_catalog.bool_and(pg_catalog.has_table_privilege($1, t, 'SELECT')) AS found"
+        " FROM pg_catalog.unnest($2) AS t",
+        ["text", "text[]"],
+        [role, list(tables)],
+    )[0]["found"]
+
+
 def look_by(db: Database, statement: str) -> str | None:
     """What one of these statements gives: nothing where the partition is empty."""
     rows = db.query(statement)

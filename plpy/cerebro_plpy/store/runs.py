@@ -10,7 +10,6 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, WRONG_STATE, CerebroError
-from cerebro_plpy.store import errands
 from cerebro_plpy.store.dialect import is_greenplum
 
 # The session behind a run holds an advisory lock: its class is the run's number, the upper half of its object
@@ -159,14 +158,14 @@ def add_event(db: Database, run_id: int, event: str, detail: str | None = None) 
         notify(db, run_id, event)
 
 
-def notify(db: Database, run_id: int, event: str, **about: int) -> None:
+def notify(db: Database, run_id: int, event: str, about: Sequence[Mapping[str, int]] = ({},)) -> None:
     """Tell whoever listens, when this transaction is committed."""
-    payload = json.dumps(told(run_id, event, **about))
-    errands.write(db, errands.NOTIFY, payload)
-
-
-def told(run_id: int, event: str, **about: int) -> Mapping[str, object]:
-    return {"run": run_id, "event": event, **about}
+    told = [json.dumps({"run": run_id, "event": event, **each}) for each in about]
+    db.query(
+        "SELECT pg_catalog.pg_notify('cerebro_run', told) FROM pg_catalog.unnest($1) AS told",
+        ["text[]"],
+        [told],
+    )
 
 
 def hold(db: Database, run_id: int) -> None:
@@ -355,6 +354,11 @@ def model_arch(db: Database, run_id: int, model_id: int) -> str:
         ["bigint", "integer"],
         [run_id, model_id],
     )[0]["model_arch"]
+
+
+def has_weights(db: Database, run_id: int) -> bool:
+    """Whether any config starts from weights that there are."""
+    return bool(db.query("SELECT FROM cerebro._weights WHERE run_id = $1 LIMIT 1", ["bigint"], [run_id]))
 
 
 def weights(db: Database, run_id: int, model_id: int, mst_key: int) -> bytes | None:
