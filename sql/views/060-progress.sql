@@ -5,6 +5,7 @@ WITH now_running AS (
         (m.words)[1] AS doing,
         (m.words)[2]::bigint AS run_id,
         (m.words)[3]::integer AS mst_key,
+        (m.words)[4]::integer AS epoch,
         (m.words)[5]::integer AS segment
     FROM pg_catalog.pg_stat_activity AS a
     CROSS JOIN LATERAL pg_catalog.regexp_matches(
@@ -22,8 +23,8 @@ SELECT
     CASE
         WHEN f.mst_key IS NOT NULL THEN 'failed'
         WHEN c.deleted THEN 'deleted'
-        WHEN n.doing = 'visit' AND r.status IN ('running', 'paused') THEN 'training'
-        WHEN n.doing IS NOT NULL AND r.status IN ('running', 'paused') THEN 'evaluating'
+        WHEN n.doing = 'visit' AND NOT v.committed AND r.status IN ('running', 'paused') THEN 'training'
+        WHEN n.doing <> 'visit' AND r.status IN ('running', 'paused') THEN 'evaluating'
         WHEN c.stopped THEN 'stopped'
         WHEN v.step = c.epochs * r.segments AND (r.status = 'finished' OR NOT s.searches) THEN 'finished'
         WHEN r.status <> 'running' THEN r.status
@@ -33,7 +34,7 @@ SELECT
     c.epochs,
     v.visits_done,
     c.epochs * r.segments - c.first_step AS visits_total,
-    n.segment,
+    CASE WHEN n.doing <> 'visit' OR NOT v.committed THEN n.segment END AS segment,
     v.loss,
     CASE WHEN r.status = 'running' AND f.mst_key IS NULL
         THEN v.seconds_per_visit * (c.epochs * r.segments - v.step) END AS seconds_left,
@@ -49,7 +50,7 @@ CROSS JOIN LATERAL (
 ) AS s
 LEFT JOIN cerebro._failure AS f ON f.run_id = c.run_id AND f.mst_key = c.mst_key
 LEFT JOIN LATERAL (
-    SELECT x.doing, x.segment FROM now_running AS x
+    SELECT x.doing, x.epoch, x.segment FROM now_running AS x
     WHERE x.run_id = c.run_id AND x.mst_key = c.mst_key ORDER BY x.doing DESC LIMIT 1
 ) AS n ON TRUE
 CROSS JOIN LATERAL (
@@ -57,7 +58,9 @@ CROSS JOIN LATERAL (
         pg_catalog.count(*) AS visits_done,
         c.first_step + pg_catalog.count(*) AS step,
         pg_catalog.avg(pg_catalog.date_part('epoch', x.ended_at - x.started_at)) AS seconds_per_visit,
-        (pg_catalog.array_agg(x.loss ORDER BY x.step DESC))[1] AS loss
+        (pg_catalog.array_agg(x.loss ORDER BY x.step DESC))[1] AS loss,
+        -- On Greenplum it is, a moment before the session on the coordinator hears of it.
+        COALESCE(pg_catalog.bool_or(x.epoch = n.epoch AND x.segment = n.segment), FALSE) AS committed
     FROM cerebro._visit AS x
     WHERE x.run_id = c.run_id AND x.mst_key = c.mst_key
 ) AS v;

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 import psycopg2
 import pytest
 
 import nets
+from fixtures import execute
 from trial import ADAM, Trial, blobs, rows_of
 
 pytestmark = pytest.mark.postgresql
@@ -22,36 +25,46 @@ CREATE FUNCTION again(command text, request text) RETURNS text LANGUAGE plpython
 import json
 from cerebro_plpy import entry
 from cerebro_plpy.segment import courier
-from cerebro_plpy.store import links, parcels
-before = parcels.PIECE_BYTES, links.where
+from cerebro_plpy.store import parcels
+before = parcels.PIECE_BYTES
 try:
-    # Port 1 of this host: nobody answers there.
-    parcels.PIECE_BYTES, links.where = 1000, lambda db, key, keys: [(None, 1)] * len(keys)
+    parcels.PIECE_BYTES = 1000
     return json.dumps(courier.carry_out(entry.SegmentSession(), command, json.loads(request)))
 finally:
-    parcels.PIECE_BYTES, links.where = before
+    parcels.PIECE_BYTES = before
 $$
 """
 
 _COUNT = """
-CREATE FUNCTION counted(command text, request text) RETURNS integer[] LANGUAGE plpython3u AS $$
+CREATE FUNCTION counted(command text, request text, alone boolean DEFAULT FALSE) RETURNS integer[]
+LANGUAGE plpython3u AS $$
 import json
 from cerebro_plpy import entry
 from cerebro_plpy.engine.model import CompiledModel
 from cerebro_plpy.segment import courier, outpost
+from cerebro_plpy.store import links
 calls = {"measured": 0, "asked": 0}
 def counting(function, name):
     def call(*arguments):
         calls[name] += 1
         return function(*arguments)
     return call
-before = CompiledModel.evaluate, outpost.work
+before = CompiledModel.evaluate, outpost.work, links.where
 try:
+    if alone:
+        # Port 1 of this host: nobody answers there.
+        courier._servers.clear()
+        links.where = lambda db, key, keys: [(None, 1)] * len(keys)
     CompiledModel.evaluate = counting(CompiledModel.evaluate, "measured")
     outpost.work = counting(outpost.work, "asked")
-    courier.carry_out(entry.SegmentSession(), command, json.loads(request))
+    db = entry.SegmentSession()
+    steps, reply = courier.steps_of(db, command, json.loads(request)), None
+    while True:
+        reply = courier._do(db, steps.send(reply))
+except StopIteration:
+    pass
 finally:
-    CompiledModel.evaluate, outpost.work = before
+    CompiledModel.evaluate, outpost.work, links.where = before
 return [calls["measured"], calls["asked"]]
 $$
 """
@@ -72,7 +85,7 @@ def run_id(trial: Trial) -> int:
 
 
 WAYS = {
-    "in pieces where no server answers": "SELECT again(%s, %s)",
+    "in a transaction of its caller's, in pieces": "SELECT again(%s, %s)",
     "as segment sessions do": "CALL cerebro._errand(%s, %s)",
 }
 
@@ -122,7 +135,7 @@ def test_an_evaluation_by_way_of_the_segments_process_measures_the_same(
 def test_rows_are_given_back_where_they_were_read(trial: Trial, run_id: int) -> None:
     trial.sql("CREATE FUNCTION partitions() RETURNS integer LANGUAGE plpython3u AS $$"
               "from cerebro_plpy.segment import rows; return len(rows._cache) $$")  # fmt: skip
-    way = WAYS["in pieces where no server answers"]
+    way = WAYS["in a transaction of its caller's, in pieces"]
     again(trial, way, "evaluate", run_id, epoch=2, segment=0)
     assert trial.value("SELECT partitions()") > 0
     again(trial, way, "give_back", run_id, segment=1)
@@ -156,8 +169,76 @@ def test_a_process_that_has_the_rows_is_told_at_once_what_a_config_is(trial: Tri
     assert again(trial, COUNTED, "visit", several, mst_key=3, **where) == [0, 1]
 
 
+def test_a_state_is_read_where_it_lies(trial: Trial, run_id: int) -> None:
+    """Nothing has to be asked for; where no server answers, the state is."""
+    step = "SELECT epoch, segment FROM cerebro._visit WHERE run_id = %s AND mst_key = 1 AND step = 2"
+    ((epoch, segment),) = trial.sql(step, run_id)
+    where = {"epoch": epoch, "stop": 1, "segment": segment}
+    again(trial, COUNTED, "evaluate", run_id, epoch=2, segment=segment)
+    assert again(trial, COUNTED, "visit", run_id, **where) == [0, 1]
+
+
+def test_a_state_comes_another_way_where_no_server_answers(trial: Trial, run_id: int) -> None:
+    """The same visit to the same bits; the process has to ask."""
+    visited = "SELECT epoch, segment, loss FROM cerebro._visit WHERE run_id = %s AND mst_key = 1 AND step = 2"
+    ((epoch, segment, _),) = before = trial.sql(visited, run_id)
+    for table in ("_visit", "_state"):
+        trial.sql(f"DELETE FROM cerebro.{table} WHERE run_id = %s AND mst_key = 1 AND step = 2", run_id)
+    where = {"epoch": epoch, "stop": 1, "segment": segment}
+    assert again(trial, "SELECT counted(%s, %s, TRUE)", "visit", run_id, **where) == [0, 2]
+    assert trial.sql(visited, run_id) == before
+
+
+def test_a_visit_that_was_committed_unheard_is_made_again(trial: Trial, run_id: int) -> None:
+    """Its state is there; what lacks is written."""
+    way = WAYS["as segment sessions do"]
+    rows = "SELECT step, segment, loss, state_bytes FROM cerebro._visit WHERE run_id = %s ORDER BY 1"
+    before = trial.sql(rows, run_id)
+    where = {"epoch": 2, "stop": 1, "segment": before[3][1]}
+    again(trial, way, "visit", run_id, **where)
+    assert trial.sql(rows, run_id) == before
+    trial.sql("DELETE FROM cerebro._visit WHERE run_id = %s AND step = 4", run_id)
+    again(trial, way, "visit", run_id, **where)
+    assert trial.sql(rows, run_id) == before
+
+
+@contextmanager
+def timeout(trial: Trial) -> Iterator[None]:
+    trial.sql("SET statement_timeout = '2500ms'")
+    try:
+        yield
+    finally:
+        trial.sql("RESET statement_timeout")
+
+
+LINKS = "FROM pg_stat_activity WHERE application_name = 'cerebro link' AND datname = current_database()"
+
+
+def test_a_connection_that_is_lost_is_opened_again(trial: Trial, run_id: int) -> None:
+    way = WAYS["as segment sessions do"]
+    ((last,),) = trial.sql("SELECT segment FROM cerebro._visit WHERE run_id = %s AND step = 4", run_id)
+    where = {"epoch": 2, "stop": 1, "segment": last}
+    again(trial, way, "visit", run_id, **where)
+    assert trial.sql(f"SELECT pg_terminate_backend(pid) {LINKS}") == [(True,)]
+    trial.sql("DELETE FROM cerebro._visit WHERE run_id = %s AND step = 4", run_id)
+    again(trial, way, "visit", run_id, **where)
+    assert trial.value("SELECT count(*) FROM cerebro._visit WHERE run_id = %s", run_id) == 4
+
+
+def test_a_visit_waits_for_a_lock_and_looks_for_a_cancel(trial: Trial, run_id: int) -> None:
+    way = WAYS["as segment sessions do"]
+    ((last,),) = trial.sql("SELECT segment FROM cerebro._visit WHERE run_id = %s AND step = 4", run_id)
+    trial.sql("DELETE FROM cerebro._visit WHERE run_id = %s AND step = 4", run_id)
+    with closing(psycopg2.connect(dbname=trial.connection.info.dbname)) as other:
+        execute(other, "LOCK TABLE cerebro._visit IN SHARE MODE")
+        with pytest.raises(psycopg2.errors.QueryCanceled), timeout(trial):
+            again(trial, way, "visit", run_id, epoch=2, stop=1, segment=last)
+    again(trial, way, "visit", run_id, epoch=2, stop=1, segment=last)
+    assert trial.value("SELECT count(*) FROM cerebro._visit WHERE run_id = %s", run_id) == 4
+
+
 def test_rows_that_are_changed_are_noticed_within_a_second(trial: Trial, run_id: int) -> None:
-    way = WAYS["in pieces where no server answers"]
+    way = WAYS["in a transaction of its caller's, in pieces"]
     again(trial, way, "evaluate", run_id, epoch=2, segment=0)
     trial.sql("DELETE FROM packed WHERE __dist_key__ = 0 AND buffer_id = 0")
     time.sleep(1)

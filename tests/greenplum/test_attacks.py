@@ -41,8 +41,9 @@ ATTEMPTS = {
     "SELECT cerebro._segment('visit', '{}')": (FORBIDDEN, FORBIDDEN),
     "CALL cerebro._errand('visit', '{}')": (FORBIDDEN, NOT_HERE),
     "SELECT cerebro._on_segment('give', '')": (FORBIDDEN, FORBIDDEN),
-    "SELECT cerebro._work('{}', NULL)": (FORBIDDEN, FORBIDDEN),
-    "SELECT cerebro._left_part(0)": (FORBIDDEN, FORBIDDEN),
+    "SELECT cerebro._begin_errand('visit', '{}')": (FORBIDDEN, FORBIDDEN),
+    "SELECT cerebro._work('{}')": (FORBIDDEN, FORBIDDEN),
+    "SELECT set_config('gp_role', 'utility', FALSE)": ("55P02", "55P02"),
     # The caller's own scan calls it, with the ticket of a load.
     "SELECT cerebro._take_buffer('', 0, '[]', ARRAY[]::bytea[])": (WRONG_STATE, WRONG_STATE),
 }

@@ -250,6 +250,34 @@ def test_a_lost_process_of_a_segment_costs_its_visit_alone(
     assert set(pids.values()) == {1}
 
 
+_LINKS = (
+    "SELECT (s.a).pid FROM (SELECT pg_stat_get_activity(NULL) AS a FROM gp_dist_random('gp_id')) AS s"
+    " JOIN pg_database AS d ON d.oid = (s.a).datid WHERE d.datname = current_database()"
+    " AND (s.a).application_name = 'cerebro link'"
+)
+
+
+def test_lost_connections_of_segments_processes_cost_nothing(
+    trial: Trial, base: int, other: Connection
+) -> None:
+    """By them visits are committed and states come: they are opened again."""
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(trial.fit, "packed", "unlinked", "mst", EPOCHS)
+        first_visit(other, run, "unlinked")
+        lost = [pid for (pid,) in execute(other, _LINKS)]
+        assert [terminated(other, pid) for pid in lost] == [[True]] * len(lost)
+        run_id = run.result(timeout=300)
+    assert len(lost) >= 3
+    assert trial.weights("unlinked") == trial.weights("base")
+    pids = "SELECT count(DISTINCT pid) FROM cerebro.visits WHERE run_id = %s GROUP BY segment"
+    assert set(trial.sql(pids, run_id)) == {(1,)}
+
+
+def test_it_is_said_whether_segments_let_one_another_in(trial: Trial) -> None:
+    found = trial.sql("SELECT status, found FROM cerebro.diagnose() WHERE item = 'servers of segments'")
+    assert found == [("ok", "each lets the processes of all segments in")]
+
+
 def first_visit(watching: Connection, run: Future[int], table: str) -> tuple[int, int]:
     """Segment and process of a visit of the run that makes a table, as soon as there is one."""
     while not run.done():

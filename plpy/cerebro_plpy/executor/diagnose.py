@@ -14,6 +14,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.store import session
+from cerebro_plpy.store.dialect import is_greenplum
 from cerebro_plpy.topology.choose import choose_local, cores
 
 OK, NOTE, WRONG = "ok", "note", "wrong"
@@ -36,7 +37,7 @@ class Finding:
 
 
 def diagnose(db: Database) -> list[Finding]:
-    return [*_python(), *_packages(), *_engines(db), _login(db), _room(db), *_machine(db)]
+    return [*_python(), *_packages(), *_engines(db), *_logins(db), _room(db), *_machine(db)]
 
 
 def _python() -> Iterator[Finding]:
@@ -92,14 +93,32 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _login(db: Database) -> Finding:
+def _logins(db: Database) -> Iterator[Finding]:
     """Where pg_hba.conf refuses segment sessions, runs are slow and none goes on in the background."""
     try:
-        choose_local(db, session.current_user(db))
+        topology = choose_local(db, session.current_user(db))
     except CerebroError as error:
         advice = " ".join(filter(None, [error.hint, "docs/operations.md has the lines of pg_hba.conf."]))
-        return Finding("segment sessions", WRONG, f"{error.message}. {error.detail or ''}".strip(), advice)
-    return Finding("segment sessions", OK, "they can log in")
+        yield Finding("segment sessions", WRONG, f"{error.message}. {error.detail or ''}".strip(), advice)
+        return
+    yield Finding("segment sessions", OK, "they can log in")
+    if is_greenplum(db):
+        yield from _logins_of_segments(topology.command("try_logins", {})["refused"])
+
+
+def _logins_of_segments(refused: Sequence[tuple[int, int]]) -> Iterator[Finding]:
+    """Each segment's own process has to log in at its server, and does well to log in at the others'."""
+    own = [str(server) for server, segment in refused if server == segment]
+    if own:
+        found = f"not their own processes: {', '.join(own)}"
+        yield Finding("servers of segments", WRONG, found, "docs/greenplum.md has the lines of pg_hba.conf.")
+        return
+    if refused:
+        found = ", ".join(f"{server} not {segment}" for server, segment in refused)
+        advice = "States take a slower way there; docs/greenplum.md has the lines of pg_hba.conf."
+        yield Finding("servers of segments", NOTE, found, advice)
+        return
+    yield Finding("servers of segments", OK, "each lets the processes of all segments in")
 
 
 def _room(db: Database) -> Finding:

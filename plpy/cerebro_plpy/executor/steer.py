@@ -72,6 +72,8 @@ def _standing(db: Database, run_id: int | None, role: str) -> Standing:
     """Read, as the owner, how one of the role's runs stands, and keep others from asking meanwhile."""
     run = runs.own_run(db, run_id, role)
     decisions.lock(db, run.run_id)
+    # Before what was decided: what the run takes up at this moment is in both, and not in neither.
+    asked = decisions.pending(db, run.run_id)
     configs = {row.mst_key: row for row in runs.configs(db, run.run_id)}
     found = runs.standings(db, run.run_id)
     standing = Standing(
@@ -80,7 +82,7 @@ def _standing(db: Database, run_id: int | None, role: str) -> Standing:
     )  # fmt: skip
     if run.search is None:
         standing.until = dict.fromkeys(configs, run.epochs)
-    for of in (*decisions.entries(db, run.run_id), *decisions.pending(db, run.run_id)):
+    for of in (*decisions.entries(db, run.run_id), *asked):
         standing.take(of)
     return standing
 

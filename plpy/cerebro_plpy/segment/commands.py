@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.planner import gpus
-from cerebro_plpy.store import decisions, errands, measurements, places, results, runs, session, state_rows
+from cerebro_plpy.store import (
+    decisions,
+    errands,
+    links,
+    measurements,
+    places,
+    results,
+    runs,
+    session,
+    state_rows,
+)
 from cerebro_plpy.store.dialect import is_greenplum
 
 if TYPE_CHECKING:
@@ -216,6 +226,16 @@ def stale_states(request: Request) -> Mapping[str, Any]:
     }
 
 
+def _try_logins(db: Database, request: Request) -> Mapping[str, Any]:
+    """Which segments' servers do not let which others' processes in, as pairs of their numbers."""
+    keys = places.keys(db, places.primaries(db))
+    refused: list[tuple[int, int]] = []
+    for number, key in enumerate(keys):
+        where = {"request": {"where": links.where(db, key, keys)}}
+        refused += [(other, number) for other in places.exchange(db, key, "log_in", where, [])[0]["result"]]
+    return {"refused": refused}
+
+
 def _reach(db: Database, request: Request) -> Mapping[str, Any]:
     return {"segments": places.reach(db)}
 
@@ -250,4 +270,5 @@ _COMMANDS: dict[str, Command] = {
     "drop_states": _drop_states,
     "delete_run": _delete_run,
     "reach": _reach,
+    "try_logins": _try_logins,
 }

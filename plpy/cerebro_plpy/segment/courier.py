@@ -63,6 +63,7 @@ class Write:
 
 Step = Look | Work | Write
 Steps = Generator[Step, Any, Mapping[str, Any]]
+Errand = Callable[[Database, str, Request, bool], Steps]
 
 # What stays the same for a whole run, of one run at a time.
 _facts: dict[tuple[int, int], Facts] = {}
@@ -99,7 +100,7 @@ def carry_out(db: Database, name: str, request: Request) -> Mapping[str, Any]:
     """Do what needs an engine beside the rows that it is about, in the transaction that is under way."""
     if name not in ERRANDS:
         return _tell(db, name, request)
-    steps, reply = steps_of(db, name, request), None
+    steps, reply = steps_of(db, name, request, commits=False), None
     while True:
         try:
             step = steps.send(reply)
@@ -138,16 +139,19 @@ def _give_back(db: Database, request: Request) -> Mapping[str, Any]:
     return {}
 
 
-def steps_of(db: Database, name: str, request: Request) -> Steps:
-    """What has to be done for a command; whoever carries the statements out sends the replies."""
-    return ERRANDS[name](db, name, request)
+def steps_of(db: Database, name: str, request: Request, commits: bool = True) -> Steps:
+    """What has to be done for a command; whoever carries the statements out sends the replies.
+
+    The process on the segment `commits` what it makes, or it belongs to the transaction under way here.
+    """
+    return ERRANDS[name](db, name, request, commits)
 
 
 class _Errand(ABC):
     """One command about one config on one segment."""
 
-    def __init__(self, db: Database, name: str, request: Request) -> None:
-        self._db, self._name, self._request = db, name, request
+    def __init__(self, db: Database, name: str, request: Request, commits: bool) -> None:
+        self._db, self._name, self._request, self._commits = db, name, request, commits
         self._run_id, self._mst_key, self._epoch = request["run_id"], request["mst_key"], request["epoch"]
         self._direct = Direct(db)
         self._facts = self._find_facts(self._run_id, self._mst_key)
@@ -161,10 +165,10 @@ class _Errand(ABC):
         self._places = [(self._run.owner, table, segment) for table in self._tables()]
         now = time.monotonic()
         yield from self._look([p for p in self._places if now - self._seen_at(p) >= _LOOK_SECONDS])
-        answer = yield from self._insist([*self._news(), *self._lie()])
+        answer = yield from self._insist([*self._news(), *(self._lie() if self._commits else ())])
         for line in answer["told"]:
             self._db.notice(line)
-        yield from self._after(answer["left"])
+        yield from self._write(answer["left"])
         return answer["result"]
 
     def _look(self, places: Sequence[Place]) -> Generator[Step, Any, None]:
@@ -205,6 +209,7 @@ class _Errand(ABC):
     def _insist(self, given: list[Any]) -> Generator[Step, Any, Mapping[str, Any]]:
         """Have the process do it, with all that it turns out to lack."""
         order = {"command": self._name, "request": self._request, "place": self._key}
+        order |= {"commits": self._commits}
         _at_work.add(self._key)
         for turn in range(_MOST_TURNS):
             order |= {"first": turn == 0, "given": [*self._looks(), *given], "may_read": self._to_ask()}
@@ -227,9 +232,15 @@ class _Errand(ABC):
     def _lie(self) -> list[Any]:
         """What the process takes from where it lies, and where that is."""
 
-    def _after(self, left: Sequence[Mapping[str, Any]]) -> Generator[Step, Any, None]:
-        """What is still to be done when the process has done its part."""
-        yield from ()
+    def _write(self, left: Mapping[str, Sequence[Mapping[str, Any]]]) -> Generator[Step, Any, None]:
+        """What the process has not committed."""
+        for visit in left["visits"]:
+            _, parts = places.exchange(self._db, self._key, "left", {"request": {}}, [])
+            self._db.as_owner(partial(links.write_visit, self._db, visit, parts))
+        if left.get("evaluations"):
+            self._db.as_owner(lambda: links.write_evaluations(self._db, left["evaluations"]))
+        for measured in left["metrics"]:
+            yield Write(errands.write_metric(self._run_id, self._mst_key), measured)
 
     def _state(self, step: int) -> list[Any]:
         """Where a config's state after a step lies."""
@@ -359,16 +370,12 @@ class _Merge(_Errand):
         what = ["evaluations", self._run_id, self._mst_key, self._epoch]
         return [{"what": what, "value": {"at": self._servers()}}]
 
-    def _after(self, left: Sequence[Mapping[str, Any]]) -> Generator[Step, Any, None]:
-        for measured in left:
-            yield Write(errands.write_metric(self._run_id, self._mst_key), measured)
+
+def _with(errand: type[_Errand]) -> Errand:
+    return lambda db, name, request, commits: errand(db, name, request, commits).steps()
 
 
-def _with(errand: type[_Errand]) -> Callable[[Database, str, Request], Steps]:
-    return lambda db, name, request: errand(db, name, request).steps()
-
-
-def _drop_states(db: Database, name: str, request: Request) -> Steps:
+def _drop_states(db: Database, name: str, request: Request, commits: bool) -> Steps:
     """Remove what nobody needs any more, by a statement that is no subtransaction.
 
     What a subtransaction has deleted may come back in early versions of Greenplum 7 (docs/greenplum.md).
@@ -378,7 +385,7 @@ def _drop_states(db: Database, name: str, request: Request) -> Steps:
 
 
 # What comes again and again in a run.
-ERRANDS: Mapping[str, Callable[[Database, str, Request], Steps]] = {
+ERRANDS: Mapping[str, Errand] = {
     "visit": _with(_Visit),
     "evaluate": _with(_Evaluate),
     "merge": _with(_Merge),

@@ -63,16 +63,16 @@ class Links:
                 found.setdefault(str(dataset, "utf8"), {})[int.from_bytes(segment, "big")] = bytes(data)
         return {dataset: [data for _, data in sorted(of.items())] for dataset, of in found.items()}
 
-    def write_visit(self, place: int, visit: Mapping[str, Any], parts: Sequence[bytes]) -> None:
+    def write_visit(self, visit: Mapping[str, Any], parts: Sequence[bytes]) -> None:
         """Commit a visit together with the state that it made."""
         clock = time.monotonic()
 
         def log() -> list[str]:
             seconds = visit["write_seconds"] + time.monotonic() - clock
-            return [json.dumps([{**visit, "place": place, "write_seconds": seconds}])]
+            return [json.dumps([{**visit, "write_seconds": seconds}])]
 
         def write(cursor: Any) -> None:
-            rows = _Stream(links.state_rows(place, visit, parts))
+            rows = _Stream(links.copied_state(visit, parts))
             cursor.copy_expert(links.BEGIN_WITH_STATE, rows, _COPY_BYTES)
             cursor.execute(links.END_WITH_VISIT, log())
 
@@ -82,13 +82,23 @@ class Links:
             # The state is there, committed by a visit of which nobody heard; made again it is the same.
             self._write(lambda cursor: cursor.execute(links.VISITS, log()))
 
-    def write_evaluations(self, place: int, evaluations: Sequence[Mapping[str, Any]]) -> None:
-        rows = json.dumps([{**each, "place": place} for each in evaluations])
-        self._write(lambda cursor: cursor.execute(links.EVALUATIONS, [rows]))
+    def write_evaluations(self, evaluations: Sequence[Mapping[str, Any]]) -> None:
+        self._write(lambda cursor: cursor.execute(links.EVALUATIONS, [json.dumps(evaluations)]))
 
     def log_in(self) -> None:
         """An error where this process may not log in at its own server."""
         self._connection(self._server(None))
+
+    def refused(self, where: Sequence[Where]) -> list[int]:
+        """Which of these servers do not let this process in."""
+        return [number for number, place in enumerate(where) if not self._lets_in(place)]
+
+    def _lets_in(self, where: Where) -> bool:
+        try:
+            self._connection(self._server(where))
+        except CerebroError:
+            return False
+        return True
 
     def _copied(self, where: Where, statement: str) -> memoryview | None:
         server = self._server(where)

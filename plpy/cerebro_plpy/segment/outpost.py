@@ -65,6 +65,8 @@ _loads: dict[str, Load] = {}
 _loaded: dict[Place, Load] = {}
 _incoming: list[bytes] = []
 _outgoing: list[bytes] = []
+# The state that the last visit has made, where it is not committed here.
+_left_parts: list[bytes] = []
 
 
 class ShippedSource:
@@ -91,14 +93,16 @@ class ShippedSource:
 
 
 class Supplied:
-    """What came with the command, or lies where it says; what is made is committed here but for metrics."""
+    """What came with the command, or lies where it says; what is made is committed here but for metrics.
 
-    def __init__(self, db: Database, place: int = 0) -> None:
-        self._db, self._place = db, place
+    Without `commits` all is left to whoever asked, since it belongs to a transaction of theirs.
+    """
+
+    def __init__(self, db: Database, place: int = 0, commits: bool = True) -> None:
+        self._db, self._place, self._commits = db, place, commits
         self._links = link.Links(db, lambda: session.tick(db))
-        self._evaluations: list[Mapping[str, Any]] = []
         self._measured: Mapping[str, Sequence[bytes]] | None = None
-        self.left: list[Mapping[str, Any]] = []
+        self.left: dict[str, list[Mapping[str, Any]]] = {"visits": [], "evaluations": [], "metrics": []}
 
     def ticker(self) -> Callable[[], None]:
         return cancel.ticker(self._db)
@@ -137,18 +141,23 @@ class Supplied:
     def leave_visit(self, visit: runs.VisitRow, parts: Iterable[bytes]) -> int:
         kept = list(parts)
         size = sum(map(len, kept))
-        self._links.write_visit(self._place, asdict(replace(visit, state_bytes=size)), kept)
+        row = {**asdict(replace(visit, state_bytes=size)), "place": self._place}
+        if self._commits:
+            self._links.write_visit(row, kept)
+        else:
+            self.left["visits"].append(row)
+            _left_parts[:] = kept
         return size
 
     def leave_evaluation(self, evaluation: EvaluationRow) -> None:
         data = base64.b64encode(evaluation.data).decode()
-        self._evaluations.append({**vars(evaluation), "data": data})
+        self.left["evaluations"].append({**vars(evaluation), "place": self._place, "data": data})
 
     def leave_metrics(
         self, run_id: int, mst_key: int, epoch: int, dataset: str, values: Sequence[measurements.Measured]
     ) -> None:
-        for position, value in enumerate(values):
-            self.left.append({"epoch": epoch, "dataset": dataset, "position": position, **asdict(value)})
+        about = {"epoch": epoch, "dataset": dataset}
+        self.left["metrics"] += [{**about, "position": n, **asdict(value)} for n, value in enumerate(values)]
 
     def log_in(self) -> None:
         """That it cannot write what it will make is known before it makes anything."""
@@ -156,8 +165,8 @@ class Supplied:
 
     def finish(self) -> None:
         """What a command has measured is written together."""
-        if self._evaluations:
-            self._links.write_evaluations(self._place, self._evaluations)
+        if self._commits and self.left["evaluations"]:
+            self._links.write_evaluations(self.left.pop("evaluations"))
 
 
 def work(db: Database, order: str) -> str:
@@ -171,7 +180,7 @@ def work(db: Database, order: str) -> str:
 
 
 def _work(db: Database, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-    supply = Supplied(db, asked["place"])
+    supply = Supplied(db, asked["place"], asked["commits"])
     told: list[str] = []
     try:
         if asked["may_read"] is not None and not partitions.may_read(db, **asked["may_read"]):
@@ -216,10 +225,15 @@ def _answer(db: Database, command: str, pieces: Sequence[bytes]) -> list[bytes]:
         with cancel.interruptible(supply.ticker()):
             if command in shares.COMMANDS:
                 result, sent = shares.COMMANDS[command](request, parts, supply.ticker)
+            elif command == "log_in":
+                result = link.Links(db, supply.ticker()).refused(request["where"])
+            elif command == "left":
+                result, sent = None, _left_parts.copy()
+                _left_parts.clear()
             elif command in _ORDERS:
                 result = _ORDERS[command](request, parts)
             else:
-                if command == "start":
+                if request.get("commits"):
                     supply.log_in()
                 result = commands.work(supply, command, request, told.append)
     except CerebroError as error:

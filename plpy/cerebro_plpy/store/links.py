@@ -5,13 +5,14 @@ States go by COPY, which needs no other form of their bytes. What else is writte
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.store import places, session
+from cerebro_plpy.store import places, session, state_rows
 from cerebro_plpy.store.dialect import is_greenplum
 from cerebro_plpy.store.names import quote
 
@@ -48,6 +49,8 @@ class Server:
     dbname: str
     user: str
     options: str
+    application_name: str = "cerebro link"
+    connect_timeout: int = 10
 
 
 def own_server(db: Database) -> Server:
@@ -98,10 +101,18 @@ BEGIN_WITH_STATE = (
 )
 END_WITH_VISIT = f"{VISITS}; COMMIT"
 UNDO = "ROLLBACK"
-PREPARE = (
-    f"PREPARE visits (json) AS {_insert('_visit', _VISIT, ['ended_at'])};"
-    f" PREPARE evaluations (json) AS {_insert('_evaluation', _EVALUATION)}"
-)
+_VISIT_ROWS, _EVALUATION_ROWS = _insert("_visit", _VISIT, ["ended_at"]), _insert("_evaluation", _EVALUATION)
+PREPARE = f"PREPARE visits (json) AS {_VISIT_ROWS}; PREPARE evaluations (json) AS {_EVALUATION_ROWS}"
+
+
+def write_visit(db: Database, visit: Mapping[str, Any], parts: Sequence[Part]) -> None:
+    """The same in a transaction that is under way elsewhere."""
+    state_rows.write(db, visit["run_id"], visit["mst_key"], visit["step"], parts, visit["place"])
+    db.query(_VISIT_ROWS, ["json"], [json.dumps([visit])])
+
+
+def write_evaluations(db: Database, evaluations: Sequence[Mapping[str, Any]]) -> None:
+    db.query(_EVALUATION_ROWS, ["json"], [json.dumps(evaluations)])
 
 
 def read_state(run_id: int, mst_key: int, step: int) -> str:
@@ -123,10 +134,10 @@ def _copy(query: str) -> str:
     return f"COPY ({query}) TO STDOUT (FORMAT binary)"
 
 
-def state_rows(place: int, visit: Mapping[str, Any], parts: Sequence[bytes]) -> Iterator[Part]:
+def copied_state(visit: Mapping[str, Any], parts: Sequence[bytes]) -> Iterator[Part]:
     """The rows of a state in COPY's binary form, part by part."""
     yield _HEADER
-    run_id, mst_key, step = visit["run_id"], visit["mst_key"], visit["step"]
+    place, run_id, mst_key, step = (visit[name] for name in ("place", "run_id", "mst_key", "step"))
     for number, part in enumerate(parts):
         yield _STATE_ROW.pack(6, 4, place, 8, run_id, 4, mst_key, 4, step, 4, number, len(part))
         yield part

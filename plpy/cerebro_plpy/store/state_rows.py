@@ -9,16 +9,21 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 
+# Parts have 4 MB at most.
+_PARTS_AT_ONCE = 16
 
-def write(db: Database, run_id: int, mst_key: int, step: int, parts: Iterable[bytes]) -> int:
+
+def write(
+    db: Database, run_id: int, mst_key: int, step: int, parts: Iterable[bytes | memoryview], place: int = 0
+) -> int:
     """Store a state; gives its size in bytes."""
     size = 0
     for number, part in enumerate(parts):
         db.query(
-            "INSERT INTO cerebro._state (run_id, mst_key, step, part, data) VALUES ($1, $2, $3, $4, $5)"
-            " ON CONFLICT DO NOTHING",
-            ["bigint", "integer", "integer", "integer", "bytea"],
-            [run_id, mst_key, step, number, part],
+            "INSERT INTO cerebro._state (place, run_id, mst_key, step, part, data)"
+            " VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
+            ["integer", "bigint", "integer", "integer", "integer", "bytea"],
+            [place, run_id, mst_key, step, number, bytes(part)],
         )
         size += len(part)
     return size
@@ -44,7 +49,7 @@ def read_several(
         " AND step = ($2::json->>mst_key::text)::integer ORDER BY mst_key, part",
         ["bigint", "text"],
         [run_id, json.dumps(steps)],
-        batch=1,
+        batch=_PARTS_AT_ONCE,
     )
     rows = (row for batch in batches for row in batch)
     for mst_key, parts in groupby(rows, lambda row: row["mst_key"]):

@@ -228,7 +228,7 @@ class LocalTopology:
         self._make_room()
         sessions = {key: self._session(key) for key in self._wanted()}
         for key, started in sessions.items():
-            started.begin("start", self._with_engine(key[2], {"segment": key[1]}))
+            started.begin("start", self._with_engine(key[2], {"segment": key[1], "commits": True}))
         self._finish(list(sessions.values()))
         for started in sessions.values():
             started.result()
