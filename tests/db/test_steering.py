@@ -15,6 +15,7 @@ from fixtures import Connect, Connection, MakeRole, execute
 from steering import QUICK, SLOWER, Run, left, make_tables, script
 from trial import SGD, Trial
 
+HERE = ("host", "port", "dbname", "user")
 GRID = """{'loss': ['categorical_crossentropy'], 'metrics': ['accuracy'],
  'optimizer_params_list': [{'optimizer': ['SGD'], 'learning_rate': [0.05, 0.02]}]}"""
 
@@ -154,6 +155,45 @@ def test_what_is_asked_is_seen_at_once_and_refused_where_it_makes_no_sense(
     run.end()
     assert run.refused("stop") == f"55000 run {run_id} is finished"
     assert execute(run.person, "SELECT mst_key, status FROM refusals_info ORDER BY 1")[-1][0] == 3
+
+
+# How a run stands, where what was asked of it is taken up just after its configs were read.
+_LATE = """
+CREATE FUNCTION late(run_id bigint, target text) RETURNS integer[] LANGUAGE plpython3u AS $$
+import time
+import psycopg2
+from cerebro_plpy import entry
+from cerebro_plpy.executor import steer
+from cerebro_plpy.store import runs, session
+def configs_then_wait(db, run_id):
+    found = before(db, run_id)
+    with psycopg2.connect(target) as other, other.cursor() as cursor:
+        for _ in range(400):
+            cursor.execute("SELECT 1 FROM cerebro._decided WHERE pending")
+            if not cursor.fetchall():
+                break
+            time.sleep(0.05)
+    return found
+before = runs.configs
+try:
+    runs.configs = configs_then_wait
+    db = entry.SegmentSession()
+    return sorted(steer._standing(db, run_id, session.current_user(db)).configs)
+finally:
+    runs.configs = before
+$$
+"""
+
+
+def test_what_is_taken_up_at_this_moment_is_not_missed(run: Run, trial: Trial) -> None:
+    run_id = run.start("late")
+    target = " ".join(f"{k}={v}" for k, v in run.person.get_dsn_parameters().items() if k in HERE)
+    execute(run.person, "SELECT cerebro._boot()")
+    execute(run.person, _LATE)
+    assert run.steer("clone_config", 2, SLOWER) == [4]
+    assert run.ask("SELECT late(%s, %s)", run_id, target) == [1, 2, 3, 4]
+    run.steer("stop")
+    run.end()
 
 
 def test_others_are_told_of_epochs_and_ends(run: Run, connect: Connect) -> None:
