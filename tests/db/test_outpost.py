@@ -107,7 +107,8 @@ def test_a_visit_by_way_of_the_segments_process_gives_the_same_bits(
     """The last visits of a run are taken back and made again; rows and state go by way of the process."""
     state = "SELECT part, data FROM cerebro._state WHERE run_id = %s AND mst_key = 1 AND step = %s ORDER BY 1"
     logged = (
-        'SELECT epoch, segment, "rows", loss, state_bytes FROM cerebro._visit WHERE run_id = %s AND step = %s'
+        'SELECT epoch, segment, "rows", loss, logs, state_bytes FROM cerebro._visit'
+        " WHERE run_id = %s AND step = %s"
     )
     before = {4: (trial.sql(state, run_id, 4), trial.sql(logged, run_id, 4))}
     segments = dict(trial.sql("SELECT step, segment FROM cerebro._visit WHERE run_id = %s", run_id))

@@ -187,6 +187,7 @@ $$
 
 def test_what_is_taken_up_at_this_moment_is_not_missed(run: Run, trial: Trial) -> None:
     run_id = run.start("late")
+    run.steer("set_epochs", 1, 1000)
     target = " ".join(f"{k}={v}" for k, v in run.person.get_dsn_parameters().items() if k in HERE)
     execute(run.person, "SELECT cerebro._boot()")
     execute(run.person, _LATE)

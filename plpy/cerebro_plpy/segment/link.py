@@ -125,7 +125,8 @@ class Links:
         except psycopg2.errors.UniqueViolation:
             raise
         except psycopg2.Error as error:
-            if not _open[server].closed:
+            found = _open.get(server)
+            if found is not None and not found.closed:
                 raise _as_error(error) from None
             _close(server)
             try:

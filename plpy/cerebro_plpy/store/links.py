@@ -21,7 +21,7 @@ Part = bytes | memoryview
 _PLACED = {"place": "integer", "run_id": "bigint", "mst_key": "integer"}
 _VISIT = _PLACED | {
     "step": "integer", "epoch": "integer", "segment": "integer", "rows": "bigint", "loss": "float8",
-    "logs": "jsonb", "state_bytes": "bigint", "read_seconds": "float8", "train_seconds": "float8",
+    "logs": "text", "state_bytes": "bigint", "read_seconds": "float8", "train_seconds": "float8",
     "write_seconds": "float8", "pid": "integer", "started_at": "float8",
 }  # fmt: skip
 _EVALUATION = _PLACED | {
@@ -29,6 +29,7 @@ _EVALUATION = _PLACED | {
 }  # fmt: skip
 # How a column is made of what is given, where it is not the same.
 _MADE = {
+    "logs": "g.logs::jsonb",
     "started_at": "pg_catalog.to_timestamp(g.started_at)",
     "data": "pg_catalog.decode(g.data, 'base64')",
     "ended_at": "pg_catalog.clock_timestamp()",
