@@ -52,6 +52,11 @@ class Server:
     options: str
     application_name: str = "cerebro link"
     connect_timeout: int = 10
+    # So that a host which is gone is noticed within a minute.
+    keepalives_idle: int = 30
+    keepalives_interval: int = 10
+    keepalives_count: int = 3
+    tcp_user_timeout: int = 60000
 
 
 def own_server(db: Database) -> Server:
