@@ -68,6 +68,7 @@ class World:
         self.metrics: dict[tuple[int, int], dict[str, float | None]] = {}
         self.states: set[tuple[int, int]] = set()
         self.read: list[tuple[int, int]] = []
+        self.told: list[tuple[int, int]] = []
         self.kill_after = 10**9
         self.at: dict[int, Asked] = {}
 
@@ -131,6 +132,14 @@ class World:
             self.requests.append(asked)
 
     def background(self, name: str, request: Request) -> None:
+        if name == "tell_epochs":
+            # Whoever hears of an epoch finds it there.
+            assert all(
+                [v[:2] for v in self.visits].count((key, epoch)) >= SEGMENTS
+                for key, epoch in request["ended"]
+            )
+            self.told += request["ended"]
+            return
         assert name == "drop_states"
         for key, keep in request["keep"]:
             self.states -= {(k, s) for k, s in self.states if k == key and s < max(keep) and s not in keep}
@@ -208,6 +217,8 @@ def test_a_procedure_decides_who_trains(seed: int) -> None:
     assert world.rows[5].source_step == 3 * SEGMENTS
     assert world.results(plan)[5] == 4 * SEGMENTS
     assert [e.number for e in world.log] == list(range(1, len(world.log) + 1))
+    # Of every epoch of every config it is told once.
+    assert sorted(world.told) == sorted({(key, epoch) for key, epoch, _ in world.visits})
 
 
 @pytest.mark.parametrize("seed", SEEDS)
