@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 INVALID_PARAMETER = "22023"
 UNDEFINED_TABLE = "42P01"
 UNDEFINED_SCHEMA = "3F000"
@@ -41,3 +43,15 @@ class CerebroError(Exception):
         self.detail = detail
         self.hint = hint
         self.sqlstate = sqlstate
+
+
+def from_driver(error: Any, unknown: str) -> CerebroError:
+    """What a server has answered a connection of ours; `unknown` is its code where it has none."""
+    said = error.diag
+    message = said.message_primary or " ".join(str(error).split()) or "the connection was lost"
+    return CerebroError(
+        message.removeprefix("cerebro: "),
+        detail=said.message_detail,
+        hint=said.message_hint,
+        sqlstate=error.pgcode or unknown,
+    )

@@ -237,7 +237,7 @@ class _Errand(ABC):
         for visit in left["visits"]:
             _, parts = places.exchange(self._db, self._key, "left", {"request": {}}, [])
             self._db.as_owner(partial(links.write_visit, self._db, visit, parts))
-        if left.get("evaluations"):
+        if left["evaluations"]:
             self._db.as_owner(lambda: links.write_evaluations(self._db, left["evaluations"]))
         for measured in left["metrics"]:
             yield Write(errands.write_metric(self._run_id, self._mst_key), measured)
@@ -251,8 +251,11 @@ class _Errand(ABC):
 
     def _servers(self) -> list[Any]:
         """How the process finds what lies with each of the run's segments."""
+        return _kept(_servers, self._run_id, self._key, self._find_servers)
+
+    def _find_servers(self) -> list[Any]:
         keys = [self._key_of(segment) for segment in range(self._run.segments)]
-        return _kept(_servers, self._run_id, self._key, lambda: links.where(self._db, self._key, keys))
+        return links.where(self._db, self._key, keys)
 
     def _segment_of(self, step: int) -> int:
         """Where a step's visit was made."""

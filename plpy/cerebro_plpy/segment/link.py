@@ -20,7 +20,7 @@ import psycopg2.errors
 import psycopg2.extensions
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import ADMIN_SHUTDOWN, CONNECTION_FAILURE, CerebroError
+from cerebro_plpy.errors import ADMIN_SHUTDOWN, CONNECTION_FAILURE, CerebroError, from_driver
 from cerebro_plpy.store import links
 
 # How a server is found from here: None is the process's own; one without an address is on the same host.
@@ -127,12 +127,12 @@ class Links:
         except psycopg2.Error as error:
             found = _open.get(server)
             if found is not None and not found.closed:
-                raise _as_error(error) from None
+                raise _unwritten(error) from None
             _close(server)
             try:
                 self._patiently(server, work)
             except psycopg2.Error as error:
-                raise _as_error(error) from None
+                raise _unwritten(error) from None
 
     def _patiently(self, server: links.Server, work: Work) -> None:
         for _ in range(_LOCK_WAITS):
@@ -174,14 +174,10 @@ def _close(server: links.Server) -> None:
         _open.pop(server).close()
 
 
-def _as_error(error: psycopg2.Error) -> CerebroError:
-    message = error.diag.message_primary or " ".join(str(error).split()) or "the connection was lost"
-    return CerebroError(
-        f"a segment's process could not write what it has made: {message}",
-        detail=error.diag.message_detail,
-        hint=error.diag.message_hint,
-        sqlstate=error.pgcode or ADMIN_SHUTDOWN,
-    )
+def _unwritten(error: psycopg2.Error) -> CerebroError:
+    known = from_driver(error, ADMIN_SHUTDOWN)
+    message = f"a segment's process could not write what it has made: {known.message}"
+    return CerebroError(message, detail=known.detail, hint=known.hint, sqlstate=known.sqlstate)
 
 
 def _refusal(error: psycopg2.Error) -> CerebroError:

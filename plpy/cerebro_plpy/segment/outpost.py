@@ -24,6 +24,7 @@ from cerebro_plpy.store import measurements, parcels, partitions, runs, session
 
 Place = tuple[str, str, int]
 Part = bytes | memoryview
+Request = Mapping[str, Any]
 
 
 class Lacking(Exception):
@@ -100,7 +101,7 @@ class Supplied:
 
     def __init__(self, db: Database, place: int = 0, commits: bool = True) -> None:
         self._db, self._place, self._commits = db, place, commits
-        self._links = link.Links(db, lambda: session.tick(db))
+        self.links = link.Links(db, lambda: session.tick(db))
         self._measured: Mapping[str, Sequence[bytes]] | None = None
         self.left: dict[str, list[Mapping[str, Any]]] = {"visits": [], "evaluations": [], "metrics": []}
 
@@ -119,7 +120,7 @@ class Supplied:
         what = "state", run_id, mst_key, step
         lies, parts = _given.find(*what)
         if lies is not None:
-            parts = self._links.state(lies["at"], run_id, mst_key, step) or ()
+            parts = self.links.state(lies["at"], run_id, mst_key, step) or ()
             if not parts:
                 raise Lacking(*what)
         return of_config(parts, run_id, mst_key, step)
@@ -133,7 +134,7 @@ class Supplied:
         if "at" not in given:
             return [base64.b64decode(data) for data in given[dataset]]
         if self._measured is None:
-            self._measured = self._links.evaluations(given["at"], run_id, mst_key, epoch)
+            self._measured = self.links.evaluations(given["at"], run_id, mst_key, epoch)
         if self._measured is None:
             raise Lacking(*what)
         return self._measured[dataset]
@@ -143,7 +144,7 @@ class Supplied:
         size = sum(map(len, kept))
         row = {**asdict(replace(visit, state_bytes=size)), "place": self._place}
         if self._commits:
-            self._links.write_visit(row, kept)
+            self.links.write_visit(row, kept)
         else:
             self.left["visits"].append(row)
             _left_parts[:] = kept
@@ -159,14 +160,11 @@ class Supplied:
         about = {"epoch": epoch, "dataset": dataset}
         self.left["metrics"] += [{**about, "position": n, **asdict(value)} for n, value in enumerate(values)]
 
-    def log_in(self) -> None:
-        """That it cannot write what it will make is known before it makes anything."""
-        self._links.log_in()
-
     def finish(self) -> None:
         """What a command has measured is written together."""
         if self._commits and self.left["evaluations"]:
-            self._links.write_evaluations(self.left.pop("evaluations"))
+            self.links.write_evaluations(self.left["evaluations"])
+            self.left["evaluations"] = []
 
 
 def work(db: Database, order: str) -> str:
@@ -225,40 +223,56 @@ def _answer(db: Database, command: str, pieces: Sequence[bytes]) -> list[bytes]:
         with cancel.interruptible(supply.ticker()):
             if command in shares.COMMANDS:
                 result, sent = shares.COMMANDS[command](request, parts, supply.ticker)
-            elif command == "log_in":
-                result = link.Links(db, supply.ticker()).refused(request["where"])
-            elif command == "left":
-                result, sent = None, _left_parts.copy()
-                _left_parts.clear()
             elif command in _ORDERS:
-                result = _ORDERS[command](request, parts)
+                result, sent = _ORDERS[command](supply, request, parts)
             else:
                 if request.get("commits"):
-                    supply.log_in()
+                    # That it cannot write what it will make is known before it makes anything.
+                    supply.links.log_in()
                 result = commands.work(supply, command, request, told.append)
     except CerebroError as error:
         return list(parcels.pack({"error": _described(error)}, []))
     return list(parcels.pack({"result": result, "told": told}, sent))
 
 
-def _give(request: Mapping[str, Any], parts: Sequence[memoryview]) -> None:
+def _give(supply: Supplied, request: Request, parts: Sequence[Part]) -> shares.Reply:
     """Keep what a command that waits has asked for."""
     _given.add(request["what"], request["value"], parts)
+    return None, []
 
 
-def _expect(request: Mapping[str, Any], parts: Sequence[memoryview]) -> None:
+def _expect(supply: Supplied, request: Request, parts: Sequence[Part]) -> shares.Reply:
     """Make ready for the rows of a partition."""
     _loads.clear()
     _loads[request["ticket"]] = Load(request)
+    return None, []
 
 
-def _loaded_whole(request: Mapping[str, Any], parts: Sequence[memoryview]) -> None:
+def _loaded_whole(supply: Supplied, request: Request, parts: Sequence[Part]) -> shares.Reply:
     load = _loads.pop(request["ticket"])
     load.check()
     _loaded[load.place] = load
+    return None, []
 
 
-_ORDERS = {"give": _give, "expect": _expect, "loaded": _loaded_whole}
+def _log_in(supply: Supplied, request: Request, parts: Sequence[Part]) -> shares.Reply:
+    return supply.links.refused(request["where"]), []
+
+
+def _give_left(supply: Supplied, request: Request, parts: Sequence[Part]) -> shares.Reply:
+    """The state that the last visit has made need not be kept here any longer."""
+    left = _left_parts.copy()
+    _left_parts.clear()
+    return None, left
+
+
+_ORDERS: Mapping[str, Callable[[Supplied, Request, Sequence[Part]], shares.Reply]] = {
+    "give": _give,
+    "expect": _expect,
+    "loaded": _loaded_whole,
+    "log_in": _log_in,
+    "left": _give_left,
+}
 
 
 def take_buffer(ticket: str, buffer_id: int, shapes: str, fields: Sequence[bytes]) -> int:

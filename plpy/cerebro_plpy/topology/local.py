@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import psycopg2
 import psycopg2.extensions
 
-from cerebro_plpy.errors import CONNECTION_FAILURE, INTERNAL, OUT_OF_MEMORY, CerebroError
+from cerebro_plpy.errors import CONNECTION_FAILURE, INTERNAL, OUT_OF_MEMORY, CerebroError, from_driver
 from cerebro_plpy.store import session
 from cerebro_plpy.topology import Answer, Engine
 
@@ -114,23 +114,12 @@ def _dsn(target: session.Target, settings: Mapping[str, str]) -> str:
     return psycopg2.extensions.make_dsn(**place, **own)
 
 
-def _as_error(error: psycopg2.Error) -> CerebroError:
-    diagnostics = error.diag
-    message = diagnostics.message_primary or " ".join(str(error).split()) or "the connection was lost"
-    return CerebroError(
-        message.removeprefix("cerebro: "),
-        detail=diagnostics.message_detail,
-        hint=diagnostics.message_hint,
-        sqlstate=error.pgcode or INTERNAL,
-    )
-
-
 class SessionLost(CerebroError):
     """A session has ended, and nobody knows whether what it was told is committed."""
 
 
 def _error_of(of: LoopbackSession, error: psycopg2.Error) -> CerebroError:
-    known = _as_error(error)
+    known = from_driver(error, INTERNAL)
     if not _is_lost(of, error):
         return known
     return SessionLost(known.message, detail=known.detail, hint=known.hint, sqlstate=known.sqlstate)
@@ -337,7 +326,7 @@ class LocalTopology:
             if lost or error.pgcode == OUT_OF_MEMORY:
                 # A session whose memory has run out is better replaced.
                 self._forget(running)
-            return Answer(segment, None, _as_error(error), lost)
+            return Answer(segment, None, from_driver(error, INTERNAL), lost)
 
     def finish_background(self) -> None:
         while self._queue:
