@@ -58,13 +58,17 @@ def weights(state: State) -> bytes:
 
 
 # Small enough for the allocator to use the same memory for one part after the other: fresh memory for each
-# costs the kernel as much time as all the copying.
+# costs the kernel as much time as all the copying. From 128 kB on it takes fresh memory for what comes first,
+# so that a small state is cut too; a large one would have too many rows.
 PART_BYTES = 4 * 1024 * 1024
+SMALL_PART_BYTES = 64 * 1024
 
 
-def to_parts(state: State, part_bytes: int = PART_BYTES) -> Iterator[bytes]:
+def to_parts(state: State, part_bytes: int | None = None) -> Iterator[bytes]:
     """Cut a state in parts of bounded size; every byte is copied once."""
     pieces: list[memoryview] = []
+    if part_bytes is None:
+        part_bytes = SMALL_PART_BYTES if state.nbytes <= PART_BYTES else PART_BYTES
     room, number = part_bytes, 0
     for buffer in _buffers(state):
         start = 0
