@@ -189,10 +189,11 @@ def engines(
     db: Database, given: parse.FitOptions, use_gpus: bool, segments: int, usual_backend: str | None = None
 ) -> Engines:
     """What the call says, else what an administrator has fixed, else what the machine suggests."""
-    backend = given.backend or usual_backend or session.setting(db, "backend") or DEFAULT_BACKEND
-    threads = given.threads or int(session.setting(db, "threads") or max(1, cores() // segments))
-    memory = given.memory_mb or int(session.setting(db, "memory_mb") or _memory_mb(segments))
-    limit = int(session.setting(db, "max_parameters") or MAX_PARAMETERS)
+    fixed = session.settings(db, "backend", "threads", "memory_mb", "max_parameters")
+    backend = given.backend or usual_backend or fixed.get("backend") or DEFAULT_BACKEND
+    threads = given.threads or int(fixed.get("threads") or max(1, cores() // segments))
+    memory = given.memory_mb or int(fixed.get("memory_mb") or _memory_mb(segments))
+    limit = int(fixed.get("max_parameters") or MAX_PARAMETERS)
     return Engines(backend, threads, use_gpus, memory, limit)
 
 

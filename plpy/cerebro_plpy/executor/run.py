@@ -90,9 +90,16 @@ class Outcome:
 
 
 def check(
-    db: Database, topology: Topology, request: requests.Request, sessions: int | None = None
+    db: Database,
+    topology: Topology,
+    request: requests.Request,
+    sessions: int | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Mapping[str, Mapping[str, Any]]:
-    """Have the engine look at every architecture and config before anything is written."""
+    """Have the engine look at every architecture and config before anything is written down.
+
+    What is done `meanwhile` belongs to the caller's transaction, which an error ends.
+    """
     engines = request.engines
     open_sessions(db, topology, request, sessions)
     return topology.ask(
@@ -104,6 +111,7 @@ def check(
             "max_parameters": engines.max_parameters,
             **requests.shapes(request.source.summary),
         },
+        meanwhile,
     )
 
 

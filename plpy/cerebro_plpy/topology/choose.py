@@ -34,8 +34,9 @@ def choose(db: Database, role: str, tables: Sequence[int], run_inline: Run) -> T
 
 def choose_local(db: Database, role: str) -> LocalTopology:
     """Segment sessions and nothing else."""
-    idle = int(session.setting(db, "idle_minutes") or IDLE_MINUTES)
-    patience = int(session.setting(db, "retry_seconds") or RETRY_SECONDS)
+    fixed = session.settings(db, "idle_minutes", "retry_seconds")
+    idle = int(fixed.get("idle_minutes") or IDLE_MINUTES)
+    patience = int(fixed.get("retry_seconds") or RETRY_SECONDS)
     kind = GreenplumTopology if is_greenplum(db) else LocalTopology
     local = kind(
         role, session.target(db), idle, lambda: _most_sessions(db), patience, lambda: session.tick(db)
