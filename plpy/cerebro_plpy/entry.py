@@ -242,9 +242,15 @@ def begin_errand(command: str, request: str) -> Sequence[str | None]:
 
     def begin() -> Sequence[str | None]:
         with cancel.interruptible(cancel.ticker(own)):
-            return relay.begin(own, command, commands.with_own_gpu(json.loads(request)))
+            return relay.begin(own, command, json.loads(request))
 
     return _answer(begin)
+
+
+def show(name: str) -> bool:
+    """Tell other sessions what this one is at."""
+    session.show(name)
+    return True
 
 
 def go_on(found: str | None) -> Sequence[str | None]:

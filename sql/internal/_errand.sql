@@ -16,6 +16,14 @@ $$;
 COMMENT ON FUNCTION cerebro._go_on(text) IS
 'Internal: the next thing to do for the command that is under way.';
 
+CREATE OR REPLACE FUNCTION cerebro._show(name text) RETURNS boolean
+LANGUAGE plpython3u AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].show(name)
+$$;
+COMMENT ON FUNCTION cerebro._show(text) IS
+'Internal: has other sessions see what this one is at, whose command goes straight to a segment''s process.';
+
 CREATE OR REPLACE PROCEDURE cerebro._errand(command text, request text, INOUT answer text DEFAULT NULL)
 LANGUAGE plpgsql AS $$
 DECLARE

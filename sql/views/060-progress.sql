@@ -12,6 +12,8 @@ WITH now_running AS (
         a.application_name, '^cerebro (visit|evaluate|merge) run=(\d{1,18}) config=(\d{1,9}) epoch=(\d{1,9}) segment=(\d{1,9})$'
     ) AS m (words)
     WHERE a.datname = pg_catalog.current_database()
+        -- On Greenplum it keeps the name of what it has done until it is given another.
+        AND a.state IS DISTINCT FROM 'idle'
         -- Any role may call itself so; only a superuser's session can be one.
         AND a.usesysid IN (SELECT o.oid FROM pg_catalog.pg_roles AS o WHERE o.rolsuper)
 )

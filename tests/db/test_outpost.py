@@ -54,6 +54,7 @@ try:
     if alone:
         # Port 1 of this host: nobody answers there.
         courier._servers.clear()
+        courier._told.clear()
         links.where = lambda db, key, keys: [(None, 1)] * len(keys)
     CompiledModel.evaluate = counting(CompiledModel.evaluate, "measured")
     outpost.work = counting(outpost.work, "asked")
@@ -65,6 +66,8 @@ except StopIteration:
     pass
 finally:
     CompiledModel.evaluate, outpost.work, links.where = before
+    courier._servers.clear()
+    courier._told.clear()
 return [calls["measured"], calls["asked"]]
 $$
 """

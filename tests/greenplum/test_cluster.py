@@ -250,6 +250,22 @@ def test_a_lost_process_of_a_segment_costs_its_visit_alone(
     assert set(pids.values()) == {1}
 
 
+def test_the_coordinator_passes_visits_on_and_no_more(trial: Trial, base: int, other: Connection) -> None:
+    """But the first on each segment, and one each second."""
+    visits = (
+        "SELECT pid, query_start, query LIKE 'SELECT cerebro._work%' FROM pg_stat_activity"
+        " WHERE application_name LIKE 'cerebro visit%' AND state = 'active' AND datname = current_database()"
+    )
+    seen: set[tuple[object, ...]] = set()
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(trial.fit, "packed", "passed_on", "mst", EPOCHS)
+        while not run.done():
+            seen |= set(execute(other, visits))
+    assert trial.weights("passed_on") == trial.weights("base")
+    straight = Counter(is_straight for _, _, is_straight in seen)
+    assert straight[True] > 2 * straight[False]
+
+
 _LINKS = (
     "SELECT (s.a).pid FROM (SELECT pg_stat_get_activity(NULL) AS a FROM gp_dist_random('gp_id')) AS s"
     " JOIN pg_database AS d ON d.oid = (s.a).datid WHERE d.datname = current_database()"

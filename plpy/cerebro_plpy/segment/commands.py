@@ -206,9 +206,13 @@ def _decide(db: Database, request: Request) -> Mapping[str, Any]:
 
 
 def _tell_epochs(db: Database, request: Request) -> Mapping[str, Any]:
-    about = [{"epoch": epoch, "config": mst_key} for mst_key, epoch in request["ended"]]
-    db.as_owner(lambda: runs.notify(db, request["run_id"], "epoch", about))
+    db.as_owner(lambda: runs.notify(db, request["run_id"], "epoch", ended_epochs(request)))
     return {}
+
+
+def ended_epochs(request: Request) -> list[Mapping[str, int]]:
+    """What listeners hear of each."""
+    return [{"epoch": epoch, "config": mst_key} for mst_key, epoch in request["ended"]]
 
 
 def _drop_states(db: Database, request: Request) -> Mapping[str, Any]:

@@ -8,33 +8,30 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 import secrets
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import INTERNAL, CerebroError
-from cerebro_plpy.planner import routes
 from cerebro_plpy.segment import commands
-from cerebro_plpy.segment.rows import TableSource, datasets
+from cerebro_plpy.segment.known import Place
+from cerebro_plpy.segment.rows import Layout, TableSource, datasets, layout
 from cerebro_plpy.segment.supply import Direct, Facts
 from cerebro_plpy.store import errands, links, measurements, partitions, places, runs, state_rows
 
 Request = Mapping[str, Any]
 What = list[Any]
-Place = tuple[str, str, int]
+# What a process keeps: of which kind, about what, and the thing itself.
+Given = tuple[str, Sequence[Any], Any]
 K = TypeVar("K")
 T = TypeVar("T")
-C = TypeVar("C", bound=dict[Any, Any] | set[Any])
+C = TypeVar("C", bound=dict[Any, Any])
 # What a process lacks it is given; a command needs no more than a few things one after the other.
 _MOST_TURNS = 100
-# So often the caller looks at a partition, if it is in use all the time: a look is dear on a cluster.
-_LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -68,16 +65,16 @@ Errand = Callable[[Database, str, Request, bool], Steps]
 # What stays the same for a whole run, of one run at a time.
 _facts: dict[tuple[int, int], Facts] = {}
 _has_weights: dict[tuple[int, int], bool] = {}
-_keys: dict[tuple[int, int], int] = {}
+_layouts: dict[tuple[int, tuple[str, str]], Layout] = {}
 _sources: dict[tuple[int, Place], TableSource] = {}
-# By partition, when the caller looked at it last and what it saw.
-_seen: dict[tuple[int, Place], tuple[float, str | None]] = {}
+# By partition, what the caller saw of it when he looked last.
+_seen: dict[tuple[int, Place], str | None] = {}
 # The keys beside which a process of this session has worked since it gave back the last run's rows.
 _at_work: set[int] = set()
 # For each segment a key whose rows lie there.
 _near: list[int] = []
-# The configs of a run of which the process beside a key has been told.
-_told: set[tuple[int, int, int]] = set()
+# By key, the configs of a run of which the process beside it has been told.
+_told: dict[tuple[int, int], set[int]] = {}
 # By key, how the process beside it finds the server of each of the run's segments.
 _servers: dict[tuple[int, int], list[Any]] = {}
 
@@ -153,84 +150,73 @@ class _Errand(ABC):
     def __init__(self, db: Database, name: str, request: Request, commits: bool) -> None:
         self._db, self._name, self._request, self._commits = db, name, request, commits
         self._run_id, self._mst_key, self._epoch = request["run_id"], request["mst_key"], request["epoch"]
+        self._lacking: What | None = request.get("lacking")
         self._direct = Direct(db)
-        self._facts = self._find_facts(self._run_id, self._mst_key)
-        self._run = self._facts.run
+        self._run = self._find_facts(self._run_id, self._mst_key).run
         self._key = self._key_of(request["segment"])
-        self._places: list[Place] = []
-        self._looked: set[Place] = set()
 
     def steps(self) -> Steps:
-        segment = self._request["segment"]
-        self._places = [(self._run.owner, table, segment) for table in self._tables()]
-        now = time.monotonic()
-        yield from self._look([p for p in self._places if now - self._seen_at(p) >= _LOOK_SECONDS])
-        answer = yield from self._insist([*self._news(), *(self._lie() if self._commits else ())])
-        for line in answer["told"]:
-            self._db.notice(line)
+        answer = yield from self._insist()
         yield from self._write(answer["left"])
-        return answer["result"]
+        # With the key the process is reached without this.
+        return {**answer["result"], **({"key": self._key} if self._commits else {})}
 
-    def _look(self, places: Sequence[Place]) -> Generator[Step, Any, None]:
-        """Have the caller look at partitions."""
-        if not places:
-            return
-        now = time.monotonic()
-        found = yield Look(self._run.owner, [self._source(place).looking for place in places])
-        seen = _of_run(_seen, self._run_id)
-        seen.update({(self._run_id, place): (now, look) for place, look in zip(places, found, strict=True)})
-        self._looked.update(places)
-
-    def _looks(self) -> list[Any]:
-        seen = {place: _seen[self._run_id, place][1] for place in self._places}
-        return [{"what": ["look", *place], "value": look} for place, look in seen.items()]
-
-    def _to_ask(self) -> Mapping[str, Any] | None:
-        """Of the partitions that the caller saw a moment ago it is asked whether he may still read them."""
-        tables = [table for _, table, _ in set(self._places) - self._looked]
-        return {"role": self._run.owner, "tables": tables} if tables else None
-
-    def _news(self) -> list[Any]:
-        """What the process is bound to ask for at the first command about a config."""
-        told, new = _of_run(_told, self._run_id), (self._run_id, self._key, self._mst_key)
-        if new in told:
-            return []
-        told.add(new)
-        facts = ["facts", self._run_id, self._mst_key]
-        return [{"what": facts, "value": self._find(*facts)[0]}, *self._first()]
-
-    def _first(self) -> list[Any]:
-        """What else it needs where the config begins with this command."""
-        return []
-
-    def _seen_at(self, place: Place) -> float:
-        return _seen.get((self._run_id, place), (-math.inf, None))[0]
-
-    def _insist(self, given: list[Any]) -> Generator[Step, Any, Mapping[str, Any]]:
+    def _insist(self) -> Generator[Step, Any, Mapping[str, Any]]:
         """Have the process do it, with all that it turns out to lack."""
-        order = {"command": self._name, "request": self._request, "place": self._key}
-        order |= {"commits": self._commits}
+        request = {name: value for name, value in self._request.items() if name != "lacking"}
+        order = {"command": self._name, "request": request, "place": self._key, "commits": self._commits}
         _at_work.add(self._key)
+        given = yield from self._first()
         for turn in range(_MOST_TURNS):
-            order |= {"first": turn == 0, "given": [*self._looks(), *given], "may_read": self._to_ask()}
-            answer = json.loads((yield Work(errands.work(self._key), order)))
+            answer = json.loads(
+                (yield Work(errands.work(self._key), {**order, "first": turn == 0, "given": given}))
+            )
             if "error" in answer:
                 raise CerebroError(**answer["error"])
             if "lacking" not in answer:
                 return answer
-            if answer["lacking"] == ["right"]:
-                yield from self._look(self._places)
-            else:
-                self._supply(answer["lacking"])
+            given = yield from self._supply(answer["lacking"])
         raise CerebroError("a segment's process does not keep what it is given", sqlstate=INTERNAL)
+
+    def _first(self) -> Generator[Step, Any, list[Given]]:
+        """What the process is bound to ask for, or has asked for already."""
+        told = _kept(_told, self._run_id, self._key, set)
+        if not told:
+            return [*self._about_run(), *(yield from self._look())]
+        given = [] if self._mst_key in told else self._about_config(self._mst_key)
+        if self._lacking is not None and self._lacking[0] == "look":
+            given += yield from self._look()
+        return given
+
+    def _look(self) -> Generator[Step, Any, list[Given]]:
+        """Have the caller look at the partitions that the process is to read."""
+        places = [(self._run.owner, table, self._request["segment"]) for table in self._tables()]
+        if not places:
+            return []
+        found = yield Look(self._run.owner, [self._source(place).looking for place in places])
+        looks = dict(zip(places, found, strict=True))
+        _of_run(_seen, self._run_id).update({(self._run_id, place): look for place, look in looks.items()})
+        return [("look", place, look) for place, look in looks.items()]
+
+    def _about_run(self) -> list[Given]:
+        """What stays the same while it goes on, and all configs that it has so far."""
+        run = self._run_id
+        known = {key: facts for (_, key), facts in _facts.items()}
+        _kept(_told, run, self._key, set).update(known)
+        about = {"run": asdict(self._run), "has_weights": self._has_weights(), **_as_told(known.values())}
+        return [("run", [run], about), *self._where_all()]
+
+    def _about_config(self, mst_key: int) -> list[Given]:
+        _kept(_told, self._run_id, self._key, set).add(mst_key)
+        return [("config", [self._run_id], _as_told([self._find_facts(self._run_id, mst_key)]))]
+
+    def _where_all(self) -> list[Given]:
+        """How the process finds what lies with each of the run's segments."""
+        return [("servers", [self._run_id], _kept(_servers, self._run_id, self._key, self._find_servers))]
 
     @abstractmethod
     def _tables(self) -> list[str]:
         """The packed tables that the process reads."""
-
-    @abstractmethod
-    def _lie(self) -> list[Any]:
-        """What the process takes from where it lies, and where that is."""
 
     def _write(self, left: Mapping[str, Sequence[Mapping[str, Any]]]) -> Generator[Step, Any, None]:
         """What the process has not committed."""
@@ -242,31 +228,13 @@ class _Errand(ABC):
         for measured in left["metrics"]:
             yield Write(errands.write_metric(self._run_id, self._mst_key), measured)
 
-    def _state(self, step: int) -> list[Any]:
-        """Where a config's state after a step lies."""
-        if step == (self._facts.config.source_step or 0):
-            return []
-        at = self._servers()[self._segment_of(step)]
-        return [{"what": ["state", self._run_id, self._mst_key, step], "value": {"at": at}}]
-
-    def _servers(self) -> list[Any]:
-        """How the process finds what lies with each of the run's segments."""
-        return _kept(_servers, self._run_id, self._key, self._find_servers)
-
     def _find_servers(self) -> list[Any]:
         keys = [self._key_of(segment) for segment in range(self._run.segments)]
         return links.where(self._db, self._key, keys)
 
-    def _segment_of(self, step: int) -> int:
-        """Where a step's visit was made."""
-        epoch, stop = routes.place_of(step, self._run.segments)
-        whole_epoch = self._facts.config.epochs_before + epoch
-        return routes.route(self._run.seed, whole_epoch, self._mst_key, self._run.segments)[stop]
-
     def _key_of(self, segment: int) -> int:
         """The distribution key of a segment's rows."""
-        place = self._run.owner, self._run.source_table, segment
-        return _kept(_keys, self._run_id, segment, lambda: self._source(place).key)
+        return self._layout(self._run.owner, self._run.source_table).keys[segment]
 
     def _find_facts(self, run_id: int, mst_key: int) -> Facts:
         if (run_id, mst_key) not in _facts:
@@ -276,36 +244,52 @@ class _Errand(ABC):
         return _facts[run_id, mst_key]
 
     def _source(self, place: Place) -> TableSource:
-        return _kept(_sources, self._run_id, place, lambda: TableSource(self._db, *place))
+        known = self._layout(*place[:2])
+        return _kept(_sources, self._run_id, place, lambda: TableSource(self._db, *place, known))
 
-    def _supply(self, what: What) -> None:
-        """Give the process what it asks for, out of turn: it is new, or its run is."""
+    def _layout(self, role: str, table: str) -> Layout:
+        find = partial(layout, self._db, table)
+        return _kept(_layouts, self._run_id, (role, table), lambda: self._db.as_caller(role, find))
+
+    def _has_weights(self) -> bool:
+        find = partial(runs.has_weights, self._db, self._run_id)
+        return _kept(_has_weights, self._run_id, 0, lambda: self._db.as_owner(find))
+
+    def _supply(self, what: What) -> Generator[Step, Any, list[Given]]:
+        """What the process lacks: what it keeps comes with the command, the rest goes to it at once."""
         kind, *arguments = what
-        if kind == "rows":
-            self._load(*arguments)
-            return
-        value, parts = self._find(kind, *arguments)
-        head = {"request": {"what": what, "value": value}}
-        places.exchange(self._db, self._key, "give", head, parts)
-
-    def _find(self, kind: str, *arguments: Any) -> tuple[Any, list[bytes]]:
+        given: list[Given] = []
         match kind:
-            case "facts":
-                facts = self._find_facts(*arguments)
-                return [asdict(facts.run), asdict(facts.config), facts.model_arch], []
+            case "look":
+                given = yield from self._look()
+            case "run":
+                given = self._about_run()
+            case "config":
+                given = self._about_config(arguments[1])
+            case "rows":
+                self._load(*arguments)
             case "weights":
                 found = self._direct.weights(*arguments)
-                return None, [] if found is None else [found]
+                self._give(what, None, [] if found is None else [found])
             case "state":
-                # Where it lies may be another server by now.
-                _servers.clear()
-                return None, self._db.as_owner(lambda: state_rows.parts(self._db, *arguments))
+                self._give(what, None, self._db.as_owner(lambda: state_rows.parts(self._db, *arguments)))
+                given = self._where_now()
             case "evaluations":
-                _servers.clear()
-                return self._measured(*arguments), []
+                self._give(what, self._measured(*arguments), [])
+                given = self._where_now()
             case "digest":
-                return self._source((arguments[0], arguments[1], arguments[2])).digest(), []
-        raise CerebroError(f"a segment's process asks for {kind}", sqlstate=INTERNAL)
+                self._give(what, self._source((arguments[0], arguments[1], arguments[2])).digest(), [])
+            case _:
+                raise CerebroError(f"a segment's process asks for {kind}", sqlstate=INTERNAL)
+        return given
+
+    def _where_now(self) -> list[Given]:
+        """Where something was not found may be another server by now."""
+        _servers.clear()
+        return self._where_all()
+
+    def _give(self, what: What, value: Any, parts: Sequence[bytes]) -> None:
+        places.exchange(self._db, self._key, "give", {"request": {"what": what, "value": value}}, parts)
 
     def _measured(self, *place: int) -> Mapping[str, Sequence[str]]:
         found = {
@@ -317,7 +301,7 @@ class _Errand(ABC):
     def _load(self, role: str, table: str, segment: int, in_memory: bool) -> None:
         """Have the process read a partition, with the caller's rights."""
         place = role, table, segment
-        source, (version, buffers) = self._source(place), partitions.parse(_seen[self._run_id, place][1])
+        source, (version, buffers) = self._source(place), partitions.parse(_seen[self._run_id, place])
         ticket, columns = secrets.token_hex(16), source.layout.columns
         expected = {
             "ticket": ticket,
@@ -338,40 +322,22 @@ class _Visit(_Errand):
     def _tables(self) -> list[str]:
         return [self._run.source_table]
 
-    def _lie(self) -> list[Any]:
-        return self._state(self._step - 1)
-
-    def _first(self) -> list[Any]:
-        """Weights that there are go by another way."""
-        config = self._facts.config
-        if self._step - 1 != (config.source_step or 0) or self._has_weights():
-            return []
-        return [{"what": ["weights", self._run_id, config.model_id, self._mst_key], "value": None}]
-
-    def _has_weights(self) -> bool:
-        find = partial(runs.has_weights, self._db, self._run_id)
-        return _kept(_has_weights, self._run_id, 0, lambda: self._db.as_owner(find))
-
-    @property
-    def _step(self) -> int:
-        return routes.step_of(self._epoch, self._request["stop"], self._run.segments)
-
 
 class _Evaluate(_Errand):
     def _tables(self) -> list[str]:
         return list(datasets(self._run).values())
-
-    def _lie(self) -> list[Any]:
-        return self._state(self._epoch * self._run.segments)
 
 
 class _Merge(_Errand):
     def _tables(self) -> list[str]:
         return []
 
-    def _lie(self) -> list[Any]:
-        what = ["evaluations", self._run_id, self._mst_key, self._epoch]
-        return [{"what": what, "value": {"at": self._servers()}}]
+
+def _as_told(facts: Iterable[Facts]) -> Mapping[str, Any]:
+    """Configs and their architectures, each of which stands there once."""
+    found = list(facts)
+    nets = {one.config.model_id: one.model_arch for one in found}
+    return {"configs": [asdict(one.config) for one in found], "nets": list(nets.items())}
 
 
 def _with(errand: type[_Errand]) -> Errand:
@@ -387,10 +353,16 @@ def _drop_states(db: Database, name: str, request: Request, commits: bool) -> St
     return {}
 
 
+def _tell_epochs(db: Database, name: str, request: Request, commits: bool) -> Steps:
+    yield Write(errands.TELL, runs.told(request["run_id"], "epoch", commands.ended_epochs(request)))
+    return {}
+
+
 # What comes again and again in a run.
 ERRANDS: Mapping[str, Errand] = {
     "visit": _with(_Visit),
     "evaluate": _with(_Evaluate),
     "merge": _with(_Merge),
     "drop_states": _drop_states,
+    "tell_epochs": _tell_epochs,
 }

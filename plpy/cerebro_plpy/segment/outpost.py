@@ -18,25 +18,17 @@ from cerebro_plpy.engine.data import Dataset
 from cerebro_plpy.engine.state import State, of_config
 from cerebro_plpy.errors import QUERY_CANCELED, WRONG_STATE, CerebroError
 from cerebro_plpy.segment import cancel, commands, link, shares
+from cerebro_plpy.segment.known import Known, Lacking, Look, Looks, Place
 from cerebro_plpy.segment.loading import Load
 from cerebro_plpy.segment.supply import EvaluationRow, Facts
-from cerebro_plpy.store import measurements, parcels, partitions, runs, session
+from cerebro_plpy.store import measurements, parcels, runs, session
 
-Place = tuple[str, str, int]
 Part = bytes | memoryview
 Request = Mapping[str, Any]
 
 
-class Lacking(Exception):
-    """What a command needs and was not given."""
-
-    def __init__(self, kind: str, *arguments: Any) -> None:
-        super().__init__(kind, *arguments)
-        self.what = [kind, *arguments]
-
-
 class _Given:
-    """What a command was given, by what it is; more comes when it says what it lacks."""
+    """What the command under way was given, by what it is; more comes when it says what it lacks."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[Any, Sequence[Part]]] = {}
@@ -47,21 +39,20 @@ class _Given:
     def add(self, what: Sequence[Any], value: Any, parts: Sequence[Part]) -> None:
         self._found[json.dumps(what)] = value, parts
 
-    def offer(self, what: Sequence[Any], value: Any) -> None:
-        """Add what was not given since, as an answer to what lacked."""
-        self._found.setdefault(json.dumps(what), (value, ()))
-
-    def value(self, kind: str, *arguments: Any) -> Any:
-        return self.find(kind, *arguments)[0]
+    def get(self, kind: str, *arguments: Any) -> tuple[Any, Sequence[Part]] | None:
+        return self._found.get(json.dumps([kind, *arguments]))
 
     def find(self, kind: str, *arguments: Any) -> tuple[Any, Sequence[Part]]:
-        key = json.dumps([kind, *arguments])
-        if key not in self._found:
+        found = self.get(kind, *arguments)
+        if found is None:
             raise Lacking(kind, *arguments)
-        return self._found[key]
+        return found
 
 
 _given = _Given()
+_looks = Looks()
+# Of one run at a time.
+_known: dict[int, Known] = {}
 _loads: dict[str, Load] = {}
 _loaded: dict[Place, Load] = {}
 _incoming: list[bytes] = []
@@ -73,14 +64,14 @@ _left_parts: list[bytes] = []
 class ShippedSource:
     """A partition whose rows the session on the coordinator has this process read."""
 
-    def __init__(self, role: str, table: str, segment: int) -> None:
-        self._place = (role, table, segment)
+    def __init__(self, db: Database, role: str, table: str, segment: int) -> None:
+        self._db, self._place = db, (role, table, segment)
 
-    def look(self) -> tuple[object, list[partitions.Buffer]]:
-        return partitions.parse(_given.value("look", *self._place))
+    def look(self) -> Look:
+        return _looks.look(self._db, self._place)
 
     def digest(self) -> str:
-        return _given.value("digest", *self._place)
+        return _given.find("digest", *self._place)[0]
 
     def load(self, number: int) -> Dataset:
         raise CerebroError("a segment's process has its partition whole", sqlstate=WRONG_STATE)
@@ -94,7 +85,9 @@ class ShippedSource:
 
 
 class Supplied:
-    """What came with the command, or lies where it says; what is made is committed here but for metrics.
+    """What came with the command, or is known, or lies where that says.
+
+    What is made is committed here, but for metrics.
 
     Without `commits` all is left to whoever asked, since it belongs to a transaction of theirs.
     """
@@ -109,33 +102,41 @@ class Supplied:
         return cancel.ticker(self._db)
 
     def facts(self, run_id: int, mst_key: int) -> Facts:
-        run, config, model_arch = _given.value("facts", run_id, mst_key)
-        return Facts(runs.RunRow(**run), runs.ConfigRow(**config), model_arch)
+        if run_id not in _known:
+            raise Lacking("run", run_id)
+        return _known[run_id].facts(mst_key)
 
     def weights(self, run_id: int, model_id: int, mst_key: int) -> bytes | None:
+        if not _known[run_id].has_weights:
+            return None
         _, found = _given.find("weights", run_id, model_id, mst_key)
         return bytes(found[0]) if found else None
 
     def state(self, run_id: int, mst_key: int, step: int) -> State:
         what = "state", run_id, mst_key, step
-        lies, parts = _given.find(*what)
-        if lies is not None:
-            parts = self.links.state(lies["at"], run_id, mst_key, step) or ()
-            if not parts:
-                raise Lacking(*what)
-        return of_config(parts, run_id, mst_key, step)
+        given = _given.get(*what)
+        parts = given[1] if given else self._lying_state(run_id, mst_key, step)
+        if not parts and given is None:
+            raise Lacking(*what)
+        return of_config(parts or (), run_id, mst_key, step)
+
+    def _lying_state(self, run_id: int, mst_key: int, step: int) -> Sequence[Part] | None:
+        where = _known[run_id].where(mst_key, step) if run_id in _known else None
+        if where is None or not self._commits:
+            return None
+        return self.links.state(*where, run_id, mst_key, step)
 
     def source(self, role: str, table: str, segment: int) -> ShippedSource:
-        return ShippedSource(role, table, segment)
+        return ShippedSource(self._db, role, table, segment)
 
     def evaluations(self, run_id: int, mst_key: int, epoch: int, dataset: str) -> Sequence[bytes]:
         what = "evaluations", run_id, mst_key, epoch
-        given = _given.value(*what)
-        if "at" not in given:
-            return [base64.b64decode(data) for data in given[dataset]]
-        if self._measured is None:
-            self._measured = self.links.evaluations(given["at"], run_id, mst_key, epoch)
-        if self._measured is None:
+        given = _given.get(*what)
+        if given is not None:
+            return [base64.b64decode(data) for data in given[0][dataset]]
+        if self._measured is None and self._commits:
+            self._measured = self.links.evaluations(_known[run_id].servers, run_id, mst_key, epoch)
+        if not self._measured:
             raise Lacking(*what)
         return self._measured[dataset]
 
@@ -172,19 +173,47 @@ def work(db: Database, order: str) -> str:
     asked = json.loads(order)
     if asked["first"]:
         _given.clear()
-    for given in asked["given"]:
-        _given.offer(given["what"], given["value"])
+        _looks.begin()
+    for kind, arguments, value in asked["given"]:
+        _TAKEN[kind](arguments, value)
     return json.dumps(_work(db, asked))
+
+
+def _take_run(arguments: Sequence[Any], value: Mapping[str, Any]) -> None:
+    _known.clear()
+    _looks.clear()
+    known = _known[arguments[0]] = Known(runs.RunRow(**value["run"]), value["has_weights"])
+    known.add(value["configs"], value["nets"])
+
+
+def _take_config(arguments: Sequence[Any], value: Mapping[str, Any]) -> None:
+    _known[arguments[0]].add(**value)
+
+
+def _take_servers(arguments: Sequence[Any], value: Sequence[link.Where]) -> None:
+    _known[arguments[0]].servers = value
+
+
+def _take_look(arguments: Sequence[Any], value: str | None) -> None:
+    role, table, segment = arguments
+    _looks.add((role, table, segment), value)
+
+
+# What comes with a command and is kept for those that follow.
+_TAKEN: Mapping[str, Callable[[Sequence[Any], Any], None]] = {
+    "run": _take_run,
+    "config": _take_config,
+    "servers": _take_servers,
+    "look": _take_look,
+}
 
 
 def _work(db: Database, asked: Mapping[str, Any]) -> Mapping[str, Any]:
     supply = Supplied(db, asked["place"], asked["commits"])
-    told: list[str] = []
     try:
-        if asked["may_read"] is not None and not partitions.may_read(db, **asked["may_read"]):
-            raise Lacking("right")
         with cancel.interruptible(supply.ticker()):
-            result = commands.work(supply, asked["command"], asked["request"], told.append)
+            request = commands.with_own_gpu(asked["request"])
+            result = commands.work(supply, asked["command"], request, db.notice)
         supply.finish()
     except Lacking as lacking:
         return {"lacking": lacking.what}
@@ -192,7 +221,7 @@ def _work(db: Database, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         _given.clear()
         return {"error": _described(error)}
     _given.clear()
-    return {"result": result, "told": told, "left": supply.left}
+    return {"result": result, "left": supply.left}
 
 
 def _described(error: CerebroError) -> Mapping[str, Any]:

@@ -107,13 +107,14 @@ def _partition(source: FindSource, run: runs.RunRow, table: str, segment: int) -
     if any(other.run_id != run.run_id for other in _cache.values()):
         _cache.clear()
     place = (run.owner, table, segment)
-    found = _cache.pop(place, None)
+    found = _cache.get(place)
     if found is None or found.version != found.source.look()[0]:
+        _cache.pop(place, None)
         fresh = source(*place)
         found = Partition(run.run_id, segment, *fresh.look(), fresh)
         if fresh.digest() != json.loads(run.versions)[table][segment]:
             raise _changed(table, run.run_id)
-    _cache[place] = found
+        _cache[place] = found
     if found.cached is None and found.buffers:
         size = _cached_bytes() + sum(b.nbytes for b in found.buffers)
         found.cached = found.source.load_all(size <= run.memory_mb * 2**20)
@@ -154,22 +155,25 @@ def _changed(table: str, run_id: int) -> CerebroError:
 class TableSource:
     """A partition read by the session that needs it."""
 
-    def __init__(self, db: Database, role: str, table: str, segment: int) -> None:
+    def __init__(
+        self, db: Database, role: str, table: str, segment: int, known: Layout | None = None
+    ) -> None:
         self._db, self._role, self._table = db, role, table
-        self.layout = db.as_caller(role, lambda: layout(db, table))
+        self.layout = known or db.as_caller(role, lambda: layout(db, table))
         self.key = self.layout.keys[segment]
         self._ways = partitions.looking(table, self.key, self.layout.columns)
         self._buffers: list[partitions.Buffer] = []
 
     def look(self) -> tuple[object, list[partitions.Buffer]]:
-        _, found = self._db.as_caller(self._role, lambda: partitions.look(self._db, self._ways))
+        found = self._db.as_caller(self._role, lambda: partitions.look(self._db, self._ways))
         version, self._buffers = partitions.parse(found)
         return version, self._buffers
 
     @cached_property
     def looking(self) -> str:
         """The statement by which the caller may look."""
-        return self._db.as_caller(self._role, lambda: partitions.look(self._db, self._ways))[0]
+        by_place, by_contents = self._ways
+        return by_place if partitions.may_read(self._db, self._role, self._table) else by_contents
 
     def digest(self) -> str:
         columns = self.layout.columns

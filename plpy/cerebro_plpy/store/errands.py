@@ -32,6 +32,18 @@ def work(key: int) -> str:
     return f"SELECT cerebro._work($1) AS found FROM cerebro._segment_key WHERE dist_key = {int(key)}"
 
 
+def straight(key: int) -> str:
+    """The same in a session that has nothing else to do about it: the coordinator passes it on, as it is.
+
+    What the session is at is shown first, on the coordinator. Sent to another session, so its parameters are
+    written as the driver wants them.
+    """
+    return (
+        "SELECT cerebro._work(%s) AS found FROM cerebro._segment_key"
+        f" WHERE dist_key = {int(key)} AND (SELECT cerebro._show(%s))"
+    )
+
+
 def write_metric(run_id: int, mst_key: int) -> str:
     return (
         f"INSERT INTO cerebro._metric (run_id, mst_key, {_names(_MEASURED)})"
@@ -45,6 +57,12 @@ DROP_STATES = (
     f"DELETE FROM cerebro._state WHERE run_id = {_given('run_id', 'bigint')}"
     " AND step < ($1::jsonb->'newest'->>mst_key::text)::integer"
     " AND NOT ($1::jsonb->'keep'->mst_key::text) @> pg_catalog.to_jsonb(step)"
+)
+
+
+TELL = (
+    "SELECT pg_catalog.pg_notify('cerebro_run', told)"
+    " FROM pg_catalog.json_array_elements_text($1::json) AS told"
 )
 
 

@@ -68,13 +68,10 @@ def parse(found: str | None) -> tuple[Version, list[Buffer]]:
     return tuple(row[3] for row in rows), [Buffer(*row[:3]) for row in rows]
 
 
-def may_read(db: Database, role: str, tables: Sequence[str]) -> bool:
-    """Whether a role may read all of these tables whole, as every segment of a cluster knows by itself."""
+def may_read(db: Database, role: str, table: str) -> bool:
+    """Whether a role may read all of a table, as every segment of a cluster knows by itself."""
     return db.query(
-        "SELECT pg_catalog.bool_and(pg_catalog.has_table_privilege($1, t, 'SELECT')) AS found"
-        " FROM pg_catalog.unnest($2) AS t",
-        ["text", "text[]"],
-        [role, list(tables)],
+        "SELECT pg_catalog.has_table_privilege($1, $2, 'SELECT') AS found", ["text", "text"], [role, table]
     )[0]["found"]
 
 
@@ -84,11 +81,11 @@ def look_by(db: Database, statement: str) -> str | None:
     return rows[0]["found"] if rows else None
 
 
-def look(db: Database, statements: Sequence[str]) -> tuple[str, str | None]:
-    """What a partition consists of, and the statement among these that the caller may run."""
+def look(db: Database, statements: Sequence[str]) -> str | None:
+    """The same by the first statement among these that the caller may run."""
     first, *others = statements
     try:
-        return first, look_by(db, first)
+        return look_by(db, first)
     except CerebroError as error:
         if error.sqlstate != INSUFFICIENT_PRIVILEGE or not others:
             raise

@@ -160,12 +160,16 @@ def add_event(db: Database, run_id: int, event: str, detail: str | None = None) 
 
 def notify(db: Database, run_id: int, event: str, about: Sequence[Mapping[str, int]] = ({},)) -> None:
     """Tell whoever listens, when this transaction is committed."""
-    told = [json.dumps({"run": run_id, "event": event, **each}) for each in about]
     db.query(
         "SELECT pg_catalog.pg_notify('cerebro_run', told) FROM pg_catalog.unnest($1) AS told",
         ["text[]"],
-        [told],
+        [told(run_id, event, about)],
     )
+
+
+def told(run_id: int, event: str, about: Sequence[Mapping[str, int]]) -> list[str]:
+    """What they hear."""
+    return [json.dumps({"run": run_id, "event": event, **each}) for each in about]
 
 
 def hold(db: Database, run_id: int) -> None:
@@ -410,7 +414,9 @@ def claim(db: Database, run_id: int) -> bool:
     # Any role may call itself cerebro; only a superuser's session can be a segment session.
     busy = db.query(
         "SELECT FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid WHERE r.rolsuper"
-        " AND a.datname = current_database() AND a.application_name LIKE 'cerebro % run=' || $1 || ' %'",
+        " AND a.datname = current_database() AND a.application_name LIKE 'cerebro % run=' || $1 || ' %'"
+        # On Greenplum it keeps the name of what it has done until it is given another.
+        " AND a.state IS DISTINCT FROM 'idle'",
         ["text"],
         [str(run_id)],
     )

@@ -24,8 +24,10 @@ REPEATED = ("SELECT", "SET SESSION", "RESET")
 # Sent to another session, so its parameters are written as the driver wants them.
 COMMAND = "SELECT cerebro._segment(%s, %s)"
 # On Greenplum these are carried out statement by statement (segment/relay.py).
-ERRANDS = ("visit", "evaluate", "merge", "drop_states")
+ERRANDS = ("visit", "evaluate", "merge", "drop_states", "tell_epochs")
 ERRAND = "CALL cerebro._errand(%s, %s)"
+# Of these a segment's process leaves nothing to be written down for it.
+STRAIGHT = ("visit", "evaluate")
 # Nothing may be sent to the caller's side unasked, and no setting of a role may end a visit.
 SETTINGS = {
     "client_min_messages": "error",
@@ -178,12 +180,15 @@ def sleep(db: Database, seconds: float) -> None:
     db.query("SELECT pg_catalog.pg_sleep($1)", ["float8"], [seconds])
 
 
+def settings(db: Database, *names: str) -> dict[str, str]:
+    """Read an administrator's settings. Callers may not read the table, so this goes through the owner."""
+    statement = "SELECT name, value FROM cerebro.settings WHERE name = ANY ($1)"
+    rows = db.as_owner(lambda: db.query(statement, ["text[]"], [list(names)]))
+    return {row["name"]: row["value"] for row in rows}
+
+
 def setting(db: Database, name: str) -> str | None:
-    """Read an administrator's setting. Callers have no right to the table, so this goes through the owner."""
-    rows = db.as_owner(
-        lambda: db.query("SELECT value FROM cerebro.settings WHERE name = $1", ["text"], [name])
-    )
-    return rows[0]["value"] if rows else None
+    return settings(db, name).get(name)
 
 
 def version(db: Database) -> str:

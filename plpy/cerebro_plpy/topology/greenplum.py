@@ -1,21 +1,85 @@
 """Greenplum: a segment session is a loopback connection to the coordinator.
 
-What it is told to do it has done by its own process on the segment (segment/courier.py), the same for as long
-as the session lives: rows and compiled models stay there.
+What it is told to do it has done by its own process on the segment, the same for as long as the session
+lives: rows and compiled models stay there. What comes again and again goes straight to that process; where it
+lacks something, the session sees to it (segment/courier.py).
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
 import psycopg2
 
 from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.store import errands, session
 from cerebro_plpy.topology.local import Key, LocalTopology, LoopbackSession
+
+Request = Mapping[str, Any]
+
+
+class ClusterSession(LoopbackSession):
+    """One connection to the coordinator, and a process of its own on each segment where it has worked."""
+
+    def __init__(self, target: session.Target, settings: Mapping[str, str]) -> None:
+        super().__init__(target, settings)
+        # By run and segment, the key beside which the process stands that has worked for them.
+        self._keys: dict[tuple[int, int], int] = {}
+        self._asked: tuple[str, Request] = "", {}
+        self._is_straight = False
+        self._found: Mapping[str, Any] = {}
+
+    def begin(self, name: str, request: Request) -> None:
+        self._asked = name, request
+        key = self._keys.get(_place(request)) if name in session.STRAIGHT else None
+        self._is_straight = key is not None
+        if key is not None:
+            order = {"command": name, "request": request, "place": key, "commits": True}
+            order |= {"first": True, "given": []}
+            self._send(errands.straight(key), json.dumps(order), session.shown(name, request))
+        elif name in session.ERRANDS:
+            self._send(session.ERRAND, name, json.dumps(request))
+        else:
+            self._keys.clear()
+            super().begin(name, request)
+
+    def ready(self) -> bool:
+        """A process that lacks something is told again by way of the session, which can find it."""
+        if not super().ready():
+            return False
+        if self._is_straight:
+            self._found = super().result()
+            if "lacking" in self._found:
+                name, request = self._asked
+                self._is_straight = False
+                self._send(session.ERRAND, name, json.dumps({**request, "lacking": self._found["lacking"]}))
+                return False
+        return True
+
+    def result(self) -> Mapping[str, Any]:
+        if self._is_straight:
+            self.busy = False
+            if "error" in self._found:
+                raise CerebroError(**self._found["error"])
+            return self._found["result"]
+        found = dict(super().result())
+        key = found.pop("key", None)
+        if key is not None:
+            self._keys[_place(self._asked[1])] = key
+        return found
+
+
+def _place(request: Request) -> tuple[int, int]:
+    return request["run_id"], request["segment"]
 
 
 class GreenplumTopology(LocalTopology):
     """The segments of one run as sessions on the coordinator."""
 
     name = "greenplum"
+    kind = ClusterSession
 
     def _opened(self, key: Key) -> LoopbackSession:
         """While a run goes on, wait until every segment answers: one may be starting again."""

@@ -48,7 +48,6 @@ class LoopbackSession:
 
     def __init__(self, target: session.Target, settings: Mapping[str, str]) -> None:
         self.connection = psycopg2.connect(_dsn(target, settings), async_=1)
-        self._errands = session.ERRANDS if target.is_greenplum else ()
         self._cursor: Any = None
         self.busy = False
         self.opened = False
@@ -68,10 +67,12 @@ class LoopbackSession:
             raise _error_of(self, error) from None
 
     def begin(self, name: str, request: Mapping[str, Any]) -> None:
+        self._send(session.COMMAND, name, json.dumps(request))
+
+    def _send(self, statement: str, *values: str) -> None:
         try:
             self._cursor = self.connection.cursor()
-            statement = session.ERRAND if name in self._errands else session.COMMAND
-            self._cursor.execute(statement, (name, json.dumps(request)))
+            self._cursor.execute(statement, values)
         except psycopg2.Error as error:
             raise _error_of(self, error) from None
         self.busy = True
@@ -178,6 +179,7 @@ class LocalTopology:
     """The segments of one run as loopback sessions."""
 
     name = "local"
+    kind = LoopbackSession
 
     def __init__(
         self,
@@ -275,19 +277,37 @@ class LocalTopology:
                 continue
         return work()
 
-    def _do(self, there: LoopbackSession, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _do(
+        self,
+        there: LoopbackSession,
+        name: str,
+        request: Mapping[str, Any],
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> Mapping[str, Any]:
         try:
             there.begin(name, request)
+            meanwhile()
             self._finish([there])
             return there.result()
         except SessionLost:
             self._forget(there)
             raise
 
-    def ask(self, backend: str, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    def ask(
+        self,
+        backend: str,
+        name: str,
+        request: Mapping[str, Any],
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> Mapping[str, Any]:
         """Do something in the first segment's session, which has Keras, and wait for it."""
-        asked = self._with_engine(backend, request)
-        return self._insist(lambda: self._do(self._session(self._key(0, backend)), name, asked))
+        asked, todo = self._with_engine(backend, request), [meanwhile]
+
+        def once() -> None:
+            while todo:
+                todo.pop()()
+
+        return self._insist(lambda: self._do(self._session(self._key(0, backend)), name, asked, once))
 
     def free(self, segment: int) -> bool:
         return segment % self._slots not in {busy % self._slots for busy in self._running}
@@ -321,12 +341,14 @@ class LocalTopology:
         try:
             return Answer(segment, running.result(), None) if running.ready() else None
         except psycopg2.Error as error:
-            running.busy = False
-            lost = _is_lost(running, error)
-            if lost or error.pgcode == OUT_OF_MEMORY:
-                # A session whose memory has run out is better replaced.
-                self._forget(running)
-            return Answer(segment, None, from_driver(error, INTERNAL), lost)
+            known, lost = from_driver(error, INTERNAL), _is_lost(running, error)
+        except CerebroError as error:
+            known, lost = error, isinstance(error, SessionLost)
+        running.busy = False
+        if lost or known.sqlstate == OUT_OF_MEMORY:
+            # A session whose memory has run out is better replaced.
+            self._forget(running)
+        return Answer(segment, None, known, lost)
 
     def finish_background(self) -> None:
         while self._queue:
@@ -413,7 +435,7 @@ class LocalTopology:
 
     def _opened(self, key: Key) -> LoopbackSession:
         settings = _settings(self._target, self._idle_minutes, key[1])
-        _pool[key] = LoopbackSession(self._target, settings)
+        _pool[key] = self.kind(self._target, settings)
         self._finish([_pool[key]])
         check_superuser(_pool[key])
         return _pool[key]

@@ -1,0 +1,89 @@
+"""Greenplum: what a segment's process has been told of a run, and keeps for the commands that follow."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.planner import routes
+from cerebro_plpy.segment.link import Where
+from cerebro_plpy.segment.supply import Facts
+from cerebro_plpy.store import partitions, runs
+
+Place = tuple[str, str, int]
+Look = tuple[object, list[partitions.Buffer]]
+
+# So long a look of the caller's at a partition holds: it is dear on a cluster. Whether he may still read the
+# table is asked at every command.
+_LOOK_SECONDS = 1.0
+
+
+class Lacking(Exception):
+    """What a command needs and was not given."""
+
+    def __init__(self, kind: str, *arguments: Any) -> None:
+        super().__init__(kind, *arguments)
+        self.what = [kind, *arguments]
+
+
+class Known:
+    """One run, as far as this process has been told of it."""
+
+    def __init__(self, run: runs.RunRow, has_weights: bool) -> None:
+        self.run = run
+        self.has_weights = has_weights
+        # How the servers are found on which the run's segments lie, one after the other.
+        self.servers: Sequence[Where] = []
+        self._configs: dict[int, runs.ConfigRow] = {}
+        self._nets: dict[int, str] = {}
+
+    def add(self, configs: Sequence[Mapping[str, Any]], nets: Sequence[tuple[int, str]]) -> None:
+        self._configs |= {config["mst_key"]: runs.ConfigRow(**config) for config in configs}
+        self._nets |= dict(nets)
+
+    def facts(self, mst_key: int) -> Facts:
+        if mst_key not in self._configs:
+            raise Lacking("config", self.run.run_id, mst_key)
+        config = self._configs[mst_key]
+        return Facts(self.run, config, self._nets[config.model_id])
+
+    def where(self, mst_key: int, step: int) -> tuple[Where] | None:
+        """How the server is found on which a config's state after a step lies; None if that is unknown."""
+        config = self._configs.get(mst_key)
+        if config is None or not self.servers:
+            return None
+        epoch, stop = routes.place_of(step, self.run.segments)
+        route = routes.route(self.run.seed, config.epochs_before + epoch, mst_key, self.run.segments)
+        return (self.servers[route[stop]],)
+
+
+class Looks:
+    """What the caller has seen of partitions."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Place, tuple[float, Look]] = {}
+        self._sure: set[Place] = set()
+
+    def begin(self) -> None:
+        """What follows is another command."""
+        self._sure.clear()
+
+    def add(self, place: Place, found: str | None) -> None:
+        self._seen[place] = time.monotonic(), partitions.parse(found)
+        self._sure.add(place)
+
+    def clear(self) -> None:
+        self._seen.clear()
+        self._sure.clear()
+
+    def look(self, db: Database, place: Place) -> Look:
+        if place not in self._sure:
+            role, table, _ = place
+            at = self._seen[place][0] if place in self._seen else -math.inf
+            if time.monotonic() - at >= _LOOK_SECONDS or not partitions.may_read(db, role, table):
+                raise Lacking("look", *place)
+            self._sure.add(place)
+        return self._seen[place][1]

@@ -1,0 +1,161 @@
+"""Commands that a cluster's coordinator passes on as they are, with PostgreSQL in its place.
+
+The session stands for the coordinator and for the segment's process: it is spoken to as a run does.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import nets
+from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.store import session
+from cerebro_plpy.topology.greenplum import ClusterSession
+from trial import ADAM, Trial, blobs, rows_of
+
+pytestmark = pytest.mark.postgresql
+FEATURES = 12
+STRAIGHT, ERRAND = "SELECT cerebro._work", "CALL cerebro._errand"
+TENSORFLOW = {"backend": "tensorflow", "threads": 1, "use_gpus": False}
+
+
+@pytest.fixture(scope="module")
+def run_id(trial: Trial) -> int:
+    trial.sql("CREATE TABLE cerebro._segment_key AS SELECT generate_series(0, 9) AS dist_key")
+    x, y = blobs(120, features=FEATURES)
+    trial.table("blobs", "x real[], y integer", rows_of(x, y))
+    trial.pack("blobs", "packed", buffer_size=25)
+    trial.model(nets.mlp(FEATURES))
+    trial.select("mst", [1], [ADAM], [f"batch_size={size},epochs=1" for size in (8, 16, 32)])
+    return trial.fit("packed", "models", "mst", 2)
+
+
+@pytest.fixture(scope="module")
+def other_run(trial: Trial, run_id: int) -> int:
+    return trial.fit("packed", "other_models", "mst", 1)
+
+
+@pytest.fixture(scope="module")
+def there(trial: Trial, other_run: int) -> Iterator[ClusterSession]:
+    """A session that has its engine and its models: what it is told is done at once."""
+    info = trial.connection.info
+    place = info.host, str(info.port), info.dbname, info.user
+    opened = ClusterSession(session.Target(None, *place, info.server_version, False), session.SETTINGS)
+    finish(opened)
+    for key in (1, 3):
+        visit(trial, opened, other_run, key, 1)
+    yield opened
+    opened.stop()
+
+
+def finish(opened: ClusterSession) -> None:
+    while not opened.ready():
+        select.select([opened.connection], [], [], 0.02)
+
+
+def do(opened: ClusterSession, name: str, run_id: int, mst_key: int = 1, **more: Any) -> dict[str, Any]:
+    request = {"run_id": run_id, "mst_key": mst_key, "engine": TENSORFLOW, **more}
+    opened.begin(name, request)
+    finish(opened)
+    return dict(opened.result())
+
+
+def statement(trial: Trial, opened: ClusterSession) -> str:
+    """What the session was sent last."""
+    pid = opened.connection.info.backend_pid
+    query = trial.value("SELECT query FROM pg_stat_activity WHERE pid = %s", pid)
+    return " ".join(query.split("(")[0].split())
+
+
+def visit(trial: Trial, opened: ClusterSession, run_id: int, mst_key: int, step: int) -> str:
+    """Make a visit again that the run has made; gives what the session was sent last."""
+    at = "SELECT epoch, segment FROM cerebro.visits WHERE run_id = %s AND mst_key = %s AND step = %s"
+    ((epoch, segment),) = trial.sql(at, run_id, mst_key, step)
+    trial.sql("DELETE FROM cerebro._visit WHERE run_id = %s AND mst_key = %s AND step = %s",
+              run_id, mst_key, step)  # fmt: skip
+    found = do(opened, "visit", run_id, mst_key, epoch=epoch, stop=(step - 1) % 2, segment=segment)
+    assert found["state_bytes"] > 0
+    return statement(trial, opened)
+
+
+LOGGED = (
+    'SELECT mst_key, step, segment, "rows", loss, logs::text FROM cerebro._visit WHERE run_id = %s'
+    " ORDER BY 1, 2"
+)
+
+
+def test_what_follows_goes_straight_to_the_same_bits(
+    trial: Trial, run_id: int, there: ClusterSession
+) -> None:
+    """Configs 1 and 3 go the same way; each segment's first command finds its process."""
+    before = trial.sql(LOGGED, run_id)
+    sent = {(key, step): visit(trial, there, run_id, key, step) for step in (1, 2) for key in (1, 3)}
+    assert sent == {(1, 1): ERRAND, (3, 1): STRAIGHT, (1, 2): ERRAND, (3, 2): STRAIGHT}
+    assert trial.sql(LOGGED, run_id) == before
+
+
+def test_evaluations_go_straight_as_well(trial: Trial, run_id: int, there: ClusterSession) -> None:
+    """Another second: the caller looks at each partition first."""
+    time.sleep(1)
+    rows = "SELECT segment, data FROM cerebro._evaluation WHERE run_id = %s AND mst_key = 3 ORDER BY 1"
+    before = trial.sql(rows, run_id)
+    for segment, mst_key, sent in ((0, 1, ERRAND), (0, 3, STRAIGHT), (1, 1, ERRAND), (1, 3, STRAIGHT)):
+        trial.sql(
+            "DELETE FROM cerebro._evaluation WHERE run_id = %s AND mst_key = %s AND segment = %s",
+            run_id, mst_key, segment,
+        )  # fmt: skip
+        do(there, "evaluate", run_id, mst_key, epoch=2, segment=segment)
+        assert statement(trial, there) == sent
+    assert trial.sql(rows, run_id) == before
+
+
+def test_after_a_second_the_caller_looks_again(trial: Trial, run_id: int, there: ClusterSession) -> None:
+    before = trial.sql(LOGGED, run_id)
+    visit(trial, there, run_id, 1, 1)
+    assert visit(trial, there, run_id, 3, 1) == STRAIGHT
+    time.sleep(1)
+    assert [visit(trial, there, run_id, key, 1) for key in (1, 3)] == [ERRAND, STRAIGHT]
+    assert trial.sql(LOGGED, run_id) == before
+
+
+def test_a_process_that_knows_another_run_is_told_of_this_one(
+    trial: Trial, run_id: int, other_run: int, there: ClusterSession
+) -> None:
+    """So is one that has taken the place of a process which is gone."""
+    before = trial.sql(LOGGED, run_id), trial.sql(LOGGED, other_run)
+    visit(trial, there, run_id, 1, 1)
+    sent = [visit(trial, there, run, key, 1) for run in (other_run, run_id) for key in (1, 3)]
+    assert sent == [ERRAND, STRAIGHT] * 2
+    assert (trial.sql(LOGGED, run_id), trial.sql(LOGGED, other_run)) == before
+
+
+def test_an_error_comes_back_as_it_is(trial: Trial, run_id: int, there: ClusterSession) -> None:
+    visit(trial, there, run_id, 1, 1)
+    segment = trial.value("SELECT segment FROM cerebro.visits WHERE run_id = %s AND step = 1", run_id)
+    other = {"backend": "jax", "threads": 1, "use_gpus": False}
+    where = {"epoch": 1, "stop": 0, "segment": segment}
+    with pytest.raises(CerebroError, match="already runs Keras") as raised:
+        do(there, "visit", run_id, 3, **where, engine=other)
+    assert statement(trial, there) == STRAIGHT
+    assert (raised.value.sqlstate, there.busy) == (WRONG_STATE, False)
+    assert visit(trial, there, run_id, 3, 1) == STRAIGHT
+
+
+def test_a_session_that_rests_is_not_at_work_whatever_it_is_called(
+    trial: Trial, run_id: int, there: ClusterSession
+) -> None:
+    """It keeps the name of what it has done, by which a run would be taken for one that goes on."""
+    for key in (1, 3):
+        do(there, "evaluate", run_id, key, epoch=2, segment=0)
+    assert statement(trial, there) == STRAIGHT
+    pid = there.connection.info.backend_pid
+    name, state = trial.sql("SELECT application_name, state FROM pg_stat_activity WHERE pid = %s", pid)[0]
+    assert (name, state) == (f"cerebro evaluate run={run_id} config=3 epoch=2 segment=0", "idle")
+    progress = "SELECT DISTINCT status, segment FROM cerebro.progress WHERE run_id = %s"
+    assert trial.sql(progress, run_id) == [("finished", None)]
+    trial.sql("SELECT cerebro.forget(%s)", run_id)
