@@ -1,9 +1,10 @@
 """Seconds of packing and of a warm run on the server that PG* names: a Greenplum cluster, or PostgreSQL.
 
-    bench/cluster.py digits images wide --segments 3
+    bench/cluster.py digits images wide --beside 'host=… port=… user=…'
 
-Called once on each, it gives what docs/greenplum.md compares. A run trains, and evaluates on both sets; what
-part of its time each segment has no visit is that of the last one.
+With --beside, the same on another server as well: the runs take turns, and the ratio of their medians is what
+docs/greenplum.md has. A run trains, and evaluates on both sets; what part of its time each segment has no
+visit is that of the last one.
 With --bare, plain Keras does the same work in a process for each core, from an export and without its start.
 """
 
@@ -11,10 +12,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import contenders
+import psycopg2.extensions
 import server
 import workloads
 
@@ -28,25 +34,100 @@ FROM visit AS v, finished AS f WHERE v.ended_at <= f.at GROUP BY v.segment ORDER
 """
 
 
-def measure(connection: Any, workload: workloads.Workload, options: argparse.Namespace) -> str:
-    server.load(connection, workload)
+@dataclass
+class Place:
+    """A server, and what was measured there of one workload."""
+
+    name: str
+    environment: Mapping[str, str]
+    connection: Any = None
+    packs: list[float] = field(default_factory=list)
+    runs: list[float] = field(default_factory=list)
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Who asks the benchmark's server for a connection gets one to this."""
+        before = {name: os.environ.get(name) for name in self.environment}
+        os.environ.update(self.environment)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name)
+                if value is not None:
+                    os.environ[name] = value
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        opened = ExitStack()
+        with self.at_work():
+            self.connection = opened.enter_context(server.session())
+        try:
+            yield
+        finally:
+            with self.at_work():
+                opened.close()
+
+    @property
+    def warm(self) -> float:
+        return statistics.median(self.runs[1:])
+
+
+def _places(beside: str | None) -> list[Place]:
+    found = [Place("here", {})]
+    if beside is not None:
+        given = psycopg2.extensions.parse_dsn(beside)
+        found.append(Place("beside", {f"PG{name.upper()}": str(value) for name, value in given.items()}))
+    return found
+
+
+def measure(workload: workloads.Workload, options: argparse.Namespace) -> Iterator[str]:
+    places = _places(options.beside)
+    with ExitStack() as opened:
+        for place in places:
+            opened.enter_context(place.session())
+            _make_ready(place, workload, options)
+        for _ in range(options.repeat + 1):
+            for place in places:
+                _run(place, workload, options)
+        for place in places:
+            yield _found(place, workload)
+        here, *others = places
+        for other in others:
+            pairs = sorted(ours / theirs for ours, theirs in zip(here.runs[1:], other.runs[1:], strict=True))
+            yield (
+                f"{workload.name}: here / beside {here.warm / other.warm:.2f},"
+                f" of single pairs {pairs[0]:.2f} to {pairs[-1]:.2f}"
+            )
+    if options.bare:
+        yield _bare(workload, places[0].warm)
+
+
+def _make_ready(place: Place, workload: workloads.Workload, options: argparse.Namespace) -> None:
+    server.load(place.connection, workload)
     packing = server.packing_options(workload, options.segments)
-    packs = [server.pack(connection, workload, packing) for _ in range(options.repeat)]
-    server.make_configs(connection, workload)
+    place.packs = [server.pack(place.connection, workload, packing) for _ in range(options.repeat)]
+    server.make_configs(place.connection, workload)
+
+
+def _run(place: Place, workload: workloads.Workload, options: argparse.Namespace) -> None:
     fitting = json.dumps({"seed": server.SEED, "threads": options.threads})
-    first, *warm = [server.fit(connection, workload, fitting)[1] for _ in range(options.repeat + 1)]
-    ours = statistics.median(warm)
-    pack = statistics.median(packs)
-    waited = [f"{share:.0%}" for (share,) in server.query(connection, _WITHOUT_VISIT)]
-    found = f"{workload.name}: pack {pack:.2f} s, first run {first:.2f} s, warm run {ours:.2f} s"
-    found += f", the segments without a visit {' '.join(waited)}"
-    return found + (_bare(workload, ours) if options.bare else "")
+    place.runs.append(server.fit(place.connection, workload, fitting)[1])
+
+
+def _found(place: Place, workload: workloads.Workload) -> str:
+    waited = [f"{share:.0%}" for (share,) in server.query(place.connection, _WITHOUT_VISIT)]
+    return (
+        f"{workload.name} {place.name}: pack {statistics.median(place.packs):.2f} s,"
+        f" first run {place.runs[0]:.2f} s, warm run {place.warm:.2f} s,"
+        f" the segments without a visit {' '.join(waited)}"
+    )
 
 
 def _bare(workload: workloads.Workload, ours: float) -> str:
     name = contenders.AS_IT_COMES
     seconds = contenders.bare(name, contenders.Settings()).run(workload, False).outcomes[name].warm_seconds
-    return f", {name} {seconds:.2f} s, ours / that {ours / seconds:.2f}"
+    return f"{workload.name}: {name} {seconds:.2f} s, ours / that {ours / seconds:.2f}"
 
 
 def main() -> None:
@@ -55,13 +136,19 @@ def main() -> None:
     parser.add_argument("--segments", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--beside", metavar="DSN", help="another server that does the same in turn")
     parser.add_argument("--bare", action="store_true", help="plain Keras beside it")
     options = parser.parse_args()
-    server.make_database()
+    places = _places(options.beside)
+    for place in places:
+        with place.at_work():
+            server.make_database()
     for name in options.workloads:
-        with server.session() as connection:
-            print(measure(connection, workloads.named(name), options), flush=True)
-    server.drop_database()
+        for line in measure(workloads.named(name), options):
+            print(line, flush=True)
+    for place in places:
+        with place.at_work():
+            server.drop_database()
 
 
 if __name__ == "__main__":
