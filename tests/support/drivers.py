@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -147,10 +147,19 @@ def tcp_port() -> Iterator[int]:
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     yield server.sockets[0].getsockname()[1]
-    loop.call_soon_threadsafe(server.close)
+    asyncio.run_coroutine_threadsafe(_end(server), loop).result()
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
+
+
+async def _end(server: asyncio.Server) -> None:
+    """Close what is still open, or whichever test comes next is told of it."""
+    server.close()
+    forwards = asyncio.all_tasks() - {asyncio.current_task()}
+    for forward in forwards:
+        forward.cancel()
+    await asyncio.gather(*forwards, return_exceptions=True)
 
 
 async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -159,10 +168,14 @@ async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while part := await reader.read(65536):
-        writer.write(part)
-        await writer.drain()
-    writer.close()
+    try:
+        while part := await reader.read(65536):
+            writer.write(part)
+            await writer.drain()
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
 
 
 def opener(name: str, dbname: str, port: int) -> Session:
