@@ -16,7 +16,7 @@ import pytest
 
 import nets
 from fixtures import execute
-from trial import ADAM, Trial, blobs, rows_of
+from trial import ADAM, Trial, like_a_cluster
 
 pytestmark = pytest.mark.postgresql
 FEATURES = 12
@@ -53,7 +53,6 @@ before = CompiledModel.evaluate, outpost.work, links.where
 try:
     if alone:
         # Port 1 of this host: nobody answers there.
-        courier._servers.clear()
         courier._told.clear()
         links.where = lambda db, key, keys: [(None, 1)] * len(keys)
     CompiledModel.evaluate = counting(CompiledModel.evaluate, "measured")
@@ -66,7 +65,6 @@ except StopIteration:
     pass
 finally:
     CompiledModel.evaluate, outpost.work, links.where = before
-    courier._servers.clear()
     courier._told.clear()
 return [calls["measured"], calls["asked"]]
 $$
@@ -75,10 +73,7 @@ $$
 
 @pytest.fixture(scope="module")
 def run_id(trial: Trial) -> int:
-    trial.sql("CREATE TABLE cerebro._segment_key AS SELECT generate_series(0, 9) AS dist_key")
-    x, y = blobs(120, features=FEATURES)
-    trial.table("blobs", "x real[], y integer", rows_of(x, y))
-    trial.pack("blobs", "packed", buffer_size=25)
+    like_a_cluster(trial, FEATURES)
     trial.model(nets.mlp(FEATURES))
     trial.select("mst", [1], [ADAM], ["batch_size=16,epochs=1"])
     trial.sql("SELECT cerebro._boot()")

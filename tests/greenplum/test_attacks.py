@@ -43,6 +43,7 @@ ATTEMPTS = {
     "SELECT cerebro._on_segment('give', '')": (FORBIDDEN, FORBIDDEN),
     "SELECT cerebro._begin_errand('visit', '{}')": (FORBIDDEN, FORBIDDEN),
     "SELECT cerebro._work('{}')": (FORBIDDEN, FORBIDDEN),
+    "SELECT cerebro._show('me')": (FORBIDDEN, FORBIDDEN),
     "SELECT set_config('gp_role', 'utility', FALSE)": ("55P02", "55P02"),
     # The caller's own scan calls it, with the ticket of a load.
     "SELECT cerebro._take_buffer('', 0, '[]', ARRAY[]::bytea[])": (WRONG_STATE, WRONG_STATE),

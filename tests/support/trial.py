@@ -120,5 +120,13 @@ def blobs(
     return (centres[labels] + noise).astype(np.float32), labels
 
 
+def like_a_cluster(trial: Trial, features: int) -> None:
+    """Keys of segments, as Greenplum has them, and a packed table: each key's rows lie here."""
+    trial.sql("CREATE TABLE cerebro._segment_key AS SELECT generate_series(0, 9) AS dist_key")
+    x, y = blobs(120, features=features)
+    trial.table("blobs", "x real[], y integer", rows_of(x, y))
+    trial.pack("blobs", "packed", buffer_size=25)
+
+
 def rows_of(features: np.ndarray, labels: np.ndarray) -> list[tuple[list[float], int]]:
     return [(x.tolist(), int(y)) for x, y in zip(features, labels, strict=True)]

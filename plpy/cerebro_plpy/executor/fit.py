@@ -57,19 +57,15 @@ def fit_multiple(db: Database, call: FitCall, run_inline: Run) -> None:
     earlier = earlier_tables(db, name, path, SUFFIXES) if call.warm_start else None
     tables = targets(db, name, path, SUFFIXES, earlier)
     topology = choose(db, session.current_user(db), request.tables, run_inline)
-
-    def create() -> None:
-        if earlier is None and not given.background:
-            create_tables(db, tables, request)
-
-    sessions = 1 if given.background else None
-    described = runner.check(db, topology, request, sessions, create)
+    described = runner.check(db, topology, request, sessions=1 if given.background else None)
     start = runner.Start(arch_weights(request))
     if earlier is not None:
         start = _warm_start(db, request, earlier, start)
     if given.background:
         background.begin(db, topology, request, described, start, runner.MANY, tables[0].quoted)
         return
+    if earlier is None:
+        create_tables(db, tables, request)
 
     def write(outcome: runner.Outcome) -> None:
         write_tables(db, request, tables, earlier is not None, outcome)

@@ -90,16 +90,9 @@ class Outcome:
 
 
 def check(
-    db: Database,
-    topology: Topology,
-    request: requests.Request,
-    sessions: int | None = None,
-    meanwhile: Callable[[], None] = lambda: None,
+    db: Database, topology: Topology, request: requests.Request, sessions: int | None = None
 ) -> Mapping[str, Mapping[str, Any]]:
-    """Have the engine look at every architecture and config before anything is written down.
-
-    What is done `meanwhile` belongs to the caller's transaction, which an error ends.
-    """
+    """Have the engine look at every architecture and config before anything is written."""
     engines = request.engines
     open_sessions(db, topology, request, sessions)
     return topology.ask(
@@ -111,7 +104,6 @@ def check(
             "max_parameters": engines.max_parameters,
             **requests.shapes(request.source.summary),
         },
-        meanwhile,
     )
 
 

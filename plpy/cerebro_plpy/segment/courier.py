@@ -1,7 +1,8 @@
 """Greenplum: what a session on the coordinator does so that a process of its own on a segment can work.
 
-It says where states lie; it asks as the caller, with every command, what a partition consists of. Rows and
-states do not pass through it: the process reads them where they are.
+Most commands go straight to the process, which says what it lacks for one. Here that is found: what the run
+is, where states lie, and, as the caller, what a partition consists of. Rows and states do not pass through
+here: the process reads them where they are.
 """
 
 from __future__ import annotations
@@ -64,7 +65,6 @@ Errand = Callable[[Database, str, Request, bool], Steps]
 
 # What stays the same for a whole run, of one run at a time.
 _facts: dict[tuple[int, int], Facts] = {}
-_has_weights: dict[tuple[int, int], bool] = {}
 _layouts: dict[tuple[int, tuple[str, str]], Layout] = {}
 _sources: dict[tuple[int, Place], TableSource] = {}
 # By partition, what the caller saw of it when he looked last.
@@ -75,8 +75,6 @@ _at_work: set[int] = set()
 _near: list[int] = []
 # By key, the configs of a run of which the process beside it has been told.
 _told: dict[tuple[int, int], set[int]] = {}
-# By key, how the process beside it finds the server of each of the run's segments.
-_servers: dict[tuple[int, int], list[Any]] = {}
 
 
 def _kept(cache: dict[tuple[int, K], T], run_id: int, key: K, find: Callable[[], T]) -> T:
@@ -149,7 +147,7 @@ class _Errand(ABC):
 
     def __init__(self, db: Database, name: str, request: Request, commits: bool) -> None:
         self._db, self._name, self._request, self._commits = db, name, request, commits
-        self._run_id, self._mst_key, self._epoch = request["run_id"], request["mst_key"], request["epoch"]
+        self._run_id, self._mst_key = request["run_id"], request["mst_key"]
         self._lacking: What | None = request.get("lacking")
         self._direct = Direct(db)
         self._run = self._find_facts(self._run_id, self._mst_key).run
@@ -203,16 +201,18 @@ class _Errand(ABC):
         run = self._run_id
         known = {key: facts for (_, key), facts in _facts.items()}
         _kept(_told, run, self._key, set).update(known)
-        about = {"run": asdict(self._run), "has_weights": self._has_weights(), **_as_told(known.values())}
-        return [("run", [run], about), *self._where_all()]
+        has_weights = self._db.as_owner(lambda: runs.has_weights(self._db, run))
+        about = {"run": asdict(self._run), "has_weights": has_weights, **_as_told(known.values())}
+        return [("run", [run], about), self._where()]
 
     def _about_config(self, mst_key: int) -> list[Given]:
         _kept(_told, self._run_id, self._key, set).add(mst_key)
         return [("config", [self._run_id], _as_told([self._find_facts(self._run_id, mst_key)]))]
 
-    def _where_all(self) -> list[Given]:
+    def _where(self) -> Given:
         """How the process finds what lies with each of the run's segments."""
-        return [("servers", [self._run_id], _kept(_servers, self._run_id, self._key, self._find_servers))]
+        keys = [self._key_of(segment) for segment in range(self._run.segments)]
+        return "servers", [self._run_id], links.where(self._db, self._key, keys)
 
     @abstractmethod
     def _tables(self) -> list[str]:
@@ -227,10 +227,6 @@ class _Errand(ABC):
             self._db.as_owner(lambda: links.write_evaluations(self._db, left["evaluations"]))
         for measured in left["metrics"]:
             yield Write(errands.write_metric(self._run_id, self._mst_key), measured)
-
-    def _find_servers(self) -> list[Any]:
-        keys = [self._key_of(segment) for segment in range(self._run.segments)]
-        return links.where(self._db, self._key, keys)
 
     def _key_of(self, segment: int) -> int:
         """The distribution key of a segment's rows."""
@@ -251,10 +247,6 @@ class _Errand(ABC):
         find = partial(layout, self._db, table)
         return _kept(_layouts, self._run_id, (role, table), lambda: self._db.as_caller(role, find))
 
-    def _has_weights(self) -> bool:
-        find = partial(runs.has_weights, self._db, self._run_id)
-        return _kept(_has_weights, self._run_id, 0, lambda: self._db.as_owner(find))
-
     def _supply(self, what: What) -> Generator[Step, Any, list[Given]]:
         """What the process lacks: what it keeps comes with the command, the rest goes to it at once."""
         kind, *arguments = what
@@ -273,20 +265,16 @@ class _Errand(ABC):
                 self._give(what, None, [] if found is None else [found])
             case "state":
                 self._give(what, None, self._db.as_owner(lambda: state_rows.parts(self._db, *arguments)))
-                given = self._where_now()
+                # Where it was not found may be another server by now.
+                given = [self._where()]
             case "evaluations":
                 self._give(what, self._measured(*arguments), [])
-                given = self._where_now()
+                given = [self._where()]
             case "digest":
                 self._give(what, self._source((arguments[0], arguments[1], arguments[2])).digest(), [])
             case _:
                 raise CerebroError(f"a segment's process asks for {kind}", sqlstate=INTERNAL)
         return given
-
-    def _where_now(self) -> list[Given]:
-        """Where something was not found may be another server by now."""
-        _servers.clear()
-        return self._where_all()
 
     def _give(self, what: What, value: Any, parts: Sequence[bytes]) -> None:
         places.exchange(self._db, self._key, "give", {"request": {"what": what, "value": value}}, parts)

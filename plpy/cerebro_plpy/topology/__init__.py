@@ -6,7 +6,7 @@ answered. The executor knows nothing more of where it runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -45,14 +45,8 @@ class Topology(Protocol):
         """Do something in the control session and wait for it."""
         ...
 
-    def ask(
-        self,
-        backend: str,
-        name: str,
-        request: Mapping[str, Any],
-        meanwhile: Callable[[], None] = lambda: None,
-    ) -> Mapping[str, Any]:
-        """Do something where Keras is loaded and wait for it; the caller has something to do meanwhile."""
+    def ask(self, backend: str, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Do something where Keras is loaded and wait for it."""
         ...
 
     def free(self, segment: int) -> bool:

@@ -44,16 +44,8 @@ class InlineTopology:
     def command(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         return self._run(name, request)
 
-    def ask(
-        self,
-        backend: str,
-        name: str,
-        request: Mapping[str, Any],
-        meanwhile: Callable[[], None] = lambda: None,
-    ) -> Mapping[str, Any]:
-        found = self._run(name, {**request, "engine": self._engines[backend]})
-        meanwhile()
-        return found
+    def ask(self, backend: str, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self._run(name, {**request, "engine": self._engines[backend]})
 
     def free(self, segment: int) -> bool:
         return not self._answers

@@ -277,37 +277,19 @@ class LocalTopology:
                 continue
         return work()
 
-    def _do(
-        self,
-        there: LoopbackSession,
-        name: str,
-        request: Mapping[str, Any],
-        meanwhile: Callable[[], None] = lambda: None,
-    ) -> Mapping[str, Any]:
+    def _do(self, there: LoopbackSession, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
             there.begin(name, request)
-            meanwhile()
             self._finish([there])
             return there.result()
         except SessionLost:
             self._forget(there)
             raise
 
-    def ask(
-        self,
-        backend: str,
-        name: str,
-        request: Mapping[str, Any],
-        meanwhile: Callable[[], None] = lambda: None,
-    ) -> Mapping[str, Any]:
+    def ask(self, backend: str, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Do something in the first segment's session, which has Keras, and wait for it."""
-        asked, todo = self._with_engine(backend, request), [meanwhile]
-
-        def once() -> None:
-            while todo:
-                todo.pop()()
-
-        return self._insist(lambda: self._do(self._session(self._key(0, backend)), name, asked, once))
+        asked = self._with_engine(backend, request)
+        return self._insist(lambda: self._do(self._session(self._key(0, backend)), name, asked))
 
     def free(self, segment: int) -> bool:
         return segment % self._slots not in {busy % self._slots for busy in self._running}
