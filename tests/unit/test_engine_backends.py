@@ -69,6 +69,22 @@ for backend, threads in (("tensorflow", 1), ("jax", 2)):
     assert lines[1:] == ['this session already runs Keras on "jax" with 1 threads 55000'] * 2
 
 
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_keras_comes_without_companions_but_for_those_that_are_there(backend: str) -> None:
+    """What else is installed for others, and Keras would import, is not; it can be imported afterwards."""
+    code = f"""
+import gc
+import matplotlib, numpy
+runtime.start({backend!r}, 1, False)
+print(sorted({{"IPython", "jax", "matplotlib", "pandas", "sklearn"}} & set(sys.modules)), gc.isenabled())
+import IPython, jax, pandas, sklearn
+model = runtime.keras().Sequential([runtime.keras().layers.Dense(1)])
+print(model.predict(numpy.zeros((2, 3)), verbose=0).shape, pandas.DataFrame({{"a": [1]}}).shape)
+"""
+    there = ["jax", "matplotlib"] if backend == "jax" else ["matplotlib"]
+    assert run(["-c", START + code], "").splitlines() == [f"{there} True", "(2, 1) (1, 1)"]
+
+
 def test_nonsense_is_refused_before_anything_is_loaded() -> None:
     code = """
 import importlib.util

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import importlib.metadata
 import importlib.util
 import os
@@ -24,6 +25,9 @@ _DISTRIBUTIONS = {
     "jax": ("jax",),
     "torch": ("torch",),
 }
+# What Keras and TensorFlow import where it is installed, only to be able to work together with it. That takes
+# as long as all the rest, and half as much memory again, in every process.
+_COMPANIONS = ("IPython", "jax", "matplotlib", "pandas", "sklearn")
 
 
 @dataclass(frozen=True)
@@ -218,13 +222,15 @@ def _end_at_once() -> None:
 
 
 def _import(wanted: Running) -> None:
-    _BACKEND_SET_UP[wanted.backend](wanted)
-    keras = importlib.import_module("keras")
+    with _uncollected():
+        _BACKEND_SET_UP[wanted.backend](wanted)
+        with _alone():
+            keras = importlib.import_module("keras")
     keras.utils.disable_interactive_logging()
 
 
 def _set_up_tensorflow(wanted: Running) -> None:
-    with _apart():
+    with _apart(), _alone():
         tensorflow = importlib.import_module("tensorflow")
     try:
         tensorflow.config.threading.set_intra_op_parallelism_threads(wanted.threads)
@@ -291,6 +297,30 @@ def _apart() -> Iterator[None]:
         yield
     finally:
         sys.setdlopenflags(before)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Import something without its companions, unless they are there already: it takes them for missing."""
+    hidden = [name for name in _COMPANIONS if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # pyright: ignore[reportArgumentType, reportCallIssue]
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Import without the garbage collector, which goes through all that has come so far again and again."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 @contextlib.contextmanager
