@@ -54,6 +54,16 @@ def test_drop_leaves_nothing_and_create_works_again(on_bare: Bare) -> None:
         assert on_bare(EVERYTHING) == before
 
 
+def test_a_session_loads_no_library_before_it_needs_one(on_bare: Bare) -> None:
+    on_bare("CREATE EXTENSION cerebro CASCADE")
+    on_bare("SELECT cerebro._boot()")
+    on_bare(
+        "DO LANGUAGE plpython3u $$ import sys;"
+        " loaded = {'numpy', 'psycopg2', 'keras', 'tensorflow', 'jax'} & set(sys.modules);"
+        " assert not loaded, loaded $$"
+    )
+
+
 def test_cascade_brings_the_language(on_bare: Bare) -> None:
     on_bare("DROP EXTENSION IF EXISTS plpython3u CASCADE")
     on_bare("CREATE EXTENSION cerebro CASCADE")

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.abc import MetaPathFinder
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.store import session
@@ -28,7 +27,7 @@ def ticker(db: Database) -> Callable[[], None]:
     return tick
 
 
-class _Listener(MetaPathFinder):
+class _Listener:
     """Stands first among the finders of modules, finds none, and looks for a cancel each time it is asked."""
 
     def __init__(self, tick: Callable[[], None]) -> None:

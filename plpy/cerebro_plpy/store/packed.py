@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ..database import Database, Row
 from ..errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
 from .dialect import distributed
 from .names import LONGEST, Table, TargetTable, quote
+
+if TYPE_CHECKING:
+    import numpy as np
 
 SUMMARY = "_summary"
 SHAPE = "_shape"
