@@ -1,10 +1,10 @@
-"""Seconds of packing and of a warm run on the server that PG* names: a Greenplum cluster, or PostgreSQL.
+"""Seconds of packing and of a run on the server that PG* names: a Greenplum cluster, or PostgreSQL.
 
     bench/cluster.py digits images wide --beside 'host=… port=… user=…'
 
 With --beside, the same on another server as well: the runs take turns, and the ratio of their medians is what
 docs/greenplum.md has. A run trains, and evaluates on both sets; what part of its time each segment has no
-visit is that of the last one.
+visit is that of the last one. With --fresh each run is the first call of a session, with imports and all.
 With --bare, plain Keras does the same work in a process for each core, from an export and without its start.
 """
 
@@ -66,10 +66,19 @@ class Place:
             yield
         finally:
             with self.at_work():
+                self.connection.close()
                 opened.close()
 
+    def renew(self) -> None:
+        """Go on in a session that has nothing yet, and has no segment sessions yet."""
+        with self.at_work():
+            self.connection.close()
+            server.wait_for_end()
+            self.connection = server.connect()
+
     @property
-    def warm(self) -> float:
+    def median(self) -> float:
+        """The first run is not counted."""
         return statistics.median(self.runs[1:])
 
 
@@ -96,11 +105,11 @@ def measure(workload: workloads.Workload, options: argparse.Namespace) -> Iterat
         for other in others:
             pairs = sorted(ours / theirs for ours, theirs in zip(here.runs[1:], other.runs[1:], strict=True))
             yield (
-                f"{workload.name}: here / beside {here.warm / other.warm:.2f},"
+                f"{workload.name}: here / beside {here.median / other.median:.2f},"
                 f" of single pairs {pairs[0]:.2f} to {pairs[-1]:.2f}"
             )
     if options.bare:
-        yield _bare(workload, places[0].warm)
+        yield _bare(workload, places[0].median)
 
 
 def _make_ready(place: Place, workload: workloads.Workload, options: argparse.Namespace) -> None:
@@ -111,6 +120,8 @@ def _make_ready(place: Place, workload: workloads.Workload, options: argparse.Na
 
 
 def _run(place: Place, workload: workloads.Workload, options: argparse.Namespace) -> None:
+    if options.fresh:
+        place.renew()
     fitting = json.dumps({"seed": server.SEED, "threads": options.threads})
     place.runs.append(server.fit(place.connection, workload, fitting)[1])
 
@@ -119,7 +130,7 @@ def _found(place: Place, workload: workloads.Workload) -> str:
     waited = [f"{share:.0%}" for (share,) in server.query(place.connection, _WITHOUT_VISIT)]
     return (
         f"{workload.name} {place.name}: pack {statistics.median(place.packs):.2f} s,"
-        f" first run {place.runs[0]:.2f} s, warm run {place.warm:.2f} s,"
+        f" first run {place.runs[0]:.2f} s, those after it {place.median:.2f} s,"
         f" the segments without a visit {' '.join(waited)}"
     )
 
@@ -137,6 +148,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--beside", metavar="DSN", help="another server that does the same in turn")
+    parser.add_argument("--fresh", action="store_true", help="each run is the first call of a session")
     parser.add_argument("--bare", action="store_true", help="plain Keras beside it")
     options = parser.parse_args()
     places = _places(options.beside)
