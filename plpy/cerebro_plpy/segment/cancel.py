@@ -28,7 +28,10 @@ def ticker(db: Database) -> Callable[[], None]:
 
 
 class _Listener:
-    """Stands first among the finders of modules, finds none, and looks for a cancel each time it is asked."""
+    """Stands first among the finders of modules, finds none, and looks for a cancel each time it is asked.
+
+    It needs no base class, and that of importlib.abc would cost each session's first call a tenth.
+    """
 
     def __init__(self, tick: Callable[[], None]) -> None:
         self._tick = tick
