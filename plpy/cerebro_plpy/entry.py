@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import plpy  # provided by the server, inside a backend only
 
 from cerebro_plpy.database import Row
-from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError
+from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, READ_ONLY_TRANSACTION, CerebroError
 from cerebro_plpy.segment import cancel, commands
 from cerebro_plpy.store import session
 
@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 _plans: dict[tuple[str, tuple[str, ...]], Any] = {}
 _pending: list[Callable[[], None]] = []
+# Whether this session is reading as a run's caller, so that code of a user's may be under way in it.
+_looking = False
 
 
 class Session:
@@ -68,12 +70,13 @@ class SegmentSession(Session):
 
         def look() -> T:
             self.query(session.become(role))
-            return _through(lambda: self.query(guard), work)
+            return _look(self, guard, work)
 
         try:
             return _undone(look)
         finally:
             self.query(session.BECOME_OWNER)
+            session.drop_locks(self)
 
 
 class DrivingSession(Session):
@@ -94,11 +97,24 @@ class DrivingSession(Session):
             self.query(session.BECOME_OWNER)
 
     def as_caller(self, role: str, work: Callable[[], T]) -> T:
-        return _undone(lambda: _through(lambda: self.query(self._reads), work))
+        try:
+            return _undone(lambda: _look(self, self._reads, work))
+        finally:
+            session.drop_locks(self)
 
 
 class _Undo(Exception):
     """Raised to roll a subtransaction back that has done what it was for."""
+
+
+def _look(db: Session, guard: str, work: Callable[[], T]) -> T:
+    """Work inside the guard; calls of ours that code of a user's may make meanwhile are refused."""
+    global _looking
+    _looking = True
+    try:
+        return _through(lambda: db.query(guard), work)
+    finally:
+        _looking = False
 
 
 def _undone(work: Callable[[], T]) -> T:
@@ -196,6 +212,19 @@ def _answer(work: Callable[[], T]) -> T:
         raise _report(error) from None
 
 
+def _call(work: Callable[[], T]) -> T:
+    """Answer a call that begins something or changes something; code behind what is being read may not."""
+
+    def refuse() -> T:
+        raise CerebroError(
+            "this function cannot be called by code behind a table that a run reads",
+            hint="Policies, views and the functions that they call may only read.",
+            sqlstate=READ_ONLY_TRANSACTION,
+        )
+
+    return _answer(refuse if _looking else work)
+
+
 def run_pending() -> None:
     """The body of the functions that exist to change rights."""
     if not _pending:
@@ -244,7 +273,7 @@ def begin_errand(command: str, request: str) -> Sequence[str | None]:
         with cancel.interruptible(cancel.ticker(own)):
             return relay.begin(own, command, json.loads(request))
 
-    return _answer(begin)
+    return _next(begin)
 
 
 def show(name: str) -> bool:
@@ -256,7 +285,16 @@ def show(name: str) -> bool:
 def go_on(found: str | None) -> Sequence[str | None]:
     from cerebro_plpy.segment import relay
 
-    return _answer(lambda: relay.go_on(found))
+    return _next(lambda: relay.go_on(found))
+
+
+def _next(find: Callable[[], Sequence[str | None]]) -> Sequence[str | None]:
+    """Give the next thing to do, which may be to read as the run's caller."""
+    global _looking
+    _looking = False
+    order = _answer(find)
+    _looking = order[0] == "look"
+    return order
 
 
 def take_buffer(*arguments: Any) -> int:
@@ -307,19 +345,19 @@ def _run_inline(command: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
 def training_preprocessor_dl(*arguments: Any) -> None:
     from cerebro_plpy.packing import preprocess
 
-    _answer(lambda: preprocess.pack_training(Session(), *arguments))
+    _call(lambda: preprocess.pack_training(Session(), *arguments))
 
 
 def validation_preprocessor_dl(*arguments: Any) -> None:
     from cerebro_plpy.packing import preprocess
 
-    _answer(lambda: preprocess.pack_validation(Session(), *arguments))
+    _call(lambda: preprocess.pack_validation(Session(), *arguments))
 
 
 def create_packed_table(*arguments: Any) -> None:
     from cerebro_plpy.packing import empty
 
-    _answer(lambda: empty.create(Session(), *arguments))
+    _call(lambda: empty.create(Session(), *arguments))
 
 
 def array_to_bytes(values: Sequence[float | None], dtype: str) -> bytes:
@@ -337,67 +375,67 @@ def bytes_to_array(data: bytes, dtype: str) -> list[float]:
 def load_keras_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _answer(lambda: tables.load_model(Session(), _run_inline, *arguments))
+    _call(lambda: tables.load_model(Session(), _run_inline, *arguments))
 
 
 def delete_keras_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _answer(lambda: tables.delete_model(Session(), *arguments))
+    _call(lambda: tables.delete_model(Session(), *arguments))
 
 
 def load_model_selection_table(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _answer(lambda: tables.load_selection(Session(), *arguments))
+    _call(lambda: tables.load_selection(Session(), *arguments))
 
 
 def generate_model_configs(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _answer(lambda: tables.generate_configs(Session(), *arguments))
+    _call(lambda: tables.generate_configs(Session(), *arguments))
 
 
 def hyperband_schedule(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _answer(lambda: tables.write_schedule(Session(), *arguments))
+    _call(lambda: tables.write_schedule(Session(), *arguments))
 
 
 def gpu_configuration(*arguments: Any) -> None:
     from cerebro_plpy.executor import gpus
 
-    _answer(lambda: gpus.write_configuration(Session(), *arguments))
+    _call(lambda: gpus.write_configuration(Session(), *arguments))
 
 
 def fit_multiple_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import fit
 
-    _answer(lambda: fit.fit_multiple(Session(), fit.FitCall(*arguments), _run_inline))
+    _call(lambda: fit.fit_multiple(Session(), fit.FitCall(*arguments), _run_inline))
 
 
 def automl(*arguments: Any) -> None:
     from cerebro_plpy.executor import automl as executor
 
-    _answer(lambda: executor.automl(Session(), executor.AutomlCall(*arguments), _run_inline))
+    _call(lambda: executor.automl(Session(), executor.AutomlCall(*arguments), _run_inline))
 
 
 def fit(*arguments: Any) -> None:
     from cerebro_plpy.executor import single
 
-    _answer(lambda: single.fit_single(Session(), single.SingleCall(*arguments), _run_inline))
+    _call(lambda: single.fit_single(Session(), single.SingleCall(*arguments), _run_inline))
 
 
 def evaluate(*arguments: Any) -> None:
     from cerebro_plpy.executor import evaluate as executor
 
-    _answer(lambda: executor.evaluate(Session(), executor.EvaluateCall(*arguments), _run_inline))
+    _call(lambda: executor.evaluate(Session(), executor.EvaluateCall(*arguments), _run_inline))
 
 
 def forget(run_id: int | None) -> None:
     from cerebro_plpy.executor import resume as executor
 
-    _answer(lambda: executor.forget(Session(), run_id))
+    _call(lambda: executor.forget(Session(), run_id))
 
 
 def resume(run_id: int | None, search_path: str) -> None:
@@ -408,7 +446,7 @@ def resume(run_id: int | None, search_path: str) -> None:
         if not steer.unpause(Session(), run_id):
             executor.resume(Session(), run_id, search_path, _run_inline)
 
-    _answer(go_on)
+    _call(go_on)
 
 
 def ask(what: str, *arguments: Any) -> None:
@@ -423,31 +461,31 @@ def ask(what: str, *arguments: Any) -> None:
         "pause": steer.pause,
         "stop": steer.stop,
     }
-    _answer(lambda: asks[what](Session(), *arguments))
+    _call(lambda: asks[what](Session(), *arguments))
 
 
 def clone_config(*arguments: Any) -> int:
     from cerebro_plpy.executor import steer
 
-    return _answer(lambda: steer.clone_config(Session(), _run_inline, *arguments))
+    return _call(lambda: steer.clone_config(Session(), _run_inline, *arguments))
 
 
 def add_space(*arguments: Any) -> list[int]:
     from cerebro_plpy.executor import steer
 
-    return _answer(lambda: steer.add_space(Session(), _run_inline, *arguments))
+    return _call(lambda: steer.add_space(Session(), _run_inline, *arguments))
 
 
 def add_configs(*arguments: Any) -> list[int]:
     from cerebro_plpy.executor import steer
 
-    return _answer(lambda: steer.add_configs(Session(), _run_inline, *arguments))
+    return _call(lambda: steer.add_configs(Session(), _run_inline, *arguments))
 
 
 def config_state(run_id: int | None, mst_key: int | None) -> Iterator[tuple[Any, ...]]:
     from cerebro_plpy.executor import states
 
-    return _answer(lambda: states.newest(Session(), run_id, mst_key))
+    return _call(lambda: states.newest(Session(), run_id, mst_key))
 
 
 def read_params(compile_params: str, fit_params: str) -> str:
@@ -459,13 +497,13 @@ def read_params(compile_params: str, fit_params: str) -> str:
 def last_run() -> int:
     from cerebro_plpy.executor import run as executor
 
-    return _answer(lambda: executor.last_run(Session()))
+    return _call(lambda: executor.last_run(Session()))
 
 
 def wait(run_id: int | None, timeout: str | None) -> str:
     from cerebro_plpy.executor import steer
 
-    return _answer(lambda: steer.wait(Session(), run_id, timeout))
+    return _call(lambda: steer.wait(Session(), run_id, timeout))
 
 
 def diagnose() -> list[tuple[Any, ...]]:
@@ -473,20 +511,20 @@ def diagnose() -> list[tuple[Any, ...]]:
 
     from cerebro_plpy.executor import diagnose as executor
 
-    return _answer(lambda: [astuple(finding) for finding in executor.diagnose(Session())])
+    return _call(lambda: [astuple(finding) for finding in executor.diagnose(Session())])
 
 
 def predict(model_table: str | None, mst_key: int | None, *rows: Any) -> None:
     from cerebro_plpy.executor.evaluate import trained_model
     from cerebro_plpy.segment import predict as predictor
 
-    _answer(lambda: predictor.predict(Session(), model_table, mst_key, predictor.Rows(*rows), trained_model))
+    _call(lambda: predictor.predict(Session(), model_table, mst_key, predictor.Rows(*rows), trained_model))
 
 
 def predict_byom(arch_table: str | None, model_id: int | None, given: tuple[Any, ...], *rows: Any) -> None:
     from cerebro_plpy.segment import predict as predictor
 
-    _answer(
+    _call(
         lambda: predictor.predict_byom(
             Session(), arch_table, model_id, predictor.Rows(*rows), predictor.Given(*given)
         )

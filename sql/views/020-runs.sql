@@ -56,25 +56,28 @@ CROSS JOIN LATERAL (
     WHERE x.run_id = r.run_id
 ) AS v
 CROSS JOIN LATERAL (
-    -- The advisory locks that the sessions behind runs hold: store/runs.py. Any role may take such a lock; only a
-    -- superuser's session, or inline the owner's, can be behind a run. Looked up once, before all else: Greenplum asks
+    -- The advisory locks that the sessions behind runs hold: store/runs.py. Any role may take such a lock; behind a run
+    -- is only the session that its row of _driver names, or inline one of the owner's. Looked up once, before all else: Greenplum asks
     -- its segments for their locks, which it cannot do while they are at work on the rest of the query. There, too, an
     -- array of no rows is NULL.
     -- Locks are seen as they are, rows as they were when the query began: a run may have ended in between, and then the
     -- number that the last one to end has left is that of a transaction which the query does not see.
+    -- A standby knows no locks of its primary's: there a run goes on until its rows say otherwise.
     SELECT e.event = 'running' AND (
-        ARRAY[h.number, h.number || ' ' || r.owner::oid] && COALESCE(ARRAY(
-            SELECT x.classid || CASE WHEN o.rolsuper THEN '' ELSE ' ' || a.usesysid END
+        ARRAY[h.number || ' ' || d.lock || ' ' || d.pid, h.number || ' ' || r.owner::oid] && COALESCE(ARRAY(
+            SELECT x.classid || ' ' || CASE WHEN o.rolsuper THEN x.objid || ' ' || x.pid ELSE a.usesysid::text END
             FROM pg_catalog.pg_locks AS x
             JOIN pg_catalog.pg_stat_activity AS a USING (pid)
             JOIN pg_catalog.pg_roles AS o ON o.oid = a.usesysid
             WHERE x.locktype = 'advisory' AND x.objsubid = 2 AND x.granted AND x.objid::bigint >> 16 = 3300
                 AND x.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
         ), '{}')
+        OR pg_catalog.pg_is_in_recovery()
         OR NOT pg_catalog.txid_visible_in_snapshot(
             (SELECT x.last_value FROM cerebro._last_ending AS x), pg_catalog.txid_current_snapshot())
     ) AS goes_on
     FROM (SELECT (r.run_id & 2147483647)::text AS number) AS h
+    LEFT JOIN cerebro._driver AS d ON d.run_id = r.run_id
 ) AS l;
 COMMENT ON VIEW cerebro.runs IS 'Your runs, one row each, while they go on and afterwards.';
 COMMENT ON COLUMN cerebro.runs.run_id IS 'Number of the run';

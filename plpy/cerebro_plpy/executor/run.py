@@ -129,8 +129,8 @@ def perform(
 ) -> None:
     """Write a new run down and carry it out; `order` is that of the results of a run to be repeated."""
     run_id = topology.command("next_run_id", {})["run_id"]
-    with behind(topology, run_id):
-        configs = _create(db, topology, request, run_id, described, start, kind, model_table)
+    with _ending(topology, run_id):
+        configs = _create(db, topology, request, run_id, described, start, kind, model_table, topology.hold)
         planned = planning(db, request, run_id)
         plan = make_plan(request, configs, planned, {})
         decider = Decider(
@@ -151,7 +151,11 @@ def write_down(
 ) -> int:
     """Write a new run down that another session is to carry out; gives its number."""
     run_id = topology.command("next_run_id", {})["run_id"]
-    _create(db, topology, request, run_id, described, start, kind, model_table)
+
+    def write(_: int, name: str, asked: Mapping[str, Any]) -> None:
+        topology.command(name, asked)
+
+    _create(db, topology, request, run_id, described, start, kind, model_table, write)
     return run_id
 
 
@@ -172,10 +176,12 @@ def _create(
     start: Start,
     kind: str,
     model_table: str | None,
+    write: Callable[[int, str, Mapping[str, Any]], object],
 ) -> list[runs.ConfigRow]:
     configs = [_config_row(request, c, start) for c in request.configs]
     architectures = described_rows(described)
-    topology.command(
+    write(
+        run_id,
         "create_run",
         {
             "run": asdict(_run_row(db, topology, request, run_id, kind, model_table)),
@@ -195,6 +201,12 @@ def _create(
 def behind(topology: Topology, run_id: int) -> Iterator[None]:
     """Be the one session that drives a run. However that ends, the run's rows say how."""
     topology.hold(run_id)
+    with _ending(topology, run_id):
+        yield
+
+
+@contextmanager
+def _ending(topology: Topology, run_id: int) -> Iterator[None]:
     try:
         yield
     except BaseException as error:

@@ -128,13 +128,23 @@ def _give_back(supply: Supply, request: Request) -> Mapping[str, Any]:
 
 
 def _create_run(db: Database, request: Request) -> Mapping[str, Any]:
-    """Write the run down and copy the weights that it starts from, read with the caller's rights."""
+    """Write the run down and copy the weights that it starts from, read with the caller's rights.
+
+    Whoever is to drive it stands behind it from then on.
+    """
+    run_row = runs.RunRow(**request["run"])
+    # If it is there, the session that wrote it down was lost before it could say so.
+    if db.as_owner(lambda: runs.last_event(db, run_row.run_id)) is None:
+        _write_down(db, run_row, request)
+    if "driver" in request:
+        # Last, since code of the caller's may have been under way until here.
+        db.as_owner(lambda: runs.hold_new(db, run_row.run_id, _behind(request)))
+    return {}
+
+
+def _write_down(db: Database, run_row: runs.RunRow, request: Request) -> None:
     from cerebro_plpy.segment import rows
 
-    run_row = runs.RunRow(**request["run"])
-    if db.as_owner(lambda: runs.last_event(db, run_row.run_id)) is not None:
-        # The session that wrote it down was lost before it could say so.
-        return {}
     run_row = replace(run_row, versions=rows.versions(db, run_row))
     architectures = [runs.ArchitectureRow(**a) for a in request["architectures"]]
     configs = [runs.ConfigRow(**c) for c in request["configs"]]
@@ -145,7 +155,6 @@ def _create_run(db: Database, request: Request) -> Mapping[str, Any]:
         db.as_owner(lambda: runs.delete_older(db, int(retention)))
     for source in request["weights"]:
         _copy_weights(db, run_row, source)
-    return {}
 
 
 def _copy_weights(db: Database, run: runs.RunRow, source: Request) -> None:
@@ -171,8 +180,12 @@ def _resume_run(db: Database, request: Request) -> Mapping[str, Any]:
 
 
 def _hold_run(db: Database, request: Request) -> Mapping[str, Any]:
-    db.as_owner(lambda: runs.hold(db, request["run_id"]))
+    db.as_owner(lambda: runs.hold(db, request["run_id"], _behind(request)))
     return {}
+
+
+def _behind(request: Request) -> runs.Behind:
+    return runs.Behind(request["driver"], list(request["sessions"]))
 
 
 def _let_go(db: Database, request: Request) -> Mapping[str, Any]:

@@ -13,8 +13,9 @@ from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, WRONG_STATE, CerebroErro
 from cerebro_plpy.store.dialect import is_greenplum
 
 # The session behind a run holds an advisory lock: its class is the run's number, the upper half of its object
-# this mark, the lower half drawn. Any role may take any such lock: that one cannot be had must keep nobody
-# from a run, and that one is held proves nothing unless a superuser's session holds it.
+# this mark, the lower half drawn. Any role may take any such lock, and so may code of a caller's that a
+# segment session runs: that one cannot be had must keep nobody from a run, and that one is held proves
+# nothing unless it is the very lock, held by the very session, that the run's row of _driver names.
 _LOCK_MARK = 0x0CE4
 _LOCK_DRAWS = 1000
 _LOCKS = (
@@ -25,7 +26,7 @@ _LOCKS = (
 EVERY_CONFIG = -1
 _TABLES = (
     "_failure", "_metric", "_evaluation", "_state", "_visit", "_config", "_weights", "_architecture",
-    "_run_event", "_request", "_decision", "_run",
+    "_run_event", "_request", "_decision", "_driver", "_run",
 )  # fmt: skip
 
 
@@ -172,15 +173,47 @@ def told(run_id: int, event: str, about: Sequence[Mapping[str, int]]) -> list[st
     return [json.dumps({"run": run_id, "event": event, **each}) for each in about]
 
 
-def hold(db: Database, run_id: int) -> None:
-    """Mark this session as the one behind a run, until the session ends or lets go."""
-    if not _is_free(db, run_id) or not any(_try_lock(db, run_id) for _ in range(_LOCK_DRAWS)):
-        raise CerebroError(
-            f"run {run_id} is running",
-            detail="Another session stands behind it.",
-            hint="Wait for it, or cancel it there.",
-            sqlstate=WRONG_STATE,
-        )
+@dataclass(frozen=True)
+class Behind:
+    """The processes behind a run, besides the one that holds its lock: who decides, who trains."""
+
+    driver: int
+    sessions: list[int]
+
+
+def hold(db: Database, run_id: int, behind: Behind) -> None:
+    """Mark this session as the one behind a run, until the session ends or lets go.
+
+    From then on it must run no code of a user's, which could give back the lock.
+    """
+    if not _is_free(db, run_id):
+        raise _running(run_id)
+    hold_new(db, run_id, behind)
+
+
+def hold_new(db: Database, run_id: int, behind: Behind) -> None:
+    """The same for a run that no other session knows yet."""
+    drawn = (_try_lock(db, run_id) for _ in range(_LOCK_DRAWS))
+    lock = next((lock for lock in drawn if lock is not None), None)
+    if lock is None:
+        raise _running(run_id)
+    db.query(
+        "INSERT INTO cerebro._driver (run_id, pid, lock, driver, sessions)"
+        " VALUES ($1, pg_catalog.pg_backend_pid(), $2, $3, $4) ON CONFLICT (run_id) DO UPDATE"
+        " SET pid = excluded.pid, lock = excluded.lock, driver = excluded.driver,"
+        " sessions = excluded.sessions",
+        ["bigint", "bigint", "integer", "integer[]"],
+        [run_id, lock, behind.driver, behind.sessions],
+    )
+
+
+def _running(run_id: int) -> CerebroError:
+    return CerebroError(
+        f"run {run_id} is running",
+        detail="Another session stands behind it.",
+        hint="Wait for it, or cancel it there.",
+        sqlstate=WRONG_STATE,
+    )
 
 
 def _is_free(db: Database, run_id: int) -> bool:
@@ -196,22 +229,32 @@ def _is_free(db: Database, run_id: int) -> bool:
 
 
 def _held_elsewhere(db: Database, run_id: int) -> bool:
-    rows = db.query(
-        "SELECT FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid WHERE r.rolsuper"
-        " AND a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.pid IN"
-        f" (SELECT l.pid FROM {_LOCKS})",
-        ["bigint", "bigint"],
-        [_lock_class(run_id), _LOCK_MARK],
+    # In two steps: Greenplum asks its segments for their locks, and cannot while they read a table.
+    found = db.query(
+        "SELECT pid, lock FROM cerebro._driver WHERE run_id = $1 AND pid <> pg_backend_pid()",
+        ["bigint"],
+        [run_id],
     )
-    return bool(rows)
+    return bool(found) and bool(
+        db.query(
+            "SELECT FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid WHERE r.rolsuper"
+            " AND a.datname = current_database() AND a.pid IN"
+            f" (SELECT l.pid FROM {_LOCKS} AND l.objid::bigint = $3 AND l.pid = $4)",
+            ["bigint", "bigint", "bigint", "integer"],
+            [_lock_class(run_id), _LOCK_MARK, found[0]["lock"], found[0]["pid"]],
+        )
+    )
 
 
-def _try_lock(db: Database, run_id: int) -> bool:
-    return db.query(
+def _try_lock(db: Database, run_id: int) -> int | None:
+    """The lower half of a lock's key that could be had."""
+    lock = _LOCK_MARK << 16 | secrets.randbits(16)
+    held = db.query(
         "SELECT pg_catalog.pg_try_advisory_lock($1, $2) AS held",
         ["integer", "integer"],
-        [_lock_class(run_id), _LOCK_MARK << 16 | secrets.randbits(16)],
+        [_lock_class(run_id), lock],
     )[0]["held"]
+    return lock if held else None
 
 
 def _lock_class(run_id: int) -> int:
@@ -219,11 +262,9 @@ def _lock_class(run_id: int) -> int:
 
 
 def holds(db: Database, run_id: int) -> bool:
-    """Whether this very session stands behind the run."""
+    """Whether this very session stands behind the run: no other has taken its place."""
     rows = db.query(
-        f"SELECT FROM {_LOCKS} AND l.pid = pg_backend_pid()",
-        ["bigint", "bigint"],
-        [_lock_class(run_id), _LOCK_MARK],
+        "SELECT FROM cerebro._driver WHERE run_id = $1 AND pid = pg_backend_pid()", ["bigint"], [run_id]
     )
     return bool(rows)
 
@@ -411,14 +452,16 @@ def write_visit(db: Database, visit: VisitRow) -> None:
 def claim(db: Database, run_id: int) -> bool:
     """Keep every session from standing behind a run until this transaction ends; false when one does, or
     when a segment session of a caller that died has not noticed yet and could still write."""
-    # Any role may call itself cerebro; only a superuser's session can be a segment session.
+    # Any session may call itself anything: only those that were the run's are asked whether they still are.
+    sessions = db.query("SELECT sessions FROM cerebro._driver WHERE run_id = $1", ["bigint"], [run_id])
     busy = db.query(
         "SELECT FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid WHERE r.rolsuper"
         " AND a.datname = current_database() AND a.application_name LIKE 'cerebro % run=' || $1 || ' %'"
+        " AND a.pid = ANY ($2)"
         # On Greenplum it keeps the name of what it has done until it is given another.
         " AND a.state IS DISTINCT FROM 'idle'",
-        ["text"],
-        [str(run_id)],
+        ["text", "integer[]"],
+        [str(run_id), sessions[0]["sessions"] if sessions else []],
     )
     return not busy and _is_free(db, run_id)
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from cerebro_plpy.errors import CerebroError
 
 # The threads of a backend, and whether it uses GPUs; or, segment by segment, what of which.
+EMPTY: Mapping[str, Any] = {}
 Engine = tuple[int, bool | tuple[tuple[Any, ...], ...]]
 
 
@@ -33,8 +34,8 @@ class Topology(Protocol):
         """Make the sessions ready: for each segment one per backend, with its threads and use of GPUs."""
         ...
 
-    def hold(self, run_id: int) -> None:
-        """Stand behind a run from now on; an error if another session does."""
+    def hold(self, run_id: int, name: str = "hold_run", request: Mapping[str, Any] = EMPTY) -> None:
+        """Stand behind a run from now on, by this command; an error if another session does."""
         ...
 
     def let_go(self) -> None:

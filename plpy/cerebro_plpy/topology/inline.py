@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from cerebro_plpy.errors import QUERY_CANCELED, CerebroError
-from cerebro_plpy.topology import Answer, Engine
+from cerebro_plpy.topology import EMPTY, Answer, Engine
 
 Run = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
 
@@ -30,8 +31,8 @@ class InlineTopology:
         for engine in self._engines.values():
             self._run("start", {"engine": engine})
 
-    def hold(self, run_id: int) -> None:
-        self._run("hold_run", {"run_id": run_id})
+    def hold(self, run_id: int, name: str = "hold_run", request: Mapping[str, Any] = EMPTY) -> None:
+        self._run(name, {**request, "run_id": run_id, "driver": os.getpid(), "sessions": []})
         self._held = run_id
 
     def let_go(self) -> None:

@@ -7,6 +7,7 @@ models where this one left them.
 from __future__ import annotations
 
 import json
+import os
 import select
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ import psycopg2.extensions
 
 from cerebro_plpy.errors import CONNECTION_FAILURE, INTERNAL, OUT_OF_MEMORY, CerebroError, from_driver
 from cerebro_plpy.store import session
-from cerebro_plpy.topology import Answer, Engine
+from cerebro_plpy.topology import EMPTY, Answer, Engine
 
 # A control session that is lost is replaced so many times in a run.
 CONTROL_RETRIES = 3
@@ -234,9 +235,15 @@ class LocalTopology:
             _pool.pop(key).stop()
         self._slots = min(self._slots, allowed)
 
-    def hold(self, run_id: int) -> None:
-        self.command("hold_run", {"run_id": run_id})
+    def hold(self, run_id: int, name: str = "hold_run", request: Mapping[str, Any] = EMPTY) -> None:
+        self.command(name, {**request, **self._behind(run_id)})
         self._held = run_id
+
+    def _behind(self, run_id: int) -> Mapping[str, Any]:
+        """The processes behind a run; this one decides."""
+        own = [s for key, s in _pool.items() if key[0] == self._role and key[1] != CONTROL]
+        pids = [s.connection.info.backend_pid for s in own if not s.connection.closed]
+        return {"run_id": run_id, "driver": os.getpid(), "sessions": pids}
 
     def let_go(self) -> None:
         if self._held is not None:
@@ -378,7 +385,7 @@ class LocalTopology:
         before = _pool.get(key)
         control = self._session(key)
         if control is not before and self._held is not None:
-            self._do(control, "hold_run", {"run_id": self._held})
+            self._do(control, "hold_run", self._behind(self._held))
         return control
 
     def _with_engine(self, backend: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -400,13 +407,17 @@ class LocalTopology:
         deadline = time.monotonic() + (self._patience if self._held is not None else 0.0)
         while True:
             try:
-                return self._opened(key)
+                opened = self._opened(key)
+                break
             # A stored string that cannot be read is a ProgrammingError, whose text has parts of it.
             except psycopg2.Error as error:
                 _pool.pop(key, None)
                 if time.monotonic() >= deadline:
                     raise _refused(self._target, error) from None
             self._rest()
+        if self._held is not None and key[1] != CONTROL:
+            self.command("hold_run", self._behind(self._held))
+        return opened
 
     def _rest(self) -> None:
         """A second in which nothing is asked of the server but whether the caller has cancelled."""
