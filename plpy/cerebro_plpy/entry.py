@@ -7,13 +7,19 @@ needs it, so that a session which only packs rows never loads Keras.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import plpy  # provided by the server, inside a backend only
 
 from cerebro_plpy.database import Row
-from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, READ_ONLY_TRANSACTION, CerebroError
+from cerebro_plpy.errors import (
+    INSUFFICIENT_PRIVILEGE,
+    QUERY_CANCELED,
+    READ_ONLY_TRANSACTION,
+    CerebroError,
+)
 from cerebro_plpy.segment import cancel, commands
 from cerebro_plpy.store import session
 
@@ -58,6 +64,9 @@ class Session:
 class SegmentSession(Session):
     """A segment session's backend, logged in as the extension's owner."""
 
+    def __init__(self, look_seconds: int = 0) -> None:
+        self.look_seconds = look_seconds
+
     def as_owner(self, work: Callable[[], T]) -> T:
         return work()
 
@@ -70,7 +79,7 @@ class SegmentSession(Session):
 
         def look() -> T:
             self.query(session.become(role))
-            return _look(self, guard, work)
+            return _look(self, guard, work, self.look_seconds)
 
         try:
             return _undone(look)
@@ -84,9 +93,9 @@ class DrivingSession(Session):
     from the first to the last, inside a guard that writes. What may run code of a user's goes through
     `as_caller`, a guard in the guard; nothing that it brings about stays."""
 
-    def __init__(self, role: str) -> None:
+    def __init__(self, role: str, look_seconds: int) -> None:
         own = SegmentSession()
-        self._role = role
+        self._role, self.look_seconds = role, look_seconds
         self._reads, self._writes = session.make_guard(own, role), session.make_guard(own, role, writes=True)
 
     def drive(self, work: Callable[[], T]) -> T:
@@ -98,7 +107,7 @@ class DrivingSession(Session):
 
     def as_caller(self, role: str, work: Callable[[], T]) -> T:
         try:
-            return _undone(lambda: _look(self, self._reads, work))
+            return _undone(lambda: _look(self, self._reads, work, self.look_seconds))
         finally:
             session.drop_locks(self)
 
@@ -107,13 +116,19 @@ class _Undo(Exception):
     """Raised to roll a subtransaction back that has done what it was for."""
 
 
-def _look(db: Session, guard: str, work: Callable[[], T]) -> T:
-    """Work inside the guard; calls of ours that code of a user's may make meanwhile are refused."""
+def _look(db: Session, guard: str, work: Callable[[], T], seconds: int) -> T:
+    """Work inside the guard, for so long; calls of ours that code of a user's may make there are refused."""
     global _looking
-    _looking = True
+    _looking, began = True, time.monotonic()
+    session.begin_limit(seconds)
     try:
         return _through(lambda: db.query(guard), work)
+    except CerebroError as error:
+        if seconds and error.sqlstate == QUERY_CANCELED and time.monotonic() - began >= seconds:
+            raise session.took_too_long(seconds) from None
+        raise
     finally:
+        session.end_limit()
         _looking = False
 
 
@@ -237,12 +252,12 @@ def run_pending() -> None:
 def segment(command: str, request: str) -> str:
     """What a segment session does; other sessions see at once what it is."""
     asked = json.loads(request)
-    own = SegmentSession()
+    own = SegmentSession(asked.pop("look_seconds", 0))
     session.set_application_name(own, command, asked)
 
     def carry_out() -> Mapping[str, Any]:
         if command == "drive":
-            return _drive(asked)
+            return _drive(asked, own.look_seconds)
         with cancel.interruptible(cancel.ticker(own)):
             return commands.run(own, command, asked)
 
@@ -328,12 +343,12 @@ def join_pieces(*arguments: Any) -> list[bytes]:
     return _answer(lambda: share.join(*arguments))
 
 
-def _drive(asked: Mapping[str, Any]) -> Mapping[str, Any]:
+def _drive(asked: Mapping[str, Any], look_seconds: int) -> Mapping[str, Any]:
     """Stand behind a run that was begun by a session which need not be there any more."""
     from cerebro_plpy.executor import resume as executor
 
-    driving = DrivingSession(asked["role"])
-    driving.drive(lambda: executor.drive(driving, asked["run_id"]))
+    driving = DrivingSession(asked["role"], look_seconds)
+    driving.drive(lambda: executor.drive(driving, asked["run_id"], look_seconds))
     return {}
 
 

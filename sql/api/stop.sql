@@ -1,10 +1,11 @@
 CREATE OR REPLACE FUNCTION cerebro.stop(
-    run_id bigint
+    run_id bigint,
+    force boolean DEFAULT FALSE
 ) RETURNS void
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].ask("stop", run_id)
+return GD["cerebro"].ask("stop", run_id, force)
 $$;
 COMMENT ON FUNCTION cerebro.stop IS
-'Ends one of your running runs well: its result tables have what its configs have come to.';
+'Ends one of your running runs well: its result tables have what its configs have come to. With force it ends the sessions of the run at once, whatever they wait for: the run is interrupted then, and can be resumed.';

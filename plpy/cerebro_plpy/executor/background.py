@@ -13,7 +13,7 @@ from cerebro_plpy.executor import run as runner
 from cerebro_plpy.store import decisions, session
 from cerebro_plpy.store.names import built_in_types
 from cerebro_plpy.topology import Topology
-from cerebro_plpy.topology.local import LocalTopology, leave_running
+from cerebro_plpy.topology.local import LocalTopology, check_room, leave_running
 
 
 def begin(
@@ -32,10 +32,13 @@ def begin(
             hint="A NOTICE before this says what stands in the way.",
             sqlstate=NOT_SUPPORTED,
         )
+    # One that decides, one that leads, and one that trains at least.
+    check_room(session.room(db, session.current_user(db)), 3)
     run_id = runner.write_down(db, topology, request, described, start, kind, model_table)
     leave_running(
         session.target(db),
         {"run_id": run_id, "role": session.current_user(db)},
+        session.look_seconds(db),
         lambda: decisions.status(db, run_id) != "interrupted",
         lambda: session.tick(db),
     )

@@ -123,10 +123,10 @@ def _logins_of_segments(refused: Sequence[tuple[int, int]]) -> Iterator[Finding]
 
 def _room(db: Database) -> Finding:
     """A run takes a session for each segment, one that leads them, and in the background one more."""
-    free, most = session.free_connections(db)
+    room = session.room(db, session.current_user(db))
     needed = requests.default_segments(db) + 2
-    found = f"{free} of {most} free, a run needs {needed}"
-    if free >= needed:
+    found = f"{room.free} of {room.most} free, a run needs {needed}"
+    if room.free >= needed:
         return Finding("connections", OK, found)
     return Finding("connections", WRONG, found, "Raise max_connections, or lower the setting segments.")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import UNDEFINED_TABLE, CerebroError
+from cerebro_plpy.errors import DUPLICATE_TABLE, UNDEFINED_TABLE, CerebroError
 from cerebro_plpy.executor import background, output, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
@@ -142,13 +142,22 @@ def targets(
     search_path: str,
     suffixes: Sequence[str],
     earlier: Sequence[Table] | None,
+    run_id: int | None = None,
 ) -> list[TargetTable]:
-    """The tables to be made: new ones, or those of the earlier run again."""
+    """The tables to be made: new ones, or those of the earlier run again; by no other run than this one."""
     if earlier is not None:
-        return [TargetTable(t.schema, t.name, t.quoted) for t in earlier]
-    model = target_table(db, name, search_path, "model output table", suffixes)
-    names = [model.name + suffix for suffix in suffixes]
-    return [model, *(target(db, model.schema, n) for n in names)]
+        tables = [TargetTable(t.schema, t.name, t.quoted) for t in earlier]
+    else:
+        model = target_table(db, name, search_path, "model output table", suffixes)
+        tables = [model, *(target(db, model.schema, model.name + suffix) for suffix in suffixes)]
+    other = db.as_owner(lambda: runs.making(db, tables[0].quoted, run_id))
+    if other is not None:
+        raise CerebroError(
+            f"run {other} is going to leave its models in {tables[0].quoted}",
+            hint=f"Give another name, or wait for it: SELECT cerebro.wait({other}).",
+            sqlstate=DUPLICATE_TABLE,
+        )
+    return tables
 
 
 def _warm_start(

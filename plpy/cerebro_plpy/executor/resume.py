@@ -12,7 +12,7 @@ from cerebro_plpy.executor import automl, background, fit, replay, single
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.budget import Limits, evaluation_epochs
-from cerebro_plpy.store import decisions, measurements, models, results, runs, session
+from cerebro_plpy.store import decisions, measurements, models, packed, results, runs, session
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table
 from cerebro_plpy.topology import Topology
 from cerebro_plpy.topology.choose import choose, choose_local
@@ -46,11 +46,14 @@ def resume(db: Database, run_id: int | None, search_path: str, run_inline: Run) 
         _go_on(db, topology, run, request, search_path)
 
 
-def drive(db: Database, run_id: int) -> None:
+def drive(db: Database, run_id: int, look_seconds: int) -> None:
     """Stand behind a run in the background, in a session that has become its caller."""
     role = session.current_user(db)
     run = db.as_owner(lambda: runs.own_run(db, run_id, role))
-    topology = choose_local(db, role)
+    # Before the call that began the run ends, which holds these locks until then.
+    tables = [name for name in (run.source_table, run.validation_table) if name is not None]
+    db.as_owner(lambda: packed.keep_from_changing(db, tables, role))
+    topology = choose_local(db, role, look_seconds)
     with runner.behind(topology, run.run_id):
         request = background.with_built_in_types(db, request_of(db, run, "pg_catalog"))
         _go_on(db, topology, run, request, "pg_catalog", begun=True)
@@ -66,7 +69,7 @@ def _go_on(
 ) -> None:
     earlier = _earlier(db, run, search_path)
     kind = KINDS[run.kind]
-    tables = fit.targets(db, run.model_table, search_path, kind.suffixes, earlier)
+    tables = fit.targets(db, run.model_table, search_path, kind.suffixes, earlier, run.run_id)
     if earlier is None:
         kind.create(db, tables, request)
     runner.open_sessions(db, topology, request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,6 +23,8 @@ from cerebro_plpy.topology.inline import Run
 FIRST_OWN_KEY = 1_000_001
 GOING = ("running", "paused")
 LOOK_SECONDS = (0.05, 1.0)
+# How long to wait for sessions that are told to end.
+END_SECONDS = 10.0
 
 
 @dataclass
@@ -176,9 +179,30 @@ def pause(db: Database, run_id: int | None) -> None:
     _ask(db, standing, PAUSE)
 
 
-def stop(db: Database, run_id: int | None) -> None:
-    """End a run well, with result tables of what there is."""
-    _ask(db, _going(db, run_id), STOP)
+def stop(db: Database, run_id: int | None, force: bool | None) -> None:
+    """End a run well, with result tables of what there is; by force, end its sessions at once."""
+    if force:
+        _end(db, run_id)
+    else:
+        _ask(db, _going(db, run_id), STOP)
+
+
+def _end(db: Database, run_id: int | None) -> None:
+    role = session.current_user(db)
+    run = db.as_owner(lambda: runs.own_run(db, run_id, role, members=True))
+    status = decisions.status(db, run.run_id)
+    if status not in GOING:
+        raise _refused(f"run {run_id} is {status}")
+
+    def end() -> None:
+        runs.end_sessions(db, run.run_id)
+        runs.add_event(db, run.run_id, "interrupted", f"ended by force, by {role}")
+
+    db.as_owner(end)
+    deadline = time.monotonic() + END_SECONDS
+    while db.as_owner(lambda: runs.held_elsewhere(db, run.run_id)) and time.monotonic() < deadline:
+        session.sleep(db, LOOK_SECONDS[0])
+    db.notice(f"the sessions of run {run_id} were ended: cerebro.resume({run_id}) goes on with it")
 
 
 def unpause(db: Database, run_id: int | None) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..database import Database, Row
 from ..errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
 from .dialect import distributed
-from .names import LONGEST, Table, TargetTable, quote
+from .names import LONGEST, Table, TargetTable, parse_table, quote
 
 if TYPE_CHECKING:
     import numpy as np
@@ -301,6 +301,25 @@ def write_summary(db: Database, output: Output, summary: PackedSummary, comment:
     values += [*summary.class_values, *(getattr(summary, _field(name)) for name, _ in plain)]
     db.query(f"INSERT INTO {table} SELECT {casts}", types, values)
     _comment(db, table, comment)
+
+
+def keep_from_changing(db: Database, tables: Sequence[str], role: str) -> None:
+    """Hold the locks on packed tables that reading them takes, until this transaction ends; no code of a
+    user's runs for that. Only of tables that the role may read, by their full names."""
+    for table in tables:
+        for each in (table, _summary_of(table)):
+            rows = db.query(
+                "SELECT pg_catalog.has_any_column_privilege($1, $2, 'SELECT') AS may",
+                ["text", "text"],
+                [role, each],
+            )
+            if rows[0]["may"]:
+                db.query(f"LOCK TABLE {each} IN ACCESS SHARE MODE")
+
+
+def _summary_of(table: str) -> str:
+    schema, name = parse_table(table, "packed table")
+    return quote(name + SUMMARY) if schema is None else quote(schema, name + SUMMARY)
 
 
 def summary(db: Database, schema: str | None, name: str) -> PackedSummary:

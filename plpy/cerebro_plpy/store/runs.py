@@ -221,14 +221,15 @@ def _is_free(db: Database, run_id: int) -> bool:
     if is_greenplum(db):
         # Which would take this lock instead, and say so each time.
         db.query("LOCK TABLE cerebro._run IN EXCLUSIVE MODE")
-        return not _held_elsewhere(db, run_id)
+        return not held_elsewhere(db, run_id)
     kept = db.query("SELECT FROM cerebro._run WHERE run_id = $1 FOR UPDATE SKIP LOCKED", ["bigint"], [run_id])
     if not kept and db.query("SELECT FROM cerebro._run WHERE run_id = $1", ["bigint"], [run_id]):
         return False
-    return not _held_elsewhere(db, run_id)
+    return not held_elsewhere(db, run_id)
 
 
-def _held_elsewhere(db: Database, run_id: int) -> bool:
+def held_elsewhere(db: Database, run_id: int) -> bool:
+    """Whether another session stands behind a run."""
     # In two steps: Greenplum asks its segments for their locks, and cannot while they read a table.
     found = db.query(
         "SELECT pid, lock FROM cerebro._driver WHERE run_id = $1 AND pid <> pg_backend_pid()",
@@ -311,6 +312,37 @@ def no_such_run(run_id: int | None) -> CerebroError:
         hint="SELECT run_id, status FROM cerebro.runs shows your runs.",
         sqlstate=INSUFFICIENT_PRIVILEGE,
     )
+
+
+def making(db: Database, model_table: str, run_id: int | None) -> int | None:
+    """Another run that is going to leave a table of that name."""
+    db.query("SELECT pg_catalog.pg_stat_clear_snapshot()")
+    rows = db.query(
+        "SELECT run_id FROM cerebro.runs WHERE model_table = $1 AND status IN ('running', 'paused')"
+        " AND run_id IS DISTINCT FROM $2 LIMIT 1",
+        ["text", "bigint"],
+        [model_table, run_id],
+    )
+    return rows[0]["run_id"] if rows else None
+
+
+def end_sessions(db: Database, run_id: int) -> None:
+    """End every session behind a run. The caller's own, if it is one, ends what it does and no more."""
+    found = db.query(
+        "SELECT pid, driver, sessions FROM cerebro._driver WHERE run_id = $1", ["bigint"], [run_id]
+    )
+    for row in found:
+        own = [row["pid"], *row["sessions"]]
+        if row["driver"] not in own:
+            db.query("SELECT pg_catalog.pg_cancel_backend($1)", ["integer"], [row["driver"]])
+        # Another session may have got the number of one that has ended since.
+        db.query(
+            "SELECT pg_catalog.pg_terminate_backend(a.pid) FROM pg_stat_activity AS a"
+            " JOIN pg_roles AS r ON r.oid = a.usesysid WHERE r.rolsuper AND a.pid = ANY ($1)"
+            " AND a.datname = current_database() AND a.application_name LIKE 'cerebro%'",
+            ["integer[]"],
+            [own],
+        )
 
 
 def last_event(db: Database, run_id: int) -> str | None:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.errors import QUERY_CANCELED, WRONG_STATE, CerebroError
 from cerebro_plpy.store.dialect import is_greenplum
 
 # What a segment session is called that has nothing to do.
 IDLE = "cerebro idle"
 _SHOWN = (("run", "run_id"), ("config", "mst_key"), ("epoch", "epoch"), ("segment", "segment"))
+
+LOOK_SECONDS = 1800
+# What the server calls the clock of statement_timeout, and the most seconds that a clock can be set to.
+_STATEMENT_TIMEOUT = 3
+_LONGEST = 2_000_000
 
 AS_OWNER = "SELECT cerebro._as_owner()"
 BECOME_OWNER = "RESET SESSION AUTHORIZATION"
@@ -282,14 +288,63 @@ def other_segment_sessions(db: Database, own_pids: list[int]) -> int:
     )[0]["number"]
 
 
-def free_connections(db: Database) -> tuple[int, int]:
-    """How many more sessions the server has room for, but for those kept for superusers; and of how many."""
-    row = db.query(
-        "SELECT pg_catalog.current_setting('max_connections')::int AS most,"
-        " pg_catalog.current_setting('superuser_reserved_connections')::int AS reserved,"
-        " (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS used"
-    )[0]
-    return row["most"] - row["reserved"] - row["used"], row["most"]
+@dataclass(frozen=True)
+class Room:
+    """How many more sessions may be opened for a role, and what bounds them."""
+
+    free: int
+    most: int
+    bound: str
+
+
+def room(db: Database, role: str) -> Room:
+    """What is left to ordinary users: sessions of a superuser's could take what is kept for superusers, and
+    are not bound by the limits of the role that they work for and of the database."""
+    db.query("SELECT pg_stat_clear_snapshot()")
+    rows = db.query(
+        "SELECT b.bound, b.most, b.most - b.used AS free FROM pg_roles AS r, pg_database AS d,"
+        " (SELECT count(*) AS everywhere, count(*) FILTER (WHERE datname = current_database()) AS here,"
+        "  count(*) FILTER (WHERE usename = $1) AS own"
+        "  FROM pg_stat_activity WHERE backend_type = 'client backend') AS u,"
+        " LATERAL (VALUES ('max_connections of the server, less those kept for superusers',"
+        "   current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int"
+        "   - COALESCE(current_setting('reserved_connections', TRUE), '0')::int, u.everywhere),"
+        "  ('the connection limit of the database', d.datconnlimit, u.here),"
+        "  ('the connection limit of the role', r.rolconnlimit, u.own)) AS b (bound, most, used)"
+        " WHERE r.rolname = $1 AND d.datname = current_database() AND b.most >= 0 ORDER BY free LIMIT 1",
+        ["text"],
+        [role],
+    )
+    return Room(rows[0]["free"], rows[0]["most"], rows[0]["bound"])
+
+
+def look_seconds(db: Database) -> int:
+    """How long code behind a table may take to let a run of the caller's read it."""
+    fixed = int(setting(db, "look_seconds") or LOOK_SECONDS)
+    own = seconds(db, db.query("SELECT pg_catalog.current_setting('statement_timeout') AS t")[0]["t"])
+    return min(fixed, math.ceil(own)) if own else fixed
+
+
+def begin_limit(limit: int) -> None:
+    """Have the server cancel what this session does when it takes longer; 0 is no limit.
+
+    Segment sessions have no statement_timeout of their own, since it would end visits: its clock is free.
+    """
+    if limit:
+        _SERVER.enable_timeout_after(_STATEMENT_TIMEOUT, min(limit, _LONGEST) * 1000)
+
+
+def end_limit() -> None:
+    _SERVER.disable_timeout(_STATEMENT_TIMEOUT, False)
+
+
+def took_too_long(limit: int) -> CerebroError:
+    return CerebroError(
+        f"code behind a table that was read took longer than {limit} seconds",
+        detail="It stands in a policy, a view or a function that they call.",
+        hint="An administrator may raise the setting look_seconds.",
+        sqlstate=QUERY_CANCELED,
+    )
 
 
 def data_directory(db: Database) -> str:

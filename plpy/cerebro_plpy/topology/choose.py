@@ -12,7 +12,7 @@ from cerebro_plpy.store.dialect import is_greenplum
 from cerebro_plpy.topology import Topology
 from cerebro_plpy.topology.greenplum import GreenplumTopology
 from cerebro_plpy.topology.inline import InlineTopology, Run
-from cerebro_plpy.topology.local import LocalTopology, own_pids
+from cerebro_plpy.topology.local import Bounds, LocalTopology, own_pids
 
 IDLE_MINUTES = 30
 RETRY_SECONDS = 30
@@ -32,15 +32,19 @@ def choose(db: Database, role: str, tables: Sequence[int], run_inline: Run) -> T
     return InlineTopology(run_inline)
 
 
-def choose_local(db: Database, role: str) -> LocalTopology:
-    """Segment sessions and nothing else."""
+def choose_local(db: Database, role: str, look_seconds: int | None = None) -> LocalTopology:
+    """Segment sessions and nothing else; in the background, code may take the seconds that the call said."""
     fixed = session.settings(db, "idle_minutes", "retry_seconds")
-    idle = int(fixed.get("idle_minutes") or IDLE_MINUTES)
-    patience = int(fixed.get("retry_seconds") or RETRY_SECONDS)
-    kind = GreenplumTopology if is_greenplum(db) else LocalTopology
-    local = kind(
-        role, session.target(db), idle, lambda: _most_sessions(db), patience, lambda: session.tick(db)
+    bounds = Bounds(
+        idle_minutes=int(fixed.get("idle_minutes") or IDLE_MINUTES),
+        patience=int(fixed.get("retry_seconds") or RETRY_SECONDS),
+        look_seconds=session.look_seconds(db) if look_seconds is None else look_seconds,
+        background=look_seconds is not None,
+        most_sessions=lambda: _most_sessions(db),
+        room=lambda: session.room(db, role),
     )
+    kind = GreenplumTopology if is_greenplum(db) else LocalTopology
+    local = kind(role, session.target(db), bounds, lambda: session.tick(db))
     local.open({}, 0)
     return local
 

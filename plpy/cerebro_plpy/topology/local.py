@@ -12,12 +12,20 @@ import select
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import psycopg2
 import psycopg2.extensions
 
-from cerebro_plpy.errors import CONNECTION_FAILURE, INTERNAL, OUT_OF_MEMORY, CerebroError, from_driver
+from cerebro_plpy.errors import (
+    CONNECTION_FAILURE,
+    INTERNAL,
+    OUT_OF_MEMORY,
+    TOO_MANY_CONNECTIONS,
+    CerebroError,
+    from_driver,
+)
 from cerebro_plpy.store import session
 from cerebro_plpy.topology import EMPTY, Answer, Engine
 
@@ -50,6 +58,7 @@ class LoopbackSession:
     def __init__(self, target: session.Target, settings: Mapping[str, str]) -> None:
         self.connection = psycopg2.connect(_dsn(target, settings), async_=1)
         self._cursor: Any = None
+        self.look_seconds = 0
         self.busy = False
         self.opened = False
 
@@ -68,7 +77,7 @@ class LoopbackSession:
             raise _error_of(self, error) from None
 
     def begin(self, name: str, request: Mapping[str, Any]) -> None:
-        self._send(session.COMMAND, name, json.dumps(request))
+        self._send(session.COMMAND, name, json.dumps({**request, "look_seconds": self.look_seconds}))
 
     def _send(self, statement: str, *values: str) -> None:
         try:
@@ -134,13 +143,18 @@ def _is_lost(of: LoopbackSession, error: psycopg2.Error) -> bool:
 
 
 def leave_running(
-    target: session.Target, request: Mapping[str, Any], taken_up: Callable[[], bool], tick: Callable[[], None]
+    target: session.Target,
+    request: Mapping[str, Any],
+    look_seconds: int,
+    taken_up: Callable[[], bool],
+    tick: Callable[[], None],
 ) -> None:
     """Have a session of its own drive a run, and let go of it as soon as it does."""
     settings = _settings(target, 1, CONTROL)
     # That nobody listens any more is no reason to end.
     alone = {"client_connection_check_interval": "0"} if target.server_version >= 140000 else {}
     there = LoopbackSession(target, {**settings, **alone})
+    there.look_seconds = look_seconds
     try:
         wait_for([there], tick)
         check_superuser(there)
@@ -176,27 +190,31 @@ def wait_for(sessions: Sequence[LoopbackSession], tick: Callable[[], None]) -> N
             tick()
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """What the sessions of a run must keep to."""
+
+    idle_minutes: int
+    # How long a run that goes on waits for a new session.
+    patience: float
+    look_seconds: int
+    # Whether the process that decides is itself a session that was opened for the run.
+    background: bool
+    most_sessions: Callable[[], int | None]
+    room: Callable[[], session.Room]
+
+
 class LocalTopology:
     """The segments of one run as loopback sessions."""
 
     name = "local"
     kind = LoopbackSession
 
-    def __init__(
-        self,
-        role: str,
-        target: session.Target,
-        idle_minutes: int,
-        most_sessions: Callable[[], int | None],
-        patience: float,
-        tick: Callable[[], None],
-    ) -> None:
+    def __init__(self, role: str, target: session.Target, bounds: Bounds, tick: Callable[[], None]) -> None:
         self._role = role
-        self._patience = patience
-        self._most_sessions = most_sessions
+        self._bounds = bounds
         self._slots = 1
         self._target = target
-        self._idle_minutes = idle_minutes
         self._tick = tick
         self._engines: dict[str, Engine] = {}
         self._queue: list[tuple[str, Mapping[str, Any]]] = []
@@ -213,7 +231,8 @@ class LocalTopology:
             # What an earlier call had under way when it was cancelled.
             _pool.pop(key).stop()
         self._engines = dict(engines)
-        self._slots = max(1, min(segments, self._most_sessions() or segments))
+        self._slots = max(1, min(segments, self._bounds.most_sessions() or segments))
+        self._fit_in()
         self._control()
         for key in self._wanted():
             self._session(key)
@@ -225,12 +244,24 @@ class LocalTopology:
         for started in sessions.values():
             started.result()
 
+    def _fit_in(self) -> None:
+        """Take as many sessions as there is room for; an error if a run cannot do with them."""
+        room = self._bounds.room()
+        while (missing := self._missing()) > room.free and self._slots > 1:
+            self._slots -= 1
+        check_room(room, missing)
+
+    def _missing(self) -> int:
+        wanted = [self._key(CONTROL, ""), *self._wanted()]
+        return sum(key not in _pool or not (_pool[key].busy or _pool[key].alive()) for key in wanted)
+
     def _wanted(self) -> list[Key]:
         return [self._key(slot, backend) for slot in range(self._slots) for backend in self._engines]
 
     def _make_room(self) -> None:
         """Another run may have opened its sessions at the same moment: both close what is too much."""
-        allowed = self._most_sessions() or self._slots
+        over = min(0, self._bounds.room().free)
+        allowed = max(1, min(self._bounds.most_sessions() or self._slots, self._slots + over))
         for key in [k for k in self._wanted() if k[1] >= allowed]:
             _pool.pop(key).stop()
         self._slots = min(self._slots, allowed)
@@ -243,7 +274,9 @@ class LocalTopology:
         """The processes behind a run; this one decides."""
         own = [s for key, s in _pool.items() if key[0] == self._role and key[1] != CONTROL]
         pids = [s.connection.info.backend_pid for s in own if not s.connection.closed]
-        return {"run_id": run_id, "driver": os.getpid(), "sessions": pids}
+        own_pid = os.getpid()
+        sessions = [*pids, own_pid] if self._bounds.background else pids
+        return {"run_id": run_id, "driver": own_pid, "sessions": sessions}
 
     def let_go(self) -> None:
         if self._held is not None:
@@ -400,15 +433,21 @@ class LocalTopology:
     def _session(self, key: Key) -> LoopbackSession:
         found = _pool.get(key)
         if found is not None and (found.busy or found.alive()):
+            found.look_seconds = self._bounds.look_seconds
             return found
         for other in [k for k in _pool if k[:3] == key[:3]]:
             _pool.pop(other).stop()
         # A run that goes on waits a while for a server that has no room for a new session.
-        deadline = time.monotonic() + (self._patience if self._held is not None else 0.0)
+        deadline = time.monotonic() + (self._bounds.patience if self._held is not None else 0.0)
         while True:
             try:
-                opened = self._opened(key)
-                break
+                room = self._bounds.room()
+                if room.free > 0:
+                    opened = self._opened(key)
+                    opened.look_seconds = self._bounds.look_seconds
+                    break
+                if time.monotonic() >= deadline:
+                    check_room(room, 1)
             # A stored string that cannot be read is a ProgrammingError, whose text has parts of it.
             except psycopg2.Error as error:
                 _pool.pop(key, None)
@@ -427,7 +466,7 @@ class LocalTopology:
             self._tick()
 
     def _opened(self, key: Key) -> LoopbackSession:
-        settings = _settings(self._target, self._idle_minutes, key[1])
+        settings = _settings(self._target, self._bounds.idle_minutes, key[1])
         _pool[key] = self.kind(self._target, settings)
         self._finish([_pool[key]])
         check_superuser(_pool[key])
@@ -448,6 +487,17 @@ class LocalTopology:
                 raise
 
         wait_for(sessions, tick)
+
+
+def check_room(room: session.Room, needed: int) -> None:
+    if needed > room.free:
+        free = max(0, room.free)
+        raise CerebroError(
+            f"there is no room for the sessions of a run: it needs {needed} more, and {free} are free",
+            detail=f"The bound is {room.bound}: {room.most}.",
+            hint="Wait for other sessions to end, or have an administrator raise the bound.",
+            sqlstate=TOO_MANY_CONNECTIONS,
+        )
 
 
 def _refused(target: session.Target, error: psycopg2.Error) -> CerebroError:
