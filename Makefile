@@ -23,7 +23,7 @@ HERE = not torch and not gpu and not greenplum
 PYTEST = $(VENV)/bin/pytest --timeout=300 -m "not slow and not alone and $(HERE)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down psql env demo test test-server test-beside test-slow test-quick test-docker test-greenplum faults bench bench-quick docker lint format typecheck lock reference doors freeze deploy dist build client clean-local install-python uninstall-python
+.PHONY: help setup up down psql env demo test test-server test-beside test-slow test-quick test-short test-debian test-docker test-greenplum faults bench bench-quick docker lint format typecheck lock reference doors freeze deploy dist build client clean-local install-python uninstall-python
 
 help: ## list what can be made
 	@sed -n 's/^\(# \)\?\([a-z-]*\):.*## \(.*\)/\2\t\3/p' Makefile | expand -t 14
@@ -62,6 +62,20 @@ test-slow: ## the long tests: faults, attacks, rights, dumps, every net on every
 test-quick: ## the tests that need no server
 	@tools/setup dev
 	@$(VENV)/bin/pytest --timeout=60 -m "not slow and $(HERE)" tests/unit $(ARGS)
+
+# Who may do what, what comes out, and to which bits: what another version of the server could change.
+SHORT = tests/contract/test_attacks_sessions.py tests/contract/test_catalog.py tests/contract/test_privileges.py \
+	tests/db/test_fit.py tests/db/test_invariants.py tests/db/test_predict.py tests/db/test_cancel.py
+
+test-short: ## the tests of what another version of PostgreSQL or Python could change
+	@tools/setup dev
+	@$(MAKE) -s deploy
+	@tools/cluster up
+	@eval "$$(tools/cluster env)" && $(PYTEST) $(SHORT) $(ARGS)
+
+test-debian: ## the demo and a short tier on a Debian 13 that has nothing yet, with PostgreSQL 17 (needs root)
+	@tools/setup debian-root
+	@tools/debian-root trixie sh -c 'make demo && make test-short'
 
 test-docker: ## the tests of the container image, where a Docker engine answers
 	@tools/setup dev

@@ -158,9 +158,17 @@ class Run:
         """The status, but as long as the run's last transaction is under way it has none of its end."""
         return self.db.rows(call("wait", self.run_id, "0") + " AS status")[0]["status"]
 
-    def stop(self, mst_key: int | None = None) -> None:
-        """End the run well, with tables of what there is; or give one config no further visits."""
-        self._ask("stop") if mst_key is None else self._ask("stop_config", mst_key)
+    def stop(self, mst_key: int | None = None, *, force: bool = False) -> None:
+        """End the run well, with tables of what there is; or give one config no further visits.
+
+        By force the sessions of the run end at once, whatever they wait for: it can be resumed then.
+        """
+        if mst_key is not None:
+            self._ask("stop_config", mst_key)
+        elif force:
+            self._ask("stop", True)
+        else:
+            self._ask("stop")
 
     def pause(self) -> None:
         """Let the run begin nothing more until it is resumed."""

@@ -237,17 +237,21 @@ def _load_quietly() -> None:
 @click.command(short_help="End a run well, or stop one config.")
 @of_named_run
 @of_config("Stop this config alone.")
+@click.option("--force", is_flag=True, help="End the run's sessions at once; it can be resumed.")
 @connected
-def stop(run: int, config: int | None, dsn: str) -> None:
+def stop(run: int, config: int | None, force: bool, dsn: str) -> None:
     """End a run well, with tables of what there is; or stop one config.
 
     \b
     Examples:
       cerebro stop 7
       cerebro stop 7 --config 3
+      cerebro stop 7 --force
     """
+    if force and config is not None:
+        raise click.UsageError("--force ends a whole run: leave out --config")
     with open_database(dsn) as db:
-        chosen(db, run).stop(config)
+        chosen(db, run).stop(config, force=force)
     click.echo(f"asked: stop run {run}" if config is None else f"asked: stop config {config} of run {run}")
 
 

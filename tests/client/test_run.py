@@ -68,6 +68,14 @@ def test_a_run_in_the_background_is_steered(client: Database, packed: Packed, mo
     assert client.run(run.run_id).status == "finished"
 
 
+def test_a_run_is_ended_by_force_and_resumed(client: Database, packed: Packed, model: int) -> None:
+    run = client.fit(packed, {**LONG, "model": model}, epochs=20, seed=1, backend="jax")
+    run.stop(force=True)
+    assert run.wait(60) == "interrupted"
+    run.resume()
+    assert run.wait(60) == "finished"
+
+
 @pytest.mark.doors("client", "search")
 def test_a_search_takes_its_numbers_from_the_call(client: Database, packed: Packed, model: int) -> None:
     space = {"loss": "mse", "optimizer": "Adam", "learning_rate": loguniform(1e-3, 1e-1), "model": model}
