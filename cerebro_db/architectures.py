@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from . import models
 from .errors import CerebroError
 from .statements import call, table_name
 
@@ -30,12 +31,13 @@ class Architectures:
     ) -> int:
         """Add a `keras.Model`, or the JSON of one, and give its number.
 
-        With `weights` every config of it starts from the weights that the model has now.
+        With `weights` every config of it starts from the weights that the model has now. Without them the
+        statistics of adapted Normalization layers still go along, as a part of the architecture.
         """
         statement = call(
             "load_keras_model",
             self.table,
-            architecture_json(model),
+            architecture_json(model) if weights else adapted_json(model),
             model_weights=flat_weights(model) if weights else None,
             name=name or getattr(model, "name", None),
             description=description,
@@ -78,6 +80,27 @@ def architecture_json(model: Model) -> str:
     raise CerebroError(
         f"{type(model).__name__} is no architecture", hint="Give a keras.Model, or its to_json()."
     )
+
+
+def adapted_json(model: Model) -> str:
+    """The same, with the statistics of adapted layers written where fixed ones stand."""
+    if isinstance(model, str | Mapping) or not hasattr(model, "to_json"):
+        return architecture_json(model)
+    # Keras would write the same, were they given when the layer was made.
+    adapted = [layer for layer in models.normalizations(model) if _is_adapted(layer)]
+    try:
+        for layer in adapted:
+            layer.input_mean = layer.adapt_mean.numpy().tolist()
+            layer.input_variance = layer.adapt_variance.numpy().tolist()
+        return model.to_json()
+    finally:
+        for layer in adapted:
+            layer.input_mean = layer.input_variance = None
+
+
+def _is_adapted(layer: Any) -> bool:
+    """A layer that has seen no rows lets all values pass as they are."""
+    return layer.built and bool(layer.adapt_mean.numpy().any() or (layer.adapt_variance.numpy() != 1).any())
 
 
 def flat_weights(model: Any) -> bytes:

@@ -36,7 +36,22 @@ def build(architecture: str, params: Mapping[str, Any], state: Sequence[Row]) ->
         )
     for row, variable in zip(state, variables, strict=False):
         _assign(row, variable)
+    for layer in normalizations(model):
+        layer.finalize_state()
     return model
+
+
+def normalizations(model: Any) -> list[Any]:
+    """The layers whose weights are statistics of the rows that they were adapted to.
+
+    They compute from their weights only when they are told to.
+    """
+    kind = library().layers.Normalization
+    return [
+        layer
+        for layer in model._flatten_layers()  # pyright: ignore[reportPrivateUsage]
+        if isinstance(layer, kind) and layer.input_mean is None
+    ]
 
 
 def _assign(row: Row, variable: Any) -> None:

@@ -69,7 +69,9 @@ class Run:
 
     def leaderboard(self) -> pandas.DataFrame:
         """The configs, best first."""
-        return self._frame("SELECT * FROM cerebro.leaderboard WHERE run_id = %s ORDER BY rank, mst_key")
+        found = self._frame("SELECT * FROM cerebro.leaderboard WHERE run_id = %s ORDER BY rank, mst_key")
+        # A config that failed has none, which pandas' own integers cannot say.
+        return found.astype({"rank": "Int64"})
 
     def metrics(self) -> pandas.DataFrame:
         """What the configs reached after the epochs that were measured."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from .errors import CerebroError, needs
 from .link import Row
+from .terminal import harmless
 
 if TYPE_CHECKING:
     from .run import Run
@@ -45,14 +46,14 @@ class Snapshot:
             parts[0] += f", {run['status']}"
         elif self.seconds_left is not None:
             parts.append(f"about {self.seconds_left:.0f} s left")
-        return "; ".join([*parts, *([best_text(self.best)] if self.best else [])])
+        return harmless("; ".join([*parts, *([best_text(self.best)] if self.best else [])]))
 
     def last_line(self) -> str:
         run = self.run
         said = f"run {run['run_id']} {run['status']} after {run['seconds']:.1f} s"
         if run["detail"]:
             said += f": {run['detail']}"
-        return "; ".join([said, *([best_text(self.best)] if self.best else [])])
+        return harmless("; ".join([said, *([best_text(self.best)] if self.best else [])]))
 
 
 def best_text(best: Row) -> str:
@@ -231,7 +232,7 @@ def _ask_to_stop(run: Run) -> str:
         run.stop()
     except CerebroError as error:
         # It may be over by now, or a person may have asked it already.
-        return error.message
+        return harmless(error.message)
     return (
         f"asked run {run.run_id} to stop: it finishes the visits that have begun and leaves its tables."
         " Ctrl-C again looks away"

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
+from ..terminal import harmless
 from . import server
 from .connection import connected, make_engine, open_database
 from .exits import REFUSED, Refused
-from .output import formatted, show
+from .output import formatted, say, show
 
 TOKEN_VARIABLE = "CEREBRO_DASHBOARD_TOKEN"
 
@@ -39,13 +40,13 @@ def init(grant: tuple[str, ...], dry_run: bool, unpack: Path | None, dsn: str) -
     with open_database(dsn) as db:
         plan = server.plan(db, grant)
         for step in plan.steps:
-            click.echo(f"{'would run' if dry_run else 'run'}: {step}")
+            say(f"{'would run' if dry_run else 'run'}: {step}")
             if not dry_run:
                 db.rows(step)
     if plan.others:
         raise Refused(plan.problem, hint="\n".join(["an administrator must run:", *plan.others]))
     if not plan.steps:
-        click.echo(plan.problem)
+        say(plan.problem)
 
 
 @click.command(short_help="Look whether the server is fit to train, and say what to do.")
@@ -68,7 +69,7 @@ def doctor(form: str, dsn: str) -> None:
     if form == "table" and advised:
         click.echo()
         for row in advised:
-            click.echo(f"{click.style(row['item'], bold=True)}: {row['advice']}")
+            click.echo(f"{click.style(row['item'], bold=True)}: {harmless(row['advice'])}")
     if any(row["status"] == "wrong" for row in found):
         raise click.exceptions.Exit(REFUSED)
 

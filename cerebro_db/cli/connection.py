@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..terminal import harmless
 from .exits import NoServer
 
 if TYPE_CHECKING:
@@ -89,17 +90,24 @@ def open_database(dsn: str, architectures: str = "nets") -> Database:
     return connect(engine, architectures=architectures)
 
 
+class _Notice(logging.Formatter):
+    """A line of the server's."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"NOTICE:  {harmless(record.getMessage())}"
+
+
 def _let_be_heard() -> None:
     """What the server tells while it works goes to the error stream."""
     notices = logging.getLogger("cerebro_db")
     if not notices.handlers:
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("NOTICE:  %(message)s"))
+        handler.setFormatter(_Notice())
         notices.addHandler(handler)
         notices.setLevel(logging.INFO)
 
     def show(message: Warning | str, *_where: object) -> None:
         click.secho("WARNING:  ", fg="yellow", err=True, nl=False)
-        click.echo(str(message), err=True)
+        click.echo(harmless(message), err=True)
 
     warnings.showwarning = show  # pyright: ignore[reportAttributeAccessIssue]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .connection import connected, open_database
-from .output import formatted, show
+from .output import formatted, say, show
 from .runs import chosen, chosen_config, follow, of_config
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def predict(
         arguments = (model, table, identifier(id_column), names([x] if isinstance(x, list) else x))
         if into is not None:
             rows = _predict_into(db, arguments, into, top, key)
-            click.echo(f"{into}: {rows} rows, by config {key} of run {found.run_id}")
+            say(f"{into}: {rows} rows, by config {key} of run {found.run_id}")
             return
         rows = _predict_here(db, arguments, top, key)
         show(rows, form, tuple(rows[0]) if rows else (id_column,))

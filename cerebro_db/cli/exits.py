@@ -6,6 +6,8 @@ from typing import IO, Any
 
 import click
 
+from ..terminal import harmless
+
 REFUSED = 1  # the server or the client refused, or something is not as it should be
 USAGE = 2  # the command line or the spec file is wrong: nothing was asked of the server
 NO_SERVER = 3  # no server answers, or it lets nobody in
@@ -25,10 +27,10 @@ class Refused(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.secho("ERROR:  ", fg="red", bold=True, err=True, nl=False)
-        click.echo(self.message, err=True)
+        click.echo(harmless(self.message), err=True)
         for name, text in (("DETAIL", self.detail), ("HINT", self.hint)):
             if text:
-                click.echo(f"{name}:  {text}", err=True)
+                click.echo(f"{name}:  {harmless(text)}", err=True)
 
 
 class NoServer(Refused):

@@ -8,14 +8,20 @@ import decimal
 import io
 import json
 import math
+import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
 
+from ..terminal import harmless
+
 C = TypeVar("C", bound=Callable[..., Any])
 Row = Mapping[str, Any]
 
+# Of what terminals obey, all that JSON would leave as it is; spelled out it is the same JSON.
+_CONTROLS = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 FORMATS = ("table", "json", "csv")
 STATUS_COLOURS = {
     "running": "blue",
@@ -43,11 +49,19 @@ def formatted(command: C) -> C:
 def show(rows: Sequence[Row], form: str, columns: Sequence[str], all_columns: Sequence[str] = ()) -> None:
     """Print rows: a table with the columns that matter, or everything for a program."""
     if form == "json":
-        click.echo(json.dumps([_plain_row(row) for row in rows], indent=2, ensure_ascii=False, default=str))
+        text = json.dumps([_plain_row(row) for row in rows], indent=2, ensure_ascii=False, default=str)
+        click.echo(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
     elif form == "csv":
-        click.echo(_csv(rows, list(rows[0]) if rows else list(all_columns or columns)), nl=False)
+        text = _csv(rows, list(rows[0]) if rows else list(all_columns or columns))
+        # A program gets the values as they are.
+        click.echo(harmless(text) if sys.stdout.isatty() else text, nl=False, color=True)
     else:
         click.echo(_table(rows, columns))
+
+
+def say(text: object, *, err: bool = False) -> None:
+    """Print a line that holds names or messages of other people's."""
+    click.echo(harmless(text), err=err)
 
 
 def _plain_row(row: Row) -> dict[str, Any]:
@@ -77,12 +91,13 @@ def _csv(rows: Sequence[Row], columns: Sequence[str]) -> str:
 
 
 def _table(rows: Sequence[Row], columns: Sequence[str]) -> str:
+    names = [harmless(name) for name in columns]
     cells = [[_readable(row[name]) for name in columns] for row in rows]
-    widths = [max([len(name), *(len(line[place]) for line in cells)]) for place, name in enumerate(columns)]
+    widths = [max([len(name), *(len(line[place]) for line in cells)]) for place, name in enumerate(names)]
     if not rows or not _is_number(rows[0][columns[-1]]):
         widths[-1] = 0  # nothing stands behind it that would have to be kept away
     right = [rows != [] and all(_is_number(row[name]) for row in rows) for name in columns]
-    lines = [_line(columns, widths, [False] * len(columns), head=True)]
+    lines = [_line(names, widths, [False] * len(columns), head=True)]
     lines += [_line(line, widths, right) for line in cells]
     return "\n".join(lines) if rows else lines[0] + "\n" + click.style("(none)", dim=True)
 
@@ -113,4 +128,4 @@ def _readable(value: Any) -> str:
     if isinstance(value, datetime.datetime):
         return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
     # One row is one line.
-    return " ".join(str(value).split())
+    return harmless(" ".join(str(value).split()))

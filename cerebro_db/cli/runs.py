@@ -10,7 +10,7 @@ import click
 
 from .connection import connected, open_database
 from .exits import NOT_FINISHED, Refused
-from .output import formatted, show
+from .output import formatted, say, show
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -21,8 +21,8 @@ C = TypeVar("C", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)
 
 RUN_COLUMNS = (
-    "run_id", "status", "name", "configs", "epochs", "visits_done", "visits_total", "seconds", "started_at",
-    "model_table",
+    "run_id", "status", "name", "configs", "failed_configs", "epochs", "visits_done", "visits_total",
+    "seconds", "started_at", "model_table",
 )  # fmt: skip
 BOARD_COLUMNS = ("rank", "mst_key", "metric", "value", "loss", "epoch", "compile_params", "fit_params")
 METRIC_COLUMNS = ("mst_key", "epoch", "dataset", "metric", "value")
@@ -153,9 +153,7 @@ def follow(run: Run) -> None:
     run.watch()
     info = run.info()
     if info["status"] != "finished":
-        click.echo(
-            f"run {run.run_id} is {info['status']}: {info['detail'] or 'no reason is known'}", err=True
-        )
+        say(f"run {run.run_id} is {info['status']}: {info['detail'] or 'no reason is known'}", err=True)
         raise click.exceptions.Exit(NOT_FINISHED)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,7 +50,7 @@ class Plan:
 
 def plan(db: Database, grants: Sequence[str]) -> Plan:
     """Find the way from what the database has to what it needs."""
-    from ..statements import identifier, literal
+    from ..statements import literal
 
     found = db.rows(LOOK)[0]
     granting = [f"SELECT cerebro.grant_usage({literal(role)})" for role in grants]
@@ -62,9 +64,7 @@ def plan(db: Database, grants: Sequence[str]) -> Plan:
     if found["super"] or (found["owns"] and not _statements(found)):
         return Plan("", steps=steps)
     problem = f"{found['role']} may not do this: it takes a superuser"
-    return Plan(
-        problem, others=[f"psql -d {identifier(found['database'])} -c {_quoted(one)}" for one in steps]
-    )
+    return Plan(problem, others=[f"psql -d {_database(found)} -c {_quoted(one)}" for one in steps])
 
 
 def _statements(found: Row) -> list[str]:
@@ -76,8 +76,16 @@ def _statements(found: Row) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    """For a shell."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$") + '"'
+    """For a shell, and readable where nothing in it means anything to one."""
+    return f'"{text}"' if re.fullmatch(r"[\w .,;'()-]*", text) else shlex.quote(text)
+
+
+def _database(found: Row) -> str:
+    """The database's name for a shell and for psql, to which a name with = in it is a whole address."""
+    name: str = found["database"]
+    if re.fullmatch(r"\w+", name):
+        return name
+    return shlex.quote("dbname='" + name.replace("\\", "\\\\").replace("'", "\\'") + "'")
 
 
 def _by_hand(found: Row) -> Iterator[str]:
@@ -93,7 +101,9 @@ def _by_hand(found: Row) -> Iterator[str]:
         f"  sudo make -C {folder} install PG_CONFIG=/usr/lib/postgresql/{major}/bin/pg_config"
         ' SITE_PACKAGES="$(echo /opt/cerebro/lib/python3*/site-packages)"'
     )
-    yield f"  sudo -u postgres cerebro init --dsn dbname={found['database']} --grant {found['role']}"
+    name = _database(found)
+    database = name if "dbname=" in name else f"dbname={name}"
+    yield f"  sudo -u postgres cerebro init --dsn {database} --grant={shlex.quote(found['role'])}"
     yield "(on the server's machine; python3 is the one that PL/Python is linked to)"
 
 
@@ -161,16 +171,18 @@ def _extension(found: Row) -> Finding:
 
 
 def _rights(found: Row) -> Iterator[Finding]:
+    from ..statements import identifier, literal
+
     role = found["role"]
     if found["installed"] and not found["usage"]:
-        advice = f"An administrator runs: SELECT cerebro.grant_usage('{role}')"
+        advice = f"An administrator runs: SELECT cerebro.grant_usage({literal(role)})"
         yield "right to use cerebro", "wrong", f"{role} has none", advice
     elif found["installed"]:
         yield "right to use cerebro", "ok", f"{role} has it", None
     if found["schemas"]:
         yield "right to make tables", "ok", f"in {found['schemas']}", None
     else:
-        advice = f'An administrator runs: GRANT CREATE ON SCHEMA public TO "{role}"'
+        advice = f"An administrator runs: GRANT CREATE ON SCHEMA public TO {identifier(role)}"
         yield "right to make tables", "wrong", f"{role} has none in its search_path", advice
 
 

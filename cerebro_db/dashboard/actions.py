@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotDone
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import psycopg2
 from sqlalchemy import Connection, Engine
@@ -213,6 +214,8 @@ def _checked(name: str, run_id: int, given: Row) -> tuple[Action, dict[str, Any]
     if name not in ACTIONS:
         raise UnknownAction(f"nothing is called {name!r}; there are {', '.join(ACTIONS)}")
     action = ACTIONS[name]
+    if not all(_can_be_sent(value) for pair in given.items() for value in pair):
+        raise UnknownAction(f"{name} takes numbers, text that the database can hold, and lists of these")
     missing = [need for need in action.needs if given.get(need) in (None, "")]
     if missing:
         raise UnknownAction(f"{name} needs {', '.join(missing)}")
@@ -220,6 +223,15 @@ def _checked(name: str, run_id: int, given: Row) -> tuple[Action, dict[str, Any]
     if unknown:
         raise UnknownAction(f"{name} knows nothing of {', '.join(unknown)}")
     return action, {"run": run_id, **dict.fromkeys(action.may), **given}
+
+
+def _can_be_sent(value: object) -> bool:
+    """Text in the database holds no NUL and no half of a character; JSON has no infinity."""
+    if isinstance(value, list):
+        return all(_can_be_sent(item) and not isinstance(item, list) for item in cast("list[Any]", value))
+    if isinstance(value, str):
+        return "\0" not in value and not any("\ud800" <= letter <= "\udfff" for letter in value)
+    return value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _only(found: list[dict[str, Any]], otherwise: str) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from starlette.staticfiles import StaticFiles
 from ..errors import from_server
 from . import views
 from .actions import Desk, UnknownAction
-from .guard import Guard
+from .guard import MOST_BYTES, Guard, TooLarge, read_body, too_large
 
 STATIC = Path(__file__).parent / "static"
 # No connection, none any more, or none to be had: by itself this may heal.
@@ -44,15 +46,18 @@ def make_app(reading: Engine, acting: Engine, token: str, host: str, port: int) 
     async def run(request: Request) -> Response:
         run_id: int = request.path_params["run_id"]
         try:
-            since = {name: float(value) for name, value in request.query_params.items()}
+            since = {name: _finite(value) for name, value in request.query_params.items()}
         except ValueError:
             return _problem(400, "the times to go on from are numbers")
         return await _answer(lambda: views.run(reading, run_id, since))
 
     async def action(request: Request) -> Response:
         try:
-            given: Any = await request.json()
-        except ValueError:
+            given: Any = json.loads(await read_body(request, MOST_BYTES))
+        except TooLarge:
+            return too_large()
+        # Brackets within brackets within brackets end in the latter.
+        except (ValueError, RecursionError):
             given = None
         if not isinstance(given, dict) or not isinstance(given.get("with"), dict):
             return _problem(400, 'what is sent has the form {"preview": true, "with": {}}')
@@ -74,6 +79,13 @@ def make_app(reading: Engine, acting: Engine, token: str, host: str, port: int) 
             Middleware(GZipMiddleware, minimum_size=10_000),
         ],
     )
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
 
 
 async def _answer(work: Callable[[], dict[str, Any] | None]) -> Response:

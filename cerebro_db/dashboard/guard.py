@@ -3,11 +3,13 @@
 The page acts in the database with the rights of the role that it is connected as, and a port on loopback is
 open to every user of the machine and to every site that a browser on it visits. So each request needs the
 token; its Host must be one that the page was started for (a name that a stranger lets point to loopback is
-none); and what changes something must come from the page's own origin.
+none); and what changes something must come from the page's own origin. Whoever has no token is not listened
+to at length: what is sent has a limit, and only a form that holds the token is read before it has been seen.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
@@ -19,6 +21,9 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SAFE_METHODS = ("GET", "HEAD")
+# A grid of configs fits by far; a token more than does.
+MOST_BYTES, MOST_FORM_BYTES, MOST_PATH = 1_000_000, 4_000, 500
+_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:]*)(?::[0-9]*)?")
 LOOPBACK_NAMES = ("localhost",)
 # Open without the token: what is needed to ask for it.
 OPEN_PATHS = ("/enter", "/static/style.css", "/static/icon.svg")
@@ -57,6 +62,27 @@ def is_loopback(host: str) -> bool:
         return host in LOOPBACK_NAMES
 
 
+class TooLarge(Exception):
+    """More is sent than anybody reads."""
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """What was sent, as long as it is no more than that: its sender may have promised less, or nothing."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > most:
+            raise TooLarge
+    return bytes(body)
+
+
+def too_large() -> Response:
+    # What is still on its way is not read: the connection ends with the answer.
+    answer = _problem(413, "what is sent is too large", f"The page reads {MOST_BYTES} bytes at most.")
+    answer.headers["Connection"] = "close"
+    return answer
+
+
 class Guard:
     """Stands before the whole application."""
 
@@ -72,10 +98,17 @@ class Guard:
             await self._app(scope, receive, send)
             return
         request = Request(scope, receive)
-        answer = self._refuse(request) or await self._enter(request) or self._ask_for_token(request)
+        try:
+            answer = self._refuse(request) or await self._enter(request) or self._ask_for_token(request)
+        except TooLarge:
+            answer = too_large()
         await (answer or self._app)(scope, receive, _with_policy(send))
 
     def _refuse(self, request: Request) -> Response | None:
+        if _promised(request.headers) > MOST_BYTES:
+            return too_large()
+        if len(request.url.path) > MOST_PATH:
+            return _problem(414, "the address is too long")
         host = request.headers.get("host", "")
         if self._loopback and not is_loopback(_without_port(host)):
             return _problem(421, f"this page does not answer to the name {host!r}")
@@ -86,7 +119,7 @@ class Guard:
     async def _enter(self, request: Request) -> Response | None:
         """The token comes once and is a cookie from then on: no script can read it, no other site send it."""
         if request.url.path == "/enter" and request.method == "POST":
-            form = parse_qs((await request.body()).decode("ascii", "replace"))
+            form = parse_qs((await read_body(request, MOST_FORM_BYTES)).decode("ascii", "replace"))
             if self._fits(form.get("token", [""])[0]):
                 return self._welcome()
             return _entrance('<p class="problem" role="alert">That is not this page\'s token.</p>')
@@ -123,7 +156,14 @@ class Guard:
 
 
 def _without_port(host: str) -> str:
-    return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
+    found = _HOST.fullmatch(host)
+    return found[1] if found else ""
+
+
+def _promised(headers: Headers) -> int:
+    """The length that the body is said to have; the server below refuses what is no number."""
+    given = headers.get("content-length", "0")
+    return int(given) if given.isdecimal() and len(given) < 20 else 0
 
 
 def _same_origin(headers: Headers, host: str) -> bool:

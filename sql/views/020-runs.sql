@@ -82,7 +82,7 @@ CROSS JOIN LATERAL (
 COMMENT ON VIEW cerebro.runs IS 'Your runs, one row each, while they go on and afterwards.';
 COMMENT ON COLUMN cerebro.runs.run_id IS 'Number of the run';
 COMMENT ON COLUMN cerebro.runs.owner IS 'Role that made the call';
-COMMENT ON COLUMN cerebro.runs.status IS 'running, paused, finished, failed, or interrupted (cancelled, or its session is gone)';
+COMMENT ON COLUMN cerebro.runs.status IS 'running, paused, finished, failed (also where every config failed), or interrupted (cancelled, or its session is gone)';
 COMMENT ON COLUMN cerebro.runs.name IS 'Name given in the call';
 COMMENT ON COLUMN cerebro.runs.description IS 'Description given in the call';
 COMMENT ON COLUMN cerebro.runs.source_table IS 'Packed table that is trained on';

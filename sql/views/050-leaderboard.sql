@@ -44,9 +44,9 @@ best AS (
 
 SELECT
     r.run_id,
-    pg_catalog.rank() OVER (
+    CASE WHEN f.mst_key IS NULL THEN pg_catalog.rank() OVER (
         PARTITION BY r.run_id ORDER BY (f.mst_key IS NOT NULL), latest.badness, latest.loss
-    ) AS rank,
+    ) END AS rank,
     c.mst_key,
     c.model_id,
     latest.dataset,
@@ -67,7 +67,7 @@ LEFT JOIN best ON best.run_id = c.run_id AND best.mst_key = c.mst_key
 LEFT JOIN cerebro._failure AS f ON f.run_id = c.run_id AND f.mst_key = c.mst_key;
 COMMENT ON VIEW cerebro.leaderboard IS 'The configs of your runs, best first within each run: by the first metric on the validation rows if there are any, else on the training rows.';
 COMMENT ON COLUMN cerebro.leaderboard.run_id IS 'Number of the run';
-COMMENT ON COLUMN cerebro.leaderboard.rank IS 'Place within the run, 1 is best';
+COMMENT ON COLUMN cerebro.leaderboard.rank IS 'Place within the run, 1 is best; NULL for a config that failed';
 COMMENT ON COLUMN cerebro.leaderboard.mst_key IS 'Config';
 COMMENT ON COLUMN cerebro.leaderboard.model_id IS 'Architecture';
 COMMENT ON COLUMN cerebro.leaderboard.dataset IS 'Rows that decide: training or validation';

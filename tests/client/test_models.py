@@ -166,3 +166,34 @@ def test_a_run_that_goes_on_has_no_models_yet(client: Database, packed: Packed, 
     finally:
         run.stop()
         run.wait()
+
+
+def adapted(x: np.ndarray) -> Any:
+    keras.utils.set_random_seed(2)
+    layers = keras.layers
+    net: Any = keras.Sequential([layers.Input((2,)), layers.Normalization(), layers.Dense(3, "softmax")])
+    net.layers[0].adapt(x)
+    return net
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("weights", [True, False])
+def test_statistics_of_an_adapted_layer_go_along(
+    kinds: Run, own: Database, cars: pd.DataFrame, x: np.ndarray, tmp_path: Path, weights: bool
+) -> None:
+    net = adapted(x)
+    before = net.to_json(), net.predict(x, verbose=0)
+    number = own.architectures.add(net, weights=weights)
+    assert net.to_json() == before[0]
+    np.testing.assert_array_equal(net.predict(x, verbose=0), before[1])
+    table = own.pack("cars", x=FEATURES, y="kind", into=f"adapted_{weights}".lower())
+    grid = {"model": number, "loss": "categorical_crossentropy", "learning_rate": 1e-9, "batch_size": 50}
+    config = own.fit(table, grid, epochs=1, seed=3, wait=True).best()
+    here, there = config.to_keras(), config.probabilities(cars)
+    np.testing.assert_allclose(here.predict(x, verbose=0), there, rtol=1e-5, atol=1e-6)
+    (normal,) = [layer for layer in here.layers if layer.name.startswith("normalization")]
+    np.testing.assert_allclose(np.asarray(normal.mean)[0], x.mean(axis=0), rtol=1e-5)
+    if weights:
+        np.testing.assert_allclose(there, before[1], rtol=1e-4, atol=1e-5)
+    loaded: Any = keras.models.load_model(config.save(tmp_path / "adapted.keras"))
+    np.testing.assert_allclose(loaded.predict(x, verbose=0), there, rtol=1e-5, atol=1e-6)

@@ -194,7 +194,11 @@ def test_notices_say_how_it_goes(trial: Trial, base: int) -> None:
     said = trial.notices()
     assert f"run {run_id}: 4 configs on 2 segments, 2 epochs, 16 visits" in said
     assert "epoch 1 of 2 done" in said
-    assert "best training accuracy" in said
+    (last,) = [line for line in said.splitlines() if "epoch 2 of 2 done" in line]
+    (done,) = [line for line in said.splitlines() if "done in" in line]
+    value = trial.value("SELECT max(training_metrics_final) FROM talking_info")
+    assert f"best training accuracy {value:.4f} (mst_key" in done
+    assert last.rpartition("; ")[2] == done.rpartition("; ")[2]
 
 
 # Warm start
@@ -225,10 +229,11 @@ def test_a_config_that_diverges_is_marked_and_the_others_finish(trial: Trial) ->
     reason = trial.value("SELECT reason FROM odd_info WHERE mst_key = %s", doomed)
     assert "loss became" in reason
     assert doomed not in trial.weights("odd")
-    failed = trial.sql(
-        "SELECT mst_key, failure FROM cerebro.leaderboard WHERE run_id = %s AND rank = 3", run_id
+    board = trial.sql(
+        "SELECT rank, mst_key, failure FROM cerebro.leaderboard WHERE run_id = %s ORDER BY rank", run_id
     )
-    assert failed == [(doomed, reason)]
+    assert [row[0] for row in board] == [1, 2, None]
+    assert board[2] == (None, doomed, reason)
     row = trial.one("SELECT status, failed_configs FROM cerebro.runs WHERE run_id = %s", run_id)
     assert row == {"status": "finished", "failed_configs": 1}
     assert trial.value(
@@ -241,7 +246,15 @@ def test_a_run_all_of_whose_configs_fail_still_says_so(trial: Trial) -> None:
     run_id = trial.fit("packed", "doomed", "doomed_mst", 2)
     assert trial.sql("SELECT status, training_loss FROM doomed_info") == [("failed", None)]
     assert trial.weights("doomed") == {}
-    assert trial.value("SELECT status FROM cerebro.runs WHERE run_id = %s", run_id) == "finished"
+    row = trial.one(
+        "SELECT status, failed_configs, detail, ended_at IS NULL AS goes_on FROM cerebro.runs"
+        " WHERE run_id = %s", run_id,
+    )  # fmt: skip
+    assert "its only config failed: the loss became" in row.pop("detail")
+    assert row == {"status": "failed", "failed_configs": 1, "goes_on": False}
+    assert trial.sql("SELECT rank FROM cerebro.leaderboard WHERE run_id = %s", run_id) == [(None,)]
+    assert trial.value("SELECT status FROM cerebro.progress WHERE run_id = %s", run_id) == "failed"
+    assert trial.value("SELECT cerebro.wait(%s)", run_id) == "failed"
 
 
 # Kinds of nets, targets and losses

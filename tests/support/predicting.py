@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 import nets
+from every_layer import put
 from fixtures import MakeRole
 from trial import ADAM, Trial, blobs, rows_of
 
@@ -59,7 +60,7 @@ def outputs(model_arch: str, weights: bytes, *inputs: np.ndarray) -> list[np.nda
     for array in model.get_weights():
         arrays.append(flat[start : start + array.size].reshape(array.shape))
         start += array.size
-    model.set_weights(arrays)
+    put(model, arrays)
     given: Any = list(inputs)
     found = model.predict(given if len(given) > 1 else given[0], verbose=0)
     return found if isinstance(found, list) else [found]

@@ -29,7 +29,9 @@ def run(arguments: list[str], backend: str) -> str:
 def suite(backend: str) -> None:
     files = [str(HERE / f"test_engine_{name}.py") for name in ("training", "metrics")]
     # Not `python -m pytest`: it would put the repository's root on the path.
-    run(["-c", "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))", "-q", *files], backend)
+    pytest_alone = ["-c", "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))", "-q"]
+    run([*pytest_alone, *files], backend)
+    run([*pytest_alone, "-m", "not slow", str(HERE / "test_every_layer.py")], backend)
 
 
 @pytest.mark.slow

@@ -106,6 +106,18 @@ def test_a_config_that_fails_does_not_hold_up_the_others(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_an_epoch_is_done_when_all_that_it_is_measured_by_is_there(seed: int) -> None:
+    plan = make_plan(4, 3, 3, 1)
+    player = Player(plan, seed, failing=frozenset({2}))
+    while not plan.done():
+        player.fill()
+        player.end(player.running.pop(player.random.randrange(len(player.running))))
+        done = plan.epoch_done_by_all()
+        assert {(key, epoch) for key in (1, 3, 4) for epoch in range(1, done + 1)} <= plan.evaluated
+    assert plan.epoch_done_by_all() == 3
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_steps_follow_the_route(seed: int) -> None:
     """A config's stops come in order: each visit is the one after the last."""
     player = Player(make_plan(5, 4, 2), seed, lost=0.2)

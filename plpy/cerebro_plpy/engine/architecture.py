@@ -13,7 +13,7 @@ from typing import Any
 from cerebro_plpy import errors
 from cerebro_plpy.errors import CerebroError
 
-from . import legacy, runtime, validate
+from . import connected, derived, legacy, runtime, symbolic, validate
 from .calls import one_line
 
 Shape = tuple[int | None, ...]
@@ -34,6 +34,8 @@ class Architecture:
     parameters: int
     flops_per_row: int
     weight_shapes: tuple[tuple[int, ...], ...]
+    # Layers that do nothing before they are given weights.
+    adaptable: tuple[str, ...] = ()
 
 
 def describe(
@@ -41,7 +43,7 @@ def describe(
     input_shapes: tuple[Shape, ...] | None = None,
     max_parameters: int = 2_000_000_000,
 ) -> Architecture:
-    """Check an architecture and say what it is; no weight is allocated."""
+    """Check an architecture and say what it is; no weight is allocated, and nothing is computed."""
     try:
         return _describe(model_arch, input_shapes, max_parameters)
     except CerebroError:
@@ -57,7 +59,9 @@ def describe(
 
 def build(architecture_json: str) -> Any:
     """Make a model with its weights from JSON that `describe` gave."""
-    return _deserialize(json.loads(architecture_json))
+    model = _deserialize(json.loads(architecture_json))
+    derived.follow_weights(model)
+    return model
 
 
 @contextmanager
@@ -83,11 +87,14 @@ def _describe(model_arch: str, input_shapes: tuple[Shape, ...] | None, max_param
     config = canonical(model_arch, input_shapes)
     # Before Keras has it: it takes the config of a functional model apart.
     text = json.dumps(config, sort_keys=True, separators=(",", ":"))
-    with unallocated():
-        model = _deserialize(config)
-        _check_built(model)
-        architecture = _summary(model, text)
-        largest = _largest_tensor(model)
+
+    def look() -> tuple[Architecture, int]:
+        with unallocated():
+            model = _deserialize(config)
+            _check_built(model)
+            return _summary(model, text), _largest_tensor(model)
+
+    architecture, largest = symbolic.without_computing(look)
     if architecture.parameters > max_parameters:
         raise _too_large(f"has {architecture.parameters} parameters", max_parameters)
     if largest > max_parameters:
@@ -110,6 +117,7 @@ def canonical(model_arch: str, input_shapes: tuple[Shape, ...] | None = None) ->
         config = legacy.translate(config)
     _drop_compile_config(config)
     validate.check(config)
+    connected.check(config)
     if input_shapes is not None:
         _give_input_shape(config, input_shapes)
     _name_layers(config)
@@ -212,6 +220,7 @@ def _summary(model: Any, text: str) -> Architecture:
         parameters=sum(math.prod(shape) for shape in shapes),
         flops_per_row=sum(_flops(layer) for layer in _leaves(model)),
         weight_shapes=shapes,
+        adaptable=tuple(layer.name for layer in derived.adaptable(model)),
     )
 
 

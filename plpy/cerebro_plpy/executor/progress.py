@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from cerebro_plpy.planner import costs, routes, schedule
@@ -305,6 +305,7 @@ class Plan:
         return source
 
     def epoch_done_by_all(self) -> int:
-        """The number of epochs that every config that still trains has behind it."""
-        left: Iterable[int] = (self.whole_epochs(c) for c in self.configs.values() if not c.over)
-        return min(left, default=self.epochs)
+        """The number of epochs that configs which still train have behind them, measured where due."""
+        left = [self.whole_epochs(c) for c in self.configs.values() if not c.over]
+        unmeasured = [epoch - 1 for _, epoch in self._measured]
+        return min([*left, *unmeasured], default=self.epochs)

@@ -24,7 +24,8 @@ class Report:
         self._quiet = quiet
         self._begun = self._last_line = time.monotonic()
         self._epoch = 0
-        self._best: tuple[float, int, str, float] | None = None
+        # Of each config, how good it was at its best, by which metric, and the metric's value.
+        self._best: dict[int, tuple[float, str, float]] = {}
         # Where a search has yet to decide which configs there are, an epoch of all of them says nothing.
         self._search = not plan.configs
         configs, epochs = len(plan.configs), _count(plan.epochs, "epoch")
@@ -39,6 +40,7 @@ class Report:
         """A unit has ended."""
         if "failure" in result:
             self._db.warning(f"config {unit.mst_key} failed and is left out: {result['failure']}")
+            self._best.pop(unit.mst_key, None)
         if unit.kind == MERGE:
             self._note_metrics(unit, result)
         done = self._plan.epoch_done_by_all()
@@ -59,17 +61,18 @@ class Report:
         if name is None or values[name] is None:
             return
         score = values[name] if better(name) == "max" else -values[name]
-        if self._best is None or score > self._best[0]:
-            self._best = (score, unit.mst_key, name, values[name])
+        if unit.mst_key not in self._best or score > self._best[unit.mst_key][0]:
+            self._best[unit.mst_key] = (score, name, values[name])
 
     def _outlook(self) -> str:
         left = self._plan.seconds_left()
         return (f", about {left:.0f} s left" if left >= 1 else "") + self._best_so_far()
 
     def _best_so_far(self) -> str:
-        if self._best is None:
+        if not self._best:
             return ""
-        _, key, name, value = self._best
+        key = max(self._best, key=lambda key: self._best[key][0])
+        _, name, value = self._best[key]
         return f"; best {self._dataset} {name} {value:.4f} (mst_key {key})"
 
     def _elapsed(self) -> str:

@@ -242,9 +242,22 @@ def carry_out(
         topology.command("delete_run", {"run_id": run_id})
     else:
         keep = [(c.mst_key, step) for c in plan.configs.values() if (step := _kept_step(plan, c)) is not None]
-        end = {"run_id": run_id, "event": "finished", "detail": None, "keep": keep}
-        topology.command("end_run", end)
-        runs.notify(db, run_id, "finished")
+        failure = _failure_of_all(plan)
+        event = "finished" if failure is None else "failed"
+        topology.command("end_run", {"run_id": run_id, "event": event, "detail": failure, "keep": keep})
+        if event == "finished":
+            runs.notify(db, run_id, event)
+
+
+def _failure_of_all(plan: Plan) -> str | None:
+    """Why a run has come to nothing, where not one config is left that has not failed."""
+    counted = [config for config in plan.configs.values() if not config.deleted]
+    failures = [config.failure for config in counted if config.failure is not None]
+    if not failures or len(failures) < len(counted):
+        return None
+    if len(failures) == 1:
+        return f"its only config failed: {failures[0]}"
+    return f"all {len(failures)} configs failed, the first of them: {failures[0]}"
 
 
 def _kept_step(plan: Plan, config: Config) -> int | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, UNDEFINED_TABLE, CerebroError
 from cerebro_plpy.executor import request as requests
@@ -30,7 +33,9 @@ def load_model(
     table = _existing(db, table_name, search_path, "model architecture table")
     if table is not None:
         models.check_architectures(db, table)
-    _check_architecture(db, model_arch, weights, run_inline)
+    found = _check_architecture(db, model_arch, weights, run_inline)
+    if weights is None:
+        _warn_of_no_statistics(db, found["adaptable"])
     if table is None:
         target = target_table(db, table_name, search_path, "model architecture table")
         models.create_architectures(db, target)
@@ -50,11 +55,22 @@ def _existing(db: Database, name: str | None, search_path: str, what: str) -> Ta
         raise
 
 
-def _check_architecture(db: Database, model_arch: str, weights: bytes | None, run_inline: Run) -> None:
+def _warn_of_no_statistics(db: Database, layers: Sequence[str]) -> None:
+    """The JSON of an adapted layer does not say what it was adapted to."""
+    if layers:
+        db.warning(
+            f"Normalization layers let all values pass as they are: {', '.join(layers)}. The JSON holds no "
+            "mean and no variance of theirs. Give model_weights, or the layers' arguments mean and variance."
+        )
+
+
+def _check_architecture(
+    db: Database, model_arch: str, weights: bytes | None, run_inline: Run
+) -> Mapping[str, Any]:
     engines = requests.engines(db, FitOptions(), False, requests.default_segments(db))
     topology = choose(db, session.current_user(db), [], run_inline)
     topology.open({engines.backend: (engines.threads, False)}, 1)
-    topology.ask(
+    return topology.ask(
         engines.backend,
         "check_model",
         {

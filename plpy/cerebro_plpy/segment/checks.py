@@ -45,7 +45,7 @@ def check_model(request: Mapping[str, Any]) -> Mapping[str, Any]:
             f"model_weights has {given} bytes, the architecture has {expected} weights of 4 bytes each",
             hint="Concatenate the flattened float32 arrays of model.get_weights().",
         )
-    return _facts(found)
+    return {**_facts(found), "adaptable": list(found.adaptable)}
 
 
 def _describe(

@@ -198,7 +198,7 @@ def _end_run(db: Database, request: Request) -> Mapping[str, Any]:
         if not runs.holds(db, request["run_id"]) or runs.last_event(db, request["run_id"]) != "running":
             # It is another session's run by now, or was never begun: not ours to judge.
             return
-        if request["event"] == "finished":
+        if "keep" in request:
             state_rows.keep_only(db, request["run_id"], request["keep"])
         runs.add_event(db, request["run_id"], request["event"], request.get("detail"))
 

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -247,16 +248,47 @@ def test_nothing_to_show_has_its_columns_all_the_same(database: str, role: MakeR
     assert done.code == 1 and "you have no run yet" in done.err
 
 
-def test_colours_are_for_terminals(database: str, run: int) -> None:
-    command = [sys.executable, str(CLIENT / "bin" / "cerebro"), "runs"]
+def shown(database: str, *arguments: str) -> str:
+    """What a terminal gets."""
+    command = [sys.executable, str(CLIENT / "bin" / "cerebro"), *arguments]
     ours, theirs = pty.openpty()
     env = {**environment(database), "TERM": "xterm"}
     env.pop("NO_COLOR", None)
-    subprocess.run(command, stdout=theirs, env=env, check=True)
+    subprocess.run(command, stdout=theirs, stderr=theirs, env=env, check=False)
     os.close(theirs)
-    shown = os.read(ours, 10_000).decode()
+    text = os.read(ours, 10_000).decode()
     os.close(ours)
-    assert "\x1b[32m" in shown
+    return text
+
+
+def test_names_do_not_command_a_terminal(database: str, run: int, trial: Trial) -> None:
+    evil = "\x1b]0;mine\x07\x1b[2Jgone\x9b31mred\u202eback\rover"
+    trial.select("failing", [1], [SGD.replace("0.1", "1e30")], ["batch_size=30"])
+    number = trial.fit("packed", "failing_models", "failing", 2, name=evil)
+    try:
+        for form in ("table", "csv", "json"):
+            text = shown(database, "runs", "--limit", "1", "--format", form)
+            text = re.sub(r"\x1b\[\d*m", "", text).replace("\r\n", "\n")
+            assert "gone" in text and not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text), form
+        (found,) = cerebro("runs", "--limit", "1", "--format", "json", database=database).rows
+        assert (found["name"], found["status"], found["failed_configs"]) == (evil, "failed", 1)
+        text = cerebro("runs", "--limit", "1", "--format", "csv", database=database).out
+        assert evil.partition("\r")[0] in text
+        head, line = cerebro("runs", "--limit", "1", database=database).out.splitlines()
+        assert head.split()[4] == "failed_configs"
+        done = cerebro("watch", str(number), database=database)
+        assert done.code == 4 and "its only config failed" in done.err
+    finally:
+        trial.sql("SELECT cerebro.forget(%s)", number)
+
+
+def test_messages_do_not_command_a_terminal(database: str, run: int) -> None:
+    text = shown(database, "predict", '"\x1b[2J"', "--x", "x", "--id", "id")
+    assert "ERROR" in text and "\x1b[2J" not in text
+
+
+def test_colours_are_for_terminals(database: str, run: int) -> None:
+    assert "\x1b[32m" in shown(database, "runs")
     assert "\x1b" not in cerebro("runs", database=database).out
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import psycopg2
 import pytest
+from cerebro_db.cli import server
 from psycopg2 import sql as syntax
 
 from fixtures import Connect, MakeRole, Sql, execute, setting
@@ -68,6 +69,43 @@ def test_init_says_what_an_administrator_must_run(role: MakeRole, bare: str) -> 
         words = shlex.split(command)
         subprocess.run([program(words[0]), "-Xq", *words[1:]], check=True, capture_output=True)
     assert cerebro("runs", database=bare, user=analyst).code == 0
+
+
+@pytest.fixture
+def odd() -> Iterator[tuple[str, str]]:
+    """A role and a database whose names a shell would act on."""
+    role, name = "r`touch x`$(touch x)'\"\\!;&|", "d`touch x`$(touch x)'\"=\\"
+    quoted = {"role": syntax.Identifier(role), "name": syntax.Identifier(name)}
+    with closing(psycopg2.connect(dbname="postgres")) as connection:
+        connection.autocommit = True
+        execute(connection, syntax.SQL("CREATE ROLE {role} LOGIN").format(**quoted))
+        execute(connection, syntax.SQL("CREATE DATABASE {name} TEMPLATE template0").format(**quoted))
+        yield role, name
+        execute(connection, syntax.SQL("DROP DATABASE {name} WITH (FORCE)").format(**quoted))
+        execute(connection, syntax.SQL("DROP ROLE {role}").format(**quoted))
+
+
+def test_what_is_to_be_run_is_safe_to_paste(odd: tuple[str, str], tmp_path: Path) -> None:
+    role, name = odd
+    done = cerebro("init", database=name, user=role)
+    commands = [line for line in done.err.splitlines() if line.startswith("psql ")]
+    assert len(commands) == 2, done.err
+    for command in commands:
+        words = shlex.split(command)
+        pasted = shlex.quote(program(words[0])) + " -Xq " + command.removeprefix("psql ")
+        subprocess.run(["bash", "-c", pasted], check=True, capture_output=True, cwd=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert cerebro("runs", database=name, user=role).code == 0
+    _, found = findings(name, role)
+    assert found["right to use cerebro"]["status"] == "ok"
+
+
+def test_what_is_to_be_run_by_hand_is_safe_to_paste() -> None:
+    facts = {"database": "d`x`$(x)'=", "role": "-r`x`$(x)'", "major": 15, "python": "1.0"}
+    *_, command, _note = server._by_hand(facts)
+    words = shlex.split(command)
+    assert words[words.index("--dsn") + 1] == "dbname='d`x`$(x)\\'='"
+    assert words[-1] == "--grant=-r`x`$(x)'"
 
 
 def test_init_lets_a_role_in_where_only_that_is_missing(database: str, role: MakeRole) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import select
+import socket
 import subprocess
 import sys
 import time
@@ -139,10 +141,44 @@ def test_what_cannot_be_asked_is_refused(
     assert said in json.loads(text)["error"]
 
 
-@pytest.mark.parametrize("body", ["", "{", "[]", '{"with": 3}', '{"with": {"config": {}}}'])
-def test_what_is_no_request_is_refused(page: Page, run: int, body: str) -> None:
+NO_REQUESTS = [
+    "", "{", "[]", "[" * 100_000, '{"with":' * 5_000, '{"with": 3}', '{"with": {"config": {}}}',
+    '{"with": {"config": 1e400}}', '{"with": {"config": NaN}}', '{"with": {"config": "\\u0000"}}',
+    '{"with": {"config": "\\ud800"}}', '{"with": {"\\ud800": 1}}', '{"with": {"config": [[1]]}}',
+    '{"with": {"config": [{"\\ud800": 1}]}}', '{"with": {"config": 1' + "0" * 5_000 + "}}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("preview", [False, True])
+@pytest.mark.parametrize("body", NO_REQUESTS, ids=range(len(NO_REQUESTS)))
+def test_what_is_no_request_is_refused(page: Page, run: int, body: str, preview: bool) -> None:
+    if preview:
+        body = body.replace('{"with"', '{"preview": true, "with"', 1)
     status, _, text = page.ask(f"/api/runs/{run}/stop_config", method="POST", body=body)
     assert status in (400, 409), text
+    assert json.loads(text)["error"]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("decisions=nan", 400),
+        ("decisions=1e400", 400),
+        ("metrics=-inf", 400),
+        ("visits=x", 400),
+        ("metrics=1e300", 409),
+        ("decisions=1e300", 200),
+    ],
+)
+def test_times_are_finite_numbers(page: Page, run: int, query: str, expected: int) -> None:
+    status, _, text = page.ask(f"/api/runs/{run}?{query}")
+    assert status == expected, text
+    assert expected == 200 or json.loads(text)["error"]
+
+
+def test_numbers_of_runs_that_nobody_has(page: Page) -> None:
+    assert page.ask(f"/api/runs/{'9' * 100}")[0] == 404
+    assert page.ask(f"/api/runs/{'9' * 5_000}")[0] == 414
 
 
 def test_the_servers_own_words_come_through(page: Page, run: int) -> None:
@@ -218,9 +254,47 @@ def test_the_token_can_be_typed(page: Page) -> None:
     assert enter(page.token)[0] == 303
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8787", "127.0.0.1.evil.example", ""])
+def poured(page: Page, path: str, length: int | None, token: str = "") -> tuple[bytes, int]:
+    """Send a body that does not end; gives the answer's first line, and how much was sent before it came."""
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {token}\r\n"
+    head += "Transfer-Encoding: chunked\r\n\r\n" if length is None else f"Content-Length: {length}\r\n\r\n"
+    sent, piece = 0, b"10000\r\n" + bytes(65_536) + b"\r\n"
+    with closing(socket.create_connection((page.host, page.port), timeout=30)) as connection:
+        connection.sendall(head.encode())
+        while not select.select([connection], [], [], 0.05)[0]:
+            connection.sendall(piece)
+            sent += len(piece)
+            assert sent < 50_000_000, "it reads and reads"
+        return connection.makefile("rb").readline(), sent
+
+
+@pytest.mark.parametrize("path", ["/enter", "/api/runs/1/stop"])
+@pytest.mark.parametrize("length", [400_000_000, None])
+def test_who_has_no_token_is_not_listened_to_for_long(page: Page, path: str, length: int | None) -> None:
+    line, sent = poured(page, path, length)
+    assert int(line.split()[1]) == (401 if length is None and path != "/enter" else 413)
+    assert sent < 5_000_000
+    assert page.ask("/api/overview")[0] == 200
+
+
+@pytest.mark.parametrize("length", [400_000_000, None])
+def test_a_body_has_a_limit_for_everybody(page: Page, run: int, length: int | None) -> None:
+    line, sent = poured(page, f"/api/runs/{run}/stop", length, f"Bearer {page.token}")
+    assert b" 413 " in line and sent < 5_000_000
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:8787", "127.0.0.1.evil.example", "", "[::1]evil.com", "[::1]:80evil.com",
+     "[::1", "::1]", "localhost:80:evil.com", "localhost]"],
+)  # fmt: skip
 def test_another_name_for_this_machine_is_refused(page: Page, host: str) -> None:
     assert page.ask("/api/overview", headers={"Host": host})[0] == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:1", "[::1]", "[::1]:8787", "127.0.0.1:8787"])
+def test_the_names_of_this_machine_are_answered(page: Page, host: str) -> None:
+    assert page.ask("/api/overview", headers={"Host": host})[0] == 200
 
 
 @pytest.mark.parametrize(
