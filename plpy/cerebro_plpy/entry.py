@@ -304,22 +304,17 @@ def _run_inline(command: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
     return commands.run(Session(), command, json.loads(json.dumps(request)))
 
 
-def training_preprocessor_dl(*arguments: Any) -> None:
-    from cerebro_plpy.packing import preprocess
+def prepare(what: str, *arguments: Any) -> None:
+    """Make a table to train on, or one to make it from."""
+    from cerebro_plpy.packing import empty, preprocess, split
 
-    _answer(lambda: preprocess.pack_training(Session(), *arguments))
-
-
-def validation_preprocessor_dl(*arguments: Any) -> None:
-    from cerebro_plpy.packing import preprocess
-
-    _answer(lambda: preprocess.pack_validation(Session(), *arguments))
-
-
-def create_packed_table(*arguments: Any) -> None:
-    from cerebro_plpy.packing import empty
-
-    _answer(lambda: empty.create(Session(), *arguments))
+    makes = {
+        "training": preprocess.pack_training,
+        "validation": preprocess.pack_validation,
+        "empty": empty.create,
+        "split": split.train_test_split,
+    }
+    _answer(lambda: makes[what](Session(), *arguments))
 
 
 def array_to_bytes(values: Sequence[float | None], dtype: str) -> bytes:

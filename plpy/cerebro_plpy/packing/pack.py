@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..database import Database
-from ..errors import CerebroError
+from ..errors import DUPLICATE_COLUMN, CerebroError
 from ..store import names, packed
 from . import classes, dealing
 from .classes import Labels
@@ -81,7 +81,7 @@ def _check_names(job: Job) -> None:
             raise CerebroError(
                 f'the packed table would have two columns called "{name}"',
                 hint="Rename a column with a view.",
-                sqlstate="42701",
+                sqlstate=DUPLICATE_COLUMN,
             )
     for name in [part.name + packed.CLASS_VALUES for part in job.dependents] + made:
         if len(name.encode()) > names.LONGEST:
