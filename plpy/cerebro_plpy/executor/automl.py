@@ -64,6 +64,7 @@ def automl(db: Database, call: AutomlCall, run_inline: Run) -> None:
     tables = fit.targets(db, call.model_output_table, call.search_path, SUFFIXES, None)
     topology = choose(db, session.current_user(db), request.tables, run_inline)
     search = search_of(request)
+    requests.tell_what_is_left_out(db, [row.fit_params for row in search.examples()])
     examples = [models.Selected(n, *vars(row).values()) for n, row in enumerate(search.examples(), 1)]
     described = runner.check(
         db, topology, replace(request, configs=requests.choose(examples)), 1 if given.background else None

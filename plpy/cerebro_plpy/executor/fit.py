@@ -52,6 +52,7 @@ def fit_multiple(db: Database, call: FitCall, run_inline: Run) -> None:
     requests.check_writable(db)
     given = parse_fit_options(call.options)
     request = _request(db, call, given)
+    requests.tell_what_is_left_out(db, [c.fit_params for c in request.configs])
     order = replay.order(db, request)
     name, path = call.model_output_table, call.search_path
     earlier = earlier_tables(db, name, path, SUFFIXES) if call.warm_start else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from cerebro_plpy.errors import (
 from cerebro_plpy.logical import options as parse
 from cerebro_plpy.logical.budget import Limits, check_budget
 from cerebro_plpy.logical.metrics import direction
+from cerebro_plpy.madlib.callbacks import left_out
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
 from cerebro_plpy.store import models, packed, session
 from cerebro_plpy.store.names import Table, resolve_table
@@ -134,6 +135,13 @@ def choose(rows: Sequence[models.Selected]) -> list[Chosen]:
         if keys.count(row.mst_key) > 1:
             raise CerebroError(f"mst_key {row.mst_key} stands more than once in the model selection table")
     return [_chosen(row) for row in rows]
+
+
+def tell_what_is_left_out(db: Database, fit_params: Iterable[str]) -> None:
+    """Say once in a call what has no meaning here and what replaces it."""
+    lines = left_out(fit_params)
+    if lines:
+        db.notice("of the fit parameters " + "; ".join(lines))
 
 
 def _chosen(row: models.Selected) -> Chosen:
