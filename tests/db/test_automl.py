@@ -108,7 +108,9 @@ def test_madlibs_tables_and_their_counts(data: Trial) -> None:
     said = search(data, "h", name="first", description="a search")
     assert columns(data, "h") == ["mst_key", "model_weights", "model_arch", "__dist_key__"]
     assert columns(data, "h_info") == [*MADLIB_INFO, "s", "i", "status", "reason", "backend"]
-    assert columns(data, "h_summary") == [*MADLIB_SUMMARY, "run_id", "seed", "segments"]
+    assert columns(data, "h_summary") == [
+        *MADLIB_SUMMARY, "run_id", "seed", "segments", "qualified_names",
+    ]  # fmt: skip
     assert columns(data, "h_best") == ["mst_key", "model_id", "compile_params", "fit_params"]
     assert [data.value(f"SELECT count(*) FROM h{name}") for name in ("", "_info", "_summary", "_best")] == [
         5, 5, 1, 1,
@@ -125,7 +127,12 @@ def test_madlibs_tables_and_their_counts(data: Trial) -> None:
     assert data.sql(
         "SELECT b.* FROM h_best AS b JOIN h_info USING (mst_key, model_id, compile_params, fit_params)"
     )
-    assert data.value("SELECT model_arch_table FROM h_best_summary") == "public.arch"
+    assert (row["model_arch_table"], row["model_selection_table"]) == ("arch", "h_best")
+    assert row["qualified_names"]["model_selection_table"] == "public.h_best"
+    assert data.one("SELECT model_arch_table, qualified_names FROM h_best_summary") == {
+        "model_arch_table": "arch",
+        "qualified_names": {"model_arch_table": "public.arch"},
+    }
     assert data.value("SELECT status FROM cerebro.runs ORDER BY run_id DESC LIMIT 1") == "finished"
 
 

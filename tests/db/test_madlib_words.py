@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psycopg2
 import pytest
 
 import nets
@@ -61,3 +62,103 @@ def test_no_fit_parameters_are_keras_own(trial: Trial) -> None:
     )
     one, same = (bytes(trial.value(f"SELECT model_weights FROM {name}")) for name in ("one", "same"))
     assert one == same
+
+
+def test_summaries_name_tables_as_the_call_does(trial: Trial) -> None:
+    trial.select("mst_named", [1], [ADAM], ["batch_size=16,epochs=1"])
+    assert trial.sql("SELECT object_table FROM mst_named_summary WHERE model_arch_table = 'arch'") == [
+        (None,)
+    ]
+    trial.call(
+        "madlib_fit_multiple_model", "packed", ' "Named" ', "public.mst_named", 1,
+        validation_table="packed_val", options={"threads": 1},
+    )  # fmt: skip
+    row = trial.one('SELECT * FROM "Named_summary"')
+    assert (row["model"], row["model_info"]) == (' "Named" ', '"Named_info"')
+    assert (row["source_table"], row["model_selection_table"]) == ("packed", "public.mst_named")
+    assert row["qualified_names"] == {
+        "source_table": "public.packed",
+        "validation_table": "public.packed_val",
+        "model": 'public."Named"',
+        "model_info": 'public."Named_info"',
+        "model_arch_table": "public.arch",
+        "model_selection_table": "public.mst_named",
+    }
+    options = {"threads": 1}
+    trial.call("madlib_fit", "packed", "single", "arch", 1, ADAM, "batch_size=16", 1, options=options)
+    row = trial.one("SELECT * FROM single_summary WHERE model_arch_table = 'arch'")
+    assert (row["source_table"], row["model"], row["validation_table"]) == ("packed", "single", None)
+    assert row["qualified_names"] == {
+        "source_table": "public.packed", "model": "public.single", "model_arch_table": "public.arch",
+    }  # fmt: skip
+
+
+def test_what_reads_them_finds_the_tables_from_everywhere(trial: Trial) -> None:
+    trial.select("mst_here", [1], [ADAM], ["batch_size=16,epochs=1"])
+    trial.sql("CREATE SCHEMA elsewhere; SET search_path = elsewhere")
+    try:
+        trial.call(
+            "madlib_fit_multiple_model", "public.packed", "out", "public.mst_here", 1,
+            options={"threads": 1, "seed": 7},
+        )  # fmt: skip
+        trial.call(
+            "madlib_fit_multiple_model", "public.packed", "out", "public.mst_here", 1, warm_start=True,
+            options={"threads": 1},
+        )  # fmt: skip
+        trial.sql("SET search_path = public")
+        summary = trial.one("SELECT * FROM elsewhere.out_summary")
+        assert (summary["model"], summary["model_arch_table"]) == ("out", "arch")
+        assert summary["qualified_names"]["model"] == "elsewhere.out"
+        trial.sql("SELECT cerebro.madlib_evaluate('elsewhere.out', 'packed_val', 'measured', FALSE, 1)")
+        assert trial.value("SELECT loss FROM measured") > 0
+    finally:
+        trial.sql("RESET search_path")
+
+
+def test_a_run_that_is_resumed_names_them_alike(trial: Trial) -> None:
+    trial.select("mst_again", [1], [ADAM], ["batch_size=16,epochs=1"])
+    run = trial.fit("packed", "again", "mst_again", 1)
+    columns = "model, source_table, model_arch_table, model_selection_table, qualified_names"
+    names = f"SELECT {columns} FROM again_summary"
+    before = trial.one(names)
+    trial.sql("DROP TABLE again, again_info, again_summary")
+    trial.sql("SELECT cerebro.resume(%s, 'pg_catalog')", run)
+    assert trial.one(names) == before
+
+
+def test_configs_are_added_where_the_summary_was_dropped(trial: Trial) -> None:
+    grid = "{'loss': ['mse'], 'optimizer_params_list': [{'optimizer': ['SGD'], 'lr': [0.1]}]}"
+    for batch in (8, 16):
+        trial.sql("DROP TABLE IF EXISTS mst_grown_summary")
+        trial.call("generate_model_configs", "arch", "mst_grown", [1], grid, f"{{'batch_size': [{batch}]}}")
+    assert trial.value("SELECT count(*) FROM mst_grown") == 2
+    assert trial.value("SELECT model_arch_table FROM mst_grown_summary") == "arch"
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ("madlib_fit_multiple_model(NULL, 'o', 'mst_named', 1)", "NULL/empty input table name"),
+        ("madlib_fit_multiple_model('packed', ' ', 'mst_named', 1)", "NULL/empty output table name"),
+        ("madlib_fit_multiple_model('packed', 'o', '', 1)", "NULL/empty input table name"),
+        ("load_keras_model('', '{}')", "NULL/empty input table name"),
+        ("training_preprocessor_dl('', 'o', 'y', 'x')", "NULL/empty input table name"),
+        ("training_preprocessor_dl('rows', NULL, 'y', 'x')", "NULL/empty output table name"),
+        ("madlib_evaluate(NULL, 'packed', 'o')", "NULL/empty input table name"),
+    ],
+)
+def test_a_missing_name_is_told_in_madlibs_words(trial: Trial, call: str, words: str) -> None:
+    with pytest.raises(psycopg2.errors.NullValueNotAllowed) as caught:
+        trial.sql(f"SELECT cerebro.{call}")
+    assert words in str(caught.value)
+
+
+def test_a_config_without_metrics_has_no_type_of_metrics(trial: Trial) -> None:
+    without = "loss='categorical_crossentropy',optimizer='Adam(lr=0.01)'"
+    trial.select("mst_bare", [1], [without], ["batch_size=16,epochs=1"])
+    trial.fit("packed", "bare", "mst_bare", 1)
+    assert trial.sql("SELECT metrics_type, loss_type, training_metrics_final FROM bare_info") == [
+        (None, "categorical_crossentropy", None)
+    ]
+    trial.sql("SELECT cerebro.madlib_evaluate('bare', 'packed', 'bare_measured', FALSE, 1)")
+    assert trial.value("SELECT metrics_type FROM bare_measured") is None

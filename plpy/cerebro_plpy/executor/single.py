@@ -106,6 +106,10 @@ def _request(db: Database, call: SingleCall, given: FitOptions) -> requests.Requ
         source, validation, arch_table, architectures, configs, epochs, frequency,
         replay.seed(db, given), engines, call.name, call.description, None, bool(call.warm_start),
         requests.early_stopping(given, configs, epochs, frequency), given.limits,
+        requests.spelled(
+            call.model, source_table=call.source_table, validation_table=call.validation_table,
+            model_arch_table=call.model_arch_table,
+        ),
     )  # fmt: skip
 
 
@@ -147,8 +151,7 @@ def _write(
         db, model.quoted, output.field(db, ONLY, weights), outcome.model_arch[config.model_id]
     )
     row: dict[str, Any] = {
-        **fit.summary_row(db, request, outcome),
-        "model": model.quoted,
+        **fit.summary_row(db, request, outcome, {"model": model}),
         "model_id": config.model_id,
         "compile_params": config.compile_params,
         "fit_params": config.fit_params,

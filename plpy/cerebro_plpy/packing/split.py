@@ -108,7 +108,7 @@ def _targets(
     """The table to be made, or the two."""
     if not separate:
         return [names.target_table(db, output_table, search_path)]
-    schema, table = names.parse_table(output_table, "output table")
+    schema, table = names.parse_table(output_table, "output table", made=True)
     place = () if schema is None else (schema,)
     return [
         names.target_table(db, names.quote(*place, table + suffix), search_path)
