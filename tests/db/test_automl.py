@@ -364,3 +364,15 @@ def test_restore_best_keeps_the_best_epoch(data: Trial) -> None:
         data.sql("DROP TABLE IF EXISTS kept_measured")
         data.sql("SELECT cerebro.madlib_evaluate('kept', 'packed_val', 'kept_measured', FALSE, %s)", key)
         assert data.value("SELECT loss FROM kept_measured") == pytest.approx(min(losses))
+
+
+def test_hyperopt_is_the_same_again_on_several_segments(data: Trial) -> None:
+    params = "num_configs=7, num_iterations=2, algorithm=tpe"
+    for out in ("guided", "guided_again"):
+        search(data, out, "hyperopt", params)
+    configs = [
+        data.sql(f"SELECT mst_key, model_id, compile_params, fit_params FROM {out}_info ORDER BY 1")
+        for out in ("guided", "guided_again")
+    ]
+    assert configs[0] == configs[1]
+    assert data.weights("guided") == data.weights("guided_again")
