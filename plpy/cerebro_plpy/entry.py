@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple
 from typing import Any, TypeVar
 
 import plpy  # provided by the server, inside a backend only
@@ -463,9 +464,13 @@ def wait(run_id: int | None, timeout: str | None) -> str:
     return _answer(lambda: steer.wait(Session(), run_id, timeout))
 
 
-def diagnose() -> list[tuple[Any, ...]]:
-    from dataclasses import astuple
+def version() -> str:
+    from cerebro_plpy.executor import diagnose as executor
 
+    return _answer(lambda: executor.versions(Session()))
+
+
+def diagnose() -> list[tuple[Any, ...]]:
     from cerebro_plpy.executor import diagnose as executor
 
     return _answer(lambda: [astuple(finding) for finding in executor.diagnose(Session())])

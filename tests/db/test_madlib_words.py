@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+from contextlib import closing
+
 import psycopg2
 import pytest
 
@@ -162,3 +165,21 @@ def test_a_config_without_metrics_has_no_type_of_metrics(trial: Trial) -> None:
     ]
     trial.sql("SELECT cerebro.madlib_evaluate('bare', 'packed', 'bare_measured', FALSE, 1)")
     assert trial.value("SELECT metrics_type FROM bare_measured") is None
+
+
+@pytest.mark.parametrize("schema", ["cerebro", "madlib"])
+def test_version_names_everything_and_loads_nothing(trial: Trial, schema: str) -> None:
+    trial.sql("CREATE EXTENSION IF NOT EXISTS cerebro_madlib")
+    trial.sql("CREATE EXTENSION IF NOT EXISTS plpython3u")
+    said = trial.value(f"SELECT {schema}.version()")
+    own = trial.value("SELECT extversion FROM pg_extension WHERE extname = 'cerebro'")
+    server = trial.value("SHOW server_version").split()[0]
+    assert said.startswith(f"Cerebro DB {own}, ") and f"PostgreSQL {server}, Python 3." in said
+    for package in ("Keras", "TensorFlow", "JAX", "NumPy"):
+        name = {"TensorFlow": "tensorflow-cpu"}.get(package, package.lower())
+        assert f", {package} {importlib.metadata.version(name)}" in said
+    with closing(psycopg2.connect(trial.connection.dsn)) as fresh, fresh.cursor() as cursor:
+        cursor.execute(f"SELECT {schema}.version()")
+        cursor.execute(
+            'DO \'import sys; assert not {"keras", "tensorflow"} & set(sys.modules)\' LANGUAGE plpython3u'
+        )
