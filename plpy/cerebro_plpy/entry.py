@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple
 from typing import Any, TypeVar
 
 import plpy  # provided by the server, inside a backend only
@@ -357,22 +358,17 @@ def _run_inline(command: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
     return commands.run(Session(), command, json.loads(json.dumps(request)))
 
 
-def training_preprocessor_dl(*arguments: Any) -> None:
-    from cerebro_plpy.packing import preprocess
+def prepare(what: str, *arguments: Any) -> None:
+    """Make a table to train on, or one to make it from."""
+    from cerebro_plpy.packing import empty, preprocess, split
 
-    _call(lambda: preprocess.pack_training(Session(), *arguments))
-
-
-def validation_preprocessor_dl(*arguments: Any) -> None:
-    from cerebro_plpy.packing import preprocess
-
-    _call(lambda: preprocess.pack_validation(Session(), *arguments))
-
-
-def create_packed_table(*arguments: Any) -> None:
-    from cerebro_plpy.packing import empty
-
-    _call(lambda: empty.create(Session(), *arguments))
+    makes = {
+        "training": preprocess.pack_training,
+        "validation": preprocess.pack_validation,
+        "empty": empty.create,
+        "split": split.train_test_split,
+    }
+    _call(lambda: makes[what](Session(), *arguments))
 
 
 def array_to_bytes(values: Sequence[float | None], dtype: str) -> bytes:
@@ -521,9 +517,13 @@ def wait(run_id: int | None, timeout: str | None) -> str:
     return _call(lambda: steer.wait(Session(), run_id, timeout))
 
 
-def diagnose() -> list[tuple[Any, ...]]:
-    from dataclasses import astuple
+def version() -> str:
+    from cerebro_plpy.executor import diagnose as executor
 
+    return _answer(lambda: executor.versions(Session()))
+
+
+def diagnose() -> list[tuple[Any, ...]]:
     from cerebro_plpy.executor import diagnose as executor
 
     return _call(lambda: [astuple(finding) for finding in executor.diagnose(Session())])

@@ -6,7 +6,7 @@ CREATE OR REPLACE FUNCTION cerebro.create_packed_table(
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-GD["cerebro"].create_packed_table(output_table, summary, search_path)
+GD["cerebro"].prepare("empty", output_table, summary, search_path)
 $$;
 COMMENT ON FUNCTION cerebro.create_packed_table IS
 'Makes an empty packed table and its summary, for buffers that were packed elsewhere: they are inserted as rows. The summary has the columns of <table>_summary as keys, class values as text, and in class_value_types their types by column.';

@@ -13,9 +13,9 @@ CREATE OR REPLACE FUNCTION cerebro.training_preprocessor_dl(
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].training_preprocessor_dl(
-    source_table, output_table, dependent_varname, independent_varname, buffer_size, normalizing_const, num_classes,
-    distribution_rules, options, search_path)
+return GD["cerebro"].prepare(
+    "training", source_table, output_table, dependent_varname, independent_varname, buffer_size, normalizing_const,
+    num_classes, distribution_rules, options, search_path)
 $$;
 COMMENT ON FUNCTION cerebro.training_preprocessor_dl(
     varchar, varchar, varchar, varchar, integer, real, integer[], text, jsonb, text

@@ -12,8 +12,8 @@ CREATE OR REPLACE FUNCTION cerebro.validation_preprocessor_dl(
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].validation_preprocessor_dl(
-    source_table, output_table, dependent_varname, independent_varname, training_preprocessor_table, buffer_size,
+return GD["cerebro"].prepare(
+    "validation", source_table, output_table, dependent_varname, independent_varname, training_preprocessor_table, buffer_size,
     distribution_rules, options, search_path)
 $$;
 COMMENT ON FUNCTION cerebro.validation_preprocessor_dl(

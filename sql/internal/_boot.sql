@@ -35,8 +35,10 @@ if missing:
         % (*sys.version_info[:2], site, packages + "/requirements.lock"),
         sqlstate="58P01",
     )
+import cerebro_plpy.engine.apart
 import cerebro_plpy.entry
 
+cerebro_plpy.engine.apart.watch()
 GD["cerebro"] = cerebro_plpy.entry
 $$;
 COMMENT ON FUNCTION cerebro._boot() IS

@@ -60,7 +60,7 @@ CROSS JOIN LATERAL (
         pg_catalog.count(*) AS visits_done,
         c.first_step + pg_catalog.count(*) AS step,
         pg_catalog.avg(pg_catalog.date_part('epoch', x.ended_at - x.started_at)) AS seconds_per_visit,
-        (pg_catalog.array_agg(x.loss ORDER BY x.step DESC))[1] AS loss,
+        (pg_catalog.array_agg(x.loss ORDER BY x.step DESC) FILTER (WHERE x.loss IS NOT NULL))[1] AS loss,
         -- On Greenplum it is, a moment before the session on the coordinator hears of it.
         COALESCE(pg_catalog.bool_or(x.epoch = n.epoch AND x.segment = n.segment), FALSE) AS committed
     FROM cerebro._visit AS x
@@ -76,7 +76,7 @@ COMMENT ON COLUMN cerebro.progress.epochs IS 'Number of epochs that it is to tra
 COMMENT ON COLUMN cerebro.progress.visits_done IS 'Visits that are committed';
 COMMENT ON COLUMN cerebro.progress.visits_total IS 'Visits that it is to have: those of its epochs, less what a clone''s source had';
 COMMENT ON COLUMN cerebro.progress.segment IS 'Segment that works on it at this moment';
-COMMENT ON COLUMN cerebro.progress.loss IS 'Loss over its last visit';
+COMMENT ON COLUMN cerebro.progress.loss IS 'Loss over its last visit to rows';
 COMMENT ON COLUMN cerebro.progress.seconds_left IS 'Time that its remaining visits take, going by those it has had';
 COMMENT ON COLUMN cerebro.progress.failure IS 'Why it failed; NULL if it did not';
 COMMENT ON COLUMN cerebro.progress.compile_params IS 'Compile parameters of the config';

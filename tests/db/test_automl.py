@@ -108,7 +108,9 @@ def test_madlibs_tables_and_their_counts(data: Trial) -> None:
     said = search(data, "h", name="first", description="a search")
     assert columns(data, "h") == ["mst_key", "model_weights", "model_arch", "__dist_key__"]
     assert columns(data, "h_info") == [*MADLIB_INFO, "s", "i", "status", "reason", "backend"]
-    assert columns(data, "h_summary") == [*MADLIB_SUMMARY, "run_id", "seed", "segments"]
+    assert columns(data, "h_summary") == [
+        *MADLIB_SUMMARY, "run_id", "seed", "segments", "qualified_names",
+    ]  # fmt: skip
     assert columns(data, "h_best") == ["mst_key", "model_id", "compile_params", "fit_params"]
     assert [data.value(f"SELECT count(*) FROM h{name}") for name in ("", "_info", "_summary", "_best")] == [
         5, 5, 1, 1,
@@ -125,7 +127,12 @@ def test_madlibs_tables_and_their_counts(data: Trial) -> None:
     assert data.sql(
         "SELECT b.* FROM h_best AS b JOIN h_info USING (mst_key, model_id, compile_params, fit_params)"
     )
-    assert data.value("SELECT model_arch_table FROM h_best_summary") == "public.arch"
+    assert (row["model_arch_table"], row["model_selection_table"]) == ("arch", "h_best")
+    assert row["qualified_names"]["model_selection_table"] == "public.h_best"
+    assert data.one("SELECT model_arch_table, qualified_names FROM h_best_summary") == {
+        "model_arch_table": "arch",
+        "qualified_names": {"model_arch_table": "public.arch"},
+    }
     assert data.value("SELECT status FROM cerebro.runs ORDER BY run_id DESC LIMIT 1") == "finished"
 
 
@@ -357,3 +364,15 @@ def test_restore_best_keeps_the_best_epoch(data: Trial) -> None:
         data.sql("DROP TABLE IF EXISTS kept_measured")
         data.sql("SELECT cerebro.madlib_evaluate('kept', 'packed_val', 'kept_measured', FALSE, %s)", key)
         assert data.value("SELECT loss FROM kept_measured") == pytest.approx(min(losses))
+
+
+def test_hyperopt_is_the_same_again_on_several_segments(data: Trial) -> None:
+    params = "num_configs=7, num_iterations=2, algorithm=tpe"
+    for out in ("guided", "guided_again"):
+        search(data, out, "hyperopt", params)
+    configs = [
+        data.sql(f"SELECT mst_key, model_id, compile_params, fit_params FROM {out}_info ORDER BY 1")
+        for out in ("guided", "guided_again")
+    ]
+    assert configs[0] == configs[1]
+    assert data.weights("guided") == data.weights("guided_again")

@@ -133,6 +133,7 @@ def test_summary_table(trial: Trial, base: int) -> None:
         ("num_classes", "integer[]"), ("y_class_values", "integer[]"), ("dependent_vartype", "text[]"),
         ("normalizing_const", "real"), ("metrics_iters", "integer[]"),
         ("run_id", "bigint"), ("seed", "bigint"), ("segments", "integer"),
+        ("qualified_names", "jsonb"),
     ]  # fmt: skip
     row = trial.one("SELECT * FROM base_summary")
     assert row["start_training_time"] < row["end_training_time"]
@@ -145,8 +146,11 @@ def test_summary_table(trial: Trial, base: int) -> None:
         "model_arch_table",
         "model_selection_table",
     )
-    names = [row[column].replace('"', "").removeprefix("public.") for column in tables]
-    assert names == ["packed", "packed_val", "base", "base_info", "arch", "mst"]
+    names = ["packed", "packed_val", "base", "base_info", "arch", "mst"]
+    assert [row[column] for column in tables] == names
+    assert row["qualified_names"] == {
+        column: f"public.{name}" for column, name in zip(tables, names, strict=True)
+    }
     rest = {
         "dependent_varname": ["y"], "independent_varname": ["x"], "object_table": None, "num_iterations": 5,
         "metrics_compute_frequency": 2, "warm_start": False, "name": "a name",
@@ -290,7 +294,7 @@ def test_regression_on_arrays(trial: Trial) -> None:
     model = trial.model(nets.mlp(FEATURES, outputs=2, activation="linear"))
     row = run_one(trial, "vectors", "pairs_packed", model, "loss='huber',optimizer='Adam(lr=0.01)'")
     assert row["training_loss"][1] < row["training_loss"][0]
-    assert row["metrics_type"] == []
+    assert row["metrics_type"] is None
     assert row["training_metrics"] is None
 
 

@@ -381,7 +381,6 @@ def test_bad_arguments_are_refused(sql: Sql) -> None:
     refused(sql, bad, "has 3 distinct values", num_classes=[2])
     refused(sql, bad, "2 elements for 1 dependent", num_classes=[3, 3])
     refused(sql, bad, "has no rows", source="empty")
-    refused(sql, bad, "has 3 rows, fewer than 4 segments", source="three", options='{"segments": 4}')
     refused(sql, bad, "segment", options='{"segmetns": 4}')
     refused(sql, bad, "which is not an input", options='{"shape": {"y": [4]}}')
 

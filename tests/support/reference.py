@@ -112,7 +112,7 @@ def _trained(job: dict[str, Any], config: dict[str, Any], rows: dict[str, np.nda
     segments = len(job["buffers"])
     for epoch in range(1, job["epochs"] + 1):
         for segment in routes.route(job["seed"], epoch, config["mst_key"], segments):
-            for number in range(config["passes"]):
+            for number in range(config["passes"] if job["buffers"][segment] else 0):
                 order = _order(job, config, epoch, segment, number, rows)
                 x, y = (np.concatenate([rows[f"{name}_{segment}_{b}"][o] for b, o in order]) for name in "xy")
                 model.fit(

@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
+from cerebro_plpy.madlib.callbacks import left_out
 from cerebro_plpy.madlib.literal import MAX_LENGTH, read_arguments, read_value
 from cerebro_plpy.madlib.names import LOSSES, METRICS, OPTIMIZERS, SCHEDULES
 from cerebro_plpy.madlib.params import Call, CompileParams, FitParams, parse_compile, parse_fit
@@ -247,12 +248,32 @@ def test_fit_parameters_that_are_refused(text: str, words: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["callbacks=[TensorBoard(log_dir='x')]", "steps_per_epoch=3", "initial_epoch=1", "validation_split=0.1"],
+    ["callbacks=[EarlyStopping(patience=3)]", "steps_per_epoch=3", "validation_split=0.1"],
 )
 def test_fit_parameters_that_mean_something_else_here(text: str) -> None:
     error = refused_fit(text)
     assert error.sqlstate == NOT_SUPPORTED
     assert error.detail and error.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "batch_size=8, callbacks=[TensorBoard(log_dir='/tmp/logs', histogram_freq=1)], initial_epoch=3",
+        "callbacks=\"[TensorBoard(log_dir='/tmp/logs')]\", initial_epoch=1, batch_size=8",
+        "callbacks=TensorBoard, initial_epoch=1, batch_size=8",
+    ],
+)
+def test_callbacks_that_watch_are_left_out(text: str) -> None:
+    assert parse_fit(text) == FitParams(8)
+    views, epoch = left_out([text, text, "batch_size=8"])
+    assert "callback TensorBoard left out: cerebro.metrics" in views
+    assert epoch.startswith("initial_epoch left out: ")
+    assert len(deduplicate([text, "batch_size=8"], parse_fit)) == 1
+
+
+def test_what_says_nothing_is_not_told_of() -> None:
+    assert left_out(["batch_size=8", "callbacks=[], initial_epoch=0", "callbacks=None"]) == []
 
 
 ROUND_TRIPS = [

@@ -71,6 +71,23 @@ def test_a_small_space_is_used_up_before_anything_comes_twice() -> None:
     assert len({(s.compile_params, s.fit_params) for s in starts}) == 12
 
 
+def test_hyperopt_proposes_the_same_whatever_the_timing() -> None:
+    method = read_method("hyperopt", "num_configs=24, num_iterations=2")
+    search = Search(method, (1, 2), SPACE, FIT, 5, 4)
+
+    def failing(config: Config, epoch: int) -> float | None:
+        return None if config.key % 7 == 3 else objective(config, epoch)
+
+    def proposed(order: int) -> list[tuple[int, str, str]]:
+        done = Simulation(search.procedure(), failing, segments=4, order=order).run()
+        starts = [made for made in done.decisions if isinstance(made, Start)]
+        return [(made.mst_key, made.compile_params, made.fit_params) for made in starts]
+
+    first, *others = (proposed(order) for order in range(8))
+    assert len(first) == 24
+    assert all(other == first for other in others)
+
+
 def test_only_a_search_that_needs_it_loads_optuna() -> None:
     text = (
         "import sys\n"

@@ -19,6 +19,8 @@ import numpy as np
 from cerebro_plpy import errors
 from cerebro_plpy.errors import CerebroError
 
+from .apart import apart
+
 BACKENDS = ("tensorflow", "jax", "torch")
 _DISTRIBUTIONS = {
     "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-gpu"),
@@ -230,21 +232,21 @@ def _import(wanted: Running) -> None:
 
 
 def _set_up_tensorflow(wanted: Running) -> None:
-    with _apart(), _alone():
+    with apart(), _alone():
         tensorflow = importlib.import_module("tensorflow")
     try:
         tensorflow.config.threading.set_intra_op_parallelism_threads(wanted.threads)
         tensorflow.config.threading.set_inter_op_parallelism_threads(wanted.threads)
-    except RuntimeError as error:
-        raise CerebroError(
-            "TensorFlow already runs in this session with other threads",
-            hint="Open another session.",
-            sqlstate=errors.WRONG_STATE,
-        ) from error
-    if wanted.threads > 1:
+        already = False
+    except RuntimeError:
+        # Code of the user's has used it in this session before: it keeps the threads that it has.
+        already = True
+    if wanted.threads > 1 or already:
         # Else threads race where one batch updates a row of an embedding more than once.
         tensorflow.config.experimental.enable_op_determinism()
     tensorflow.get_logger().setLevel("ERROR")
+    if already:
+        return
     if not wanted.use_gpus:
         tensorflow.config.set_visible_devices([], "GPU")
     elif wanted.gpu is not None and wanted.gpu.memory_mb is not None:
@@ -280,23 +282,6 @@ def _torch_has_gpu() -> bool:
 
 _HAS_GPU = {"tensorflow": _tensorflow_has_gpu, "jax": _jax_has_gpu, "torch": _torch_has_gpu}
 _BACKEND_SET_UP = {"tensorflow": _set_up_tensorflow, "jax": _set_up_jax, "torch": _set_up_torch}
-
-
-@contextlib.contextmanager
-def _apart() -> Iterator[None]:
-    """Load libraries whose symbols nobody else sees, and which see their own first.
-
-    TensorFlow has an LLVM inside, and the server's JIT loads another one into the same process. Where either
-    finds the other's functions the backend crashes, and with it the whole server.
-    """
-    # It is there to share the symbols with everybody; TensorFlow does without if it is missing.
-    sys.modules["tensorflow.python.pywrap_dlopen_global_flags"] = None  # pyright: ignore[reportArgumentType]
-    before = sys.getdlopenflags()
-    sys.setdlopenflags(os.RTLD_NOW | os.RTLD_LOCAL | os.RTLD_DEEPBIND)
-    try:
-        yield
-    finally:
-        sys.setdlopenflags(before)
 
 
 @contextlib.contextmanager

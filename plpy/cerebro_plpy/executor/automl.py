@@ -15,7 +15,7 @@ from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.options import FIT_OPTIONS, FitOptions, parse_options
 from cerebro_plpy.logical.search.automl import Search
 from cerebro_plpy.madlib.automl import WHO, read_method
-from cerebro_plpy.store import models, names, results, runs, session
+from cerebro_plpy.store import models, results, runs, session
 from cerebro_plpy.store.names import TargetTable, resolve_table, target_table
 from cerebro_plpy.topology.choose import choose
 from cerebro_plpy.topology.inline import Run
@@ -64,6 +64,7 @@ def automl(db: Database, call: AutomlCall, run_inline: Run) -> None:
     tables = fit.targets(db, call.model_output_table, call.search_path, SUFFIXES, None)
     topology = choose(db, session.current_user(db), request.tables, run_inline)
     search = search_of(request)
+    requests.tell_what_is_left_out(db, [row.fit_params for row in search.examples()])
     examples = [models.Selected(n, *vars(row).values()) for n, row in enumerate(search.examples(), 1)]
     described = runner.check(
         db, topology, replace(request, configs=requests.choose(examples)), 1 if given.background else None
@@ -111,6 +112,10 @@ def _request(db: Database, call: AutomlCall, given: FitOptions) -> requests.Requ
     return requests.Request(
         source, validation, arch_table, architectures, [], search.epochs, _frequency(call, given, search),
         seed, engines, call.name, call.description, search=described, limits=given.limits,
+        spelled=requests.spelled(
+            call.model_output_table, source_table=call.source_table, validation_table=call.validation_table,
+            model_arch_table=call.model_arch_table, model_selection_table=call.model_selection_table,
+        ),
     )  # fmt: skip
 
 
@@ -163,9 +168,9 @@ def create_tables(db: Database, tables: Sequence[TargetTable], request: requests
     brackets = search_of(request).method.name == "hyperband"
     results.create_automl(db, tables, request.source.summary.class_value_types, brackets=brackets)
     selection = target_table(db, request.selection_table, "", "model selection table", ("_summary",))
-    summary = names.target(db, selection.schema, selection.name + "_summary")
-    models.create_selection(db, selection, summary)
-    models.set_selection_summary(db, summary.quoted, request.arch_table.quoted)
+    models.create_selection(db, selection)
+    spelled = request.spelled.get("model_arch_table", request.arch_table.quoted)
+    models.create_selection_summary(db, selection, request.arch_table, spelled)
 
 
 def write_tables(
@@ -221,10 +226,7 @@ def _write_summary(
     outcome: runner.Outcome,
 ) -> None:
     row = {
-        **fit.summary_row(db, request, outcome),
-        "model": targets.model.quoted,
-        "model_info": targets.info.quoted,
-        "model_selection_table": request.selection_table,
+        **fit.summary_row(db, request, outcome, {"model": targets.model, "model_info": targets.info}),
         "automl_method": search.method.name,
         "automl_params": search.method.text(),
         "random_state": str(search.random_state),

@@ -19,6 +19,7 @@ from cerebro_plpy.topology.choose import choose_local, cores
 
 OK, NOTE, WRONG = "ok", "note", "wrong"
 ENGINES = {"tensorflow": ("tensorflow", "tensorflow-cpu"), "jax": ("jax",), "torch": ("torch",)}
+SPELLED = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
 PACKAGES = ("numpy", "keras", "optuna", "psycopg2-binary")
 LOCK = Path(__file__).resolve().parents[2] / "requirements.lock"
 # A backend with Keras in it, before there are any rows.
@@ -38,6 +39,26 @@ class Finding:
 
 def diagnose(db: Database) -> list[Finding]:
     return [*_python(), *_packages(), *_engines(db), *_logins(db), _room(db), *_machine(db)]
+
+
+def versions(db: Database) -> str:
+    """The versions of everything, on one line."""
+    packages = {
+        "Keras": ("keras",),
+        **{spelled: ENGINES[name] for name, spelled in SPELLED.items()},
+        "NumPy": ("numpy",),
+        "Optuna": ("optuna",),
+        "psycopg2": ("psycopg2-binary", "psycopg2"),
+    }
+    found = {
+        "Cerebro DB": session.version(db),
+        **session.server_versions(db),
+        "Python": sys.version.split()[0],
+    }
+    for spelled, names in packages.items():
+        known = [version for name in names if (version := _version(name)) is not None]
+        found |= {spelled: known[0]} if known else {}
+    return ", ".join(f"{name} {version}" for name, version in found.items())
 
 
 def _python() -> Iterator[Finding]:

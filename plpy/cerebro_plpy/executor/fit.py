@@ -52,6 +52,7 @@ def fit_multiple(db: Database, call: FitCall, run_inline: Run) -> None:
     requests.check_writable(db)
     given = parse_fit_options(call.options)
     request = _request(db, call, given)
+    requests.tell_what_is_left_out(db, [c.fit_params for c in request.configs])
     order = replay.order(db, request)
     name, path = call.model_output_table, call.search_path
     earlier = earlier_tables(db, name, path, SUFFIXES) if call.warm_start else None
@@ -98,13 +99,18 @@ def _request(db: Database, call: FitCall, given: FitOptions) -> requests.Request
     epochs, frequency = requests.budget(call.num_iterations, call.metrics_compute_frequency, given)
     path = call.search_path
     source, validation = requests.training_and_validation(db, call.source_table, call.validation_table, path)
-    selection, arch_table, configs = requests.selected(db, call.model_selection_table, path)
-    architectures = models.architectures(db, arch_table, sorted({c.model_id for c in configs}))
+    selection = requests.selected(db, call.model_selection_table, path)
+    configs = selection.configs
+    architectures = models.architectures(db, selection.arch_table, sorted({c.model_id for c in configs}))
     engines = requests.engines(db, given, bool(call.use_gpus), source.summary.segments)
     return requests.Request(
-        source, validation, arch_table, architectures, configs, epochs, frequency,
-        replay.seed(db, given), engines, call.name, call.description, selection.quoted, bool(call.warm_start),
-        requests.early_stopping(given, configs, epochs, frequency), given.limits,
+        source, validation, selection.arch_table, architectures, configs, epochs, frequency,
+        replay.seed(db, given), engines, call.name, call.description, selection.table.quoted,
+        bool(call.warm_start), requests.early_stopping(given, configs, epochs, frequency), given.limits,
+        requests.spelled(
+            call.model_output_table, source_table=call.source_table, validation_table=call.validation_table,
+            model_arch_table=selection.arch_spelled, model_selection_table=call.model_selection_table,
+        ),
     )  # fmt: skip
 
 
@@ -184,16 +190,30 @@ def _warm_start(
     return runner.Start([*cold.weights, *weights], warm)
 
 
-def summary_row(db: Database, request: requests.Request, outcome: runner.Outcome) -> dict[str, Any]:
-    """What the summaries of many models and of one have in common."""
-    packed = request.source.summary
-    times = db.as_owner(lambda: measurements.times(db, outcome.run_id))
+def _names(request: requests.Request, tables: Mapping[str, TargetTable]) -> dict[str, str | None]:
+    """The tables of a run by the summary's columns."""
+    validation, selection = request.validation, request.selection_table
     return {
         "source_table": request.source.table.quoted,
-        "validation_table": request.validation.table.quoted if request.validation else None,
+        "validation_table": validation.table.quoted if validation else None,
+        "model_arch_table": request.arch_table.quoted,
+        **({} if selection is None else {"model_selection_table": selection}),
+        **{column: table.quoted for column, table in tables.items()},
+    }
+
+
+def summary_row(
+    db: Database, request: requests.Request, outcome: runner.Outcome, tables: Mapping[str, TargetTable]
+) -> dict[str, Any]:
+    """What the summaries of many models and of one have in common; `tables` are those that were made."""
+    packed = request.source.summary
+    times = db.as_owner(lambda: measurements.times(db, outcome.run_id))
+    names = _names(request, tables)
+    return {
+        **{column: name and request.spelled.get(column, name) for column, name in names.items()},
+        "qualified_names": {column: name for column, name in names.items() if name is not None},
         "dependent_varname": list(packed.dependent_varname),
         "independent_varname": list(packed.independent_varname),
-        "model_arch_table": request.arch_table.quoted,
         "object_table": None,
         "num_iterations": request.epochs,
         "metrics_compute_frequency": request.metrics_frequency,
@@ -216,10 +236,7 @@ def _write_summary(
     db: Database, tables: output.Targets, request: requests.Request, outcome: runner.Outcome
 ) -> None:
     row = {
-        **summary_row(db, request, outcome),
-        "model": tables.model.quoted,
-        "model_info": tables.info.quoted,
-        "model_selection_table": request.selection_table,
+        **summary_row(db, request, outcome, {"model": tables.model, "model_info": tables.info}),
         "warm_start": request.warm_start,
     }
     results.add_row(db, tables.summary.quoted, row)

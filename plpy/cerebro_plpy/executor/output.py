@@ -107,7 +107,7 @@ def history(config: Chosen, outcome: Outcome, size: int | None) -> dict[str, Any
     found: dict[str, Any] = {
         "model_size": None if size is None else size / 1024,
         "metrics_elapsed_time": _elapsed(rows),
-        "metrics_type": [_text(metric) for metric in _flat(params.metrics)],
+        "metrics_type": [_text(metric) for metric in _flat(params.metrics)] or None,
         "loss_type": _text(params.loss),
     }
     for dataset in ("training", "validation"):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from cerebro_plpy.database import Database
@@ -20,9 +20,10 @@ from cerebro_plpy.errors import (
 from cerebro_plpy.logical import options as parse
 from cerebro_plpy.logical.budget import Limits, check_budget
 from cerebro_plpy.logical.metrics import direction
+from cerebro_plpy.madlib.callbacks import left_out
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
 from cerebro_plpy.store import models, packed, session
-from cerebro_plpy.store.names import Table, resolve_table
+from cerebro_plpy.store.names import Table, resolve_table, with_suffix
 from cerebro_plpy.topology.choose import cores
 
 DEFAULT_BACKEND = "tensorflow"
@@ -76,6 +77,8 @@ class Request:
     # How a search procedure is made (see logical/search/build), with "by_loss" if it is to be told losses.
     search: Mapping[str, Any] | None = None
     limits: Limits = Limits()
+    # How the call wrote the names of its tables, by the summary's column.
+    spelled: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def segments(self) -> int:
@@ -134,6 +137,13 @@ def choose(rows: Sequence[models.Selected]) -> list[Chosen]:
         if keys.count(row.mst_key) > 1:
             raise CerebroError(f"mst_key {row.mst_key} stands more than once in the model selection table")
     return [_chosen(row) for row in rows]
+
+
+def tell_what_is_left_out(db: Database, fit_params: Iterable[str]) -> None:
+    """Say once in a call what has no meaning here and what replaces it."""
+    lines = left_out(fit_params)
+    if lines:
+        db.notice("of the fit parameters " + "; ".join(lines))
 
 
 def _chosen(row: models.Selected) -> Chosen:
@@ -224,8 +234,17 @@ def check_writable(db: Database) -> None:
         )
 
 
-def selected(db: Database, name: str | None, search_path: str) -> tuple[Table, Table, list[Chosen]]:
-    """The model selection table, the architecture table that its summary names, and its configs."""
+@dataclass(frozen=True)
+class Selection:
+    """A model selection table, the architecture table that its summary names, and its configs."""
+
+    table: Table
+    arch_table: Table
+    arch_spelled: str
+    configs: list[Chosen]
+
+
+def selected(db: Database, name: str | None, search_path: str) -> Selection:
     try:
         table = resolve_table(db, name, search_path, "model selection table")
         summary = resolve_table(db, _with_suffix(table, "_summary"), search_path, "model selection summary")
@@ -237,9 +256,15 @@ def selected(db: Database, name: str | None, search_path: str) -> tuple[Table, T
             " generate_model_configs().",
             sqlstate=error.sqlstate,
         ) from None
-    arch_name = models.selection_arch_table(db, summary)
-    arch_table = resolve_table(db, arch_name, search_path, "model architecture table")
-    return table, arch_table, choose(models.selection(db, table))
+    arch = models.selection_arch_table(db, summary)
+    arch_table = resolve_table(db, arch.name, search_path, "model architecture table")
+    return Selection(table, arch_table, arch.spelled, choose(models.selection(db, table)))
+
+
+def spelled(model: str | None, **others: str | None) -> Mapping[str, str]:
+    """The names of a call's tables as they are written; blanks are none."""
+    names = {"model": model, "model_info": with_suffix(model or "", "_info"), **others}
+    return {column: name for column, name in names.items() if name is not None and name.strip()}
 
 
 def _with_suffix(table: Table, suffix: str) -> str:

@@ -380,6 +380,7 @@ def _run_row(
         description=request.description,
         search=None if request.search is None else json.dumps(request.search),
         limits=json.dumps(asdict(request.limits)),
+        spelled=json.dumps(dict(request.spelled)),
     )
 
 

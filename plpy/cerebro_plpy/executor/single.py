@@ -50,6 +50,7 @@ def fit_single(db: Database, call: SingleCall, run_inline: Run) -> None:
     requests.refuse_what_is_not_there(call.object_table)
     given = parse_fit_options(call.options)
     request = _request(db, call, given)
+    requests.tell_what_is_left_out(db, [c.fit_params for c in request.configs])
     order = replay.order(db, request)
     earlier = fit.earlier_tables(db, call.model, call.search_path, SUFFIXES) if call.warm_start else None
     model, summary = fit.targets(db, call.model, call.search_path, SUFFIXES, earlier)
@@ -95,17 +96,20 @@ def _request(db: Database, call: SingleCall, given: FitOptions) -> requests.Requ
     path = call.search_path
     source, validation = requests.training_and_validation(db, call.source_table, call.validation_table, path)
     arch_table = resolve_table(db, call.model_arch_table, path, "model architecture table")
-    if call.model_id is None or call.compile_params is None or call.fit_params is None:
-        raise CerebroError(
-            "model_id, compile_params and fit_params cannot be NULL", sqlstate=NULL_NOT_ALLOWED
-        )
-    configs = requests.choose([models.Selected(ONLY, call.model_id, call.compile_params, call.fit_params)])
+    if call.model_id is None or call.compile_params is None:
+        raise CerebroError("model_id and compile_params cannot be NULL", sqlstate=NULL_NOT_ALLOWED)
+    only = models.Selected(ONLY, call.model_id, call.compile_params, call.fit_params or "")
+    configs = requests.choose([only])
     architectures = models.architectures(db, arch_table, [call.model_id])
     engines = requests.engines(db, given, bool(call.use_gpus), source.summary.segments)
     return requests.Request(
         source, validation, arch_table, architectures, configs, epochs, frequency,
         replay.seed(db, given), engines, call.name, call.description, None, bool(call.warm_start),
         requests.early_stopping(given, configs, epochs, frequency), given.limits,
+        requests.spelled(
+            call.model, source_table=call.source_table, validation_table=call.validation_table,
+            model_arch_table=call.model_arch_table,
+        ),
     )  # fmt: skip
 
 
@@ -147,8 +151,7 @@ def _write(
         db, model.quoted, output.field(db, ONLY, weights), outcome.model_arch[config.model_id]
     )
     row: dict[str, Any] = {
-        **fit.summary_row(db, request, outcome),
-        "model": model.quoted,
+        **fit.summary_row(db, request, outcome, {"model": model}),
         "model_id": config.model_id,
         "compile_params": config.compile_params,
         "fit_params": config.fit_params,

@@ -246,12 +246,13 @@ def add_configs(
 ) -> list[int]:
     """Bring in the configs of a model selection table; gives their new keys, in the table's order."""
     standing = _going(db, run_id)
-    _, arch_table, chosen = requests.selected(db, selection_table, search_path)
+    chosen = requests.selected(db, selection_table, search_path)
+    arch_table = chosen.arch_table
     if arch_table.quoted != standing.run.arch_table:
         raise CerebroError(
             f"the configs belong to {arch_table.quoted}, and run {run_id} to {standing.run.arch_table}"
         )
-    return _add(db, run_inline, standing, arch_table, chosen, search_path)
+    return _add(db, run_inline, standing, arch_table, chosen.configs, search_path)
 
 
 def add_space(

@@ -112,7 +112,7 @@ def load_selection(
     arch_table = resolve_table(db, arch_table_name, search_path, "model architecture table")
     configs = grid.list_configs(model_ids or [], compile_list or [], fit_list or [])
     models.architectures(db, arch_table, sorted({c.model_id for c in configs}))
-    _create_selection(db, target, arch_table, configs)
+    _create_selection(db, target, arch_table, str(arch_table_name), configs)
 
 
 def generate_configs(
@@ -139,9 +139,12 @@ def generate_configs(
     models.architectures(db, arch_table, sorted({c.model_id for c in configs}))
     if table is None:
         target = target_table(db, table_name, search_path, "model selection table", ("_summary",))
-        _create_selection(db, target, arch_table, configs)
+        _create_selection(db, target, arch_table, str(arch_table_name), configs)
     else:
         models.add_selection(db, table.quoted, configs)
+        if _selection_summary(db, table, search_path) is None:
+            selection = names.target(db, table.schema, table.name)
+            models.create_selection_summary(db, selection, arch_table, str(arch_table_name))
     if seed is not None and random_state is None:
         db.notice(f"the configs were drawn with random_state {seed}")
 
@@ -164,22 +167,29 @@ def write_schedule(
 
 
 def _create_selection(
-    db: Database, target: TargetTable, arch_table: Table, configs: list[grid.ConfigRow]
+    db: Database, target: TargetTable, arch_table: Table, spelled: str, configs: list[grid.ConfigRow]
 ) -> None:
-    summary = names.target(db, target.schema, target.name + "_summary")
-    models.create_selection(db, target, summary)
+    models.create_selection(db, target)
     models.add_selection(db, target.quoted, configs)
-    models.set_selection_summary(db, summary.quoted, arch_table.quoted)
+    models.create_selection_summary(db, target, arch_table, spelled)
+
+
+def _selection_summary(db: Database, table: Table, search_path: str) -> Table | None:
+    """The summary of a model selection table, if it has not been dropped."""
+    name = quote(table.schema, table.name + "_summary")
+    return _existing(db, name, search_path, "model selection summary")
 
 
 def _known_configs(db: Database, table: Table, arch_table: Table, search_path: str) -> list[grid.ConfigRow]:
-    """What a model selection table holds already; it must belong to the same architecture table."""
-    summary = resolve_table(
-        db, quote(table.schema, table.name + "_summary"), search_path, "model selection summary"
-    )
-    known = resolve_table(
-        db, models.selection_arch_table(db, summary), search_path, "model architecture table"
-    )
+    """What a model selection table holds already; it must belong to the same architecture table.
+
+    One whose summary was dropped belongs to the table that is named now.
+    """
+    summary = _selection_summary(db, table, search_path)
+    known = arch_table
+    if summary is not None:
+        name = models.selection_arch_table(db, summary).name
+        known = resolve_table(db, name, search_path, "model architecture table")
     if known.oid != arch_table.oid:
         raise CerebroError(
             f"DL: Inconsistent model arch table: {table.quoted} belongs to {known.quoted},"

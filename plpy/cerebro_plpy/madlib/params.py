@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from ..errors import CerebroError
+from .callbacks import check_callbacks, check_initial_epoch
 from .check import Named, check_loss, check_metric, check_optimizer, not_supported, wrong
 from .literal import Call, Value, read_arguments, shorten
 from .nearest import unknown
@@ -28,11 +29,9 @@ COMPILE_KEYS: Final = (
     "weighted_metrics",
     "sample_weight_mode",
 )
-FIT_KEYS: Final = ("batch_size", "epochs", "shuffle", "class_weight", "verbose")
+FIT_KEYS: Final = ("batch_size", "epochs", "shuffle", "class_weight", "verbose", "callbacks", "initial_epoch")
 # Arguments of Keras' fit() that a run must not have, with the values at which they mean nothing.
 FOREIGN_FIT_KEYS: Final[dict[str, tuple[Value, ...]]] = {
-    "callbacks": (None, []),
-    "initial_epoch": (None, 0),
     "sample_weight": (None,),
     "steps_per_epoch": (None,),
     "validation_batch_size": (None,),
@@ -190,6 +189,8 @@ def _fit_params(values: dict[str, Value]) -> FitParams:
             _refuse_foreign(key, value)
         elif key not in FIT_KEYS:
             raise unknown(f"{shorten(key, 60)} is not currently accepted as a parameter", key, FIT_KEYS)
+    check_callbacks(values.get("callbacks"))
+    check_initial_epoch(values.get("initial_epoch"))
     shuffle = values.get("shuffle", True)
     if not isinstance(shuffle, bool):
         raise wrong("shuffle", shuffle, "True or False")
@@ -205,12 +206,7 @@ def _refuse_foreign(key: str, value: Value) -> None:
     if value in FOREIGN_FIT_KEYS[key]:
         return
     details = {
-        "callbacks": (
-            "Only data comes from users here, and a callback is code.",
-            "Leave callbacks out; cerebro.progress and cerebro.metrics show what a callback would.",
-        ),
         "steps_per_epoch": ("A visit trains on every row of its segment.", "Leave steps_per_epoch out."),
-        "initial_epoch": ("A state knows by itself how far it is.", "Leave initial_epoch out."),
         "sample_weight": ("The packed table has no weights of rows.", "Use class_weight, or leave it out."),
     }
     detail, hint = details.get(

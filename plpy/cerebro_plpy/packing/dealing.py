@@ -29,9 +29,11 @@ class Deal:
         return _up(_up(self.rows, self.segments), self.buffers)
 
     def bounds(self, segment: int) -> list[int]:
-        """Where a segment's buffers begin and end, in rows of the segment."""
+        """Where a segment's buffers begin and end, in rows of the segment; one without rows has no buffer."""
         rows = _up(self.rows - segment, self.segments)
         buffers = min(self.buffers, rows)
+        if not buffers:
+            return [0]
         return [rows * i // buffers for i in range(buffers + 1)]
 
 

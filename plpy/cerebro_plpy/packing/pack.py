@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..database import Database
-from ..errors import CerebroError
+from ..errors import DUPLICATE_COLUMN, CerebroError
 from ..store import names, packed
 from . import classes, dealing
 from .classes import Labels
@@ -32,7 +32,8 @@ def pack(db: Database, job: Job) -> None:
     rows = (Alone if job.dist_keys is None else Shares)(db, job, columns, seen)
     try:
         total = rows.read(statement, sample)
-        _check_rows(job, total, seen)
+        if seen:
+            raise seen.error(total)
         labels = [
             classes.settle(db, job, index, column)
             for index, column in enumerate(columns[: len(job.dependents)])
@@ -81,7 +82,7 @@ def _check_names(job: Job) -> None:
             raise CerebroError(
                 f'the packed table would have two columns called "{name}"',
                 hint="Rename a column with a view.",
-                sqlstate="42701",
+                sqlstate=DUPLICATE_COLUMN,
             )
     for name in [part.name + packed.CLASS_VALUES for part in job.dependents] + made:
         if len(name.encode()) > names.LONGEST:
@@ -130,18 +131,6 @@ def _input_shapes(job: Job) -> dict[int, Sequence[int]]:
 
 def _listed(known: Mapping[str, int]) -> str:
     return f"The inputs are {', '.join(known)}."
-
-
-def _check_rows(job: Job, total: int, seen: Faults) -> None:
-    if seen:
-        raise seen.error(total)
-    if total < job.segments:
-        raise CerebroError(
-            f"input table {job.source.quoted} has {total} rows, fewer than {job.segments} segments",
-            hint="Validation rows are dealt to as many segments as training rows were."
-            if job.is_validation
-            else f'Give options {{"segments": {total}}} or less.',
-        )
 
 
 def _output(job: Job) -> packed.Output:

@@ -38,7 +38,7 @@ def pack_training(
     outputs = parse_items(dependent_varname, "dependent_varname")
     widths = _widths(num_classes, len(outputs))
     chosen_segments = rules.read(db, distribution_rules, search_path) if is_greenplum(db) else rules.Rules()
-    segments = _segments(db, chosen.segments, chosen_segments)
+    segments = chosen.segments or _usual_segments(db, source, chosen_segments)
     job = Job(
         source=source,
         target=target,
@@ -188,11 +188,17 @@ def _divisor(normalizing_const: float | None) -> float:
     return divisor
 
 
-def _segments(db: Database, chosen: int | None, among: rules.Rules) -> int:
+def _usual_segments(db: Database, source: names.Table, among: rules.Rules) -> int:
+    """As many as there are places for work, but no more than there are rows."""
     if among.contents is not None:
-        return chosen or len(among.contents)
-    fixed = chosen or int(setting(db, "segments") or 0)
-    return fixed or (places.primaries(db) if is_greenplum(db) else len(os.sched_getaffinity(0)))
+        usual = len(among.contents)
+    else:
+        usual = int(setting(db, "segments") or 0) or _places_for_work(db)
+    return max(1, min(usual, packed.rows_up_to(db, source, usual)))
+
+
+def _places_for_work(db: Database) -> int:
+    return places.primaries(db) if is_greenplum(db) else len(os.sched_getaffinity(0))
 
 
 def _tell_ignored_rules(db: Database, text: str | None) -> None:

@@ -79,7 +79,7 @@ class Part:
 
 def inputs(items: Sequence[Item], known: Mapping[str, SourceColumn], table: str) -> list[Part]:
     """Decide the inputs: plain columns together are one vector, arrays and bytea are one each."""
-    found = [(item, tuple(_column(name, known, table) for name in item.columns)) for item in items]
+    found = [(item, tuple(find_column(name, known, table) for name in item.columns)) for item in items]
     for item, columns in found:
         for column in columns:
             _check_input(column, item)
@@ -104,7 +104,7 @@ def outputs(
     names = _names(items, "dependent_var")
     parts = []
     for item, name, task in zip(items, names, tasks, strict=True):
-        columns = tuple(_column(column, known, table) for column in item.columns)
+        columns = tuple(find_column(column, known, table) for column in item.columns)
         parts.append(Part(name, columns, _output_kind(item, columns, task)))
     return parts
 
@@ -154,7 +154,7 @@ def _is_plain(column: SourceColumn) -> bool:
     return not column.is_array and column.element != "bytea"
 
 
-def _column(name: str, known: Mapping[str, SourceColumn], table: str) -> SourceColumn:
+def find_column(name: str, known: Mapping[str, SourceColumn], table: str) -> SourceColumn:
     if name in known:
         return known[name]
     match = nearest(name, known)

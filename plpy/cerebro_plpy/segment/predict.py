@@ -17,7 +17,13 @@ from cerebro_plpy.database import Database, Row
 from cerebro_plpy.engine import runtime
 from cerebro_plpy.engine.architecture import Architecture
 from cerebro_plpy.engine.inference import Inference, Loaded, inference
-from cerebro_plpy.errors import NULL_NOT_ALLOWED, UNDEFINED_COLUMN, WRONG_STATE, CerebroError
+from cerebro_plpy.errors import (
+    DUPLICATE_COLUMN,
+    NULL_NOT_ALLOWED,
+    UNDEFINED_COLUMN,
+    WRONG_STATE,
+    CerebroError,
+)
 from cerebro_plpy.madlib.nearest import nearest
 from cerebro_plpy.packing import parallel, reading, share, sources
 from cerebro_plpy.packing.columns import parse_items
@@ -247,7 +253,7 @@ def _output(db: Database, source: Source, outputs: Sequence[Output]) -> predicti
         raise CerebroError(
             f'the output table would have two columns called "{source.id_column.name}"',
             hint="Rename the id column with a view.",
-            sqlstate="42701",
+            sqlstate=DUPLICATE_COLUMN,
         )
     return made
 

@@ -109,7 +109,8 @@ def visit(supply: Supply, run_id: int, mst_key: int, epoch: int, stop: int) -> M
     state = state_after(supply, work, step - 1)
     read = time.monotonic()
     state, logs = _train(supply, work, state, partition, whole_epoch)
-    _check_finite(logs, segment, epoch)
+    if partition.rows:
+        _check_finite(logs, segment, epoch)
     trained = time.monotonic()
     row = runs.VisitRow(
         run_id, mst_key, step, epoch, segment, partition.rows, logs.get("loss"), _as_json(logs), 0,
@@ -123,7 +124,12 @@ def visit(supply: Supply, run_id: int, mst_key: int, epoch: int, stop: int) -> M
 def _train(
     supply: Supply, work: Task, state: states.State, partition: rows.Partition, epoch: int
 ) -> tuple[states.State, dict[str, float]]:
-    """Whatever goes wrong inside the engine is this config's fault and nobody else's."""
+    """Whatever goes wrong inside the engine is this config's fault and nobody else's.
+
+    A segment without rows hands the state on as it is.
+    """
+    if not partition.rows:
+        return state, {}
     fit, passes = work.fit, _passes(partition, work.fit, work.run.seed, epoch)
     try:
         return work.model.train(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
 from cerebro_plpy.madlib.grid import ConfigRow
 from cerebro_plpy.store.dialect import distributed
-from cerebro_plpy.store.names import Table, TargetTable, has_columns
+from cerebro_plpy.store.names import Table, TargetTable, has_columns, target
 
 _ARCH_COLUMNS = ("model_id", "model_arch", "model_weights", "name", "description")
 
@@ -89,16 +90,12 @@ def architectures(db: Database, table: Table, model_ids: Sequence[int]) -> list[
     return [Architecture(**row) for row in rows]
 
 
-def create_selection(db: Database, target: TargetTable, summary: TargetTable) -> None:
+def create_selection(db: Database, selection: TargetTable) -> None:
     db.query(
-        f"CREATE TABLE {target.quoted} (mst_key serial PRIMARY KEY, model_id integer NOT NULL,"
+        f"CREATE TABLE {selection.quoted} (mst_key serial PRIMARY KEY, model_id integer NOT NULL,"
         " compile_params varchar NOT NULL, fit_params varchar NOT NULL,"
         " UNIQUE (model_id, compile_params, fit_params))" + distributed(db, "REPLICATED")
         # No one key would do for both constraints.
-    )
-    db.query(
-        f"CREATE TABLE {summary.quoted} (model_arch_table varchar, object_table varchar)"
-        + distributed(db, "REPLICATED")
     )
 
 
@@ -126,11 +123,17 @@ def add_selected(db: Database, quoted: str, chosen: Selected) -> None:
     )
 
 
-def set_selection_summary(db: Database, quoted: str, model_arch_table: str) -> None:
+def create_selection_summary(db: Database, selection: TargetTable, arch_table: Table, spelled: str) -> None:
+    """Name the architecture table, as it was written and so that it is found from everywhere."""
+    summary = target(db, selection.schema, selection.name + "_summary").quoted
     db.query(
-        f"INSERT INTO {quoted} (model_arch_table, object_table) VALUES ($1, NULL)",
-        ["text"],
-        [model_arch_table],
+        f"CREATE TABLE {summary} (model_arch_table varchar, object_table varchar, qualified_names jsonb)"
+        + distributed(db, "REPLICATED")
+    )
+    db.query(
+        f"INSERT INTO {summary} (model_arch_table, object_table, qualified_names) VALUES ($1, NULL, $2)",
+        ["text", "jsonb"],
+        [spelled, json.dumps({"model_arch_table": arch_table.quoted})],
     )
 
 
@@ -170,13 +173,24 @@ def selection(db: Database, table: Table) -> list[Selected]:
     return [Selected(**row) for row in rows]
 
 
-def selection_arch_table(db: Database, summary: Table) -> str:
+@dataclass(frozen=True)
+class ArchTable:
+    """The architecture table that a model selection table's summary names."""
+
+    spelled: str
+    name: str
+
+
+def selection_arch_table(db: Database, summary: Table) -> ArchTable:
     rows = db.query(
-        f"SELECT model_arch_table::text AS name, object_table::text AS objects FROM {summary.quoted}"
+        "SELECT s.model_arch_table::text AS spelled,"
+        " pg_catalog.to_jsonb(s)->'qualified_names'->>'model_arch_table' AS name"
+        f" FROM {summary.quoted} AS s"
     )
     if not rows:
         raise CerebroError(f"table {summary.quoted} is empty", sqlstate=WRONG_STATE)
-    return rows[0]["name"]
+    spelled = rows[0]["spelled"]
+    return ArchTable(spelled, rows[0]["name"] or spelled)
 
 
 def owns(db: Database, table: Table) -> bool:

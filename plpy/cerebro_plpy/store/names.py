@@ -61,11 +61,20 @@ def tokens(text: str) -> list[tuple[str, str]]:
     return found
 
 
-def parse_table(text: str | None, what: str) -> tuple[str | None, str]:
-    """Read `table` or `schema.table`."""
+def with_suffix(text: str, suffix: str) -> str:
+    """The name, as it was written, of a table that belongs to another one."""
+    text = text.strip()
+    return text[:-1] + suffix + '"' if text.endswith('"') else text + suffix
+
+
+def parse_table(text: str | None, what: str, made: bool = False) -> tuple[str | None, str]:
+    """Read `table` or `schema.table`, the name of one that is there or that is to be `made`."""
     if text is None or not text.strip():
+        # MADlib's words, by which scripts know the error.
         raise CerebroError(
-            f"{what} is NULL or empty", hint=f"Give the name of the {what}.", sqlstate=NULL_NOT_ALLOWED
+            f"NULL/empty {'output' if made else 'input'} table name: {what} is NULL or empty",
+            hint=f"Give the name of the {what}.",
+            sqlstate=NULL_NOT_ALLOWED,
         )
     match tokens(text):
         case [("name", name)]:
@@ -97,7 +106,7 @@ def target_table(
     db: Database, name: str | None, search_path: str, what: str = "output table", suffixes: Sequence[str] = ()
 ) -> TargetTable:
     """Say where a new table goes, and refuse if it, or it with one of the suffixes, is there already."""
-    schema, table = parse_table(name, what)
+    schema, table = parse_table(name, what, made=True)
     place = _creation_schema(db, search_path) if schema is None else schema
     if place.startswith("pg_temp"):
         raise CerebroError(

@@ -107,6 +107,16 @@ def first_row(db: Database, statement: str) -> Row | None:
     return rows[0] if rows else None
 
 
+def rows_up_to(db: Database, source: Table, most: int) -> int:
+    """How many rows there are, of which no more than so many are looked at."""
+    rows = db.query(
+        f"SELECT pg_catalog.count(*) AS found FROM (SELECT FROM {source.quoted} LIMIT $1) AS s",
+        ("bigint",),
+        (most,),
+    )
+    return rows[0]["found"]
+
+
 def class_positions(db: Database, base_type: str, labels: Sequence[str]) -> dict[str, int]:
     """Give each label, as text, its place from 0 among the sorted distinct values of the column's type.
 

@@ -15,6 +15,9 @@ from cerebro_plpy.store.names import TargetTable
 
 _Columns = Sequence[tuple[str, str]]
 
+# Names of tables stand in the summaries as they were written in the call; here, by column, so that they are
+# found whatever the search_path.
+QUALIFIED = ("qualified_names", "jsonb")
 _MODEL: _Columns = (
     ("mst_key", "integer"),
     ("model_weights", "bytea"),
@@ -75,6 +78,7 @@ _AUTOML_SUMMARY: _Columns = (
     ("run_id", "bigint"),
     ("seed", "bigint"),
     ("segments", "integer"),
+    QUALIFIED,
 )
 _SUMMARY: _Columns = (
     ("source_table", "text"),
@@ -101,6 +105,7 @@ _SUMMARY: _Columns = (
     ("run_id", "bigint"),
     ("seed", "bigint"),
     ("segments", "integer"),
+    QUALIFIED,
 )
 
 # One model: what stands in <out>_info for many stands in the summary.
@@ -135,6 +140,7 @@ _SINGLE_SUMMARY: _Columns = (
     ("run_id", "bigint"),
     ("seed", "bigint"),
     ("segments", "integer"),
+    QUALIFIED,
 )
 _EVALUATION: _Columns = (
     ("loss", "double precision"),

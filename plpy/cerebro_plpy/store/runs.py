@@ -58,6 +58,8 @@ class RunRow:
     # JSON: how the search procedure is made, none if there is none; what ends the run early.
     search: str | None = None
     limits: str = "{}"
+    # JSON: how the call wrote the names of its tables, by the summary's column.
+    spelled: str = "{}"
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,11 @@ def searched(run: RunRow) -> Any:
 def limits(run: RunRow) -> Mapping[str, Any]:
     """What ends the run early, by name."""
     return json.loads(run.limits)
+
+
+def spelled(run: RunRow) -> Mapping[str, str]:
+    """How the call wrote the names of its tables."""
+    return json.loads(run.spelled)
 
 
 def next_run_id(db: Database) -> int:

@@ -212,6 +212,16 @@ def setting(db: Database, name: str) -> str | None:
     return settings(db, name).get(name)
 
 
+def server_versions(db: Database) -> Mapping[str, str]:
+    """What the server is, and what it is made of."""
+    row = db.query(
+        "SELECT pg_catalog.current_setting('server_version') AS postgresql,"
+        " pg_catalog.substring(pg_catalog.version(), 'Greenplum Database ([^ )]+)') AS greenplum"
+    )[0]
+    made = {"Greenplum": row["greenplum"]} if row["greenplum"] else {}
+    return {**made, "PostgreSQL": row["postgresql"].split()[0]}
+
+
 def version(db: Database) -> str:
     return db.query("SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'cerebro'")[0][
         "extversion"

@@ -94,7 +94,8 @@ class Search:
             return Asha(self._rows(space, count), epochs, method.number("eta"), 2 * self.segments)
         if method.name == "hyperopt":
             guided = method.params["algorithm"] == "tpe"
-            return Trials(self._sampler(space, count, guided), count, self.epochs, self.segments)
+            sampler = self._sampler(space, count, guided)
+            return Trials(sampler, count, self.epochs, self.segments, in_order=guided)
         rule = MedianRule(method.number("min_iterations"), method.number("min_configs"))
         guided = method.name == "tpe"
         return Trials(self._sampler(space, count, guided), count, self.epochs, self.segments, rule)

@@ -15,10 +15,21 @@ class Rule(Protocol):
 
 
 class Trials:
-    """Trains `count` configs until `epochs`; where a rule is given, it is asked after every epoch."""
+    """Trains `count` configs until `epochs`; where a rule is given, it is asked after every epoch.
+
+    With `in_order` the sampler hears of each config when those before it have ended: what it proposes then
+    depends on no timing. Room that comes before that waits.
+    """
 
     def __init__(
-        self, sampler: Sampler, count: int, epochs: int, width: int, rule: Rule | None = None
+        self,
+        sampler: Sampler,
+        count: int,
+        epochs: int,
+        width: int,
+        rule: Rule | None = None,
+        *,
+        in_order: bool = False,
     ) -> None:
         self._sampler = sampler
         self._count = count
@@ -27,6 +38,9 @@ class Trials:
         self._rule = rule
         self._started = 0
         self._values: dict[int, dict[int, float]] = {}
+        self._in_order = in_order
+        self._told = 0
+        self._untold: dict[int, tuple[dict[int, float], bool]] = {}
 
     def begin(self) -> list[Decision]:
         return [self._new() for _ in range(min(self._width, self._count))]
@@ -49,8 +63,14 @@ class Trials:
 
     def _end(self, mst_key: int, *, complete: bool) -> list[Decision]:
         """A config makes room for the next."""
-        self._sampler.tell(mst_key, self._values.pop(mst_key), complete)
-        return [self._new()] if self._started < self._count else []
+        self._untold[mst_key] = self._values.pop(mst_key), complete
+        decisions: list[Decision] = []
+        while (key := self._told + 1 if self._in_order else mst_key) in self._untold:
+            self._sampler.tell(key, *self._untold.pop(key))
+            self._told += 1
+            if self._started < self._count:
+                decisions.append(self._new())
+        return decisions
 
     def _new(self) -> Decision:
         self._started += 1

@@ -1,0 +1,125 @@
+"""train_test_split: which rows a model is trained on, and which it is tested on."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+
+from ..database import Database
+from ..errors import DATATYPE_MISMATCH, DUPLICATE_COLUMN, NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
+from ..logical.options import LARGEST, Validator, integer, parse_options
+from ..store import names, packed, session, splits
+from ..store.packed import SourceColumn
+from . import sources
+from .columns import parse_items
+
+OPTIONS: Mapping[str, Validator] = {"seed": integer(-LARGEST)}
+# Proportions such as 0.7 and 0.3 may come to a little more than 1.
+SLACK = 1e-9
+
+
+def train_test_split(
+    db: Database,
+    source_table: str | None,
+    output_table: str | None,
+    train_proportion: float | None,
+    test_proportion: float | None = None,
+    grouping_cols: str | None = None,
+    target_cols: str | None = None,
+    with_replacement: bool | None = False,
+    separate_output_tables: bool | None = False,
+    options: str | None = None,
+    search_path: str = "public",
+) -> None:
+    """Split a table."""
+    seed = parse_options(options, OPTIONS).get("seed")
+    train, test = _proportions(train_proportion, test_proportion, bool(with_replacement))
+    source = names.resolve_table(db, source_table, search_path, "input table")
+    known = packed.columns_of(db, source)
+    groups = _columns(grouping_cols, "grouping_cols", known, source)
+    _check_groups(groups)
+    columns = _target_columns(target_cols, groups, known, source)
+    if session.read_only(db):
+        raise CerebroError("the output table cannot be made in a read-only transaction", sqlstate=WRONG_STATE)
+    targets = _targets(db, output_table, search_path, bool(separate_output_tables))
+    if len(targets) == 1:
+        _check_column(columns)
+    if not splits.has_rows(db, source):
+        raise CerebroError(f"input table {source.quoted} has no rows")
+    split = splits.Split(
+        source, [column.name for column in columns], [column.name for column in groups], train, test,
+        seed if seed is not None else secrets.randbits(63), seed is not None,
+    )  # fmt: skip
+    splits.write(db, split, targets, replacement=bool(with_replacement))
+
+
+def _proportions(train: float | None, test: float | None, replacement: bool) -> tuple[float, float]:
+    if train is None:
+        raise CerebroError("train_proportion is NULL", sqlstate=NULL_NOT_ALLOWED)
+    for what, given in (("train_proportion", train), ("test_proportion", test)):
+        if given is not None and not 0 < given < 1:
+            raise CerebroError(f"{what} must be between 0 and 1, not {given:g}")
+    if test is None:
+        return train, 1 - train
+    if train + test > 1 + SLACK and not replacement:
+        raise CerebroError(
+            f"train_proportion and test_proportion come to {train + test:g}, which is more than 1",
+            hint="Without replacement each row is given out once.",
+        )
+    return train, test
+
+
+def _columns(
+    text: str | None, parameter: str, known: Mapping[str, SourceColumn], source: names.Table
+) -> list[SourceColumn]:
+    """The columns of a comma-separated list, each once."""
+    if text is None or not text.strip():
+        return []
+    items = parse_items(text, parameter)
+    if any(item.bundled for item in items):
+        raise CerebroError(f"{parameter} {text} is not a list of columns")
+    listed = dict.fromkeys(name for item in items for name in item.columns)
+    return [sources.find_column(name, known, source.quoted) for name in listed]
+
+
+def _check_groups(groups: list[SourceColumn]) -> None:
+    for column in groups:
+        if not (column.sortable or column.is_array):
+            raise CerebroError(
+                f'column "{column.name}" of type {column.shown_type} cannot be a grouping column',
+                hint="Its type has no order. Cast it to text in a view.",
+                sqlstate=DATATYPE_MISMATCH,
+            )
+
+
+def _target_columns(
+    text: str | None, groups: list[SourceColumn], known: Mapping[str, SourceColumn], source: names.Table
+) -> list[SourceColumn]:
+    """All columns, or those that were named after those that make the groups."""
+    if text is None or text.strip() in ("", "*"):
+        return list(known.values())
+    named = _columns(text, "target_cols", known, source)
+    return groups + [column for column in named if column not in groups]
+
+
+def _targets(
+    db: Database, output_table: str | None, search_path: str, separate: bool
+) -> list[names.TargetTable]:
+    """The table to be made, or the two."""
+    if not separate:
+        return [names.target_table(db, output_table, search_path)]
+    schema, table = names.parse_table(output_table, "output table", made=True)
+    place = () if schema is None else (schema,)
+    return [
+        names.target_table(db, names.quote(*place, table + suffix), search_path)
+        for suffix in ("_train", "_test")
+    ]
+
+
+def _check_column(columns: list[SourceColumn]) -> None:
+    if any(column.name == splits.COLUMN for column in columns):
+        raise CerebroError(
+            f'the output table would have two columns called "{splits.COLUMN}"',
+            hint="Name others in target_cols, or give separate_output_tables.",
+            sqlstate=DUPLICATE_COLUMN,
+        )

@@ -1,0 +1,102 @@
+"""SQL that splits a table's rows by chance. All of it runs with the caller's rights."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..database import Database
+from .dialect import distributed
+from .names import Table, TargetTable, quote, target
+
+COLUMN = "split"
+
+
+@dataclass(frozen=True)
+class Split:
+    """What is split, and how."""
+
+    source: Table
+    columns: Sequence[str]
+    groups: Sequence[str]
+    train: float
+    test: float
+    seed: int
+    # Whether the seed decides about each row; if not, chance does, which does not read the whole row.
+    repeatable: bool
+
+    @property
+    def listed(self) -> str:
+        """The columns as they leave a query in which they are called c0, c1 …: no name meets another."""
+        return ", ".join(f"c{number} AS {quote(name)}" for number, name in enumerate(self.columns))
+
+
+def has_rows(db: Database, source: Table) -> bool:
+    return bool(db.query(f"SELECT FROM {source.quoted} LIMIT 1"))
+
+
+def write(db: Database, split: Split, targets: Sequence[TargetTable], *, replacement: bool) -> None:
+    """Make one table with a column that says which rows are for what, or one table for each."""
+    statement = (_drawn if replacement else _dealt)(split)
+    if len(targets) == 1:
+        _create(db, targets[0], f"SELECT {split.listed}, {COLUMN} FROM ({statement}) AS k")
+        return
+    # Chance and the source may be otherwise for the next statement: the rows are chosen once.
+    chosen = target(db, targets[0].schema, f"_{secrets.token_hex(16)}")
+    _create(db, chosen, statement)
+    for table, which in zip(targets, (1, 0), strict=True):
+        _create(db, table, f"SELECT {split.listed} FROM {chosen.quoted} AS k WHERE {COLUMN} = {which}")
+    db.query(f"DROP TABLE {chosen.quoted}")
+
+
+def _create(db: Database, table: TargetTable, statement: str) -> None:
+    db.query(f"CREATE TABLE {table.quoted} AS {statement}{distributed(db, 'RANDOMLY')}")
+
+
+def _count(share: float, of: str) -> str:
+    """A share of so many rows: the nearest whole number, of two the smaller."""
+    return f"pg_catalog.ceil({of} * {share!r}::numeric - 0.5)"
+
+
+def _numbered(split: Split) -> str:
+    """Every row with its place in its group, by chance, and the size of its group."""
+    listed = ", ".join(f"s.{quote(name)} AS c{number}" for number, name in enumerate(split.columns))
+    groups = ", ".join(f"s.{quote(name)}" for name in split.groups)
+    within = f"PARTITION BY {groups}" if groups else ""
+    order = "pg_catalog.random()"
+    if split.repeatable:
+        # Equal rows may change places: it makes no difference.
+        order = f'pg_catalog.hashtextextended((s.*)::text COLLATE "C", {split.seed})'
+    number = f"pg_catalog.dense_rank() OVER (ORDER BY {groups})" if groups else "1::bigint"
+    return (
+        f"SELECT {listed}, {number} AS grp, pg_catalog.count(*) OVER ({within}) AS total,"
+        f" pg_catalog.row_number() OVER ({within} ORDER BY {order}) AS place FROM {split.source.quoted} AS s"
+    )
+
+
+def _dealt(split: Split) -> str:
+    """Each row once at most: the first of a group to train on, those after them to test on."""
+    train, last = _count(split.train, "total"), _count(split.train + split.test, "total")
+    columns = ", ".join(f"c{number}" for number in range(len(split.columns)))
+    return (
+        f"SELECT {columns}, CASE WHEN place <= {train} THEN 1 ELSE 0 END AS {COLUMN}"
+        f" FROM ({_numbered(split)}) AS n WHERE place <= {last}"
+    )
+
+
+def _drawn(split: Split) -> str:
+    """As many draws from each group as there would be rows; each may find any row of the group."""
+    train, last = _count(split.train, "total"), _count(split.train + split.test, "total")
+    columns = ", ".join(f"n.c{number}" for number in range(len(split.columns)))
+    drawn = (
+        f"pg_catalog.hashtextextended(pg_catalog.concat_ws(' ', g.grp, d.draw), {split.seed})"
+        " & 9223372036854775807"
+    )
+    return (
+        f"WITH n AS ({_numbered(split)}),"
+        f" g AS (SELECT grp, total, {train} AS train, {last} AS last FROM n WHERE place = 1),"
+        f" d AS (SELECT g.grp, pg_catalog.generate_series(1, g.last::bigint) AS draw FROM g)"
+        f" SELECT {columns}, CASE WHEN d.draw <= g.train THEN 1 ELSE 0 END AS {COLUMN}"
+        f" FROM d JOIN g ON g.grp = d.grp JOIN n ON n.grp = g.grp AND n.place = 1 + ({drawn}) % g.total"
+    )

@@ -1,0 +1,21 @@
+CREATE OR REPLACE FUNCTION cerebro.train_test_split(
+    source_table text,
+    output_table text,
+    train_proportion double precision,
+    test_proportion double precision DEFAULT NULL,
+    grouping_cols text DEFAULT NULL,
+    target_cols text DEFAULT NULL,
+    with_replacement boolean DEFAULT FALSE,
+    separate_output_tables boolean DEFAULT FALSE,
+    options jsonb DEFAULT NULL,
+    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
+) RETURNS void
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].prepare(
+    "split", source_table, output_table, train_proportion, test_proportion, grouping_cols, target_cols, with_replacement,
+    separate_output_tables, options, search_path)
+$$;
+COMMENT ON FUNCTION cerebro.train_test_split IS
+'Splits the rows of a table by chance into rows to train on and rows to test on: one table with a column split (1 for training, 0 for test), or two, <output_table>_train and <output_table>_test. With grouping_cols each group is split in these proportions. Options: seed, by which the same rows are split alike.';
