@@ -15,6 +15,7 @@ from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.options import FIT_OPTIONS, FitOptions, parse_options
 from cerebro_plpy.logical.search.automl import Search
 from cerebro_plpy.madlib.automl import WHO, read_method
+from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import models, names, results, runs, session
 from cerebro_plpy.store.names import TargetTable, resolve_table, target_table
 from cerebro_plpy.topology.choose import choose
@@ -59,6 +60,7 @@ def automl(db: Database, call: AutomlCall, run_inline: Run) -> None:
         db, call.model_selection_table, call.search_path, "model selection table", ("_summary",)
     )
     given = FitOptions(**parse_options(call.options, OPTIONS))
+    registry.begin(db, given.replay)
     request = replace(_request(db, call, given), selection_table=selection.quoted)
     order = replay.order(db, request)
     tables = fit.targets(db, call.model_output_table, call.search_path, SUFFIXES, None)

@@ -12,6 +12,7 @@ from cerebro_plpy.executor import background, output, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.options import FitOptions, parse_fit_options
+from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import measurements, models, results, runs, session
 from cerebro_plpy.store.names import (
     Table,
@@ -51,6 +52,8 @@ def fit_multiple(db: Database, call: FitCall, run_inline: Run) -> None:
     """Train every config of a model selection table."""
     requests.check_writable(db)
     given = parse_fit_options(call.options)
+    before = earlier_run(db, call.model_output_table, call.search_path, SUFFIXES) if call.warm_start else None
+    registry.begin(db, before or given.replay)
     request = _request(db, call, given)
     order = replay.order(db, request)
     name, path = call.model_output_table, call.search_path
@@ -134,6 +137,17 @@ def earlier_tables(db: Database, name: str | None, search_path: str, suffixes: S
             ) from None
     requests.owned(db, found)
     return found
+
+
+def earlier_run(db: Database, name: str | None, search_path: str, suffixes: Sequence[str]) -> int | None:
+    """The run that a warm start goes on from, in whose versions it names registered functions."""
+    try:
+        return results.summary_row(db, earlier_tables(db, name, search_path, suffixes)[-1].quoted).get(
+            "run_id"
+        )
+    except CerebroError:
+        # What is wrong is said where the tables are needed.
+        return None
 
 
 def targets(

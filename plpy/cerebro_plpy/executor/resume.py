@@ -8,7 +8,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DUPLICATE_TABLE, WRONG_STATE, CerebroError
-from cerebro_plpy.executor import automl, background, fit, replay, single
+from cerebro_plpy.executor import automl, background, fit, functions, replay, single
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.budget import Limits, evaluation_epochs
@@ -40,6 +40,7 @@ def resume(db: Database, run_id: int | None, search_path: str, run_inline: Run) 
     requests.check_writable(db)
     role = session.current_user(db)
     run = db.as_owner(lambda: runs.own_run(db, run_id, role))
+    functions.go_on(db, run.run_id)
     request = request_of(db, run, search_path)
     topology = choose(db, role, request.tables, run_inline)
     with runner.behind(topology, run.run_id):
@@ -52,6 +53,7 @@ def drive(db: Database, run_id: int) -> None:
     run = db.as_owner(lambda: runs.own_run(db, run_id, role))
     topology = choose_local(db, role)
     with runner.behind(topology, run.run_id):
+        functions.go_on(db, run.run_id)
         request = background.with_built_in_types(db, request_of(db, run, "pg_catalog"))
         _go_on(db, topology, run, request, "pg_catalog", begun=True)
 

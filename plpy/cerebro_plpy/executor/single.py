@@ -12,6 +12,7 @@ from cerebro_plpy.executor import background, fit, output, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.options import FitOptions, parse_fit_options
+from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import models, results, session
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table
 from cerebro_plpy.topology.choose import choose
@@ -49,6 +50,8 @@ def fit_single(db: Database, call: SingleCall, run_inline: Run) -> None:
     requests.check_writable(db)
     requests.refuse_what_is_not_there(call.object_table)
     given = parse_fit_options(call.options)
+    before = fit.earlier_run(db, call.model, call.search_path, SUFFIXES) if call.warm_start else None
+    registry.begin(db, before or given.replay)
     request = _request(db, call, given)
     order = replay.order(db, request)
     earlier = fit.earlier_tables(db, call.model, call.search_path, SUFFIXES) if call.warm_start else None

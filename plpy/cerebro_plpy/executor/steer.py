@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
+from cerebro_plpy.executor import functions, resume
 from cerebro_plpy.executor import request as requests
-from cerebro_plpy.executor import resume
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.madlib import grid
 from cerebro_plpy.store import decisions, models, runs, session
+from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store.decisions import CLONE, DELETE, PAUSE, RESUME, SET_EPOCHS, START, STOP, Asked, Entry
 from cerebro_plpy.store.names import Table, resolve_table
 from cerebro_plpy.topology.choose import choose
@@ -97,6 +98,13 @@ def _going(db: Database, run_id: int | None) -> Standing:
         raise _refused(f"run {run_id} is {status}", hint)
     if standing.ending:
         raise _refused(f"run {run_id} is ending: it was asked to stop")
+    return standing
+
+
+def _changed(db: Database, run_id: int | None) -> Standing:
+    """The same for new configs, which may name registered functions, in the run's versions."""
+    standing = _going(db, run_id)
+    registry.begin(db, standing.run.run_id)
     return standing
 
 
@@ -204,7 +212,7 @@ def clone_config(
     search_path: str,
 ) -> int:
     """Bring in a config with another one's architecture, and with its state; gives the new key."""
-    standing = _going(db, run_id)
+    standing = _changed(db, run_id)
     source = standing.configs[_config(standing, mst_key)]
     new = models.Selected(
         standing.next_key, source.model_id, compile_params or source.compile_params,
@@ -221,7 +229,7 @@ def add_configs(
     db: Database, run_inline: Run, run_id: int | None, selection_table: str | None, search_path: str
 ) -> list[int]:
     """Bring in the configs of a model selection table; gives their new keys, in the table's order."""
-    standing = _going(db, run_id)
+    standing = _changed(db, run_id)
     _, arch_table, chosen = requests.selected(db, selection_table, search_path)
     if arch_table.quoted != standing.run.arch_table:
         raise CerebroError(
@@ -243,7 +251,7 @@ def add_space(
     search_path: str,
 ) -> list[int]:
     """Bring in configs of a space, every one or drawn at random; gives their new keys."""
-    standing = _going(db, run_id)
+    standing = _changed(db, run_id)
     arch_table = resolve_table(db, standing.run.arch_table, search_path, "model architecture table")
     rows, seed = grid.search_configs(
         model_ids or [], compile_space or "", fit_space or "", search_type, num_configs, random_state
@@ -256,6 +264,13 @@ def add_space(
     if seed is not None and random_state is None:
         db.notice(f"the configs were drawn with random_state {seed}")
     return added
+
+
+BRINGS_IN: Mapping[str, Callable[..., Any]] = {
+    "clone_config": clone_config,
+    "add_configs": add_configs,
+    "add_space": add_space,
+}
 
 
 def _add(
@@ -320,7 +335,9 @@ def _check(
     like = resume.request_of(db, run, search_path)
     request = replace(like, configs=requests.choose(new), architectures=[*kept, *fresh])
     topology = choose(db, session.current_user(db), [], run_inline)
-    return runner.described_rows(runner.check(db, topology, request, sessions=1))
+    described = runner.check(db, topology, request, sessions=1)
+    db.as_owner(lambda: registry.add_to_run(db, run.run_id, functions.used(described)))
+    return runner.described_rows(described)
 
 
 def wait(db: Database, run_id: int | None, timeout: str | None) -> str:

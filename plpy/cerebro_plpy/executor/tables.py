@@ -8,6 +8,7 @@ from cerebro_plpy.executor import request as requests
 from cerebro_plpy.logical.options import FitOptions
 from cerebro_plpy.logical.search import hyperband
 from cerebro_plpy.madlib import grid
+from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import models, names, session
 from cerebro_plpy.store.names import Table, TargetTable, quote, resolve_table, target_table
 from cerebro_plpy.topology.choose import choose
@@ -30,6 +31,7 @@ def load_model(
     table = _existing(db, table_name, search_path, "model architecture table")
     if table is not None:
         models.check_architectures(db, table)
+    registry.begin(db)
     _check_architecture(db, model_arch, weights, run_inline)
     if table is None:
         target = target_table(db, table_name, search_path, "model architecture table")
@@ -61,6 +63,7 @@ def _check_architecture(db: Database, model_arch: str, weights: bytes | None, ru
             "model_arch": model_arch,
             "weights_bytes": None if weights is None else len(weights),
             "max_parameters": engines.max_parameters,
+            "functions": registry.needed(db, [], [model_arch]),
         },
     )
 
@@ -84,6 +87,7 @@ def load_selection(
     search_path: str,
 ) -> None:
     """Make a model selection table with every combination of the lists."""
+    registry.begin(db)
     requests.refuse_what_is_not_there(object_table)
     for what, given in (
         ("model_id_list", model_ids),
@@ -113,6 +117,7 @@ def generate_configs(
     search_path: str,
 ) -> None:
     """Make a model selection table from a grid, or append to one that is there."""
+    registry.begin(db)
     requests.refuse_what_is_not_there(object_table)
     arch_table = resolve_table(db, arch_table_name, search_path, "model architecture table")
     table = _existing(db, table_name, search_path, "model selection table")

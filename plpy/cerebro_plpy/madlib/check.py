@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from ..errors import NOT_SUPPORTED, CerebroError
+from . import registered
 from .literal import Call, Value, read_call, shorten
 from .names import LOSSES, METRICS, OPTIMIZERS, REQUIRED, SCHEDULES, Argument, Signature
 from .nearest import unknown
+from .registered import LOSS, METRIC, Function
 from .spellings import LOSS_TEXTS, METRIC_TEXTS, OLD_LOSSES, OLD_METRICS, snake
 
 Named: TypeAlias = str | Call
@@ -54,6 +56,8 @@ def check_loss(value: Value) -> Named:
     call = _as_call(value, "loss")
     old = OLD_LOSSES.get(call.name, call.name)
     if old not in LOSS_TEXTS and old not in LOSSES:
+        if function := registered.find(call.name, (LOSS,)):
+            return _of_function(call, function)
         raise unknown(f"unknown loss {shorten(call.name, 60)}", call.name, LOSS_TEXTS)
     if isinstance(value, str) and not _is_call(value) and old in LOSS_TEXTS:
         return old
@@ -66,6 +70,8 @@ def check_metric(value: Value) -> Named:
     call = _as_call(value, "metric")
     old = OLD_METRICS.get(call.name, call.name)
     if old not in METRIC_TEXTS:
+        if function := registered.find(call.name, (METRIC, LOSS)):
+            return _of_function(call, function)
         raise unknown(f"unknown metric {shorten(call.name, 60)}", call.name, METRIC_TEXTS)
     name = METRIC_TEXTS[old]
     checked = _checked(name, dict(call.kwargs), METRICS[name], f"metric {name}")
@@ -76,6 +82,20 @@ def check_metric(value: Value) -> Named:
         kwargs = {**dict(checked.kwargs), "name": snake(name)}
         return Call(name, tuple(sorted(kwargs.items())))
     return checked
+
+
+def _of_function(call: Call, function: Function) -> Call:
+    """A registered function takes what its source says; here only that it is given plain values."""
+    for key, value in call.kwargs:
+        if _holds_call(value):
+            raise wrong(f"{call.name}: {key}", value, "made of constants, lists and dicts")
+    return Call(call.name, tuple(sorted(call.kwargs)), function)
+
+
+def _holds_call(value: Value) -> bool:
+    if isinstance(value, dict):
+        value = list(value.values())
+    return any(map(_holds_call, value)) if isinstance(value, list) else isinstance(value, Call)
 
 
 def wrong(what: str, value: object, expected: str) -> CerebroError:

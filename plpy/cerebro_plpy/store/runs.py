@@ -25,7 +25,7 @@ _LOCKS = (
 EVERY_CONFIG = -1
 _TABLES = (
     "_failure", "_metric", "_evaluation", "_state", "_visit", "_config", "_weights", "_architecture",
-    "_run_event", "_request", "_decision", "_run",
+    "_run_event", "_request", "_decision", "_run_function", "_run",
 )  # fmt: skip
 
 
