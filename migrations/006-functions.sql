@@ -52,3 +52,6 @@ $$;
 SELECT pg_catalog.pg_extension_config_dump('cerebro._function', '');
 SELECT pg_catalog.pg_extension_config_dump('cerebro._function_grant', '');
 SELECT pg_catalog.pg_extension_config_dump('cerebro._run_function', '');
+
+-- MADlib's list of functions, of which a run keeps the name.
+ALTER TABLE cerebro._run ADD COLUMN object_table text;

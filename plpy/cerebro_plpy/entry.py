@@ -362,9 +362,9 @@ def generate_model_configs(*arguments: Any) -> None:
 
 def function(what: str, *arguments: Any) -> Any:
     """What concerns registered functions."""
-    from cerebro_plpy.executor import functions
+    from cerebro_plpy.executor import function_calls
 
-    return _answer(lambda: functions.CALLS[what](Session(), _run_inline, *arguments))
+    return _answer(lambda: function_calls.CALLS[what](Session(), _run_inline, *arguments))
 
 
 def hyperband_schedule(*arguments: Any) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cerebro_plpy.errors import CerebroError
 
 from . import custom, runtime
+from . import losses as losses_
 
 if TYPE_CHECKING:
     from cerebro_plpy.madlib.literal import Call
@@ -89,6 +90,8 @@ def _loss(spec: str | Call) -> Any:
         return _name(spec, "loss", LOSSES, _LOSS_ABBREVIATIONS)
     if spec.function is not None:
         return custom.loss(spec)
+    if losses_.is_own(spec):
+        return losses_.loss(spec)
     return _instance(spec, "loss", LOSSES, "losses")
 
 
@@ -97,6 +100,8 @@ def _metric(spec: str | Call) -> Any:
         return _name(spec, "metric", METRICS | LOSSES, _METRIC_ABBREVIATIONS)
     if spec.function is not None:
         return custom.metric(spec)
+    if losses_.is_own(spec):
+        return losses_.metric(spec)
     made = _instance(spec, "metric", METRICS, "metrics")
     if not any(key == "name" for key, _ in spec.kwargs):
         made.name = _without_counter(made)

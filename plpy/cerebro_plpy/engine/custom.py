@@ -136,7 +136,7 @@ def _execute(source: Source) -> Any:
         raise _wrong(source, error, line) from None
     with runtime.generators_kept(), _unregistered():
         try:
-            exec(code, module.__dict__)  # noqa: S102: a superuser's, and this is what it is for
+            exec(code, module.__dict__)  # noqa: S102 - it is what a superuser wants
         except CerebroError:
             raise
         except (Exception, SystemExit) as error:
@@ -172,7 +172,11 @@ def _checked(source: Source, module: types.ModuleType) -> Any:
     if not fits or (is_class and issubclass(found, keras.Model)):
         wanted = f"a subclass of keras.{base.__module__.split('.')[2]}.{base.__name__}"
         either = "" if source.kind == LAYER else " or a function of y_true and y_pred"
-        raise CerebroError(f"{source.name} is not what a {source.kind} is made of: {wanted}{either}")
+        raise CerebroError(
+            f"{source.name} is not what a {source.kind} is made of",
+            detail=f"It must be {wanted}{either}.",
+            sqlstate=errors.WRONG_OBJECT,
+        )
     return found
 
 

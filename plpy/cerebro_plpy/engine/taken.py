@@ -8,7 +8,7 @@ from typing import Final
 from cerebro_plpy import errors
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.names import LOSSES, METRICS, OPTIMIZERS, SCHEDULES
-from cerebro_plpy.madlib.spellings import LOSS_TEXTS, METRIC_TEXTS, OLD_LOSSES, OLD_METRICS
+from cerebro_plpy.madlib.spellings import LOSS_TEXTS, METRIC_TEXTS, OLD_LOSSES, OLD_METRICS, OWN_TEXTS
 
 from . import runtime, validate
 from .calls import fold
@@ -20,7 +20,8 @@ _WORDS: Final = (
 ).split()
 _FAMILIES: Final = re.compile(r"(keras|tf|tensorflow|jax|torch|numpy|np|cerebro)|top\d*accuracy")
 _OURS: Final = (
-    LOSSES, METRICS, OPTIMIZERS, SCHEDULES, LOSS_TEXTS, METRIC_TEXTS, OLD_LOSSES, OLD_METRICS, _WORDS,
+    LOSSES, METRICS, OPTIMIZERS, SCHEDULES, LOSS_TEXTS, METRIC_TEXTS, OLD_LOSSES, OLD_METRICS, OWN_TEXTS,
+    _WORDS,
     validate.MODELS, validate.LAYERS, validate.INITIALIZERS, validate.REGULARIZERS, validate.CONSTRAINTS,
     validate.POLICIES, validate.ACTIVATIONS,
 )  # fmt: skip

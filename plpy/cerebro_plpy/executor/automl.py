@@ -55,7 +55,6 @@ class AutomlCall:
 def automl(db: Database, call: AutomlCall, run_inline: Run) -> None:
     """Search a space, and leave its models and the best of its configs."""
     requests.check_writable(db)
-    requests.refuse_what_is_not_there(call.object_table)
     selection = target_table(
         db, call.model_selection_table, call.search_path, "model selection table", ("_summary",)
     )
@@ -113,6 +112,7 @@ def _request(db: Database, call: AutomlCall, given: FitOptions) -> requests.Requ
     return requests.Request(
         source, validation, arch_table, architectures, [], search.epochs, _frequency(call, given, search),
         seed, engines, call.name, call.description, search=described, limits=given.limits,
+        object_table=requests.object_table(db, call.object_table, path),
     )  # fmt: skip
 
 
@@ -167,7 +167,7 @@ def create_tables(db: Database, tables: Sequence[TargetTable], request: requests
     selection = target_table(db, request.selection_table, "", "model selection table", ("_summary",))
     summary = names.target(db, selection.schema, selection.name + "_summary")
     models.create_selection(db, selection, summary)
-    models.set_selection_summary(db, summary.quoted, request.arch_table.quoted)
+    models.set_selection_summary(db, summary.quoted, request.arch_table.quoted, request.object_table)
 
 
 def write_tables(

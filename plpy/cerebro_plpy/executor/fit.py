@@ -101,13 +101,15 @@ def _request(db: Database, call: FitCall, given: FitOptions) -> requests.Request
     epochs, frequency = requests.budget(call.num_iterations, call.metrics_compute_frequency, given)
     path = call.search_path
     source, validation = requests.training_and_validation(db, call.source_table, call.validation_table, path)
-    selection, arch_table, configs = requests.selected(db, call.model_selection_table, path)
+    selection = requests.selected(db, call.model_selection_table, path)
+    arch_table, configs = selection.arch_table, selection.configs
     architectures = models.architectures(db, arch_table, sorted({c.model_id for c in configs}))
     engines = requests.engines(db, given, bool(call.use_gpus), source.summary.segments)
     return requests.Request(
         source, validation, arch_table, architectures, configs, epochs, frequency,
-        replay.seed(db, given), engines, call.name, call.description, selection.quoted, bool(call.warm_start),
-        requests.early_stopping(given, configs, epochs, frequency), given.limits,
+        replay.seed(db, given), engines, call.name, call.description, selection.table.quoted,
+        bool(call.warm_start),
+        requests.early_stopping(given, configs, epochs, frequency), given.limits, selection.object_table,
     )  # fmt: skip
 
 
@@ -199,7 +201,7 @@ def summary_row(db: Database, request: requests.Request, outcome: runner.Outcome
         "dependent_varname": list(packed.dependent_varname),
         "independent_varname": list(packed.independent_varname),
         "model_arch_table": request.arch_table.quoted,
-        "object_table": None,
+        "object_table": request.object_table,
         "num_iterations": request.epochs,
         "metrics_compute_frequency": request.metrics_frequency,
         "name": request.name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from cerebro_plpy.database import Database, Row
@@ -12,6 +12,7 @@ from cerebro_plpy.errors import (
     DUPLICATE_OBJECT,
     NULL_NOT_ALLOWED,
     UNDEFINED_OBJECT,
+    WRONG_OBJECT,
     WRONG_STATE,
     CerebroError,
 )
@@ -19,6 +20,7 @@ from cerebro_plpy.executor import request as requests
 from cerebro_plpy.logical.options import FitOptions
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.literal import shorten
+from cerebro_plpy.madlib.registered import LOSS, METRIC
 from cerebro_plpy.store import functions, session
 from cerebro_plpy.topology.choose import choose
 from cerebro_plpy.topology.inline import Run
@@ -63,7 +65,7 @@ def register(
     requests.check_writable(db)
     if name is None or source is None or kind is None:
         raise CerebroError("name, source and kind cannot be NULL", sqlstate=NULL_NOT_ALLOWED)
-    _check_name(name)
+    check_name(name)
     if kind not in registered.KINDS:
         raise CerebroError(
             f"kind is {shorten(kind, 60)}", detail=f"It is one of {', '.join(registered.KINDS)}."
@@ -82,7 +84,17 @@ def register(
     return db.as_owner(lambda: _add(db, role, row, description))
 
 
-def _check_name(name: str) -> None:
+def register_either(db: Database, run_inline: Run, name: str, source: str, description: str | None) -> None:
+    """Register what is a loss or a metric; it need not be said which."""
+    try:
+        register(db, run_inline, name, source, LOSS, description, None)
+    except CerebroError as error:
+        if error.sqlstate != WRONG_OBJECT:
+            raise
+        register(db, run_inline, name, source, METRIC, description, None)
+
+
+def check_name(name: str) -> None:
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
         raise CerebroError(
             f"{shorten(name, 80)!r} cannot be the name of a function",
@@ -168,11 +180,3 @@ def _last(db: Database, name: str | None) -> Row:
     if last is None or not last["registered"]:
         raise CerebroError(f"there is no registered function {shorten(name, 80)}", sqlstate=UNDEFINED_OBJECT)
     return last
-
-
-CALLS: Mapping[str, Callable[..., Any]] = {
-    "register_function": register,
-    "unregister_function": unregister,
-    "grant_function": grant,
-    "revoke_function": revoke,
-}

@@ -170,5 +170,5 @@ def request_of(db: Database, run: runs.RunRow, search_path: str) -> requests.Req
         source, validation, resolve_table(db, run.arch_table, search_path, "model architecture table"), [],
         requests.choose(selected), run.epochs, run.metrics_frequency, run.seed, engines, run.name,
         run.description, run.selection_table, run.warm_start,
-        runs.searched(run), Limits(**runs.limits(run)),
+        runs.searched(run), Limits(**runs.limits(run)), run.object_table,
     )  # fmt: skip

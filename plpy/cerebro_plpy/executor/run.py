@@ -362,6 +362,7 @@ def _run_row(
         description=request.description,
         search=None if request.search is None else json.dumps(request.search),
         limits=json.dumps(asdict(request.limits)),
+        object_table=request.object_table,
     )
 
 

@@ -48,7 +48,6 @@ class SingleCall:
 def fit_single(db: Database, call: SingleCall, run_inline: Run) -> None:
     """Train one config."""
     requests.check_writable(db)
-    requests.refuse_what_is_not_there(call.object_table)
     given = parse_fit_options(call.options)
     before = fit.earlier_run(db, call.model, call.search_path, SUFFIXES) if call.warm_start else None
     registry.begin(db, before or given.replay)
@@ -109,6 +108,7 @@ def _request(db: Database, call: SingleCall, given: FitOptions) -> requests.Requ
         source, validation, arch_table, architectures, configs, epochs, frequency,
         replay.seed(db, given), engines, call.name, call.description, None, bool(call.warm_start),
         requests.early_stopping(given, configs, epochs, frequency), given.limits,
+        requests.object_table(db, call.object_table, path),
     )  # fmt: skip
 
 

@@ -230,7 +230,8 @@ def add_configs(
 ) -> list[int]:
     """Bring in the configs of a model selection table; gives their new keys, in the table's order."""
     standing = _changed(db, run_id)
-    _, arch_table, chosen = requests.selected(db, selection_table, search_path)
+    selection = requests.selected(db, selection_table, search_path)
+    arch_table, chosen = selection.arch_table, selection.configs
     if arch_table.quoted != standing.run.arch_table:
         raise CerebroError(
             f"the configs belong to {arch_table.quoted}, and run {run_id} to {standing.run.arch_table}"

@@ -88,7 +88,7 @@ def load_selection(
 ) -> None:
     """Make a model selection table with every combination of the lists."""
     registry.begin(db)
-    requests.refuse_what_is_not_there(object_table)
+    listed = requests.object_table(db, object_table, search_path)
     for what, given in (
         ("model_id_list", model_ids),
         ("compile_params_list", compile_list),
@@ -100,7 +100,7 @@ def load_selection(
     arch_table = resolve_table(db, arch_table_name, search_path, "model architecture table")
     configs = grid.list_configs(model_ids or [], compile_list or [], fit_list or [])
     models.architectures(db, arch_table, sorted({c.model_id for c in configs}))
-    _create_selection(db, target, arch_table, configs)
+    _create_selection(db, target, arch_table, configs, listed)
 
 
 def generate_configs(
@@ -118,7 +118,7 @@ def generate_configs(
 ) -> None:
     """Make a model selection table from a grid, or append to one that is there."""
     registry.begin(db)
-    requests.refuse_what_is_not_there(object_table)
+    listed = requests.object_table(db, object_table, search_path)
     arch_table = resolve_table(db, arch_table_name, search_path, "model architecture table")
     table = _existing(db, table_name, search_path, "model selection table")
     known = [] if table is None else _known_configs(db, table, arch_table, search_path)
@@ -128,7 +128,7 @@ def generate_configs(
     models.architectures(db, arch_table, sorted({c.model_id for c in configs}))
     if table is None:
         target = target_table(db, table_name, search_path, "model selection table", ("_summary",))
-        _create_selection(db, target, arch_table, configs)
+        _create_selection(db, target, arch_table, configs, listed)
     else:
         models.add_selection(db, table.quoted, configs)
     if seed is not None and random_state is None:
@@ -153,12 +153,16 @@ def write_schedule(
 
 
 def _create_selection(
-    db: Database, target: TargetTable, arch_table: Table, configs: list[grid.ConfigRow]
+    db: Database,
+    target: TargetTable,
+    arch_table: Table,
+    configs: list[grid.ConfigRow],
+    object_table: str | None,
 ) -> None:
     summary = names.target(db, target.schema, target.name + "_summary")
     models.create_selection(db, target, summary)
     models.add_selection(db, target.quoted, configs)
-    models.set_selection_summary(db, summary.quoted, arch_table.quoted)
+    models.set_selection_summary(db, summary.quoted, arch_table.quoted, object_table)
 
 
 def _known_configs(db: Database, table: Table, arch_table: Table, search_path: str) -> list[grid.ConfigRow]:
@@ -167,7 +171,7 @@ def _known_configs(db: Database, table: Table, arch_table: Table, search_path: s
         db, quote(table.schema, table.name + "_summary"), search_path, "model selection summary"
     )
     known = resolve_table(
-        db, models.selection_arch_table(db, summary), search_path, "model architecture table"
+        db, models.selection_tables(db, summary)[0], search_path, "model architecture table"
     )
     if known.oid != arch_table.oid:
         raise CerebroError(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 from ..madlib.literal import Call
-from ..madlib.names import METRICS
+from ..madlib.names import METRICS, OWN_LOSSES
 from ..madlib.params import CompileParams, Metrics, Named
 from ..madlib.registered import LOSS
 from ..madlib.spellings import METRIC_TEXTS, snake
@@ -86,7 +86,7 @@ def deciding(names: Sequence[str]) -> str | None:
 
 
 def _direction(class_name: str) -> Direction:
-    return "min" if class_name in DOWN else "max"
+    return "min" if class_name in DOWN or class_name in OWN_LOSSES else "max"
 
 
 def _call_direction(call: Call) -> Direction:
@@ -105,6 +105,7 @@ def _default_name(class_name: str) -> str:
 
 
 KNOWN: Final[dict[str, Direction]] = {
+    **{snake(class_name): "min" for class_name in OWN_LOSSES},
     **{text: _direction(class_name) for text, class_name in METRIC_TEXTS.items()},
     **{_default_name(class_name): _direction(class_name) for class_name in METRICS},
     "loss": "min",

@@ -126,11 +126,11 @@ def add_selected(db: Database, quoted: str, chosen: Selected) -> None:
     )
 
 
-def set_selection_summary(db: Database, quoted: str, model_arch_table: str) -> None:
+def set_selection_summary(db: Database, quoted: str, model_arch_table: str, object_table: str | None) -> None:
     db.query(
-        f"INSERT INTO {quoted} (model_arch_table, object_table) VALUES ($1, NULL)",
-        ["text"],
-        [model_arch_table],
+        f"INSERT INTO {quoted} (model_arch_table, object_table) VALUES ($1, $2)",
+        ["text", "text"],
+        [model_arch_table, object_table],
     )
 
 
@@ -170,13 +170,14 @@ def selection(db: Database, table: Table) -> list[Selected]:
     return [Selected(**row) for row in rows]
 
 
-def selection_arch_table(db: Database, summary: Table) -> str:
+def selection_tables(db: Database, summary: Table) -> tuple[str, str | None]:
+    """The architecture table that a selection belongs to, and its object table."""
     rows = db.query(
         f"SELECT model_arch_table::text AS name, object_table::text AS objects FROM {summary.quoted}"
     )
     if not rows:
         raise CerebroError(f"table {summary.quoted} is empty", sqlstate=WRONG_STATE)
-    return rows[0]["name"]
+    return rows[0]["name"], rows[0]["objects"]
 
 
 def owns(db: Database, table: Table) -> bool:

@@ -57,6 +57,7 @@ class RunRow:
     # JSON: how the search procedure is made, none if there is none; what ends the run early.
     search: str | None = None
     limits: str = "{}"
+    object_table: str | None = None
 
 
 @dataclass(frozen=True)
