@@ -23,7 +23,10 @@ JOIN pg_proc AS p ON p.oid = member
 WHERE p.proname IN (
         '_boot', '_as_owner', '_array_bytes', '_host_facts',
         '_take_buffer', '_take_row', '_give_pieces', '_join_pieces', '_give_predictions')
-    OR (p.proname NOT LIKE '\_%' AND p.proname NOT IN ('grant_usage', 'revoke_usage'))
+    OR (p.proname NOT LIKE '\_%' AND p.proname NOT IN (
+        'grant_usage', 'revoke_usage',
+        -- What a superuser alone may do.
+        'register_function', 'unregister_function', 'grant_function', 'revoke_function'))
 $$;
 COMMENT ON FUNCTION cerebro._usage_functions() IS
 'Internal: the functions that grant_usage opens to a role.';

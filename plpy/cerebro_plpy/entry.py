@@ -21,6 +21,7 @@ from cerebro_plpy.errors import (
     READ_ONLY_TRANSACTION,
     CerebroError,
 )
+from cerebro_plpy.madlib import registered
 from cerebro_plpy.segment import cancel, commands
 from cerebro_plpy.store import session
 
@@ -219,11 +220,12 @@ def _printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
-def _answer(work: Callable[[], T]) -> T:
-    """Leave the package: its own errors become PostgreSQL's."""
+def _answer(work: Callable[[], T], known: Sequence[registered.Function] = ()) -> T:
+    """Leave the package: its own errors become PostgreSQL's. A call has to ask for registered functions."""
     session.let_cancels_wait()
     try:
-        return work()
+        with registered.scope(known):
+            return work()
     except CerebroError as error:
         raise _report(error) from None
 
@@ -247,7 +249,7 @@ def run_pending() -> None:
         raise _report(
             CerebroError("this function is for the extension's own use", sqlstate=INSUFFICIENT_PRIVILEGE)
         )
-    _answer(_pending.pop())
+    _answer(_pending.pop(), registered.known())
 
 
 def segment(command: str, request: str) -> str:
@@ -407,6 +409,13 @@ def generate_model_configs(*arguments: Any) -> None:
     _call(lambda: tables.generate_configs(Session(), *arguments))
 
 
+def function(what: str, *arguments: Any) -> Any:
+    """What concerns registered functions."""
+    from cerebro_plpy.executor import function_calls
+
+    return _call(lambda: function_calls.CALLS[what](Session(), _run_inline, *arguments))
+
+
 def hyperband_schedule(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
@@ -475,22 +484,11 @@ def ask(what: str, *arguments: Any) -> None:
     _call(lambda: asks[what](Session(), *arguments))
 
 
-def clone_config(*arguments: Any) -> int:
+def bring_in(what: str, *arguments: Any) -> Any:
+    """Bring configs into a run that goes on in another session."""
     from cerebro_plpy.executor import steer
 
-    return _call(lambda: steer.clone_config(Session(), _run_inline, *arguments))
-
-
-def add_space(*arguments: Any) -> list[int]:
-    from cerebro_plpy.executor import steer
-
-    return _call(lambda: steer.add_space(Session(), _run_inline, *arguments))
-
-
-def add_configs(*arguments: Any) -> list[int]:
-    from cerebro_plpy.executor import steer
-
-    return _call(lambda: steer.add_configs(Session(), _run_inline, *arguments))
+    return _call(lambda: steer.BRINGS_IN[what](Session(), _run_inline, *arguments))
 
 
 def config_state(run_id: int | None, mst_key: int | None) -> Iterator[tuple[Any, ...]]:

@@ -6,7 +6,7 @@ CREATE OR REPLACE FUNCTION cerebro.add_configs(
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].add_configs(run_id, model_selection_table, search_path)
+return GD["cerebro"].bring_in("add_configs", run_id, model_selection_table, search_path)
 $$;
 COMMENT ON FUNCTION cerebro.add_configs(bigint, varchar, text) IS
 'Brings the configs of a model selection table into one of your running runs; gives their keys in the run.';
@@ -23,7 +23,7 @@ CREATE OR REPLACE FUNCTION cerebro.add_configs(
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].add_space(run_id, model_id_list, compile_params_grid, fit_params_grid, search_type, num_configs, random_state, search_path)
+return GD["cerebro"].bring_in("add_space", run_id, model_id_list, compile_params_grid, fit_params_grid, search_type, num_configs, random_state, search_path)
 $$;
 COMMENT ON FUNCTION cerebro.add_configs(bigint, integer[], varchar, varchar, varchar, integer, integer, text) IS
 'Brings configs from grids of parameters, or from a space in JSON, into one of your running runs: every combination (grid) or so many drawn at random (random); gives their keys in the run.';

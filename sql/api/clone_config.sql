@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION cerebro.clone_config(
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].clone_config(run_id, mst_key, compile_params, fit_params, with_state, search_path)
+return GD["cerebro"].bring_in("clone_config", run_id, mst_key, compile_params, fit_params, with_state, search_path)
 $$;
 COMMENT ON FUNCTION cerebro.clone_config IS
 'Brings a config into one of your running runs that has the architecture of another, its parameters where no others are given, and its state after its last whole epoch unless with_state is false; gives the new key.';

@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy import errors
 from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.madlib import registered
 
-from . import connected, derived, legacy, runtime, symbolic, validate
+from . import connected, custom, derived, legacy, runtime, symbolic, validate
 from .calls import one_line
 
 Shape = tuple[int | None, ...]
@@ -36,6 +37,8 @@ class Architecture:
     weight_shapes: tuple[tuple[int, ...], ...]
     # Layers that do nothing before they are given weights.
     adaptable: tuple[str, ...] = ()
+    # Digests of the registered layers in it.
+    functions: tuple[str, ...] = ()
 
 
 def describe(
@@ -45,7 +48,7 @@ def describe(
 ) -> Architecture:
     """Check an architecture and say what it is; no weight is allocated, and nothing is computed."""
     try:
-        return _describe(model_arch, input_shapes, max_parameters)
+        return _describe(model_arch, input_shapes, max_parameters, registered.known())
     except CerebroError:
         raise
     # What stands in a place where nothing of its kind may stand: there are more such ways than checks.
@@ -59,7 +62,8 @@ def describe(
 
 def build(architecture_json: str) -> Any:
     """Make a model with its weights from JSON that `describe` gave."""
-    model = _deserialize(json.loads(architecture_json))
+    config = json.loads(architecture_json)
+    model = _deserialize(config, _registered_layers(config))
     derived.follow_weights(model)
     return model
 
@@ -83,14 +87,21 @@ def output_names(model: Any) -> list[str]:
 
 
 @functools.lru_cache(maxsize=64)
-def _describe(model_arch: str, input_shapes: tuple[Shape, ...] | None, max_parameters: int) -> Architecture:
+def _describe(
+    model_arch: str,
+    input_shapes: tuple[Shape, ...] | None,
+    max_parameters: int,
+    functions: Sequence[registered.Function],
+) -> Architecture:
+    """What may be named decides what comes of it, so it is told apart by the `functions`."""
     config = canonical(model_arch, input_shapes)
     # Before Keras has it: it takes the config of a functional model apart.
     text = json.dumps(config, sort_keys=True, separators=(",", ":"))
+    layers = _registered_layers(config)
 
     def look() -> tuple[Architecture, int]:
         with unallocated():
-            model = _deserialize(config)
+            model = _deserialize(config, layers)
             _check_built(model)
             return _summary(model, text), _largest_tensor(model)
 
@@ -163,10 +174,15 @@ def _parse(model_arch: str) -> dict[str, Any]:
     return config
 
 
-def _deserialize(config: dict[str, Any]) -> Any:
+def _registered_layers(config: dict[str, Any]) -> dict[str, Any]:
+    """The classes of the registered layers that stand there."""
+    return {name: custom.get(digest) for name, digest in validate.registered_layers(config).items()}
+
+
+def _deserialize(config: dict[str, Any], layers: dict[str, Any]) -> Any:
     serialization = runtime.keras().saving
     try:
-        return serialization.deserialize_keras_object(config, custom_objects={}, safe_mode=True)
+        return serialization.deserialize_keras_object(config, custom_objects=layers, safe_mode=True)
     except CerebroError:
         raise
     except Exception as error:
@@ -221,6 +237,7 @@ def _summary(model: Any, text: str) -> Architecture:
         flops_per_row=sum(_flops(layer) for layer in _leaves(model)),
         weight_shapes=shapes,
         adaptable=tuple(layer.name for layer in derived.adaptable(model)),
+        functions=tuple(sorted(set(validate.registered_layers(json.loads(text)).values()))),
     )
 
 

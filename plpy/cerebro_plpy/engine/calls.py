@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from cerebro_plpy.errors import CerebroError
 
-from . import runtime
+from . import custom, runtime
+from . import losses as losses_
 
 if TYPE_CHECKING:
+    from cerebro_plpy.madlib.literal import Call
     from cerebro_plpy.madlib.params import CompileParams
-
-
-class CallLike(Protocol):
-    """A parsed call such as Adam(learning_rate=0.001)."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def kwargs(self) -> tuple[tuple[str, Any], ...]: ...
 
 
 OPTIMIZERS = frozenset(
@@ -57,7 +49,7 @@ def fold(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-def optimizer(call: CallLike) -> Any:
+def optimizer(call: Call) -> Any:
     """Make a new optimizer."""
     return _instance(call, "optimizer", OPTIMIZERS, "optimizers")
 
@@ -93,15 +85,23 @@ def _map(spec: Any, make: Callable[[Any], Any]) -> Any:
     return make(spec)
 
 
-def _loss(spec: str | CallLike) -> Any:
+def _loss(spec: str | Call) -> Any:
     if isinstance(spec, str):
         return _name(spec, "loss", LOSSES, _LOSS_ABBREVIATIONS)
+    if spec.function is not None:
+        return custom.loss(spec)
+    if losses_.is_own(spec):
+        return losses_.loss(spec)
     return _instance(spec, "loss", LOSSES, "losses")
 
 
-def _metric(spec: str | CallLike) -> Any:
+def _metric(spec: str | Call) -> Any:
     if isinstance(spec, str):
         return _name(spec, "metric", METRICS | LOSSES, _METRIC_ABBREVIATIONS)
+    if spec.function is not None:
+        return custom.metric(spec)
+    if losses_.is_own(spec):
+        return losses_.metric(spec)
     made = _instance(spec, "metric", METRICS, "metrics")
     if not any(key == "name" for key, _ in spec.kwargs):
         made.name = _without_counter(made)
@@ -133,7 +133,7 @@ def _find(name: str, what: str, classes: frozenset[str]) -> str:
     raise CerebroError(f'unknown {what} "{name}"', hint=f"Known are: {', '.join(sorted(classes))}.")
 
 
-def _instance(call: CallLike, what: str, classes: frozenset[str], module: str) -> Any:
+def _instance(call: Call, what: str, classes: frozenset[str], module: str) -> Any:
     found = _find(call.name, what, classes)
     holder = runtime.keras()
     for part in module.split("."):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.madlib.literal import Call
 
-from . import calls, forms
+from . import calls, forms, losses
 from .architecture import Architecture
 from .data import BINARY, DENSE, SPARSE, VALUE, Form
 
@@ -22,6 +23,7 @@ _CATEGORICAL = frozenset(
         "categoricalfocalcrossentropy",
         "categoricalgeneralizedcrossentropy",
         "sparsecategoricalcrossentropy",
+        "weightedcategoricalcrossentropy",
     }
 )
 
@@ -82,6 +84,7 @@ def _check_values(where: str, loss: Any, form: Form, output: Shape, given: Shape
 
 def _check_classes(where: str, loss: Any, form: Form, output: Shape, classes: int | None) -> None:
     name, width = loss_name(loss), output[-1] if output else None
+    _check_class_weights(where, loss, width)
     if form.name == BINARY:
         _check_one_column(where, name, classes)
         return
@@ -90,6 +93,17 @@ def _check_classes(where: str, loss: Any, form: Form, output: Shape, classes: in
         raise CerebroError(
             f"{where} is {width} wide, the packed table has {classes} classes",
             hint=f"Give the last layer {classes} units, or pack the table with num_classes => {{{width}}}.",
+        )
+
+
+def _check_class_weights(where: str, loss: Any, width: int | None) -> None:
+    if not isinstance(loss, Call) or not losses.is_own(loss):
+        return
+    weights = loss.get("class_weights")
+    if isinstance(weights, list) and len(weights) != width:
+        raise CerebroError(
+            f"the loss {loss.name} has {len(weights)} class_weights, {where} is {width} wide",
+            hint="Give one weight for each class, in the order of the class values.",
         )
 
 
@@ -106,15 +120,15 @@ def _check_one_column(where: str, name: str, classes: int | None) -> None:
         )
 
 
-def _check_metrics(arch: Architecture, params: CompileParams, losses: list[Any]) -> None:
+def _check_metrics(arch: Architecture, params: CompileParams, chosen: list[Any]) -> None:
     """Labels go to loss and metrics in one form: class indices or one column per class."""
     names = list(arch.output_names)
     for spec in (params.metrics, params.weighted_metrics):
         for number, metric in forms.metrics_per_output(spec, names):
-            form = forms.of_output(losses[number], (None, *arch.outputs[number]))
+            form = forms.of_output(chosen[number], (None, *arch.outputs[number]))
             wanted = forms.metric_wants(metric)
             if wanted is not None and form.name in (SPARSE, DENSE) and wanted != form.name:
-                raise _mixed(loss_name(losses[number]), loss_name(metric), wanted)
+                raise _mixed(loss_name(chosen[number]), loss_name(metric), wanted)
 
 
 def _mixed(loss: str, metric: str, wanted: str) -> CerebroError:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.madlib import registered
+from cerebro_plpy.madlib.registered import LAYER
 
 from . import validate
 
@@ -151,7 +153,12 @@ def _value(value: Any) -> Any:
     if not isinstance(value, dict) or "class_name" not in value:
         return value
     name = value["class_name"]
-    if name in validate.MODELS or name in validate.LAYERS or name in _RENAMED_LAYERS:
+    if (
+        name in validate.MODELS
+        or name in validate.LAYERS
+        or name in _RENAMED_LAYERS
+        or ("module" not in value and isinstance(name, str) and registered.find(name, (LAYER,)))
+    ):
         return _layer(value)
     if "module" in value:
         return value

@@ -11,6 +11,8 @@ from typing import Any
 
 from cerebro_plpy import errors
 from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.madlib import registered
+from cerebro_plpy.madlib.registered import LAYER
 
 MODELS = frozenset({"Sequential", "Functional", "Model"})
 LAYERS = frozenset(
@@ -66,16 +68,41 @@ _MODULES = {
     "keras.constraints": CONSTRAINTS,
     "keras.dtype_policies": POLICIES,
 }
-_OWN_NAMES = ("Functional", "Sequential", "Model")
+# How a registered layer stands in a checked architecture: by its name and its version.
+_REGISTERED = re.compile(r"cerebro>(\w{1,63})@([0-9a-f]{64})")
 _DEPTH = 60
+_CUSTOM = "Custom objects are not allowed, but layers that a superuser has registered."
 
 
 def check(config: dict[str, Any]) -> None:
-    """Refuse everything that is not on the lists, at any depth."""
+    """Refuse everything that is not on the lists, at any depth; registered layers get their version."""
     if config.get("class_name") not in MODELS:
         raise _refused(f'"{config.get("class_name")}"', "the top level", "It is not a model.")
     for path, found in _objects(config, "model", 0):
-        _check_object(path, found)
+        if not _pin(path, found):
+            _check_object(path, found)
+
+
+def registered_layers(config: dict[str, Any]) -> dict[str, str]:
+    """The registered names of the registered layers in a checked architecture, with their digests."""
+    names = {found.get("registered_name") for _, found in _objects(config, "model", 0)}
+    matches = (_REGISTERED.fullmatch(name) for name in names if isinstance(name, str))
+    return {match[0]: match[2] for match in matches if match}
+
+
+def _pin(path: str, found: dict[str, Any]) -> bool:
+    """Say in which version a registered layer is meant; no name of Keras' own can be one's."""
+    name, written = found["class_name"], found.get("registered_name")
+    pinned = _REGISTERED.fullmatch(written) if isinstance(written, str) else None
+    if not isinstance(name, str):
+        return False
+    function = registered.find(name, (LAYER,), pinned[2] if pinned else None)
+    if function is None or (pinned and pinned[1] != name):
+        if pinned:
+            raise _refused(f"registered name {written!r}", path, "There is no such version.")
+        return False
+    found |= {"module": None, "registered_name": f"cerebro>{name}@{function.digest}"}
+    return True
 
 
 def _objects(value: Any, path: str, depth: int) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -133,10 +160,10 @@ def _is_operation(name: str) -> bool:
     return name.isidentifier() and name[0].isupper()
 
 
-def _check_registered(path: str, name: str, registered: Any) -> None:
+def _check_registered(path: str, name: str, written: Any) -> None:
     """A registered name is how code that a package added to Keras would be reached."""
-    if registered not in (None, name, "function") and registered not in ACTIVATIONS:
-        raise _refused(f"registered name {registered!r}", path, "Custom objects are not allowed.")
+    if written not in (None, name, "function") and written not in ACTIVATIONS:
+        raise _refused(f"registered name {written!r}", path, _CUSTOM)
 
 
 def _refused(what: str, path: str, reason: str) -> CerebroError:

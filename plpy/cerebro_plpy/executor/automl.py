@@ -15,6 +15,7 @@ from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.options import FIT_OPTIONS, FitOptions, parse_options
 from cerebro_plpy.logical.search.automl import Search
 from cerebro_plpy.madlib.automl import WHO, read_method
+from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import models, results, runs, session
 from cerebro_plpy.store.names import TargetTable, resolve_table, target_table
 from cerebro_plpy.topology.choose import choose
@@ -54,11 +55,11 @@ class AutomlCall:
 def automl(db: Database, call: AutomlCall, run_inline: Run) -> None:
     """Search a space, and leave its models and the best of its configs."""
     requests.check_writable(db)
-    requests.refuse_what_is_not_there(call.object_table)
     selection = target_table(
         db, call.model_selection_table, call.search_path, "model selection table", ("_summary",)
     )
     given = FitOptions(**parse_options(call.options, OPTIONS))
+    registry.begin(db, given.replay)
     request = replace(_request(db, call, given), selection_table=selection.quoted)
     order = replay.order(db, request)
     tables = fit.targets(db, call.model_output_table, call.search_path, SUFFIXES, None)
@@ -112,6 +113,7 @@ def _request(db: Database, call: AutomlCall, given: FitOptions) -> requests.Requ
     return requests.Request(
         source, validation, arch_table, architectures, [], search.epochs, _frequency(call, given, search),
         seed, engines, call.name, call.description, search=described, limits=given.limits,
+        object_table=requests.object_table(db, call.object_table, path),
         spelled=requests.spelled(
             call.model_output_table, source_table=call.source_table, validation_table=call.validation_table,
             model_arch_table=call.model_arch_table, model_selection_table=call.model_selection_table,
@@ -170,7 +172,7 @@ def create_tables(db: Database, tables: Sequence[TargetTable], request: requests
     selection = target_table(db, request.selection_table, "", "model selection table", ("_summary",))
     models.create_selection(db, selection)
     spelled = request.spelled.get("model_arch_table", request.arch_table.quoted)
-    models.create_selection_summary(db, selection, request.arch_table, spelled)
+    models.create_selection_summary(db, selection, request.arch_table, spelled, request.object_table)
 
 
 def write_tables(

@@ -17,7 +17,7 @@ from cerebro_plpy.executor.progress import MERGE, Config, Plan, Unit
 from cerebro_plpy.logical.budget import Limits
 from cerebro_plpy.logical.metrics import badness, deciding
 from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, Start
-from cerebro_plpy.madlib.params import parse_compile
+from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.store import decisions
 from cerebro_plpy.store.decisions import Asked, Entry
 from cerebro_plpy.store.runs import ConfigRow
@@ -94,7 +94,7 @@ class Decider:
     def measured(self, mst_key: int, epoch: int, values: Mapping[str, float | None]) -> None:
         """A config has been evaluated; where it waits for the procedure, that is to be told."""
         name = "loss" if self._by_loss else deciding(list(values))
-        params = parse_compile(self._rows[mst_key].compile_params)
+        params = reparse_compile(self._rows[mst_key].compile_params)
         value = badness(name, values.get(name), params) if name is not None else None
         self._plan.note_value(mst_key, epoch, value)
         config = self._plan.configs[mst_key]

@@ -13,6 +13,7 @@ from cerebro_plpy.executor import run as runner
 from cerebro_plpy.executor.single import ONLY
 from cerebro_plpy.logical.metrics import deciding
 from cerebro_plpy.logical.options import parse_engine_options
+from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import models, results, session
 from cerebro_plpy.store.names import Table, has_columns, quote, resolve_table, target_table
 from cerebro_plpy.topology.choose import choose
@@ -48,12 +49,16 @@ def evaluate(db: Database, call: EvaluateCall, run_inline: Run) -> None:
     """Measure a model's loss and metrics on the rows of a packed table."""
     requests.check_writable(db)
     model = trained_model(db, call.model_table, call.mst_key, call.search_path)
+    registry.begin(db, model.run_id)
     target = target_table(db, call.output_table, call.search_path)
     request = _request(db, call, model)
     topology = choose(db, session.current_user(db), request.tables, run_inline)
     described = runner.check(db, topology, request)
 
     def write(outcome: runner.Outcome) -> None:
+        for ended in outcome.ended.values():
+            if ended.reason is not None:
+                raise CerebroError(f"the model cannot be evaluated: {ended.reason}")
         results.create_evaluation(db, target)
         results.add_row(db, target.quoted, _row(request, outcome))
 

@@ -12,6 +12,7 @@ from cerebro_plpy.executor import background, output, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.options import FitOptions, parse_fit_options
+from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import measurements, models, results, runs, session
 from cerebro_plpy.store.names import (
     Table,
@@ -51,6 +52,8 @@ def fit_multiple(db: Database, call: FitCall, run_inline: Run) -> None:
     """Train every config of a model selection table."""
     requests.check_writable(db)
     given = parse_fit_options(call.options)
+    before = earlier_run(db, call.model_output_table, call.search_path, SUFFIXES) if call.warm_start else None
+    registry.begin(db, before or given.replay)
     request = _request(db, call, given)
     requests.tell_what_is_left_out(db, [c.fit_params for c in request.configs])
     order = replay.order(db, request)
@@ -100,13 +103,14 @@ def _request(db: Database, call: FitCall, given: FitOptions) -> requests.Request
     path = call.search_path
     source, validation = requests.training_and_validation(db, call.source_table, call.validation_table, path)
     selection = requests.selected(db, call.model_selection_table, path)
-    configs = selection.configs
-    architectures = models.architectures(db, selection.arch_table, sorted({c.model_id for c in configs}))
+    arch_table, configs = selection.arch_table, selection.configs
+    architectures = models.architectures(db, arch_table, sorted({c.model_id for c in configs}))
     engines = requests.engines(db, given, bool(call.use_gpus), source.summary.segments)
     return requests.Request(
-        source, validation, selection.arch_table, architectures, configs, epochs, frequency,
+        source, validation, arch_table, architectures, configs, epochs, frequency,
         replay.seed(db, given), engines, call.name, call.description, selection.table.quoted,
         bool(call.warm_start), requests.early_stopping(given, configs, epochs, frequency), given.limits,
+        selection.object_table,
         requests.spelled(
             call.model_output_table, source_table=call.source_table, validation_table=call.validation_table,
             model_arch_table=selection.arch_spelled, model_selection_table=call.model_selection_table,
@@ -140,6 +144,17 @@ def earlier_tables(db: Database, name: str | None, search_path: str, suffixes: S
             ) from None
     requests.owned(db, found)
     return found
+
+
+def earlier_run(db: Database, name: str | None, search_path: str, suffixes: Sequence[str]) -> int | None:
+    """The run that a warm start goes on from, in whose versions it names registered functions."""
+    try:
+        return results.summary_row(db, earlier_tables(db, name, search_path, suffixes)[-1].quoted).get(
+            "run_id"
+        )
+    except CerebroError:
+        # What is wrong is said where the tables are needed.
+        return None
 
 
 def targets(
@@ -214,7 +229,7 @@ def summary_row(
         "qualified_names": {column: name for column, name in names.items() if name is not None},
         "dependent_varname": list(packed.dependent_varname),
         "independent_varname": list(packed.independent_varname),
-        "object_table": None,
+        "object_table": request.object_table,
         "num_iterations": request.epochs,
         "metrics_compute_frequency": request.metrics_frequency,
         "name": request.name,

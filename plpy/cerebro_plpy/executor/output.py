@@ -11,7 +11,7 @@ from cerebro_plpy.engine import state as states
 from cerebro_plpy.executor.request import Chosen, Request
 from cerebro_plpy.executor.run import Ended, Outcome
 from cerebro_plpy.logical.metrics import deciding
-from cerebro_plpy.madlib.params import parse_compile
+from cerebro_plpy.madlib.params import Call, reparse_compile
 from cerebro_plpy.madlib.render import render_value
 from cerebro_plpy.store import measurements, packed, results, state_rows
 from cerebro_plpy.store.names import TargetTable
@@ -103,7 +103,7 @@ def info_row(request: Request, outcome: Outcome, ended: Ended, size: int | None)
 def history(config: Chosen, outcome: Outcome, size: int | None) -> dict[str, Any]:
     """Loss and first metric over the evaluated epochs, in MADlib's columns."""
     rows = [row for row in outcome.metrics if row.mst_key == config.mst_key]
-    params = parse_compile(config.compile_params)
+    params = reparse_compile(config.compile_params)
     found: dict[str, Any] = {
         "model_size": None if size is None else size / 1024,
         "metrics_elapsed_time": _elapsed(rows),
@@ -133,6 +133,8 @@ def _flat(metrics: object) -> list[Any]:
 
 
 def _text(named: Any) -> str:
+    if isinstance(named, Call) and named.function is not None and not named.kwargs:
+        return named.name
     return named if isinstance(named, str) else render_value(named)
 
 

@@ -11,7 +11,6 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import (
     INSUFFICIENT_PRIVILEGE,
-    NOT_SUPPORTED,
     NULL_NOT_ALLOWED,
     WRONG_OBJECT,
     WRONG_STATE,
@@ -22,7 +21,7 @@ from cerebro_plpy.logical.budget import Limits, check_budget
 from cerebro_plpy.logical.metrics import direction
 from cerebro_plpy.madlib.callbacks import left_out
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
-from cerebro_plpy.store import models, packed, session
+from cerebro_plpy.store import models, objects, packed, session
 from cerebro_plpy.store.names import Table, resolve_table, with_suffix
 from cerebro_plpy.topology.choose import cores
 
@@ -77,6 +76,7 @@ class Request:
     # How a search procedure is made (see logical/search/build), with "by_loss" if it is to be told losses.
     search: Mapping[str, Any] | None = None
     limits: Limits = Limits()
+    object_table: str | None = None
     # How the call wrote the names of its tables, by the summary's column.
     spelled: Mapping[str, str] = field(default_factory=dict)
 
@@ -218,13 +218,14 @@ def seed(given: parse.FitOptions) -> int:
     return given.seed if given.seed is not None else secrets.randbits(31)
 
 
-def refuse_what_is_not_there(object_table: str | None) -> None:
-    if object_table is not None and object_table.strip():
-        raise CerebroError(
-            "object_table is not supported: custom Python functions cannot be registered",
-            hint="Use Keras' own losses and metrics, for example TopKCategoricalAccuracy(k=5).",
-            sqlstate=NOT_SUPPORTED,
-        )
+def object_table(db: Database, name: str | None, search_path: str) -> str | None:
+    """A table that lists functions, as MADlib has it. It is written down and nothing else: what a name means
+    is said by the functions that are registered."""
+    if name is None or not name.strip():
+        return None
+    table = resolve_table(db, name, search_path, "object table")
+    objects.check(db, table)
+    return table.quoted
 
 
 def check_writable(db: Database) -> None:
@@ -236,15 +237,17 @@ def check_writable(db: Database) -> None:
 
 @dataclass(frozen=True)
 class Selection:
-    """A model selection table, the architecture table that its summary names, and its configs."""
+    """A model selection table, the tables that its summary names, and its configs."""
 
     table: Table
     arch_table: Table
     arch_spelled: str
+    object_table: str | None
     configs: list[Chosen]
 
 
 def selected(db: Database, name: str | None, search_path: str) -> Selection:
+    """Read a model selection table."""
     try:
         table = resolve_table(db, name, search_path, "model selection table")
         summary = resolve_table(db, _with_suffix(table, "_summary"), search_path, "model selection summary")
@@ -256,9 +259,10 @@ def selected(db: Database, name: str | None, search_path: str) -> Selection:
             " generate_model_configs().",
             sqlstate=error.sqlstate,
         ) from None
-    arch = models.selection_arch_table(db, summary)
-    arch_table = resolve_table(db, arch.name, search_path, "model architecture table")
-    return Selection(table, arch_table, arch.spelled, choose(models.selection(db, table)))
+    named = models.selection_tables(db, summary)
+    arch_table = resolve_table(db, named.arch_table, search_path, "model architecture table")
+    configs = choose(models.selection(db, table))
+    return Selection(table, arch_table, named.arch_spelled, named.object_table, configs)
 
 
 def spelled(model: str | None, **others: str | None) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DUPLICATE_TABLE, WRONG_STATE, CerebroError
-from cerebro_plpy.executor import automl, background, fit, replay, single
+from cerebro_plpy.executor import automl, background, fit, functions, replay, single
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.budget import Limits, evaluation_epochs
@@ -40,6 +40,7 @@ def resume(db: Database, run_id: int | None, search_path: str, run_inline: Run) 
     requests.check_writable(db)
     role = session.current_user(db)
     run = db.as_owner(lambda: runs.own_run(db, run_id, role))
+    functions.go_on(db, run.run_id)
     request = request_of(db, run, search_path)
     topology = choose(db, role, request.tables, run_inline)
     with runner.behind(topology, run.run_id):
@@ -55,6 +56,7 @@ def drive(db: Database, run_id: int, look_seconds: int) -> None:
     db.as_owner(lambda: packed.keep_from_changing(db, tables, role))
     topology = choose_local(db, role, look_seconds)
     with runner.behind(topology, run.run_id):
+        functions.go_on(db, run.run_id)
         request = background.with_built_in_types(db, request_of(db, run, "pg_catalog"))
         _go_on(db, topology, run, request, "pg_catalog", begun=True)
 
@@ -171,5 +173,5 @@ def request_of(db: Database, run: runs.RunRow, search_path: str) -> requests.Req
         source, validation, resolve_table(db, run.arch_table, search_path, "model architecture table"), [],
         requests.choose(selected), run.epochs, run.metrics_frequency, run.seed, engines, run.name,
         run.description, run.selection_table, run.warm_start,
-        runs.searched(run), Limits(**runs.limits(run)), runs.spelled(run),
+        runs.searched(run), Limits(**runs.limits(run)), run.object_table, runs.spelled(run),
     )  # fmt: skip

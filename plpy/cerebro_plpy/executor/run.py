@@ -10,7 +10,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import QUERY_CANCELED, WRONG_STATE, CerebroError
-from cerebro_plpy.executor import gpus
+from cerebro_plpy.executor import functions, gpus
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor.decide import Decider, Planned, Search
 from cerebro_plpy.executor.loop import Loop
@@ -19,6 +19,7 @@ from cerebro_plpy.executor.report import Report
 from cerebro_plpy.logical.search.build import build
 from cerebro_plpy.madlib.params import parse_fit
 from cerebro_plpy.planner import costs
+from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import measurements, models, runs, session, state_rows
 from cerebro_plpy.topology import Topology
 
@@ -101,6 +102,11 @@ def check(
         {
             "architectures": {a.model_id: a.model_arch for a in request.architectures},
             "configs": [asdict(c) for c in request.configs],
+            "functions": registry.needed(
+                db,
+                [c.compile_params for c in request.configs],
+                [a.model_arch for a in request.architectures],
+            ),
             "max_parameters": engines.max_parameters,
             **requests.shapes(request.source.summary),
         },
@@ -188,6 +194,7 @@ def _create(
             "architectures": [asdict(a) for a in architectures],
             "configs": [asdict(c) for c in configs],
             "weights": list(start.weights),
+            "functions": functions.used(described),
         },
     )
     if request.search is not None and request.validation is None:
@@ -381,6 +388,7 @@ def _run_row(
         search=None if request.search is None else json.dumps(request.search),
         limits=json.dumps(asdict(request.limits)),
         spelled=json.dumps(dict(request.spelled)),
+        object_table=request.object_table,
     )
 
 

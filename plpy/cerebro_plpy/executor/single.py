@@ -12,6 +12,7 @@ from cerebro_plpy.executor import background, fit, output, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.options import FitOptions, parse_fit_options
+from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import models, results, session
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table
 from cerebro_plpy.topology.choose import choose
@@ -47,8 +48,9 @@ class SingleCall:
 def fit_single(db: Database, call: SingleCall, run_inline: Run) -> None:
     """Train one config."""
     requests.check_writable(db)
-    requests.refuse_what_is_not_there(call.object_table)
     given = parse_fit_options(call.options)
+    before = fit.earlier_run(db, call.model, call.search_path, SUFFIXES) if call.warm_start else None
+    registry.begin(db, before or given.replay)
     request = _request(db, call, given)
     requests.tell_what_is_left_out(db, [c.fit_params for c in request.configs])
     order = replay.order(db, request)
@@ -106,6 +108,7 @@ def _request(db: Database, call: SingleCall, given: FitOptions) -> requests.Requ
         source, validation, arch_table, architectures, configs, epochs, frequency,
         replay.seed(db, given), engines, call.name, call.description, None, bool(call.warm_start),
         requests.early_stopping(given, configs, epochs, frequency), given.limits,
+        requests.object_table(db, call.object_table, path),
         requests.spelled(
             call.model, source_table=call.source_table, validation_table=call.validation_table,
             model_arch_table=call.model_arch_table,

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
+from cerebro_plpy.executor import functions, resume
 from cerebro_plpy.executor import request as requests
-from cerebro_plpy.executor import resume
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.madlib import grid
 from cerebro_plpy.store import decisions, models, runs, session
+from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store.decisions import CLONE, DELETE, PAUSE, RESUME, SET_EPOCHS, START, STOP, Asked, Entry
 from cerebro_plpy.store.names import Table, resolve_table
 from cerebro_plpy.topology.choose import choose
@@ -100,6 +101,13 @@ def _going(db: Database, run_id: int | None) -> Standing:
         raise _refused(f"run {run_id} is {status}", hint)
     if standing.ending:
         raise _refused(f"run {run_id} is ending: it was asked to stop")
+    return standing
+
+
+def _changed(db: Database, run_id: int | None) -> Standing:
+    """The same for new configs, which may name registered functions, in the run's versions."""
+    standing = _going(db, run_id)
+    registry.begin(db, standing.run.run_id)
     return standing
 
 
@@ -228,7 +236,7 @@ def clone_config(
     search_path: str,
 ) -> int:
     """Bring in a config with another one's architecture, and with its state; gives the new key."""
-    standing = _going(db, run_id)
+    standing = _changed(db, run_id)
     source = standing.configs[_config(standing, mst_key)]
     new = models.Selected(
         standing.next_key, source.model_id, compile_params or source.compile_params,
@@ -245,14 +253,14 @@ def add_configs(
     db: Database, run_inline: Run, run_id: int | None, selection_table: str | None, search_path: str
 ) -> list[int]:
     """Bring in the configs of a model selection table; gives their new keys, in the table's order."""
-    standing = _going(db, run_id)
-    chosen = requests.selected(db, selection_table, search_path)
-    arch_table = chosen.arch_table
+    standing = _changed(db, run_id)
+    selection = requests.selected(db, selection_table, search_path)
+    arch_table, chosen = selection.arch_table, selection.configs
     if arch_table.quoted != standing.run.arch_table:
         raise CerebroError(
             f"the configs belong to {arch_table.quoted}, and run {run_id} to {standing.run.arch_table}"
         )
-    return _add(db, run_inline, standing, arch_table, chosen.configs, search_path)
+    return _add(db, run_inline, standing, arch_table, chosen, search_path)
 
 
 def add_space(
@@ -268,7 +276,7 @@ def add_space(
     search_path: str,
 ) -> list[int]:
     """Bring in configs of a space, every one or drawn at random; gives their new keys."""
-    standing = _going(db, run_id)
+    standing = _changed(db, run_id)
     arch_table = resolve_table(db, standing.run.arch_table, search_path, "model architecture table")
     rows, seed = grid.search_configs(
         model_ids or [], compile_space or "", fit_space or "", search_type, num_configs, random_state
@@ -281,6 +289,13 @@ def add_space(
     if seed is not None and random_state is None:
         db.notice(f"the configs were drawn with random_state {seed}")
     return added
+
+
+BRINGS_IN: Mapping[str, Callable[..., Any]] = {
+    "clone_config": clone_config,
+    "add_configs": add_configs,
+    "add_space": add_space,
+}
 
 
 def _add(
@@ -345,7 +360,9 @@ def _check(
     like = resume.request_of(db, run, search_path)
     request = replace(like, configs=requests.choose(new), architectures=[*kept, *fresh])
     topology = choose(db, session.current_user(db), [], run_inline)
-    return runner.described_rows(runner.check(db, topology, request, sessions=1))
+    described = runner.check(db, topology, request, sessions=1)
+    db.as_owner(lambda: registry.add_to_run(db, run.run_id, functions.used(described)))
+    return runner.described_rows(described)
 
 
 def wait(db: Database, run_id: int | None, timeout: str | None) -> str:

@@ -11,6 +11,7 @@ from cerebro_plpy.executor import request as requests
 from cerebro_plpy.logical.options import FitOptions
 from cerebro_plpy.logical.search import hyperband
 from cerebro_plpy.madlib import grid
+from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import models, names, session
 from cerebro_plpy.store.names import Table, TargetTable, quote, resolve_table, target_table
 from cerebro_plpy.topology.choose import choose
@@ -33,6 +34,7 @@ def load_model(
     table = _existing(db, table_name, search_path, "model architecture table")
     if table is not None:
         models.check_architectures(db, table)
+    registry.begin(db)
     found = _check_architecture(db, model_arch, weights, run_inline)
     if weights is None:
         _warn_of_no_statistics(db, found["adaptable"])
@@ -77,6 +79,7 @@ def _check_architecture(
             "model_arch": model_arch,
             "weights_bytes": None if weights is None else len(weights),
             "max_parameters": engines.max_parameters,
+            "functions": registry.needed(db, [], [model_arch]),
         },
     )
 
@@ -100,7 +103,8 @@ def load_selection(
     search_path: str,
 ) -> None:
     """Make a model selection table with every combination of the lists."""
-    requests.refuse_what_is_not_there(object_table)
+    registry.begin(db)
+    listed = requests.object_table(db, object_table, search_path)
     for what, given in (
         ("model_id_list", model_ids),
         ("compile_params_list", compile_list),
@@ -112,7 +116,7 @@ def load_selection(
     arch_table = resolve_table(db, arch_table_name, search_path, "model architecture table")
     configs = grid.list_configs(model_ids or [], compile_list or [], fit_list or [])
     models.architectures(db, arch_table, sorted({c.model_id for c in configs}))
-    _create_selection(db, target, arch_table, str(arch_table_name), configs)
+    _create_selection(db, target, arch_table, str(arch_table_name), configs, listed)
 
 
 def generate_configs(
@@ -129,7 +133,8 @@ def generate_configs(
     search_path: str,
 ) -> None:
     """Make a model selection table from a grid, or append to one that is there."""
-    requests.refuse_what_is_not_there(object_table)
+    registry.begin(db)
+    listed = requests.object_table(db, object_table, search_path)
     arch_table = resolve_table(db, arch_table_name, search_path, "model architecture table")
     table = _existing(db, table_name, search_path, "model selection table")
     known = [] if table is None else _known_configs(db, table, arch_table, search_path)
@@ -139,12 +144,12 @@ def generate_configs(
     models.architectures(db, arch_table, sorted({c.model_id for c in configs}))
     if table is None:
         target = target_table(db, table_name, search_path, "model selection table", ("_summary",))
-        _create_selection(db, target, arch_table, str(arch_table_name), configs)
+        _create_selection(db, target, arch_table, str(arch_table_name), configs, listed)
     else:
         models.add_selection(db, table.quoted, configs)
         if _selection_summary(db, table, search_path) is None:
             selection = names.target(db, table.schema, table.name)
-            models.create_selection_summary(db, selection, arch_table, str(arch_table_name))
+            models.create_selection_summary(db, selection, arch_table, str(arch_table_name), listed)
     if seed is not None and random_state is None:
         db.notice(f"the configs were drawn with random_state {seed}")
 
@@ -167,11 +172,16 @@ def write_schedule(
 
 
 def _create_selection(
-    db: Database, target: TargetTable, arch_table: Table, spelled: str, configs: list[grid.ConfigRow]
+    db: Database,
+    target: TargetTable,
+    arch_table: Table,
+    spelled: str,
+    configs: list[grid.ConfigRow],
+    object_table: str | None,
 ) -> None:
     models.create_selection(db, target)
     models.add_selection(db, target.quoted, configs)
-    models.create_selection_summary(db, target, arch_table, spelled)
+    models.create_selection_summary(db, target, arch_table, spelled, object_table)
 
 
 def _selection_summary(db: Database, table: Table, search_path: str) -> Table | None:
@@ -188,7 +198,7 @@ def _known_configs(db: Database, table: Table, arch_table: Table, search_path: s
     summary = _selection_summary(db, table, search_path)
     known = arch_table
     if summary is not None:
-        name = models.selection_arch_table(db, summary).name
+        name = models.selection_tables(db, summary).arch_table
         known = resolve_table(db, name, search_path, "model architecture table")
     if known.oid != arch_table.oid:
         raise CerebroError(

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 from ..madlib.literal import Call
-from ..madlib.names import METRICS
+from ..madlib.names import METRICS, OWN_LOSSES
 from ..madlib.params import CompileParams, Metrics, Named
+from ..madlib.registered import LOSS
 from ..madlib.spellings import METRIC_TEXTS, snake
 
 Direction = Literal["max", "min"]
@@ -67,7 +68,7 @@ def badness(metric_name: str, value: float | None, params: CompileParams | None 
 def direction(params: CompileParams) -> Direction:
     """Which way the metric is better that configs are compared by: the first, or else the loss."""
     first = next(_named(params.metrics), next(_named(params.weighted_metrics), "loss"))
-    return _direction(first.name) if isinstance(first, Call) else better(first)
+    return _call_direction(first) if isinstance(first, Call) else better(first)
 
 
 def _named(group: Metrics | Named | list[Named]) -> Iterator[Named]:
@@ -85,7 +86,17 @@ def deciding(names: Sequence[str]) -> str | None:
 
 
 def _direction(class_name: str) -> Direction:
-    return "min" if class_name in DOWN else "max"
+    return "min" if class_name in DOWN or class_name in OWN_LOSSES else "max"
+
+
+def _call_direction(call: Call) -> Direction:
+    """A registered function says itself which way it is better, or its name does."""
+    if call.function is None:
+        return _direction(call.name)
+    higher = call.function.higher_is_better
+    if higher is None and call.function.kind == LOSS:
+        return "min"
+    return better(call.name) if higher is None else "max" if higher else "min"
 
 
 def _default_name(class_name: str) -> str:
@@ -94,6 +105,7 @@ def _default_name(class_name: str) -> str:
 
 
 KNOWN: Final[dict[str, Direction]] = {
+    **{snake(class_name): "min" for class_name in OWN_LOSSES},
     **{text: _direction(class_name) for text, class_name in METRIC_TEXTS.items()},
     **{_default_name(class_name): _direction(class_name) for class_name in METRICS},
     "loss": "min",
@@ -105,4 +117,10 @@ def _own_names(params: CompileParams | None) -> dict[str, Direction]:
         return {}
     named = [call for group in (params.metrics, params.weighted_metrics) for call in _named(group)]
     calls = [call for call in named if isinstance(call, Call)]
-    return {name: _direction(call.name) for call in calls if isinstance(name := call.get("name"), str)}
+    own: dict[str, Direction] = {
+        call.name: _call_direction(call) for call in calls if call.function is not None
+    }
+    for call in calls:
+        if isinstance(name := call.get("name"), str):
+            own[name] = _call_direction(call)
+    return own

@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from ..errors import NOT_SUPPORTED, CerebroError
+from . import registered
 from .literal import Call, Value, read_call, shorten
-from .names import LOSSES, METRICS, OPTIMIZERS, REQUIRED, SCHEDULES, Argument, Signature
+from .names import LOSSES, METRICS, OPTIMIZERS, OWN_LOSSES, REQUIRED, SCHEDULES, Argument, Signature
 from .nearest import unknown
-from .spellings import LOSS_TEXTS, METRIC_TEXTS, OLD_LOSSES, OLD_METRICS, snake
+from .registered import LOSS, METRIC, Function
+from .spellings import LOSS_TEXTS, METRIC_TEXTS, OLD_LOSSES, OLD_METRICS, OWN_TEXTS, TOP_K, snake
 
 Named: TypeAlias = str | Call
 # Names of metrics end up in result tables and, with TensorFlow, in name scopes.
@@ -52,9 +54,13 @@ def check_schedule(value: Call) -> Call:
 def check_loss(value: Value) -> Named:
     """Check one loss: a name that Keras knows, or a call of a loss class."""
     call = _as_call(value, "loss")
+    if own := OWN_TEXTS.get(call.name):
+        return _checked(own, dict(call.kwargs), OWN_LOSSES[own], f"loss {own}")
     old = OLD_LOSSES.get(call.name, call.name)
     if old not in LOSS_TEXTS and old not in LOSSES:
-        raise unknown(f"unknown loss {shorten(call.name, 60)}", call.name, LOSS_TEXTS)
+        if function := registered.find(call.name, (LOSS,)):
+            return _of_function(call, function)
+        raise unknown(f"unknown loss {shorten(call.name, 60)}", call.name, {**LOSS_TEXTS, **OWN_TEXTS})
     if isinstance(value, str) and not _is_call(value) and old in LOSS_TEXTS:
         return old
     name = LOSS_TEXTS.get(old, old)
@@ -64,8 +70,15 @@ def check_loss(value: Value) -> Named:
 def check_metric(value: Value) -> Named:
     """Check one metric: a name that Keras knows, or a call of a metric class."""
     call = _as_call(value, "metric")
+    if call.name in OWN_TEXTS:
+        return _own_metric(call)
+    if top := TOP_K.fullmatch(call.name):
+        call = Call("TopKCategoricalAccuracy", (*call.kwargs, ("k", int(top[1])), ("name", call.name)))
+        return _checked(call.name, dict(call.kwargs), METRICS[call.name], f"metric {call.name}")
     old = OLD_METRICS.get(call.name, call.name)
     if old not in METRIC_TEXTS:
+        if function := registered.find(call.name, (METRIC, LOSS)):
+            return _of_function(call, function)
         raise unknown(f"unknown metric {shorten(call.name, 60)}", call.name, METRIC_TEXTS)
     name = METRIC_TEXTS[old]
     checked = _checked(name, dict(call.kwargs), METRICS[name], f"metric {name}")
@@ -76,6 +89,27 @@ def check_metric(value: Value) -> Named:
         kwargs = {**dict(checked.kwargs), "name": snake(name)}
         return Call(name, tuple(sorted(kwargs.items())))
     return checked
+
+
+def _own_metric(call: Call) -> Call:
+    """A loss of cerebro's own as a metric: its mean over the rows."""
+    name = OWN_TEXTS[call.name]
+    signature = {key: argument for key, argument in OWN_LOSSES[name].items() if key != "reduction"}
+    return _checked(name, {"name": snake(name), **dict(call.kwargs)}, signature, f"metric {name}")
+
+
+def _of_function(call: Call, function: Function) -> Call:
+    """A registered function takes what its source says; here only that it is given plain values."""
+    for key, value in call.kwargs:
+        if _holds_call(value):
+            raise wrong(f"{call.name}: {key}", value, "made of constants, lists and dicts")
+    return Call(call.name, tuple(sorted(call.kwargs)), function)
+
+
+def _holds_call(value: Value) -> bool:
+    if isinstance(value, dict):
+        value = list(value.values())
+    return any(map(_holds_call, value)) if isinstance(value, list) else isinstance(value, Call)
 
 
 def wrong(what: str, value: object, expected: str) -> CerebroError:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, Union
 
 from ..errors import CerebroError
+from .registered import Function
 
 MAX_LENGTH = 100_000
 MAX_DEPTH = 12
@@ -21,6 +22,8 @@ class Call:
 
     name: str
     kwargs: tuple[tuple[str, Value], ...] = ()
+    # What the name stands for where it is none of Keras' own.
+    function: Function | None = None
 
     def get(self, key: str) -> Value:
         """Give one argument, None if it was not written."""

@@ -238,6 +238,20 @@ LOSSES: Final[dict[str, Signature]] = {
 }
 
 
+# Those that come with cerebro: engine/losses.py. They are metrics as well.
+OWN_LOSSES: Final[dict[str, Signature]] = {
+    "Quantile": _loss("quantile", tau=Argument("number", 0.5, 0.0, 1.0, above=True, below=True)),
+    "WeightedBinaryCrossentropy": _loss(
+        "weighted_binary_crossentropy", positive_weight=_positive(), from_logits=_boolean(False)
+    ),
+    "WeightedCategoricalCrossentropy": _loss(
+        "weighted_categorical_crossentropy",
+        class_weights=Argument("numbers", low=0.0),
+        from_logits=_boolean(False),
+    ),
+}
+
+
 def _metric(name: str | None = None, **own: Argument) -> Signature:
     return {"name": _name(name), "dtype": DTYPE, **own}
 

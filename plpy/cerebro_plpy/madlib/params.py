@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from ..errors import CerebroError
+from . import registered
 from .callbacks import check_callbacks, check_initial_epoch
 from .check import Named, check_loss, check_metric, check_optimizer, not_supported, wrong
 from .literal import Call, Value, read_arguments, shorten
 from .nearest import unknown
+from .registered import Function
 
-__all__ = ["Call", "CompileParams", "FitParams", "Named", "parse_compile", "parse_fit"]
+__all__ = [
+    "Call",
+    "CompileParams",
+    "FitParams",
+    "Named",
+    "functions_in",
+    "parse_compile",
+    "parse_fit",
+    "reparse_compile",
+]
 
 Losses: TypeAlias = Named | list[Named | None] | dict[str, Named | None]
 MetricList: TypeAlias = list[Named]
@@ -77,9 +88,34 @@ def parse_compile(text: str, *, require_optimizer: bool = False) -> CompileParam
     return _explained("Compile", text, lambda: _compile_params(read_arguments(text), require_optimizer))
 
 
+def reparse_compile(text: str) -> CompileParams:
+    """Read what was checked before: registered functions that it names need not be known here."""
+    try:
+        return parse_compile(text)
+    except CerebroError:
+        with registered.scope(registered.ANY):
+            return parse_compile(text)
+
+
 def parse_fit(text: str) -> FitParams:
     """Read fit parameters such as `batch_size=8,epochs=1`."""
     return _explained("Fit", text, lambda: _fit_params(read_arguments(text)))
+
+
+def functions_in(params: CompileParams) -> list[Function]:
+    """The registered functions among losses and metrics."""
+    calls = _calls([params.loss, params.metrics, params.weighted_metrics])
+    return [call.function for call in calls if call.function is not None]
+
+
+def _calls(spec: object) -> Iterator[Call]:
+    if isinstance(spec, Call):
+        yield spec
+    elif isinstance(spec, dict):
+        yield from _calls(list(cast("dict[str, object]", spec).values()))
+    elif isinstance(spec, list):
+        for item in cast("list[object]", spec):
+            yield from _calls(item)
 
 
 def _explained(kind: str, text: str, read: Callable[[], T]) -> T:
@@ -242,7 +278,8 @@ def _to_json(params: CompileParams | FitParams) -> str:
 
 def _pack(value: Any) -> Any:
     if isinstance(value, Call):
-        return {"call": value.name, "kwargs": [[key, _pack(item)] for key, item in value.kwargs]}
+        packed = {"call": value.name, "kwargs": [[key, _pack(item)] for key, item in value.kwargs]}
+        return packed if value.function is None else {**packed, "digest": value.function.digest}
     if isinstance(value, dict):
         return {"dict": sorted([key, _pack(item)] for key, item in cast("dict[Any, Any]", value).items())}
     if isinstance(value, list):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
 
 from .literal import Call, Value
-from .params import CompileParams, FitParams, parse_compile, parse_fit
+from .params import CompileParams, FitParams, parse_fit, reparse_compile
 
 
 class _Canonical(Protocol):
@@ -41,6 +41,8 @@ def render_row(values: Mapping[str, Value]) -> str:
 def render_value(value: Value) -> str:
     """Write one value as a literal."""
     if isinstance(value, Call):
+        if value.function is not None and not value.kwargs:
+            return repr(value.name)
         return f"{value.name}({render_row(dict(value.kwargs))})"
     if isinstance(value, list):
         return "[" + ",".join(render_value(item) for item in value) + "]"
@@ -51,7 +53,7 @@ def render_value(value: Value) -> str:
 
 def to_plain_json(compile_params: str, fit_params: str) -> str:
     """Write what the two texts of a config mean as JSON that says nothing of this grammar."""
-    values = {**vars(parse_compile(compile_params)), **vars(parse_fit(fit_params))}
+    values = {**vars(reparse_compile(compile_params)), **vars(parse_fit(fit_params))}
     return json.dumps({key: _plain(value) for key, value in values.items()})
 
 

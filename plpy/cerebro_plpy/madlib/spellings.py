@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from .names import LOSSES, METRICS
+from .names import LOSSES, METRICS, OWN_LOSSES
 
 
 def snake(name: str) -> str:
@@ -43,6 +43,15 @@ METRIC_TEXTS: Final[dict[str, str]] = {
     "accuracy": "Accuracy",
     "acc": "Accuracy",
 }
+
+# Texts of cerebro's own losses, which are metrics as well.
+OWN_TEXTS: Final = {
+    **{name: name for name in OWN_LOSSES},
+    **{snake(name): name for name in OWN_LOSSES},
+    **dict.fromkeys(("Pinball", "pinball", "pinball_loss", "quantile_loss"), "Quantile"),
+}
+# What MADlib's load_top_k_accuracy_function would have made.
+TOP_K: Final = re.compile(r"top_([1-9][0-9]{0,4})_accuracy")
 
 # Texts of Keras 2 and of common use that Keras 3 no longer takes.
 OLD_LOSSES: Final = {

@@ -6,13 +6,19 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from cerebro_plpy.engine import architecture
+from cerebro_plpy.engine import architecture, custom, taken
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.madlib.params import parse_compile
+from cerebro_plpy.madlib import registered
+from cerebro_plpy.madlib.params import functions_in, parse_compile
 
 
 def check(request: Mapping[str, Any]) -> Mapping[str, Any]:
     """Describe each architecture and check each config against the packed table's shapes."""
+    with registered.scope(custom.take(request["functions"])):
+        return _check(request)
+
+
+def _check(request: Mapping[str, Any]) -> Mapping[str, Any]:
     from cerebro_plpy.engine import check as fits
 
     limit = request["max_parameters"]
@@ -21,23 +27,30 @@ def check(request: Mapping[str, Any]) -> Mapping[str, Any]:
         model_id: _describe(model_id, text, limit, shapes)
         for model_id, text in request["architectures"].items()
     }
+    used = {model_id: set(found.functions) for model_id, found in described.items()}
     for config in request["configs"]:
+        model_id, params = str(config["model_id"]), parse_compile(config["compile_params"])
+        used[model_id] |= {function.digest for function in functions_in(params)}
         try:
             fits.check_config(
-                described[str(config["model_id"])],
-                parse_compile(config["compile_params"]),
+                described[model_id],
+                params,
                 shapes,
                 tuple(tuple(shape) for shape in request["target_shapes"]),
                 request["target_kinds"],
             )
         except CerebroError as error:
             raise _about(error, f"config {config['mst_key']}") from None
-    return {model_id: _facts(found) for model_id, found in described.items()}
+    return {
+        model_id: {**_facts(found), "functions": list(used[model_id])}
+        for model_id, found in described.items()
+    }
 
 
 def check_model(request: Mapping[str, Any]) -> Mapping[str, Any]:
     """Check one architecture on its own, and that its weights have the right length."""
-    found = architecture.describe(request["model_arch"], max_parameters=request["max_parameters"])
+    with registered.scope(custom.take(request["functions"])):
+        found = architecture.describe(request["model_arch"], max_parameters=request["max_parameters"])
     given = request["weights_bytes"]
     expected = sum(math.prod(shape) for shape in found.weight_shapes)
     if given is not None and given != 4 * expected:
@@ -46,6 +59,14 @@ def check_model(request: Mapping[str, Any]) -> Mapping[str, Any]:
             hint="Concatenate the flattened float32 arrays of model.get_weights().",
         )
     return {**_facts(found), "adaptable": list(found.adaptable)}
+
+
+def check_functions(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Execute sources that are to be registered: each must define what it is said to be."""
+    for function in custom.take(request["functions"]):
+        taken.check(function.name)
+        custom.get(function.digest)
+    return {}
 
 
 def _describe(

@@ -13,6 +13,7 @@ from cerebro_plpy.planner import gpus
 from cerebro_plpy.store import (
     decisions,
     errands,
+    functions,
     links,
     measurements,
     places,
@@ -95,6 +96,12 @@ def _check_model(supply: Supply, request: Request) -> Mapping[str, Any]:
     return checks.check_model(request)
 
 
+def _check_function(supply: Supply, request: Request) -> Mapping[str, Any]:
+    from cerebro_plpy.segment import checks
+
+    return checks.check_functions(request)
+
+
 def _visit(supply: Supply, request: Request) -> Mapping[str, Any]:
     from cerebro_plpy.segment import visits
 
@@ -149,7 +156,11 @@ def _write_down(db: Database, run_row: runs.RunRow, request: Request) -> None:
     architectures = [runs.ArchitectureRow(**a) for a in request["architectures"]]
     configs = [runs.ConfigRow(**c) for c in request["configs"]]
 
-    db.as_owner(lambda: runs.create(db, run_row, architectures, configs))
+    def create() -> None:
+        runs.create(db, run_row, architectures, configs)
+        functions.add_to_run(db, run_row.run_id, request["functions"])
+
+    db.as_owner(create)
     retention = session.setting(db, "retention_days")
     if retention is not None:
         db.as_owner(lambda: runs.delete_older(db, int(retention)))
@@ -269,6 +280,7 @@ _WORK: dict[str, Work] = {
     "start": _start,
     "check": _check,
     "check_model": _check_model,
+    "check_function": _check_function,
     "visit": _visit,
     "evaluate": _evaluate,
     "merge": _merge,

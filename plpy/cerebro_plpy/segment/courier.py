@@ -322,10 +322,14 @@ class _Merge(_Errand):
 
 
 def _as_told(facts: Iterable[Facts]) -> Mapping[str, Any]:
-    """Configs and their architectures, each of which stands there once."""
+    """Configs, and their architectures and functions, each of which stands there once."""
     found = list(facts)
     nets = {one.config.model_id: one.model_arch for one in found}
-    return {"configs": [asdict(one.config) for one in found], "nets": list(nets.items())}
+    return {
+        "configs": [asdict(one.config) for one in found],
+        "nets": list(nets.items()),
+        "functions": list(found[-1].functions) if found else [],
+    }
 
 
 def _with(errand: type[_Errand]) -> Errand:

@@ -42,7 +42,8 @@ def _measure(
     partition: rows.Partition,
 ) -> None:
     clock, run = time.monotonic(), work.run
-    variables = work.model.evaluate(state, partition.in_order(), BATCH_SIZE, supply.ticker())
+    with visits.own_faults("was evaluated"):
+        variables = work.model.evaluate(state, partition.in_order(), BATCH_SIZE, supply.ticker())
     data, seconds = _pack(variables), time.monotonic() - clock
     key = work.config.mst_key
     supply.leave_evaluation(EvaluationRow(run.run_id, key, epoch, dataset, segment, data, seconds))
@@ -57,7 +58,8 @@ def merge(supply: Supply, run_id: int, mst_key: int, epoch: int) -> Mapping[str,
 def _merge(supply: Supply, work: visits.Task, epoch: int, dataset: str) -> Mapping[str, float]:
     run_id, mst_key = work.run.run_id, work.config.mst_key
     parts = supply.evaluations(run_id, mst_key, epoch, dataset)
-    values = work.model.merge([_unpack(part) for part in parts])
+    with visits.own_faults("was evaluated"):
+        values = work.model.merge([_unpack(part) for part in parts])
     measured = [measurements.Measured(n, v, better(n, work.compile) == "max") for n, v in values.items()]
     supply.leave_metrics(run_id, mst_key, epoch, dataset, measured)
     return values

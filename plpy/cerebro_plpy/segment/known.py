@@ -39,16 +39,23 @@ class Known:
         self.servers: Sequence[Where] = []
         self._configs: dict[int, runs.ConfigRow] = {}
         self._nets: dict[int, str] = {}
+        self._functions: Sequence[Mapping[str, Any]] = ()
 
-    def add(self, configs: Sequence[Mapping[str, Any]], nets: Sequence[tuple[int, str]]) -> None:
+    def add(
+        self,
+        configs: Sequence[Mapping[str, Any]],
+        nets: Sequence[tuple[int, str]],
+        functions: Sequence[Mapping[str, Any]],
+    ) -> None:
         self._configs |= {config["mst_key"]: runs.ConfigRow(**config) for config in configs}
         self._nets |= dict(nets)
+        self._functions = functions
 
     def facts(self, mst_key: int) -> Facts:
         if mst_key not in self._configs:
             raise Lacking("config", self.run.run_id, mst_key)
         config = self._configs[mst_key]
-        return Facts(self.run, config, self._nets[config.model_id])
+        return Facts(self.run, config, self._nets[config.model_id], self._functions)
 
     def where(self, mst_key: int, step: int) -> tuple[Where] | None:
         """How the server is found on which a config's state after a step lies; None if that is unknown."""

@@ -183,7 +183,7 @@ def _take_run(arguments: Sequence[Any], value: Mapping[str, Any]) -> None:
     _known.clear()
     _looks.clear()
     known = _known[arguments[0]] = Known(runs.RunRow(**value["run"]), value["has_weights"])
-    known.add(value["configs"], value["nets"])
+    known.add(value["configs"], value["nets"], value["functions"])
 
 
 def _take_config(arguments: Sequence[Any], value: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ row is read.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -138,6 +138,7 @@ def _predict(db: Database, model: Model, source: Source, model_name: str) -> Non
     # On Greenplum this session only says what the model is: its host need not have a GPU.
     shares = _gpus(db) if source.use_gpus and is_greenplum(db) else ()
     predict_models.start_engine(db, model.backend, source.use_gpus and not is_greenplum(db))
+    functions = predict_models.take_functions(db, model)
     described = predict_models.described(model, [column.shape for column in columns])
     _fit_columns(columns, described)
     outputs = model.outputs(described)
@@ -145,7 +146,9 @@ def _predict(db: Database, model: Model, source: Source, model_name: str) -> Non
     batch_rows = reading.batch_rows(sample)
     about = f"Predictions of {model_name} for {source.table.quoted}"
     if is_greenplum(db):
-        _predict_on_segments(db, shares, model, source, columns, described, outputs, output, sample, about)
+        _predict_on_segments(
+            db, shares, model, source, columns, described, outputs, output, sample, about, functions
+        )
         return
     forward = inference(described)
     job = _Job(source, columns, forward, forward.load(model.weights()), outputs, batch_rows, seen)
@@ -173,6 +176,7 @@ def _predict_on_segments(
     output: predictions.Output,
     sample: Row,
     about: str,
+    functions: Sequence[Mapping[str, Any]],
 ) -> None:
     """Greenplum: all segments predict their rows at once, and write the predictions where the rows are."""
     ticket = secrets.token_hex(16)
@@ -190,6 +194,7 @@ def _predict_on_segments(
         "columns": [share.describe(column.part, None, model.divisor) for column in columns],
         "shapes": [list(column.shape) for column in columns],
         "model_arch": model.model_arch,
+        "functions": functions,
         "outputs": [asdict(o) for o in outputs],
         "choice": asdict(source.choice),
         "batch_rows": reading.batch_rows(sample),

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.engine import runtime
+from cerebro_plpy.engine import custom, runtime
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.engine.architecture import Architecture, describe
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
-from cerebro_plpy.madlib.params import parse_compile
+from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.planner import gpus
 from cerebro_plpy.segment import predict_outputs
 from cerebro_plpy.segment.predict_outputs import Dependent, Output
-from cerebro_plpy.store import models, predictions, results, session, state_rows
+from cerebro_plpy.store import functions, models, predictions, results, session, state_rows
 from cerebro_plpy.store.names import Table, quote, resolve_table
 
 DEFAULT_BACKEND = "tensorflow"
@@ -65,7 +65,7 @@ def trained(db: Database, found: Found) -> Model:
         Dependent(name, known, known is not None or width is not None)
         for name, known, width in zip(names, values, widths, strict=True)
     ]
-    loss = parse_compile(found.selected.compile_params).loss
+    loss = reparse_compile(found.selected.compile_params).loss
     return Model(
         found.stored.model_arch,
         found.backend,
@@ -201,6 +201,14 @@ def _threads(db: Database) -> int:
     cores = len(os.sched_getaffinity(0))
     segments = int(session.setting(db, "segments") or cores)
     return int(session.setting(db, "threads") or max(1, cores // segments))
+
+
+def take_functions(db: Database, model: Model) -> list[dict[str, Any]]:
+    """The registered layers that a model may consist of, if its caller may use them."""
+    functions.begin(db)
+    found = functions.needed(db, [], [model.model_arch])
+    custom.take(found)
+    return found
 
 
 def described(model: Model, input_shapes: Sequence[Sequence[int]]) -> Architecture:

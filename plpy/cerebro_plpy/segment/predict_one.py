@@ -20,10 +20,11 @@ from cerebro_plpy.errors import (
     UNDEFINED_TABLE,
     CerebroError,
 )
+from cerebro_plpy.madlib import registered
 from cerebro_plpy.segment import predict_choice, predict_models
 from cerebro_plpy.segment.predict_models import Find
 from cerebro_plpy.segment.predict_outputs import Output
-from cerebro_plpy.store import predictions
+from cerebro_plpy.store import functions, predictions
 from cerebro_plpy.store.dialect import is_greenplum
 
 # class, probability, prediction
@@ -46,6 +47,8 @@ class Kept:
     wanted: tuple[int | None, ...]
     divisor: np.float32
     output: Output
+    # Digests of the registered layers that it consists of.
+    functions: tuple[str, ...] = ()
     last: tuple[Features, Answer] | None = field(default=None)
 
 
@@ -72,11 +75,19 @@ def predict(
             sqlstate=NULL_NOT_ALLOWED,
         )
     kept = _kept.get((model, mst_key))
-    if kept is None or not _unchanged(db, kept):
+    if kept is None or not _unchanged(db, kept) or not _may_use(db, kept):
         kept = _keep(db, model, mst_key, features, find)
     if kept.last is None or kept.last[0] != features:
         kept.last = (features, _answer(kept, features))
     return kept.last[1]
+
+
+def _may_use(db: Database, kept: Kept) -> bool:
+    """Whether the caller still has the right to what the model consists of."""
+    if not kept.functions:
+        return True
+    functions.begin(db)
+    return set(kept.functions) <= {known.digest for known in registered.known() if known.usable}
 
 
 def _unchanged(db: Database, kept: Kept) -> bool:
@@ -95,6 +106,7 @@ def _keep(db: Database, name: str, mst_key: int | None, features: Features, find
     version = predictions.version(db, found.table, mst_key)
     model = predict_models.trained(db, found)
     predict_models.start_engine(db, model.backend, False)
+    predict_models.take_functions(db, model)
     described = predict_models.described(model, [_values(features).shape])
     outputs = model.outputs(described)
     if (
@@ -110,7 +122,7 @@ def _keep(db: Database, name: str, mst_key: int | None, features: Features, find
     forward = inference(described)
     loaded = forward.load(model.weights())
     call, divisor = forward.bound(loaded), np.float32(model.divisor)
-    kept = Kept(version, call, loaded.nbytes, described.inputs[0], divisor, outputs[0])
+    kept = Kept(version, call, loaded.nbytes, described.inputs[0], divisor, outputs[0], described.functions)
     _make_room(loaded.nbytes)
     _kept[name, mst_key] = kept
     return kept

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_plpy.engine import custom
 from cerebro_plpy.engine.architecture import describe
 from cerebro_plpy.engine.inference import inference
+from cerebro_plpy.madlib import registered
 from cerebro_plpy.packing import share
 from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.segment import predict_choice
@@ -33,7 +35,8 @@ class Predicting:
         self._columns = share.columns_of(request, sample, self.faults)
         shapes = [tuple(shape) for shape in request["shapes"]]
         self._shapes = shapes
-        self._forward = inference(describe(request["model_arch"], input_shapes=tuple(shapes)))
+        with registered.scope(custom.take(request["functions"])):
+            self._forward = inference(describe(request["model_arch"], input_shapes=tuple(shapes)))
         self._loaded = self._forward.load(weights)
         self._outputs = [Output(**output) for output in request["outputs"]]
         self._choice = Choice(**request["choice"])

@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine.state import State, of_config
 from cerebro_plpy.segment import cancel
 from cerebro_plpy.segment.rows import Source, TableSource
-from cerebro_plpy.store import measurements, runs, state_rows
+from cerebro_plpy.store import functions, measurements, runs, state_rows
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Facts:
     run: runs.RunRow
     config: runs.ConfigRow
     model_arch: str
+    # The registered functions of the run, with their sources.
+    functions: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,8 @@ class Direct:
 
     def _facts(self, run_id: int, mst_key: int) -> Facts:
         run, config = runs.run(self._db, run_id), runs.config(self._db, run_id, mst_key)
-        return Facts(run, config, runs.model_arch(self._db, run_id, config.model_id))
+        used = functions.of_run(self._db, run_id)
+        return Facts(run, config, runs.model_arch(self._db, run_id, config.model_id), used)
 
     def all_facts(self, run_id: int) -> Mapping[int, Facts]:
         """The same for all configs that a run has so far."""
@@ -89,7 +92,8 @@ class Direct:
     def _all_facts(self, run_id: int) -> Mapping[int, Facts]:
         run, configs = runs.run(self._db, run_id), runs.configs(self._db, run_id)
         nets = {a.model_id: a.model_arch for a in runs.architectures(self._db, run_id)}
-        return {config.mst_key: Facts(run, config, nets[config.model_id]) for config in configs}
+        used = [dict(row) for row in functions.of_run(self._db, run_id)]
+        return {config.mst_key: Facts(run, config, nets[config.model_id], used) for config in configs}
 
     def weights(self, run_id: int, model_id: int, mst_key: int) -> bytes | None:
         return self._db.as_owner(lambda: runs.weights(self._db, run_id, model_id, mst_key))

@@ -7,14 +7,17 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy import seeding
+from cerebro_plpy.engine import custom
 from cerebro_plpy.engine import model as engine
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.engine.data import Block
-from cerebro_plpy.errors import CONFIG_FAILED, OUT_OF_MEMORY, CerebroError
+from cerebro_plpy.errors import CONFIG_FAILED, OUT_OF_MEMORY, QUERY_CANCELED, CerebroError
+from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.params import CompileParams, FitParams, parse_compile, parse_fit
 from cerebro_plpy.planner import routes
 from cerebro_plpy.segment import rows
@@ -43,8 +46,10 @@ def task(supply: Supply, run_id: int, mst_key: int) -> Task:
         if any(known != run_id for known, _ in _tasks):
             _tasks.clear()
         facts = supply.facts(run_id, mst_key)
-        compile_params = parse_compile(facts.config.compile_params)
-        model = engine.compiled(facts.model_arch, compile_params)
+        with registered.scope(custom.take(facts.functions)):
+            compile_params = parse_compile(facts.config.compile_params)
+        with own_faults("was compiled", bool(facts.functions)):
+            model = engine.compiled(facts.model_arch, compile_params)
         fit_params = parse_fit(facts.config.fit_params)
         _tasks[run_id, mst_key] = Task(facts.run, facts.config, compile_params, fit_params, model)
     return _tasks[run_id, mst_key]
@@ -70,7 +75,8 @@ def _first_state(supply: Supply, work: Task) -> states.State:
     config, run_id = work.config, work.run.run_id
     seed = seeding.derive_small(work.run.seed, "weights", config.mst_key)
     weights = supply.weights(run_id, config.model_id, config.mst_key)
-    fresh = work.model.initial_state(work.compile, seed, weights)
+    with own_faults("was initialized"):
+        fresh = work.model.initial_state(work.compile, seed, weights)
     if config.source_key is not None and config.source_step is not None:
         return warmed(fresh, state_after(supply, task(supply, run_id, config.source_key), config.source_step))
     if config.warm_run_id is None or config.warm_step is None:
@@ -124,27 +130,40 @@ def visit(supply: Supply, run_id: int, mst_key: int, epoch: int, stop: int) -> M
 def _train(
     supply: Supply, work: Task, state: states.State, partition: rows.Partition, epoch: int
 ) -> tuple[states.State, dict[str, float]]:
-    """Whatever goes wrong inside the engine is this config's fault and nobody else's.
-
-    A segment without rows hands the state on as it is.
-    """
+    """Train; a segment without rows hands the state on as it is."""
     if not partition.rows:
         return state, {}
     fit, passes = work.fit, _passes(partition, work.fit, work.run.seed, epoch)
-    try:
+    with own_faults("trained"):
         return work.model.train(
             state, passes, fit.batch_size, fit.class_weight, supply.ticker(), partition.rows
         )
-    except CerebroError:
-        raise
-    except Exception as error:
+
+
+@contextmanager
+def own_faults(doing: str, strictly: bool = False) -> Iterator[None]:
+    """Whatever goes wrong inside the engine is this config's fault and nobody else's.
+
+    `strictly` what the engine itself refuses, too: it may have been the word of a registered function.
+    """
+    try:
+        yield
+    except CerebroError as error:
+        if not strictly or error.sqlstate == QUERY_CANCELED:
+            raise
+        raise CerebroError(
+            f"it failed while it {doing}: {error.message}", detail=error.detail, sqlstate=CONFIG_FAILED
+        ) from error
+    except (Exception, SystemExit) as error:
         if _is_out_of_memory(error):
-            raise CerebroError("the memory ran out while it trained", sqlstate=OUT_OF_MEMORY) from None
+            raise CerebroError(f"the memory ran out while it {doing}", sqlstate=OUT_OF_MEMORY) from None
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise CerebroError(f"it failed while it trained: {reason}", sqlstate=CONFIG_FAILED) from error
+        raise CerebroError(
+            f"it failed while it {doing}: {reason}{custom.place_of(error)}", sqlstate=CONFIG_FAILED
+        ) from error
 
 
-def _is_out_of_memory(error: Exception) -> bool:
+def _is_out_of_memory(error: BaseException) -> bool:
     """Memory that lacks is not the config's fault at once: another session may have more."""
     return (
         isinstance(error, MemoryError)

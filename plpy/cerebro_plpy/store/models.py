@@ -123,7 +123,9 @@ def add_selected(db: Database, quoted: str, chosen: Selected) -> None:
     )
 
 
-def create_selection_summary(db: Database, selection: TargetTable, arch_table: Table, spelled: str) -> None:
+def create_selection_summary(
+    db: Database, selection: TargetTable, arch_table: Table, spelled: str, object_table: str | None
+) -> None:
     """Name the architecture table, as it was written and so that it is found from everywhere."""
     summary = target(db, selection.schema, selection.name + "_summary").quoted
     db.query(
@@ -131,9 +133,9 @@ def create_selection_summary(db: Database, selection: TargetTable, arch_table: T
         + distributed(db, "REPLICATED")
     )
     db.query(
-        f"INSERT INTO {summary} (model_arch_table, object_table, qualified_names) VALUES ($1, NULL, $2)",
-        ["text", "jsonb"],
-        [spelled, json.dumps({"model_arch_table": arch_table.quoted})],
+        f"INSERT INTO {summary} (model_arch_table, object_table, qualified_names) VALUES ($1, $2, $3)",
+        ["text", "text", "jsonb"],
+        [spelled, object_table, json.dumps({"model_arch_table": arch_table.quoted})],
     )
 
 
@@ -174,23 +176,24 @@ def selection(db: Database, table: Table) -> list[Selected]:
 
 
 @dataclass(frozen=True)
-class ArchTable:
-    """The architecture table that a model selection table's summary names."""
+class SelectionTables:
+    """The tables that the summary of a model selection table names."""
 
-    spelled: str
-    name: str
+    arch_table: str
+    arch_spelled: str
+    object_table: str | None
 
 
-def selection_arch_table(db: Database, summary: Table) -> ArchTable:
+def selection_tables(db: Database, summary: Table) -> SelectionTables:
     rows = db.query(
-        "SELECT s.model_arch_table::text AS spelled,"
+        "SELECT s.model_arch_table::text AS spelled, s.object_table::text AS objects,"
         " pg_catalog.to_jsonb(s)->'qualified_names'->>'model_arch_table' AS name"
         f" FROM {summary.quoted} AS s"
     )
     if not rows:
         raise CerebroError(f"table {summary.quoted} is empty", sqlstate=WRONG_STATE)
-    spelled = rows[0]["spelled"]
-    return ArchTable(spelled, rows[0]["name"] or spelled)
+    row = rows[0]
+    return SelectionTables(row["name"] or row["spelled"], row["spelled"], row["objects"])
 
 
 def owns(db: Database, table: Table) -> bool:

@@ -26,7 +26,7 @@ _LOCKS = (
 EVERY_CONFIG = -1
 _TABLES = (
     "_failure", "_metric", "_evaluation", "_state", "_visit", "_config", "_weights", "_architecture",
-    "_run_event", "_request", "_decision", "_driver", "_run",
+    "_run_event", "_request", "_decision", "_driver", "_run_function", "_run",
 )  # fmt: skip
 
 
@@ -60,6 +60,7 @@ class RunRow:
     limits: str = "{}"
     # JSON: how the call wrote the names of its tables, by the summary's column.
     spelled: str = "{}"
+    object_table: str | None = None
 
 
 @dataclass(frozen=True)

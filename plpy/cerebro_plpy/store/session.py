@@ -271,14 +271,15 @@ def first_socket(folders: str) -> str:
 
 def own_strong_locks(db: Database, oids: list[int]) -> bool:
     """Whether this transaction holds locks on these tables or their partitions that would block or hide
-    them from another session: it made, changed or locked them and has not committed."""
+    them from another session, or has registered functions: it has not committed what it made or changed."""
     return bool(
         db.query(
             "SELECT FROM pg_catalog.pg_locks AS l WHERE l.locktype = 'relation'"
             " AND l.pid = pg_catalog.pg_backend_pid() AND l.granted"
             " AND l.mode NOT IN ('AccessShareLock', 'RowShareLock')"
             " AND (l.relation = ANY ($1) OR l.relation IN"
-            "   (SELECT inhrelid FROM pg_catalog.pg_inherits WHERE inhparent = ANY ($1))) LIMIT 1",
+            "   (SELECT inhrelid FROM pg_catalog.pg_inherits WHERE inhparent = ANY ($1))"
+            "   OR l.relation = 'cerebro._function'::regclass) LIMIT 1",
             ["oid[]"],
             [oids],
         )

@@ -1,0 +1,182 @@
+"""Registered functions: how a superuser adds, grants and removes some, and what a run goes on with."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from cerebro_plpy.database import Database, Row
+from cerebro_plpy.errors import (
+    DUPLICATE_OBJECT,
+    NULL_NOT_ALLOWED,
+    UNDEFINED_OBJECT,
+    WRONG_OBJECT,
+    WRONG_STATE,
+    CerebroError,
+)
+from cerebro_plpy.executor import request as requests
+from cerebro_plpy.logical.options import FitOptions
+from cerebro_plpy.madlib import registered
+from cerebro_plpy.madlib.literal import shorten
+from cerebro_plpy.madlib.registered import LOSS, METRIC
+from cerebro_plpy.store import functions, session
+from cerebro_plpy.topology.choose import choose
+from cerebro_plpy.topology.inline import Run
+
+MOST_CHARACTERS = 1_000_000
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+
+
+def go_on(db: Database, run_id: int) -> None:
+    """Let a run that is to go on name what it has named, if that is there and its owner's to use."""
+    functions.begin(db, run_id)
+    known = {function.digest: function for function in registered.known()}
+    used = db.as_owner(lambda: functions.of_run(db, run_id))
+    for row in used:
+        function = known.get(row["digest"])
+        if function is None:
+            raise CerebroError(
+                f"run {run_id} uses the registered function {row['name']}, which was unregistered since",
+                hint="Where a superuser registers the same source again, the run can go on.",
+                sqlstate=WRONG_STATE,
+            )
+        if not function.usable:
+            raise registered.denied(function.name)
+
+
+def used(described: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The digests of all functions that an engine has found in what it has described."""
+    return sorted({digest for facts in described.values() for digest in facts["functions"]})
+
+
+def register(
+    db: Database,
+    run_inline: Run,
+    name: str | None,
+    source: str | None,
+    kind: str | None,
+    description: str | None,
+    higher_is_better: bool | None,
+) -> int:
+    """Keep Python source as a new version of a function; gives the version."""
+    functions.check_superuser(db, "register functions")
+    requests.check_writable(db)
+    if name is None or source is None or kind is None:
+        raise CerebroError("name, source and kind cannot be NULL", sqlstate=NULL_NOT_ALLOWED)
+    check_name(name)
+    if kind not in registered.KINDS:
+        raise CerebroError(
+            f"kind is {shorten(kind, 60)}", detail=f"It is one of {', '.join(registered.KINDS)}."
+        )
+    if len(source) > MOST_CHARACTERS:
+        raise CerebroError(f"the source is longer than {MOST_CHARACTERS} characters")
+    row = {
+        "name": name,
+        "kind": kind,
+        "digest": registered.digest(name, kind, higher_is_better, source),
+        "source": source,
+        "higher_is_better": higher_is_better,
+    }
+    _try(db, run_inline, row)
+    role = session.current_user(db)
+    return db.as_owner(lambda: _add(db, role, row, description))
+
+
+def register_either(db: Database, run_inline: Run, name: str, source: str, description: str | None) -> None:
+    """Register what is a loss or a metric; it need not be said which."""
+    try:
+        register(db, run_inline, name, source, LOSS, description, None)
+    except CerebroError as error:
+        if error.sqlstate != WRONG_OBJECT:
+            raise
+        register(db, run_inline, name, source, METRIC, description, None)
+
+
+def check_name(name: str) -> None:
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name):
+        raise CerebroError(
+            f"{shorten(name, 80)!r} cannot be the name of a function",
+            detail="It must be a Python identifier: a letter, then at most 62 letters, digits and _.",
+        )
+
+
+def _try(db: Database, run_inline: Run, row: Mapping[str, Any]) -> None:
+    """Have an engine execute the source once, in a session such as those that train."""
+    engines = requests.engines(db, FitOptions(), False, requests.default_segments(db))
+    topology = choose(db, session.current_user(db), [], run_inline)
+    topology.open({engines.backend: (engines.threads, False)}, 1)
+    topology.ask(engines.backend, "check_function", {"functions": [row]})
+
+
+def _add(db: Database, role: str, row: Mapping[str, Any], description: str | None) -> int:
+    last = functions.newest(db, row["name"])
+    if last is not None and last["registered"]:
+        if last["kind"] != row["kind"]:
+            raise CerebroError(
+                f"{row['name']} is registered as a {last['kind']}",
+                hint="Unregister it first, or take another name.",
+                sqlstate=DUPLICATE_OBJECT,
+            )
+        if last["digest"] == row["digest"] and description in (None, last["description"]):
+            return last["version"]
+        description = last["description"] if description is None else description
+    version = 1 if last is None else last["version"] + 1
+    functions.add(db, role, **row, version=version, description=description)
+    return version
+
+
+def unregister(db: Database, run_inline: Run, name: str | None) -> None:
+    """End all versions of a function; what runs at the moment goes on with it."""
+    functions.check_superuser(db, "unregister functions")
+    requests.check_writable(db)
+    role = session.current_user(db)
+
+    def end() -> None:
+        last = _last(db, name)
+        functions.add(
+            db, role, name=name, version=last["version"] + 1, kind=last["kind"], digest=None, source=None
+        )
+        functions.revoke(db, str(name))
+
+    db.as_owner(end)
+
+
+def grant(db: Database, run_inline: Run, name: str | None, role: str | None) -> None:
+    """Let a role name a function; "public" stands for every role."""
+    _change_grant(db, name, role, give=True)
+
+
+def revoke(db: Database, run_inline: Run, name: str | None, role: str | None) -> None:
+    _change_grant(db, name, role, give=False)
+
+
+def _change_grant(db: Database, name: str | None, role: str | None, *, give: bool) -> None:
+    functions.check_superuser(db, "grant functions" if give else "revoke functions")
+    requests.check_writable(db)
+    if role is None:
+        raise CerebroError("role is NULL", sqlstate=NULL_NOT_ALLOWED)
+    by = session.current_user(db)
+
+    def change() -> bool:
+        _last(db, name)
+        oid = functions.find_role(db, role)
+        if oid is None:
+            raise CerebroError(f'role "{role}" does not exist', sqlstate=UNDEFINED_OBJECT)
+        if give:
+            functions.grant(db, str(name), oid, by)
+            return True
+        return functions.revoke(db, str(name), oid)
+
+    if not db.as_owner(change):
+        db.notice(f'role "{role}" had not been granted {name}')
+
+
+def _last(db: Database, name: str | None) -> Row:
+    if name is None:
+        raise CerebroError("name is NULL", sqlstate=NULL_NOT_ALLOWED)
+    last = functions.newest(db, name)
+    if last is None or not last["registered"]:
+        raise CerebroError(f"there is no registered function {shorten(name, 80)}", sqlstate=UNDEFINED_OBJECT)
+    return last

@@ -1,0 +1,80 @@
+"""The functions that a superuser has registered, as far as the call under way may name them.
+
+What is known holds for one call: whoever begins one opens a scope, in which nothing is known at first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from ..errors import INSUFFICIENT_PRIVILEGE, CerebroError
+
+LOSS, METRIC, LAYER = "loss", "metric", "layer"
+KINDS: Final = (LOSS, METRIC, LAYER)
+
+
+@dataclass(frozen=True)
+class Function:
+    """One version of a registered function; its digest stands for name, kind, direction and source."""
+
+    name: str
+    kind: str
+    digest: str
+    higher_is_better: bool | None = None
+    usable: bool = True
+
+
+# Of several versions the first counts, unless another is asked for.
+_scopes: list[Sequence[Function]] = [()]
+# Where a text has been checked before, and only its form matters, any name may stand in it.
+ANY: Final = (Function("", "", ""),)
+
+
+@contextmanager
+def scope(functions: Iterable[Function] = ()) -> Generator[None]:
+    """Let these be known, and no others, until the end of the block."""
+    _scopes.append(tuple(functions))
+    try:
+        yield
+    finally:
+        _scopes.pop()
+
+
+def let_be_known(functions: Iterable[Function]) -> None:
+    """Let these be known until the end of the scope, and no others."""
+    _scopes[-1] = tuple(functions)
+
+
+def known() -> Sequence[Function]:
+    return _scopes[-1]
+
+
+def find(name: str, kinds: Sequence[str], digest: str | None = None) -> Function | None:
+    """The function of that name and of one of these kinds, in one version or in the one that counts."""
+    if _scopes[-1] is ANY:
+        return Function(name, kinds[0], "")
+    for function in _scopes[-1]:
+        if function.name == name and digest in (None, function.digest):
+            if function.kind not in kinds:
+                return None
+            if not function.usable:
+                raise denied(name)
+            return function
+    return None
+
+
+def digest(name: str, kind: str, higher_is_better: bool | None, source: str) -> str:
+    return hashlib.sha256(json.dumps([name, kind, higher_is_better, source]).encode()).hexdigest()
+
+
+def denied(name: str) -> CerebroError:
+    return CerebroError(
+        f"permission denied for the registered function {name}",
+        hint=f"A superuser may give it: SELECT cerebro.grant_function('{name}', 'role').",
+        sqlstate=INSUFFICIENT_PRIVILEGE,
+    )

@@ -1,0 +1,170 @@
+"""SQL on registered functions, which are the owner's, and what a call may name of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from cerebro_plpy.database import Database, Row
+from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError
+from cerebro_plpy.madlib import registered
+from cerebro_plpy.madlib.params import functions_in, parse_compile
+from cerebro_plpy.madlib.registered import LAYER, Function
+from cerebro_plpy.store import session
+
+EVERYBODY = "public"
+# A version counts until the function is unregistered: then a row without source stands behind it.
+_LIVING = (
+    "f.source IS NOT NULL AND NOT EXISTS (SELECT FROM cerebro._function AS x"
+    " WHERE x.name = f.name AND x.version > f.version AND x.source IS NULL)"
+)
+_STORED = "SELECT DISTINCT f.name, f.kind, f.digest, f.source, f.higher_is_better FROM cerebro._function AS f"
+
+
+def check_superuser(db: Database, what: str) -> None:
+    """Only a superuser may go on, by the role that works here and by the one that called.
+
+    Inside a SECURITY DEFINER function of a superuser's they differ. A role that was taken by SET ROLE is as
+    good as a login, since only its members can take it.
+    """
+    row = db.query(
+        "SELECT pg_catalog.bool_and(r.rolsuper) AS both, current_user::text AS role FROM pg_catalog.pg_roles"
+        " AS r WHERE r.rolname = current_user OR r.rolname = CASE pg_catalog.current_setting('role')"
+        " WHEN 'none' THEN session_user ELSE pg_catalog.current_setting('role') END"
+    )[0]
+    if not row["both"]:
+        raise CerebroError(
+            f"only a superuser may {what}",
+            detail="Its source runs in sessions of the extension's owner, who is a superuser.",
+            hint="Ask a superuser to register it with cerebro.register_function and to grant it with"
+            " cerebro.grant_function.",
+            sqlstate=INSUFFICIENT_PRIVILEGE,
+        )
+
+
+def living(db: Database, role: str) -> list[Function]:
+    """Every version that counts, of each name the newest first, and whether a role may use it."""
+    rows = db.query(
+        "SELECT f.name, f.kind, f.digest, f.higher_is_better,"
+        " EXISTS (SELECT FROM pg_catalog.pg_roles AS r WHERE r.rolname = $1 AND r.rolsuper)"
+        " OR EXISTS (SELECT FROM cerebro._function_grant AS g WHERE g.name = f.name"
+        "   AND (g.role = 0::oid OR pg_catalog.pg_has_role($1::name, g.role, 'USAGE'))) AS usable"
+        f" FROM cerebro._function AS f WHERE {_LIVING} ORDER BY f.name, f.version DESC",
+        ["text"],
+        [role],
+    )
+    return [Function(**row) for row in rows]
+
+
+def sources(db: Database, digests: Iterable[str]) -> list[Row]:
+    return db.query(f"{_STORED} WHERE f.digest = ANY ($1)", ["text[]"], [sorted(digests)])
+
+
+def of_run(db: Database, run_id: int) -> list[Row]:
+    """The functions that a run uses, with their sources."""
+    return db.query(
+        f"{_STORED} JOIN cerebro._run_function AS r USING (digest) WHERE r.run_id = $1"
+        " AND f.source IS NOT NULL",
+        ["bigint"],
+        [run_id],
+    )
+
+
+def digests_of_run(db: Database, run_id: int, role: str) -> list[str]:
+    """The same by digest, for a run of the role's."""
+    rows = db.query(
+        "SELECT f.digest FROM cerebro._run_function AS f JOIN cerebro._run AS r USING (run_id)"
+        " WHERE f.run_id = $1 AND pg_catalog.pg_has_role($2::name, r.owner, 'USAGE')",
+        ["bigint", "text"],
+        [run_id, role],
+    )
+    return [row["digest"] for row in rows]
+
+
+def add_to_run(db: Database, run_id: int, digests: Iterable[str]) -> None:
+    db.query(
+        "INSERT INTO cerebro._run_function (run_id, digest)"
+        " SELECT $1, d FROM pg_catalog.unnest($2) AS d ON CONFLICT DO NOTHING",
+        ["bigint", "text[]"],
+        [run_id, sorted(digests)],
+    )
+
+
+def newest(db: Database, name: str) -> Row | None:
+    """The last row of a name, after which nobody else can write one until this transaction ends."""
+    db.query("LOCK TABLE cerebro._function IN SHARE ROW EXCLUSIVE MODE")
+    rows = db.query(
+        "SELECT version, kind, digest, description, source IS NOT NULL AS registered FROM cerebro._function"
+        " WHERE name = $1 ORDER BY version DESC LIMIT 1",
+        ["text"],
+        [name],
+    )
+    return rows[0] if rows else None
+
+
+def add(db: Database, role: str, **row: Any) -> None:
+    """Write a version down; without source it ends those before."""
+    names = ["registered_by", *row]
+    types = {"version": "integer", "higher_is_better": "boolean"}
+    db.query(
+        f"INSERT INTO cerebro._function ({', '.join(names)})"
+        f" VALUES ({', '.join(f'${number}' for number in range(1, len(names) + 1))})",
+        [types.get(name, "text") for name in names],
+        [role, *row.values()],
+    )
+
+
+def find_role(db: Database, role: str) -> int | None:
+    """The number of a role; that of everybody is 0."""
+    if role.lower() == EVERYBODY:
+        return 0
+    rows = db.query("SELECT oid FROM pg_catalog.pg_roles WHERE rolname = $1", ["text"], [role])
+    return rows[0]["oid"] if rows else None
+
+
+def grant(db: Database, name: str, role: int, granted_by: str) -> None:
+    db.query(
+        "INSERT INTO cerebro._function_grant (name, role, granted_by) VALUES ($1, $2, $3)"
+        " ON CONFLICT DO NOTHING",
+        ["text", "oid", "text"],
+        [name, role, granted_by],
+    )
+
+
+def revoke(db: Database, name: str, role: int | None = None) -> bool:
+    """Take a right back, or everybody's; false where there was none."""
+    gone = db.query(
+        "DELETE FROM cerebro._function_grant WHERE name = $1 AND ($2 IS NULL OR role = $2) RETURNING name",
+        ["text", "oid"],
+        [name, role],
+    )
+    return bool(gone)
+
+
+def begin(db: Database, run_id: int | None = None) -> None:
+    """Let this call name what its caller may use; the versions of an earlier run come first."""
+    role = session.current_user(db)
+    known, before = db.as_owner(
+        lambda: (
+            living(db, role),
+            [] if run_id is None else digests_of_run(db, run_id, role),
+        )
+    )
+    first = [function for function in known if function.digest in before]
+    registered.let_be_known([*first, *(function for function in known if function not in first)])
+
+
+def needed(db: Database, compile_params: Iterable[str], architectures: Iterable[str]) -> list[dict[str, Any]]:
+    """What an engine has to be given to look at configs and architectures, sources included.
+
+    Of layers it is given any whose name stands somewhere in an architecture; no other can be meant.
+    """
+    if not registered.known():
+        return []
+    digests = {f.digest for text in compile_params for f in functions_in(parse_compile(text))}
+    texts = list(architectures)
+    for function in registered.known():
+        if function.kind == LAYER and function.usable and any(function.name in text for text in texts):
+            digests.add(function.digest)
+    rows = db.as_owner(lambda: sources(db, digests)) if digests else []
+    return [dict(row) for row in rows]

@@ -1,0 +1,46 @@
+"""SQL on object tables. All of it runs with the caller's rights; what a row holds is never read."""
+
+from __future__ import annotations
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import UNDEFINED_COLUMN, CerebroError
+from cerebro_plpy.store.dialect import distributed
+from cerebro_plpy.store.names import Table, TargetTable, has_columns
+
+
+def create(db: Database, target: TargetTable) -> None:
+    db.query(
+        f"CREATE TABLE {target.quoted} (id serial, name text PRIMARY KEY, description text, object bytea)"
+        + distributed(db, "BY (name)")
+    )
+    db.query(f"COMMENT ON TABLE {target.quoted} IS 'Names of functions; cerebro.functions has their source'")
+
+
+def check(db: Database, table: Table) -> None:
+    missing = has_columns(db, table, ["id", "name", "description", "object"])
+    if missing:
+        raise CerebroError(
+            f"table {table.quoted} is not an object table: it has no column {', '.join(missing)}",
+            hint="Make one with cerebro.load_custom_function or cerebro.load_top_k_accuracy_function.",
+            sqlstate=UNDEFINED_COLUMN,
+        )
+
+
+def add(db: Database, quoted: str, name: str, description: str | None, serialized: bytes | None) -> bool:
+    """Append a row; false where there is one of that name."""
+    added = db.query(
+        f"INSERT INTO {quoted} (name, description, object) VALUES ($1, $2, $3)"
+        " ON CONFLICT DO NOTHING RETURNING name",
+        ["text", "text", "bytea"],
+        [name, description, serialized],
+    )
+    return bool(added)
+
+
+def delete(db: Database, quoted: str, function: int | str) -> bool:
+    """Remove a row, and the table with the last one; false where there is no such row."""
+    column, kind = ("id", "integer") if isinstance(function, int) else ("name", "text")
+    gone = db.query(f"DELETE FROM {quoted} WHERE {column} = $1 RETURNING name", [kind], [function])
+    if gone and not db.query(f"SELECT FROM {quoted} LIMIT 1"):
+        db.query(f"DROP TABLE {quoted}")
+    return bool(gone)

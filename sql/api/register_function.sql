@@ -1,0 +1,14 @@
+CREATE OR REPLACE FUNCTION cerebro.register_function(
+    name text,
+    source text,
+    kind text,
+    description text DEFAULT NULL,
+    higher_is_better boolean DEFAULT NULL
+) RETURNS integer
+LANGUAGE plpython3u
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].function("register_function", name, source, kind, description, higher_is_better)
+$$;
+COMMENT ON FUNCTION cerebro.register_function IS
+'Keeps Python source that defines a loss, a metric or a layer (the kind) of that name, and gives its version; configs and architectures may then name it. Only a superuser may call it.';

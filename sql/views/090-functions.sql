@@ -1,0 +1,42 @@
+CREATE OR REPLACE VIEW cerebro.functions WITH (security_barrier) AS
+SELECT
+    f.name,
+    f.version,
+    f.kind,
+    f.source,
+    f.description,
+    f.higher_is_better,
+    f.registered_by,
+    f.at,
+    f.digest,
+    g.granted_to
+FROM cerebro._function AS f
+CROSS JOIN LATERAL (
+    SELECT
+        COALESCE(pg_catalog.array_agg(x.grantee ORDER BY x.grantee), '{}') AS granted_to,
+        COALESCE(pg_catalog.bool_or(x.mine), FALSE) AS usable
+    FROM (
+        SELECT
+            CASE WHEN y.role = 0::oid THEN 'public' ELSE r.rolname::text END AS grantee,
+            y.role = 0::oid OR pg_catalog.pg_has_role(y.role, 'USAGE') AS mine
+        FROM cerebro._function_grant AS y
+        LEFT JOIN pg_catalog.pg_roles AS r ON r.oid = y.role
+        WHERE y.name = f.name AND (y.role = 0::oid OR r.oid IS NOT NULL)
+    ) AS x
+) AS g
+WHERE f.source IS NOT NULL
+    AND NOT EXISTS (
+        SELECT FROM cerebro._function AS x
+        WHERE x.name = f.name AND x.version > f.version AND x.source IS NULL)
+    AND (g.usable OR EXISTS (SELECT FROM pg_catalog.pg_roles AS s WHERE s.rolname = current_user AND s.rolsuper));
+COMMENT ON VIEW cerebro.functions IS 'Registered losses, metrics and layers that you may name in configs and architectures, each with all its versions; a superuser sees all.';
+COMMENT ON COLUMN cerebro.functions.name IS 'Name by which configs and architectures mean it';
+COMMENT ON COLUMN cerebro.functions.version IS 'Counted from 1; new runs use the last';
+COMMENT ON COLUMN cerebro.functions.kind IS 'loss, metric or layer';
+COMMENT ON COLUMN cerebro.functions.source IS 'Python source';
+COMMENT ON COLUMN cerebro.functions.description IS 'What it is for';
+COMMENT ON COLUMN cerebro.functions.higher_is_better IS 'Of a metric, whether a higher value is the better one; NULL if its name says it';
+COMMENT ON COLUMN cerebro.functions.registered_by IS 'Superuser who registered this version';
+COMMENT ON COLUMN cerebro.functions.at IS 'When that was';
+COMMENT ON COLUMN cerebro.functions.digest IS 'SHA-256 by which runs and models refer to this version';
+COMMENT ON COLUMN cerebro.functions.granted_to IS 'Roles that may use it, public for all; superusers always may';
