@@ -17,6 +17,21 @@ HEAD = """\\echo Use "{command}" to load this file. \\quit
 
 SET LOCAL search_path = pg_catalog, pg_temp;
 """
+# What stands at the head of each function in Python: it loads the package by a statement, which on Greenplum may be
+# run only where plpy/cerebro_plpy/store/gangs.py says so, and that is not loaded yet.
+BOOT = """if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+"""
+CAREFUL_BOOT = """if "cerebro" not in GD:
+    from ctypes import PyDLL
+    if getattr(PyDLL(None), "cdbcomponent_activeQEsExist", bool)() & 255:
+        plpy.error(
+            "a query that reads tables cannot call this function, the first of cerebro in this session",
+            hint="Call it in a statement of its own, with values that are there when it is called:"
+            " SELECT cerebro.resume((SELECT max(run_id) FROM cerebro.runs)).",
+            sqlstate="0A000",
+        )
+    plpy.execute("SELECT cerebro._boot()")
+"""
 RELEASED = "migrations/released.txt"
 
 
@@ -87,7 +102,7 @@ def read_idempotent(root: Path) -> list[Path]:
 
 
 def join(command: str, head: str, files: list[Path]) -> str:
-    return "\n".join([HEAD.format(command=command), head, *(file.read_text() for file in files)])
+    return "\n".join([HEAD.format(command=command), head, *(file.read_text().replace(BOOT, CAREFUL_BOOT) for file in files)])
 
 
 def build(root: Path) -> dict[str, str]:

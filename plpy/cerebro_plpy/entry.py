@@ -15,7 +15,7 @@ import plpy  # provided by the server, inside a backend only
 from cerebro_plpy.database import Row
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError
 from cerebro_plpy.segment import cancel, commands
-from cerebro_plpy.store import session
+from cerebro_plpy.store import gangs, session
 
 T = TypeVar("T")
 
@@ -196,6 +196,16 @@ def _answer(work: Callable[[], T]) -> T:
         raise _report(error) from None
 
 
+def _answer_alone(work: Callable[[], T]) -> T:
+    """The same for what runs statements of its own."""
+
+    def checked() -> T:
+        gangs.refuse_inside_queries()
+        return work()
+
+    return _answer(checked)
+
+
 def run_pending() -> None:
     """The body of the functions that exist to change rights."""
     if not _pending:
@@ -307,19 +317,19 @@ def _run_inline(command: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
 def training_preprocessor_dl(*arguments: Any) -> None:
     from cerebro_plpy.packing import preprocess
 
-    _answer(lambda: preprocess.pack_training(Session(), *arguments))
+    _answer_alone(lambda: preprocess.pack_training(Session(), *arguments))
 
 
 def validation_preprocessor_dl(*arguments: Any) -> None:
     from cerebro_plpy.packing import preprocess
 
-    _answer(lambda: preprocess.pack_validation(Session(), *arguments))
+    _answer_alone(lambda: preprocess.pack_validation(Session(), *arguments))
 
 
 def create_packed_table(*arguments: Any) -> None:
     from cerebro_plpy.packing import empty
 
-    _answer(lambda: empty.create(Session(), *arguments))
+    _answer_alone(lambda: empty.create(Session(), *arguments))
 
 
 def array_to_bytes(values: Sequence[float | None], dtype: str) -> bytes:
@@ -337,67 +347,67 @@ def bytes_to_array(data: bytes, dtype: str) -> list[float]:
 def load_keras_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _answer(lambda: tables.load_model(Session(), _run_inline, *arguments))
+    _answer_alone(lambda: tables.load_model(Session(), _run_inline, *arguments))
 
 
 def delete_keras_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _answer(lambda: tables.delete_model(Session(), *arguments))
+    _answer_alone(lambda: tables.delete_model(Session(), *arguments))
 
 
 def load_model_selection_table(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _answer(lambda: tables.load_selection(Session(), *arguments))
+    _answer_alone(lambda: tables.load_selection(Session(), *arguments))
 
 
 def generate_model_configs(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _answer(lambda: tables.generate_configs(Session(), *arguments))
+    _answer_alone(lambda: tables.generate_configs(Session(), *arguments))
 
 
 def hyperband_schedule(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _answer(lambda: tables.write_schedule(Session(), *arguments))
+    _answer_alone(lambda: tables.write_schedule(Session(), *arguments))
 
 
 def gpu_configuration(*arguments: Any) -> None:
     from cerebro_plpy.executor import gpus
 
-    _answer(lambda: gpus.write_configuration(Session(), *arguments))
+    _answer_alone(lambda: gpus.write_configuration(Session(), *arguments))
 
 
 def fit_multiple_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import fit
 
-    _answer(lambda: fit.fit_multiple(Session(), fit.FitCall(*arguments), _run_inline))
+    _answer_alone(lambda: fit.fit_multiple(Session(), fit.FitCall(*arguments), _run_inline))
 
 
 def automl(*arguments: Any) -> None:
     from cerebro_plpy.executor import automl as executor
 
-    _answer(lambda: executor.automl(Session(), executor.AutomlCall(*arguments), _run_inline))
+    _answer_alone(lambda: executor.automl(Session(), executor.AutomlCall(*arguments), _run_inline))
 
 
 def fit(*arguments: Any) -> None:
     from cerebro_plpy.executor import single
 
-    _answer(lambda: single.fit_single(Session(), single.SingleCall(*arguments), _run_inline))
+    _answer_alone(lambda: single.fit_single(Session(), single.SingleCall(*arguments), _run_inline))
 
 
 def evaluate(*arguments: Any) -> None:
     from cerebro_plpy.executor import evaluate as executor
 
-    _answer(lambda: executor.evaluate(Session(), executor.EvaluateCall(*arguments), _run_inline))
+    _answer_alone(lambda: executor.evaluate(Session(), executor.EvaluateCall(*arguments), _run_inline))
 
 
 def forget(run_id: int | None) -> None:
     from cerebro_plpy.executor import resume as executor
 
-    _answer(lambda: executor.forget(Session(), run_id))
+    _answer_alone(lambda: executor.forget(Session(), run_id))
 
 
 def resume(run_id: int | None, search_path: str) -> None:
@@ -408,7 +418,7 @@ def resume(run_id: int | None, search_path: str) -> None:
         if not steer.unpause(Session(), run_id):
             executor.resume(Session(), run_id, search_path, _run_inline)
 
-    _answer(go_on)
+    _answer_alone(go_on)
 
 
 def ask(what: str, *arguments: Any) -> None:
@@ -423,31 +433,31 @@ def ask(what: str, *arguments: Any) -> None:
         "pause": steer.pause,
         "stop": steer.stop,
     }
-    _answer(lambda: asks[what](Session(), *arguments))
+    _answer_alone(lambda: asks[what](Session(), *arguments))
 
 
 def clone_config(*arguments: Any) -> int:
     from cerebro_plpy.executor import steer
 
-    return _answer(lambda: steer.clone_config(Session(), _run_inline, *arguments))
+    return _answer_alone(lambda: steer.clone_config(Session(), _run_inline, *arguments))
 
 
 def add_space(*arguments: Any) -> list[int]:
     from cerebro_plpy.executor import steer
 
-    return _answer(lambda: steer.add_space(Session(), _run_inline, *arguments))
+    return _answer_alone(lambda: steer.add_space(Session(), _run_inline, *arguments))
 
 
 def add_configs(*arguments: Any) -> list[int]:
     from cerebro_plpy.executor import steer
 
-    return _answer(lambda: steer.add_configs(Session(), _run_inline, *arguments))
+    return _answer_alone(lambda: steer.add_configs(Session(), _run_inline, *arguments))
 
 
 def config_state(run_id: int | None, mst_key: int | None) -> Iterator[tuple[Any, ...]]:
     from cerebro_plpy.executor import states
 
-    return _answer(lambda: states.newest(Session(), run_id, mst_key))
+    return _answer_alone(lambda: states.newest(Session(), run_id, mst_key))
 
 
 def read_params(compile_params: str, fit_params: str) -> str:
@@ -459,13 +469,13 @@ def read_params(compile_params: str, fit_params: str) -> str:
 def last_run() -> int:
     from cerebro_plpy.executor import run as executor
 
-    return _answer(lambda: executor.last_run(Session()))
+    return _answer_alone(lambda: executor.last_run(Session()))
 
 
 def wait(run_id: int | None, timeout: str | None) -> str:
     from cerebro_plpy.executor import steer
 
-    return _answer(lambda: steer.wait(Session(), run_id, timeout))
+    return _answer_alone(lambda: steer.wait(Session(), run_id, timeout))
 
 
 def diagnose() -> list[tuple[Any, ...]]:
@@ -473,20 +483,20 @@ def diagnose() -> list[tuple[Any, ...]]:
 
     from cerebro_plpy.executor import diagnose as executor
 
-    return _answer(lambda: [astuple(finding) for finding in executor.diagnose(Session())])
+    return _answer_alone(lambda: [astuple(finding) for finding in executor.diagnose(Session())])
 
 
 def predict(model_table: str | None, mst_key: int | None, *rows: Any) -> None:
     from cerebro_plpy.executor.evaluate import trained_model
     from cerebro_plpy.segment import predict as predictor
 
-    _answer(lambda: predictor.predict(Session(), model_table, mst_key, predictor.Rows(*rows), trained_model))
+    _answer_alone(lambda: predictor.predict(Session(), model_table, mst_key, predictor.Rows(*rows), trained_model))
 
 
 def predict_byom(arch_table: str | None, model_id: int | None, given: tuple[Any, ...], *rows: Any) -> None:
     from cerebro_plpy.segment import predict as predictor
 
-    _answer(
+    _answer_alone(
         lambda: predictor.predict_byom(
             Session(), arch_table, model_id, predictor.Rows(*rows), predictor.Given(*given)
         )
