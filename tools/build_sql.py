@@ -17,8 +17,8 @@ HEAD = """\\echo Use "{command}" to load this file. \\quit
 
 SET LOCAL search_path = pg_catalog, pg_temp;
 """
-# What stands at the head of each function in Python: it loads the package by a statement, which on Greenplum may be
-# run only where plpy/cerebro_plpy/store/gangs.py says so, and that is not loaded yet.
+# At the head of each function in Python: it loads the package by a statement, which on Greenplum may not be
+# run everywhere. cerebro_plpy/store/gangs.py says why, and is not loaded yet.
 BOOT = """if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 """
 CAREFUL_BOOT = """if "cerebro" not in GD:
@@ -102,7 +102,13 @@ def read_idempotent(root: Path) -> list[Path]:
 
 
 def join(command: str, head: str, files: list[Path]) -> str:
-    return "\n".join([HEAD.format(command=command), head, *(file.read_text().replace(BOOT, CAREFUL_BOOT) for file in files)])
+    return "\n".join(
+        [
+            HEAD.format(command=command),
+            head,
+            *(file.read_text().replace(BOOT, CAREFUL_BOOT) for file in files),
+        ]
+    )
 
 
 def build(root: Path) -> dict[str, str]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import plpy  # provided by the server, inside a backend only
 
@@ -18,6 +19,7 @@ from cerebro_plpy.segment import cancel, commands
 from cerebro_plpy.store import gangs, session
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _plans: dict[tuple[str, tuple[str, ...]], Any] = {}
 _pending: list[Callable[[], None]] = []
@@ -196,14 +198,15 @@ def _answer(work: Callable[[], T]) -> T:
         raise _report(error) from None
 
 
-def _answer_alone(work: Callable[[], T]) -> T:
-    """The same for what runs statements of its own."""
+def _alone(function: Callable[P, T]) -> Callable[P, T]:
+    """A public function that runs statements of its own: before it loads anything it says where it cannot."""
 
-    def checked() -> T:
-        gangs.refuse_inside_queries()
-        return work()
+    @wraps(function)
+    def alone(*arguments: P.args, **named: P.kwargs) -> T:
+        _answer(gangs.refuse_inside_queries)
+        return function(*arguments, **named)
 
-    return _answer(checked)
+    return alone
 
 
 def run_pending() -> None:
@@ -314,102 +317,119 @@ def _run_inline(command: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
     return commands.run(Session(), command, json.loads(json.dumps(request)))
 
 
+@_alone
 def training_preprocessor_dl(*arguments: Any) -> None:
     from cerebro_plpy.packing import preprocess
 
-    _answer_alone(lambda: preprocess.pack_training(Session(), *arguments))
+    _answer(lambda: preprocess.pack_training(Session(), *arguments))
 
 
+@_alone
 def validation_preprocessor_dl(*arguments: Any) -> None:
     from cerebro_plpy.packing import preprocess
 
-    _answer_alone(lambda: preprocess.pack_validation(Session(), *arguments))
+    _answer(lambda: preprocess.pack_validation(Session(), *arguments))
 
 
+@_alone
 def create_packed_table(*arguments: Any) -> None:
     from cerebro_plpy.packing import empty
 
-    _answer_alone(lambda: empty.create(Session(), *arguments))
+    _answer(lambda: empty.create(Session(), *arguments))
 
 
 def array_to_bytes(values: Sequence[float | None], dtype: str) -> bytes:
+    session.let_cancels_wait()
     from cerebro_plpy.packing import read
 
     return _answer(lambda: read.array_to_bytes(values, dtype))
 
 
 def bytes_to_array(data: bytes, dtype: str) -> list[float]:
+    session.let_cancels_wait()
     from cerebro_plpy.packing import read
 
     return _answer(lambda: read.bytes_to_array(data, dtype))
 
 
+@_alone
 def load_keras_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _answer_alone(lambda: tables.load_model(Session(), _run_inline, *arguments))
+    _answer(lambda: tables.load_model(Session(), _run_inline, *arguments))
 
 
+@_alone
 def delete_keras_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _answer_alone(lambda: tables.delete_model(Session(), *arguments))
+    _answer(lambda: tables.delete_model(Session(), *arguments))
 
 
+@_alone
 def load_model_selection_table(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _answer_alone(lambda: tables.load_selection(Session(), *arguments))
+    _answer(lambda: tables.load_selection(Session(), *arguments))
 
 
+@_alone
 def generate_model_configs(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _answer_alone(lambda: tables.generate_configs(Session(), *arguments))
+    _answer(lambda: tables.generate_configs(Session(), *arguments))
 
 
+@_alone
 def hyperband_schedule(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _answer_alone(lambda: tables.write_schedule(Session(), *arguments))
+    _answer(lambda: tables.write_schedule(Session(), *arguments))
 
 
+@_alone
 def gpu_configuration(*arguments: Any) -> None:
     from cerebro_plpy.executor import gpus
 
-    _answer_alone(lambda: gpus.write_configuration(Session(), *arguments))
+    _answer(lambda: gpus.write_configuration(Session(), *arguments))
 
 
+@_alone
 def fit_multiple_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import fit
 
-    _answer_alone(lambda: fit.fit_multiple(Session(), fit.FitCall(*arguments), _run_inline))
+    _answer(lambda: fit.fit_multiple(Session(), fit.FitCall(*arguments), _run_inline))
 
 
+@_alone
 def automl(*arguments: Any) -> None:
     from cerebro_plpy.executor import automl as executor
 
-    _answer_alone(lambda: executor.automl(Session(), executor.AutomlCall(*arguments), _run_inline))
+    _answer(lambda: executor.automl(Session(), executor.AutomlCall(*arguments), _run_inline))
 
 
+@_alone
 def fit(*arguments: Any) -> None:
     from cerebro_plpy.executor import single
 
-    _answer_alone(lambda: single.fit_single(Session(), single.SingleCall(*arguments), _run_inline))
+    _answer(lambda: single.fit_single(Session(), single.SingleCall(*arguments), _run_inline))
 
 
+@_alone
 def evaluate(*arguments: Any) -> None:
     from cerebro_plpy.executor import evaluate as executor
 
-    _answer_alone(lambda: executor.evaluate(Session(), executor.EvaluateCall(*arguments), _run_inline))
+    _answer(lambda: executor.evaluate(Session(), executor.EvaluateCall(*arguments), _run_inline))
 
 
+@_alone
 def forget(run_id: int | None) -> None:
     from cerebro_plpy.executor import resume as executor
 
-    _answer_alone(lambda: executor.forget(Session(), run_id))
+    _answer(lambda: executor.forget(Session(), run_id))
 
 
+@_alone
 def resume(run_id: int | None, search_path: str) -> None:
     from cerebro_plpy.executor import resume as executor
     from cerebro_plpy.executor import steer
@@ -418,9 +438,10 @@ def resume(run_id: int | None, search_path: str) -> None:
         if not steer.unpause(Session(), run_id):
             executor.resume(Session(), run_id, search_path, _run_inline)
 
-    _answer_alone(go_on)
+    _answer(go_on)
 
 
+@_alone
 def ask(what: str, *arguments: Any) -> None:
     """Ask something of a run that goes on in another session."""
     from cerebro_plpy.executor import steer
@@ -433,31 +454,35 @@ def ask(what: str, *arguments: Any) -> None:
         "pause": steer.pause,
         "stop": steer.stop,
     }
-    _answer_alone(lambda: asks[what](Session(), *arguments))
+    _answer(lambda: asks[what](Session(), *arguments))
 
 
+@_alone
 def clone_config(*arguments: Any) -> int:
     from cerebro_plpy.executor import steer
 
-    return _answer_alone(lambda: steer.clone_config(Session(), _run_inline, *arguments))
+    return _answer(lambda: steer.clone_config(Session(), _run_inline, *arguments))
 
 
+@_alone
 def add_space(*arguments: Any) -> list[int]:
     from cerebro_plpy.executor import steer
 
-    return _answer_alone(lambda: steer.add_space(Session(), _run_inline, *arguments))
+    return _answer(lambda: steer.add_space(Session(), _run_inline, *arguments))
 
 
+@_alone
 def add_configs(*arguments: Any) -> list[int]:
     from cerebro_plpy.executor import steer
 
-    return _answer_alone(lambda: steer.add_configs(Session(), _run_inline, *arguments))
+    return _answer(lambda: steer.add_configs(Session(), _run_inline, *arguments))
 
 
+@_alone
 def config_state(run_id: int | None, mst_key: int | None) -> Iterator[tuple[Any, ...]]:
     from cerebro_plpy.executor import states
 
-    return _answer_alone(lambda: states.newest(Session(), run_id, mst_key))
+    return _answer(lambda: states.newest(Session(), run_id, mst_key))
 
 
 def read_params(compile_params: str, fit_params: str) -> str:
@@ -466,37 +491,42 @@ def read_params(compile_params: str, fit_params: str) -> str:
     return _answer(lambda: render.to_plain_json(compile_params, fit_params))
 
 
+@_alone
 def last_run() -> int:
     from cerebro_plpy.executor import run as executor
 
-    return _answer_alone(lambda: executor.last_run(Session()))
+    return _answer(lambda: executor.last_run(Session()))
 
 
+@_alone
 def wait(run_id: int | None, timeout: str | None) -> str:
     from cerebro_plpy.executor import steer
 
-    return _answer_alone(lambda: steer.wait(Session(), run_id, timeout))
+    return _answer(lambda: steer.wait(Session(), run_id, timeout))
 
 
+@_alone
 def diagnose() -> list[tuple[Any, ...]]:
     from dataclasses import astuple
 
     from cerebro_plpy.executor import diagnose as executor
 
-    return _answer_alone(lambda: [astuple(finding) for finding in executor.diagnose(Session())])
+    return _answer(lambda: [astuple(finding) for finding in executor.diagnose(Session())])
 
 
+@_alone
 def predict(model_table: str | None, mst_key: int | None, *rows: Any) -> None:
     from cerebro_plpy.executor.evaluate import trained_model
     from cerebro_plpy.segment import predict as predictor
 
-    _answer_alone(lambda: predictor.predict(Session(), model_table, mst_key, predictor.Rows(*rows), trained_model))
+    _answer(lambda: predictor.predict(Session(), model_table, mst_key, predictor.Rows(*rows), trained_model))
 
 
+@_alone
 def predict_byom(arch_table: str | None, model_id: int | None, given: tuple[Any, ...], *rows: Any) -> None:
     from cerebro_plpy.segment import predict as predictor
 
-    _answer_alone(
+    _answer(
         lambda: predictor.predict_byom(
             Session(), arch_table, model_id, predictor.Rows(*rows), predictor.Given(*given)
         )

@@ -1,8 +1,8 @@
 """Greenplum: whether a statement can be run at this moment, found out without one.
 
-Each statement of PL/Python's begins a subtransaction, and the segments are told of it outside of what PL/Python guards.
-Where the server cannot tell them, its error leaves over the head of Python, whose next call in the session may
-crash the server. So nothing is run unless the server's own variables say that it can be.
+Each statement of PL/Python's begins a subtransaction, of which the segments are told. Where the server cannot
+tell them, as inside a query that has them at work, its error jumps over Python's frames, and Python's next
+call in that session may crash the server. So the server's own variables are asked before a statement is run.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def refuse_inside_queries() -> None:
     if _ROLE is not None and (_ROLE.value == _EXECUTE or (_HAS_BUSY is not None and _HAS_BUSY())):
         raise CerebroError(
             "a query that reads tables cannot call this function",
-            detail="Greenplum has the segments work on one statement at a time, and this function needs its own.",
+            detail="Greenplum's segments work on one statement at a time, and this function needs its own.",
             hint="Give it values that are there when it is called: SELECT cerebro.resume((SELECT max(run_id)"
             " FROM cerebro.runs)). For several, read them into an array first.",
             sqlstate=NOT_SUPPORTED,
