@@ -16,6 +16,7 @@ from typing import NamedTuple
 HEAD = """\\echo Use "{command}" to load this file. \\quit
 
 SET LOCAL search_path = pg_catalog, pg_temp;
+SET LOCAL default_table_access_method = heap;
 """
 # At the head of each function in Python: it loads the package by a statement, which on Greenplum may not be
 # run everywhere. cerebro_plpy/store/gangs.py says why, and is not loaded yet.
@@ -97,7 +98,7 @@ def read_migrations(root: Path, released: Released) -> list[Path]:
 def read_idempotent(root: Path) -> list[Path]:
     rooms = ("internal", "api", "views")
     return [file for room in rooms for file in sorted((root / "sql" / room).glob("*.sql"))] + [
-        root / "sql" / "privileges.sql"
+        root / "sql" / "privileges.sql",
     ]
 
 

@@ -42,6 +42,7 @@ def refuse_inside_queries() -> None:
             "a query that reads tables cannot call this function",
             detail="Greenplum's segments work on one statement at a time, and this function needs its own.",
             hint="Give it values that are there when it is called: SELECT cerebro.resume((SELECT max(run_id)"
-            " FROM cerebro.runs)). For several, read them into an array first.",
+            " FROM cerebro.runs)). For several, read them into an array first; docs/greenplum.md shows this,"
+            " and how to keep what a function gives in a table.",
             sqlstate=NOT_SUPPORTED,
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
 from cerebro_plpy.madlib.grid import ConfigRow
-from cerebro_plpy.store.dialect import distributed
+from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import Table, TargetTable, has_columns
 
 _ARCH_COLUMNS = ("model_id", "model_arch", "model_weights", "name", "description")
@@ -18,6 +18,7 @@ def create_architectures(db: Database, target: TargetTable) -> None:
     db.query(
         f"CREATE TABLE {target.quoted} (model_id integer PRIMARY KEY, model_arch json NOT NULL,"
         " model_weights bytea, name text, description text, __internal_madlib_id__ text)"
+        + HEAP
         + distributed(db, "BY (model_id)")
     )
     db.query(f"COMMENT ON TABLE {target.quoted} IS 'Architectures for cerebro.madlib_fit_multiple_model'")
@@ -93,11 +94,12 @@ def create_selection(db: Database, target: TargetTable, summary: TargetTable) ->
     db.query(
         f"CREATE TABLE {target.quoted} (mst_key serial PRIMARY KEY, model_id integer NOT NULL,"
         " compile_params varchar NOT NULL, fit_params varchar NOT NULL,"
-        " UNIQUE (model_id, compile_params, fit_params))" + distributed(db, "REPLICATED")
+        " UNIQUE (model_id, compile_params, fit_params))" + HEAP + distributed(db, "REPLICATED")
         # No one key would do for both constraints.
     )
     db.query(
         f"CREATE TABLE {summary.quoted} (model_arch_table varchar, object_table varchar)"
+        + HEAP
         + distributed(db, "REPLICATED")
     )
 
@@ -138,6 +140,7 @@ def create_schedule(db: Database, quoted: str, rungs: Sequence[tuple[int, int, i
     """Make a table of the rungs of all brackets, with MADlib's columns."""
     db.query(
         f"CREATE TABLE {quoted} (s integer, i integer, n_i integer, r_i integer, UNIQUE (s, i))"
+        + HEAP
         + distributed(db, "BY (s, i)")
     )
     db.query(
