@@ -15,8 +15,7 @@ def is_greenplum(db: Database) -> bool:
     return _known[0]
 
 
-# Behind the columns of a CREATE TABLE: whatever a session or a database has for its default, append-only tables
-# for example, ours are not of it.
+# Behind the columns of a CREATE TABLE: ours are that, whatever a session or a database has for its default.
 HEAP = " USING heap"
 
 
