@@ -129,6 +129,18 @@ BEGIN
         EXECUTE format('GRANT SELECT ON %s TO pg_monitor', view);
     END LOOP;
 
+    -- Greenplum's pg_dump writes the policies of an extension's tables down, and what it restores has them already. Without one
+    -- a table that has row-level security is closed to all but its owner: nobody is granted these.
+    IF version() LIKE '%Greenplum%' THEN
+        FOR unwanted IN
+            SELECT p.polname, p.polrelid::regclass AS object
+            FROM cerebro._members('pg_class') AS member
+            JOIN pg_policy AS p ON p.polrelid = member
+        LOOP
+            EXECUTE format('DROP POLICY %I ON %s', unwanted.polname, unwanted.object);
+        END LOOP;
+    END IF;
+
     -- An update may have brought functions that the roles of grant_usage do not hold yet.
     FOR role IN
         SELECT r.rolname

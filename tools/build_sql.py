@@ -16,6 +16,22 @@ from typing import NamedTuple
 HEAD = """\\echo Use "{command}" to load this file. \\quit
 
 SET LOCAL search_path = pg_catalog, pg_temp;
+SET LOCAL default_table_access_method = heap;
+"""
+# At the head of each function in Python: it loads the package by a statement, which on Greenplum may not be
+# run everywhere. cerebro_plpy/store/gangs.py says why, and is not loaded yet.
+BOOT = """if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+"""
+CAREFUL_BOOT = """if "cerebro" not in GD:
+    from ctypes import PyDLL
+    if getattr(PyDLL(None), "cdbcomponent_activeQEsExist", bool)() & 255:
+        plpy.error(
+            "a query that reads tables cannot call this function, the first of cerebro in this session",
+            hint="Call it in a statement of its own, with values that are there when it is called:"
+            " SELECT cerebro.resume((SELECT max(run_id) FROM cerebro.runs)).",
+            sqlstate="0A000",
+        )
+    plpy.execute("SELECT cerebro._boot()")
 """
 RELEASED = "migrations/released.txt"
 
@@ -82,12 +98,18 @@ def read_migrations(root: Path, released: Released) -> list[Path]:
 def read_idempotent(root: Path) -> list[Path]:
     rooms = ("internal", "api", "views")
     return [file for room in rooms for file in sorted((root / "sql" / room).glob("*.sql"))] + [
-        root / "sql" / "privileges.sql"
+        root / "sql" / "privileges.sql",
     ]
 
 
 def join(command: str, head: str, files: list[Path]) -> str:
-    return "\n".join([HEAD.format(command=command), head, *(file.read_text() for file in files)])
+    return "\n".join(
+        [
+            HEAD.format(command=command),
+            head,
+            *(file.read_text().replace(BOOT, CAREFUL_BOOT) for file in files),
+        ]
+    )
 
 
 def build(root: Path) -> dict[str, str]:

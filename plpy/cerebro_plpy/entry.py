@@ -10,7 +10,8 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import plpy  # provided by the server, inside a backend only
 
@@ -23,9 +24,10 @@ from cerebro_plpy.errors import (
 )
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.segment import cancel, commands
-from cerebro_plpy.store import session
+from cerebro_plpy.store import gangs, session
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _plans: dict[tuple[str, tuple[str, ...]], Any] = {}
 _pending: list[Callable[[], None]] = []
@@ -230,17 +232,26 @@ def _answer(work: Callable[[], T], known: Sequence[registered.Function] = ()) ->
         raise _report(error) from None
 
 
-def _call(work: Callable[[], T]) -> T:
-    """Answer a call that begins something or changes something; code behind what is being read may not."""
+def _alone(function: Callable[P, T]) -> Callable[P, T]:
+    """A public function that runs statements of its own: before it loads anything it says where it cannot."""
 
-    def refuse() -> T:
+    @wraps(function)
+    def alone(*arguments: P.args, **named: P.kwargs) -> T:
+        _answer(_refuse_while_looking)
+        _answer(gangs.refuse_inside_queries)
+        return function(*arguments, **named)
+
+    return alone
+
+
+def _refuse_while_looking() -> None:
+    """Code behind what is being read may begin nothing and change nothing."""
+    if _looking:
         raise CerebroError(
             "this function cannot be called by code behind a table that a run reads",
             hint="Policies, views and the functions that they call may only read.",
             sqlstate=READ_ONLY_TRANSACTION,
         )
-
-    return _answer(refuse if _looking else work)
 
 
 def run_pending() -> None:
@@ -360,6 +371,7 @@ def _run_inline(command: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
     return commands.run(Session(), command, json.loads(json.dumps(request)))
 
 
+@_alone
 def prepare(what: str, *arguments: Any) -> None:
     """Make a table to train on, or one to make it from."""
     from cerebro_plpy.packing import empty, preprocess, split
@@ -370,94 +382,109 @@ def prepare(what: str, *arguments: Any) -> None:
         "empty": empty.create,
         "split": split.train_test_split,
     }
-    _call(lambda: makes[what](Session(), *arguments))
+    _answer(lambda: makes[what](Session(), *arguments))
 
 
 def array_to_bytes(values: Sequence[float | None], dtype: str) -> bytes:
+    session.let_cancels_wait()
     from cerebro_plpy.packing import read
 
     return _answer(lambda: read.array_to_bytes(values, dtype))
 
 
 def bytes_to_array(data: bytes, dtype: str) -> list[float]:
+    session.let_cancels_wait()
     from cerebro_plpy.packing import read
 
     return _answer(lambda: read.bytes_to_array(data, dtype))
 
 
+@_alone
 def load_keras_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _call(lambda: tables.load_model(Session(), _run_inline, *arguments))
+    _answer(lambda: tables.load_model(Session(), _run_inline, *arguments))
 
 
+@_alone
 def delete_keras_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _call(lambda: tables.delete_model(Session(), *arguments))
+    _answer(lambda: tables.delete_model(Session(), *arguments))
 
 
+@_alone
 def load_model_selection_table(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _call(lambda: tables.load_selection(Session(), *arguments))
+    _answer(lambda: tables.load_selection(Session(), *arguments))
 
 
+@_alone
 def generate_model_configs(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _call(lambda: tables.generate_configs(Session(), *arguments))
+    _answer(lambda: tables.generate_configs(Session(), *arguments))
 
 
+@_alone
 def function(what: str, *arguments: Any) -> Any:
     """What concerns registered functions."""
     from cerebro_plpy.executor import function_calls
 
-    return _call(lambda: function_calls.CALLS[what](Session(), _run_inline, *arguments))
+    return _answer(lambda: function_calls.CALLS[what](Session(), _run_inline, *arguments))
 
 
+@_alone
 def hyperband_schedule(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _call(lambda: tables.write_schedule(Session(), *arguments))
+    _answer(lambda: tables.write_schedule(Session(), *arguments))
 
 
+@_alone
 def gpu_configuration(*arguments: Any) -> None:
     from cerebro_plpy.executor import gpus
 
-    _call(lambda: gpus.write_configuration(Session(), *arguments))
+    _answer(lambda: gpus.write_configuration(Session(), *arguments))
 
 
+@_alone
 def fit_multiple_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import fit
 
-    _call(lambda: fit.fit_multiple(Session(), fit.FitCall(*arguments), _run_inline))
+    _answer(lambda: fit.fit_multiple(Session(), fit.FitCall(*arguments), _run_inline))
 
 
+@_alone
 def automl(*arguments: Any) -> None:
     from cerebro_plpy.executor import automl as executor
 
-    _call(lambda: executor.automl(Session(), executor.AutomlCall(*arguments), _run_inline))
+    _answer(lambda: executor.automl(Session(), executor.AutomlCall(*arguments), _run_inline))
 
 
+@_alone
 def fit(*arguments: Any) -> None:
     from cerebro_plpy.executor import single
 
-    _call(lambda: single.fit_single(Session(), single.SingleCall(*arguments), _run_inline))
+    _answer(lambda: single.fit_single(Session(), single.SingleCall(*arguments), _run_inline))
 
 
+@_alone
 def evaluate(*arguments: Any) -> None:
     from cerebro_plpy.executor import evaluate as executor
 
-    _call(lambda: executor.evaluate(Session(), executor.EvaluateCall(*arguments), _run_inline))
+    _answer(lambda: executor.evaluate(Session(), executor.EvaluateCall(*arguments), _run_inline))
 
 
+@_alone
 def forget(run_id: int | None) -> None:
     from cerebro_plpy.executor import resume as executor
 
-    _call(lambda: executor.forget(Session(), run_id))
+    _answer(lambda: executor.forget(Session(), run_id))
 
 
+@_alone
 def resume(run_id: int | None, search_path: str) -> None:
     from cerebro_plpy.executor import resume as executor
     from cerebro_plpy.executor import steer
@@ -466,9 +493,10 @@ def resume(run_id: int | None, search_path: str) -> None:
         if not steer.unpause(Session(), run_id):
             executor.resume(Session(), run_id, search_path, _run_inline)
 
-    _call(go_on)
+    _answer(go_on)
 
 
+@_alone
 def ask(what: str, *arguments: Any) -> None:
     """Ask something of a run that goes on in another session."""
     from cerebro_plpy.executor import steer
@@ -481,20 +509,22 @@ def ask(what: str, *arguments: Any) -> None:
         "pause": steer.pause,
         "stop": steer.stop,
     }
-    _call(lambda: asks[what](Session(), *arguments))
+    _answer(lambda: asks[what](Session(), *arguments))
 
 
+@_alone
 def bring_in(what: str, *arguments: Any) -> Any:
     """Bring configs into a run that goes on in another session."""
     from cerebro_plpy.executor import steer
 
-    return _call(lambda: steer.BRINGS_IN[what](Session(), _run_inline, *arguments))
+    return _answer(lambda: steer.BRINGS_IN[what](Session(), _run_inline, *arguments))
 
 
+@_alone
 def config_state(run_id: int | None, mst_key: int | None) -> Iterator[tuple[Any, ...]]:
     from cerebro_plpy.executor import states
 
-    return _call(lambda: states.newest(Session(), run_id, mst_key))
+    return _answer(lambda: states.newest(Session(), run_id, mst_key))
 
 
 def read_params(compile_params: str, fit_params: str) -> str:
@@ -503,16 +533,18 @@ def read_params(compile_params: str, fit_params: str) -> str:
     return _answer(lambda: render.to_plain_json(compile_params, fit_params))
 
 
+@_alone
 def last_run() -> int:
     from cerebro_plpy.executor import run as executor
 
-    return _call(lambda: executor.last_run(Session()))
+    return _answer(lambda: executor.last_run(Session()))
 
 
+@_alone
 def wait(run_id: int | None, timeout: str | None) -> str:
     from cerebro_plpy.executor import steer
 
-    return _call(lambda: steer.wait(Session(), run_id, timeout))
+    return _answer(lambda: steer.wait(Session(), run_id, timeout))
 
 
 def version() -> str:
@@ -521,23 +553,26 @@ def version() -> str:
     return _answer(lambda: executor.versions(Session()))
 
 
+@_alone
 def diagnose() -> list[tuple[Any, ...]]:
     from cerebro_plpy.executor import diagnose as executor
 
-    return _call(lambda: [astuple(finding) for finding in executor.diagnose(Session())])
+    return _answer(lambda: [astuple(finding) for finding in executor.diagnose(Session())])
 
 
+@_alone
 def predict(model_table: str | None, mst_key: int | None, *rows: Any) -> None:
     from cerebro_plpy.executor.evaluate import trained_model
     from cerebro_plpy.segment import predict as predictor
 
-    _call(lambda: predictor.predict(Session(), model_table, mst_key, predictor.Rows(*rows), trained_model))
+    _answer(lambda: predictor.predict(Session(), model_table, mst_key, predictor.Rows(*rows), trained_model))
 
 
+@_alone
 def predict_byom(arch_table: str | None, model_id: int | None, given: tuple[Any, ...], *rows: Any) -> None:
     from cerebro_plpy.segment import predict as predictor
 
-    _call(
+    _answer(
         lambda: predictor.predict_byom(
             Session(), arch_table, model_id, predictor.Rows(*rows), predictor.Given(*given)
         )

@@ -7,6 +7,12 @@ SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     query text := 'SELECT -1 AS content, cerebro._host_facts()::jsonb AS facts';
 BEGIN
+    IF current_setting('gp_role', TRUE) = 'execute' THEN
+        RAISE EXCEPTION 'cerebro: a query that reads or fills tables cannot call this function'
+            USING ERRCODE = 'feature_not_supported',
+            DETAIL = 'It would look from a segment, and see none of the others.',
+            HINT = 'Call it in a statement of its own. To keep what it gives, see docs/greenplum.md.';
+    END IF;
     PERFORM cerebro._reach_segments();
     IF version() LIKE '%Greenplum%' THEN
         query := query || ' UNION ALL SELECT s.content, s.facts FROM (SELECT gp_segment_id AS content,'

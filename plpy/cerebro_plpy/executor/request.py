@@ -21,7 +21,8 @@ from cerebro_plpy.logical.budget import Limits, check_budget
 from cerebro_plpy.logical.metrics import direction
 from cerebro_plpy.madlib.callbacks import left_out
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
-from cerebro_plpy.store import models, objects, packed, session
+from cerebro_plpy.store import models, objects, packed, places, session
+from cerebro_plpy.store.dialect import is_greenplum
 from cerebro_plpy.store.names import Table, resolve_table, with_suffix
 from cerebro_plpy.topology.choose import cores
 
@@ -100,6 +101,14 @@ def data(db: Database, name: str | None, search_path: str, what: str) -> Data:
         raise CerebroError(
             f"{what} {table.quoted} is a view",
             hint="Name the packed table itself.",
+            sqlstate=WRONG_OBJECT,
+        )
+    if is_greenplum(db) and not places.lies_as_packed(db, table):
+        raise CerebroError(
+            f"{what} {table.quoted} does not lie on the segments as packed tables do",
+            detail="They are heap tables that are distributed by __dist_key__; this may be a copy of one.",
+            hint=f"CREATE TABLE … USING heap AS SELECT * FROM {table.quoted} DISTRIBUTED BY (__dist_key__)"
+            " makes one of it, with a copy of its summary beside it.",
             sqlstate=WRONG_OBJECT,
         )
     return Data(table, found)

@@ -24,8 +24,7 @@ from cerebro_plpy.madlib import registered
 from cerebro_plpy.segment import predict_choice, predict_models
 from cerebro_plpy.segment.predict_models import Find
 from cerebro_plpy.segment.predict_outputs import Output
-from cerebro_plpy.store import functions, predictions
-from cerebro_plpy.store.dialect import is_greenplum
+from cerebro_plpy.store import functions, gangs, predictions
 
 # class, probability, prediction
 Answer = tuple[str | None, float | None, float | None]
@@ -59,7 +58,7 @@ def predict(
     db: Database, model: str | None, mst_key: int | None, features: Features | None, find: Find
 ) -> Answer:
     """Answer for one row."""
-    if is_greenplum(db):
+    if gangs.IS_CLUSTER:
         raise CerebroError(
             "cerebro.predict is not there on Greenplum",
             detail="A function may not read a model's table there while a query is at work on other rows.",

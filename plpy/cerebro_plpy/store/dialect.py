@@ -15,6 +15,10 @@ def is_greenplum(db: Database) -> bool:
     return _known[0]
 
 
+# Behind the columns of a CREATE TABLE: ours are that, whatever a session or a database has for its default.
+HEAP = " USING heap"
+
+
 def distributed(db: Database, how: str) -> str:
     """The end of a CREATE TABLE: where its rows lie. `how` is BY (column), RANDOMLY or REPLICATED."""
     return f" DISTRIBUTED {how}" if is_greenplum(db) else ""

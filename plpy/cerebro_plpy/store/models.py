@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
 from cerebro_plpy.madlib.grid import ConfigRow
-from cerebro_plpy.store.dialect import distributed
+from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import Table, TargetTable, has_columns, target
 
 _ARCH_COLUMNS = ("model_id", "model_arch", "model_weights", "name", "description")
@@ -19,6 +19,7 @@ def create_architectures(db: Database, target: TargetTable) -> None:
     db.query(
         f"CREATE TABLE {target.quoted} (model_id integer PRIMARY KEY, model_arch json NOT NULL,"
         " model_weights bytea, name text, description text, __internal_madlib_id__ text)"
+        + HEAP
         + distributed(db, "BY (model_id)")
     )
     db.query(f"COMMENT ON TABLE {target.quoted} IS 'Architectures for cerebro.madlib_fit_multiple_model'")
@@ -94,7 +95,7 @@ def create_selection(db: Database, selection: TargetTable) -> None:
     db.query(
         f"CREATE TABLE {selection.quoted} (mst_key serial PRIMARY KEY, model_id integer NOT NULL,"
         " compile_params varchar NOT NULL, fit_params varchar NOT NULL,"
-        " UNIQUE (model_id, compile_params, fit_params))" + distributed(db, "REPLICATED")
+        " UNIQUE (model_id, compile_params, fit_params))" + HEAP + distributed(db, "REPLICATED")
         # No one key would do for both constraints.
     )
 
@@ -130,6 +131,7 @@ def create_selection_summary(
     summary = target(db, selection.schema, selection.name + "_summary").quoted
     db.query(
         f"CREATE TABLE {summary} (model_arch_table varchar, object_table varchar, qualified_names jsonb)"
+        + HEAP
         + distributed(db, "REPLICATED")
     )
     db.query(
@@ -143,6 +145,7 @@ def create_schedule(db: Database, quoted: str, rungs: Sequence[tuple[int, int, i
     """Make a table of the rungs of all brackets, with MADlib's columns."""
     db.query(
         f"CREATE TABLE {quoted} (s integer, i integer, n_i integer, r_i integer, UNIQUE (s, i))"
+        + HEAP
         + distributed(db, "BY (s, i)")
     )
     db.query(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..database import Database, Row
 from ..errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
-from .dialect import distributed
+from .dialect import HEAP, distributed
 from .names import LONGEST, Table, TargetTable, parse_table, quote
 
 if TYPE_CHECKING:
@@ -188,14 +188,17 @@ def create(db: Database, output: Output, comment: str) -> None:
     """Make the empty packed table and its partitions."""
     columns = "".join(f", {quote(name)} bytea, {quote(name + SHAPE)} integer[]" for name in output.columns)
     table = output.table.quoted
-    parted = f" PARTITION BY LIST ({KEY})" if output.dist_keys is None else distributed(db, f"BY ({KEY})")
+    parted = (
+        f" PARTITION BY LIST ({KEY})" if output.dist_keys is None else HEAP + distributed(db, f"BY ({KEY})")
+    )
     db.query(f"CREATE TABLE {table} ({KEY} integer{columns}, {BUFFER} integer){parted}")
     # Floats do not compress; one-hot labels do.
     for name in output.independents:
         db.query(f"ALTER TABLE {table} ALTER COLUMN {quote(name)} SET STORAGE EXTERNAL")
     for key, partition in enumerate(output.partitions):
         db.query(
-            f"CREATE TABLE {quote(output.table.schema, partition)} PARTITION OF {table} FOR VALUES IN ({key})"
+            f"CREATE TABLE {quote(output.table.schema, partition)} PARTITION OF {table}"
+            f" FOR VALUES IN ({key}){HEAP}"
         )
     _comment(db, table, comment)
 
@@ -304,7 +307,7 @@ def write_summary(db: Database, output: Output, summary: PackedSummary, comment:
     plain = (*_PLAIN, *(() if summary.dist_keys is None else _GREENPLUM))
     columns = [*_HEAD, *classes, *plain]
     listed = ", ".join(f"{quote(name)} {kind}" for name, kind in columns)
-    db.query(f"CREATE TABLE {table} ({listed}){distributed(db, 'REPLICATED')}")
+    db.query(f"CREATE TABLE {table} ({listed}){HEAP}{distributed(db, 'REPLICATED')}")
     types = [kind for _, kind in _HEAD] + ["text[]"] * len(classes) + [kind for _, kind in plain]
     casts = ", ".join(f"${number}::{kind}" for number, (_, kind) in enumerate(columns, 1))
     values = [getattr(summary, _field(name)) for name, _ in _HEAD]

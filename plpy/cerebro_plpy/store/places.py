@@ -10,6 +10,7 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.store import parcels
+from cerebro_plpy.store.dialect import HEAP
 from cerebro_plpy.store.names import Table, quote
 from cerebro_plpy.store.packed import BUFFER, KEY, SHAPE, TEXT, Expression, Output
 from cerebro_plpy.store.partitions import Columns
@@ -56,6 +57,20 @@ def cluster(db: Database, facts: bool = True) -> list[Primary]:
         )
         for row in rows
     ]  # fmt: skip
+
+
+def lies_as_packed(db: Database, table: Table) -> bool:
+    """Whether a table's rows are where a segment's process looks for those of its key, and have a place."""
+    return bool(
+        db.query(
+            "SELECT FROM pg_catalog.pg_class AS c JOIN gp_distribution_policy AS p ON p.localoid = c.oid"
+            " JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid AND a.attname = $2"
+            " LEFT JOIN pg_catalog.pg_am AS m ON m.oid = c.relam WHERE c.oid = $1 AND p.policytype = 'p'"
+            " AND p.distkey::text = a.attnum::text AND coalesce(m.amname, 'heap') = 'heap'",
+            ["oid", "name"],
+            [table.oid, KEY],
+        )
+    )
 
 
 def hosts(db: Database) -> dict[str, dict[str, Any]]:
@@ -222,7 +237,7 @@ _STAGE, _PIECES, _SENT = "_cerebro_rows", "_cerebro_pieces", "_cerebro_sent"
 def stage(db: Database, statement: str) -> str:
     """Lay rows that stand nowhere yet on all segments; gives the statement that reads them from there."""
     _drop(db, _STAGE)
-    db.query(f"CREATE TEMPORARY TABLE {_STAGE} AS {statement} DISTRIBUTED RANDOMLY")
+    db.query(f"CREATE TEMPORARY TABLE {_STAGE}{HEAP} AS {statement} DISTRIBUTED RANDOMLY")
     return f"SELECT * FROM pg_temp.{_STAGE}"
 
 
@@ -243,7 +258,7 @@ def _create_pieces(db: Database, table: str, how: str) -> str:
     _drop(db, table)
     db.query(
         f"CREATE TEMPORARY TABLE {table} (dist_key integer, buffer_id integer, places bytea, fields bytea[])"
-        f" DISTRIBUTED {how}"
+        f"{HEAP} DISTRIBUTED {how}"
     )
     for column in ("places", "fields"):
         db.query(f"ALTER TABLE pg_temp.{table} ALTER COLUMN {column} SET STORAGE EXTERNAL")

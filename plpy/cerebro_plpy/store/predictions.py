@@ -11,7 +11,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, WRONG_STATE, CerebroError
-from cerebro_plpy.store.dialect import distributed
+from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import Table, TargetTable, has_columns, quote
 from cerebro_plpy.store.packed import CLASS_VALUES, SourceColumn
 
@@ -67,7 +67,7 @@ def create(db: Database, output: Output, source: Table, comment: str) -> None:
     """Make the empty table; the id keeps its type, domain and collation."""
     columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in output.columns)
     db.query(
-        f"CREATE TABLE {output.table.quoted} AS SELECT s.{quote(output.id_name)}, {columns}"
+        f"CREATE TABLE {output.table.quoted}{HEAP} AS SELECT s.{quote(output.id_name)}, {columns}"
         f" FROM {source.quoted} AS s WITH NO DATA{distributed(db, 'RANDOMLY')}"
     )
     literal = db.query("SELECT pg_catalog.quote_literal($1) AS text", ["text"], [comment])[0]["text"]

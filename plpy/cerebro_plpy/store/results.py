@@ -10,7 +10,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import UNDEFINED_TABLE, CerebroError
-from cerebro_plpy.store.dialect import distributed
+from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import TargetTable
 
 _Columns = Sequence[tuple[str, str]]
@@ -201,7 +201,7 @@ def _store_uncompressed(db: Database, model: TargetTable) -> None:
 def _create(db: Database, target: TargetTable, columns: _Columns) -> None:
     listed = ", ".join(f"{_quote(name)} {type_}" for name, type_ in columns)
     how = "BY (mst_key)" if columns[0][0] == "mst_key" else "REPLICATED"
-    db.query(f"CREATE TABLE {target.quoted} ({listed}){distributed(db, how)}")
+    db.query(f"CREATE TABLE {target.quoted} ({listed}){HEAP}{distributed(db, how)}")
 
 
 def create_gpu_configuration(db: Database, target: TargetTable, rows: Sequence[tuple[str, str]]) -> None:
