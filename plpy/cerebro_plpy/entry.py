@@ -1,4 +1,4 @@
-"""One function per SQL wrapper; the only module that holds plpy.
+"""One function per SQL wrapper.
 
 Errors leave here with their SQLSTATE, DETAIL and HINT. Everything heavy is imported by the function that
 needs it, so that a session which only packs rows never loads Keras.
@@ -7,7 +7,6 @@ needs it, so that a session which only packs rows never loads Keras.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 from functools import wraps
@@ -15,197 +14,14 @@ from typing import Any, ParamSpec, TypeVar
 
 import plpy  # provided by the server, inside a backend only
 
-from cerebro_plpy.database import Row
-from cerebro_plpy.errors import (
-    INSUFFICIENT_PRIVILEGE,
-    QUERY_CANCELED,
-    READ_ONLY_TRANSACTION,
-    CerebroError,
-)
+from cerebro_plpy.backend import DrivingSession, SegmentSession, Session, is_looking, pending, set_looking
+from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, READ_ONLY_TRANSACTION, CerebroError
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.segment import cancel, commands
 from cerebro_plpy.store import gangs, session
 
 T = TypeVar("T")
 P = ParamSpec("P")
-
-_plans: dict[tuple[str, tuple[str, ...]], Any] = {}
-_pending: list[Callable[[], None]] = []
-# Whether this session is reading as a run's caller, so that code of a user's may be under way in it.
-_looking = False
-
-
-class Session:
-    """The caller's own backend: `Database` over plpy."""
-
-    def query(self, sql: str, types: Sequence[str] = (), values: Sequence[object] = ()) -> list[Row]:
-        return _carefully(lambda: list(plpy.execute(_plan(sql, types), list(values))))
-
-    def scan(
-        self, sql: str, types: Sequence[str] = (), values: Sequence[object] = (), *, batch: int = 1000
-    ) -> Iterator[list[Row]]:
-        cursor = _carefully(lambda: plpy.cursor(_plan(sql, types), list(values)))
-        while rows := _carefully(lambda: cursor.fetch(batch)):
-            yield list(rows)
-        cursor.close()
-
-    def notice(self, message: str) -> None:
-        _say(plpy.notice, message)
-
-    def warning(self, message: str) -> None:
-        _say(plpy.warning, message)
-
-    def look_for_cancel(self) -> None:
-        _say(plpy.log, "cerebro: a run is told of something, a cancel perhaps")
-
-    def as_owner(self, work: Callable[[], T]) -> T:
-        return _through(lambda: self.query(session.AS_OWNER), work)
-
-    def as_caller(self, role: str, work: Callable[[], T]) -> T:
-        return work()
-
-
-class SegmentSession(Session):
-    """A segment session's backend, logged in as the extension's owner."""
-
-    def __init__(self, look_seconds: int = 0) -> None:
-        self.look_seconds = look_seconds
-
-    def as_owner(self, work: Callable[[], T]) -> T:
-        return work()
-
-    def as_caller(self, role: str, work: Callable[[], T]) -> T:
-        """Work as the caller, who may only read; nothing that it brings about stays.
-
-        A deferred trigger or a cursor WITH HOLD would else run at COMMIT, with the rights of the owner.
-        """
-        guard = session.make_guard(self, role)
-
-        def look() -> T:
-            self.query(session.become(role))
-            return _look(self, guard, work, self.look_seconds)
-
-        try:
-            return _undone(look)
-        finally:
-            self.query(session.BECOME_OWNER)
-            session.drop_locks(self)
-
-
-class DrivingSession(Session):
-    """The session behind a run in the background: logged in as the extension's owner, it is the run's caller
-    from the first to the last, inside a guard that writes. What may run code of a user's goes through
-    `as_caller`, a guard in the guard; nothing that it brings about stays."""
-
-    def __init__(self, role: str, look_seconds: int) -> None:
-        own = SegmentSession()
-        self._role, self.look_seconds = role, look_seconds
-        self._reads, self._writes = session.make_guard(own, role), session.make_guard(own, role, writes=True)
-
-    def drive(self, work: Callable[[], T]) -> T:
-        self.query(session.become(self._role))
-        try:
-            return _through(lambda: self.query(self._writes), work)
-        finally:
-            self.query(session.BECOME_OWNER)
-
-    def as_caller(self, role: str, work: Callable[[], T]) -> T:
-        try:
-            return _undone(lambda: _look(self, self._reads, work, self.look_seconds))
-        finally:
-            session.drop_locks(self)
-
-
-class _Undo(Exception):
-    """Raised to roll a subtransaction back that has done what it was for."""
-
-
-def _look(db: Session, guard: str, work: Callable[[], T], seconds: int) -> T:
-    """Work inside the guard, for so long; calls of ours that code of a user's may make there are refused."""
-    global _looking
-    _looking, began = True, time.monotonic()
-    session.begin_limit(seconds)
-    try:
-        return _through(lambda: db.query(guard), work)
-    except CerebroError as error:
-        if seconds and error.sqlstate == QUERY_CANCELED and time.monotonic() - began >= seconds:
-            raise session.took_too_long(seconds) from None
-        raise
-    finally:
-        session.end_limit()
-        _looking = False
-
-
-def _undone(work: Callable[[], T]) -> T:
-    """Do work of which nothing stays."""
-    try:
-        with plpy.subtransaction():
-            raise _Undo(work())
-    except _Undo as undo:
-        return undo.args[0]
-    finally:
-        session.let_cancels_wait()
-
-
-def _carefully(work: Callable[[], T]) -> T:
-    """Run a statement; an error of it becomes ours."""
-    if session.must_look():
-        Session().look_for_cancel()
-    try:
-        return work()
-    except plpy.SPIError as error:
-        raise _as_cerebro_error(error) from None
-    finally:
-        session.let_cancels_wait()
-
-
-def _say(way: Callable[[str], None], message: str) -> None:
-    """The server looks for a cancel whenever it says something, and gives it as a `plpy.Error`."""
-    try:
-        way(message)
-    except plpy.Error as said:
-        raise CerebroError(str(said), detail=said.detail, hint=said.hint, sqlstate=said.sqlstate) from None
-
-
-def _plan(sql: str, types: Sequence[str]) -> Any:
-    """Prepare each statement once per session; DDL, each of which is another, is not kept."""
-    key = (sql, tuple(types))
-    plan = _plans.get(key) or plpy.prepare(sql, list(types))
-    if types or sql.startswith(session.REPEATED):
-        _plans[key] = plan
-    return plan
-
-
-def _through(door: Callable[[], object], work: Callable[[], T]) -> T:
-    """Run work inside the SQL function behind `door`, whose rights are other than ours.
-
-    The function finds the work in `_pending`; an error comes back as it was, since one that passed
-    through SQL would lose its class.
-    """
-    results: list[T] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(work())
-        except BaseException as error:
-            errors.append(error)
-
-    _pending.append(run)
-    try:
-        door()
-    finally:
-        # A door that did not open must not leave work behind for the next to go through it.
-        _pending[:] = [other for other in _pending if other is not run]
-    if errors:
-        raise errors[0]
-    return results[0]
-
-
-def _as_cerebro_error(error: Any) -> CerebroError:
-    """What the server says of a statement of ours, in the one error type of the package."""
-    _, detail, hint, *_ = error.spidata or (None, None, None)
-    return CerebroError(str(error), detail=detail, hint=hint, sqlstate=error.sqlstate)
 
 
 def _report(error: CerebroError) -> Any:
@@ -246,7 +62,7 @@ def _alone(function: Callable[P, T]) -> Callable[P, T]:
 
 def _refuse_while_looking() -> None:
     """Code behind what is being read may begin nothing and change nothing."""
-    if _looking:
+    if is_looking():
         raise CerebroError(
             "this function cannot be called by code behind a table that a run reads",
             hint="Policies, views and the functions that they call may only read.",
@@ -256,11 +72,11 @@ def _refuse_while_looking() -> None:
 
 def run_pending() -> None:
     """The body of the functions that exist to change rights."""
-    if not _pending:
+    if not pending:
         raise _report(
             CerebroError("this function is for the extension's own use", sqlstate=INSUFFICIENT_PRIVILEGE)
         )
-    _answer(_pending.pop(), registered.known())
+    _answer(pending.pop(), registered.known())
 
 
 def segment(command: str, request: str) -> str:
@@ -319,10 +135,9 @@ def go_on(found: str | None) -> Sequence[str | None]:
 
 def _next(find: Callable[[], Sequence[str | None]]) -> Sequence[str | None]:
     """Give the next thing to do, which may be to read as the run's caller."""
-    global _looking
-    _looking = False
+    set_looking(False)
     order = _answer(find)
-    _looking = order[0] == "look"
+    set_looking(order[0] == "look")
     return order
 
 

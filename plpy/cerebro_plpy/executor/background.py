@@ -13,7 +13,8 @@ from cerebro_plpy.executor import run as runner
 from cerebro_plpy.store import decisions, session
 from cerebro_plpy.store.names import built_in_types
 from cerebro_plpy.topology import Topology
-from cerebro_plpy.topology.local import LocalTopology, check_room, leave_running
+from cerebro_plpy.topology.local import LocalTopology, check_room
+from cerebro_plpy.topology.loopback import leave_running
 
 
 def begin(

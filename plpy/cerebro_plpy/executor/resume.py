@@ -12,7 +12,7 @@ from cerebro_plpy.executor import automl, background, fit, functions, replay, si
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.budget import Limits, evaluation_epochs
-from cerebro_plpy.store import decisions, measurements, models, packed, results, runs, session
+from cerebro_plpy.store import decisions, drivers, measurements, models, packed, results, runs, session
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table
 from cerebro_plpy.topology import Topology
 from cerebro_plpy.topology.choose import choose, choose_local
@@ -129,7 +129,7 @@ def forget(db: Database, run_id: int | None) -> None:
 
     def remove() -> None:
         run = runs.own_run(db, run_id, role, members=True)
-        if not runs.claim(db, run.run_id):
+        if not drivers.claim(db, run.run_id):
             raise CerebroError(f"run {run.run_id} is running", hint="Cancel it first.", sqlstate=WRONG_STATE)
         runs.delete(db, run.run_id)
 

@@ -13,7 +13,7 @@ from cerebro_plpy.executor import functions, resume
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.madlib import grid
-from cerebro_plpy.store import decisions, models, runs, session
+from cerebro_plpy.store import decisions, drivers, models, runs, session
 from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store.decisions import CLONE, DELETE, PAUSE, RESUME, SET_EPOCHS, START, STOP, Asked, Entry
 from cerebro_plpy.store.names import Table, resolve_table
@@ -203,12 +203,12 @@ def _end(db: Database, run_id: int | None) -> None:
         raise _refused(f"run {run_id} is {status}")
 
     def end() -> None:
-        runs.end_sessions(db, run.run_id)
+        drivers.end_sessions(db, run.run_id)
         runs.add_event(db, run.run_id, "interrupted", f"ended by force, by {role}")
 
     db.as_owner(end)
     deadline = time.monotonic() + END_SECONDS
-    while db.as_owner(lambda: runs.held_elsewhere(db, run.run_id)) and time.monotonic() < deadline:
+    while db.as_owner(lambda: drivers.held_elsewhere(db, run.run_id)) and time.monotonic() < deadline:
         session.sleep(db, LOOK_SECONDS[0])
     db.notice(f"the sessions of run {run_id} were ended: cerebro.resume({run_id}) goes on with it")
 

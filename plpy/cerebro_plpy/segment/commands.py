@@ -12,6 +12,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.planner import gpus
 from cerebro_plpy.store import (
     decisions,
+    drivers,
     errands,
     functions,
     links,
@@ -145,7 +146,7 @@ def _create_run(db: Database, request: Request) -> Mapping[str, Any]:
         _write_down(db, run_row, request)
     if "driver" in request:
         # Last, since code of the caller's may have been under way until here.
-        db.as_owner(lambda: runs.hold_new(db, run_row.run_id, _behind(request)))
+        db.as_owner(lambda: drivers.hold_new(db, run_row.run_id, _behind(request)))
     return {}
 
 
@@ -191,22 +192,22 @@ def _resume_run(db: Database, request: Request) -> Mapping[str, Any]:
 
 
 def _hold_run(db: Database, request: Request) -> Mapping[str, Any]:
-    db.as_owner(lambda: runs.hold(db, request["run_id"], _behind(request)))
+    db.as_owner(lambda: drivers.hold(db, request["run_id"], _behind(request)))
     return {}
 
 
-def _behind(request: Request) -> runs.Behind:
-    return runs.Behind(request["driver"], list(request["sessions"]))
+def _behind(request: Request) -> drivers.Behind:
+    return drivers.Behind(request["driver"], list(request["sessions"]))
 
 
 def _let_go(db: Database, request: Request) -> Mapping[str, Any]:
-    db.as_owner(lambda: runs.let_go(db, request["run_id"]))
+    db.as_owner(lambda: drivers.let_go(db, request["run_id"]))
     return {}
 
 
 def _end_run(db: Database, request: Request) -> Mapping[str, Any]:
     def end() -> None:
-        if not runs.holds(db, request["run_id"]) or runs.last_event(db, request["run_id"]) != "running":
+        if not drivers.holds(db, request["run_id"]) or runs.last_event(db, request["run_id"]) != "running":
             # It is another session's run by now, or was never begun: not ours to judge.
             return
         if "keep" in request:

@@ -132,7 +132,7 @@ def _gone(role: str) -> CerebroError:
 def drop_locks(db: Database) -> None:
     """Give back advisory locks that code of a user's took in this session: no rollback does.
 
-    Of the extension's own a session that reads as a user has none: see `runs.hold`.
+    Of the extension's own a session that reads as a user has none: see `drivers.hold`.
     """
     db.query("SELECT pg_catalog.pg_advisory_unlock_all()")
 

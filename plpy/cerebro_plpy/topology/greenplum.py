@@ -15,7 +15,8 @@ import psycopg2
 
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.store import errands, session
-from cerebro_plpy.topology.local import Key, LocalTopology, LoopbackSession
+from cerebro_plpy.topology.local import Key, LocalTopology
+from cerebro_plpy.topology.loopback import LoopbackSession
 
 Request = Mapping[str, Any]
 

@@ -6,7 +6,6 @@ models where this one left them.
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import time
@@ -18,29 +17,26 @@ from typing import Any, TypeVar
 import psycopg2
 import psycopg2.extensions
 
-from cerebro_plpy.errors import (
-    CONNECTION_FAILURE,
-    INTERNAL,
-    OUT_OF_MEMORY,
-    TOO_MANY_CONNECTIONS,
-    CerebroError,
-    from_driver,
-)
+from cerebro_plpy.errors import INTERNAL, OUT_OF_MEMORY, TOO_MANY_CONNECTIONS, CerebroError, from_driver
 from cerebro_plpy.store import session
 from cerebro_plpy.topology import EMPTY, Answer, Engine
+from cerebro_plpy.topology.loopback import (
+    CONTROL,
+    WAIT_SECONDS,
+    LoopbackSession,
+    SessionLost,
+    check_superuser,
+    error_of,
+    is_lost,
+    refused,
+    settings_of,
+    wait_for,
+)
 
 # A control session that is lost is replaced so many times in a run.
 CONTROL_RETRIES = 3
-# How long to wait for answers before looking whether the caller has cancelled.
-WAIT_SECONDS = 0.05
 # Between two tries to open a session where the server refuses it.
 REST_SECONDS = 1.0
-CONTROL = -1
-# On Greenplum the session is there still, and not the process of its own that it had on a segment.
-SEGMENT_LOST = ("58M01", "57P01", "57P02", "57P03")
-# Statements here are made for PostgreSQL's own planner, and small tables need no statistics at once.
-_SESSION_SETTINGS_GREENPLUM = {"optimizer": "off", "gp_autostats_mode": "none"}
-_SESSION_SETTINGS_14 = {"client_connection_check_interval": "1s"}
 
 T = TypeVar("T")
 Key = tuple[str, int, str, int, Any]
@@ -50,144 +46,6 @@ _pool: dict[Key, LoopbackSession] = {}
 def own_pids() -> list[int]:
     """The server processes of this session's own loopback sessions."""
     return [s.connection.info.backend_pid for s in _pool.values() if not s.connection.closed]
-
-
-class LoopbackSession:
-    """One connection in asynchronous mode, with at most one command under way."""
-
-    def __init__(self, target: session.Target, settings: Mapping[str, str]) -> None:
-        self.connection = psycopg2.connect(_dsn(target, settings), async_=1)
-        self._cursor: Any = None
-        self.look_seconds = 0
-        self.busy = False
-        self.opened = False
-
-    def ready(self) -> bool:
-        """Move the connection on without blocking; true when what was begun has ended."""
-        return self.connection.poll() == psycopg2.extensions.POLL_OK
-
-    def poll(self) -> int:
-        """The same for a caller that waits for this alone: the server's error is raised as ours."""
-        try:
-            return self.connection.poll()
-        except psycopg2.Error as error:
-            if not self.opened:
-                raise
-            self.busy = False
-            raise _error_of(self, error) from None
-
-    def begin(self, name: str, request: Mapping[str, Any]) -> None:
-        self._send(session.COMMAND, name, json.dumps({**request, "look_seconds": self.look_seconds}))
-
-    def _send(self, statement: str, *values: str) -> None:
-        try:
-            self._cursor = self.connection.cursor()
-            self._cursor.execute(statement, values)
-        except psycopg2.Error as error:
-            raise _error_of(self, error) from None
-        self.busy = True
-
-    def result(self) -> Mapping[str, Any]:
-        self.busy = False
-        return json.loads(self._cursor.fetchone()[0])
-
-    def alive(self) -> bool:
-        """Whether an idle connection still has its server side."""
-        if self.connection.closed or self.busy:
-            return False
-        return not select.select([self.connection], [], [], 0)[0]
-
-    def stop(self) -> None:
-        try:
-            if self.busy:
-                self.connection.cancel()
-        except psycopg2.Error:
-            pass
-        finally:
-            self.connection.close()
-
-
-def _settings(target: session.Target, idle_minutes: int, slot: int) -> Mapping[str, str]:
-    settings = session.SETTINGS | ({} if slot == CONTROL else session.VISIT_SETTINGS)
-    if target.is_greenplum:
-        settings |= _SESSION_SETTINGS_GREENPLUM
-    if target.server_version >= 140000:
-        settings |= _SESSION_SETTINGS_14 | {"idle_session_timeout": f"{idle_minutes}min"}
-    return settings
-
-
-def _dsn(target: session.Target, settings: Mapping[str, str]) -> str:
-    options = " ".join(f"-c {name}={value}" for name, value in settings.items())
-    own = {"options": options, "application_name": session.IDLE, "connect_timeout": "10"}
-    if target.connection:
-        return psycopg2.extensions.make_dsn(target.connection, **own)
-    place = {"host": target.host, "port": target.port, "dbname": target.dbname, "user": target.user}
-    return psycopg2.extensions.make_dsn(**place, **own)
-
-
-class SessionLost(CerebroError):
-    """A session has ended, and nobody knows whether what it was told is committed."""
-
-
-def _error_of(of: LoopbackSession, error: psycopg2.Error) -> CerebroError:
-    known = from_driver(error, INTERNAL)
-    if not _is_lost(of, error):
-        return known
-    return SessionLost(known.message, detail=known.detail, hint=known.hint, sqlstate=known.sqlstate)
-
-
-def _is_lost(of: LoopbackSession, error: psycopg2.Error) -> bool:
-    """Whether the session is gone and not just the command; FATAL may come before the stream ends."""
-    fatal = error.diag.severity_nonlocalized in ("FATAL", "PANIC") or error.pgcode in SEGMENT_LOST
-    return fatal or bool(of.connection.closed) or error.pgcode is None
-
-
-def leave_running(
-    target: session.Target,
-    request: Mapping[str, Any],
-    look_seconds: int,
-    taken_up: Callable[[], bool],
-    tick: Callable[[], None],
-) -> None:
-    """Have a session of its own drive a run, and let go of it as soon as it does."""
-    settings = _settings(target, 1, CONTROL)
-    # That nobody listens any more is no reason to end.
-    alone = {"client_connection_check_interval": "0"} if target.server_version >= 140000 else {}
-    there = LoopbackSession(target, {**settings, **alone})
-    there.look_seconds = look_seconds
-    try:
-        wait_for([there], tick)
-        check_superuser(there)
-        there.begin("drive", request)
-        while not taken_up():
-            if there.poll() == psycopg2.extensions.POLL_OK:
-                there.result()
-                return
-            select.select([there.connection], [], [], WAIT_SECONDS)
-            tick()
-    except psycopg2.Error as error:
-        raise _refused(target, error) from None
-    finally:
-        there.connection.close()
-
-
-def check_superuser(opened: LoopbackSession) -> None:
-    """Only a superuser's session can become a run's caller."""
-    if opened.connection.info.parameter_status("is_superuser") != "on":
-        raise psycopg2.OperationalError("the role that logs in is no superuser")
-    opened.opened = True
-
-
-def wait_for(sessions: Sequence[LoopbackSession], tick: Callable[[], None]) -> None:
-    """Wait until none of these has anything under way."""
-    waiting = list(sessions)
-    while waiting:
-        states = {s: s.poll() for s in waiting}
-        waiting = [s for s, state in states.items() if state != psycopg2.extensions.POLL_OK]
-        if waiting:
-            writers = [s.connection for s in waiting if states[s] == psycopg2.extensions.POLL_WRITE]
-            select.select([s.connection for s in waiting], writers, [], WAIT_SECONDS)
-            tick()
 
 
 @dataclass(frozen=True)
@@ -363,7 +221,7 @@ class LocalTopology:
         try:
             return Answer(segment, running.result(), None) if running.ready() else None
         except psycopg2.Error as error:
-            known, lost = from_driver(error, INTERNAL), _is_lost(running, error)
+            known, lost = from_driver(error, INTERNAL), is_lost(running, error)
         except CerebroError as error:
             known, lost = error, isinstance(error, SessionLost)
         running.busy = False
@@ -406,7 +264,7 @@ class LocalTopology:
             self._take_control_error(control, error)
 
     def _take_control_error(self, control: LoopbackSession, error: psycopg2.Error | SessionLost) -> None:
-        known = _error_of(control, error) if isinstance(error, psycopg2.Error) else error
+        known = error_of(control, error) if isinstance(error, psycopg2.Error) else error
         self._forget(control)
         self._control_losses += 1
         if not isinstance(known, SessionLost) or self._control_losses > CONTROL_RETRIES:
@@ -452,7 +310,7 @@ class LocalTopology:
             except psycopg2.Error as error:
                 _pool.pop(key, None)
                 if time.monotonic() >= deadline:
-                    raise _refused(self._target, error) from None
+                    raise refused(self._target, error) from None
             self._rest()
         if self._held is not None and key[1] != CONTROL:
             self.command("hold_run", self._behind(self._held))
@@ -466,7 +324,7 @@ class LocalTopology:
             self._tick()
 
     def _opened(self, key: Key) -> LoopbackSession:
-        settings = _settings(self._target, self._bounds.idle_minutes, key[1])
+        settings = settings_of(self._target, self._bounds.idle_minutes, key[1])
         _pool[key] = self.kind(self._target, settings)
         self._finish([_pool[key]])
         check_superuser(_pool[key])
@@ -498,20 +356,3 @@ def check_room(room: session.Room, needed: int) -> None:
             hint="Wait for other sessions to end, or have an administrator raise the bound.",
             sqlstate=TOO_MANY_CONNECTIONS,
         )
-
-
-def _refused(target: session.Target, error: psycopg2.Error) -> CerebroError:
-    reason = str(error).strip().splitlines()[-1] if str(error).strip() else "no reason given"
-    return CerebroError(
-        "this server refuses the segment sessions that a run needs",
-        detail=f"The login over the local socket was answered: {_without_secrets(target, reason)}",
-        hint="Let the owner of the extension log in over the local socket (pg_hba.conf, method peer), or"
-        " have an administrator store a connection string: INSERT INTO"
-        " cerebro.settings VALUES ('connection', '…').",
-        sqlstate=CONNECTION_FAILURE,
-    )
-
-
-def _without_secrets(target: session.Target, reason: str) -> str:
-    """A user must not learn a stored connection string from a message."""
-    return "the stored connection string does not work" if target.connection else reason

@@ -1,0 +1,166 @@
+"""SQL on the sessions behind runs: who decides, who holds the run's lock, who trains."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.store.dialect import is_greenplum
+
+# The session behind a run holds an advisory lock: its class is the run's number, the upper half of its object
+# this mark, the lower half drawn. Any role may take any such lock, and so may code of a caller's that a
+# segment session runs: that one cannot be had must keep nobody from a run, and that one is held proves
+# nothing unless it is the very lock, held by the very session, that the run's row of _driver names.
+_LOCK_MARK = 0x0CE4
+_LOCK_DRAWS = 1000
+_LOCKS = (
+    "pg_locks AS l WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted"
+    " AND l.classid = $1::bigint::oid AND l.objid::bigint >> 16 = $2"
+)
+
+
+@dataclass(frozen=True)
+class Behind:
+    """The processes behind a run, besides the one that holds its lock: who decides, who trains."""
+
+    driver: int
+    sessions: list[int]
+
+
+def hold(db: Database, run_id: int, behind: Behind) -> None:
+    """Mark this session as the one behind a run, until the session ends or lets go.
+
+    From then on it must run no code of a user's, which could give back the lock.
+    """
+    if not _is_free(db, run_id):
+        raise _running(run_id)
+    hold_new(db, run_id, behind)
+
+
+def hold_new(db: Database, run_id: int, behind: Behind) -> None:
+    """The same for a run that no other session knows yet."""
+    drawn = (_try_lock(db, run_id) for _ in range(_LOCK_DRAWS))
+    lock = next((lock for lock in drawn if lock is not None), None)
+    if lock is None:
+        raise _running(run_id)
+    db.query(
+        "INSERT INTO cerebro._driver (run_id, pid, lock, driver, sessions)"
+        " VALUES ($1, pg_catalog.pg_backend_pid(), $2, $3, $4) ON CONFLICT (run_id) DO UPDATE"
+        " SET pid = excluded.pid, lock = excluded.lock, driver = excluded.driver,"
+        " sessions = excluded.sessions",
+        ["bigint", "bigint", "integer", "integer[]"],
+        [run_id, lock, behind.driver, behind.sessions],
+    )
+
+
+def _running(run_id: int) -> CerebroError:
+    return CerebroError(
+        f"run {run_id} is running",
+        detail="Another session stands behind it.",
+        hint="Wait for it, or cancel it there.",
+        sqlstate=WRONG_STATE,
+    )
+
+
+def _is_free(db: Database, run_id: int) -> bool:
+    """Whether no other session stands behind a run; none will before the end of this transaction."""
+    if is_greenplum(db):
+        # Which would take this lock instead, and say so each time.
+        db.query("LOCK TABLE cerebro._run IN EXCLUSIVE MODE")
+        return not held_elsewhere(db, run_id)
+    kept = db.query("SELECT FROM cerebro._run WHERE run_id = $1 FOR UPDATE SKIP LOCKED", ["bigint"], [run_id])
+    if not kept and db.query("SELECT FROM cerebro._run WHERE run_id = $1", ["bigint"], [run_id]):
+        return False
+    return not held_elsewhere(db, run_id)
+
+
+def held_elsewhere(db: Database, run_id: int) -> bool:
+    """Whether another session stands behind a run."""
+    # In two steps: Greenplum asks its segments for their locks, and cannot while they read a table.
+    found = db.query(
+        "SELECT pid, lock FROM cerebro._driver WHERE run_id = $1 AND pid <> pg_backend_pid()",
+        ["bigint"],
+        [run_id],
+    )
+    return bool(found) and bool(
+        db.query(
+            "SELECT FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid WHERE r.rolsuper"
+            " AND a.datname = current_database() AND a.pid IN"
+            f" (SELECT l.pid FROM {_LOCKS} AND l.objid::bigint = $3 AND l.pid = $4)",
+            ["bigint", "bigint", "bigint", "integer"],
+            [_lock_class(run_id), _LOCK_MARK, found[0]["lock"], found[0]["pid"]],
+        )
+    )
+
+
+def _try_lock(db: Database, run_id: int) -> int | None:
+    """The lower half of a lock's key that could be had."""
+    lock = _LOCK_MARK << 16 | secrets.randbits(16)
+    held = db.query(
+        "SELECT pg_catalog.pg_try_advisory_lock($1, $2) AS held",
+        ["integer", "integer"],
+        [_lock_class(run_id), lock],
+    )[0]["held"]
+    return lock if held else None
+
+
+def _lock_class(run_id: int) -> int:
+    return run_id & 0x7FFFFFFF
+
+
+def holds(db: Database, run_id: int) -> bool:
+    """Whether this very session stands behind the run: no other has taken its place."""
+    rows = db.query(
+        "SELECT FROM cerebro._driver WHERE run_id = $1 AND pid = pg_backend_pid()", ["bigint"], [run_id]
+    )
+    return bool(rows)
+
+
+def let_go(db: Database, run_id: int) -> None:
+    """Stand behind a run no more, once its last event is committed."""
+    # For queries that began before that and miss the lock: the view of runs.
+    db.query("SELECT pg_catalog.setval('cerebro._last_ending', pg_catalog.txid_current())")
+    db.query(
+        "SELECT pg_catalog.pg_advisory_unlock(l.classid::bigint::integer, l.objid::bigint::integer)"
+        f" FROM {_LOCKS} AND l.pid = pg_backend_pid()",
+        ["bigint", "bigint"],
+        [_lock_class(run_id), _LOCK_MARK],
+    )
+
+
+def claim(db: Database, run_id: int) -> bool:
+    """Keep every session from standing behind a run until this transaction ends; false when one does, or
+    when a segment session of a caller that died has not noticed yet and could still write."""
+    # Any session may call itself anything: only those that were the run's are asked whether they still are.
+    sessions = db.query("SELECT sessions FROM cerebro._driver WHERE run_id = $1", ["bigint"], [run_id])
+    busy = db.query(
+        "SELECT FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid WHERE r.rolsuper"
+        " AND a.datname = current_database() AND a.application_name LIKE 'cerebro % run=' || $1 || ' %'"
+        " AND a.pid = ANY ($2)"
+        # On Greenplum it keeps the name of what it has done until it is given another.
+        " AND a.state IS DISTINCT FROM 'idle'",
+        ["text", "integer[]"],
+        [str(run_id), sessions[0]["sessions"] if sessions else []],
+    )
+    return not busy and _is_free(db, run_id)
+
+
+def end_sessions(db: Database, run_id: int) -> None:
+    """End every session behind a run. The caller's own, if it is one, ends what it does and no more."""
+    found = db.query(
+        "SELECT pid, driver, sessions FROM cerebro._driver WHERE run_id = $1", ["bigint"], [run_id]
+    )
+    for row in found:
+        own = [row["pid"], *row["sessions"]]
+        if row["driver"] not in own:
+            db.query("SELECT pg_catalog.pg_cancel_backend($1)", ["integer"], [row["driver"]])
+        # Another session may have got the number of one that has ended since.
+        db.query(
+            "SELECT pg_catalog.pg_terminate_backend(a.pid) FROM pg_stat_activity AS a"
+            " JOIN pg_roles AS r ON r.oid = a.usesysid WHERE r.rolsuper AND a.pid = ANY ($1)"
+            " AND a.datname = current_database() AND a.application_name LIKE 'cerebro%'",
+            ["integer[]"],
+            [own],
+        )

@@ -1,0 +1,178 @@
+"""A loopback connection to the server: how it is opened, told what to do, waited for, and lost."""
+
+from __future__ import annotations
+
+import json
+import select
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import psycopg2
+import psycopg2.extensions
+
+from cerebro_plpy.errors import CONNECTION_FAILURE, INTERNAL, CerebroError, from_driver
+from cerebro_plpy.store import session
+
+# How long to wait for answers before looking whether the caller has cancelled.
+WAIT_SECONDS = 0.05
+CONTROL = -1
+# On Greenplum the session is there still, and not the process of its own that it had on a segment.
+SEGMENT_LOST = ("58M01", "57P01", "57P02", "57P03")
+# Statements here are made for PostgreSQL's own planner, and small tables need no statistics at once.
+_SESSION_SETTINGS_GREENPLUM = {"optimizer": "off", "gp_autostats_mode": "none"}
+_SESSION_SETTINGS_14 = {"client_connection_check_interval": "1s"}
+
+
+class LoopbackSession:
+    """One connection in asynchronous mode, with at most one command under way."""
+
+    def __init__(self, target: session.Target, settings: Mapping[str, str]) -> None:
+        self.connection = psycopg2.connect(_dsn(target, settings), async_=1)
+        self._cursor: Any = None
+        self.look_seconds = 0
+        self.busy = False
+        self.opened = False
+
+    def ready(self) -> bool:
+        """Move the connection on without blocking; true when what was begun has ended."""
+        return self.connection.poll() == psycopg2.extensions.POLL_OK
+
+    def poll(self) -> int:
+        """The same for a caller that waits for this alone: the server's error is raised as ours."""
+        try:
+            return self.connection.poll()
+        except psycopg2.Error as error:
+            if not self.opened:
+                raise
+            self.busy = False
+            raise error_of(self, error) from None
+
+    def begin(self, name: str, request: Mapping[str, Any]) -> None:
+        self._send(session.COMMAND, name, json.dumps({**request, "look_seconds": self.look_seconds}))
+
+    def _send(self, statement: str, *values: str) -> None:
+        try:
+            self._cursor = self.connection.cursor()
+            self._cursor.execute(statement, values)
+        except psycopg2.Error as error:
+            raise error_of(self, error) from None
+        self.busy = True
+
+    def result(self) -> Mapping[str, Any]:
+        self.busy = False
+        return json.loads(self._cursor.fetchone()[0])
+
+    def alive(self) -> bool:
+        """Whether an idle connection still has its server side."""
+        if self.connection.closed or self.busy:
+            return False
+        return not select.select([self.connection], [], [], 0)[0]
+
+    def stop(self) -> None:
+        try:
+            if self.busy:
+                self.connection.cancel()
+        except psycopg2.Error:
+            pass
+        finally:
+            self.connection.close()
+
+
+def settings_of(target: session.Target, idle_minutes: int, slot: int) -> Mapping[str, str]:
+    settings = session.SETTINGS | ({} if slot == CONTROL else session.VISIT_SETTINGS)
+    if target.is_greenplum:
+        settings |= _SESSION_SETTINGS_GREENPLUM
+    if target.server_version >= 140000:
+        settings |= _SESSION_SETTINGS_14 | {"idle_session_timeout": f"{idle_minutes}min"}
+    return settings
+
+
+def _dsn(target: session.Target, settings: Mapping[str, str]) -> str:
+    options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+    own = {"options": options, "application_name": session.IDLE, "connect_timeout": "10"}
+    if target.connection:
+        return psycopg2.extensions.make_dsn(target.connection, **own)
+    place = {"host": target.host, "port": target.port, "dbname": target.dbname, "user": target.user}
+    return psycopg2.extensions.make_dsn(**place, **own)
+
+
+class SessionLost(CerebroError):
+    """A session has ended, and nobody knows whether what it was told is committed."""
+
+
+def error_of(of: LoopbackSession, error: psycopg2.Error) -> CerebroError:
+    known = from_driver(error, INTERNAL)
+    if not is_lost(of, error):
+        return known
+    return SessionLost(known.message, detail=known.detail, hint=known.hint, sqlstate=known.sqlstate)
+
+
+def is_lost(of: LoopbackSession, error: psycopg2.Error) -> bool:
+    """Whether the session is gone and not just the command; FATAL may come before the stream ends."""
+    fatal = error.diag.severity_nonlocalized in ("FATAL", "PANIC") or error.pgcode in SEGMENT_LOST
+    return fatal or bool(of.connection.closed) or error.pgcode is None
+
+
+def leave_running(
+    target: session.Target,
+    request: Mapping[str, Any],
+    look_seconds: int,
+    taken_up: Callable[[], bool],
+    tick: Callable[[], None],
+) -> None:
+    """Have a session of its own drive a run, and let go of it as soon as it does."""
+    settings = settings_of(target, 1, CONTROL)
+    # That nobody listens any more is no reason to end.
+    alone = {"client_connection_check_interval": "0"} if target.server_version >= 140000 else {}
+    there = LoopbackSession(target, {**settings, **alone})
+    there.look_seconds = look_seconds
+    try:
+        wait_for([there], tick)
+        check_superuser(there)
+        there.begin("drive", request)
+        while not taken_up():
+            if there.poll() == psycopg2.extensions.POLL_OK:
+                there.result()
+                return
+            select.select([there.connection], [], [], WAIT_SECONDS)
+            tick()
+    except psycopg2.Error as error:
+        raise refused(target, error) from None
+    finally:
+        there.connection.close()
+
+
+def check_superuser(opened: LoopbackSession) -> None:
+    """Only a superuser's session can become a run's caller."""
+    if opened.connection.info.parameter_status("is_superuser") != "on":
+        raise psycopg2.OperationalError("the role that logs in is no superuser")
+    opened.opened = True
+
+
+def wait_for(sessions: Sequence[LoopbackSession], tick: Callable[[], None]) -> None:
+    """Wait until none of these has anything under way."""
+    waiting = list(sessions)
+    while waiting:
+        states = {s: s.poll() for s in waiting}
+        waiting = [s for s, state in states.items() if state != psycopg2.extensions.POLL_OK]
+        if waiting:
+            writers = [s.connection for s in waiting if states[s] == psycopg2.extensions.POLL_WRITE]
+            select.select([s.connection for s in waiting], writers, [], WAIT_SECONDS)
+            tick()
+
+
+def refused(target: session.Target, error: psycopg2.Error) -> CerebroError:
+    reason = str(error).strip().splitlines()[-1] if str(error).strip() else "no reason given"
+    return CerebroError(
+        "this server refuses the segment sessions that a run needs",
+        detail=f"The login over the local socket was answered: {_without_secrets(target, reason)}",
+        hint="Let the owner of the extension log in over the local socket (pg_hba.conf, method peer), or"
+        " have an administrator store a connection string: INSERT INTO"
+        " cerebro.settings VALUES ('connection', '…').",
+        sqlstate=CONNECTION_FAILURE,
+    )
+
+
+def _without_secrets(target: session.Target, reason: str) -> str:
+    """A user must not learn a stored connection string from a message."""
+    return "the stored connection string does not work" if target.connection else reason
