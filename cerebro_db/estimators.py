@@ -223,7 +223,7 @@ class CerebroRegressor(RegressorMixin, _Estimator):
         found = self._predicted(X, "predict")["prediction"].to_numpy()
         if self.target_scaler_ is None:
             return found
-        return self.target_scaler_.inverse_transform(found.reshape(-1, 1))[:, 0]
+        return np.ravel(self.target_scaler_.inverse_transform(found.reshape(-1, 1)))
 
 
 def _packed(db: Database, base: str, x: Any, y: Any, **how: Any) -> Packed:
