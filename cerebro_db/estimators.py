@@ -11,11 +11,14 @@ import numpy as np
 
 from .database import Database, connect
 from .errors import needs
+from .packing import Packed
 from .run import Run
 from .statements import call, table_name
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.model_selection import train_test_split
+    from sklearn.preprocessing import StandardScaler
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError:
@@ -23,6 +26,8 @@ except ImportError:
 
 # What a run leaves beside its models: of every config of a grid, or of a search.
 _LEFT = ("", "_info", "_summary", "_configs", "_configs_summary", "_best", "_best_summary")
+# A loss on fewer rows says too little on when to stop.
+FEWEST_HELD = 10
 # How an architecture is made for so many features and outputs.
 Build = Callable[[int, int], Any]
 
@@ -39,9 +44,12 @@ class _Estimator(BaseEstimator):
         db: str | Database = "postgresql://",
         *,
         model: Build | Any = None,
-        hidden: Sequence[int] = (16,),
+        hidden: Sequence[int] = (100,),
         grid: Mapping[str, Any] | None = None,
-        epochs: int = 10,
+        epochs: int = 200,
+        patience: int | None = 10,
+        validation_fraction: float = 0.1,
+        scale: bool = True,
         search: Any = None,
         configs: int | None = None,
         options: Mapping[str, Any] | None = None,
@@ -52,47 +60,79 @@ class _Estimator(BaseEstimator):
         self.hidden = hidden
         self.grid = grid
         self.epochs = epochs
+        self.patience = patience
+        self.validation_fraction = validation_fraction
+        self.scale = scale
         self.search = search
         self.configs = configs
         self.options = options
         self.random_state = random_state
 
-    def _train(self, x: Any, y: Any, outputs: int, labels: Mapping[str, Any]) -> None:
+    def _train(
+        self, x: Any, y: Any, outputs: int, labels: Mapping[str, Any], classes: Any | None = None
+    ) -> None:
         """Load, pack, run, and keep what it takes to predict: names and numbers, and nothing that is open."""
         base = f"estimator_{secrets.token_hex(5)}"
+        self.scaler_ = StandardScaler().fit(x) if self.scale else None
+        x = self._scaled(x)
+        held = self._held_out(len(y), classes)
         with _opened(self.db) as db:
-            db.load(base, {"x": x, "y": y})
-            try:
-                packed = db.pack(base, x="x", y="y", into=f"{base}_packed", **labels)
-            finally:
-                db.rows(f"DROP TABLE {base}")
-            run = self._fit_run(db, packed.table, x.shape[1], outputs)
+            packed = _packed(db, base, x[~held], y[~held], **labels)
+            validation = _packed(db, f"{base}_held", x[held], y[held], like=packed) if held.any() else None
+            run = self._fit_run(db, packed, validation, x.shape[1], outputs)
             self.run_id_, self.models_ = run.run_id, run.info()["model_table"]
             best = run.best()
             self.best_key_, self.best_params_ = best.mst_key, best.params
             self.best_score_ = best.info()["value"]
 
-    def _fit_run(self, db: Database, packed: str, features: int, outputs: int) -> Run:
+    def _scaled(self, x: Any) -> Any:
+        return x if self.scaler_ is None else self.scaler_.transform(x)
+
+    def _held_out(self, rows: int, classes: Any | None) -> Any:
+        """Which rows do not train, but decide when to stop and which config is best; of few rows, none."""
+        held = np.zeros(rows, bool)
+        count = int(rows * self.validation_fraction)
+        if not self._stops_early() or count < FEWEST_HELD:
+            return held
+        fitting = classes is not None and count >= len(np.unique(classes)) and np.bincount(classes).min() > 1
+        _, picked = train_test_split(
+            np.arange(rows),
+            test_size=count,
+            random_state=self.random_state,
+            stratify=classes if fitting else None,
+        )
+        held[picked] = True
+        return held
+
+    def _stops_early(self) -> bool:
+        """A search stops configs by rules of its own."""
+        return self.patience is not None and self.search in (None, "random")
+
+    def _fit_run(
+        self, db: Database, packed: Packed, validation: Packed | None, features: int, outputs: int
+    ) -> Run:
         grid = {**self._defaults, **(self.grid or {})}
         if "model" in grid:
-            return self._call(db, packed, grid)
+            return self._call(db, packed, validation, grid)
         # The run keeps what it needs of it.
         added = db.architectures.add(self._architecture(features, outputs))
         try:
-            return self._call(db, packed, {**grid, "model": added})
+            return self._call(db, packed, validation, {**grid, "model": added})
         finally:
             db.architectures.remove(added)
 
-    def _call(self, db: Database, packed: str, grid: Mapping[str, Any]) -> Run:
+    def _call(self, db: Database, packed: Packed, validation: Packed | None, grid: Mapping[str, Any]) -> Run:
+        early = {"patience": self.patience, "restore_best": True} if self._stops_early() else {}
         return db.fit(
             packed,
             grid,
             epochs=self.epochs,
+            validation=validation,
             search=self.search,
             configs=self.configs,
             seed=self.random_state,
             wait=True,
-            **(self.options or {}),
+            **{**early, **(self.options or {})},
         )
 
     def _architecture(self, features: int, outputs: int) -> Any:
@@ -105,16 +145,18 @@ class _Estimator(BaseEstimator):
         values = validate_data(self, x, reset=False, dtype="float64")
         with _opened(self.db) as db:
             config = Run(db, self.run_id_).config(self.best_key_)
-            return getattr(config, how)(values)
+            return getattr(config, how)(self._scaled(values))
 
     def drop(self) -> None:
         """Remove what the fit left in the database: the packed table, the models, the states of the run."""
         check_is_fitted(self)
         with _opened(self.db) as db:
-            packed = db.run(self.run_id_).packed.table
+            info = db.run(self.run_id_).info()
             left = [table_name(self.models_, suffix) for suffix in _LEFT]
+            for packed in filter(None, (info["source_table"], info["validation_table"])):
+                left += [packed, table_name(packed, "_summary")]
             db.rows(call("forget", self.run_id_))
-            db.rows(f"DROP TABLE IF EXISTS {', '.join([*left, packed, table_name(packed, '_summary')])}")
+            db.rows(f"DROP TABLE IF EXISTS {', '.join(left)}")
 
 
 class CerebroClassifier(ClassifierMixin, _Estimator):
@@ -122,14 +164,19 @@ class CerebroClassifier(ClassifierMixin, _Estimator):
 
     `model` is an architecture, or a function of the numbers of features and classes that makes one; without
     it a multilayer perceptron with the `hidden` units. `grid` is what `Database.fit` takes.
+
+    Features come to mean 0 and variance 1 first, unless `scale` is false. A config trains until its loss on
+    `validation_fraction` of the rows has got no better in `patience` epochs, but for `epochs` at most, and
+    what it was at its best counts; where these rows would be too few, all train, and their own loss decides.
+    With `patience` None every config trains for all its epochs, on all rows.
     """
 
     _activation = "softmax"
     _defaults = {
         "loss": "sparse_categorical_crossentropy",
-        "metrics": ["accuracy"],
         "optimizer": "Adam",
-        "learning_rate": 0.01,
+        "learning_rate": 0.001,
+        "batch_size": 32,
     }
 
     def fit(self, X: Any, y: Any) -> CerebroClassifier:
@@ -138,7 +185,7 @@ class CerebroClassifier(ClassifierMixin, _Estimator):
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         width = max(2, len(self.classes_))
-        self._train(x, codes, width, {"num_classes": [width]})
+        self._train(x, codes, width, {"num_classes": [width]}, codes)
         return self
 
     def predict_proba(self, X: Any) -> Any:
@@ -153,20 +200,39 @@ class CerebroClassifier(ClassifierMixin, _Estimator):
 
 
 class CerebroRegressor(RegressorMixin, _Estimator):
-    """A regressor that is the best config of a run; its parameters are those of the classifier."""
+    """A regressor that is the best config of a run; its parameters are those of the classifier.
+
+    With `scale` the targets come to mean 0 and variance 1 as well, and predictions go back.
+    """
 
     _activation = "linear"
-    _defaults = {"loss": "mse", "optimizer": "Adam", "learning_rate": 0.01}
+    _defaults = {"loss": "mse", "optimizer": "Adam", "learning_rate": 0.001, "batch_size": 32}
 
     def fit(self, X: Any, y: Any) -> CerebroRegressor:
         """Train the configs of the grid and keep the best."""
         x, y = validate_data(self, X, y, dtype="float64", y_numeric=True, multi_output=False)
-        self._train(x, y.astype("float64"), 1, {"task": "regression"})
+        targets = y.astype("float64").reshape(-1, 1)
+        self.target_scaler_ = StandardScaler().fit(targets) if self.scale else None
+        if self.target_scaler_ is not None:
+            targets = self.target_scaler_.transform(targets)
+        self._train(x, targets[:, 0], 1, {"task": "regression"})
         return self
 
     def predict(self, X: Any) -> Any:
         """The prediction for each row."""
-        return self._predicted(X, "predict")["prediction"].to_numpy()
+        found = self._predicted(X, "predict")["prediction"].to_numpy()
+        if self.target_scaler_ is None:
+            return found
+        return np.ravel(self.target_scaler_.inverse_transform(found.reshape(-1, 1)))
+
+
+def _packed(db: Database, base: str, x: Any, y: Any, **how: Any) -> Packed:
+    """Load rows and pack them; they stay only as such."""
+    db.load(base, {"x": x, "y": y})
+    try:
+        return db.pack(base, x="x", y="y", into=f"{base}_packed", **how)
+    finally:
+        db.rows(f"DROP TABLE {base}")
 
 
 def _is_recipe(model: Any) -> bool:

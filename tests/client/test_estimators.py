@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,17 @@ import pytest
 from cerebro_db import Database, choice
 from cerebro_db.estimators import CerebroClassifier, CerebroRegressor
 from sklearn.base import clone
-from sklearn.datasets import make_classification, make_regression
-from sklearn.model_selection import cross_val_score
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.datasets import (
+    load_breast_cancer,
+    load_diabetes,
+    load_iris,
+    load_wine,
+    make_classification,
+    make_regression,
+)
+from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
+from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
@@ -51,6 +61,50 @@ def test_an_architecture_may_be_made_for_the_data(client: Database) -> None:
     made = CerebroClassifier(client, model=lambda features, classes: nets.mlp(features, 4, classes), **QUICK)
     assert made.fit(x, y).predict_proba(x).shape == (40, 3)
     assert clone(made).db is client
+
+
+# What the two may differ by, in R² and accuracy, as they do between seeds.
+TOLERANCE = 0.03
+TABLES = {
+    "diabetes": load_diabetes,
+    "wine": load_wine,
+    "breast_cancer": load_breast_cancer,
+    "iris": load_iris,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("table", TABLES)
+def test_defaults_are_no_worse_than_scikit_learns_own_on_scaled_rows(client: Database, table: str) -> None:
+    x, y = TABLES[table](return_X_y=True)
+    ours: Any = CerebroClassifier(client, random_state=1, options={"backend": "jax"})
+    theirs: Any = MLPClassifier(random_state=1)
+    folds: Any = StratifiedKFold(3, shuffle=True, random_state=0)
+    if table == "diabetes":
+        ours = CerebroRegressor(client, random_state=1, options={"backend": "jax"})
+        theirs = TransformedTargetRegressor(MLPRegressor(random_state=1), transformer=StandardScaler())
+        folds = KFold(3, shuffle=True, random_state=0)
+    expected = cross_val_score(make_pipeline(StandardScaler(), theirs), x, y, cv=folds).mean()
+    strictly: Any = {"error_score": "raise"}
+    assert cross_val_score(ours, x, y, cv=folds, **strictly).mean() >= expected - TOLERANCE
+
+
+def test_rows_far_from_zero_are_learned(client: Database) -> None:
+    rows: Any = make_regression(150, n_features=3, random_state=1)
+    x, y = rows
+    made = CerebroRegressor(client, epochs=30, grid={"learning_rate": 0.02}, random_state=1)
+    made.options = QUICK["options"]
+    assert made.fit(1e4 + 300 * x, 5e6 + y).score(1e4 + 300 * x, 5e6 + y) > 0.9
+    run = client.run(made.run_id_)
+    run_table = run.info()["validation_table"]
+    assert (len(run.packed), run.info()["seed"]) == (135, 1)
+    made.drop()
+    (base,) = re.findall(r"estimator_[0-9a-f]+", run_table)
+    assert client.rows("SELECT relname FROM pg_class WHERE relname LIKE %s", f"{base}%") == []
+    plain = CerebroRegressor(client, scale=False, patience=None, **QUICK).fit(x, y)
+    assert client.run(plain.run_id_).info()["validation_table"] is None
+    assert len(client.run(plain.run_id_).packed) == 150
 
 
 @pytest.mark.slow
