@@ -183,3 +183,24 @@ def test_version_names_everything_and_loads_nothing(trial: Trial, schema: str) -
         cursor.execute(
             'DO \'import sys; assert not {"keras", "tensorflow"} & set(sys.modules)\' LANGUAGE plpython3u'
         )
+
+
+def test_float_labels_that_are_classes(trial: Trial) -> None:
+    trial.sql("CREATE TABLE floats AS SELECT row_number() OVER ()::integer AS id, x, y::float8 FROM rows")
+    trial.call("training_preprocessor_dl", "floats", "floats_packed", "y", "x", options={"segments": 2})
+    fit = ("floats_packed", "floats_model", "arch", 1, ADAM, "batch_size=16", 1)
+    with pytest.raises(psycopg2.errors.InvalidParameterValue) as caught:
+        trial.call("madlib_fit", *fit, options={"threads": 1})
+    assert "num_classes => {3}" in (caught.value.diag.message_hint or "")
+    trial.sql("DROP TABLE floats_packed, floats_packed_summary")
+    trial.sql(
+        "SELECT cerebro.training_preprocessor_dl('floats', 'floats_packed', 'y', 'x', NULL, 1.0, ARRAY[3])"
+    )
+    assert trial.value("SELECT y_class_values FROM floats_packed_summary") == [0.0, 1.0, 2.0]
+    trial.call("madlib_fit", *fit, options={"threads": 1})
+    trial.sql("SELECT cerebro.madlib_keras_predict('floats_model', 'floats', 'id', 'x', 'floats_out')")
+    assert trial.sql("SELECT DISTINCT class_value FROM floats_out ORDER BY 1") == [
+        ("0.0",),
+        ("1.0",),
+        ("2.0",),
+    ]
