@@ -204,3 +204,36 @@ def test_float_labels_that_are_classes(trial: Trial) -> None:
         ("1.0",),
         ("2.0",),
     ]
+
+
+def test_validation_rows_may_have_other_names_and_one_hot_labels(trial: Trial) -> None:
+    trial.sql(
+        "CREATE TABLE named AS SELECT x, (ARRAY['ant', 'bee', 'cat'])[y + 1] AS kind FROM rows;"
+        "CREATE TABLE named_more AS SELECT x AS features,"
+        " (ARRAY['ant', 'bee', 'cat'])[y + 1]::varchar AS label,"
+        " ARRAY[y = 0, y = 1, y = 2]::integer[] AS hot, y AS number FROM other_rows"
+    )
+    trial.pack("named", "named_packed", y="kind")
+    options = {"segments": 2}
+    trial.pack_validation("named_more", "by_name", "named_packed", y="label", x="features")
+    trial.pack_validation("named_more", "by_place", "named_packed", y="hot", x="features")
+    trial.call("training_preprocessor_dl", "named_more", "alone", "hot", "features", options=options)
+    assert trial.value("SELECT hot_class_values FROM by_place_summary") == ["ant", "bee", "cat"]
+    trial.select("mst_valid", [1], [ADAM], ["batch_size=16,epochs=1"])
+    found = []
+    for table in ("by_name", "by_place", "alone"):
+        trial.fit("named_packed", f"valid_{table}", "mst_valid", 1, validation_table=table)
+        found.append(trial.value(f"SELECT validation_loss_final FROM valid_{table}_info"))
+    assert found == [pytest.approx(found[0])] * 3
+    with pytest.raises(
+        psycopg2.errors.InvalidParameterValue, match="class values that the training table has not"
+    ):
+        trial.pack_validation("named_more", "by_number", "named_packed", y="number", x="features")
+    with pytest.raises(psycopg2.errors.DatatypeMismatch):
+        trial.pack_validation("named_more", "by_number", "alone", y="label", x="features")
+    trial.sql("CREATE TABLE fewer AS SELECT x, kind FROM named WHERE kind <> 'bee'")
+    trial.call(
+        "training_preprocessor_dl", "fewer", "fewer_packed", "kind", "x", num_classes=[3], options=options
+    )
+    with pytest.raises(psycopg2.errors.InvalidParameterValue, match="the list of classes is"):
+        trial.fit("named_packed", "valid_fewer", "mst_valid", 1, validation_table="fewer_packed")
