@@ -30,7 +30,6 @@ def tables(trial: Trial) -> None:
         "CREATE TABLE nulls AS SELECT array_replace(x, x[2], NULL) AS x, y FROM good;"
         "CREATE TABLE words AS SELECT x::text[] AS x, y FROM good;"
         "CREATE TABLE nothing AS SELECT * FROM good LIMIT 0;"
-        "CREATE TABLE single AS SELECT * FROM good LIMIT 1;"
         "CREATE TABLE four AS SELECT x, (random() * 1e6)::integer % 4 AS y FROM good"
     )
     trial.pack("good", "packed")
@@ -130,7 +129,6 @@ PACKING = [
     (pack("'nans'"), INVALID, "NaN"),
     (pack("'infinite'"), INVALID, "infinit"),
     (pack("'nothing'"), INVALID, "no rows"),
-    (pack("'single'"), INVALID, "1 row"),
     (pack(out="'taken'"), DUPLICATE, "already exists"),
     (pack(out="'good'"), DUPLICATE, "good"),
     (pack(out="NULL"), NOT_NULL, "output table"),
