@@ -223,7 +223,7 @@ FITS = [
     (fit(out="'half'"), DUPLICATE, "half_info"),
     (fit(out="'rest'"), DUPLICATE, "rest_summary"),
     (fit(out="'no_schema.m'"), "3F000", "no_schema"),
-    (fit(out="'pg_temp.m'"), "0A000", "temporary"),
+    (fit(out="'pg_temp_999.m'"), "42501", "another session's"),
     (fit(out="'a.b.c'"), INVALID, "a.b.c"),
     (fit(more=", warm_start => TRUE"), NO_TABLE, "warm start"),
     (fit(mst="'mst_features'"), INVALID, "{7}"),
