@@ -183,3 +183,57 @@ def test_version_names_everything_and_loads_nothing(trial: Trial, schema: str) -
         cursor.execute(
             'DO \'import sys; assert not {"keras", "tensorflow"} & set(sys.modules)\' LANGUAGE plpython3u'
         )
+
+
+def test_float_labels_that_are_classes(trial: Trial) -> None:
+    trial.sql("CREATE TABLE floats AS SELECT row_number() OVER ()::integer AS id, x, y::float8 FROM rows")
+    trial.call("training_preprocessor_dl", "floats", "floats_packed", "y", "x", options={"segments": 2})
+    fit = ("floats_packed", "floats_model", "arch", 1, ADAM, "batch_size=16", 1)
+    with pytest.raises(psycopg2.errors.InvalidParameterValue) as caught:
+        trial.call("madlib_fit", *fit, options={"threads": 1})
+    assert "num_classes => {3}" in (caught.value.diag.message_hint or "")
+    trial.sql("DROP TABLE floats_packed, floats_packed_summary")
+    trial.sql(
+        "SELECT cerebro.training_preprocessor_dl('floats', 'floats_packed', 'y', 'x', NULL, 1.0, ARRAY[3])"
+    )
+    assert trial.value("SELECT y_class_values FROM floats_packed_summary") == [0.0, 1.0, 2.0]
+    trial.call("madlib_fit", *fit, options={"threads": 1})
+    trial.sql("SELECT cerebro.madlib_keras_predict('floats_model', 'floats', 'id', 'x', 'floats_out')")
+    assert trial.sql("SELECT DISTINCT class_value FROM floats_out ORDER BY 1") == [
+        ("0.0",),
+        ("1.0",),
+        ("2.0",),
+    ]
+
+
+def test_validation_rows_may_have_other_names_and_one_hot_labels(trial: Trial) -> None:
+    trial.sql(
+        "CREATE TABLE named AS SELECT x, (ARRAY['ant', 'bee', 'cat'])[y + 1] AS kind FROM rows;"
+        "CREATE TABLE named_more AS SELECT x AS features,"
+        " (ARRAY['ant', 'bee', 'cat'])[y + 1]::varchar AS label,"
+        " ARRAY[y = 0, y = 1, y = 2]::integer[] AS hot, y AS number FROM other_rows"
+    )
+    trial.pack("named", "named_packed", y="kind")
+    options = {"segments": 2}
+    trial.pack_validation("named_more", "by_name", "named_packed", y="label", x="features")
+    trial.pack_validation("named_more", "by_place", "named_packed", y="hot", x="features")
+    trial.call("training_preprocessor_dl", "named_more", "alone", "hot", "features", options=options)
+    assert trial.value("SELECT hot_class_values FROM by_place_summary") == ["ant", "bee", "cat"]
+    trial.select("mst_valid", [1], [ADAM], ["batch_size=16,epochs=1"])
+    found = []
+    for table in ("by_name", "by_place", "alone"):
+        trial.fit("named_packed", f"valid_{table}", "mst_valid", 1, validation_table=table)
+        found.append(trial.value(f"SELECT validation_loss_final FROM valid_{table}_info"))
+    assert found == [pytest.approx(found[0])] * 3
+    with pytest.raises(
+        psycopg2.errors.InvalidParameterValue, match="class values that the training table has not"
+    ):
+        trial.pack_validation("named_more", "by_number", "named_packed", y="number", x="features")
+    with pytest.raises(psycopg2.errors.DatatypeMismatch):
+        trial.pack_validation("named_more", "by_number", "alone", y="label", x="features")
+    trial.sql("CREATE TABLE fewer AS SELECT x, kind FROM named WHERE kind <> 'bee'")
+    trial.call(
+        "training_preprocessor_dl", "fewer", "fewer_packed", "kind", "x", num_classes=[3], options=options
+    )
+    with pytest.raises(psycopg2.errors.InvalidParameterValue, match="the list of classes is"):
+        trial.fit("named_packed", "valid_fewer", "mst_valid", 1, validation_table="fewer_packed")

@@ -157,7 +157,7 @@ WRONG: list[tuple[str, str, dict[str, object]]] = [
     (DUPLICATE_TABLE, "already exists", {"output_table": "t"}),
     (DUPLICATE_TABLE, "already exists", {"output_table": "u", "separate_output_tables": True}),
     (INVALID_PARAMETER_VALUE, "unknown option sed", {"options": '{"sed": 1}'}),
-    ("0A000", "cannot be a temporary table", {"output_table": "pg_temp.out"}),
+    (INSUFFICIENT_PRIVILEGE, "another session's", {"output_table": "pg_temp_999.out"}),
 ]
 
 

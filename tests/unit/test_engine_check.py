@@ -93,3 +93,31 @@ def test_the_number_of_inputs_must_fit() -> None:
 def test_optimizers_must_be_known(optimizer: Call, message: str) -> None:
     with pytest.raises(CerebroError, match=message):
         check(3, CROSS, None, (3,), ONE_HOT, optimizer=optimizer)
+
+
+def two_outputs(metrics: Any, shapes: tuple[tuple[int, ...], ...] = ((3,), (2,))) -> None:
+    keras = runtime.keras()
+    given = keras.Input((6,))
+    outputs = [keras.layers.Dense(3, name="kind")(given), keras.layers.Dense(2, name="size")(given)]
+    made = keras.Model(given, outputs, name="net")
+    params = CompileParams(Call("Adam", ()), CROSS, metrics)
+    check_config(architecture.describe(made.to_json()), params, ((6,),), shapes, (ONE_HOT, ONE_HOT))
+
+
+def test_metrics_of_a_net_with_two_outputs_say_which_they_are_for() -> None:
+    two_outputs(None)
+    two_outputs([["categorical_accuracy"], ["categorical_accuracy"]])
+    two_outputs({"kind": ["categorical_accuracy"]})
+    with pytest.raises(CerebroError) as caught:
+        two_outputs(["categorical_accuracy"])
+    assert caught.value.message == "metrics is a list of 1, and the architecture has 2 outputs"
+    assert "metrics=[['categorical_accuracy'], ['categorical_accuracy']]" in (caught.value.hint or "")
+    assert "{'kind': ['categorical_accuracy'], 'size': ['categorical_accuracy']}" in (caught.value.hint or "")
+    with pytest.raises(CerebroError, match="names an output 'colour' that is not there"):
+        two_outputs({"colour": ["accuracy"]})
+
+
+def test_float_labels_under_a_loss_for_classes_are_told_of_num_classes() -> None:
+    with pytest.raises(CerebroError) as caught:
+        check(3, CROSS, None, (1,), VALUE)
+    assert "num_classes => {3}" in (caught.value.hint or "")

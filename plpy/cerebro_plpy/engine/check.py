@@ -43,6 +43,8 @@ def check_config(
     chosen = forms.per_output(compile_params.loss, list(arch.output_names))
     for number, loss in enumerate(chosen):
         _check_output(arch, number, loss, target_shapes[number], target_kinds[number])
+    for what in ("metrics", "weighted_metrics"):
+        _check_spread(what, getattr(compile_params, what), list(arch.output_names))
     _check_metrics(arch, compile_params, chosen)
     _check_compiles(compile_params)
 
@@ -76,10 +78,18 @@ def _check_values(where: str, loss: Any, form: Form, output: Shape, given: Shape
     if form.name == SPARSE:
         raise CerebroError(
             f'the loss "{loss_name(loss)}" wants class labels, the packed table has numbers to regress on',
-            hint="Use a loss such as mse, or pack the labels as text or integers.",
+            hint="Use a loss such as mse. If the numbers are classes, pack them with num_classes.",
         )
     if len(output) != len(given) or any(w not in (None, g) for w, g in zip(output, given, strict=True)):
-        raise CerebroError(f"{where} has shape {_text(output)}, the targets have shape {_text(given)}")
+        hint = None
+        if len(output) == 1 and given in ((), (1,)) and calls.fold(loss_name(loss)) in _CATEGORICAL:
+            hint = (
+                "The labels are floats, which are numbers to regress on. If they are classes, pack them with"
+                f" num_classes => {{{output[0]}}}."
+            )
+        raise CerebroError(
+            f"{where} has shape {_text(output)}, the targets have shape {_text(given)}", hint=hint
+        )
 
 
 def _check_classes(where: str, loss: Any, form: Form, output: Shape, classes: int | None) -> None:
@@ -117,6 +127,25 @@ def _check_one_column(where: str, name: str, classes: int | None) -> None:
         raise CerebroError(
             f"{where} is 1 wide, the packed table has {classes} classes",
             hint=f"Give the last layer {classes} units.",
+        )
+
+
+def _check_spread(what: str, spec: Any, names: list[str]) -> None:
+    """With several outputs Keras takes one entry for each, or a dict by their names."""
+    count = len(names)
+    if count == 1 or not spec:
+        return
+    metric = forms.first_name(spec)
+    each = f"{what}=[{', '.join([f'[{metric!r}]'] * count)}]"
+    named = f"{what}={{{', '.join(f'{name!r}: [{metric!r}]' for name in names)}}}"
+    hint = f"Say which output each metric is for: {each}, or by name: {named}."
+    if isinstance(spec, dict):
+        strange = sorted(set(spec) - set(names))
+        if strange:
+            raise CerebroError(f"{what} names an output {strange[0]!r} that is not there", hint=hint)
+    elif len(spec) != count:
+        raise CerebroError(
+            f"{what} is a list of {len(spec)}, and the architecture has {count} outputs", hint=hint
         )
 
 

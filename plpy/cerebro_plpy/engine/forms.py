@@ -52,6 +52,13 @@ def metrics_per_output(spec: Any, output_names: list[str]) -> list[tuple[int, An
     return [(number, metric) for number, metrics in enumerate(found) for metric in _flat(metrics)]
 
 
+def first_name(spec: Any) -> str:
+    """The first metric of whatever compile() is given, by name."""
+    found = _flat(spec)
+    named = found[0] if found else "accuracy"
+    return named if isinstance(named, str) else str(getattr(named, "name", named))
+
+
 def _flat(spec: Any) -> list[Any]:
     if isinstance(spec, dict):
         spec = list(spec.values())

@@ -21,7 +21,7 @@ from cerebro_plpy.store.names import TargetTable, resolve_table, target_table
 from cerebro_plpy.topology.choose import choose
 from cerebro_plpy.topology.inline import Run
 
-AUTOML = "automl"
+AUTOML = background.AUTOML
 SUFFIXES = fit.SUFFIXES
 # A search decides by itself which configs are to be stopped.
 OPTIONS = {key: check for key, check in FIT_OPTIONS.items() if key not in ("patience", "min_delta", "target")}

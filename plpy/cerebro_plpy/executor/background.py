@@ -11,10 +11,12 @@ from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.store import decisions, session
-from cerebro_plpy.store.names import built_in_types
+from cerebro_plpy.store.names import built_in_types, is_temporary
 from cerebro_plpy.topology import Topology
 from cerebro_plpy.topology.local import LocalTopology, check_room
 from cerebro_plpy.topology.loopback import leave_running
+
+AUTOML = "automl"
 
 
 def begin(
@@ -31,6 +33,12 @@ def begin(
         raise CerebroError(
             "this run cannot go on in the background: no other session sees its tables, or none may log in",
             hint="A NOTICE before this says what stands in the way.",
+            sqlstate=NOT_SUPPORTED,
+        )
+    made = [model_table, *([request.selection_table] if kind == AUTOML else [])]
+    if any(is_temporary(name or "") for name in made):
+        raise CerebroError(
+            "a run in the background cannot leave temporary tables: another session makes them",
             sqlstate=NOT_SUPPORTED,
         )
     # One that decides, one that leads, and one that trains at least.

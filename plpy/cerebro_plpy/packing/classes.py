@@ -40,10 +40,13 @@ def settle(db: Database, job: Job, index: int, column: Column) -> Labels:
     if column.classes is None:
         width = column.shape[-1] if column.part.kind == ONE_HOT else None
         _check_width(job, index, column, width)
-        return Labels(None, width)
+        # One-hot rows may stand for the classes of training rows that were packed by their labels.
+        return Labels(job.class_values[index] if job.is_validation else None, width)
     labels = column.classes.labels
     if job.is_validation:
-        return _known_labels(db, column, labels, job.class_values[index])
+        same = job.class_types[index] == f"{column.part.base_type}[]"
+        compared = column.part.base_type if same else "text"
+        return _known_labels(db, column, labels, job.class_values[index], compared)
     texts = [label for label in labels if label is not None]
     has_null = len(texts) < len(labels)
     places = {
@@ -71,16 +74,20 @@ def _check_width(job: Job, index: int, column: Column, width: int | None) -> Non
 
 
 def _known_labels(
-    db: Database, column: Column, labels: Sequence[str | None], values: list[str | None] | None
+    db: Database,
+    column: Column,
+    labels: Sequence[str | None],
+    values: list[str | None] | None,
+    compared: str,
 ) -> Labels:
-    """Find a validation table's labels among the training table's class values."""
+    """Find a validation table's labels among the training table's class values, `compared` as that type."""
     if values is None:
         raise CerebroError(
             f'column "{column.part.name}" has classes, but the training table was packed without',
             sqlstate=INTERNAL,
         )
     texts = [label for label in labels if label is not None]
-    places = packed.known_positions(db, column.part.base_type, texts, values)
+    places = packed.known_positions(db, compared, texts, values)
     null_place = values.index(None) if None in values[:1] else None
     strange = [label for label in labels if (null_place is None if label is None else label not in places)]
     if strange:

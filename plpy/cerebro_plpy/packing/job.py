@@ -31,6 +31,7 @@ class Job:
     dist_keys: list[int] | None = None
     # What a validation table takes over from the training table, one per dependent or independent.
     class_values: list[list[str | None] | None] = field(default_factory=list)
+    class_types: list[str] = field(default_factory=list)
     row_shapes: list[list[int]] = field(default_factory=list)
 
     @property

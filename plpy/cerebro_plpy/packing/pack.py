@@ -142,6 +142,11 @@ def _row_bytes(columns: Sequence[Column], labels: Sequence[Labels]) -> int:
     return max([column.nbytes for column in columns] + [2 * (label.width or 0) for label in labels])
 
 
+def _class_types(job: Job) -> list[str]:
+    """Validation rows may have their labels in another type; the classes are those of the training rows."""
+    return job.class_types or [f"{part.base_type}[]" for part in job.dependents]
+
+
 def _summary(job: Job, labels: Sequence[Labels], how: dealing.Deal) -> packed.PackedSummary:
     return packed.PackedSummary(
         source_table=job.spelled[0],
@@ -158,6 +163,9 @@ def _summary(job: Job, labels: Sequence[Labels], how: dealing.Deal) -> packed.Pa
         segments=job.segments,
         seed=job.seed,
         total_rows=how.rows,
-        class_value_types={part.name + packed.CLASS_VALUES: f"{part.base_type}[]" for part in job.dependents},
+        class_value_types={
+            part.name + packed.CLASS_VALUES: kind
+            for part, kind in zip(job.dependents, _class_types(job), strict=True)
+        },
         dist_keys=job.dist_keys,
     )

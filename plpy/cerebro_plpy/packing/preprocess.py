@@ -105,6 +105,7 @@ def pack_validation(
         dist_keys=training.dist_keys,
         rules=rules.Rules(None, training.distribution_rules, training.internal_gpu_config),
         class_values=training.class_values,
+        class_types=list(training.class_value_types.values()),
         row_shapes=[*training.target_shapes, *training.input_shapes],
     )
     if not is_greenplum(db):
@@ -150,11 +151,14 @@ def _same_count(parameter: str, count: int, of_training: Sequence[str]) -> None:
 
 
 def _same_types(dependents: Sequence[sources.Part], training: packed.PackedSummary) -> None:
-    for part, expected in zip(dependents, training.dependent_vartype, strict=True):
-        if part.shown_type != expected:
+    """Labels of another type are found among the classes by their text, and one-hot rows by their width;
+    labels of whatever type are not, where the training rows were one-hot."""
+    expected = zip(training.dependent_vartype, training.class_values, training.num_classes, strict=True)
+    for part, (kind, values, width) in zip(dependents, expected, strict=True):
+        if part.kind == sources.CLASSES and values is None and width is not None:
             raise CerebroError(
-                f'dependent column "{part.name}" is {part.shown_type}, in the training table {expected}',
-                hint=f"Cast it to {expected} in a view.",
+                f'dependent column "{part.name}" is {part.shown_type}, in the training table {kind}',
+                hint="The training rows were one-hot, with no names of classes: make these so in a view.",
                 sqlstate=DATATYPE_MISMATCH,
             )
 

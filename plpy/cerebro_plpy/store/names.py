@@ -10,7 +10,6 @@ from ..database import Database
 from ..errors import (
     DUPLICATE_TABLE,
     INSUFFICIENT_PRIVILEGE,
-    NOT_SUPPORTED,
     NULL_NOT_ALLOWED,
     UNDEFINED_SCHEMA,
     UNDEFINED_TABLE,
@@ -108,12 +107,6 @@ def target_table(
     """Say where a new table goes, and refuse if it, or it with one of the suffixes, is there already."""
     schema, table = parse_table(name, what, made=True)
     place = _creation_schema(db, search_path) if schema is None else schema
-    if place.startswith("pg_temp"):
-        raise CerebroError(
-            f"{what} {quote(table)} cannot be a temporary table",
-            detail="Segment sessions could not see it.",
-            sqlstate=NOT_SUPPORTED,
-        )
     tables = [table + suffix for suffix in ("", *suffixes)]
     for name in tables:
         if len(name.encode()) > LONGEST:
@@ -123,11 +116,21 @@ def target_table(
     return target(db, place, table)
 
 
+def is_temporary(name: str) -> bool:
+    """Whether a schema, or a table by its qualified name, is of one session alone."""
+    return name.split(".")[0] == "pg_temp" or name.startswith("pg_temp_")
+
+
 def _check_schema(db: Database, schema: str) -> None:
     """Say at once what CREATE TABLE would say after all the work."""
+    if is_temporary(schema) and schema not in ("pg_temp", _temporary_schema(db)):
+        raise CerebroError(f"schema {quote(schema)} is another session's", sqlstate=INSUFFICIENT_PRIVILEGE)
+    # A session's own schema for temporary tables comes into being with the first of them.
     rows = db.query(
-        "SELECT pg_catalog.has_schema_privilege(oid, 'CREATE') AS may FROM pg_catalog.pg_namespace"
-        " WHERE nspname = $1",
+        "SELECT pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMP') AS may"
+        " WHERE $1 = 'pg_temp' UNION ALL"
+        " SELECT pg_catalog.has_schema_privilege(oid, 'CREATE') FROM pg_catalog.pg_namespace"
+        " WHERE nspname = $1 AND $1 <> 'pg_temp'",
         ("text",),
         (schema,),
     )
@@ -179,7 +182,7 @@ def check_free(db: Database, schema: str, tables: Sequence[str], what: str) -> N
              JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
             WHERE n.nspname = $1 AND c.relname = ANY ($2::text[]) ORDER BY c.relname LIMIT 1""",
         ("text", "text[]"),
-        (schema, list(tables)),
+        (_actual(db, schema), list(tables)),
     )
     if rows:
         raise CerebroError(

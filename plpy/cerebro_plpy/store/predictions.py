@@ -20,7 +20,10 @@ RANK = (("rank", "integer"),)
 
 
 def class_values(db: Database, summary: Table, dependents: Sequence[str]) -> list[list[str | None] | None]:
-    """The class values of each dependent as text; None for one that has no classes."""
+    """The class values of each dependent as text; None for one that has no classes.
+
+    Floats are written as Python writes them, 1.0 for 1: MADlib does.
+    """
     columns = [name + CLASS_VALUES for name in dependents]
     missing = set(has_columns(db, summary, columns))
     listed = ", ".join(
@@ -28,7 +31,23 @@ def class_values(db: Database, summary: Table, dependents: Sequence[str]) -> lis
         for number, name in enumerate(columns)
     )
     row = db.query(f"SELECT {listed} FROM {summary.quoted}")[0]
-    return [row[f"c{number}"] for number in range(len(columns))]
+    floats = _float_arrays(db, summary)
+    return [
+        [value and repr(float(value)) for value in row[f"c{number}"] or ()]
+        if name in floats and row[f"c{number}"] is not None
+        else row[f"c{number}"]
+        for number, name in enumerate(columns)
+    ]
+
+
+def _float_arrays(db: Database, table: Table) -> set[str]:
+    rows = db.query(
+        "SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = $1 AND attnum > 0"
+        " AND atttypid IN ('real[]'::pg_catalog.regtype, 'double precision[]'::pg_catalog.regtype)",
+        ["oid"],
+        [table.oid],
+    )
+    return {row["attname"] for row in rows}
 
 
 def column_type(db: Database, table: Table, column: SourceColumn) -> str:

@@ -286,6 +286,17 @@ def own_strong_locks(db: Database, oids: list[int]) -> bool:
     )
 
 
+def any_temporary(db: Database, oids: list[int]) -> bool:
+    """Whether some of these tables are of this session alone."""
+    return bool(
+        db.query(
+            "SELECT FROM pg_catalog.pg_class WHERE oid = ANY ($1) AND relpersistence = 't' LIMIT 1",
+            ["oid[]"],
+            [oids],
+        )
+    )
+
+
 def other_segment_sessions(db: Database, own_pids: list[int]) -> int:
     """How many segment sessions other callers have on this server. Any role may call itself cerebro; only
     a superuser's session can be one. What this transaction has seen of them before may be out of date."""

@@ -50,6 +50,8 @@ def choose_local(db: Database, role: str, look_seconds: int | None = None) -> Lo
 
 
 def _why_not_local(db: Database, tables: Sequence[int]) -> str | None:
+    if session.any_temporary(db, list(tables)):
+        return "some of its tables are temporary, which no other session can see"
     if session.own_strong_locks(db, list(tables)):
         return "this transaction has made or changed its tables, which no other session can see before COMMIT"
     if session.isolation(db) != "read committed":
