@@ -18,7 +18,7 @@ import nets
 class Doubled(keras.layers.Layer):
     """A layer of somebody's own."""
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: Any, *_: Any) -> Any:
         return inputs * 2
 
 
@@ -27,10 +27,17 @@ def tilted(y_true: Any, y_pred: Any, below: float = 2.0) -> Any:
     from keras import ops
 
     missing = y_true - y_pred
-    return ops.mean(ops.where(missing > 0, below, 1.0) * ops.square(missing), axis=-1)
+    weights: Any = ops.where(missing > 0, below, 1.0)
+    return ops.mean(weights * ops.square(missing), axis=-1)
 
 
-LAYER = "import keras\nclass Doubled(keras.layers.Layer):\n    def call(self, inputs):\n        return inputs * 2\n"
+LAYER = """
+import keras
+
+class Doubled(keras.layers.Layer):
+    def call(self, inputs):
+        return inputs * 2
+"""
 
 
 @pytest.fixture(scope="module")
@@ -80,5 +87,5 @@ def test_a_model_with_functions_needs_them_here(trained: Config, tmp_path: Path)
     cars = trained.run.db.rows("SELECT weight, power, price FROM cars ORDER BY id LIMIT 20")
     x = np.array([[row["weight"], row["power"]] for row in cars], np.float32)
     file = trained.save(tmp_path / "model.keras", own)
-    loaded = keras.models.load_model(file, custom_objects=own, compile=False)
+    loaded: Any = keras.models.load_model(file, custom_objects=own, compile=False)
     assert np.array_equal(loaded.predict(x, verbose=0), model.predict(x, verbose=0))

@@ -230,7 +230,7 @@ def test_predictions_with_a_layer_of_ones_own(trial: Trial) -> None:
         weights,
     )
     trial.sql(
-        "SELECT cerebro.madlib_predict_byom('ScaledJax_arch', 2, 'rows', 'id', 'x', 'predicted_byom',"
+        "SELECT cerebro.madlib_keras_predict_byom('ScaledJax_arch', 2, 'rows', 'id', 'x', 'predicted_byom',"
         " pred_type => 'response')"
     )
     same = "SELECT count(*) FROM predicted AS p JOIN predicted_byom AS b USING (id)"
@@ -356,6 +356,31 @@ def test_a_search_names_functions(trial: Trial, mine: str) -> None:
     assert trial.value("SELECT count(*) FROM searched_info WHERE status = 'failed'") == 0
     run_id = trial.value("SELECT run_id FROM searched_summary")
     assert trial.value("SELECT count(*) FROM cerebro._run_function WHERE run_id = %s", run_id) == 2
+
+
+@pytest.mark.postgresql
+def test_configs_that_come_in_later_name_functions(trial: Trial, mine: str) -> None:
+    """Those of the run in its versions, others in the newest; the run's own session knows of neither."""
+    register(trial, "my_loss", OTHER)
+    trial.sql(
+        "SELECT cerebro.madlib_fit_multiple_model('packed', 'steered', 'mine', 100000, options =>"
+        ' \'{"backend": "jax", "threads": 1, "seed": 7, "background": true}\')'
+    )
+    run_id = trial.value("SELECT cerebro.last_run()")
+    register(trial, "my_loss", LOSS)
+    register(trial, "late", LOSS.replace("my_loss", "late"))
+    trial.select("late_mst", [1], [MINE.replace("'my_loss'", "late(scale=1)"), MINE], [FITTED])
+    keys = [key for (key,) in trial.sql("SELECT cerebro.add_configs(%s, 'late_mst')", run_id)]
+    for key in keys:
+        trial.sql("SELECT cerebro.set_epochs(%s, %s, 1)", run_id, key)
+    query = "SELECT mst_key, value FROM cerebro.metrics WHERE run_id = %s AND metric = 'loss' AND epoch = 1"
+    trial.sql("SELECT cerebro.stop_config(%s, 1)", run_id)
+    trial.sql("SELECT cerebro.wait(%s, '2 min')", run_id)
+    assert trial.value("SELECT status FROM cerebro.runs WHERE run_id = %s", run_id) == "finished"
+    found = dict(trial.sql(query, run_id))
+    assert set(keys) <= set(found)
+    assert trial.value("SELECT count(*) FROM cerebro._run_function WHERE run_id = %s", run_id) == 2
+    assert trial.value("SELECT count(*) FROM steered_info WHERE status = 'failed'") == 0
 
 
 def test_object_tables_are_lists(trial: Trial, mine: str) -> None:

@@ -171,7 +171,9 @@ def needed(db: Database, compile_params: Iterable[str], architectures: Iterable[
                 continue
             digests.add(function.digest)
     rows = db.as_owner(lambda: sources(db, digests)) if digests else []
-    return [dict(row) for row in rows]
+    # Of several versions of a layer the first is meant where none is named.
+    order = [function.digest for function in registered.known()]
+    return sorted(map(dict, rows), key=lambda row: order.index(row["digest"]))
 
 
 def _check_not_named(name: str, architectures: Iterable[str]) -> None:
