@@ -376,7 +376,8 @@ def test_configs_that_come_in_later_name_functions(trial: Trial, mine: str) -> N
     query = "SELECT mst_key, value FROM cerebro.metrics WHERE run_id = %s AND metric = 'loss' AND epoch = 1"
     trial.sql("SELECT cerebro.stop_config(%s, 1)", run_id)
     trial.sql("SELECT cerebro.wait(%s, '2 min')", run_id)
-    assert trial.value("SELECT status FROM cerebro.runs WHERE run_id = %s", run_id) == "finished"
+    ended = trial.sql("SELECT status, detail FROM cerebro.runs WHERE run_id = %s", run_id)
+    assert ended == [("finished", None)]
     found = dict(trial.sql(query, run_id))
     assert set(keys) <= set(found)
     assert trial.value("SELECT count(*) FROM cerebro._run_function WHERE run_id = %s", run_id) == 2

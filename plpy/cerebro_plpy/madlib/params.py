@@ -94,7 +94,7 @@ def reparse_compile(text: str) -> CompileParams:
     try:
         return parse_compile(text)
     except CerebroError:
-        with registered.scope(registered.ANY):
+        with registered.checked_before():
             return parse_compile(text)
 
 
