@@ -22,13 +22,12 @@ class Doubled(keras.layers.Layer):
         return inputs * 2
 
 
-def tilted(y_true: Any, y_pred: Any, below: float = 2.0) -> Any:
+def tilted(y_true, y_pred, below=2.0):  # noqa: ANN001, ANN201
     """Too low costs more."""
     from keras import ops
 
     missing = y_true - y_pred
-    weights: Any = ops.where(missing > 0, below, 1.0)
-    return ops.mean(weights * ops.square(missing), axis=-1)
+    return ops.mean(ops.square(missing) * ops.where(missing > 0, below, 1), axis=-1)  # pyright: ignore
 
 
 LAYER = """
@@ -42,9 +41,8 @@ class Doubled(keras.layers.Layer):
 
 @pytest.fixture(scope="module")
 def trained(client: Database, packed: Packed) -> Config:
-    plain = "def tilted(y_true, y_pred, below=2.0):\n" + "    from keras import ops\n"
     assert client.functions.register(tilted, "loss", description="tilted squares") == 1
-    assert plain.splitlines()[1].strip() in client.functions.source("tilted")
+    assert "from keras import ops" in client.functions.source("tilted")
     assert client.functions.register(LAYER, "layer", name="Doubled") == 1
     net = json.loads(nets.mlp(2, 8, 1, "linear"))
     layer = {
@@ -75,6 +73,7 @@ def test_functions_are_listed_granted_and_ended(client: Database) -> None:
         client.functions.register(len, "metric")
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_model_with_functions_needs_them_here(trained: Config, tmp_path: Path) -> None:
     for given, missing in (({}, "Doubled"), ({"Doubled": Doubled}, "tilted")):
         with pytest.raises(
