@@ -27,7 +27,7 @@ def tilted(y_true, y_pred, below=2.0):  # noqa: ANN001, ANN201
     from keras import ops
 
     missing = y_true - y_pred
-    return ops.mean(ops.square(missing) * ops.where(missing > 0, below, 1), axis=-1)  # pyright: ignore
+    return ops.mean(ops.square(missing) * ops.where(missing > 0, below, 1.0), axis=-1)  # pyright: ignore
 
 
 LAYER = """

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import runpy
+from pathlib import Path
 
 import psycopg2
 import psycopg2.errors
@@ -247,6 +250,8 @@ def test_one_row_with_a_layer_of_ones_own(trial: Trial) -> None:
     )
 
 
+# What is said of rubbish, where the server could read pickles and where it could not.
+NO_PICKLE = "22023" if importlib.util.find_spec("dill") else "0A000"
 FAULTS = {
     "raises": "def raises(y_true, y_pred):\n    x = 1\n    raise ValueError('no such luck')\n",
     "exits": "import sys\ndef exits(y_true, y_pred):\n    sys.exit(3)\n",
@@ -407,12 +412,31 @@ def test_object_tables_are_lists(trial: Trial, mine: str) -> None:
     assert trial.value("SELECT to_regclass('objects')") is None
 
 
+def test_what_dill_has_serialized(trial: Trial, mine: str, tmp_path: Path) -> None:
+    dill = pytest.importorskip("dill", reason="needs dill on the server")
+    file = tmp_path / "own.py"
+    file.write_text(LOSS.replace("my_loss", "pickled"))
+    serialized = dill.dumps(runpy.run_path(str(file))["pickled"], recurse=True)
+    trial.sql("SELECT cerebro.load_custom_function('pickles', %s, 'pickled', 'mse')", serialized)
+    assert trial.sql("SELECT name, description, object FROM pickles") == [
+        ("pickled", "mse", memoryview(serialized))
+    ]
+    assert "dill.loads" in trial.value("SELECT source FROM cerebro.functions WHERE name = 'pickled'")
+    trial.select("pickle_mst", [1], [MINE.replace("my_loss", "pickled")], [FITTED])
+    trial.fit("packed", "pickled", "pickle_mst", 1, options={"backend": "jax"})
+    trial.fit("packed", "unpickled", "theirs", 1, options={"backend": "jax"})
+    assert trial.weights("pickled") == trial.weights("unpickled")
+    with pytest.raises(psycopg2.Error, match="pickle"):
+        trial.sql("SELECT cerebro.load_custom_function('pickles', 'rubbish', 'rubbish')")
+    assert trial.value("SELECT count(*) FROM pickles") == 1
+
+
 @pytest.mark.parametrize(("call", "code"), [
     ("load_top_k_accuracy_function('o', 0)", "22023"), ("load_top_k_accuracy_function('o', NULL)", "22004"),
     ("load_top_k_accuracy_function('blobs', 3)", "42703"), ("delete_custom_function('nowhere', 1)", "42P01"),
     ("delete_custom_function('o', NULL::integer)", "22004"),
     ("load_custom_function('o', NULL, 'f')", "22004"),
-    ("update_custom_function_table('blobs')", "42703"), ("load_custom_function('o', 'x', 'my_f')", "0A000"),
+    ("update_custom_function_table('blobs')", "42703"), ("load_custom_function('o', 'x', 'my_f')", NO_PICKLE),
     ("load_model_selection_table('arch', 'x', ARRAY[1], ARRAY['a'], ARRAY['b'], 'nowhere')", "42P01"),
 ])  # fmt: skip
 def test_faults_about_object_tables(trial: Trial, call: str, code: str) -> None:
