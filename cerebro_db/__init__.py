@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .config import Config
     from .database import Database, connect
     from .errors import CerebroError, CerebroWarning
+    from .functions import Functions
     from .packing import Packed
     from .run import Run
     from .space import by_model, choice, integer, loguniform, uniform
@@ -22,6 +23,7 @@ _HOMES = {
     "CerebroWarning": "errors",
     "Config": "config",
     "Database": "database",
+    "Functions": "functions",
     "Packed": "packing",
     "Run": "run",
     "by_model": "space",
@@ -38,6 +40,7 @@ __all__ = [
     "CerebroWarning",
     "Config",
     "Database",
+    "Functions",
     "Packed",
     "Run",
     "by_model",

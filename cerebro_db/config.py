@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,15 +51,22 @@ class Config:
             "SELECT cerebro.read_params(%s, %s) AS params", texts["compile_params"], texts["fit_params"]
         )[0]["params"]
 
-    def to_keras(self) -> Any:
-        """The trained model as a `keras.Model`, compiled, with the state of its optimizer."""
+    def to_keras(self, custom_objects: Mapping[str, Any] | None = None) -> Any:
+        """The trained model as a `keras.Model`, compiled, with the state of its optimizer.
+
+        `custom_objects` has what stands here for registered functions, by their names: no source that comes
+        from the server is executed.
+        """
         stored = self._stored()
         state = self.run.db.rows("SELECT * FROM cerebro.config_state(%s, %s)", self.run.run_id, self.mst_key)
-        return models.build(stored["model_arch"], self.params, state)
+        return models.build(stored["model_arch"], self.params, state, custom_objects or {})
 
-    def save(self, path: str | Path) -> Path:
-        """Write the trained model to a file: `.keras`, with its optimizer; or `.onnx`."""
-        return models.save(self.to_keras(), Path(path))
+    def save(self, path: str | Path, custom_objects: Mapping[str, Any] | None = None) -> Path:
+        """Write the trained model to a file: `.keras`, with its optimizer; or `.onnx`.
+
+        Whoever loads a `.keras` file with a registered layer, loss or metric needs the same `custom_objects`.
+        """
+        return models.save(self.to_keras(custom_objects), Path(path))
 
     def predict(self, given: pandas.DataFrame | Any, x: Columns | None = None) -> pandas.DataFrame:
         """Predict rows in the server: a data frame, or an array with the shape of the features.

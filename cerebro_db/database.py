@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import frames, link, packed_files, rows, statements
 from .architectures import Architectures
 from .errors import CerebroError
+from .functions import Functions
 from .link import Connection, Engine, Link, Row
 from .packing import Columns, Packed
 from .requests import FitRequest, Search
@@ -72,6 +73,11 @@ class Database:
     def architectures(self) -> Architectures:
         """The architectures that runs choose from."""
         return Architectures(self, self._architectures)
+
+    @property
+    def functions(self) -> Functions:
+        """Losses, metrics and layers that a superuser has registered."""
+        return Functions(self)
 
     def pack(
         self,

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from . import losses
 from .errors import CerebroError, needs, other_file
 from .link import Row
 
+_LAYER = re.compile(r"cerebro>(\w+)@[0-9a-f]{64}")
 _COMPILE = ("optimizer", "loss", "metrics", "loss_weights", "weighted_metrics")
 
 
@@ -21,11 +26,14 @@ def library() -> Any:
     return keras
 
 
-def build(architecture: str, params: Mapping[str, Any], state: Sequence[Row]) -> Any:
+def build(
+    architecture: str, params: Mapping[str, Any], state: Sequence[Row], custom: Mapping[str, Any]
+) -> Any:
     """Build a model, compile it and give its variables and its optimizer's the values of a state."""
     keras = library()
-    model = keras.models.model_from_json(architecture)
-    model.compile(**{key: _made(keras, params[key]) for key in _COMPILE})
+    known = {**losses.own(keras), **custom}
+    model = _model(keras, architecture, known)
+    model.compile(**{key: _made(keras, params[key], known) for key in _COMPILE})
     model.optimizer.build(model.trainable_variables)
     # What comes after these in a state belongs to the server's engine.
     variables = [*model.variables, *model.optimizer.variables]
@@ -54,6 +62,35 @@ def normalizations(model: Any) -> list[Any]:
     ]
 
 
+def _model(keras: Any, architecture: str, known: Mapping[str, Any]) -> Any:
+    config = json.loads(architecture)
+    found = sorted(_registered(config))
+    for name in found:
+        if name not in known:
+            raise _missing(name)
+    return keras.saving.deserialize_keras_object(config, custom_objects={name: known[name] for name in found})
+
+
+def _registered(value: Any) -> Iterator[str]:
+    """Give the names of the registered layers, and leave these in their place, without the version."""
+    if isinstance(value, dict):
+        match = _LAYER.fullmatch(str(value.get("registered_name")))
+        if match:
+            value["registered_name"] = match[1]
+            yield match[1]
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _registered(item)
+
+
+def _missing(name: str) -> CerebroError:
+    return CerebroError(
+        f"the model needs {name}, which is registered in the database and not here",
+        hint=f"Give it: custom_objects={{'{name}': …}}; db.functions.source('{name}') is its source.",
+    )
+
+
 def _assign(row: Row, variable: Any) -> None:
     import numpy as np
 
@@ -72,19 +109,28 @@ def _bfloat16() -> Any:
     return ml_dtypes.bfloat16
 
 
-def _made(keras: Any, value: Any) -> Any:
+def _made(keras: Any, value: Any, known: Mapping[str, Any]) -> Any:
     """Make Keras' objects of calls; names and arguments have been checked by the server."""
     if isinstance(value, list):
-        return [_made(keras, item) for item in value]
+        return [_made(keras, item, known) for item in value]
     if not isinstance(value, Mapping):
         return value
     if value.keys() != {"name", "arguments"}:
-        return {key: _made(keras, item) for key, item in value.items()}
+        return {key: _made(keras, item, known) for key, item in value.items()}
     for room in (keras.optimizers, keras.optimizers.schedules, keras.losses, keras.metrics):
         if hasattr(room, value["name"]):
-            arguments = {key: _made(keras, item) for key, item in value["arguments"].items()}
+            arguments = {key: _made(keras, item, known) for key, item in value["arguments"].items()}
             return getattr(room, value["name"])(**arguments)
-    raise CerebroError(f"this Keras ({keras.__version__}) has no {value['name']}")
+    if value["name"] not in known:
+        raise _missing(value["name"])
+    return _own(known[value["name"]], value["arguments"])
+
+
+def _own(function: Any, arguments: Mapping[str, Any]) -> Any:
+    """A class is called with its arguments, a function gets them when it is called."""
+    if isinstance(function, type):
+        return function(**arguments)
+    return functools.wraps(function)(functools.partial(function, **arguments)) if arguments else function
 
 
 def save(model: Any, path: Path) -> Path:

@@ -9,25 +9,30 @@ SELECT
     f.registered_by,
     f.at,
     f.digest,
-    g.granted_to
+    COALESCE(g.granted_to, '{}') AS granted_to
 FROM cerebro._function AS f
-CROSS JOIN LATERAL (
+LEFT JOIN (
+    SELECT x.name, pg_catalog.max(x.version) AS version FROM cerebro._function AS x
+    WHERE x.source IS NULL GROUP BY x.name
+) AS ended ON ended.name = f.name
+LEFT JOIN (
     SELECT
-        COALESCE(pg_catalog.array_agg(x.grantee ORDER BY x.grantee), '{}') AS granted_to,
-        COALESCE(pg_catalog.bool_or(x.mine), FALSE) AS usable
+        x.name,
+        pg_catalog.array_agg(x.grantee ORDER BY x.grantee) AS granted_to,
+        pg_catalog.bool_or(x.mine) AS usable
     FROM (
         SELECT
+            y.name,
             CASE WHEN y.role = 0::oid THEN 'public' ELSE r.rolname::text END AS grantee,
             y.role = 0::oid OR pg_catalog.pg_has_role(y.role, 'USAGE') AS mine
         FROM cerebro._function_grant AS y
         LEFT JOIN pg_catalog.pg_roles AS r ON r.oid = y.role
-        WHERE y.name = f.name AND (y.role = 0::oid OR r.oid IS NOT NULL)
+        WHERE y.role = 0::oid OR r.oid IS NOT NULL
     ) AS x
-) AS g
+    GROUP BY x.name
+) AS g ON g.name = f.name
 WHERE f.source IS NOT NULL
-    AND NOT EXISTS (
-        SELECT FROM cerebro._function AS x
-        WHERE x.name = f.name AND x.version > f.version AND x.source IS NULL)
+    AND f.version > COALESCE(ended.version, 0)
     AND (g.usable OR EXISTS (SELECT FROM pg_catalog.pg_roles AS s WHERE s.rolname = current_user AND s.rolsuper));
 COMMENT ON VIEW cerebro.functions IS 'Registered losses, metrics and layers that you may name in configs and architectures, each with all its versions; a superuser sees all.';
 COMMENT ON COLUMN cerebro.functions.name IS 'Name by which configs and architectures mean it';

@@ -25,6 +25,7 @@ GUIDE = (
     "getting-started",
     "packing",
     "configs",
+    "custom-functions",
     "training",
     "steering",
     "bi",

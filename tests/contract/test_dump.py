@@ -38,6 +38,11 @@ MENDED = """
 ALTER TABLE lab.packed DISABLE ROW LEVEL SECURITY; ALTER TABLE lab.packed NO FORCE ROW LEVEL SECURITY;
 DROP POLICY fail ON lab.packed; DROP FUNCTION lab.fail();
 """
+REGISTERED = (
+    "SELECT cerebro.register_function('my_crossentropy', $$from keras.losses import categorical_crossentropy"
+    " as my_crossentropy$$, 'loss')",
+    "SELECT cerebro.grant_function('my_crossentropy', '{0}')",
+)
 PREDICTIONS = (
     "SELECT id, p.class, p.probability FROM lab.held, cerebro.predict('lab.m', 1, x::float8[]) AS p"
     " ORDER BY id"
@@ -54,7 +59,7 @@ SAME = {
     "rights": RIGHTS,
     **{
         view: f"SELECT v::text FROM cerebro.{view} AS v ORDER BY 1"
-        for view in ("runs", "visits", "metrics", "leaderboard", "progress", "sizes")
+        for view in ("runs", "visits", "metrics", "leaderboard", "progress", "sizes", "functions")
     },
 }
 
@@ -84,7 +89,10 @@ def copies(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with stage(database) as made:
         owner = made.role("owner")
         made.lab(owner, "lab")
+        for statement in REGISTERED:
+            made.sql(statement.format(owner))
         with made.acting(owner):
+            made.sql("UPDATE lab.mst SET compile_params = replace(compile_params, 'categorical_', 'my_')")
             made.sql(FIT.format("m", 1))
             made.sql(FAILING)
             with pytest.raises(Exception, match="the power is gone"):

@@ -99,7 +99,11 @@ def _pin(path: str, found: dict[str, Any]) -> bool:
     function = registered.find(name, (LAYER,), pinned[2] if pinned else None)
     if function is None or (pinned and pinned[1] != name):
         if pinned:
-            raise _refused(f"registered name {written!r}", path, "There is no such version.")
+            raise CerebroError(
+                f"the architecture names a version of the registered layer {pinned[1]} that is not there",
+                hint="The view cerebro.functions shows the versions that you may use.",
+                sqlstate=errors.NOT_SUPPORTED,
+            )
         return False
     found |= {"module": None, "registered_name": f"cerebro>{name}@{function.digest}"}
     return True

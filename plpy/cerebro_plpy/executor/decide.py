@@ -17,8 +17,8 @@ from cerebro_plpy.executor.progress import MERGE, Config, Plan, Unit
 from cerebro_plpy.logical.budget import Limits
 from cerebro_plpy.logical.metrics import badness, deciding
 from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, Start
-from cerebro_plpy.madlib.params import reparse_compile
-from cerebro_plpy.store import decisions
+from cerebro_plpy.madlib.params import CompileParams, parse_compile, reparse_compile
+from cerebro_plpy.store import decisions, functions
 from cerebro_plpy.store.decisions import Asked, Entry
 from cerebro_plpy.store.runs import ConfigRow
 from cerebro_plpy.topology import Topology
@@ -94,13 +94,22 @@ class Decider:
     def measured(self, mst_key: int, epoch: int, values: Mapping[str, float | None]) -> None:
         """A config has been evaluated; where it waits for the procedure, that is to be told."""
         name = "loss" if self._by_loss else deciding(list(values))
-        params = reparse_compile(self._rows[mst_key].compile_params)
+        params = self._params(mst_key)
         value = badness(name, values.get(name), params) if name is not None else None
         self._plan.note_value(mst_key, epoch, value)
         config = self._plan.configs[mst_key]
         waits = epoch == config.until and config.stop_at is None and mst_key not in self._lost
         if waits and (mst_key, epoch) not in self._told:
             self._tell(Result(mst_key, epoch, value))
+
+    def _params(self, mst_key: int) -> CompileParams:
+        text = self._rows[mst_key].compile_params
+        try:
+            return parse_compile(text)
+        except CerebroError:
+            # A config that came in may name a function that was registered since this session began.
+            functions.begin(self._db, self._run_id)
+            return reparse_compile(text)
 
     def _lose(self, mst_key: int) -> None:
         """The procedure hears nothing more of a config, and decides nothing about it.

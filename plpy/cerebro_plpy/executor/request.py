@@ -179,7 +179,10 @@ def _chosen(row: models.Selected) -> Chosen:
         fit = parse_fit(row.fit_params)
     except CerebroError as error:
         raise CerebroError(
-            f"config {row.mst_key}: {error.message}", detail=error.detail, hint=error.hint
+            f"config {row.mst_key}: {error.message}",
+            detail=error.detail,
+            hint=error.hint,
+            sqlstate=error.sqlstate,
         ) from None
     return Chosen(row.mst_key, row.model_id, row.compile_params, row.fit_params, fit.batch_size, fit.epochs)
 

@@ -17,6 +17,7 @@ from cerebro_plpy.executor.loop import Loop
 from cerebro_plpy.executor.progress import Config, Plan, Unit
 from cerebro_plpy.executor.report import Report
 from cerebro_plpy.logical.search.build import build
+from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.params import parse_fit
 from cerebro_plpy.planner import costs
 from cerebro_plpy.store import functions as registry
@@ -280,9 +281,11 @@ def _outcome(db: Database, run_id: int, plan: Plan, reasons: Mapping[int, str]) 
             runs.architectures(db, run_id),
         )
     )
-    chosen = requests.choose(
-        [models.Selected(r.mst_key, r.model_id, r.compile_params, r.fit_params) for r in rows]
-    )
+    # Configs that came in later may name functions that this session does not know of.
+    with registered.checked_before():
+        chosen = requests.choose(
+            [models.Selected(r.mst_key, r.model_id, r.compile_params, r.fit_params) for r in rows]
+        )
     ended = {
         c.mst_key: _ended(plan, plan.configs[c.mst_key], c, reasons)
         for c in chosen

@@ -93,7 +93,7 @@ def reparse_compile(text: str) -> CompileParams:
     try:
         return parse_compile(text)
     except CerebroError:
-        with registered.scope(registered.ANY):
+        with registered.checked_before():
             return parse_compile(text)
 
 

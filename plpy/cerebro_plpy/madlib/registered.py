@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ..errors import INSUFFICIENT_PRIVILEGE, CerebroError
@@ -31,8 +31,8 @@ class Function:
 
 # Of several versions the first counts, unless another is asked for.
 _scopes: list[Sequence[Function]] = [()]
-# Where a text has been checked before, and only its form matters, any name may stand in it.
-ANY: Final = (Function("", "", ""),)
+# Stands last where a text has been checked before and any name in it may be that of a function.
+_ANY: Final = Function("", "", "")
 
 
 @contextmanager
@@ -50,15 +50,20 @@ def let_be_known(functions: Iterable[Function]) -> None:
     _scopes[-1] = tuple(functions)
 
 
+def checked_before() -> AbstractContextManager[None]:
+    """A scope for texts that were checked before: no right is asked for, and no name is unknown."""
+    return scope([*(replace(function, usable=True) for function in _scopes[-1]), _ANY])
+
+
 def known() -> Sequence[Function]:
     return _scopes[-1]
 
 
 def find(name: str, kinds: Sequence[str], digest: str | None = None) -> Function | None:
     """The function of that name and of one of these kinds, in one version or in the one that counts."""
-    if _scopes[-1] is ANY:
-        return Function(name, kinds[0], "")
     for function in _scopes[-1]:
+        if function is _ANY:
+            return Function(name, kinds[0], "")
         if function.name == name and digest in (None, function.digest):
             if function.kind not in kinds:
                 return None

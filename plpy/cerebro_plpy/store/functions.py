@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -164,7 +165,20 @@ def needed(db: Database, compile_params: Iterable[str], architectures: Iterable[
     digests = {f.digest for text in compile_params for f in functions_in(parse_compile(text))}
     texts = list(architectures)
     for function in registered.known():
-        if function.kind == LAYER and function.usable and any(function.name in text for text in texts):
+        if function.kind == LAYER and any(function.name in text for text in texts):
+            if not function.usable:
+                _check_not_named(function.name, texts)
+                continue
             digests.add(function.digest)
     rows = db.as_owner(lambda: sources(db, digests)) if digests else []
-    return [dict(row) for row in rows]
+    # Of several versions of a layer the first is meant where none is named.
+    order = [function.digest for function in registered.known()]
+    return sorted(map(dict, rows), key=lambda row: order.index(row["digest"]))
+
+
+def _check_not_named(name: str, architectures: Iterable[str]) -> None:
+    """Say at once that it is a right that lacks; the engine would not even hear of the layer."""
+    # An architecture may be a string within JSON.
+    named = re.compile(rf'class_name\\?"\s*:\s*\\?"{name}\\?"')
+    if any(named.search(text) for text in architectures):
+        raise registered.denied(name)

@@ -1,0 +1,86 @@
+"""Losses, metrics and layers that a superuser has registered in the database."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .errors import CerebroError
+from .statements import call
+
+if TYPE_CHECKING:
+    import pandas
+
+    from .database import Database
+
+_COLUMNS = (
+    "name", "version", "kind", "description", "higher_is_better", "registered_by", "at", "granted_to",
+    "source",
+)  # fmt: skip
+
+
+class Functions:
+    """The registered functions that you may use; all others need a superuser."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def register(
+        self,
+        function: str | Callable[..., Any],
+        kind: str,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        higher_is_better: bool | None = None,
+    ) -> int:
+        """Register a function or class of Python, or its source with a `name`, and give the version.
+
+        `kind` is loss, metric or layer. Of a function or class its own source is taken and nothing around it:
+        what it uses it must import itself, or `source` must be given as text.
+        """
+        source, own = (function, None) if isinstance(function, str) else _read(function)
+        statement = call(
+            "register_function", name or own, source, kind, description=description,
+            higher_is_better=higher_is_better,
+        )  # fmt: skip
+        return self._db.rows(statement)[0]["register_function"]
+
+    def grant(self, name: str, role: str = "public") -> None:
+        """Let a role use a function, or every role."""
+        self._db.rows(call("grant_function", name, role))
+
+    def revoke(self, name: str, role: str = "public") -> None:
+        """Take that back."""
+        self._db.rows(call("revoke_function", name, role))
+
+    def unregister(self, name: str) -> None:
+        """End all versions of a function."""
+        self._db.rows(call("unregister_function", name))
+
+    def source(self, name: str) -> str:
+        """The source of the newest version."""
+        found = self._db.rows(
+            "SELECT source FROM cerebro.functions WHERE name = %s ORDER BY version DESC LIMIT 1", name
+        )
+        if not found:
+            raise CerebroError(f"there is no registered function {name}, or it is not granted to you")
+        return found[0]["source"]
+
+    def list(self) -> pandas.DataFrame:
+        """All of them, with all their versions, as a data frame."""
+        from .frames import frame
+
+        rows = self._db.rows(f"SELECT {', '.join(_COLUMNS)} FROM cerebro.functions ORDER BY name, version")
+        return frame(rows, _COLUMNS)
+
+
+def _read(function: Callable[..., Any]) -> tuple[str, str]:
+    try:
+        return textwrap.dedent(inspect.getsource(function)), function.__name__
+    except (OSError, TypeError, AttributeError):
+        raise CerebroError(
+            f"Python does not know the source of {function!r}", hint="Give the source as text, and a name."
+        ) from None
