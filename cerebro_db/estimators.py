@@ -211,7 +211,7 @@ class CerebroRegressor(RegressorMixin, _Estimator):
     def fit(self, X: Any, y: Any) -> CerebroRegressor:
         """Train the configs of the grid and keep the best."""
         x, y = validate_data(self, X, y, dtype="float64", y_numeric=True, multi_output=False)
-        targets = y.astype("float64").reshape(-1, 1)
+        targets: Any = y.astype("float64").reshape(-1, 1)
         self.target_scaler_ = StandardScaler().fit(targets) if self.scale else None
         if self.target_scaler_ is not None:
             targets = self.target_scaler_.transform(targets)

@@ -82,7 +82,7 @@ def exported(described: architecture.Architecture, state: State) -> Any:
         {"name": name, "shape": list(array.shape), "dtype": array.dtype.name, "data": array.tobytes()}
         for name, array in zip(state.names, state.arrays, strict=True)
     ]
-    return models.build(described.json, params, rows)
+    return models.build(described.json, params, rows, {})
 
 
 @pytest.mark.parametrize(
