@@ -215,7 +215,7 @@ class CerebroRegressor(RegressorMixin, _Estimator):
         self.target_scaler_ = StandardScaler().fit(targets) if self.scale else None
         if self.target_scaler_ is not None:
             targets = self.target_scaler_.transform(targets)
-        self._train(x, targets[:, 0], 1, {"task": "regression"})
+        self._train(x, np.ravel(targets), 1, {"task": "regression"})
         return self
 
     def predict(self, X: Any) -> Any:
