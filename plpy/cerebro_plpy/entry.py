@@ -118,6 +118,7 @@ def _carefully(work: Callable[[], T]) -> T:
     """Run a statement; an error of it becomes ours."""
     if session.must_look():
         Session().look_for_cancel()
+    gangs.refuse_without_segments()
     try:
         return work()
     except plpy.SPIError as error:
@@ -203,7 +204,7 @@ def _alone(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def alone(*arguments: P.args, **named: P.kwargs) -> T:
-        _answer(gangs.refuse_inside_queries)
+        _answer(lambda: (gangs.refuse_inside_queries(), gangs.learn_segments(Session())))
         return function(*arguments, **named)
 
     return alone

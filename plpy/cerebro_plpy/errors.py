@@ -22,6 +22,8 @@ QUERY_CANCELED = "57014"
 ADMIN_SHUTDOWN = "57P01"
 IO_ERROR = "58030"
 CONNECTION_FAILURE = "08006"
+# Greenplum's own: it has lost a process of the session on a segment.
+SEGMENT_GONE = "58M01"
 # A config could not go on; the run goes on without it.
 CONFIG_FAILED = "CB001"
 INTERNAL = "XX000"

@@ -473,3 +473,42 @@ def test_a_segment_that_starts_again_interrupts_and_the_run_is_resumed(
         assert done > 0
         after.sql("SELECT cerebro.resume(%s)", run_id)
         assert after.weights("crashed") == after.weights("base")
+
+
+OWN = (
+    "SELECT (s.a).pid FROM (SELECT pg_stat_get_activity(NULL) AS a FROM gp_dist_random('gp_id')) AS s"
+    " WHERE (s.a).sess_id = (SELECT sess_id FROM pg_stat_activity WHERE pid = %s) LIMIT 1"
+)
+
+
+@pytest.mark.parametrize("whose", ["visit", "caller"])
+def test_a_session_that_has_lost_its_processes_ends_its_run_and_goes_on_with_it(
+    database: str, whose: str
+) -> None:
+    """Others may have the run at once; no call of the session that was hurt tears the coordinator down."""
+    with closing(psycopg2.connect(dbname=database)) as hurt, closing(psycopg2.connect(dbname=database)) as by:
+        hurt.autocommit = by.autocommit = True
+        caller, beside = Trial(hurt), Trial(by)
+        answered(beside)
+        started = beside.value("SELECT pg_postmaster_start_time()")
+        with ThreadPoolExecutor(1) as pool:
+            run = pool.submit(caller.fit, "packed", f"lost_{whose}", "mst", 12)
+            _, pid = first_visit(by, run, f"lost_{whose}")
+            kill(by, beside.value(OWN, hurt.info.backend_pid) if whose == "caller" else pid)
+            with pytest.raises(psycopg2.Error) as caught:
+                run.result(timeout=300)
+        assert caught.value.pgcode == "58M01"
+        assert "cerebro.resume" in (caught.value.diag.message_hint or "")
+        answered(beside)
+        where = "FROM cerebro.runs WHERE model_table LIKE %s"
+        # Its sessions are gone as soon as the server has noticed.
+        deadline = time.monotonic() + 60
+        while beside.value(f"SELECT status {where}", f"%lost_{whose}%") == "running":
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        run_id, status = beside.sql(f"SELECT run_id, status {where}", f"%lost_{whose}%")[0]
+        assert status == "interrupted"
+        answered(caller)
+        caller.sql("SELECT cerebro.resume(%s)", run_id)
+        assert beside.value(f"SELECT status {where}", f"%lost_{whose}%") == "finished"
+        assert beside.value("SELECT pg_postmaster_start_time()") == started

@@ -16,7 +16,14 @@ from typing import Any, TypeVar
 import psycopg2
 import psycopg2.extensions
 
-from cerebro_plpy.errors import CONNECTION_FAILURE, INTERNAL, OUT_OF_MEMORY, CerebroError, from_driver
+from cerebro_plpy.errors import (
+    CONNECTION_FAILURE,
+    INTERNAL,
+    OUT_OF_MEMORY,
+    SEGMENT_GONE,
+    CerebroError,
+    from_driver,
+)
 from cerebro_plpy.store import session
 from cerebro_plpy.topology import Answer, Engine
 
@@ -28,7 +35,7 @@ WAIT_SECONDS = 0.05
 REST_SECONDS = 1.0
 CONTROL = -1
 # On Greenplum the session is there still, and not the process of its own that it had on a segment.
-SEGMENT_LOST = ("58M01", "57P01", "57P02", "57P03")
+SEGMENT_LOST = (SEGMENT_GONE, "57P01", "57P02", "57P03")
 # Statements here are made for PostgreSQL's own planner, and small tables need no statistics at once.
 _SESSION_SETTINGS_GREENPLUM = {"optimizer": "off", "gp_autostats_mode": "none"}
 _SESSION_SETTINGS_14 = {"client_connection_check_interval": "1s"}
