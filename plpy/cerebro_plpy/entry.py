@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import plpy  # provided by the server, inside a backend only
 
 from cerebro_plpy.database import Row
-from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError
+from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError, from_statement, printable
 from cerebro_plpy.segment import cancel, commands
 from cerebro_plpy.store import gangs, session
 
 T = TypeVar("T")
-P = ParamSpec("P")
 
 _plans: dict[tuple[str, tuple[str, ...]], Any] = {}
 _pending: list[Callable[[], None]] = []
@@ -122,7 +120,7 @@ def _carefully(work: Callable[[], T]) -> T:
     try:
         return work()
     except plpy.SPIError as error:
-        raise _as_cerebro_error(error) from None
+        raise from_statement(error) from None
     finally:
         session.let_cancels_wait()
 
@@ -170,24 +168,13 @@ def _through(door: Callable[[], object], work: Callable[[], T]) -> T:
     return results[0]
 
 
-def _as_cerebro_error(error: Any) -> CerebroError:
-    """What the server says of a statement of ours, in the one error type of the package."""
-    _, detail, hint, *_ = error.spidata or (None, None, None)
-    return CerebroError(str(error), detail=detail, hint=hint, sqlstate=error.sqlstate)
-
-
 def _report(error: CerebroError) -> Any:
     """The exception that PL/Python turns into an error with these fields; its name starts the message."""
-    report = type("cerebro", (plpy.Error,), {"__module__": "__main__"})(_printable(error.message))
+    report = type("cerebro", (plpy.Error,), {"__module__": "__main__"})(printable(error.message))
     report.sqlstate = error.sqlstate
-    report.detail = error.detail and _printable(error.detail)
-    report.hint = error.hint and _printable(error.hint)
+    report.detail = error.detail and printable(error.detail)
+    report.hint = error.hint and printable(error.hint)
     return report
-
-
-def _printable(text: str) -> str:
-    """What the server can send: parts of a user's input may be half a character, or none at all."""
-    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
 def _answer(work: Callable[[], T]) -> T:
@@ -197,17 +184,6 @@ def _answer(work: Callable[[], T]) -> T:
         return work()
     except CerebroError as error:
         raise _report(error) from None
-
-
-def _alone(function: Callable[P, T]) -> Callable[P, T]:
-    """A public function that runs statements of its own: before it loads anything it says where it cannot."""
-
-    @wraps(function)
-    def alone(*arguments: P.args, **named: P.kwargs) -> T:
-        _answer(lambda: (gangs.refuse_inside_queries(), gangs.learn_segments(Session())))
-        return function(*arguments, **named)
-
-    return alone
 
 
 def run_pending() -> None:
@@ -318,21 +294,21 @@ def _run_inline(command: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
     return commands.run(Session(), command, json.loads(json.dumps(request)))
 
 
-@_alone
+_INTERNAL = {*globals()}
+
+
 def training_preprocessor_dl(*arguments: Any) -> None:
     from cerebro_plpy.packing import preprocess
 
     _answer(lambda: preprocess.pack_training(Session(), *arguments))
 
 
-@_alone
 def validation_preprocessor_dl(*arguments: Any) -> None:
     from cerebro_plpy.packing import preprocess
 
     _answer(lambda: preprocess.pack_validation(Session(), *arguments))
 
 
-@_alone
 def create_packed_table(*arguments: Any) -> None:
     from cerebro_plpy.packing import empty
 
@@ -340,97 +316,83 @@ def create_packed_table(*arguments: Any) -> None:
 
 
 def array_to_bytes(values: Sequence[float | None], dtype: str) -> bytes:
-    session.let_cancels_wait()
     from cerebro_plpy.packing import read
 
     return _answer(lambda: read.array_to_bytes(values, dtype))
 
 
 def bytes_to_array(data: bytes, dtype: str) -> list[float]:
-    session.let_cancels_wait()
     from cerebro_plpy.packing import read
 
     return _answer(lambda: read.bytes_to_array(data, dtype))
 
 
-@_alone
 def load_keras_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
     _answer(lambda: tables.load_model(Session(), _run_inline, *arguments))
 
 
-@_alone
 def delete_keras_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
     _answer(lambda: tables.delete_model(Session(), *arguments))
 
 
-@_alone
 def load_model_selection_table(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
     _answer(lambda: tables.load_selection(Session(), *arguments))
 
 
-@_alone
 def generate_model_configs(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
     _answer(lambda: tables.generate_configs(Session(), *arguments))
 
 
-@_alone
 def hyperband_schedule(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
     _answer(lambda: tables.write_schedule(Session(), *arguments))
 
 
-@_alone
 def gpu_configuration(*arguments: Any) -> None:
     from cerebro_plpy.executor import gpus
 
     _answer(lambda: gpus.write_configuration(Session(), *arguments))
 
 
-@_alone
 def fit_multiple_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import fit
 
     _answer(lambda: fit.fit_multiple(Session(), fit.FitCall(*arguments), _run_inline))
 
 
-@_alone
 def automl(*arguments: Any) -> None:
     from cerebro_plpy.executor import automl as executor
 
     _answer(lambda: executor.automl(Session(), executor.AutomlCall(*arguments), _run_inline))
 
 
-@_alone
 def fit(*arguments: Any) -> None:
     from cerebro_plpy.executor import single
 
     _answer(lambda: single.fit_single(Session(), single.SingleCall(*arguments), _run_inline))
 
 
-@_alone
 def evaluate(*arguments: Any) -> None:
     from cerebro_plpy.executor import evaluate as executor
 
     _answer(lambda: executor.evaluate(Session(), executor.EvaluateCall(*arguments), _run_inline))
 
 
-@_alone
 def forget(run_id: int | None) -> None:
     from cerebro_plpy.executor import resume as executor
 
     _answer(lambda: executor.forget(Session(), run_id))
 
 
-@_alone
 def resume(run_id: int | None, search_path: str) -> None:
     from cerebro_plpy.executor import resume as executor
     from cerebro_plpy.executor import steer
@@ -442,44 +404,31 @@ def resume(run_id: int | None, search_path: str) -> None:
     _answer(go_on)
 
 
-@_alone
 def ask(what: str, *arguments: Any) -> None:
-    """Ask something of a run that goes on in another session."""
+    """Ask something of a run that goes on in another session, by one of the functions that are named so."""
     from cerebro_plpy.executor import steer
 
-    asks = {
-        "stop_config": steer.stop_config,
-        "resume_config": steer.resume_config,
-        "delete_config": steer.delete_config,
-        "set_epochs": steer.set_epochs,
-        "pause": steer.pause,
-        "stop": steer.stop,
-    }
-    _answer(lambda: asks[what](Session(), *arguments))
+    _answer(lambda: getattr(steer, what)(Session(), *arguments))
 
 
-@_alone
 def clone_config(*arguments: Any) -> int:
     from cerebro_plpy.executor import steer
 
     return _answer(lambda: steer.clone_config(Session(), _run_inline, *arguments))
 
 
-@_alone
 def add_space(*arguments: Any) -> list[int]:
     from cerebro_plpy.executor import steer
 
     return _answer(lambda: steer.add_space(Session(), _run_inline, *arguments))
 
 
-@_alone
 def add_configs(*arguments: Any) -> list[int]:
     from cerebro_plpy.executor import steer
 
     return _answer(lambda: steer.add_configs(Session(), _run_inline, *arguments))
 
 
-@_alone
 def config_state(run_id: int | None, mst_key: int | None) -> Iterator[tuple[Any, ...]]:
     from cerebro_plpy.executor import states
 
@@ -492,21 +441,18 @@ def read_params(compile_params: str, fit_params: str) -> str:
     return _answer(lambda: render.to_plain_json(compile_params, fit_params))
 
 
-@_alone
 def last_run() -> int:
     from cerebro_plpy.executor import run as executor
 
     return _answer(lambda: executor.last_run(Session()))
 
 
-@_alone
 def wait(run_id: int | None, timeout: str | None) -> str:
     from cerebro_plpy.executor import steer
 
     return _answer(lambda: steer.wait(Session(), run_id, timeout))
 
 
-@_alone
 def diagnose() -> list[tuple[Any, ...]]:
     from dataclasses import astuple
 
@@ -515,7 +461,6 @@ def diagnose() -> list[tuple[Any, ...]]:
     return _answer(lambda: [astuple(finding) for finding in executor.diagnose(Session())])
 
 
-@_alone
 def predict(model_table: str | None, mst_key: int | None, *rows: Any) -> None:
     from cerebro_plpy.executor.evaluate import trained_model
     from cerebro_plpy.segment import predict as predictor
@@ -523,7 +468,6 @@ def predict(model_table: str | None, mst_key: int | None, *rows: Any) -> None:
     _answer(lambda: predictor.predict(Session(), model_table, mst_key, predictor.Rows(*rows), trained_model))
 
 
-@_alone
 def predict_byom(arch_table: str | None, model_id: int | None, given: tuple[Any, ...], *rows: Any) -> None:
     from cerebro_plpy.segment import predict as predictor
 
@@ -539,3 +483,17 @@ def predict_one(model: str | None, mst_key: int | None, features: Any) -> tuple[
     from cerebro_plpy.segment import predict_one as predictor
 
     return _answer(lambda: predictor.predict(Session(), model, mst_key, features, trained_model))
+
+
+def _public(function: Callable[..., T]) -> Callable[..., T]:
+    """Where it cannot be carried out it says so before it loads anything; no cancel leaves half a library."""
+
+    def begun(*arguments: Any) -> T:
+        _answer(lambda: function.__name__ in _WITHOUT_STATEMENTS or gangs.check(Session()))
+        return function(*arguments)
+
+    return begun
+
+
+_WITHOUT_STATEMENTS = {"array_to_bytes", "bytes_to_array", "read_params", "predict_one"}
+globals().update({name: _public(globals()[name]) for name in {*globals()} - _INTERNAL if name[0] != "_"})

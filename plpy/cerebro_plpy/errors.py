@@ -57,3 +57,14 @@ def from_driver(error: Any, unknown: str) -> CerebroError:
         hint=said.message_hint,
         sqlstate=error.pgcode or unknown,
     )
+
+
+def from_statement(error: Any) -> CerebroError:
+    """What the server says of a statement of ours, a `plpy.SPIError`."""
+    _, detail, hint, *_ = error.spidata or (None, None, None)
+    return CerebroError(str(error), detail=detail, hint=hint, sqlstate=error.sqlstate)
+
+
+def printable(text: str) -> str:
+    """What the server can send: parts of a user's input may be half a character, or none at all."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")

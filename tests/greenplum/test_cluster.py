@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -72,31 +71,6 @@ def test_every_table_of_the_extension_says_where_its_rows_lie(trial: Trial) -> N
     # A user's code on a segment may read what is replicated.
     replicated = {name for name, kind, _ in found if kind == "r"}
     assert replicated == {"_run", "_run_event", "_config", "_request", "_decision"}
-
-
-def test_a_restored_dump_says_nothing_and_its_tables_are_closed(
-    trial: Trial, base: int, database: str
-) -> None:
-    name, role = f"cerebro_restored_{os.getpid()}", f"cerebro_granted_{os.getpid()}"
-    trial.sql(f"CREATE DATABASE {name} TEMPLATE template0")
-    try:
-        dump = subprocess.run(["pg_dump", database], capture_output=True, check=True)
-        restore = ["psql", "-X", "-q", "-d", name]
-        restored = subprocess.run(restore, input=dump.stdout, capture_output=True, check=True)
-        assert b"ERROR" not in restored.stderr
-        with closing(psycopg2.connect(dbname=name)) as connection:
-            connection.autocommit = True
-            there = Trial(connection)
-            there.sql(f"CREATE ROLE {role}; GRANT USAGE ON SCHEMA cerebro TO {role}")
-            there.sql(f"GRANT SELECT ON ALL TABLES IN SCHEMA cerebro TO {role}")
-            rows = "SELECT count(*) FROM cerebro._run"
-            assert there.value(rows) == trial.value(rows) > 0
-            there.sql(f"SET ROLE {role}")
-            assert there.value(rows) == 0
-            there.sql(f"RESET ROLE; DROP OWNED BY {role}; DROP ROLE {role}")
-    finally:
-        trial.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", name)
-        trial.sql(f"DROP DATABASE {name}")
 
 
 def test_packed_rows_lie_evenly_one_key_on_each_segment(trial: Trial, contents: list[int]) -> None:

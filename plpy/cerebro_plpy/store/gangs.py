@@ -44,7 +44,13 @@ _HAS_BUSY = _find_question("cdbcomponent_activeQEsExist")
 _HAS_LOST = _find_question("currentGxactWriterGangLost")
 
 
-def refuse_inside_queries() -> None:
+def check(db: Database) -> None:
+    """Raise an error where a function may run no statements, and see from now on where processes are lost."""
+    _refuse_inside_queries()
+    _learn_segments(db)
+
+
+def _refuse_inside_queries() -> None:
     """Raise an error in a segment's process, and while a query that is not over yet has segments at work."""
     if _ROLE is not None and (_ROLE.value == _EXECUTE or (_HAS_BUSY is not None and _HAS_BUSY())):
         raise CerebroError(
@@ -57,7 +63,7 @@ def refuse_inside_queries() -> None:
         )
 
 
-def learn_segments(db: Database) -> None:
+def _learn_segments(db: Database) -> None:
     """Have `refuse_without_segments` know the session's connections to segments from others."""
     if IS_CLUSTER and not _ports:
         rows = db.query("SELECT DISTINCT port FROM pg_catalog.gp_segment_configuration WHERE content >= 0")

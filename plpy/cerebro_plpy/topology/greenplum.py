@@ -11,11 +11,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import psycopg2
-
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.store import errands, session
-from cerebro_plpy.topology.local import Key, LocalTopology, LoopbackSession
+from cerebro_plpy.topology.local import Key, LocalTopology, LoopbackSession, SegmentsAway
 
 Request = Mapping[str, Any]
 
@@ -91,5 +89,5 @@ class GreenplumTopology(LocalTopology):
                 opened.result()
             except CerebroError as error:
                 self._forget(opened)
-                raise psycopg2.OperationalError(error.message) from None
+                raise SegmentsAway(error.message) from None
         return opened

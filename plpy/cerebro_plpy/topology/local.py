@@ -122,6 +122,10 @@ def _dsn(target: session.Target, settings: Mapping[str, str]) -> str:
     return psycopg2.extensions.make_dsn(**place, **own)
 
 
+class SegmentsAway(psycopg2.OperationalError):
+    """A session is there, and a segment of the cluster does not answer it."""
+
+
 class SessionLost(CerebroError):
     """A session has ended, and nobody knows whether what it was told is committed."""
 
@@ -448,6 +452,14 @@ class LocalTopology:
 
 def _refused(target: session.Target, error: psycopg2.Error) -> CerebroError:
     reason = str(error).strip().splitlines()[-1] if str(error).strip() else "no reason given"
+    if isinstance(error, SegmentsAway):
+        return CerebroError(
+            "not all segments of the cluster answer",
+            detail=reason,
+            hint="gp_segment_configuration and the logs of the segments say which do not. When all answer,"
+            " cerebro.resume goes on with the run.",
+            sqlstate=SEGMENT_GONE,
+        )
     return CerebroError(
         "this server refuses the segment sessions that a run needs",
         detail=f"The login over the local socket was answered: {_without_secrets(target, reason)}",
