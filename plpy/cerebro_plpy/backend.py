@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import plpy  # provided by the server, inside a backend only
 
 from cerebro_plpy.database import Row
-from cerebro_plpy.errors import QUERY_CANCELED, CerebroError
-from cerebro_plpy.store import session
+from cerebro_plpy.errors import QUERY_CANCELED, CerebroError, from_statement
+from cerebro_plpy.store import gangs, session
 
 T = TypeVar("T")
 
@@ -146,10 +146,11 @@ def _carefully(work: Callable[[], T]) -> T:
     """Run a statement; an error of it becomes ours."""
     if session.must_look():
         Session().look_for_cancel()
+    gangs.refuse_without_segments()
     try:
         return work()
     except plpy.SPIError as error:
-        raise _as_cerebro_error(error) from None
+        raise from_statement(error) from None
     finally:
         session.let_cancels_wait()
 
@@ -195,9 +196,3 @@ def _through(door: Callable[[], object], work: Callable[[], T]) -> T:
     if errors:
         raise errors[0]
     return results[0]
-
-
-def _as_cerebro_error(error: Any) -> CerebroError:
-    """What the server says of a statement of ours, in the one error type of the package."""
-    _, detail, hint, *_ = error.spidata or (None, None, None)
-    return CerebroError(str(error), detail=detail, hint=hint, sqlstate=error.sqlstate)

@@ -9,33 +9,26 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import plpy  # provided by the server, inside a backend only
 
 from cerebro_plpy.backend import DrivingSession, SegmentSession, Session, is_looking, pending, set_looking
-from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, READ_ONLY_TRANSACTION, CerebroError
+from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, READ_ONLY_TRANSACTION, CerebroError, printable
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.segment import cancel, commands
 from cerebro_plpy.store import gangs, session
 
 T = TypeVar("T")
-P = ParamSpec("P")
 
 
 def _report(error: CerebroError) -> Any:
     """The exception that PL/Python turns into an error with these fields; its name starts the message."""
-    report = type("cerebro", (plpy.Error,), {"__module__": "__main__"})(_printable(error.message))
+    report = type("cerebro", (plpy.Error,), {"__module__": "__main__"})(printable(error.message))
     report.sqlstate = error.sqlstate
-    report.detail = error.detail and _printable(error.detail)
-    report.hint = error.hint and _printable(error.hint)
+    report.detail = error.detail and printable(error.detail)
+    report.hint = error.hint and printable(error.hint)
     return report
-
-
-def _printable(text: str) -> str:
-    """What the server can send: parts of a user's input may be half a character, or none at all."""
-    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
 def _answer(work: Callable[[], T], known: Sequence[registered.Function] = ()) -> T:
@@ -46,28 +39,6 @@ def _answer(work: Callable[[], T], known: Sequence[registered.Function] = ()) ->
             return work()
     except CerebroError as error:
         raise _report(error) from None
-
-
-def _alone(function: Callable[P, T]) -> Callable[P, T]:
-    """A public function that runs statements of its own: before it loads anything it says where it cannot."""
-
-    @wraps(function)
-    def alone(*arguments: P.args, **named: P.kwargs) -> T:
-        _answer(_refuse_while_looking)
-        _answer(gangs.refuse_inside_queries)
-        return function(*arguments, **named)
-
-    return alone
-
-
-def _refuse_while_looking() -> None:
-    """Code behind what is being read may begin nothing and change nothing."""
-    if is_looking():
-        raise CerebroError(
-            "this function cannot be called by code behind a table that a run reads",
-            hint="Policies, views and the functions that they call may only read.",
-            sqlstate=READ_ONLY_TRANSACTION,
-        )
 
 
 def run_pending() -> None:
@@ -186,7 +157,9 @@ def _run_inline(command: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
     return commands.run(Session(), command, json.loads(json.dumps(request)))
 
 
-@_alone
+_INTERNAL = {*globals()}
+
+
 def prepare(what: str, *arguments: Any) -> None:
     """Make a table to train on, or one to make it from."""
     from cerebro_plpy.packing import empty, preprocess, split
@@ -201,48 +174,41 @@ def prepare(what: str, *arguments: Any) -> None:
 
 
 def array_to_bytes(values: Sequence[float | None], dtype: str) -> bytes:
-    session.let_cancels_wait()
     from cerebro_plpy.packing import read
 
     return _answer(lambda: read.array_to_bytes(values, dtype))
 
 
 def bytes_to_array(data: bytes, dtype: str) -> list[float]:
-    session.let_cancels_wait()
     from cerebro_plpy.packing import read
 
     return _answer(lambda: read.bytes_to_array(data, dtype))
 
 
-@_alone
 def load_keras_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
     _answer(lambda: tables.load_model(Session(), _run_inline, *arguments))
 
 
-@_alone
 def delete_keras_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
     _answer(lambda: tables.delete_model(Session(), *arguments))
 
 
-@_alone
 def load_model_selection_table(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
     _answer(lambda: tables.load_selection(Session(), *arguments))
 
 
-@_alone
 def generate_model_configs(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
     _answer(lambda: tables.generate_configs(Session(), *arguments))
 
 
-@_alone
 def function(what: str, *arguments: Any) -> Any:
     """What concerns registered functions."""
     from cerebro_plpy.executor import function_calls
@@ -250,56 +216,48 @@ def function(what: str, *arguments: Any) -> Any:
     return _answer(lambda: function_calls.CALLS[what](Session(), _run_inline, *arguments))
 
 
-@_alone
 def hyperband_schedule(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
     _answer(lambda: tables.write_schedule(Session(), *arguments))
 
 
-@_alone
 def gpu_configuration(*arguments: Any) -> None:
     from cerebro_plpy.executor import gpus
 
     _answer(lambda: gpus.write_configuration(Session(), *arguments))
 
 
-@_alone
 def fit_multiple_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import fit
 
     _answer(lambda: fit.fit_multiple(Session(), fit.FitCall(*arguments), _run_inline))
 
 
-@_alone
 def automl(*arguments: Any) -> None:
     from cerebro_plpy.executor import automl as executor
 
     _answer(lambda: executor.automl(Session(), executor.AutomlCall(*arguments), _run_inline))
 
 
-@_alone
 def fit(*arguments: Any) -> None:
     from cerebro_plpy.executor import single
 
     _answer(lambda: single.fit_single(Session(), single.SingleCall(*arguments), _run_inline))
 
 
-@_alone
 def evaluate(*arguments: Any) -> None:
     from cerebro_plpy.executor import evaluate as executor
 
     _answer(lambda: executor.evaluate(Session(), executor.EvaluateCall(*arguments), _run_inline))
 
 
-@_alone
 def forget(run_id: int | None) -> None:
     from cerebro_plpy.executor import resume as executor
 
     _answer(lambda: executor.forget(Session(), run_id))
 
 
-@_alone
 def resume(run_id: int | None, search_path: str) -> None:
     from cerebro_plpy.executor import resume as executor
     from cerebro_plpy.executor import steer
@@ -311,23 +269,13 @@ def resume(run_id: int | None, search_path: str) -> None:
     _answer(go_on)
 
 
-@_alone
 def ask(what: str, *arguments: Any) -> None:
-    """Ask something of a run that goes on in another session."""
+    """Ask something of a run that goes on in another session, by one of the functions that are named so."""
     from cerebro_plpy.executor import steer
 
-    asks = {
-        "stop_config": steer.stop_config,
-        "resume_config": steer.resume_config,
-        "delete_config": steer.delete_config,
-        "set_epochs": steer.set_epochs,
-        "pause": steer.pause,
-        "stop": steer.stop,
-    }
-    _answer(lambda: asks[what](Session(), *arguments))
+    _answer(lambda: getattr(steer, what)(Session(), *arguments))
 
 
-@_alone
 def bring_in(what: str, *arguments: Any) -> Any:
     """Bring configs into a run that goes on in another session."""
     from cerebro_plpy.executor import steer
@@ -335,7 +283,6 @@ def bring_in(what: str, *arguments: Any) -> Any:
     return _answer(lambda: steer.BRINGS_IN[what](Session(), _run_inline, *arguments))
 
 
-@_alone
 def config_state(run_id: int | None, mst_key: int | None) -> Iterator[tuple[Any, ...]]:
     from cerebro_plpy.executor import states
 
@@ -348,14 +295,12 @@ def read_params(compile_params: str, fit_params: str) -> str:
     return _answer(lambda: render.to_plain_json(compile_params, fit_params))
 
 
-@_alone
 def last_run() -> int:
     from cerebro_plpy.executor import run as executor
 
     return _answer(lambda: executor.last_run(Session()))
 
 
-@_alone
 def wait(run_id: int | None, timeout: str | None) -> str:
     from cerebro_plpy.executor import steer
 
@@ -368,14 +313,12 @@ def version() -> str:
     return _answer(lambda: executor.versions(Session()))
 
 
-@_alone
 def diagnose() -> list[tuple[Any, ...]]:
     from cerebro_plpy.executor import diagnose as executor
 
     return _answer(lambda: [astuple(finding) for finding in executor.diagnose(Session())])
 
 
-@_alone
 def predict(model_table: str | None, mst_key: int | None, *rows: Any) -> None:
     from cerebro_plpy.executor.evaluate import trained_model
     from cerebro_plpy.segment import predict as predictor
@@ -383,7 +326,6 @@ def predict(model_table: str | None, mst_key: int | None, *rows: Any) -> None:
     _answer(lambda: predictor.predict(Session(), model_table, mst_key, predictor.Rows(*rows), trained_model))
 
 
-@_alone
 def predict_byom(arch_table: str | None, model_id: int | None, given: tuple[Any, ...], *rows: Any) -> None:
     from cerebro_plpy.segment import predict as predictor
 
@@ -399,3 +341,29 @@ def predict_one(model: str | None, mst_key: int | None, features: Any) -> tuple[
     from cerebro_plpy.segment import predict_one as predictor
 
     return _answer(lambda: predictor.predict(Session(), model, mst_key, features, trained_model))
+
+
+def _public(function: Callable[..., T]) -> Callable[..., T]:
+    """Where it cannot be carried out it says so before it loads anything; no cancel leaves half a library."""
+
+    def begun(*arguments: Any) -> T:
+        if function.__name__ not in _WITHOUT_STATEMENTS:
+            _answer(_refuse_while_looking)
+            _answer(lambda: gangs.check(Session()))
+        return function(*arguments)
+
+    return begun
+
+
+def _refuse_while_looking() -> None:
+    """Code behind what is being read may begin nothing and change nothing."""
+    if is_looking():
+        raise CerebroError(
+            "this function cannot be called by code behind a table that a run reads",
+            hint="Policies, views and the functions that they call may only read.",
+            sqlstate=READ_ONLY_TRANSACTION,
+        )
+
+
+_WITHOUT_STATEMENTS = {"array_to_bytes", "bytes_to_array", "read_params", "predict_one"}
+globals().update({name: _public(globals()[name]) for name in {*globals()} - _INTERNAL if name[0] != "_"})

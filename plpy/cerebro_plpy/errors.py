@@ -27,6 +27,8 @@ ADMIN_SHUTDOWN = "57P01"
 IO_ERROR = "58030"
 CONNECTION_FAILURE = "08006"
 TOO_MANY_CONNECTIONS = "53300"
+# Greenplum's own: it has lost a process of the session on a segment.
+SEGMENT_GONE = "58M01"
 # A config could not go on; the run goes on without it.
 CONFIG_FAILED = "CB001"
 INTERNAL = "XX000"
@@ -60,3 +62,14 @@ def from_driver(error: Any, unknown: str) -> CerebroError:
         hint=said.message_hint,
         sqlstate=error.pgcode or unknown,
     )
+
+
+def from_statement(error: Any) -> CerebroError:
+    """What the server says of a statement of ours, a `plpy.SPIError`."""
+    _, detail, hint, *_ = error.spidata or (None, None, None)
+    return CerebroError(str(error), detail=detail, hint=hint, sqlstate=error.sqlstate)
+
+
+def printable(text: str) -> str:
+    """What the server can send: parts of a user's input may be half a character, or none at all."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")

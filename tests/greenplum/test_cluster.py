@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -72,31 +71,6 @@ def test_every_table_of_the_extension_says_where_its_rows_lie(trial: Trial) -> N
     # A user's code on a segment may read what is replicated.
     replicated = {name for name, kind, _ in found if kind == "r"}
     assert replicated == {"_run", "_run_event", "_config", "_request", "_decision"}
-
-
-def test_a_restored_dump_says_nothing_and_its_tables_are_closed(
-    trial: Trial, base: int, database: str
-) -> None:
-    name, role = f"cerebro_restored_{os.getpid()}", f"cerebro_granted_{os.getpid()}"
-    trial.sql(f"CREATE DATABASE {name} TEMPLATE template0")
-    try:
-        dump = subprocess.run(["pg_dump", database], capture_output=True, check=True)
-        restore = ["psql", "-X", "-q", "-d", name]
-        restored = subprocess.run(restore, input=dump.stdout, capture_output=True, check=True)
-        assert b"ERROR" not in restored.stderr
-        with closing(psycopg2.connect(dbname=name)) as connection:
-            connection.autocommit = True
-            there = Trial(connection)
-            there.sql(f"CREATE ROLE {role}; GRANT USAGE ON SCHEMA cerebro TO {role}")
-            there.sql(f"GRANT SELECT ON ALL TABLES IN SCHEMA cerebro TO {role}")
-            rows = "SELECT count(*) FROM cerebro._run"
-            assert there.value(rows) == trial.value(rows) > 0
-            there.sql(f"SET ROLE {role}")
-            assert there.value(rows) == 0
-            there.sql(f"RESET ROLE; DROP OWNED BY {role}; DROP ROLE {role}")
-    finally:
-        trial.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", name)
-        trial.sql(f"DROP DATABASE {name}")
 
 
 def test_packed_rows_lie_evenly_one_key_on_each_segment(trial: Trial, contents: list[int]) -> None:
@@ -473,3 +447,42 @@ def test_a_segment_that_starts_again_interrupts_and_the_run_is_resumed(
         assert done > 0
         after.sql("SELECT cerebro.resume(%s)", run_id)
         assert after.weights("crashed") == after.weights("base")
+
+
+OWN = (
+    "SELECT (s.a).pid FROM (SELECT pg_stat_get_activity(NULL) AS a FROM gp_dist_random('gp_id')) AS s"
+    " WHERE (s.a).sess_id = (SELECT sess_id FROM pg_stat_activity WHERE pid = %s) LIMIT 1"
+)
+
+
+@pytest.mark.parametrize("whose", ["visit", "caller"])
+def test_a_session_that_has_lost_its_processes_ends_its_run_and_goes_on_with_it(
+    database: str, whose: str
+) -> None:
+    """Others may have the run at once; no call of the session that was hurt tears the coordinator down."""
+    with closing(psycopg2.connect(dbname=database)) as hurt, closing(psycopg2.connect(dbname=database)) as by:
+        hurt.autocommit = by.autocommit = True
+        caller, beside = Trial(hurt), Trial(by)
+        answered(beside)
+        started = beside.value("SELECT pg_postmaster_start_time()")
+        with ThreadPoolExecutor(1) as pool:
+            run = pool.submit(caller.fit, "packed", f"lost_{whose}", "mst", 12)
+            _, pid = first_visit(by, run, f"lost_{whose}")
+            kill(by, beside.value(OWN, hurt.info.backend_pid) if whose == "caller" else pid)
+            with pytest.raises(psycopg2.Error) as caught:
+                run.result(timeout=300)
+        assert caught.value.pgcode == "58M01"
+        assert "cerebro.resume" in (caught.value.diag.message_hint or "")
+        answered(beside)
+        where = "FROM cerebro.runs WHERE model_table LIKE %s"
+        # Its sessions are gone as soon as the server has noticed.
+        deadline = time.monotonic() + 60
+        while beside.value(f"SELECT status {where}", f"%lost_{whose}%") == "running":
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        run_id, status = beside.sql(f"SELECT run_id, status {where}", f"%lost_{whose}%")[0]
+        assert status == "interrupted"
+        answered(caller)
+        caller.sql("SELECT cerebro.resume(%s)", run_id)
+        assert beside.value(f"SELECT status {where}", f"%lost_{whose}%") == "finished"
+        assert beside.value("SELECT pg_postmaster_start_time()") == started

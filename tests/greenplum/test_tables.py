@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from contextlib import closing
 
 import psycopg2
@@ -129,8 +130,32 @@ def test_a_copy_that_lies_otherwise_is_refused_with_the_way_out(trial: Trial, ho
         with pytest.raises(psycopg2.errors.WrongObjectType, match="copied does not lie") as caught:
             trial.fit(given.pop("source"), "of_copy", "mst", 1, **given)
     assert trial.value("SELECT count(*) FROM cerebro.runs") == before
-    hint = (caught.value.diag.message_hint or "").split(" makes")[0]
+    _, _, hint = (caught.value.diag.message_hint or "").partition(": ")
     trial.sql("DROP TABLE IF EXISTS again, again_summary")
     trial.sql(hint.replace("…", "again"))
     trial.sql("CREATE TABLE again_summary AS SELECT * FROM packed_summary DISTRIBUTED REPLICATED")
     trial.fit("again", "of_copy", "mst", 1)
+
+
+def test_a_restored_dump_says_nothing_and_its_tables_are_closed(trial: Trial, database: str) -> None:
+    trial.fit("packed", "dumped", "mst", 1)
+    name, role = f"cerebro_restored_{os.getpid()}", f"cerebro_granted_{os.getpid()}"
+    trial.sql(f"CREATE DATABASE {name} TEMPLATE template0")
+    try:
+        dump = subprocess.run(["pg_dump", database], capture_output=True, check=True)
+        restore = ["psql", "-X", "-q", "-d", name]
+        restored = subprocess.run(restore, input=dump.stdout, capture_output=True, check=True)
+        assert b"ERROR" not in restored.stderr
+        with closing(psycopg2.connect(dbname=name)) as connection:
+            connection.autocommit = True
+            there = Trial(connection)
+            there.sql(f"CREATE ROLE {role}; GRANT USAGE ON SCHEMA cerebro TO {role}")
+            there.sql(f"GRANT SELECT ON ALL TABLES IN SCHEMA cerebro TO {role}")
+            rows = "SELECT count(*) FROM cerebro._run"
+            assert there.value(rows) == trial.value(rows) > 0
+            there.sql(f"SET ROLE {role}")
+            assert there.value(rows) == 0
+            there.sql(f"RESET ROLE; DROP OWNED BY {role}; DROP ROLE {role}")
+    finally:
+        trial.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", name)
+        trial.sql(f"DROP DATABASE {name}")

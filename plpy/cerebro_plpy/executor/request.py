@@ -108,8 +108,8 @@ def data(db: Database, name: str | None, search_path: str, what: str) -> Data:
         raise CerebroError(
             f"{what} {table.quoted} does not lie on the segments as packed tables do",
             detail="They are heap tables that are distributed by __dist_key__; this may be a copy of one.",
-            hint=f"Make one of it: CREATE TABLE … USING heap AS SELECT * FROM {table.quoted}"
-            " DISTRIBUTED BY (__dist_key__); and copy its summary.",
+            hint="Copy it, with its summary beside it: CREATE TABLE … USING heap"
+            f" AS SELECT * FROM {table.quoted} DISTRIBUTED BY (__dist_key__)",
             sqlstate=WRONG_OBJECT,
         )
     return Data(table, found)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import QUERY_CANCELED, WRONG_STATE, CerebroError
+from cerebro_plpy.errors import QUERY_CANCELED, SEGMENT_GONE, WRONG_STATE, CerebroError
 from cerebro_plpy.executor import functions, gpus
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor.decide import Decider, Planned, Search
@@ -306,7 +306,7 @@ def _ended(plan: Plan, config: Config, chosen: requests.Chosen, reasons: Mapping
 def _end_badly(topology: Topology, run_id: int, error: BaseException) -> None:
     """Leave no session behind, and a row that says what happened."""
     topology.stop()
-    cancelled = not isinstance(error, CerebroError) or error.sqlstate == QUERY_CANCELED
+    cancelled = not isinstance(error, CerebroError) or error.sqlstate in (QUERY_CANCELED, SEGMENT_GONE)
     event = "interrupted" if cancelled else "failed"
     # Where the server is going down this cannot be said any more; the lock that is gone says it too.
     with suppress(CerebroError):

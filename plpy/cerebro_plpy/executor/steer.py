@@ -204,7 +204,7 @@ def _end(db: Database, run_id: int | None) -> None:
 
     def end() -> None:
         drivers.end_sessions(db, run.run_id)
-        runs.add_event(db, run.run_id, "interrupted", f"ended by force, by {role}")
+        runs.write(db, runs.event_of(run.run_id, "interrupted", f"ended by force, by {role}"))
 
     db.as_owner(end)
     deadline = time.monotonic() + END_SECONDS

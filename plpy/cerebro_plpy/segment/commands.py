@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cerebro_plpy.database import Database
@@ -14,7 +15,6 @@ from cerebro_plpy.store import (
     decisions,
     drivers,
     errands,
-    functions,
     links,
     measurements,
     places,
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 Request = Mapping[str, Any]
 Command = Callable[[Database, Request], Mapping[str, Any]]
 Work = Callable[["Supply", Request], Mapping[str, Any]]
+# What a command writes comes as it has to be written, and its answer at the end.
+Writes = Generator[Sequence[runs.Writing], None, Mapping[str, Any]]
 
 
 def run(db: Database, name: str, request: Request) -> Mapping[str, Any]:
@@ -135,7 +137,22 @@ def _give_back(supply: Supply, request: Request) -> Mapping[str, Any]:
     return {}
 
 
-def _create_run(db: Database, request: Request) -> Mapping[str, Any]:
+def _written(steps: Callable[[Database, Request], Writes]) -> Command:
+    """A command whose writing is done by statements of Python's."""
+
+    def carry_out(db: Database, request: Request) -> Mapping[str, Any]:
+        work, reply = steps(db, request), None
+        try:
+            while True:
+                writings = work.send(reply)
+                db.as_owner(partial(runs.write, db, writings))
+        except StopIteration as end:
+            return end.value
+
+    return carry_out
+
+
+def create_run(db: Database, request: Request) -> Writes:
     """Write the run down and copy the weights that it starts from, read with the caller's rights.
 
     Whoever is to drive it stands behind it from then on.
@@ -143,25 +160,28 @@ def _create_run(db: Database, request: Request) -> Mapping[str, Any]:
     run_row = runs.RunRow(**request["run"])
     # If it is there, the session that wrote it down was lost before it could say so.
     if db.as_owner(lambda: runs.last_event(db, run_row.run_id)) is None:
-        _write_down(db, run_row, request)
+        yield from _write_down(db, run_row, request)
     if "driver" in request:
         # Last, since code of the caller's may have been under way until here.
-        db.as_owner(lambda: drivers.hold_new(db, run_row.run_id, _behind(request)))
+        yield db.as_owner(lambda: drivers.hold_new(db, run_row.run_id, _behind(request)))
     return {}
 
 
-def _write_down(db: Database, run_row: runs.RunRow, request: Request) -> None:
+def _write_down(
+    db: Database, run_row: runs.RunRow, request: Request
+) -> Generator[Sequence[runs.Writing], None, None]:
     from cerebro_plpy.segment import rows
 
     run_row = replace(run_row, versions=rows.versions(db, run_row))
     architectures = [runs.ArchitectureRow(**a) for a in request["architectures"]]
     configs = [runs.ConfigRow(**c) for c in request["configs"]]
 
-    def create() -> None:
-        runs.create(db, run_row, architectures, configs)
-        functions.add_to_run(db, run_row.run_id, request["functions"])
-
-    db.as_owner(create)
+    yield db.as_owner(lambda: runs.creation(db, run_row, architectures, configs))
+    yield runs.inserts(
+        "cerebro._run_function",
+        run_row.run_id,
+        [{"digest": digest} for digest in sorted(request["functions"])],
+    )
     retention = session.setting(db, "retention_days")
     if retention is not None:
         db.as_owner(lambda: runs.delete_older(db, int(retention)))
@@ -180,19 +200,17 @@ def _next_run_id(db: Database, request: Request) -> Mapping[str, Any]:
     return {"run_id": db.as_owner(lambda: runs.next_run_id(db))}
 
 
-def _resume_run(db: Database, request: Request) -> Mapping[str, Any]:
+def resume_run(db: Database, request: Request) -> Writes:
     from cerebro_plpy.segment import mending
 
-    def resume() -> None:
-        measurements.drop_partial_evaluations(db, request["run_id"])
-        runs.add_event(db, request["run_id"], "running")
-
-    db.as_owner(resume)
-    return {"damaged": mending.mend(db, request["run_id"], request["evaluation_epochs"])}
+    run_id = request["run_id"]
+    db.as_owner(lambda: measurements.drop_partial_evaluations(db, run_id))
+    yield runs.event_of(run_id, "running")
+    return {"damaged": mending.mend(db, run_id, request["evaluation_epochs"])}
 
 
-def _hold_run(db: Database, request: Request) -> Mapping[str, Any]:
-    db.as_owner(lambda: drivers.hold(db, request["run_id"], _behind(request)))
+def hold_run(db: Database, request: Request) -> Writes:
+    yield db.as_owner(lambda: drivers.hold(db, request["run_id"], _behind(request)))
     return {}
 
 
@@ -205,28 +223,31 @@ def _let_go(db: Database, request: Request) -> Mapping[str, Any]:
     return {}
 
 
-def _end_run(db: Database, request: Request) -> Mapping[str, Any]:
-    def end() -> None:
-        if not drivers.holds(db, request["run_id"]) or runs.last_event(db, request["run_id"]) != "running":
+def end_run(db: Database, request: Request) -> Writes:
+    run_id = request["run_id"]
+
+    def may_end() -> bool:
+        if not drivers.holds(db, run_id) or runs.last_event(db, run_id) != "running":
             # It is another session's run by now, or was never begun: not ours to judge.
-            return
+            return False
         if "keep" in request:
-            state_rows.keep_only(db, request["run_id"], request["keep"])
-        runs.add_event(db, request["run_id"], request["event"], request.get("detail"))
+            state_rows.keep_only(db, run_id, request["keep"])
+        return True
 
-    db.as_owner(end)
+    if db.as_owner(may_end):
+        yield runs.event_of(run_id, request["event"], request.get("detail"))
     return {}
 
 
-def _fail_config(db: Database, request: Request) -> Mapping[str, Any]:
-    db.as_owner(lambda: measurements.write_failure(db, **request))
+def fail_config(db: Database, request: Request) -> Writes:
+    yield measurements.failure_of(**request)
     return {}
 
 
-def _decide(db: Database, request: Request) -> Mapping[str, Any]:
+def decide(db: Database, request: Request) -> Writes:
     entries = [decisions.Entry(**e) for e in request["entries"]]
     configs = [runs.ConfigRow(**c) for c in request["configs"]]
-    db.as_owner(lambda: decisions.write(db, request["run_id"], entries, configs))
+    yield decisions.writings(request["run_id"], entries, configs)
     return {}
 
 
@@ -287,15 +308,19 @@ _WORK: dict[str, Work] = {
     "merge": _merge,
     "give_back": _give_back,
 }
+# What writes rows of runs. On Greenplum statements of Python's do not (segment/courier.py says why).
+WRITING: dict[str, Callable[[Database, Request], Writes]] = {
+    "hold_run": hold_run,
+    "create_run": create_run,
+    "resume_run": resume_run,
+    "end_run": end_run,
+    "fail_config": fail_config,
+    "decide": decide,
+}
 _COMMANDS: dict[str, Command] = {
+    **{name: _written(steps) for name, steps in WRITING.items()},
     "next_run_id": _next_run_id,
-    "create_run": _create_run,
-    "resume_run": _resume_run,
-    "hold_run": _hold_run,
     "let_go": _let_go,
-    "end_run": _end_run,
-    "fail_config": _fail_config,
-    "decide": _decide,
     "tell_epochs": _tell_epochs,
     "drop_states": _drop_states,
     "delete_run": _delete_run,

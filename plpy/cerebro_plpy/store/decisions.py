@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.store.dialect import is_greenplum
-from cerebro_plpy.store.runs import ConfigRow, insert_all, role_oid
+from cerebro_plpy.store.runs import ConfigRow, Writing, inserts, role_oid
 
 MEASURED, START, CLONE, GO_ON, STOP = "measured", "start", "clone", "go_on", "stop"
 RESUME, DELETE, SET_EPOCHS, PAUSE, REFUSED = "resume", "delete", "set_epochs", "pause", "refused"
@@ -56,21 +56,22 @@ _ASKED = ", ".join(_ROLE.format("q") if f.name == "role" else f"q.{f.name}" for 
 _ENTRY = ", ".join(_ROLE.format("d") if f.name == "role" else f"d.{f.name}" for f in fields(Entry))
 
 
-def write(db: Database, run_id: int, entries: Sequence[Entry], configs: Sequence[ConfigRow]) -> None:
-    """Write down what was decided, and the configs that come in with it; a second time it changes nothing."""
-    insert_all(db, "cerebro._config", run_id, [asdict(c) for c in configs])
-    db.query(
+def writings(run_id: int, entries: Sequence[Entry], configs: Sequence[ConfigRow]) -> list[Writing]:
+    """What notes decisions, and the configs that come in with them; a second time it changes nothing."""
+    statement = (
         "INSERT INTO cerebro._decision"
         " (run_id, number, decision, mst_key, step, epochs, value, reason, role, request_id, cause)"
-        " SELECT $1, e.number, e.decision, e.mst_key, e.step, e.epochs, e.value, e.reason,"
+        " SELECT ($1::jsonb->>'run_id')::bigint, e.number, e.decision, e.mst_key, e.step, e.epochs, e.value,"
+        " e.reason,"
         " (SELECT o.oid FROM pg_catalog.pg_roles AS o WHERE o.rolname = e.role), e.request_id, e.cause"
-        " FROM pg_catalog.jsonb_to_recordset($2) AS e (number integer, decision text, mst_key integer,"
+        " FROM pg_catalog.jsonb_to_recordset($1::jsonb->'entries') AS e"
+        " (number integer, decision text, mst_key integer,"
         " step integer, epochs integer, value double precision, reason text, role text,"
         " request_id bigint, cause integer)"
-        " ON CONFLICT DO NOTHING",
-        ["bigint", "jsonb"],
-        [run_id, json.dumps([asdict(e) for e in entries])],
+        " ON CONFLICT DO NOTHING"
     )
+    noted = {"run_id": run_id, "entries": [asdict(e) for e in entries]}
+    return [*inserts("cerebro._config", run_id, [asdict(c) for c in configs]), (statement, noted)]
 
 
 def entries(db: Database, run_id: int) -> list[Entry]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import secrets
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.store.dialect import is_greenplum
+from cerebro_plpy.store.errands import Writing
 
 # The session behind a run holds an advisory lock: its class is the run's number, the upper half of its object
 # this mark, the lower half drawn. Any role may take any such lock, and so may code of a caller's that a
@@ -21,6 +23,14 @@ _LOCKS = (
 )
 
 
+_MARK = (
+    "INSERT INTO cerebro._driver (run_id, pid, lock, driver, sessions)"
+    " SELECT r.run_id, r.pid, r.lock, r.driver, r.sessions FROM pg_catalog.jsonb_populate_record(NULL::cerebro._driver, $1::jsonb) AS r"
+    " ON CONFLICT (run_id) DO UPDATE SET pid = excluded.pid, lock = excluded.lock, driver = excluded.driver,"
+    " sessions = excluded.sessions"
+)
+
+
 @dataclass(frozen=True)
 class Behind:
     """The processes behind a run, besides the one that holds its lock: who decides, who trains."""
@@ -29,30 +39,24 @@ class Behind:
     sessions: list[int]
 
 
-def hold(db: Database, run_id: int, behind: Behind) -> None:
-    """Mark this session as the one behind a run, until the session ends or lets go.
+def hold(db: Database, run_id: int, behind: Behind) -> list[Writing]:
+    """What marks this session as the one behind a run, until the session ends or lets go.
 
     From then on it must run no code of a user's, which could give back the lock.
     """
     if not _is_free(db, run_id):
         raise _running(run_id)
-    hold_new(db, run_id, behind)
+    return hold_new(db, run_id, behind)
 
 
-def hold_new(db: Database, run_id: int, behind: Behind) -> None:
+def hold_new(db: Database, run_id: int, behind: Behind) -> list[Writing]:
     """The same for a run that no other session knows yet."""
     drawn = (_try_lock(db, run_id) for _ in range(_LOCK_DRAWS))
     lock = next((lock for lock in drawn if lock is not None), None)
     if lock is None:
         raise _running(run_id)
-    db.query(
-        "INSERT INTO cerebro._driver (run_id, pid, lock, driver, sessions)"
-        " VALUES ($1, pg_catalog.pg_backend_pid(), $2, $3, $4) ON CONFLICT (run_id) DO UPDATE"
-        " SET pid = excluded.pid, lock = excluded.lock, driver = excluded.driver,"
-        " sessions = excluded.sessions",
-        ["bigint", "bigint", "integer", "integer[]"],
-        [run_id, lock, behind.driver, behind.sessions],
-    )
+    row = {"run_id": run_id, "pid": os.getpid(), "lock": lock, **asdict(behind)}
+    return [(_MARK, row)]
 
 
 def _running(run_id: int) -> CerebroError:

@@ -7,6 +7,8 @@ with a parameter in their place may go to every segment.
 
 from __future__ import annotations
 
+from typing import Any
+
 from cerebro_plpy.database import Database
 
 _MEASURED = {
@@ -60,6 +62,9 @@ DROP_STATES = (
 )
 
 
+# What writes something down: a statement, and what it is given as JSON. On Greenplum it is not always Python
+# that runs it (segment/courier.py).
+Writing = tuple[str, Any]
 TELL = (
     "SELECT pg_catalog.pg_notify('cerebro_run', told)"
     " FROM pg_catalog.json_array_elements_text($1::json) AS told"

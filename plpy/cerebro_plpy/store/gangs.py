@@ -8,11 +8,19 @@ call in that session may crash the server. So the server's own variables are ask
 from __future__ import annotations
 
 import ctypes
+import os
+import select
+import socket
+from contextlib import suppress
 
-from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import NOT_SUPPORTED, SEGMENT_GONE, CerebroError
 
 _SERVER = ctypes.PyDLL(None)
-_EXECUTE = 3
+_DISPATCH, _EXECUTE = 2, 3
+_ENDED = select.POLLRDHUP | select.POLLHUP | select.POLLERR
+# On which the servers of segments answer, mirrors included; a session reads it once.
+_ports: set[int] = set()
 
 
 def _find_role() -> ctypes.c_int | None:
@@ -33,9 +41,16 @@ def _find_question(name: str) -> ctypes._NamedFuncPointer | None:
 _ROLE = _find_role()
 IS_CLUSTER = _ROLE is not None
 _HAS_BUSY = _find_question("cdbcomponent_activeQEsExist")
+_HAS_LOST = _find_question("currentGxactWriterGangLost")
 
 
-def refuse_inside_queries() -> None:
+def check(db: Database) -> None:
+    """Raise an error where a function may run no statements, and see from now on where processes are lost."""
+    _refuse_inside_queries()
+    _learn_segments(db)
+
+
+def _refuse_inside_queries() -> None:
     """Raise an error in a segment's process, and while a query that is not over yet has segments at work."""
     if _ROLE is not None and (_ROLE.value == _EXECUTE or (_HAS_BUSY is not None and _HAS_BUSY())):
         raise CerebroError(
@@ -46,3 +61,46 @@ def refuse_inside_queries() -> None:
             " and how to keep what a function gives in a table.",
             sqlstate=NOT_SUPPORTED,
         )
+
+
+def _learn_segments(db: Database) -> None:
+    """Have `refuse_without_segments` know the session's connections to segments from others."""
+    if IS_CLUSTER and not _ports:
+        rows = db.query("SELECT DISTINCT port FROM pg_catalog.gp_segment_configuration WHERE content >= 0")
+        _ports.update(row["port"] for row in rows)
+
+
+def refuse_without_segments() -> None:
+    """Raise an error where a process that this session has had on a segment is gone.
+
+    The server notices that with its next statement, which would be ours.
+    """
+    if _ROLE is None or _ROLE.value != _DISPATCH or not _ports:
+        return
+    if (_HAS_LOST is not None and _HAS_LOST()) or _has_ended_connection():
+        raise CerebroError(
+            "this session has lost a process of its own on a segment",
+            detail="The segment's server ended it, or starts again.",
+            hint="Try again when all segments answer. A run goes on with cerebro.resume.",
+            sqlstate=SEGMENT_GONE,
+        )
+
+
+def _has_ended_connection() -> bool:
+    asked = select.poll()
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            if _leads_to_segment(int(name)):
+                asked.register(int(name), select.POLLRDHUP)
+    return any(event & _ENDED for _, event in asked.poll(0))
+
+
+def _leads_to_segment(descriptor: int) -> bool:
+    """Whether it is a connection to a segment's server; OSError where it is no connection."""
+    there = socket.socket(fileno=descriptor)
+    try:
+        peer = there.getpeername()
+    finally:
+        # It is the server's own.
+        there.detach()
+    return isinstance(peer, tuple) and peer[1] in _ports

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 
 from cerebro_plpy.database import Database
+from cerebro_plpy.store.runs import Writing, inserts, write
 
 
 def drop_partial_evaluations(db: Database, run_id: int) -> None:
@@ -68,12 +69,13 @@ def write_metrics(
 
 
 def write_failure(db: Database, run_id: int, mst_key: int, epoch: int, segment: int, reason: str) -> None:
-    db.query(
-        "INSERT INTO cerebro._failure (run_id, mst_key, epoch, segment, reason) VALUES ($1, $2, $3, $4, $5)"
-        " ON CONFLICT DO NOTHING",
-        ["bigint", "integer", "integer", "integer", "text"],
-        [run_id, mst_key, epoch, segment, reason],
-    )
+    write(db, failure_of(run_id, mst_key, epoch, segment, reason))
+
+
+def failure_of(run_id: int, mst_key: int, epoch: int, segment: int, reason: str) -> list[Writing]:
+    """What notes that a config failed; the first reason stays."""
+    row = {"mst_key": mst_key, "epoch": epoch, "segment": segment, "reason": reason}
+    return inserts("cerebro._failure", run_id, [row])
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, WRONG_STATE, CerebroError
 from cerebro_plpy.store import drivers
+from cerebro_plpy.store.errands import TELL, Writing
 
 # In place of a config's key: the weights serve every config of an architecture.
 EVERY_CONFIG = -1
@@ -98,22 +99,22 @@ def next_run_id(db: Database) -> int:
     return db.query("SELECT pg_catalog.nextval('cerebro._run_id_seq') AS run_id")[0]["run_id"]
 
 
-def create(
+def write(db: Database, writings: Sequence[Writing]) -> None:
+    for statement, given in writings:
+        db.query(statement, ["text"], [json.dumps(given)])
+
+
+def creation(
     db: Database, run: RunRow, architectures: Sequence[ArchitectureRow], configs: Sequence[ConfigRow]
-) -> None:
-    """Write a run down before any visit begins."""
-    row = asdict(run)
-    row["owner"] = role_oid(db, run.owner)
-    names = ", ".join(row)
-    db.query(
-        f"INSERT INTO cerebro._run ({names}) SELECT {names}"
-        " FROM pg_catalog.jsonb_populate_record(NULL::cerebro._run, $1)",
-        ["jsonb"],
-        [json.dumps(row)],
-    )
-    add_architectures(db, run.run_id, architectures)
-    insert_all(db, "cerebro._config", run.run_id, [asdict(c) for c in configs])
-    add_event(db, run.run_id, "running")
+) -> list[Writing]:
+    """What writes a run down before any visit begins."""
+    row = {**asdict(run), "owner": role_oid(db, run.owner)}
+    return [
+        *inserts("cerebro._run", run.run_id, [row]),
+        *inserts("cerebro._architecture", run.run_id, [asdict(a) for a in architectures]),
+        *inserts("cerebro._config", run.run_id, [asdict(c) for c in configs]),
+        *event_of(run.run_id, "running"),
+    ]
 
 
 def add_architectures(db: Database, run_id: int, architectures: Sequence[ArchitectureRow]) -> None:
@@ -125,15 +126,20 @@ def role_oid(db: Database, role: str) -> int:
 
 
 def insert_all(db: Database, table: str, run_id: int, rows: Sequence[Mapping[str, Any]]) -> None:
+    write(db, inserts(table, run_id, rows))
+
+
+def inserts(table: str, run_id: int, rows: Sequence[Mapping[str, Any]]) -> list[Writing]:
+    """What adds rows that are not there yet."""
     if not rows:
-        return
-    names = ", ".join(["run_id", *rows[0]])
-    db.query(
+        return []
+    given = [{"run_id": run_id, **row} for row in rows]
+    names = ", ".join(given[0])
+    statement = (
         f"INSERT INTO {table} ({names}) SELECT {names}"
-        f" FROM pg_catalog.jsonb_populate_recordset(NULL::{table}, $1) ON CONFLICT DO NOTHING",
-        ["jsonb"],
-        [json.dumps([{"run_id": run_id, **row} for row in rows])],
+        f" FROM pg_catalog.jsonb_populate_recordset(NULL::{table}, $1::jsonb) ON CONFLICT DO NOTHING"
     )
+    return [(statement, given)]
 
 
 def add_weights(db: Database, run_id: int, model_id: int, mst_key: int, weights: bytes) -> None:
@@ -145,27 +151,19 @@ def add_weights(db: Database, run_id: int, model_id: int, mst_key: int, weights:
     )
 
 
-def add_event(db: Database, run_id: int, event: str, detail: str | None = None) -> None:
-    db.query(
-        "INSERT INTO cerebro._run_event (run_id, event, detail) VALUES ($1, $2, $3)",
-        ["bigint", "text", "text"],
-        [run_id, event, detail],
-    )
+def event_of(run_id: int, event: str, detail: str | None = None) -> list[Writing]:
+    """What notes something of a run, and tells whoever listens."""
+    noted = inserts("cerebro._run_event", run_id, [{"event": event, "detail": detail}])
     # That a run is finished is told by the session that leaves the result tables, with these.
-    if event != "finished":
-        notify(db, run_id, event)
+    return noted if event == "finished" else [*noted, (TELL, told(run_id, event))]
 
 
 def notify(db: Database, run_id: int, event: str, about: Sequence[Mapping[str, int]] = ({},)) -> None:
     """Tell whoever listens, when this transaction is committed."""
-    db.query(
-        "SELECT pg_catalog.pg_notify('cerebro_run', told) FROM pg_catalog.unnest($1) AS told",
-        ["text[]"],
-        [told(run_id, event, about)],
-    )
+    write(db, [(TELL, told(run_id, event, about))])
 
 
-def told(run_id: int, event: str, about: Sequence[Mapping[str, int]]) -> list[str]:
+def told(run_id: int, event: str, about: Sequence[Mapping[str, int]] = ({},)) -> list[str]:
     """What they hear."""
     return [json.dumps({"run": run_id, "event": event, **each}) for each in about]
 

@@ -30,7 +30,10 @@ REPEATED = ("SELECT", "SET SESSION", "RESET")
 # Sent to another session, so its parameters are written as the driver wants them.
 COMMAND = "SELECT cerebro._segment(%s, %s)"
 # On Greenplum these are carried out statement by statement (segment/relay.py).
-ERRANDS = ("visit", "evaluate", "merge", "drop_states", "tell_epochs")
+ERRANDS = (
+    "visit", "evaluate", "merge", "drop_states", "tell_epochs",
+    "create_run", "hold_run", "resume_run", "end_run", "fail_config", "decide",
+)  # fmt: skip
 ERRAND = "CALL cerebro._errand(%s, %s)"
 # Of these a segment's process leaves nothing to be written down for it.
 STRAIGHT = ("visit", "evaluate")

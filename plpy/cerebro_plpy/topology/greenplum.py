@@ -11,12 +11,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import psycopg2
-
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.store import errands, session
 from cerebro_plpy.topology.local import Key, LocalTopology
-from cerebro_plpy.topology.loopback import LoopbackSession
+from cerebro_plpy.topology.loopback import LoopbackSession, SegmentsAway
 
 Request = Mapping[str, Any]
 
@@ -92,5 +90,5 @@ class GreenplumTopology(LocalTopology):
                 opened.result()
             except CerebroError as error:
                 self._forget(opened)
-                raise psycopg2.OperationalError(error.message) from None
+                raise SegmentsAway(error.message) from None
         return opened

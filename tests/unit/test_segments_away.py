@@ -1,0 +1,30 @@
+"""What a caller reads where a cluster's segment does not answer."""
+
+from __future__ import annotations
+
+import psycopg2
+import pytest
+
+from cerebro_plpy.store.session import Target
+from cerebro_plpy.topology import loopback
+
+TARGET = Target(None, "/tmp", "5432", "lab", "gpadmin", 120012, is_greenplum=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "blamed"),
+    [
+        (
+            loopback.SegmentsAway("failed to acquire resources"),
+            "not all segments",
+            "gp_segment_configuration",
+        ),
+        (psycopg2.OperationalError("no pg_hba.conf entry"), "refuses the segment sessions", "pg_hba.conf"),
+    ],
+)
+def test_the_hint_blames_what_is_to_blame(error: psycopg2.Error, message: str, blamed: str) -> None:
+    told = loopback.refused(TARGET, error)
+    assert message in told.message
+    assert blamed in (told.hint or "")
+    assert ("pg_hba.conf" in (told.hint or "")) == (blamed == "pg_hba.conf")
+    assert str(error) in (told.detail or "")
