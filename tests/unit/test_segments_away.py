@@ -15,7 +15,7 @@ TARGET = Target(None, "/tmp", "5432", "lab", "gpadmin", 120012, is_greenplum=Tru
     ("error", "message", "blamed"),
     [
         (
-            loopback.SegmentsAway("failed to acquire resources"),
+            loopback.SegmentsAway("no resources acquired"),
             "not all segments",
             "gp_segment_configuration",
         ),

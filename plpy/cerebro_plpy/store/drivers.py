@@ -25,7 +25,8 @@ _LOCKS = (
 
 _MARK = (
     "INSERT INTO cerebro._driver (run_id, pid, lock, driver, sessions)"
-    " SELECT r.run_id, r.pid, r.lock, r.driver, r.sessions FROM pg_catalog.jsonb_populate_record(NULL::cerebro._driver, $1::jsonb) AS r"
+    " SELECT r.run_id, r.pid, r.lock, r.driver, r.sessions"
+    " FROM pg_catalog.jsonb_populate_record(NULL::cerebro._driver, $1::jsonb) AS r"
     " ON CONFLICT (run_id) DO UPDATE SET pid = excluded.pid, lock = excluded.lock, driver = excluded.driver,"
     " sessions = excluded.sessions"
 )
