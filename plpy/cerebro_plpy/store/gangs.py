@@ -8,9 +8,11 @@ call in that session may crash the server. So the server's own variables are ask
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import select
 import socket
+import termios
 from contextlib import suppress
 
 from cerebro_plpy.database import Database
@@ -87,20 +89,39 @@ def refuse_without_segments() -> None:
 
 
 def _has_ended_connection() -> bool:
-    asked = select.poll()
+    """Whether one that the server believes in is gone.
+
+    It keeps some that it has given up: of those it has read the last word, and has opened others since.
+    """
+    ended: list[tuple[int, int]] = []
+    alive: set[int] = set()
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):
-            if _leads_to_segment(int(name)):
-                asked.register(int(name), select.POLLRDHUP)
-    return any(event & _ENDED for _, event in asked.poll(0))
+            port = _segment_port(int(name))
+            if port is not None and _has_ended(int(name)):
+                ended.append((int(name), port))
+            elif port is not None:
+                alive.add(port)
+    return any(port not in alive or _has_unread(descriptor) for descriptor, port in ended)
 
 
-def _leads_to_segment(descriptor: int) -> bool:
-    """Whether it is a connection to a segment's server; OSError where it is no connection."""
+def _segment_port(descriptor: int) -> int | None:
+    """The port of the segment that a connection leads to; OSError where it is no connection."""
     there = socket.socket(fileno=descriptor)
     try:
         peer = there.getpeername()
     finally:
         # It is the server's own.
         there.detach()
-    return isinstance(peer, tuple) and peer[1] in _ports
+    return peer[1] if isinstance(peer, tuple) and peer[1] in _ports else None
+
+
+def _has_ended(descriptor: int) -> bool:
+    asked = select.poll()
+    asked.register(descriptor, select.POLLRDHUP)
+    return any(event & _ENDED for _, event in asked.poll(0))
+
+
+def _has_unread(descriptor: int) -> bool:
+    """Whether the segment's process has said something at its end, that it was told to end for example."""
+    return any(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)))
