@@ -202,7 +202,7 @@ def test_a_run_that_is_resumed_here_ends_well_without_the_page(
         said = content(act(page, number, "resume", preview=True))
         assert "from its committed visits" in said["says"]
         assert act(page, number, "resume")[0] == 200
-        assert sql(seen, number)[0][0] == "running"
+        wait_until(lambda: sql(seen, number)[0][0] == "running")
     assert trial.value("SELECT cerebro.wait(%s, '60 s')", number) == "finished"
     assert trial.value("SELECT count(*) FROM slow_models") == 1
 
