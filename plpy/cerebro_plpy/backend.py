@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import plpy  # provided by the server, inside a backend only
 
 from cerebro_plpy.database import Row
-from cerebro_plpy.errors import QUERY_CANCELED, CerebroError
+from cerebro_plpy.errors import INTERNAL, QUERY_CANCELED, CerebroError
 from cerebro_plpy.store import session
 
 T = TypeVar("T")
@@ -199,5 +199,14 @@ def _through(door: Callable[[], object], work: Callable[[], T]) -> T:
 
 def _as_cerebro_error(error: Any) -> CerebroError:
     """What the server says of a statement of ours, in the one error type of the package."""
-    _, detail, hint, *_ = error.spidata or (None, None, None)
-    return CerebroError(str(error), detail=detail, hint=hint, sqlstate=error.sqlstate)
+    packed, detail, hint, *_ = error.spidata or (None, None, None)
+    # An error of a code that the server does not know, as functions of users raise some, does not say it.
+    sqlstate = getattr(error, "sqlstate", None) or _unpacked(packed)
+    return CerebroError(str(error), detail=detail, hint=hint, sqlstate=sqlstate)
+
+
+def _unpacked(packed: int | None) -> str:
+    """An SQLSTATE as the server keeps it: six bits for each character."""
+    if packed is None:
+        return INTERNAL
+    return "".join(chr((packed >> 6 * place & 0x3F) + ord("0")) for place in range(5))

@@ -69,8 +69,8 @@ def write_metrics(
 
 def write_failure(db: Database, run_id: int, mst_key: int, epoch: int, segment: int, reason: str) -> None:
     db.query(
-        "INSERT INTO cerebro._failure (run_id, mst_key, epoch, segment, reason) VALUES ($1, $2, $3, $4, $5)"
-        " ON CONFLICT DO NOTHING",
+        "INSERT INTO cerebro._failure (run_id, mst_key, epoch, segment, reason)"
+        " VALUES ($1, $2, $3, $4, pg_catalog.left($5, 10000)) ON CONFLICT DO NOTHING",
         ["bigint", "integer", "integer", "integer", "text"],
         [run_id, mst_key, epoch, segment, reason],
     )

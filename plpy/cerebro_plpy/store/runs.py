@@ -147,7 +147,8 @@ def add_weights(db: Database, run_id: int, model_id: int, mst_key: int, weights:
 
 def add_event(db: Database, run_id: int, event: str, detail: str | None = None) -> None:
     db.query(
-        "INSERT INTO cerebro._run_event (run_id, event, detail) VALUES ($1, $2, $3)",
+        # Code of a user's may have said it, at any length, and others see it.
+        "INSERT INTO cerebro._run_event (run_id, event, detail) VALUES ($1, $2, pg_catalog.left($3, 10000))",
         ["bigint", "text", "text"],
         [run_id, event, detail],
     )
