@@ -24,7 +24,7 @@ def test_a_publication_of_all_tables_stops_no_run(made: Stage, greenplum: bool) 
     try:
         with made.acting(made.roles[0]):
             run_id = made.fit()
-            assert made.sql("SELECT y_class_values FROM lab.m_summary") == [(["0", "1"],)]
+            assert made.sql("SELECT y_class_values FROM lab.m_summary") == [([0, 1],)]
             made.sql("SELECT cerebro.forget(%s)", run_id)
         assert made.sql("SELECT FROM cerebro._run_event WHERE run_id = %s", run_id) == []
     finally:

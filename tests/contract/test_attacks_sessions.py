@@ -312,9 +312,9 @@ def test_an_error_of_a_users_own_code_comes_out_as_it_is(scene: Scene) -> None:
 
 
 def test_what_a_policy_says_is_not_kept_at_any_length(scene: Scene) -> None:
-    with scene.attack(VISITS, "DO $$BEGIN RAISE '%', repeat('x', 1000000); END$$"):
-        with pytest.raises(psycopg2.Error):
-            scene.fit("long")
+    raises = "DO $$BEGIN RAISE '%', repeat('x', 1000000); END$$"
+    with scene.attack(VISITS, raises), pytest.raises(psycopg2.Error):
+        scene.fit("long")
     assert scene.stage.value("SELECT max(length(detail)) FROM cerebro.runs") == 10_000
 
 
