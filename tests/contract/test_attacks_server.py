@@ -1,15 +1,16 @@
-"""What administrators do to a server while others train: publications of all tables."""
+"""What administrators do to a server on which others train, and what owners do to their tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import psycopg2
 import pytest
 
 from stage import Stage, stage
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def made(database: str) -> Iterator[Stage]:
     with stage(database) as made:
         made.lab(made.role("mallory"), "lab")
@@ -29,3 +30,12 @@ def test_a_publication_of_all_tables_stops_no_run(made: Stage, greenplum: bool) 
         assert made.sql("SELECT FROM cerebro._run_event WHERE run_id = %s", run_id) == []
     finally:
         made.sql("DROP PUBLICATION everything")
+
+
+@pytest.mark.parametrize("number", [-5, 0, None])
+def test_a_summary_with_a_forged_number_of_segments_is_refused(made: Stage, number: int | None) -> None:
+    made.sql("UPDATE lab.packed_summary SET segments = %s", number)
+    with made.acting(made.roles[0]), pytest.raises(psycopg2.Error) as caught:
+        made.fit()
+    assert caught.value.pgcode == "55000"
+    assert "segments" in str(caught.value)

@@ -291,7 +291,7 @@ def test_code_that_catches_its_end_is_ended(scene: Scene, place: str) -> None:
     """A cancel can be caught in SQL each time that it comes."""
     out = "caught_visit" if place == VISITS else "caught_drive"
     catches = (
-        "DO $$BEGIN LOOP BEGIN PERFORM pg_sleep(1000); EXCEPTION WHEN query_canceled THEN END; END LOOP; END$$"
+        "DO $$BEGIN LOOP BEGIN PERFORM pg_sleep(99); EXCEPTION WHEN query_canceled THEN END; END LOOP; END$$"
     )
     settings = setting(scene.stage.sql, "look_seconds", "1"), setting(scene.stage.sql, "retries", "0")
     with scene.attack(place, catches), settings[0], settings[1]:

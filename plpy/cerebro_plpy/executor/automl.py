@@ -237,6 +237,4 @@ def _write_summary(
     columns = results.automl_columns()
     row = {key: row[key] for key in row if key in columns}
     packed = request.source.summary
-    results.add_summary(
-        db, targets.summary.quoted, row, packed.class_value_types, packed.class_values
-    )
+    results.add_summary(db, targets.summary.quoted, row, packed.class_value_types, packed.class_values)

@@ -255,6 +255,4 @@ def _write_summary(
         "warm_start": request.warm_start,
     }
     packed = request.source.summary
-    results.add_summary(
-        db, tables.summary.quoted, row, packed.class_value_types, packed.class_values
-    )
+    results.add_summary(db, tables.summary.quoted, row, packed.class_value_types, packed.class_values)

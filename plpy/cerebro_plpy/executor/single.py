@@ -163,6 +163,4 @@ def _write(
         **output.history(config, outcome, len(weights)),
     }
     packed = request.source.summary
-    results.add_summary(
-        db, summary.quoted, row, packed.class_value_types, packed.class_values
-    )
+    results.add_summary(db, summary.quoted, row, packed.class_value_types, packed.class_values)

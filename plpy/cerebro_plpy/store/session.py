@@ -383,7 +383,7 @@ _clock: list[ctypes.c_void_p] = []
 def _end_session_in(seconds: int) -> None:
     """Have the kernel end this session then, as pg_terminate_backend does; 0 takes that back.
 
-    SQL can catch a cancel, as often as it comes, but not this. Where there is no such clock the cancel is all.
+    SQL can catch a cancel, as often as it comes, but not this. Without such a clock the cancel is all.
     """
     if not _clock:
         event, clock = _Event(signal=signal.SIGTERM), ctypes.c_void_p()
