@@ -66,8 +66,17 @@ def from_driver(error: Any, unknown: str) -> CerebroError:
 
 def from_statement(error: Any) -> CerebroError:
     """What the server says of a statement of ours, a `plpy.SPIError`."""
-    _, detail, hint, *_ = error.spidata or (None, None, None)
-    return CerebroError(str(error), detail=detail, hint=hint, sqlstate=error.sqlstate)
+    packed, detail, hint, *_ = error.spidata or (None, None, None)
+    # An error of a code that the server does not know, as functions of users raise some, does not say it.
+    sqlstate = getattr(error, "sqlstate", None) or _unpacked(packed)
+    return CerebroError(str(error), detail=detail, hint=hint, sqlstate=sqlstate)
+
+
+def _unpacked(packed: int | None) -> str:
+    """An SQLSTATE as the server keeps it: six bits for each character."""
+    if packed is None:
+        return INTERNAL
+    return "".join(chr((packed >> 6 * place & 0x3F) + ord("0")) for place in range(5))
 
 
 def printable(text: str) -> str:

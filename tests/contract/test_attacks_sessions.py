@@ -286,6 +286,38 @@ def test_code_that_takes_its_time_is_ended(scene: Scene, own: bool) -> None:
     execute(scene.login, "SELECT cerebro.resume(%s)", run_id)
 
 
+@pytest.mark.parametrize("place", [VISITS, DRIVES])
+def test_code_that_catches_its_end_is_ended(scene: Scene, place: str) -> None:
+    """A cancel can be caught in SQL each time that it comes."""
+    out = "caught_visit" if place == VISITS else "caught_drive"
+    catches = (
+        "DO $$BEGIN LOOP BEGIN PERFORM pg_sleep(99); EXCEPTION WHEN query_canceled THEN END; END LOOP; END$$"
+    )
+    settings = setting(scene.stage.sql, "look_seconds", "1"), setting(scene.stage.sql, "retries", "0")
+    with scene.attack(place, catches), settings[0], settings[1]:
+        run_id = scene.fit(out, background=True)
+        ((status,),) = execute(scene.login, "SELECT cerebro.wait(%s, '100 s')", run_id)
+        assert status in ("failed", "interrupted")
+        assert scene.stage.value(WAITING) == 0
+
+
+def test_an_error_of_a_users_own_code_comes_out_as_it_is(scene: Scene) -> None:
+    raises = "DO $$BEGIN RAISE 'no entry' USING ERRCODE = 'XY123', DETAIL = 'today', HINT = 'ask'; END$$"
+    for place in (VISITS, CREATES, "%"):
+        with scene.attack(place, raises), pytest.raises(psycopg2.Error) as caught:
+            scene.fit("own_code")
+        said = caught.value.diag
+        assert (caught.value.pgcode, said.message_detail, said.message_hint) == ("XY123", "today", "ask")
+        assert "no entry" in str(said.message_primary)
+
+
+def test_what_a_policy_says_is_not_kept_at_any_length(scene: Scene) -> None:
+    raises = "DO $$BEGIN RAISE '%', repeat('x', 1000000); END$$"
+    with scene.attack(VISITS, raises), pytest.raises(psycopg2.Error):
+        scene.fit("long")
+    assert scene.stage.value("SELECT max(length(detail)) FROM cerebro.runs") == 10_000
+
+
 def test_a_run_in_the_background_keeps_its_tables(scene: Scene) -> None:
     with scene.attack(VISITS, waits=True):
         run_id = scene.fit("kept", background=True)

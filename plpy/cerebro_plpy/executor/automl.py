@@ -235,6 +235,6 @@ def _write_summary(
         "use_gpus": request.engines.use_gpus,
     }
     columns = results.automl_columns()
-    results.add_row(db, targets.summary.quoted, {key: row[key] for key in row if key in columns})
+    row = {key: row[key] for key in row if key in columns}
     packed = request.source.summary
-    results.set_class_values(db, targets.summary.quoted, packed.class_value_types, packed.class_values)
+    results.add_summary(db, targets.summary.quoted, row, packed.class_value_types, packed.class_values)

@@ -254,6 +254,5 @@ def _write_summary(
         **summary_row(db, request, outcome, {"model": tables.model, "model_info": tables.info}),
         "warm_start": request.warm_start,
     }
-    results.add_row(db, tables.summary.quoted, row)
     packed = request.source.summary
-    results.set_class_values(db, tables.summary.quoted, packed.class_value_types, packed.class_values)
+    results.add_summary(db, tables.summary.quoted, row, packed.class_value_types, packed.class_values)

@@ -162,6 +162,5 @@ def _write(
         "backend": request.engines.backend,
         **output.history(config, outcome, len(weights)),
     }
-    results.add_row(db, summary.quoted, row)
     packed = request.source.summary
-    results.set_class_values(db, summary.quoted, packed.class_value_types, packed.class_values)
+    results.add_summary(db, summary.quoted, row, packed.class_value_types, packed.class_values)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.store.runs import Writing, inserts, write
+from cerebro_plpy.store.runs import LONGEST_REASON, Writing, inserts, write
 
 
 def drop_partial_evaluations(db: Database, run_id: int) -> None:
@@ -74,7 +74,7 @@ def write_failure(db: Database, run_id: int, mst_key: int, epoch: int, segment: 
 
 def failure_of(run_id: int, mst_key: int, epoch: int, segment: int, reason: str) -> list[Writing]:
     """What notes that a config failed; the first reason stays."""
-    row = {"mst_key": mst_key, "epoch": epoch, "segment": segment, "reason": reason}
+    row = {"mst_key": mst_key, "epoch": epoch, "segment": segment, "reason": reason[:LONGEST_REASON]}
     return inserts("cerebro._failure", run_id, [row])
 
 

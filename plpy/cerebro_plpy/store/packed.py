@@ -351,6 +351,10 @@ def summary(db: Database, schema: str | None, name: str) -> PackedSummary:
         )
     wanted += [column for column, _ in _GREENPLUM if column in present]
     row = _only_row(db, quoted, f"SELECT {', '.join(map(quote, wanted))} FROM {quoted}")
+    if (row["segments"] or 0) < 1:
+        raise CerebroError(
+            f"{quoted} says that {table} has {row['segments']} segments", hint=_HINT, sqlstate=WRONG_STATE
+        )
     dependents, independents = row["dependent_varname"], row["independent_varname"]
     shapes = _shapes(db, table, [*dependents, *independents])
     return PackedSummary(

@@ -240,6 +240,27 @@ def add_row(db: Database, quoted: str, row: Mapping[str, Any]) -> None:
     add_rows(db, quoted, [row])
 
 
+def add_summary(
+    db: Database,
+    quoted: str,
+    row: Mapping[str, Any],
+    types: Mapping[str, str],
+    values: Sequence[Sequence[str | None] | None],
+) -> None:
+    """The same with the class_values columns, each in its own type.
+
+    In one statement: where a publication has all tables, one without a key cannot be updated.
+    """
+    given = [f"${number}::{type_}" for number, type_ in enumerate(types.values(), 2)]
+    names = ", ".join(map(_quote, row))
+    db.query(
+        f"INSERT INTO {quoted} ({', '.join([names, *map(_quote, types)])})"
+        f" SELECT {', '.join([names, *given])} FROM jsonb_populate_record(NULL::{quoted}, $1)",
+        ["jsonb", *["text[]"] * len(types)],
+        [json.dumps(_without_nan(row)), *values[: len(types)]],
+    )
+
+
 def add_rows(db: Database, quoted: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows with the same columns, given by their names; arrays and numbers travel as JSON."""
     if not rows:
@@ -259,14 +280,6 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _without_nan(item) for key, item in value.items()}
     return [_without_nan(item) for item in value] if isinstance(value, list) else value
-
-
-def set_class_values(
-    db: Database, summary: str, columns: Mapping[str, str], values: Sequence[Sequence[str | None] | None]
-) -> None:
-    """Write the class_values columns, each in its own type."""
-    for number, (column, type_) in enumerate(columns.items()):
-        db.query(f"UPDATE {summary} SET {_quote(column)} = $1::{type_}", ["text[]"], [values[number]])
 
 
 def _quote(name: str) -> str:

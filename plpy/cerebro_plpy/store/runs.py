@@ -14,6 +14,8 @@ from cerebro_plpy.store.errands import TELL, Writing
 
 # In place of a config's key: the weights serve every config of an architecture.
 EVERY_CONFIG = -1
+# Code of a user's may have said what went wrong, at any length, and others see it.
+LONGEST_REASON = 10_000
 _TABLES = (
     "_failure", "_metric", "_evaluation", "_state", "_visit", "_config", "_weights", "_architecture",
     "_run_event", "_request", "_decision", "_driver", "_run_function", "_run",
@@ -153,7 +155,8 @@ def add_weights(db: Database, run_id: int, model_id: int, mst_key: int, weights:
 
 def event_of(run_id: int, event: str, detail: str | None = None) -> list[Writing]:
     """What notes something of a run, and tells whoever listens."""
-    noted = inserts("cerebro._run_event", run_id, [{"event": event, "detail": detail}])
+    shown = detail and detail[:LONGEST_REASON]
+    noted = inserts("cerebro._run_event", run_id, [{"event": event, "detail": shown}])
     # That a run is finished is told by the session that leaves the result tables, with these.
     return noted if event == "finished" else [*noted, (TELL, told(run_id, event))]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import math
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,9 @@ LOOK_SECONDS = 1800
 # What the server calls the clock of statement_timeout, and the most seconds that a clock can be set to.
 _STATEMENT_TIMEOUT = 3
 _LONGEST = 2_000_000
+# Code that catches the cancel has so long to end; then the session is.
+_GRACE_SECONDS = 5
+_CLOCK_MONOTONIC = 1
 
 AS_OWNER = "SELECT cerebro._as_owner()"
 BECOME_OWNER = "RESET SESSION AUTHORIZATION"
@@ -357,10 +361,42 @@ def begin_limit(limit: int) -> None:
     """
     if limit:
         _SERVER.enable_timeout_after(_STATEMENT_TIMEOUT, min(limit, _LONGEST) * 1000)
+        _end_session_in(limit + _GRACE_SECONDS)
 
 
 def end_limit() -> None:
     _SERVER.disable_timeout(_STATEMENT_TIMEOUT, False)
+    _end_session_in(0)
+
+
+class _Event(ctypes.Structure):
+    """What Linux calls struct sigevent: which signal a clock sends."""
+
+    _fields_ = (
+        ("value", ctypes.c_void_p),
+        ("signal", ctypes.c_int),
+        ("notify", ctypes.c_int),
+        ("rest", ctypes.c_byte * 64),
+    )
+
+
+_clock: list[ctypes.c_void_p] = []
+
+
+def _end_session_in(seconds: int) -> None:
+    """Have the kernel end this session then, as pg_terminate_backend does; 0 takes that back.
+
+    SQL can catch a cancel, as often as it comes, but not this. Without such a clock the cancel is all.
+    """
+    if not _clock:
+        event, clock = _Event(signal=signal.SIGTERM), ctypes.c_void_p()
+        if not hasattr(_SERVER, "timer_create") or _SERVER.timer_create(
+            _CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(clock)
+        ):
+            return
+        _clock.append(clock)
+    # Every so often, which is never, and for the first time.
+    _SERVER.timer_settime(_clock[0], 0, (ctypes.c_long * 4)(0, 0, seconds, 0), None)
 
 
 def took_too_long(limit: int) -> CerebroError:
