@@ -191,7 +191,7 @@ def test_jdbc_sees_names_types_and_comments(prepared: str, port: int) -> None:
             seen[str(found.getString("COLUMN_NAME"))] = (
                 str(found.getString("TYPE_NAME")), str(found.getString("REMARKS")),
             )  # fmt: skip
-    assert seen["rank"] == ("int8", "Place within the run, 1 is best")
+    assert seen["rank"] == ("int8", "Place within the run, 1 is best; NULL for a config that failed")
     assert seen["value"][0] == "float8"
     assert seen["compile_params"][0] == "text"
 
