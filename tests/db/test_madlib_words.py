@@ -111,7 +111,7 @@ def test_what_reads_them_finds_the_tables_from_everywhere(trial: Trial) -> None:
         trial.sql("SET search_path = public")
         summary = trial.one("SELECT * FROM elsewhere.out_summary")
         assert (summary["model"], summary["model_arch_table"]) == ("out", "arch")
-        assert summary["qualified_names"]["model"] == "elsewhere.out"
+        assert summary["qualified_names"]["model"] == 'elsewhere."out"'
         trial.sql("SELECT cerebro.madlib_evaluate('elsewhere.out', 'packed_val', 'measured', FALSE, 1)")
         assert trial.value("SELECT loss FROM measured") > 0
     finally:

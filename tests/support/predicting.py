@@ -36,7 +36,6 @@ WRONG = {
     "too many inputs": ("one, odd, id, 'x, x2', out", "22023", "2 inputs, the model has 1"),
     "rows of another shape": ("one, odd, id, short, out", "22023", "shape"),
     "the result is there": ("one, new, id, x, rows", "42P07", "already exists"),
-    "a temporary result": ("one, new, id, x, pg_temp.out", "0A000", "temporary"),
     "an unknown kind": ("one, new, id, x, out, best", "22023", "pred_type cannot be 'best'"),
     "no classes at all": ("one, new, id, x, out, 0", "22023", "pred_type cannot be 0"),
     "a certainty": ("one, new, id, x, out, 1.0", "22023", "pred_type cannot be 1.0"),
