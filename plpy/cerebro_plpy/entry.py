@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import plpy  # provided by the server, inside a backend only
 
@@ -20,6 +21,7 @@ from cerebro_plpy.segment import cancel, commands
 from cerebro_plpy.store import gangs, session
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 def _report(error: CerebroError) -> Any:
@@ -157,9 +159,29 @@ def _run_inline(command: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
     return commands.run(Session(), command, json.loads(json.dumps(request)))
 
 
-_INTERNAL = {*globals()}
+def _public(function: Callable[P, T]) -> Callable[P, T]:
+    """A function that runs statements: it says where it may not before it loads anything."""
+
+    @wraps(function)
+    def begun(*arguments: P.args, **named: P.kwargs) -> T:
+        _answer(_refuse_while_looking)
+        _answer(lambda: gangs.check(Session()))
+        return function(*arguments, **named)
+
+    return begun
 
 
+def _refuse_while_looking() -> None:
+    """Code behind what is being read may begin nothing and change nothing."""
+    if is_looking():
+        raise CerebroError(
+            "this function cannot be called by code behind a table that a run reads",
+            hint="Policies, views and the functions that they call may only read.",
+            sqlstate=READ_ONLY_TRANSACTION,
+        )
+
+
+@_public
 def prepare(what: str, *arguments: Any) -> None:
     """Make a table to train on, or one to make it from."""
     from cerebro_plpy.packing import empty, preprocess, split
@@ -185,30 +207,35 @@ def bytes_to_array(data: bytes, dtype: str) -> list[float]:
     return _answer(lambda: read.bytes_to_array(data, dtype))
 
 
+@_public
 def load_keras_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
     _answer(lambda: tables.load_model(Session(), _run_inline, *arguments))
 
 
+@_public
 def delete_keras_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
     _answer(lambda: tables.delete_model(Session(), *arguments))
 
 
+@_public
 def load_model_selection_table(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
     _answer(lambda: tables.load_selection(Session(), *arguments))
 
 
+@_public
 def generate_model_configs(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
     _answer(lambda: tables.generate_configs(Session(), *arguments))
 
 
+@_public
 def function(what: str, *arguments: Any) -> Any:
     """What concerns registered functions."""
     from cerebro_plpy.executor import function_calls
@@ -216,48 +243,56 @@ def function(what: str, *arguments: Any) -> Any:
     return _answer(lambda: function_calls.CALLS[what](Session(), _run_inline, *arguments))
 
 
+@_public
 def hyperband_schedule(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
     _answer(lambda: tables.write_schedule(Session(), *arguments))
 
 
+@_public
 def gpu_configuration(*arguments: Any) -> None:
     from cerebro_plpy.executor import gpus
 
     _answer(lambda: gpus.write_configuration(Session(), *arguments))
 
 
+@_public
 def fit_multiple_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import fit
 
     _answer(lambda: fit.fit_multiple(Session(), fit.FitCall(*arguments), _run_inline))
 
 
+@_public
 def automl(*arguments: Any) -> None:
     from cerebro_plpy.executor import automl as executor
 
     _answer(lambda: executor.automl(Session(), executor.AutomlCall(*arguments), _run_inline))
 
 
+@_public
 def fit(*arguments: Any) -> None:
     from cerebro_plpy.executor import single
 
     _answer(lambda: single.fit_single(Session(), single.SingleCall(*arguments), _run_inline))
 
 
+@_public
 def evaluate(*arguments: Any) -> None:
     from cerebro_plpy.executor import evaluate as executor
 
     _answer(lambda: executor.evaluate(Session(), executor.EvaluateCall(*arguments), _run_inline))
 
 
+@_public
 def forget(run_id: int | None) -> None:
     from cerebro_plpy.executor import resume as executor
 
     _answer(lambda: executor.forget(Session(), run_id))
 
 
+@_public
 def resume(run_id: int | None, search_path: str) -> None:
     from cerebro_plpy.executor import resume as executor
     from cerebro_plpy.executor import steer
@@ -269,6 +304,7 @@ def resume(run_id: int | None, search_path: str) -> None:
     _answer(go_on)
 
 
+@_public
 def ask(what: str, *arguments: Any) -> None:
     """Ask something of a run that goes on in another session, by one of the functions that are named so."""
     from cerebro_plpy.executor import steer
@@ -276,6 +312,7 @@ def ask(what: str, *arguments: Any) -> None:
     _answer(lambda: getattr(steer, what)(Session(), *arguments))
 
 
+@_public
 def bring_in(what: str, *arguments: Any) -> Any:
     """Bring configs into a run that goes on in another session."""
     from cerebro_plpy.executor import steer
@@ -283,6 +320,7 @@ def bring_in(what: str, *arguments: Any) -> Any:
     return _answer(lambda: steer.BRINGS_IN[what](Session(), _run_inline, *arguments))
 
 
+@_public
 def config_state(run_id: int | None, mst_key: int | None) -> Iterator[tuple[Any, ...]]:
     from cerebro_plpy.executor import states
 
@@ -295,30 +333,35 @@ def read_params(compile_params: str, fit_params: str) -> str:
     return _answer(lambda: render.to_plain_json(compile_params, fit_params))
 
 
+@_public
 def last_run() -> int:
     from cerebro_plpy.executor import run as executor
 
     return _answer(lambda: executor.last_run(Session()))
 
 
+@_public
 def wait(run_id: int | None, timeout: str | None) -> str:
     from cerebro_plpy.executor import steer
 
     return _answer(lambda: steer.wait(Session(), run_id, timeout))
 
 
+@_public
 def version() -> str:
     from cerebro_plpy.executor import diagnose as executor
 
     return _answer(lambda: executor.versions(Session()))
 
 
+@_public
 def diagnose() -> list[tuple[Any, ...]]:
     from cerebro_plpy.executor import diagnose as executor
 
     return _answer(lambda: [astuple(finding) for finding in executor.diagnose(Session())])
 
 
+@_public
 def predict(model_table: str | None, mst_key: int | None, *rows: Any) -> None:
     from cerebro_plpy.executor.evaluate import trained_model
     from cerebro_plpy.segment import predict as predictor
@@ -326,6 +369,7 @@ def predict(model_table: str | None, mst_key: int | None, *rows: Any) -> None:
     _answer(lambda: predictor.predict(Session(), model_table, mst_key, predictor.Rows(*rows), trained_model))
 
 
+@_public
 def predict_byom(arch_table: str | None, model_id: int | None, given: tuple[Any, ...], *rows: Any) -> None:
     from cerebro_plpy.segment import predict as predictor
 
@@ -341,29 +385,3 @@ def predict_one(model: str | None, mst_key: int | None, features: Any) -> tuple[
     from cerebro_plpy.segment import predict_one as predictor
 
     return _answer(lambda: predictor.predict(Session(), model, mst_key, features, trained_model))
-
-
-def _public(function: Callable[..., T]) -> Callable[..., T]:
-    """Where it cannot be carried out it says so before it loads anything; no cancel leaves half a library."""
-
-    def begun(*arguments: Any) -> T:
-        if function.__name__ not in _WITHOUT_STATEMENTS:
-            _answer(_refuse_while_looking)
-            _answer(lambda: gangs.check(Session()))
-        return function(*arguments)
-
-    return begun
-
-
-def _refuse_while_looking() -> None:
-    """Code behind what is being read may begin nothing and change nothing."""
-    if is_looking():
-        raise CerebroError(
-            "this function cannot be called by code behind a table that a run reads",
-            hint="Policies, views and the functions that they call may only read.",
-            sqlstate=READ_ONLY_TRANSACTION,
-        )
-
-
-_WITHOUT_STATEMENTS = {"array_to_bytes", "bytes_to_array", "read_params", "predict_one"}
-globals().update({name: _public(globals()[name]) for name in {*globals()} - _INTERNAL if name[0] != "_"})

@@ -52,6 +52,7 @@ CREATE POLICY attack ON lab.packed USING (attack.policy());
 VISITS, CREATES, DRIVES, NOWHERE = "cerebro visit%", "cerebro create_run%", "cerebro drive%", "nowhere"
 WAITING = (
     "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND application_name LIKE 'cerebro%'"
+    " AND datname = current_database()"
 )
 
 
@@ -93,6 +94,7 @@ class Scene:
         """How many advisory locks like the extension's own there are."""
         return self.stage.value(
             f"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid::bigint >= {MARK}"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
         )
 
 

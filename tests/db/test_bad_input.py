@@ -251,7 +251,8 @@ def standing(trial: Trial) -> tuple[object, ...]:
         "SELECT (SELECT array_agg(oid ORDER BY oid) FROM pg_class"
         " WHERE relnamespace = 'public'::regnamespace),"
         " (SELECT count(*) FROM cerebro._run), (SELECT count(*) FROM cerebro._config),"
-        " (SELECT count(*) FROM arch), (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')"
+        " (SELECT count(*) FROM arch), (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+        " AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"
     )[0]
 
 

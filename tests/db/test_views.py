@@ -274,7 +274,10 @@ def test_validation_rows_decide_where_there_are_any(user: Trial) -> None:
 
 UNTIL_IT_IS_OVER = """CREATE FUNCTION pg_temp.until_over(run_id bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
-    WHILE EXISTS (SELECT FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.classid = run_id) LOOP
+    WHILE EXISTS (
+        SELECT FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database
+        WHERE l.locktype = 'advisory' AND l.classid = run_id AND d.datname = current_database()
+    ) LOOP
         PERFORM pg_sleep(0.01);
     END LOOP;
     RETURN run_id;

@@ -90,11 +90,14 @@ class LocalTopology:
             _pool.pop(key).stop()
         self._engines = dict(engines)
         self._slots = max(1, min(segments, self._bounds.most_sessions() or segments))
-        self._fit_in()
+        opens = self._missing() > 0
+        if opens:
+            self._fit_in()
         self._control()
         for key in self._wanted():
             self._session(key)
-        self._make_room()
+        if opens:
+            self._make_room()
         sessions = {key: self._session(key) for key in self._wanted()}
         for key, started in sessions.items():
             started.begin("start", self._with_engine(key[2], {"segment": key[1], "commits": True}))
