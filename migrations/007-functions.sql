@@ -50,7 +50,10 @@ END
 $$;
 
 SELECT pg_catalog.pg_extension_config_dump('cerebro._function', '');
-SELECT pg_catalog.pg_extension_config_dump('cerebro._function_grant', '');
+-- A role that was dropped since has no name to be restored by.
+SELECT pg_catalog.pg_extension_config_dump(
+    'cerebro._function_grant', 'WHERE role::oid = 0 OR role::oid IN (SELECT oid FROM pg_catalog.pg_roles)'
+);
 SELECT pg_catalog.pg_extension_config_dump('cerebro._run_function', '');
 
 -- MADlib's list of functions, of which a run keeps the name.

@@ -42,6 +42,10 @@ REGISTERED = (
     "SELECT cerebro.register_function('my_crossentropy', $$from keras.losses import categorical_crossentropy"
     " as my_crossentropy$$, 'loss')",
     "SELECT cerebro.grant_function('my_crossentropy', '{0}')",
+    # By its number alone a grant would be that of whoever has it on the server that restores it.
+    "CREATE ROLE {0}_gone",
+    "SELECT cerebro.grant_function('my_crossentropy', '{0}_gone')",
+    "DROP ROLE {0}_gone",
 )
 PREDICTIONS = (
     "SELECT id, p.class, p.probability FROM lab.held, cerebro.predict('lab.m', 1, x::float8[]) AS p"
@@ -118,6 +122,12 @@ def test_all_is_as_it_was(copies: Copies, what: str) -> None:
     before = execute(copies.original, SAME[what])
     assert before
     assert execute(copies.restored, SAME[what]) == before
+
+
+def test_a_grant_to_a_dropped_role_is_not_restored(copies: Copies) -> None:
+    grants = "SELECT role::text FROM cerebro._function_grant ORDER BY role::text"
+    assert len(execute(copies.original, grants)) == 2
+    assert execute(copies.restored, grants) == [(copies.owner,)]
 
 
 def test_predictions_are_equal(copies: Copies) -> None:

@@ -259,6 +259,8 @@ def test_a_run_all_of_whose_configs_fail_still_says_so(trial: Trial) -> None:
     assert trial.sql("SELECT rank FROM cerebro.leaderboard WHERE run_id = %s", run_id) == [(None,)]
     assert trial.value("SELECT status FROM cerebro.progress WHERE run_id = %s", run_id) == "failed"
     assert trial.value("SELECT cerebro.wait(%s)", run_id) == "failed"
+    with pytest.raises(psycopg2.Error, match="has ended: each of its configs failed"):
+        trial.sql("SELECT cerebro.resume(%s)", run_id)
 
 
 # Kinds of nets, targets and losses

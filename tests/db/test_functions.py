@@ -175,6 +175,21 @@ def test_what_is_unregistered_is_gone_for_runs_too(trial: Trial) -> None:
     assert trial.value("SELECT status FROM passed_info") == "finished"
 
 
+def test_everybody_is_public_and_no_other_spelling(trial: Trial) -> None:
+    """There may be a role "Public", and nobody else is meant by that."""
+    register(trial, "granted", LOSS.replace("my_loss", "granted"))
+    with pytest.raises(psycopg2.errors.UndefinedObject) as caught:
+        trial.sql("SELECT cerebro.grant_function('granted', 'Public')")
+    assert caught.value.diag.message_hint == "Everybody is 'public'."
+    grants = "SELECT role::text FROM cerebro._function_grant WHERE name = 'granted'"
+    try:
+        trial.sql('CREATE ROLE "Public"')
+        trial.sql("SELECT cerebro.grant_function('granted', 'Public')")
+        assert trial.sql(grants) == [('"Public"',)]
+    finally:
+        trial.sql('DROP ROLE IF EXISTS "Public"')
+
+
 @pytest.mark.parametrize("backend", ["jax", "tensorflow"])
 def test_metrics_of_ones_own(trial: Trial, mine: str, backend: str) -> None:
     register(trial, "my_error", METRICS, "metric")

@@ -144,7 +144,6 @@ NETS: dict[str, tuple[tuple[int, ...], Build]] = {
         for name, config in {
             "AdaptiveAveragePooling2D": {"output_size": 3},
             "AdaptiveMaxPooling2D": {"output_size": 3},
-            "AugMix": {"value_range": [-3, 3]},
             "AutoContrast": {"value_range": [-3, 3]},
             "AveragePooling2D": {"pool_size": 2},
             "CenterCrop": {"height": 4, "width": 4},

@@ -133,6 +133,14 @@ def test_too_many_parameters_are_refused() -> None:
         architecture.describe(model(huge, huge))
 
 
+def test_a_layer_that_follows_no_seed_is_refused() -> None:
+    keras = runtime.keras()
+    text = sequential(keras.Input((8, 8, 3)), keras.layers.AugMix(), keras.layers.Flatten())
+    with pytest.raises(CerebroError, match="AugMix") as caught:
+        architecture.describe(text)
+    assert "What it does follows no seed" in str(caught.value.detail)
+
+
 def test_an_open_input_needs_a_shape() -> None:
     text = sequential(runtime.keras().layers.Dense(3))
     with pytest.raises(CerebroError, match="shape of its input") as caught:

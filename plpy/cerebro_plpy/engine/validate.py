@@ -18,7 +18,7 @@ MODELS = frozenset({"Sequential", "Functional", "Model"})
 LAYERS = frozenset(
     """Activation ActivityRegularization AdaptiveAveragePooling1D AdaptiveAveragePooling2D
     AdaptiveAveragePooling3D AdaptiveMaxPooling1D AdaptiveMaxPooling2D AdaptiveMaxPooling3D Add
-    AdditiveAttention AlphaDropout Attention AugMix AutoContrast Average AveragePooling1D
+    AdditiveAttention AlphaDropout Attention AutoContrast Average AveragePooling1D
     AveragePooling2D AveragePooling3D AvgPool1D AvgPool2D AvgPool3D BatchNormalization Bidirectional
     CategoryEncoding CenterCrop Concatenate Conv1D Conv1DTranspose Conv2D Conv2DTranspose Conv3D
     Conv3DTranspose ConvLSTM1D ConvLSTM2D ConvLSTM3D Convolution1D Convolution1DTranspose Convolution2D
@@ -40,6 +40,11 @@ LAYERS = frozenset(
     UnitNormalization UpSampling1D UpSampling2D UpSampling3D ZeroPadding1D ZeroPadding2D
     ZeroPadding3D""".split()
 )
+# AugMix chooses by Python's own generator while a net is traced, and so otherwise in each session.
+_REASONS = {
+    "AugMix": "What it does follows no seed, so that no run could be repeated. The Random layers follow one."
+}
+_REASON = "Only built-in parts of Keras that hold no code are allowed."
 INITIALIZERS = frozenset(
     """Constant GlorotNormal GlorotUniform HeNormal HeUniform Identity IdentityInitializer LecunNormal
     LecunUniform Ones Orthogonal OrthogonalInitializer RandomNormal RandomUniform STFT STFTInitializer
@@ -141,9 +146,7 @@ def _check_object(path: str, found: dict[str, Any]) -> None:
     elif module == "builtins" and name == "function":
         _check_function(path, found)
     elif not (_OPERATIONS.fullmatch(module) and _is_operation(name)) and name not in _MODULES.get(module, ()):
-        raise _refused(
-            f'"{module}.{name}"', path, "Only built-in parts of Keras that hold no code are allowed."
-        )
+        raise _refused(f'"{module}.{name}"', path, _REASONS.get(name, _REASON))
     _check_registered(path, name, found.get("registered_name"))
 
 
@@ -152,7 +155,7 @@ def _check_without_module(path: str, name: str, found: dict[str, Any]) -> None:
     if name == "function":
         _check_function(path, found)
     elif name not in VALUES and not any(name in names for names in _MODULES.values()):
-        raise _refused(f'"{name}"', path, "Only built-in parts of Keras that hold no code are allowed.")
+        raise _refused(f'"{name}"', path, _REASONS.get(name, _REASON))
 
 
 def _check_function(path: str, found: dict[str, Any]) -> None:

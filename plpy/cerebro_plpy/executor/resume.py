@@ -146,6 +146,12 @@ def _earlier(db: Database, run: runs.RunRow, search_path: str) -> list[Table] | 
         return None
     summary = db.as_caller(run.owner, lambda: results.summary_row(db, found[-1].quoted))
     if summary.get("run_id") == run.run_id:
+        if db.as_owner(lambda: runs.last_event(db, run.run_id)) == "failed":
+            raise CerebroError(
+                f"run {run.run_id} has ended: each of its configs failed",
+                hint=f"Its reasons: SELECT * FROM cerebro.leaderboard WHERE run_id = {run.run_id}.",
+                sqlstate=WRONG_STATE,
+            )
         raise CerebroError(
             f"run {run.run_id} is finished: {run.model_table} has its models", sqlstate=WRONG_STATE
         )

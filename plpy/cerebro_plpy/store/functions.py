@@ -117,7 +117,7 @@ def add(db: Database, role: str, **row: Any) -> None:
 
 def find_role(db: Database, role: str) -> int | None:
     """The number of a role; that of everybody is 0."""
-    if role.lower() == EVERYBODY:
+    if role == EVERYBODY:
         return 0
     rows = db.query("SELECT oid FROM pg_catalog.pg_roles WHERE rolname = $1", ["text"], [role])
     return rows[0]["oid"] if rows else None
