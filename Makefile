@@ -23,7 +23,7 @@ HERE = not torch and not gpu and not greenplum
 PYTEST = $(VENV)/bin/pytest --timeout=300 -m "not slow and not alone and $(HERE)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down psql env demo test test-server test-beside test-slow test-quick test-short test-debian test-docker test-greenplum faults bench bench-quick docker lint format typecheck lock reference doors freeze deploy dist build client clean-local install-python uninstall-python
+.PHONY: help setup up down psql env demo test test-server test-beside test-slow test-quick test-short test-debian test-docker test-greenplum faults bench bench-quick docker lint format typecheck lock reference doors shape freeze deploy dist build client clean-local install-python uninstall-python
 
 help: ## list what can be made
 	@sed -n 's/^\(# \)\?\([a-z-]*\):.*## \(.*\)/\2\t\3/p' Makefile | expand -t 14
@@ -157,6 +157,9 @@ reference: ## write docs/reference.md from the SQL files
 
 doors: ## write docs/doors.md from the tests
 	@python3 tools/build_doors.py
+
+shape: ## count what makes the code hard to follow; ARGS='FOLDER ...' for other trees
+	@python3 tools/shape.py $(ARGS)
 
 freeze: ## record this version's migrations as released
 	@python3 tools/build_sql.py --freeze

@@ -1,0 +1,218 @@
+"""Print the shape of Python trees: what makes code hard to follow, counted per 1,000 lines.
+
+Usage: shape.py [TREE ...]    by default the package that the server loads, and the client
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TREES = (ROOT / "plpy" / "cerebro_plpy", ROOT / "cerebro_db")
+MANY_POSITIONAL = 6
+# Methods of Python's own containers that change them.
+CHANGES = frozenset(
+    """add append appendleft clear discard extend extendleft insert pop popitem popleft remove reverse
+    setdefault sort update""".split()
+)
+GREENPLUM = re.compile(r"is_greenplum")
+
+
+@dataclass
+class Module:
+    path: Path
+    tree: ast.Module
+    text: str
+
+    @property
+    def lines(self) -> int:
+        return self.text.count("\n")
+
+
+@dataclass
+class Shape:
+    """What was found in one tree, each with the places where it stands."""
+
+    root: Path
+    lines: int
+    mutable_globals: list[str] = field(default_factory=list)
+    positional: list[str] = field(default_factory=list)
+    lambdas: list[str] = field(default_factory=list)
+    types: dict[str, set[str]] = field(default_factory=dict)
+    circle: list[str] = field(default_factory=list)
+    greenplum: dict[str, set[str]] = field(default_factory=dict)
+
+    def per_thousand(self, found: list[str]) -> float:
+        return 1000 * len(found) / self.lines
+
+    def ambiguous(self) -> dict[str, set[str]]:
+        """Names of types that are defined in more than one place."""
+        return {name: places for name, places in self.types.items() if len(places) > 1}
+
+
+def look(root: Path) -> Shape:
+    modules = [_module(path) for path in sorted(root.rglob("*.py"))]
+    shape = Shape(root, sum(module.lines for module in modules))
+    types: dict[str, set[str]] = defaultdict(set)
+    greenplum: dict[str, set[str]] = defaultdict(set)
+    for module in modules:
+        place = str(module.path.relative_to(root))
+        shape.mutable_globals += [f"{place}: {name}" for name in sorted(mutable_globals(module.tree))]
+        for node in ast.walk(module.tree):
+            at = f"{place}:{getattr(node, 'lineno', 0)}"
+            if isinstance(node, ast.Lambda):
+                shape.lambdas.append(at)
+            elif isinstance(node, ast.Call) and len(node.args) >= MANY_POSITIONAL:
+                shape.positional.append(at)
+        for name in _types(module.tree):
+            types[name].add(place)
+        if GREENPLUM.search(module.text):
+            greenplum[place.split("/")[0].removesuffix(".py")].add(place)
+    shape.types, shape.greenplum = dict(types), dict(greenplum)
+    shape.circle = largest_circle(modules, root)
+    return shape
+
+
+def _module(path: Path) -> Module:
+    text = path.read_text()
+    return Module(path, ast.parse(text), text)
+
+
+def mutable_globals(tree: ast.Module) -> set[str]:
+    """Names of a module that its functions bind anew, or whose value they change."""
+    names = {name for node in tree.body for name in _bound(node)}
+    found: set[str] = set()
+    for function in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)):
+        declared = {x for n in ast.walk(function) if isinstance(n, ast.Global) for x in n.names}
+        own = _local(function) - declared
+        found |= {name for name in _changed(function, declared) if name in names and name not in own}
+    return found
+
+
+def _bound(node: ast.stmt) -> Iterator[str]:
+    """What a statement at the top of a module, or in a branch of one, binds."""
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        targets = node.targets
+    elif isinstance(node, ast.AnnAssign):
+        targets = [node.target]
+    elif isinstance(node, ast.If | ast.Try):
+        for inner in [*node.body, *node.orelse]:
+            yield from _bound(inner)
+    yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+def _local(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    arguments = {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
+    stored = {
+        n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store | ast.Del)
+    }
+    return arguments | stored
+
+
+def _changed(function: ast.FunctionDef | ast.AsyncFunctionDef, declared: set[str]) -> Iterator[str]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del) and node.id in declared:
+            yield node.id
+        elif isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
+            yield from _root(node.value)
+        elif (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES
+        ):
+            yield from _root(node.func.value)
+
+
+def _root(node: ast.expr) -> Iterator[str]:
+    while isinstance(node, ast.Subscript | ast.Attribute):
+        node = node.value
+    if isinstance(node, ast.Name):
+        yield node.id
+
+
+def _types(tree: ast.Module) -> Iterator[str]:
+    """Classes and named types that a module defines; type variables mean nothing by themselves."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            yield node.name.lstrip("_")
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript | ast.BinOp):
+            yield from (
+                t.id.lstrip("_")
+                for t in node.targets
+                if isinstance(t, ast.Name) and re.fullmatch(r"_?[A-Z][A-Za-z]*[a-z][A-Za-z]*", t.id)
+            )
+
+
+def largest_circle(modules: Iterable[Module], root: Path) -> list[str]:
+    """The most modules that import one another, imports inside functions and for types alone included."""
+    names = {_name(module.path, root): module for module in modules}
+    graph = {name: {x for x in _imports(module, root) if x in names} for name, module in names.items()}
+    return max((group for group in _circles(graph) if len(group) > 1), key=len, default=[])
+
+
+def _name(path: Path, root: Path) -> str:
+    parts = path.relative_to(root.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _imports(module: Module, root: Path) -> Iterator[str]:
+    own = _name(module.path, root).split(".")
+    package = own if module.path.stem == "__init__" else own[:-1]
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            source = ".".join([*base, *([node.module] if node.module else [])])
+            yield source
+            yield from (f"{source}.{alias.name}" for alias in node.names)
+
+
+def _circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Strongly connected parts: whoever is reached from each other."""
+    reach = {name: _reached(graph, name) for name in graph}
+    return [sorted({name, *(x for x in reach[name] if name in reach[x])}) for name in graph]
+
+
+def _reached(graph: dict[str, set[str]], start: str) -> set[str]:
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for name in graph[waiting.pop()] - seen:
+            seen.add(name)
+            waiting.append(name)
+    return seen
+
+
+def report(shape: Shape) -> str:
+    of_rooms = Counter(place.split(":")[0].split("/")[0] for place in shape.mutable_globals)
+    ambiguous = shape.ambiguous()
+    meanings = [f"\n            {name}: {', '.join(sorted(ambiguous[name]))}" for name in sorted(ambiguous)]
+    return "\n".join(
+        [
+            f"{shape.root.name}: {shape.lines} lines",
+            f"  {shape.per_thousand(shape.mutable_globals):6.2f}  mutable module globals per 1,000 lines"
+            f" ({len(shape.mutable_globals)}: {', '.join(f'{n} in {r}' for r, n in of_rooms.most_common())})",
+            f"  {shape.per_thousand(shape.positional):6.2f}  calls with {MANY_POSITIONAL} or more positional"
+            f" arguments per 1,000 lines ({len(shape.positional)})",
+            f"  {shape.per_thousand(shape.lambdas):6.2f}  lambdas per 1,000 lines ({len(shape.lambdas)})",
+            f"  {len(ambiguous):6}  names of types with two or more meanings{''.join(meanings)}",
+            f"  {len(shape.circle):6}  modules in the largest import circle {' '.join(shape.circle)}",
+            f"  {len(shape.greenplum):6}  rooms that know of Greenplum"
+            f" ({sum(map(len, shape.greenplum.values()))} files: {', '.join(sorted(shape.greenplum))})",
+        ]
+    )
+
+
+def main(arguments: list[str]) -> None:
+    for tree in [Path(argument).resolve() for argument in arguments] or TREES:
+        print(report(look(tree)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
