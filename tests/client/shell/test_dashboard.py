@@ -192,7 +192,7 @@ def test_a_run_that_is_resumed_here_ends_well_without_the_page(
 ) -> None:
     trial = Trial(connect())
     trial.select("slow", [1], [SGD], ["batch_size=1,epochs=20"])
-    trial.call("madlib_fit_multiple_model", "packed", "slow_models", "slow", 60, options={"background": True})
+    trial.call("madlib_fit_multiple_model", "packed", "slow_models", "slow", 12, options={"background": True})
     number = trial.value("SELECT cerebro.last_run()")
     seen = "SELECT status, visits_done FROM cerebro.runs WHERE run_id = %s"
     wait_until(lambda: sql(seen, number)[0][1] > 1)
@@ -203,7 +203,7 @@ def test_a_run_that_is_resumed_here_ends_well_without_the_page(
         assert "from its committed visits" in said["says"]
         assert act(page, number, "resume")[0] == 200
         wait_until(lambda: sql(seen, number)[0][0] == "running")
-    assert trial.value("SELECT cerebro.wait(%s, '60 s')", number) == "finished"
+    assert trial.value("SELECT cerebro.wait(%s, '200 s')", number) == "finished"
     assert trial.value("SELECT count(*) FROM slow_models") == 1
 
 

@@ -26,7 +26,7 @@ FEATURES = 8
 RATES = (0.3, 0.1, 0.03, 0.01, 0.003)
 # Long enough that nobody sees its end who does not ask for it.
 EPOCHS = 400
-PATIENCE = 60_000
+PATIENCE = 180_000
 TOKEN = "for-the-test-alone"
 LOSS = "'loss': ['categorical_crossentropy'], 'metrics': ['accuracy']"
 WIDTHS = (360, 820, 1150, 1440, 1900, 2560)
