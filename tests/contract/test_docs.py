@@ -42,6 +42,8 @@ EVERY_PAGE = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs")
 IRIS = "CREATE TABLE iris (id serial PRIMARY KEY, attributes numeric[], species text);"
 PROGRESS = re.compile(r"NOTICE: (epoch \d+ of|\d+ of \d+ visits|done in)")
 MARK = "-- example "
+# All examples are one script.
+pytestmark = pytest.mark.timeout(900)
 
 
 class Example(NamedTuple):
