@@ -55,8 +55,8 @@ CREATE TABLE attack.written (who text) DISTRIBUTED BY (who);
 -- The coordinator's processes know the command that came to them, a segment's the statement it was sent.
 CREATE FUNCTION attack.place() RETURNS text LANGUAGE sql AS $$
 SELECT CASE
-    WHEN current_query() ~ '^(CALL cerebro._errand|SELECT json_agg)' THEN 'visiting'
-    WHEN current_query() ~ '^(SELECT cerebro._segment|SELECT __dist_key__)' THEN 'control'
+    WHEN current_query() ~ '^(CALL cerebro._errand[(]''visit|SELECT json_agg)' THEN 'visiting'
+    WHEN current_query() ~ '^(CALL cerebro._errand|SELECT __dist_key__)' THEN 'control'
     ELSE 'caller' END || ' ' || current_setting('gp_role') $$;
 CREATE FUNCTION attack.policy(place text) RETURNS boolean LANGUAGE plpgsql AS $f$
 DECLARE

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import json
 import os
 import select
 import socket
 import termios
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, SEGMENT_GONE, CerebroError
@@ -21,6 +23,7 @@ from cerebro_plpy.errors import NOT_SUPPORTED, SEGMENT_GONE, CerebroError
 _SERVER = ctypes.PyDLL(None)
 _DISPATCH, _EXECUTE = 2, 3
 _ENDED = select.POLLRDHUP | select.POLLHUP | select.POLLERR
+_TELL_ALL = "SELECT count(cerebro._work($1)) FROM gp_dist_random('pg_catalog.gp_id')"
 # On which the servers of segments answer, mirrors included; a session reads it once.
 _ports: set[int] = set()
 
@@ -86,6 +89,28 @@ def refuse_without_segments() -> None:
             hint="Try again when all segments answer. A run goes on with cerebro.resume.",
             sqlstate=SEGMENT_GONE,
         )
+
+
+@contextmanager
+def bound(db: Database, seconds: int) -> Iterator[None]:
+    """Have code of a user's take no longer in this session's processes on segments, and leave no locks."""
+    if _ROLE is None or _ROLE.value != _DISPATCH:
+        yield
+        return
+    _tell_bound(db, seconds)
+    try:
+        yield
+    except BaseException:
+        # A process that is gone has no locks; what is wrong is known already.
+        with suppress(CerebroError):
+            _tell_bound(db, None)
+        raise
+    _tell_bound(db, None)
+
+
+def _tell_bound(db: Database, seconds: int | None) -> None:
+    told = json.dumps({"bound": seconds})
+    db.as_owner(lambda: db.query(_TELL_ALL, ["text"], [told]))
 
 
 def _has_ended_connection() -> bool:
