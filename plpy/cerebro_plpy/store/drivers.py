@@ -192,8 +192,9 @@ def _end_on_segments(db: Database, numbers: Sequence[int]) -> None:
     """End processes on segments, which may be at work still for a session that has ended."""
     if numbers:
         db.query(
-            "SELECT count(pg_catalog.pg_terminate_backend((s.a).pid)) FROM (SELECT pg_stat_get_activity(NULL)"
-            " AS a FROM gp_dist_random('pg_catalog.gp_id') OFFSET 0) AS s WHERE (s.a).sess_id = ANY ($1)",
+            # No aggregate: it would have the function called here.
+            "SELECT CASE WHEN (s.a).sess_id = ANY ($1) THEN pg_catalog.pg_terminate_backend((s.a).pid) END"
+            " FROM (SELECT pg_stat_get_activity(NULL) AS a FROM gp_dist_random('pg_catalog.gp_id')) AS s",
             ["integer[]"],
             [list(numbers)],
         )

@@ -23,7 +23,8 @@ from cerebro_plpy.errors import NOT_SUPPORTED, SEGMENT_GONE, CerebroError
 _SERVER = ctypes.PyDLL(None)
 _DISPATCH, _EXECUTE = 2, 3
 _ENDED = select.POLLRDHUP | select.POLLHUP | select.POLLERR
-_TELL_ALL = "SELECT count(cerebro._work($1)) FROM gp_dist_random('pg_catalog.gp_id')"
+# An aggregate would have the function called here.
+_TELL_ALL = "SELECT cerebro._work($1) FROM gp_dist_random('pg_catalog.gp_id')"
 # On which the servers of segments answer, mirrors included; a session reads it once.
 _ports: set[int] = set()
 
