@@ -81,7 +81,8 @@ class SegmentSession(Session):
             return _look(self, guard, work, self.look_seconds)
 
         try:
-            return _undone(look)
+            with gangs.bound(self, self.look_seconds):
+                return _undone(look)
         finally:
             self.query(session.BECOME_OWNER)
             session.drop_locks(self)
@@ -106,7 +107,8 @@ class DrivingSession(Session):
 
     def as_caller(self, role: str, work: Callable[[], T]) -> T:
         try:
-            return _undone(lambda: _look(self, self._reads, work, self.look_seconds))
+            with gangs.bound(self, self.look_seconds):
+                return _undone(lambda: _look(self, self._reads, work, self.look_seconds))
         finally:
             session.drop_locks(self)
 

@@ -85,17 +85,19 @@ def begin_errand(command: str, request: str) -> Sequence[str | None]:
     """What a segment session has to do first; `go_on` tells what comes then."""
     from cerebro_plpy.segment import relay
 
-    own = SegmentSession()
+    asked = json.loads(request)
+    own = SegmentSession(asked.pop("look_seconds", 0))
 
     def begin() -> Sequence[str | None]:
         with cancel.interruptible(cancel.ticker(own)):
-            return relay.begin(own, command, json.loads(request))
+            return relay.begin(own, command, asked, own.look_seconds)
 
     return _next(begin)
 
 
 def show(name: str) -> bool:
     """Tell other sessions what this one is at."""
+    _end_look()
     session.show(name)
     return True
 
@@ -108,10 +110,20 @@ def go_on(found: str | None) -> Sequence[str | None]:
 
 def _next(find: Callable[[], Sequence[str | None]]) -> Sequence[str | None]:
     """Give the next thing to do, which may be to read as the run's caller."""
-    set_looking(False)
+    _end_look()
     order = _answer(find)
-    set_looking(order[0] == "look")
+    if order[0] == "look":
+        set_looking(True)
+        session.begin_limit(json.loads(order[1] or "0"))
     return order
+
+
+def _end_look() -> None:
+    """What the caller's code has left here goes, also when an error of its own was the end of it."""
+    if is_looking():
+        set_looking(False)
+        session.end_limit()
+        session.drop_own_locks()
 
 
 def take_buffer(*arguments: Any) -> int:

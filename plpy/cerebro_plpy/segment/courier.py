@@ -37,9 +37,10 @@ _MOST_TURNS = 100
 
 @dataclass(frozen=True)
 class Look:
-    """Statements by which the caller sees what partitions are."""
+    """Statements by which the caller sees what partitions are, beside the rows of a key."""
 
     role: str
+    key: int
     statements: Sequence[str]
 
 
@@ -106,7 +107,7 @@ def carry_out(db: Database, name: str, request: Request) -> Mapping[str, Any]:
 
 def _do(db: Database, step: Step) -> Any:
     match step:
-        case Look(role, statements):
+        case Look(role, _, statements):
             return db.as_caller(role, lambda: [partitions.look_by(db, s) for s in statements])
         case Work(statement, given):
             return db.as_owner(lambda: errands.find(db, statement, json.dumps(given)))
@@ -191,7 +192,7 @@ class _Errand(ABC):
         places = [(self._run.owner, table, self._request["segment"]) for table in self._tables()]
         if not places:
             return []
-        found = yield Look(self._run.owner, [self._source(place).looking for place in places])
+        found = yield Look(self._run.owner, self._key, [self._source(place).looking for place in places])
         looks = dict(zip(places, found, strict=True))
         _of_run(_seen, self._run_id).update({(self._run_id, place): look for place, look in looks.items()})
         return [("look", place, look) for place, look in looks.items()]

@@ -20,7 +20,7 @@ import psycopg2.errors
 import psycopg2.extensions
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import ADMIN_SHUTDOWN, CONNECTION_FAILURE, CerebroError, from_driver
+from cerebro_plpy.errors import ADMIN_SHUTDOWN, CONNECTION_FAILURE, SEGMENT_GONE, CerebroError, from_driver
 from cerebro_plpy.store import links
 
 # How a server is found from here: None is the process's own; one without an address is on the same host.
@@ -181,6 +181,14 @@ def _unwritten(error: psycopg2.Error) -> CerebroError:
 
 
 def _refusal(error: psycopg2.Error) -> CerebroError:
+    if not _was_answered(error):
+        return CerebroError(
+            "a segment's server does not answer its own process",
+            detail=" ".join(str(error).split()),
+            hint="It is down, or starts again: gp_segment_configuration and its log say so. When it answers,"
+            " cerebro.resume goes on with the run.",
+            sqlstate=SEGMENT_GONE,
+        )
     return CerebroError(
         "a segment's server refuses the login that a run needs",
         detail=f"The login over its local socket was answered: {' '.join(str(error).split())}",
@@ -188,6 +196,13 @@ def _refusal(error: psycopg2.Error) -> CerebroError:
         " local for that role in the segment's pg_hba.conf, with the method peer.",
         sqlstate=CONNECTION_FAILURE,
     )
+
+
+def _was_answered(error: psycopg2.Error) -> bool:
+    """Whether a server that is at work has refused a login: one that is not has no word for a process, or has
+    it that it starts or ends, which stands beside no rule of pg_hba.conf."""
+    said = str(error)
+    return "FATAL" in said and not any(word in said for word in ("starting up", "shutting down", "recovery"))
 
 
 class _Stream:

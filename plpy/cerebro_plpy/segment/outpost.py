@@ -171,6 +171,11 @@ class Supplied:
 def work(db: Database, order: str) -> str:
     """Carry out a command about a config; the answer says what is left to be written down, or what lacks."""
     asked = json.loads(order)
+    session.end_bound()
+    if "bound" in asked:
+        if asked["bound"] is not None:
+            session.begin_bound(asked["bound"])
+        return "{}"
     if asked["first"]:
         _given.clear()
         _looks.begin()
@@ -233,6 +238,7 @@ def _described(error: CerebroError) -> Mapping[str, Any]:
 
 def answer(db: Database, command: str, piece: bytes) -> bytes:
     """Take a piece of a parcel; at the last one do what it says, and give the first piece of the answer."""
+    session.end_bound()
     if command == "more":
         _incoming.append(piece)
         return b""

@@ -12,7 +12,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.segment import courier
-from cerebro_plpy.store import session
+from cerebro_plpy.store import errands, session
 
 # What kind of thing to do, what it is given, and the statements.
 Order = Sequence[str | None]
@@ -21,10 +21,10 @@ Orders = Generator[Order, str | None, Mapping[str, Any]]
 _under_way: list[Orders] = []
 
 
-def begin(db: Database, name: str, request: Mapping[str, Any]) -> Order:
+def begin(db: Database, name: str, request: Mapping[str, Any], look_seconds: int) -> Order:
     """The first thing to do for a command; what an earlier one left undone is forgotten."""
     session.show(session.shown(name, request))
-    _under_way[:] = [_orders(db, name, request)]
+    _under_way[:] = [_orders(db, name, request, look_seconds)]
     return go_on(None)
 
 
@@ -40,7 +40,7 @@ def go_on(found: str | None) -> Order:
         raise
 
 
-def _orders(db: Database, name: str, request: Mapping[str, Any]) -> Orders:
+def _orders(db: Database, name: str, request: Mapping[str, Any], look_seconds: int) -> Orders:
     steps = courier.steps_of(db, name, request)
     reply: Any = None
     while True:
@@ -49,16 +49,18 @@ def _orders(db: Database, name: str, request: Mapping[str, Any]) -> Orders:
         except StopIteration as end:
             return end.value
         if isinstance(step, courier.Look):
-            reply = yield from _look(db, step)
+            reply = yield from _look(db, step, look_seconds)
         else:
             kind = "find" if isinstance(step, courier.Work) else "write"
             reply = yield _order(kind, step.given, step.statement)
 
 
-def _look(db: Database, look: courier.Look) -> Generator[Order, str | None, list[str | None]]:
+def _look(db: Database, look: courier.Look, seconds: int) -> Generator[Order, str | None, list[str | None]]:
     guard = yield from _guard(db, look.role)
     become = session.become(look.role)
-    found = yield _order("look", None, become, guard, *look.statements)
+    yield _order("find", {"bound": seconds}, errands.work(look.key))
+    # Whoever passes this on sees to it that it takes no longer.
+    found = yield _order("look", seconds, become, guard, *look.statements)
     return json.loads(found or "[]")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from cerebro_plpy.database import Database
@@ -159,6 +160,7 @@ def end_sessions(db: Database, run_id: int) -> None:
     )
     for row in found:
         own = [row["pid"], *row["sessions"]]
+        numbers = _session_numbers(db, own)
         if row["driver"] not in own:
             db.query("SELECT pg_catalog.pg_cancel_backend($1)", ["integer"], [row["driver"]])
         # Another session may have got the number of one that has ended since.
@@ -168,4 +170,31 @@ def end_sessions(db: Database, run_id: int) -> None:
             " AND a.datname = current_database() AND a.application_name LIKE 'cerebro%'",
             ["integer[]"],
             [own],
+        )
+        _end_on_segments(db, numbers)
+
+
+def _session_numbers(db: Database, pids: Sequence[int]) -> list[int]:
+    """What Greenplum calls sessions that are a run's, by which their processes on segments are found."""
+    if not is_greenplum(db):
+        return []
+    rows = db.query(
+        "SELECT a.sess_id FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid"
+        " WHERE r.rolsuper AND a.pid = ANY ($1) AND a.datname = current_database()"
+        " AND a.application_name LIKE 'cerebro%'",
+        ["integer[]"],
+        [list(pids)],
+    )
+    return [row["sess_id"] for row in rows]
+
+
+def _end_on_segments(db: Database, numbers: Sequence[int]) -> None:
+    """End processes on segments, which may be at work still for a session that has ended."""
+    if numbers:
+        db.query(
+            # No aggregate: it would have the function called here.
+            "SELECT CASE WHEN (s.a).sess_id = ANY ($1) THEN pg_catalog.pg_terminate_backend((s.a).pid) END"
+            " FROM (SELECT pg_stat_get_activity(NULL) AS a FROM gp_dist_random('pg_catalog.gp_id')) AS s",
+            ["integer[]"],
+            [list(numbers)],
         )

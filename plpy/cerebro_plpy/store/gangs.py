@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import json
 import os
 import select
 import socket
+import stat
 import termios
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, SEGMENT_GONE, CerebroError
@@ -21,6 +24,8 @@ from cerebro_plpy.errors import NOT_SUPPORTED, SEGMENT_GONE, CerebroError
 _SERVER = ctypes.PyDLL(None)
 _DISPATCH, _EXECUTE = 2, 3
 _ENDED = select.POLLRDHUP | select.POLLHUP | select.POLLERR
+# An aggregate would have the function called here.
+_TELL_ALL = "SELECT cerebro._work($1) FROM gp_dist_random('pg_catalog.gp_id')"
 # On which the servers of segments answer, mirrors included; a session reads it once.
 _ports: set[int] = set()
 
@@ -88,21 +93,46 @@ def refuse_without_segments() -> None:
         )
 
 
+@contextmanager
+def bound(db: Database, seconds: int) -> Iterator[None]:
+    """Have code of a user's take no longer in this session's processes on segments, and leave no locks."""
+    if _ROLE is None or _ROLE.value != _DISPATCH:
+        yield
+        return
+    _tell_bound(db, seconds)
+    try:
+        yield
+    except BaseException:
+        # A process that is gone has no locks; what is wrong is known already.
+        with suppress(CerebroError):
+            _tell_bound(db, None)
+        raise
+    _tell_bound(db, None)
+
+
+def _tell_bound(db: Database, seconds: int | None) -> None:
+    told = json.dumps({"bound": seconds})
+    db.as_owner(lambda: db.query(_TELL_ALL, ["text"], [told]))
+
+
 def _has_ended_connection() -> bool:
     """Whether one that the server believes in is gone.
 
     It keeps some that it has given up: of those it has read the last word, and has opened others since.
     """
-    ended: list[tuple[int, int]] = []
-    alive: set[int] = set()
-    for name in os.listdir("/proc/self/fd"):
+    descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
+    # Before each statement: what is not the rule may take its time.
+    ended = _ended_among(descriptors)
+    if not ended:
+        return False
+    ports: dict[int, int] = {}
+    for descriptor in descriptors:
         with suppress(OSError):
-            port = _segment_port(int(name))
-            if port is not None and _has_ended(int(name)):
-                ended.append((int(name), port))
-            elif port is not None:
-                alive.add(port)
-    return any(port not in alive or _has_unread(descriptor) for descriptor, port in ended)
+            port = _segment_port(descriptor)
+            if port is not None:
+                ports[descriptor] = port
+    alive = {port for descriptor, port in ports.items() if descriptor not in ended}
+    return any(ports[one] not in alive or _has_unread(one) for one in ended & ports.keys())
 
 
 def _segment_port(descriptor: int) -> int | None:
@@ -116,10 +146,13 @@ def _segment_port(descriptor: int) -> int | None:
     return peer[1] if isinstance(peer, tuple) and peer[1] in _ports else None
 
 
-def _has_ended(descriptor: int) -> bool:
+def _ended_among(descriptors: Sequence[int]) -> set[int]:
     asked = select.poll()
-    asked.register(descriptor, select.POLLRDHUP)
-    return any(event & _ENDED for _, event in asked.poll(0))
+    for descriptor in descriptors:
+        asked.register(descriptor, select.POLLRDHUP)
+    ended = (descriptor for descriptor, event in asked.poll(0) if event & _ENDED)
+    # The server has a pipe that nobody reads.
+    return {descriptor for descriptor in ended if stat.S_ISSOCK(os.fstat(descriptor).st_mode)}
 
 
 def _has_unread(descriptor: int) -> bool:

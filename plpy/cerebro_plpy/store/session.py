@@ -25,6 +25,10 @@ _LONGEST = 2_000_000
 # Code that catches the cancel has so long to end; then the session is.
 _GRACE_SECONDS = 5
 _CLOCK_MONOTONIC = 1
+# How the server calls advisory locks.
+_USER_LOCKS = 2
+# In what the server says of an error, where a look of the caller's is under way.
+LOOK_GUARD = "_cerebro_look_"
 
 AS_OWNER = "SELECT cerebro._as_owner()"
 BECOME_OWNER = "RESET SESSION AUTHORIZATION"
@@ -369,6 +373,30 @@ def end_limit() -> None:
     _end_session_in(0)
 
 
+def begin_bound(limit: int) -> None:
+    """Greenplum: have this process of a segment's end when code of a user's goes on after its limit.
+
+    The coordinator cancels it in time; but SQL can catch that here too, and when the coordinator's session
+    ends, a process that is busy does not notice. 0 is no limit.
+    """
+    _bounds[:] = [limit]
+    if limit:
+        _end_session_in(limit + _GRACE_SECONDS)
+
+
+def end_bound() -> None:
+    """What this process is told next is no code of a user's."""
+    if _bounds:
+        _bounds.clear()
+        _end_session_in(0)
+        drop_own_locks()
+
+
+def drop_own_locks() -> None:
+    """Give back this process' advisory locks by no statement, of which all segments would have to be told."""
+    _SERVER.LockReleaseSession(_USER_LOCKS)
+
+
 class _Event(ctypes.Structure):
     """What Linux calls struct sigevent: which signal a clock sends."""
 
@@ -381,6 +409,8 @@ class _Event(ctypes.Structure):
 
 
 _clock: list[ctypes.c_void_p] = []
+# How long code of a user's may take that a segment's process has been told of.
+_bounds: list[int] = []
 
 
 def _end_session_in(seconds: int) -> None:

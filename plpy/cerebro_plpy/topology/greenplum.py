@@ -8,8 +8,11 @@ lacks something, the session sees to it (segment/courier.py).
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
+
+import psycopg2
 
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.store import errands, session
@@ -29,6 +32,7 @@ class ClusterSession(LoopbackSession):
         self._asked: tuple[str, Request] = "", {}
         self._is_straight = False
         self._found: Mapping[str, Any] = {}
+        self._began = 0.0
 
     def begin(self, name: str, request: Request) -> None:
         self._asked = name, request
@@ -39,23 +43,37 @@ class ClusterSession(LoopbackSession):
             order |= {"first": True, "given": []}
             self._send(errands.straight(key), json.dumps(order), session.shown(name, request))
         elif name in session.ERRANDS:
-            self._send(session.ERRAND, name, json.dumps(request))
+            self._send_errand(name, request)
         else:
             self._keys.clear()
             super().begin(name, request)
 
     def ready(self) -> bool:
         """A process that lacks something is told again by way of the session, which can find it."""
-        if not super().ready():
+        if not self._has_answered():
             return False
         if self._is_straight:
             self._found = super().result()
             if "lacking" in self._found:
                 name, request = self._asked
                 self._is_straight = False
-                self._send(session.ERRAND, name, json.dumps({**request, "lacking": self._found["lacking"]}))
+                self._send_errand(name, {**request, "lacking": self._found["lacking"]})
                 return False
         return True
+
+    def _send_errand(self, name: str, request: Request) -> None:
+        self._began = time.monotonic()
+        self._send(session.ERRAND, name, json.dumps({**request, "look_seconds": self.look_seconds}))
+
+    def _has_answered(self) -> bool:
+        try:
+            return super().ready()
+        except psycopg2.errors.QueryCanceled as error:
+            # The server's word for it; no Python of ours was there to say what it was.
+            looked = session.LOOK_GUARD in (error.diag.context or "")
+            if looked and 0 < self.look_seconds <= time.monotonic() - self._began:
+                raise session.took_too_long(self.look_seconds) from None
+            raise
 
     def result(self) -> Mapping[str, Any]:
         if self._is_straight:

@@ -1,0 +1,103 @@
+"""A segment that is down, without a mirror: what sessions say, and that the coordinator lives on.
+
+The segment must be on the coordinator's host. It is started again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import psycopg2
+import pytest
+
+import nets
+from fixtures import Connection, execute
+from trial import SGD, Trial, blobs, rows_of
+
+pytestmark = pytest.mark.greenplum
+
+# What a superuser could do on the server's host.
+_CONTROL = """
+CREATE FUNCTION control(folder text, arguments text) RETURNS integer LANGUAGE plpython3u AS $$
+import os, shlex, subprocess
+command = [os.environ["GPHOME"] + "/bin/pg_ctl", "-D", folder, "-w", "-l", folder + ".log"]
+return subprocess.run(
+    [*command, *shlex.split(arguments)], cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+    stderr=subprocess.DEVNULL, start_new_session=True,
+).returncode
+$$
+"""
+_START = "-o '-c gp_role=execute' start"
+
+
+def connected(database: str) -> Connection:
+    connection = psycopg2.connect(dbname=database)
+    connection.autocommit = True
+    return connection
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tables(trial: Trial) -> None:
+    x, y = blobs(300, features=4)
+    trial.table("blobs", "x real[], y integer", rows_of(x, y))
+    trial.pack("blobs", "packed")
+    trial.model(nets.mlp(4))
+    trial.select("mst", [1], [SGD], ["batch_size=8,epochs=1"])
+    trial.sql(_CONTROL)
+
+
+@pytest.fixture
+def down(trial: Trial) -> Iterator[None]:
+    folder = trial.value("SELECT datadir FROM gp_segment_configuration WHERE content = 1 AND role = 'p'")
+    # The session that starts it again must not need a segment for that.
+    trial.sql("SELECT control(%s, 'status')", folder)
+    assert trial.value("SELECT control(%s, '-m immediate stop')", folder) == 0
+    try:
+        yield
+    finally:
+        started = trial.value("SELECT control(%s, %s)", folder, _START)
+        answered(trial)
+    assert started == 0
+
+
+def answered(trial: Trial) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            trial.sql("SELECT count(*) FROM gp_dist_random('gp_id')")
+            return
+        except psycopg2.Error:
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+
+
+FIT = "SELECT cerebro.madlib_fit_multiple_model('packed', '{}', 'mst', 1)"
+CALLS = [FIT.format("never"), "SELECT * FROM cerebro.diagnose()", "SELECT * FROM cerebro.segments_ready()"]
+
+
+def test_whoever_calls_is_told_of_the_segment_and_not_of_logins(
+    trial: Trial, database: str, request: pytest.FixtureRequest
+) -> None:
+    """Whether its session has its processes and sessions of a run, has never called a function, or is new."""
+    started = trial.value("SELECT pg_postmaster_start_time()")
+    with closing(connected(database)) as warm, closing(connected(database)) as idle:
+        execute(warm, FIT.format("before"))
+        execute(idle, "SELECT 1")
+        request.getfixturevalue("down")
+        with closing(connected(database)) as fresh:
+            for session in (warm, idle, fresh):
+                for call in CALLS:
+                    with pytest.raises(psycopg2.Error) as caught:
+                        execute(session, call)
+                    said = f"{caught.value} {caught.value.diag.message_hint}"
+                    assert caught.value.pgcode == "58M01", said
+                    assert "segment" in said
+                    assert "pg_hba" not in said
+            assert execute(fresh, "SELECT pg_postmaster_start_time()") == [(started,)]
+
+
+def test_all_goes_on_when_it_is_there_again(trial: Trial) -> None:
+    answered(trial)
+    assert trial.fit("packed", "after", "mst", 1) > 0
