@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .architectures import Architectures
-    from .config import Config
     from .database import Database, connect
     from .errors import CerebroError, CerebroWarning
     from .functions import Functions
     from .packing import Packed
-    from .run import Run
+    from .run import Config, Run
     from .space import by_model, choice, integer, loguniform, uniform
 
 # Where each name is at home. Each is fetched when it is first asked for: the command `cerebro` shall answer
@@ -21,7 +20,7 @@ _HOMES = {
     "Architectures": "architectures",
     "CerebroError": "errors",
     "CerebroWarning": "errors",
-    "Config": "config",
+    "Config": "run",
     "Database": "database",
     "Functions": "functions",
     "Packed": "packing",

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import models
 from .errors import CerebroError
+from .protocols import Server
 from .statements import call, table_name
 
 if TYPE_CHECKING:
     import pandas
 
-    from .database import Database
 
 # A live keras.Model; the JSON of one, as text or as a dict. Keras need not be installed for the latter.
 Model = str | Mapping[str, Any] | Any
 
 
+class Home(Server, Protocol):
+    """A database with such a table, and names for new ones."""
+
+    @property
+    def architectures(self) -> Architectures: ...
+
+    def free_name(self, wanted: str) -> str:
+        """Give a name that no table has: this one, or with a number behind it."""
+        ...
+
+
 class Architectures:
     """A table of architectures."""
 
-    def __init__(self, db: Database, table: str) -> None:
+    def __init__(self, db: Server, table: str) -> None:
         self._db = db
         self.table = table
 
@@ -56,6 +67,19 @@ class Architectures:
             return []
         rows = self._db.rows(f"SELECT model_id FROM {table_name(self.table)} ORDER BY model_id")
         return [row["model_id"] for row in rows]
+
+    def chosen(self, wanted: Any) -> Sequence[int]:
+        """The architectures of a grid: numbers as they are, models and JSON are added; without any, all."""
+        if wanted is None:
+            found = self.ids()
+            if not found:
+                raise CerebroError(
+                    f"there is no architecture in {self.table}",
+                    hint='Add one with db.architectures.add(model), or give "model" in the grid.',
+                )
+            return found
+        models = wanted if isinstance(wanted, list | tuple) else [wanted]
+        return [model if isinstance(model, int) else self.add(model) for model in models]
 
     def list(self) -> pandas.DataFrame:
         """All architectures as a data frame."""

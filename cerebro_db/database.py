@@ -13,9 +13,10 @@ from .architectures import Architectures
 from .errors import CerebroError
 from .functions import Functions
 from .link import Connection, Engine, Link, Row
-from .packing import Columns, Packed
+from .packing import Packed
 from .requests import FitRequest, Search
 from .run import Run
+from .statements import Columns
 
 if TYPE_CHECKING:
     import pandas
@@ -120,7 +121,8 @@ class Database:
 
     def import_packed(self, path: str | Path, into: str) -> Packed:
         """Make a packed table of a file that `Packed.export` wrote, to the same bits."""
-        return packed_files.load(self, Path(path), into)
+        packed_files.load(self, Path(path), into)
+        return Packed(self, into)
 
     def fit(
         self,

@@ -11,13 +11,13 @@ from .link import Row
 from .plots import flat
 
 if TYPE_CHECKING:
-    from .run import Run
+    from .protocols import RunRows
 
 _LONGEST_PARAM = 6000
 _STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 
-def _configs(run: Run) -> Iterator[tuple[Row, list[Row]]]:
+def _configs(run: RunRows) -> Iterator[tuple[Row, list[Row]]]:
     """Each config with its parameters, and what was measured of it."""
     measured = run.rows(
         "SELECT * FROM cerebro.metrics WHERE run_id = %s AND value IS NOT NULL ORDER BY epoch"
@@ -30,7 +30,7 @@ def _configs(run: Run) -> Iterator[tuple[Row, list[Row]]]:
         yield config, [row for row in measured if row["mst_key"] == config["mst_key"]]
 
 
-def to_tensorboard(run: Run, folder: Path) -> Path:
+def to_tensorboard(run: RunRows, folder: Path) -> Path:
     """Write event files: a folder for each config, a scalar for each metric."""
     try:
         # Their names are made when they are imported.
@@ -50,7 +50,7 @@ def to_tensorboard(run: Run, folder: Path) -> Path:
     return folder
 
 
-def to_mlflow(run: Run, tracking_uri: str, experiment: str | None = None) -> list[str]:
+def to_mlflow(run: RunRows, tracking_uri: str, experiment: str | None = None) -> list[str]:
     """Write a run of MLflow's for each config: its parameters, and its metrics by epoch."""
     try:
         from mlflow.tracking import MlflowClient

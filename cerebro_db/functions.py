@@ -13,7 +13,8 @@ from .statements import call
 if TYPE_CHECKING:
     import pandas
 
-    from .database import Database
+    from .protocols import Server
+
 
 _COLUMNS = (
     "name", "version", "kind", "description", "higher_is_better", "registered_by", "at", "granted_to",
@@ -24,7 +25,7 @@ _COLUMNS = (
 class Functions:
     """The registered functions that you may use; all others need a superuser."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Server) -> None:
         self._db = db
 
     def register(

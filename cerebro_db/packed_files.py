@@ -18,8 +18,7 @@ from .errors import CerebroError, needs, other_file
 from .statements import call, identifier, table_name
 
 if TYPE_CHECKING:
-    from .database import Database
-    from .packing import Packed
+    from .protocols import Server
 
 SEGMENT, BUFFER, SUMMARY = "__dist_key__", "buffer_id", "cerebro"
 _SUMMARY_KEYS = (
@@ -37,7 +36,7 @@ class Buffer:
     columns: Mapping[str, Any]
 
 
-def save(db: Database, table: str, path: Path) -> Path:
+def save(db: Server, table: str, path: Path) -> Path:
     """Write a packed table to a file."""
     row = _row_of(db, table)
     summary = _summary(db, table, row)
@@ -51,10 +50,8 @@ def save(db: Database, table: str, path: Path) -> Path:
     return path
 
 
-def load(db: Database, path: Path, into: str) -> Packed:
+def load(db: Server, path: Path, into: str) -> None:
     """Make a packed table of such a file."""
-    from .packing import Packed
-
     if path.suffix not in (".npz", ".parquet"):
         raise other_file(path, ".parquet", ".npz")
     summary, buffers = _load_npz(path) if path.suffix == ".npz" else _load_parquet(path)
@@ -63,7 +60,6 @@ def load(db: Database, path: Path, into: str) -> Packed:
         keys = _keys(link.execute(connection, f"SELECT * FROM {table_name(into, '_summary')}")[0])
         for buffer in buffers:
             _insert(connection, into, keys[buffer.segment], buffer)
-    return Packed(db, into)
 
 
 def _keys(summary: Mapping[str, Any]) -> Sequence[int]:
@@ -71,14 +67,14 @@ def _keys(summary: Mapping[str, Any]) -> Sequence[int]:
     return summary.get("__dist_keys__") or range(summary["segments"])
 
 
-def _row_of(db: Database, table: str) -> Mapping[str, Any]:
+def _row_of(db: Server, table: str) -> Mapping[str, Any]:
     found = db.rows(f"SELECT * FROM {table_name(table, '_summary')}")
     if not found:
         raise CerebroError(f"the summary of {table} is empty", hint="Is it a packed table?")
     return found[0]
 
 
-def _summary(db: Database, table: str, found: Mapping[str, Any]) -> dict[str, Any]:
+def _summary(db: Server, table: str, found: Mapping[str, Any]) -> dict[str, Any]:
     """How the table was packed, in a form that JSON has."""
     where = f"FROM {table_name(table, '_summary')}"
     columns = [f"{name}_class_values" for name in found["dependent_varname"]]
@@ -92,7 +88,7 @@ def _summary(db: Database, table: str, found: Mapping[str, Any]) -> dict[str, An
     }
 
 
-def _buffers(db: Database, table: str, summary: Mapping[str, Any], keys: Sequence[int]) -> Iterator[Buffer]:
+def _buffers(db: Server, table: str, summary: Mapping[str, Any], keys: Sequence[int]) -> Iterator[Buffer]:
     """The buffers in the table's order, one at a time."""
     kinds = _kinds(summary)
     wanted = ", ".join(f"{identifier(name)}, {identifier(name + '_shape')}" for name in kinds)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import packed_files
 from .errors import CerebroError
-from .statements import call, names, table_name
+from .statements import Columns, call, names, table_name
 
 if TYPE_CHECKING:
-    from .database import Database
-
-# A column; several of them; and among these, a list for columns that together are one vector.
-Columns = str | Sequence[str | Sequence[str]]
+    from .protocols import Server
 
 
 class Packed:
     """A packed table, with the columns that it was packed from where they are known."""
 
-    def __init__(self, db: Database, table: str, x: Columns | None = None, y: Columns | None = None) -> None:
+    def __init__(self, db: Server, table: str, x: Columns | None = None, y: Columns | None = None) -> None:
         self._db = db
         self.table = table
         self.x = x
@@ -31,14 +29,14 @@ class Packed:
         return f"<packed table {self.table}>"
 
     @classmethod
-    def of(cls, db: Database, table: Packed | str) -> Packed:
+    def of(cls, db: Server, table: Packed | str) -> Packed:
         """Take a packed table as such, or by its name."""
         return cls(db, table) if isinstance(table, str) else table
 
     @classmethod
     def plan(
         cls,
-        db: Database,
+        db: Server,
         source: str,
         x: Columns | None,
         y: Columns | None,
@@ -76,8 +74,6 @@ class Packed:
 
     def export(self, path: str | Path) -> Path:
         """Write it to a `.parquet` or `.npz` file, which `db.import_packed` reads."""
-        from . import packed_files
-
         return packed_files.save(self._db, self.table, Path(path))
 
     def __len__(self) -> int:

@@ -12,7 +12,7 @@ from .errors import CerebroError, needs
 from .link import Row
 
 if TYPE_CHECKING:
-    from .run import Run
+    from .protocols import RunRows
 
 KINDS = ("curves", "configs", "timeline")
 NAMED = 8
@@ -48,7 +48,7 @@ class Picture:
         return data.getvalue()
 
 
-def picture(run: Run, kind: str | None = None) -> Picture:
+def picture(run: RunRows, kind: str | None = None) -> Picture:
     """Draw one kind of picture, or all."""
     if kind is not None and kind not in KINDS:
         raise CerebroError(f"there is no picture {kind!r}", hint=f"There are {', '.join(KINDS)}.")
@@ -71,7 +71,7 @@ def _figure(width: float, height: float) -> Any:
     return figure
 
 
-def _curves(run: Run, axes: Any) -> None:
+def _curves(run: RunRows, axes: Any) -> None:
     """The deciding metric of each config over the epochs; the best configs are named."""
     ranked = run.rows(
         "SELECT mst_key, dataset, metric FROM cerebro.leaderboard"
@@ -112,7 +112,7 @@ def _in_order(
     return [found[label] for label in present], present
 
 
-def _configs(run: Run, axes: Any) -> None:
+def _configs(run: RunRows, axes: Any) -> None:
     """Parallel coordinates: a line for each config through what differs between them, to what it reached."""
     ranked = configs(run)
     if not ranked:
@@ -137,7 +137,7 @@ def _configs(run: Run, axes: Any) -> None:
     return None
 
 
-def configs(run: Run) -> list[Row]:
+def configs(run: RunRows) -> list[Row]:
     """The measured configs of a run, best first, with their parameters as values."""
     return run.rows(
         "SELECT *, cerebro.read_params(compile_params, fit_params) AS params FROM cerebro.leaderboard"
@@ -197,7 +197,7 @@ def _ticks(column: Sequence[Any]) -> list[tuple[float, str]]:
     return sorted(found.items())
 
 
-def _timeline(run: Run, axes: Any) -> None:
+def _timeline(run: RunRows, axes: Any) -> None:
     """What each segment was doing when: a bar for each visit, coloured by config."""
     visits = run.rows(
         "SELECT mst_key, segment, extract(epoch FROM started_at)::float8 AS began,"

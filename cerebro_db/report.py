@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable, Sequence
 from html import escape
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from . import plots
 from .link import Row
 
 if TYPE_CHECKING:
-    from .run import Run
+    from .protocols import RunRows
 
 SHOWN = 50
 _STYLE = """
@@ -25,7 +26,7 @@ svg { max-width: 100%; height: auto } .quiet { color: #666 }
 """
 
 
-def write(run: Run, path: Path) -> Path:
+def write(run: RunRows, path: Path) -> Path:
     """Write the report."""
     info = run.info()
     title = info["name"] or f"Run {info['run_id']}"
@@ -89,7 +90,7 @@ def _best(ranked: Sequence[Row]) -> str:
     )
 
 
-def _asked(run: Run, info: Row) -> str:
+def _asked(run: RunRows, info: Row) -> str:
     rows = [
         ("packed table", info["source_table"]),
         ("validation table", info["validation_table"] or "none: the training rows decide"),
@@ -123,7 +124,7 @@ def _leaderboard(ranked: Sequence[Row]) -> str:
     return _table(head, rows) + more
 
 
-def _stopped(run: Run) -> str:
+def _stopped(run: RunRows) -> str:
     failed = run.rows(
         "SELECT mst_key, failure FROM cerebro.leaderboard WHERE run_id = %s AND failure IS NOT NULL"
         " ORDER BY mst_key"
@@ -142,7 +143,7 @@ def _stopped(run: Run) -> str:
     )
 
 
-def _times(run: Run) -> str:
+def _times(run: RunRows) -> str:
     rows = run.rows(
         'SELECT segment, count(*) AS visits, sum("rows") AS rows, sum(read_seconds) AS read,'
         " sum(train_seconds) AS train, sum(write_seconds) AS write"
@@ -152,9 +153,7 @@ def _times(run: Run) -> str:
     return _table(head, [list(row.values()) for row in rows])
 
 
-def _machine(run: Run, info: Row) -> str:
-    from . import __version__
-
+def _machine(run: RunRows, info: Row) -> str:
     found = run.db.rows(
         "SELECT pg_catalog.version() AS server,"
         " (SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'cerebro') AS extension"
@@ -164,7 +163,7 @@ def _machine(run: Run, info: Row) -> str:
             ("server", found["server"]),
             ("extension cerebro", found["extension"]),
             ("segments", f"{info['segments']} sessions"),
-            ("client cerebro-db", __version__),
+            ("client cerebro-db", version("cerebro-db")),
             ("client's Python", f"{platform.python_version()} on {platform.platform()}"),
         ]
     )

@@ -13,7 +13,7 @@ from .space import Grid, read_grid
 from .statements import call, parameters, table_name
 
 if TYPE_CHECKING:
-    from .database import Database
+    from .architectures import Home
 
 Search = str | Mapping[str, Any] | None
 
@@ -45,10 +45,10 @@ class FitRequest:
     background: bool
     options: Mapping[str, Any]
 
-    def begin(self, db: Database) -> Run:
+    def begin(self, db: Home) -> Run:
         """Send the statements."""
         space = dict(self.grid)
-        models = model_ids(db, space.pop("model", None))
+        models = db.architectures.chosen(space.pop("model", None))
         grid, out = read_grid(space), db.free_name(self.out or table_name(self.table.table, "_models"))
         if self.search in (None, RANDOM):
             if self.search is None and not grid.is_finite:
@@ -59,7 +59,7 @@ class FitRequest:
             return self._begin_all(db, models, grid, out)
         return self._begin_search(db, models, grid, out)
 
-    def _begin_all(self, db: Database, models: Sequence[int], grid: Grid, out: str) -> Run:
+    def _begin_all(self, db: Home, models: Sequence[int], grid: Grid, out: str) -> Run:
         selection = db.free_name(table_name(out, "_configs"))
         made = call(
             "generate_model_configs",
@@ -87,7 +87,7 @@ class FitRequest:
             db.rows(f"DROP TABLE {selection}, {table_name(selection, '_summary')}")
             raise
 
-    def _begin_search(self, db: Database, models: Sequence[int], grid: Grid, out: str) -> Run:
+    def _begin_search(self, db: Home, models: Sequence[int], grid: Grid, out: str) -> Run:
         method, given = _method(self.search)
         number, most = _NAMES.get(method, _USUAL)
         if self.configs is not None and number is None:
@@ -125,7 +125,7 @@ class FitRequest:
             "options": options or None,
         }
 
-    def _send(self, db: Database, shown: Sequence[str]) -> Run:
+    def _send(self, db: Home, shown: Sequence[str]) -> Run:
         begun = db.transaction([shown[-1], "SELECT cerebro.last_run() AS run_id"])
         return Run(db, begun[0]["run_id"], statements=tuple(shown), packed=self.table)
 
@@ -139,17 +139,3 @@ def _method(search: Search) -> tuple[str, dict[str, Any]]:
             f"the search {given} names no method", hint='Write for example {"method": "asha", "eta": 3}.'
         )
     return str(given.pop("method")), given
-
-
-def model_ids(db: Database, wanted: Any) -> list[int]:
-    """The architectures of a grid: numbers as they are, models and JSON are added; without any, all."""
-    if wanted is None:
-        found = db.architectures.ids()
-        if not found:
-            raise CerebroError(
-                f"there is no architecture in {db.architectures.table}",
-                hint='Add one with db.architectures.add(model), or give "model" in the grid.',
-            )
-        return found
-    models = wanted if isinstance(wanted, list | tuple) else [wanted]
-    return [model if isinstance(model, int) else db.architectures.add(model) for model in models]

@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from . import frames, link
 from .errors import CerebroError, needs, other_file
-from .statements import call, identifier, table_name
+from .statements import Columns, call, identifier, table_name
 
 if TYPE_CHECKING:
     import pandas
 
-    from .config import Config
-    from .database import Database
+    from .protocols import Predictor, Server
 
 NUMBER = "__row__"
 _KINDS = {"i": "bigint", "u": "bigint", "f": "double precision", "b": "boolean", "M": "timestamp"}
 
 
-def load(db: Database, table: str, source: Any) -> int:
+def load(db: Server, table: str, source: Any) -> int:
     """Make a table of a data frame, a dict of arrays, or a Parquet or NPZ file; gives how many."""
     columns = read(source)
     number = _length(columns)
@@ -109,7 +108,7 @@ def _field(value: Any) -> Any:
     return None if value is None or value != value else value
 
 
-def predict(config: Config, given: Any, x: Any) -> pandas.DataFrame:
+def predict(config: Predictor, given: Any, x: Columns | None) -> pandas.DataFrame:
     """The most probable class of each row with its probability, or the prediction."""
     index, found = _predicted(config, given, x, "response")
     columns = {"class_value": "class", "prob": "probability", "prediction": "prediction"}
@@ -118,7 +117,7 @@ def predict(config: Config, given: Any, x: Any) -> pandas.DataFrame:
     return frames.library().DataFrame(named, index=index)
 
 
-def probabilities(config: Config, given: Any, x: Any) -> pandas.DataFrame:
+def probabilities(config: Predictor, given: Any, x: Columns | None) -> pandas.DataFrame:
     """The probability of every class, a column for each."""
     index, found = _predicted(config, given, x, "prob")
     if "prob" not in found.columns:
@@ -126,7 +125,7 @@ def probabilities(config: Config, given: Any, x: Any) -> pandas.DataFrame:
     return found.pivot(index=NUMBER, columns="class_value", values="prob").set_axis(index)
 
 
-def _predicted(config: Config, given: Any, x: Any, kind: str) -> tuple[Any, pandas.DataFrame]:
+def _predicted(config: Predictor, given: Any, x: Columns | None, kind: str) -> tuple[Any, pandas.DataFrame]:
     """Load the rows into a table of this session, predict it, and take the result away again."""
     import numpy as np
 
@@ -146,7 +145,7 @@ def _predicted(config: Config, given: Any, x: Any, kind: str) -> tuple[Any, pand
     return index, frames.frame(found)
 
 
-def _features(config: Config, given: Any, x: Any) -> tuple[dict[str, Any], Any, str]:
+def _features(config: Predictor, given: Any, x: Columns | None) -> tuple[dict[str, Any], Any, str]:
     """The columns to load, the index of the rows, and the columns as the server shall read them."""
     pandas = frames.library()
     if not isinstance(given, pandas.DataFrame):

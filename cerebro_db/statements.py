@@ -21,12 +21,16 @@ class Raw(str):
     __slots__ = ()
 
 
+# A column; several of them; and among these, a list for columns that together are one vector.
+Columns = str | Sequence[str | Sequence[str]]
+
+
 def identifier(name: str) -> str:
     """Write a name, in quotes where it needs them."""
     return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
 
 
-def names(columns: str | Sequence[str | Sequence[str]]) -> str:
+def names(columns: Columns) -> str:
     """Write columns as the preprocessors read them; a list inside the list is one vector of its columns."""
     if isinstance(columns, str):
         return identifier(columns)

@@ -14,7 +14,7 @@ from .link import Row
 from .terminal import harmless
 
 if TYPE_CHECKING:
-    from .run import Run
+    from .protocols import RunRows
 
 LOOK_SECONDS = 0.5
 SHOWN = 20
@@ -68,7 +68,7 @@ def config_text(config: Row) -> str:
     )
 
 
-def look(run: Run) -> Snapshot:
+def look(run: RunRows) -> Snapshot:
     """Read how a run stands."""
     best = run.rows(
         "SELECT mst_key, dataset, metric, value FROM cerebro.leaderboard"
@@ -205,7 +205,7 @@ def screen(file: TextIO) -> Screen:
     return Terminal(file) if file.isatty() else Lines(file)
 
 
-def watch(run: Run, shown: Screen, going: Callable[[], bool]) -> None:
+def watch(run: RunRows, shown: Screen, going: Callable[[], bool], stop: Callable[[], object]) -> None:
     """Show a run until it is over. The first Ctrl-C asks the server to stop it, the second looks away."""
     asked = False
     try:
@@ -220,20 +220,20 @@ def watch(run: Run, shown: Screen, going: Callable[[], bool]) -> None:
                     shown.say(f"run {run.run_id} goes on without being watched")
                     raise
                 asked = True
-                shown.say(_ask_to_stop(run))
+                shown.say(_ask_to_stop(run.run_id, stop))
     except BaseException:
         shown.leave()
         raise
     shown.close(look(run))
 
 
-def _ask_to_stop(run: Run) -> str:
+def _ask_to_stop(run_id: int, stop: Callable[[], object]) -> str:
     try:
-        run.stop()
+        stop()
     except CerebroError as error:
         # It may be over by now, or a person may have asked it already.
         return harmless(error.message)
     return (
-        f"asked run {run.run_id} to stop: it finishes the visits that have begun and leaves its tables."
+        f"asked run {run_id} to stop: it finishes the visits that have begun and leaves its tables."
         " Ctrl-C again looks away"
     )

@@ -151,7 +151,9 @@ def _types(tree: ast.Module) -> Iterator[str]:
 def largest_circle(modules: Iterable[Module], root: Path) -> list[str]:
     """The most modules that import one another, imports inside functions and for types alone included."""
     names = {_name(module.path, root): module for module in modules}
-    graph = {name: {x for x in _imports(module, root) if x in names} for name, module in names.items()}
+    graph = {
+        name: {x for x in _imports(module, root, set(names)) if x in names} for name, module in names.items()
+    }
     return max((group for group in _circles(graph) if len(group) > 1), key=len, default=[])
 
 
@@ -160,7 +162,7 @@ def _name(path: Path, root: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def _imports(module: Module, root: Path) -> Iterator[str]:
+def _imports(module: Module, root: Path, known: set[str]) -> Iterator[str]:
     own = _name(module.path, root).split(".")
     package = own if module.path.stem == "__init__" else own[:-1]
     for node in ast.walk(module.tree):
@@ -169,8 +171,9 @@ def _imports(module: Module, root: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             source = ".".join([*base, *([node.module] if node.module else [])])
-            yield source
-            yield from (f"{source}.{alias.name}" for alias in node.names)
+            # A module that is named needs nothing of its package.
+            full = [f"{source}.{alias.name}" for alias in node.names]
+            yield from (name if name in known else source for name in full)
 
 
 def _circles(graph: dict[str, set[str]]) -> list[list[str]]:

@@ -13,9 +13,8 @@ from .exits import NOT_FINISHED, Refused
 from .output import formatted, say, show
 
 if TYPE_CHECKING:
-    from ..config import Config
     from ..database import Database
-    from ..run import Run
+    from ..run import Config, Run
 
 C = TypeVar("C", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)
@@ -57,7 +56,7 @@ def chosen(db: Database, run: int | None) -> Run:
 def finished(run: Run) -> Run:
     """A run whose tables are there."""
     # As everywhere here: the client is imported where it is needed, so that help comes at once.
-    from ..config import GOING
+    from ..run import GOING
 
     status = run.status
     if status in GOING:
