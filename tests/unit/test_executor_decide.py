@@ -14,9 +14,9 @@ from cerebro_plpy.executor import decide
 from cerebro_plpy.executor import loop as loops
 from cerebro_plpy.executor.decide import Decider, Search
 from cerebro_plpy.executor.loop import Loop
-from cerebro_plpy.executor.progress import EVALUATE, MERGE, VISIT, Config, Plan
 from cerebro_plpy.logical.budget import Limits
 from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, Start, Stop
+from cerebro_plpy.planner.plan import EVALUATE, MERGE, VISIT, Config, Plan
 from cerebro_plpy.planner.routes import route, step_of
 from cerebro_plpy.store.decisions import Asked, Entry
 from cerebro_plpy.store.runs import ConfigRow

@@ -12,7 +12,7 @@ import pytest
 
 from cerebro_plpy.errors import CONFIG_FAILED, DATA_CORRUPTED, QUERY_CANCELED, CerebroError
 from cerebro_plpy.executor.loop import Loop
-from cerebro_plpy.executor.progress import VISIT, Config, Plan, Unit
+from cerebro_plpy.planner.plan import VISIT, Config, Plan, Unit
 from cerebro_plpy.topology import Answer
 
 SEEDS = range(20)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cerebro_plpy.errors import CONFIG_FAILED, OUT_OF_MEMORY, CerebroError
-from cerebro_plpy.executor import progress
+from cerebro_plpy.planner.plan import EVALUATE, VISIT, Plan, Unit
 from cerebro_plpy.topology import Answer, Topology
 
 # States that nobody needs any more go after so long, or when they have become so many bytes.
@@ -23,9 +23,9 @@ class Loop:
     def __init__(
         self,
         run_id: int,
-        plan: progress.Plan,
+        plan: Plan,
         topology: Topology,
-        report: Callable[[progress.Unit, Mapping[str, Any]], None],
+        report: Callable[[Unit, Mapping[str, Any]], None],
         decide: Callable[[], None],
         tick: Callable[[], None],
         retries: int,
@@ -37,7 +37,7 @@ class Loop:
         self._decide = decide
         self._tick = tick
         self._retries = retries
-        self._lost: dict[progress.Unit, int] = {}
+        self._lost: dict[Unit, int] = {}
         self._stale: set[int] = set()
         self._stale_bytes = 0
         self._next_drop = time.monotonic() + DROP_SECONDS
@@ -62,7 +62,7 @@ class Loop:
         self._tell_epochs(at_once=True)
         self._topology.finish_background()
 
-    def _submit(self, unit: progress.Unit) -> None:
+    def _submit(self, unit: Unit) -> None:
         request = {"run_id": self._run_id, "mst_key": unit.mst_key, "epoch": unit.epoch}
         request |= {"segment": unit.segment, "stop": unit.stop}
         self._topology.submit(unit.segment, self._plan.configs[unit.mst_key].backend, unit.kind, request)
@@ -73,11 +73,11 @@ class Loop:
             self._take_error(unit, answer.error, answer.lost)
             return
         result = answer.result or {}
-        if unit.kind == progress.VISIT:
+        if unit.kind == VISIT:
             self._plan.visited(unit, result["seconds"], result["loss"])
             if unit.stop == self._plan.segments - 1:
                 self._ended.append((unit.mst_key, unit.epoch))
-        elif unit.kind == progress.EVALUATE:
+        elif unit.kind == EVALUATE:
             self._plan.evaluated_on(unit)
         else:
             self._plan.merged(unit)
@@ -86,7 +86,7 @@ class Loop:
         self._stale_bytes += result.get("state_bytes", 0)
         self._report(unit, result)
 
-    def _take_error(self, unit: progress.Unit, error: CerebroError, lost: bool) -> None:
+    def _take_error(self, unit: Unit, error: CerebroError, lost: bool) -> None:
         config = self._plan.configs[unit.mst_key]
         if config.failure is not None or config.deleted:
             self._plan.left(unit)
@@ -102,7 +102,7 @@ class Loop:
         else:
             raise error
 
-    def _fail(self, unit: progress.Unit, reason: str) -> None:
+    def _fail(self, unit: Unit, reason: str) -> None:
         self._plan.failed(unit, reason)
         request = {"run_id": self._run_id, "mst_key": unit.mst_key, "epoch": unit.epoch}
         self._topology.background("fail_config", {**request, "segment": unit.segment, "reason": reason})

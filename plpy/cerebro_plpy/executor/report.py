@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.executor.progress import MERGE, Plan, Unit
 from cerebro_plpy.logical.metrics import better, deciding
+from cerebro_plpy.planner.plan import MERGE, Plan, Unit
 
 # A line at the end of each epoch, and one now and then while an epoch is long.
 QUIET_SECONDS = 10.0

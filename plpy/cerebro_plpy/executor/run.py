@@ -14,12 +14,12 @@ from cerebro_plpy.executor import functions, gpus
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor.decide import Decider, Planned, Search
 from cerebro_plpy.executor.loop import Loop
-from cerebro_plpy.executor.progress import Config, Plan, Unit
 from cerebro_plpy.executor.report import Report
 from cerebro_plpy.logical.search.build import build
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.params import parse_fit
 from cerebro_plpy.planner import costs
+from cerebro_plpy.planner.plan import Config, Plan, Unit
 from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import measurements, models, runs, session, state_rows
 from cerebro_plpy.topology import Topology

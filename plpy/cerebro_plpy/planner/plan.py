@@ -1,4 +1,10 @@
-"""Where a run stands: what each config has behind it and what a free segment may do next."""
+"""The plan of a run: what each config has behind it, and which visit is next on a free segment, and why.
+
+`Plan.next` answers that. Evaluations go first; then, of the configs whose route (`routes`) has this segment
+as its next stop, the one with the longest estimated time before it (`costs`, `schedule`). It knows no
+database and no search procedure: what is decided about configs reaches it by `set_until`, `stop`, `add` and
+the like.
+"""
 
 from __future__ import annotations
 

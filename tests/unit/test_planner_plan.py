@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from cerebro_plpy.executor.progress import EVALUATE, MERGE, VISIT, Config, Plan, Unit
+from cerebro_plpy.planner.plan import EVALUATE, MERGE, VISIT, Config, Plan, Unit
 from cerebro_plpy.planner.routes import route
 
 SEEDS = range(25)
