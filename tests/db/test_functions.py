@@ -175,19 +175,18 @@ def test_what_is_unregistered_is_gone_for_runs_too(trial: Trial) -> None:
     assert trial.value("SELECT status FROM passed_info") == "finished"
 
 
-def test_everybody_is_public_and_no_other_spelling(trial: Trial) -> None:
-    """There may be a role "Public", and nobody else is meant by that."""
+def test_public_is_everybody_but_a_role_of_such_a_name(trial: Trial) -> None:
     register(trial, "granted", LOSS.replace("my_loss", "granted"))
-    with pytest.raises(psycopg2.errors.UndefinedObject) as caught:
-        trial.sql("SELECT cerebro.grant_function('granted', 'Public')")
-    assert caught.value.diag.message_hint == "Everybody is 'public'."
-    grants = "SELECT role::text FROM cerebro._function_grant WHERE name = 'granted'"
+    grants = "SELECT role::oid = 0, role::text FROM cerebro._function_grant WHERE name = 'granted'"
     try:
         trial.sql('CREATE ROLE "Public"')
         trial.sql("SELECT cerebro.grant_function('granted', 'Public')")
-        assert trial.sql(grants) == [('"Public"',)]
+        assert trial.sql(grants) == [(False, '"Public"')]
+        trial.sql("SELECT cerebro.revoke_function('granted', 'Public')")
     finally:
         trial.sql('DROP ROLE IF EXISTS "Public"')
+    trial.sql("SELECT cerebro.grant_function('granted', 'PUBLIC')")
+    assert [everybody for everybody, _ in trial.sql(grants)] == [True]
 
 
 @pytest.mark.parametrize("backend", ["jax", "tensorflow"])

@@ -22,7 +22,6 @@ from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.madlib.registered import LOSS, METRIC
 from cerebro_plpy.store import functions, session
-from cerebro_plpy.store.functions import EVERYBODY
 from cerebro_plpy.topology.choose import choose
 from cerebro_plpy.topology.inline import Run
 
@@ -164,8 +163,7 @@ def _change_grant(db: Database, name: str | None, role: str | None, *, give: boo
         _last(db, name)
         oid = functions.find_role(db, role)
         if oid is None:
-            hint = f"Everybody is '{EVERYBODY}'." if role.lower() == EVERYBODY else None
-            raise CerebroError(f'role "{role}" does not exist', hint=hint, sqlstate=UNDEFINED_OBJECT)
+            raise CerebroError(f'role "{role}" does not exist', sqlstate=UNDEFINED_OBJECT)
         if give:
             functions.grant(db, str(name), oid, by)
             return True

@@ -116,11 +116,11 @@ def add(db: Database, role: str, **row: Any) -> None:
 
 
 def find_role(db: Database, role: str) -> int | None:
-    """The number of a role; that of everybody is 0."""
-    if role == EVERYBODY:
-        return 0
+    """The number of a role; that of everybody is 0, unless a role has a name like that."""
     rows = db.query("SELECT oid FROM pg_catalog.pg_roles WHERE rolname = $1", ["text"], [role])
-    return rows[0]["oid"] if rows else None
+    if rows:
+        return rows[0]["oid"]
+    return 0 if role.lower() == EVERYBODY else None
 
 
 def grant(db: Database, name: str, role: int, granted_by: str) -> None:
