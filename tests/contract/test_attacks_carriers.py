@@ -119,6 +119,8 @@ def mallory(database: str) -> Iterator[Connection]:
 
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_code_on_the_way_gets_nothing(mallory: Connection, carrier: str) -> None:
+    if carrier == "a rule on a view" and mallory.server_version >= 160000:
+        pytest.skip("from PostgreSQL 16 on a table cannot be made a view by a rule")
     setup, call = (text.replace("{0}", f"t{list(CARRIERS).index(carrier)}") for text in CARRIERS[carrier])
     execute(mallory, setup)
     before = execute(mallory, "SELECT last_value FROM attack.ran")

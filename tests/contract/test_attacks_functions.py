@@ -288,7 +288,7 @@ def test_a_right_that_is_taken_back_is_gone(scene: Scene) -> None:
     predicts = "SELECT cerebro.madlib_predict('lab.hidden', 'lab.rows', 'id', 'x', 'lab.out')"
     for call in (ask, fit, predicts, resume):
         assert made.attempt(scene.user, call) == "42501"
-    made.sql("SELECT cerebro.grant_function('secret', 'public'), cerebro.grant_function('Hidden', 'PUBLIC')")
+    made.sql("SELECT cerebro.grant_function('secret', 'public'), cerebro.grant_function('Hidden', 'public')")
     for call in (ask, fit, predicts, resume):
         assert made.attempt(scene.user, call) == "ok"
     made.sql(

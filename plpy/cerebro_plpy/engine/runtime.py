@@ -53,6 +53,8 @@ class Running:
 
 
 _running: Running | None = None
+# What the server calls at the end of this process; it must not be collected before.
+_before_exit: list[Any] = []
 
 
 def start(backend: str, threads: int, use_gpus: bool, gpu: Gpu | None = None) -> None:
@@ -219,8 +221,19 @@ def _end_at_once() -> None:
     JAX does now and then. A backend that crashes takes the sessions of the whole server with it.
     """
     libc = ctypes.CDLL(None)
-    if hasattr(libc, "on_exit"):
-        libc.on_exit(libc._exit, None)
+    if not hasattr(libc, "on_exit"):
+        return
+    libc.on_exit(libc._exit, None)
+    server = ctypes.PyDLL(None)
+    if _before_exit or not hasattr(server, "on_proc_exit"):
+        return
+    # What is said last is done first, and libraries go on to say what they want done as they are used: a
+    # backend that ends says it once more, after all of them.
+    again = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p)(
+        lambda code, arg: libc.on_exit(libc._exit, None)
+    )
+    _before_exit.append(again)
+    server.on_proc_exit(again, None)
 
 
 def _import(wanted: Running) -> None:

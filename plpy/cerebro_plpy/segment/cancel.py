@@ -1,16 +1,19 @@
-"""How a segment session notices a cancel: while it trains, and while it imports a large library."""
+"""How a segment session notices a cancel: while it trains, imports a library, or has Keras make a net."""
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.store import session
 
 TICK_SECONDS = 0.1
+# So much work, not time: who waits for something need not be asked.
+_WORK_SECONDS = 0.2
 
 
 def ticker(db: Database) -> Callable[[], None]:
@@ -28,17 +31,27 @@ def ticker(db: Database) -> Callable[[], None]:
 
 
 class _Listener:
-    """Stands first among the finders of modules, finds none, and looks for a cancel each time it is asked.
+    """Looks for a cancel at every module that is imported, and while Python works for long.
 
-    It needs no base class, and that of importlib.abc would cost each session's first call a tenth.
+    It stands first among the finders of modules and finds none. It needs no base class, and that of
+    importlib.abc would cost each session's first call a tenth.
     """
 
-    def __init__(self, tick: Callable[[], None]) -> None:
+    def __init__(self, tick: Callable[[], None], busy: Callable[[], bool] | None) -> None:
         self._tick = tick
+        self._busy = busy
         self.error: BaseException | None = None
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
-        # Raised at every module from now on: packages may try to go on without what they cannot import.
+        self._look()
+
+    def signaled(self, number: int, frame: object) -> None:
+        """Keras makes and traces large nets for minutes, and knows no place to ask at."""
+        if self._busy is None or not self._busy():
+            self._look()
+
+    def _look(self) -> None:
+        # Raised each time from now on: packages may try to go on without what failed.
         if self.error is not None:
             raise self.error
         try:
@@ -48,13 +61,37 @@ class _Listener:
             raise
 
 
+def _ignore(number: int, frame: object) -> None:
+    """A signal that is on its way when nobody waits for it any more."""
+
+
 @contextmanager
-def interruptible(tick: Callable[[], None]) -> Iterator[None]:
-    """Let imports end with what `tick` raises; half a library stays behind, so the process must end too."""
-    listener = _Listener(tick)
-    sys.meta_path.insert(0, listener)
+def _signals(to: Callable[[int, object], None]) -> Iterator[None]:
+    """Have this called, between two steps of Python's, as long as this process works.
+
+    The server has no use for this signal. It gets a function again, not its default, which is to end.
+    """
+    signal.signal(signal.SIGVTALRM, to)
+    signal.siginterrupt(signal.SIGVTALRM, False)
+    signal.setitimer(signal.ITIMER_VIRTUAL, _WORK_SECONDS, _WORK_SECONDS)
     try:
         yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, _ignore)
+
+
+@contextmanager
+def interruptible(tick: Callable[[], None], busy: Callable[[], bool] | None = None) -> Iterator[None]:
+    """Let imports end with what `tick` raises; half a library stays behind, so the process must end too.
+
+    Given `busy`, long work ends so too, but while the session is busy with what has ways of its own.
+    """
+    listener = _Listener(tick, busy)
+    sys.meta_path.insert(0, listener)
+    try:
+        with nullcontext() if busy is None else _signals(listener.signaled):
+            yield
     except BaseException:
         # What a library makes of a cancel is some error of its own.
         if listener.error is not None:
