@@ -21,7 +21,8 @@ Names of tables are SQL identifiers (`table`, `schema.table`, `"Odd Name"`), loo
 out below.
 """
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Packing": (
+    "Preparing and packing rows": (
+        "train_test_split",
         "training_preprocessor_dl",
         "validation_preprocessor_dl",
         "convert_array_to_bytea",
@@ -30,19 +31,54 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "create_packed_table",
     ),
     "Architectures": ("load_keras_model", "delete_keras_model"),
-    "Configs": ("generate_model_configs", "load_model_selection_table", "read_params"),
-    "Training": ("madlib_keras_fit_multiple_model", "madlib_keras_fit", "resume", "forget", "config_state"),
+    "Configs": (
+        "generate_model_configs",
+        "load_model_selection_table",
+        "hyperband_schedule",
+        "read_params",
+    ),
+    "Training": (
+        "madlib_keras_fit_multiple_model",
+        "madlib_keras_fit",
+        "madlib_keras_automl",
+        "last_run",
+        "wait",
+        "resume",
+        "forget",
+        "config_state",
+    ),
+    "Steering a run": (
+        "pause",
+        "stop",
+        "set_epochs",
+        "add_configs",
+        "clone_config",
+        "stop_config",
+        "resume_config",
+        "delete_config",
+    ),
     "Evaluating and predicting": (
         "madlib_keras_evaluate",
         "madlib_keras_predict",
         "madlib_keras_predict_byom",
         "predict",
     ),
+    "Losses, metrics and layers of your own": (
+        "register_function",
+        "grant_function",
+        "revoke_function",
+        "unregister_function",
+        "load_custom_function",
+        "load_top_k_accuracy_function",
+        "delete_custom_function",
+        "update_custom_function_table",
+    ),
     "Rights": ("grant_usage", "revoke_usage"),
-    "The server": ("diagnose",),
+    "The server": ("version", "diagnose", "segments_ready", "gpu_configuration"),
 }
-OTHERS = "Other functions"
-VIEWS = ("runs", "progress", "leaderboard", "metrics", "visits", "sizes")
+VIEWS = (
+    "runs", "progress", "leaderboard", "metrics", "visits", "decisions", "sizes", "functions",
+)  # fmt: skip
 
 _TEXT = r"'((?:[^']|'')*)'"
 _FUNCTION = re.compile(
@@ -139,8 +175,9 @@ def _function_parts(text: str) -> Iterator[str]:
     found = functions(text)
     names, aliases = {one.name for one in found}, _aliases(found)
     placed = {name for group in GROUPS.values() for name in group}
-    rest = tuple(sorted(names - placed - aliases.keys()))
-    for heading, group in {**GROUPS, OTHERS: rest}.items():
+    if rest := sorted(names - placed - aliases.keys()):
+        raise ReferenceError(f"{', '.join(rest)}: in none of GROUPS")
+    for heading, group in GROUPS.items():
         present = [name for name in group if name in names]
         if present:
             yield f"## {heading}\n"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.logical.options import (
+    FIT_OPTIONS,
     FitOptions,
     boolean,
     integer,
@@ -17,6 +20,8 @@ from cerebro_plpy.logical.options import (
     parse_fit_options,
     parse_options,
 )
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def refused(text: str) -> CerebroError:
@@ -99,3 +104,9 @@ def test_only_one_kind_of_error_ever_leaves(text: str) -> None:
         parse_fit_options(text)
     except CerebroError as error:
         assert len(error.message) < 500
+
+
+def test_the_comment_of_the_fit_call_names_every_option() -> None:
+    file = ROOT / "sql" / "api" / "madlib_keras_fit_multiple_model.sql"
+    said = file.read_text().rpartition("The options are ")[2]
+    assert sorted(set(re.findall(r"\w+", said)) & FIT_OPTIONS.keys()) == sorted(FIT_OPTIONS)
