@@ -149,3 +149,15 @@ def test_the_courier_knows_all_that_segment_sessions_are_sent_as_errands() -> No
     from cerebro_plpy.store import session
 
     assert set(courier.ERRANDS) == set(session.ERRANDS)
+
+
+def test_the_page_on_architecture_says_what_is_so() -> None:
+    """It names files that are there, and who may know whom."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    named = re.findall(r"`([\w/]+\.py)`", page)
+    assert len(named) > 20
+    assert [name for name in named if not any((base / name).exists() for base in (ROOT, PACKAGE))] == []
+    rows = re.findall(r"^\| `(\w+)(?:/|\.py)` \| [^|]+ \| ([^|]+) \|$", page, re.M)
+    said = {room: set(re.findall(r"`(\w+)`", known)) for room, known in rows}
+    assert said == {room: KNOWS[room] for room in said if room != "entry"} | {"entry": set()}
+    assert said.keys() == KNOWS.keys() - {"errors", "seeding", "database"}
