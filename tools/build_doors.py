@@ -44,7 +44,7 @@ ABILITIES = {
 HEAD = """# Doors
 
 What can be done through which door. Each mark leads to a test that does it there, and the table is made
-from the tests (`make doors`): where nothing stands, no test does it. Every driver can send any SQL.
+from the tests (`make doors`): an empty cell means that no test does it. Every driver can send any SQL.
 
 """
 

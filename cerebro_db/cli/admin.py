@@ -74,7 +74,7 @@ def doctor(form: str, dsn: str) -> None:
         raise click.exceptions.Exit(REFUSED)
 
 
-@click.command(short_help="Serve the live page: runs, curves, timeline, a hand on the wheel.")
+@click.command(short_help="Serve the live page: runs, curves, timeline, steering.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to answer at.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8787, show_default=True, help="0 takes a free one."
@@ -82,7 +82,7 @@ def doctor(form: str, dsn: str) -> None:
 @click.option("--browser/--no-browser", default=True, help="Open the page in a browser.")
 @connected
 def dashboard(host: str, port: int, browser: bool, dsn: str) -> None:
-    """Serve the live page: runs, leaderboards, curves, the segments' timeline, and a hand on the wheel.
+    """Serve the live page: runs, leaderboards, curves, the segments' timeline, and buttons to steer them.
 
     It sees and does what the role may that it is connected as. It answers to this machine alone unless --host
     says otherwise, and to the holder of a token: drawn anew each time and printed with the address, or taken

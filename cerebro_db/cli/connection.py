@@ -82,7 +82,7 @@ def open_database(dsn: str, architectures: str = "nets") -> Database:
         engine.connect().close()
     except OperationalError as error:
         raise NoServer(
-            "no server lets us in",
+            "no server accepts the connection",
             str(error.orig).strip(),
             "Name the database with --dsn, or with PGHOST, PGPORT, PGUSER and PGDATABASE.",
         ) from None

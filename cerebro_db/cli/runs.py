@@ -1,4 +1,4 @@
-"""Commands about runs: look at them, wait for them, have a hand on the wheel."""
+"""Commands about runs: look at them, wait for them, steer them."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ PACKING = [
     (pack("'four'", more=", num_classes => '{3}'"), INVALID, "num_classes"),
     (pack(more=""", options => '{"segmets": 2}'"""), INVALID, "segments"),
     (pack(more=""", options => '{"segments": 0}'"""), INVALID, "segments"),
-    (pack(more=", options => '[2]'"), INVALID, "no JSON object"),
+    (pack(more=", options => '[2]'"), INVALID, "not a JSON object"),
 ]  # fmt: skip
 
 ARCHITECTURES = [

@@ -1,4 +1,4 @@
-"""A hand on the wheel: a run goes on in one session, and a person in another stops, clones, adds, deletes."""
+"""Steering: a run goes on in one session, and a person in another stops, clones, adds, deletes."""
 
 from __future__ import annotations
 

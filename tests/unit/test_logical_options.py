@@ -66,9 +66,9 @@ def test_unknown_names_come_with_the_nearest(text: str, message: str, hint: str)
         ('{"memory_mb": 15}', "option memory_mb is 15"),
         ('{"threads": 0}', "option threads is 0"),
         ('{"backend": 1}', "option backend is 1"),
-        ("[1]", "options are no JSON object: [1]"),
-        ("null", "options are no JSON object: null"),
-        ("{", "options are no JSON: {"),
+        ("[1]", "options are not a JSON object: [1]"),
+        ("null", "options are not a JSON object: null"),
+        ("{", "options are not valid JSON: {"),
     ],
 )
 def test_what_is_refused(text: str, message: str) -> None:

@@ -145,9 +145,9 @@ def _read_object(text: str) -> dict[str, Any]:
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):
-        raise CerebroError(f"options are no JSON: {shorten(text)}", hint=_EXAMPLE) from None
+        raise CerebroError(f"options are not valid JSON: {shorten(text)}", hint=_EXAMPLE) from None
     if not isinstance(values, dict):
-        raise CerebroError(f"options are no JSON object: {shorten(text)}", hint=_EXAMPLE)
+        raise CerebroError(f"options are not a JSON object: {shorten(text)}", hint=_EXAMPLE)
     return cast("dict[str, Any]", values)
 
 

@@ -65,7 +65,7 @@ def _summary(output_table: str, text: str | None) -> packed.PackedSummary:
 def _read(text: str | None) -> dict[str, Any]:
     given = json.loads(text or "null")
     if not isinstance(given, dict):
-        raise CerebroError("the summary of a packed table is no JSON object", hint=_HINT)
+        raise CerebroError("the summary of a packed table is not a JSON object", hint=_HINT)
     for key in _INTEGERS:
         value = given.get(key)
         if isinstance(value, bool) or not isinstance(value, int):

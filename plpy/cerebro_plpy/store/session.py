@@ -151,7 +151,7 @@ def drop_locks(db: Database) -> None:
 def tick(db: Database) -> None:
     """Let the server act on a cancel, if it has the mark of one; one that shows no mark is asked each time.
 
-    A statement for nothing is dear where it is sent to every segment.
+    A statement is expensive where it is sent to every segment.
     """
     if not has_mark():
         return
