@@ -112,6 +112,8 @@ def test_a_replay(trial: Trial) -> None:
         fit(trial, "other", 6, patience=2, seed=11, replay=run_id)
     with pytest.raises(psycopg2.Error, match="you have no run 99999"):
         fit(trial, "other", 6, patience=2, replay=99999)
+    with pytest.raises(psycopg2.Error, match="you have no run NULL"):
+        trial.sql("SELECT cerebro.wait(NULL)")
 
 
 def test_wrong_options(trial: Trial) -> None:

@@ -197,7 +197,7 @@ def own_run(db: Database, run_id: int | None, role: str, members: bool = False) 
 
 def no_such_run(run_id: int | None) -> CerebroError:
     return CerebroError(
-        f"you have no run {run_id}",
+        f"you have no run {'NULL' if run_id is None else run_id}",
         hint="SELECT run_id, status FROM cerebro.runs shows your runs.",
         sqlstate=INSUFFICIENT_PRIVILEGE,
     )
