@@ -9,7 +9,7 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].bring_in("add_configs", run_id, model_selection_table, search_path)
 $$;
 COMMENT ON FUNCTION cerebro.add_configs(bigint, varchar, text) IS
-'Brings the configs of a model selection table into one of your running runs; gives their keys in the run.';
+'Adds the configs of a model selection table to one of your running runs and returns their keys in the run.';
 CREATE OR REPLACE FUNCTION cerebro.add_configs(
     run_id bigint,
     model_id_list integer[],
@@ -26,4 +26,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].bring_in("add_space", run_id, model_id_list, compile_params_grid, fit_params_grid, search_type, num_configs, random_state, search_path)
 $$;
 COMMENT ON FUNCTION cerebro.add_configs(bigint, integer[], varchar, varchar, varchar, integer, integer, text) IS
-'Brings configs from grids of parameters, or from a space in JSON, into one of your running runs: every combination (grid) or so many drawn at random (random); gives their keys in the run.';
+'Adds configs from grids of parameters, or from a space in JSON, to one of your running runs: every combination (grid), or a given number of random ones (random). Returns their keys in the run.';

@@ -12,4 +12,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].bring_in("clone_config", run_id, mst_key, compile_params, fit_params, with_state, search_path)
 $$;
 COMMENT ON FUNCTION cerebro.clone_config IS
-'Brings a config into one of your running runs that has the architecture of another, its parameters where no others are given, and its state after its last whole epoch unless with_state is false; gives the new key.';
+'Adds a copy of a config to one of your running runs. The copy has the architecture of the original, its parameters unless you give others, and its state after its last whole epoch unless with_state is false. Returns the new key.';

@@ -14,4 +14,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].config_state(run_id, mst_key)
 $$;
 COMMENT ON FUNCTION cerebro.config_state IS
-'The newest state that is kept of a config of one of your runs, a row for each variable in the order of Keras'' model.variables and optimizer.variables: its kind (weight, optimizer or other), shape, element type, and its values raw and little-endian.';
+'Returns the newest stored state of a config of one of your runs. It has one row for each variable, in the order of Keras'' model.variables and optimizer.variables: its kind (weight, optimizer or other), shape, element type, and its values, raw and little-endian.';

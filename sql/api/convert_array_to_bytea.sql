@@ -5,7 +5,7 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].array_to_bytes(var, "<f4")
 $$;
 COMMENT ON FUNCTION cerebro.convert_array_to_bytea(real[]) IS
-'An array as raw little-endian float32, the form of features in a packed table.';
+'Converts an array to raw little-endian float32, the form of features in a packed table.';
 
 CREATE OR REPLACE FUNCTION cerebro.convert_array_to_bytea(var smallint[]) RETURNS bytea
 LANGUAGE plpython3u IMMUTABLE STRICT
@@ -14,4 +14,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].array_to_bytes(var, "<i2")
 $$;
 COMMENT ON FUNCTION cerebro.convert_array_to_bytea(smallint[]) IS
-'An array as raw little-endian int16, the form of one-hot labels in a packed table.';
+'Converts an array to raw little-endian int16, the form of one-hot labels in a packed table.';

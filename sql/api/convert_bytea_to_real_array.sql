@@ -5,4 +5,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].bytes_to_array(var, "<f4")
 $$;
 COMMENT ON FUNCTION cerebro.convert_bytea_to_real_array(bytea) IS
-'The features of a packed table, raw float32, as a flat array.';
+'Converts the features of a packed table, raw float32, to a flat array.';

@@ -5,4 +5,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].bytes_to_array(var, "<i2")
 $$;
 COMMENT ON FUNCTION cerebro.convert_bytea_to_smallint_array(bytea) IS
-'The one-hot labels of a packed table, raw int16, as a flat array.';
+'Converts the one-hot labels of a packed table, raw int16, to a flat array.';

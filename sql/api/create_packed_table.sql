@@ -9,4 +9,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 GD["cerebro"].prepare("empty", output_table, summary, search_path)
 $$;
 COMMENT ON FUNCTION cerebro.create_packed_table IS
-'Makes an empty packed table and its summary, for buffers that were packed elsewhere: they are inserted as rows. The summary has the columns of <table>_summary as keys, class values as text, and in class_value_types their types by column.';
+'Creates an empty packed table and its summary, for buffers that were packed elsewhere. You insert the buffers as rows. The summary has the columns of <table>_summary as keys, class values as text, and their types by column in class_value_types.';

@@ -8,4 +8,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].ask("delete_config", run_id, mst_key)
 $$;
 COMMENT ON FUNCTION cerebro.delete_config IS
-'Leaves a config out of the rest of one of your running runs, and out of its result tables.';
+'Removes a config from one of your running runs: it trains no more, and the result tables leave it out.';

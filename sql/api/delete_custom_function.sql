@@ -9,7 +9,7 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].function("delete_custom_function", object_table, id, search_path)
 $$;
 COMMENT ON FUNCTION cerebro.delete_custom_function(varchar, integer, text) IS
-'Takes a function off an object table, which goes with its last row; unregister_function ends a registered one.';
+'Removes a function from an object table, and drops the table with its last row. To end a registered function, call unregister_function.';
 CREATE OR REPLACE FUNCTION cerebro.delete_custom_function(
     object_table varchar,
     name text,
@@ -21,4 +21,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].function("delete_custom_function", object_table, name, search_path)
 $$;
 COMMENT ON FUNCTION cerebro.delete_custom_function(varchar, text, text) IS
-'Takes a function off an object table, which goes with its last row; unregister_function ends a registered one.';
+'Removes a function from an object table, and drops the table with its last row. To end a registered function, call unregister_function.';

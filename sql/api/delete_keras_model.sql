@@ -9,4 +9,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].delete_keras_model(keras_model_arch_table, model_id, search_path)
 $$;
 COMMENT ON FUNCTION cerebro.delete_keras_model IS
-'Removes an architecture from its table, and the table with the last one.';
+'Removes an architecture from its table, and drops the table with its last row.';

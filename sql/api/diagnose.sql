@@ -10,4 +10,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].diagnose()
 $$;
 COMMENT ON FUNCTION cerebro.diagnose IS
-'Looks whether this server is fit to train: Python packages, logins of segment sessions, room for them, processors, memory, disk and GPUs, one row each; status is ok, note or wrong, and advice says what to do.';
+'Checks whether this server is ready to train: Python packages, logins of segment sessions, connections for them, processors, memory, disk and GPUs, one row each. status is ok, note or wrong, and advice says what to do.';

@@ -7,4 +7,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].forget(run_id)
 $$;
 COMMENT ON FUNCTION cerebro.forget IS
-'Removes the states and log rows of one of your runs; its result tables stay, but nothing can go on from its states any more.';
+'Removes the states and log rows of one of your runs. Its result tables stay, but nothing can continue from its states any more.';

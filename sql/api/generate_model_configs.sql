@@ -16,4 +16,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].generate_model_configs(model_arch_table, model_selection_table, model_id_list, compile_params_grid, fit_params_grid, search_type, num_configs, random_state, object_table, search_path)
 $$;
 COMMENT ON FUNCTION cerebro.generate_model_configs IS
-'Makes a model selection table, or adds to one, from grids of parameters: every combination (grid) or so many drawn at random (random).';
+'Creates a model selection table, or adds to one, from grids of parameters: every combination (grid), or a given number of random ones (random).';

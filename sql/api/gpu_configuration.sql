@@ -9,4 +9,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].gpu_configuration(output_table, source, search_path)
 $$;
 COMMENT ON FUNCTION cerebro.gpu_configuration IS
-'Makes a table of the GPUs of the hosts that have any (hostname, gpu_descr). Both sources, tensorflow and nvidia, list what nvidia-smi finds, each in its own words; neither loads TensorFlow.';
+'Creates a table of the GPUs of the hosts that have any (hostname, gpu_descr). Both sources, tensorflow and nvidia, list what nvidia-smi finds, each in its own words. Neither loads TensorFlow.';

@@ -8,4 +8,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].function("grant_function", name, role)
 $$;
 COMMENT ON FUNCTION cerebro.grant_function IS
-'Lets a role name a registered function in configs and architectures; public stands for every role. Only a superuser may call it.';
+'Lets a role name a registered function in configs and architectures. The role public means every role. Only a superuser may call it.';

@@ -11,4 +11,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].hyperband_schedule(schedule_table, r, eta, skip_last, search_path)
 $$;
 COMMENT ON FUNCTION cerebro.hyperband_schedule IS
-'Makes a table of the rungs that a Hyperband search with these numbers has: so many configs (n_i) are trained until so many epochs (r_i) in rung i of bracket s.';
+'Creates a table of the rungs of a Hyperband search with these numbers: rung i of bracket s trains n_i configs until they have r_i epochs.';

@@ -5,4 +5,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].last_run()
 $$;
 COMMENT ON FUNCTION cerebro.last_run() IS
-'The number of the newest run that you began in this session, as currval is of a sequence.';
+'Returns the number of the newest run that you began in this session, as currval does for a sequence.';

@@ -12,4 +12,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].load_keras_model(keras_model_arch_table, model_arch, model_weights, name, description, search_path)
 $$;
 COMMENT ON FUNCTION cerebro.load_keras_model IS
-'Checks a Keras architecture (JSON of Keras 3 or Keras 2, with weights if they are given) and adds it to a table of architectures, which is made if it is not there.';
+'Checks a Keras architecture (JSON of Keras 3 or Keras 2, with weights if they are given) and adds it to a table of architectures, which is created if it does not exist.';

@@ -13,4 +13,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].load_model_selection_table(model_arch_table, model_selection_table, model_id_list, compile_params_list, fit_params_list, object_table, search_path)
 $$;
 COMMENT ON FUNCTION cerebro.load_model_selection_table IS
-'Makes a model selection table: one config for every combination of architectures, compile parameters and fit parameters.';
+'Creates a model selection table: one config for every combination of architectures, compile parameters and fit parameters.';

@@ -9,4 +9,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].function("load_top_k_accuracy_function", object_table, k, search_path)
 $$;
 COMMENT ON FUNCTION cerebro.load_top_k_accuracy_function IS
-'Lists the metric top_<k>_accuracy, which comes with cerebro, in an object table, which is made if it is not there.';
+'Lists the metric top_<k>_accuracy, which comes with cerebro, in an object table, which is created if it does not exist.';

@@ -13,4 +13,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].evaluate(model_table, test_table, output_table, use_gpus, mst_key, options, search_path)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_evaluate IS
-'Measures the loss and the metrics of a trained model on all rows of a packed table; mst_key names one of several models.';
+'Computes the loss and the metrics of a trained model on all rows of a packed table. mst_key selects one of several models.';

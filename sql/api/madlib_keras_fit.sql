@@ -22,4 +22,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].fit(source_table, model, model_arch_table, model_id, compile_params, fit_params, num_iterations, use_gpus, validation_table, metrics_compute_frequency, warm_start, name, description, object_table, options, search_path)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_fit IS
-'Trains one architecture with one set of parameters on a packed table and leaves the model and its summary in two tables. The options are those of madlib_fit_multiple_model.';
+'Trains one architecture with one set of parameters on a packed table, and writes the model and its summary to two tables. The options are those of madlib_fit_multiple_model.';

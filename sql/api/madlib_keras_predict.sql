@@ -18,7 +18,7 @@ $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_predict(
     varchar, varchar, varchar, varchar, varchar, varchar, boolean, integer, text
 ) IS
-'Predicts the rows of a table (one example per row, not packed) with a trained model and writes the predictions to a new table: the id in its own type, class_name, class_value, prob and rank; for a model that predicts numbers the id, class_name and prediction (a number, or an array where an output has several values). pred_type is ''prob'' for all classes, or ''response'' for the most probable one of each row (then without rank). mst_key names the model of a table of madlib_fit_multiple_model.';
+'Predicts the rows of a table (one example per row, not packed) with a trained model and writes the predictions to a new table. Its columns are the id in its own type, class_name, class_value, prob and rank. For a model that predicts numbers they are the id, class_name and prediction (a number, or an array if an output has several values). pred_type is ''prob'' for all classes, or ''response'' for the most probable class of each row (then without rank). mst_key selects the model in a table of madlib_fit_multiple_model.';
 
 CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict(
     model_table varchar,
@@ -40,7 +40,7 @@ $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_predict(
     varchar, varchar, varchar, varchar, varchar, integer, boolean, integer, text
 ) IS
-'Predicts the rows of a table (one example per row, not packed) with a trained model and writes the predictions to a new table: the id in its own type, class_name, class_value, prob and rank; for a model that predicts numbers the id, class_name and prediction (a number, or an array where an output has several values). Here pred_type k asks for the k most probable classes of each row.';
+'Predicts the rows of a table (one example per row, not packed) with a trained model and writes the predictions to a new table. Its columns are the id in its own type, class_name, class_value, prob and rank. For a model that predicts numbers they are the id, class_name and prediction (a number, or an array if an output has several values). Here pred_type is a number k: the result has the k most probable classes of each row.';
 
 CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict(
     model_table varchar,
@@ -62,4 +62,4 @@ $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_predict(
     varchar, varchar, varchar, varchar, varchar, double precision, boolean, integer, text
 ) IS
-'Predicts the rows of a table (one example per row, not packed) with a trained model and writes the predictions to a new table: the id in its own type, class_name, class_value, prob and rank; for a model that predicts numbers the id, class_name and prediction (a number, or an array where an output has several values). Here pred_type p, from 0 to below 1, asks for the classes whose probability is greater than p.';
+'Predicts the rows of a table (one example per row, not packed) with a trained model and writes the predictions to a new table. Its columns are the id in its own type, class_name, class_value, prob and rank. For a model that predicts numbers they are the id, class_name and prediction (a number, or an array if an output has several values). Here pred_type is a probability p, from 0 to below 1: the result has the classes whose probability is greater than p.';

@@ -40,7 +40,7 @@ $$;
 COMMENT ON FUNCTION cerebro.madlib_predict(
     varchar, varchar, varchar, varchar, varchar, integer, boolean, integer, text
 ) IS
-'The same as madlib_keras_predict. Here pred_type k asks for the k most probable classes of each row.';
+'The same as madlib_keras_predict. Here pred_type is a number k: the result has the k most probable classes of each row.';
 
 CREATE OR REPLACE FUNCTION cerebro.madlib_predict(
     model_table varchar,
@@ -62,4 +62,4 @@ $$;
 COMMENT ON FUNCTION cerebro.madlib_predict(
     varchar, varchar, varchar, varchar, varchar, double precision, boolean, integer, text
 ) IS
-'The same as madlib_keras_predict. Here pred_type p, from 0 to below 1, asks for the classes whose probability is greater than p.';
+'The same as madlib_keras_predict. Here pred_type is a probability p, from 0 to below 1: the result has the classes whose probability is greater than p.';

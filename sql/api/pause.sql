@@ -7,4 +7,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].ask("pause", run_id)
 $$;
 COMMENT ON FUNCTION cerebro.pause IS
-'Lets one of your running runs begin nothing more until cerebro.resume; visits that have begun are finished.';
+'Pauses one of your running runs: it begins nothing more until cerebro.resume. Visits that have begun are finished.';

@@ -8,4 +8,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].read_params(compile_params, fit_params)
 $$;
 COMMENT ON FUNCTION cerebro.read_params IS
-'Compile and fit parameters as JSON, every name in Keras'' spelling: what the text of a config means. A call is an object with name and arguments.';
+'Reads the compile and fit parameters of a config from their text and returns them as JSON, with every name in Keras'' spelling. A call is an object with name and arguments.';

@@ -11,4 +11,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].function("register_function", name, source, kind, description, higher_is_better)
 $$;
 COMMENT ON FUNCTION cerebro.register_function IS
-'Keeps Python source that defines a loss, a metric or a layer (the kind) of that name, and gives its version; configs and architectures may then name it. Only a superuser may call it.';
+'Stores Python source that defines a loss, a metric or a layer (the kind) with this name, and returns its version. Configs and architectures may then name it. Only a superuser may call it.';

@@ -8,4 +8,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].resume(run_id, search_path)
 $$;
 COMMENT ON FUNCTION cerebro.resume IS
-'Goes on with one of your runs that was interrupted, from its last committed visits, and leaves the tables that it would have left undisturbed.';
+'Continues one of your runs that was interrupted, from its last committed visits. It leaves the same tables as an undisturbed run.';

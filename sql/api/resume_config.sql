@@ -8,4 +8,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].ask("resume_config", run_id, mst_key)
 $$;
 COMMENT ON FUNCTION cerebro.resume_config IS
-'Lets a config go on that was stopped, in one of your running runs.';
+'Continues a config that was stopped, in one of your running runs.';

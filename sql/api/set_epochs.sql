@@ -9,4 +9,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].ask("set_epochs", run_id, mst_key, epochs)
 $$;
 COMMENT ON FUNCTION cerebro.set_epochs IS
-'Sets for how many epochs in all a config of one of your running runs trains.';
+'Sets the total number of epochs that a config of one of your running runs trains.';

@@ -8,4 +8,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].ask("stop", run_id, force)
 $$;
 COMMENT ON FUNCTION cerebro.stop IS
-'Ends one of your running runs well: its result tables have what its configs have come to. With force it ends the sessions of the run at once, whatever they wait for: the run is interrupted then, and can be resumed.';
+'Ends one of your running runs early and in good order: its result tables have what its configs have reached. With force it ends the sessions of the run at once, whatever they wait for. The run is then interrupted, and can be resumed.';

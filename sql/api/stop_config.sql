@@ -8,4 +8,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].ask("stop_config", run_id, mst_key)
 $$;
 COMMENT ON FUNCTION cerebro.stop_config IS
-'Gives a config of one of your running runs no further visits; its model is what its last whole epoch left.';
+'Stops a config of one of your running runs: it gets no more visits. Its model is that of its last whole epoch.';

@@ -18,4 +18,4 @@ return GD["cerebro"].prepare(
     separate_output_tables, options, search_path)
 $$;
 COMMENT ON FUNCTION cerebro.train_test_split IS
-'Splits the rows of a table by chance into rows to train on and rows to test on: one table with a column split (1 for training, 0 for test), or two, <output_table>_train and <output_table>_test. With grouping_cols each group is split in these proportions. Options: seed, by which the same rows are split alike.';
+'Splits the rows of a table at random into training rows and test rows. It creates one table with a column split (1 for training, 0 for test), or two tables, <output_table>_train and <output_table>_test. With grouping_cols each group is split in these proportions. Options: seed; the same rows with the same seed are split in the same way.';

@@ -20,4 +20,4 @@ $$;
 COMMENT ON FUNCTION cerebro.training_preprocessor_dl(
     varchar, varchar, varchar, varchar, integer, real, integer[], text, jsonb, text
 ) IS
-'Packs a table for training: shuffles its rows by a seed, deals them evenly to segments and stores them in buffers of arrays, features divided by normalizing_const and labels one-hot (or as numbers for regression). Options: segments, seed, shape, task (classification or regression), memory_mb.';
+'Packs a table for training. It shuffles the rows by a seed, deals them evenly to segments and stores them in buffers of arrays. Features are divided by normalizing_const, and labels are one-hot (or numbers for regression). Options: segments, seed, shape, task (classification or regression), memory_mb.';

@@ -7,4 +7,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].function("unregister_function", name)
 $$;
 COMMENT ON FUNCTION cerebro.unregister_function IS
-'Ends all versions of a registered function and the grants on it; runs that use it cannot be resumed until the same source is registered again. Only a superuser may call it.';
+'Ends all versions of a registered function and the grants on it. Runs that use it cannot be resumed until the same source is registered again. Only a superuser may call it.';

@@ -8,4 +8,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].function("update_custom_function_table", object_table, search_path)
 $$;
 COMMENT ON FUNCTION cerebro.update_custom_function_table IS
-'Checks an object table; it never gets too old, since nothing of it is ever unpickled.';
+'Checks an object table. An object table never becomes outdated, since nothing in it is ever unpickled.';

@@ -19,4 +19,4 @@ $$;
 COMMENT ON FUNCTION cerebro.validation_preprocessor_dl(
     varchar, varchar, varchar, varchar, varchar, integer, text, jsonb, text
 ) IS
-'Packs a table for validation as its training table was packed: the same normalizing constant, class values, segments and seed. Options: memory_mb.';
+'Packs a table for validation in the same way as its training table: with the same normalizing constant, class values, segments and seed. Options: memory_mb.';

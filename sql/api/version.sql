@@ -5,4 +5,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].version()
 $$;
 COMMENT ON FUNCTION cerebro.version() IS
-'The versions of everything that has a part in a result: the extension, the server, Python, Keras, the engines that are installed, and the packages beside them. It loads none of them.';
+'Returns the versions of everything that can affect a result: the extension, the server, Python, Keras, the engines that are installed, and the other packages. It loads none of them.';

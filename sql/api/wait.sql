@@ -8,4 +8,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].wait(run_id, timeout)
 $$;
 COMMENT ON FUNCTION cerebro.wait IS
-'Waits until a run is over, or for so long, and gives its status: finished, failed, interrupted, or running or paused when the time is up.';
+'Waits until a run is over or the time is up, and returns its status: finished, failed or interrupted, or running or paused if the time is up.';

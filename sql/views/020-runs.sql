@@ -79,24 +79,24 @@ CROSS JOIN LATERAL (
     FROM (SELECT (r.run_id & 2147483647)::text AS number) AS h
     LEFT JOIN cerebro._driver AS d ON d.run_id = r.run_id
 ) AS l;
-COMMENT ON VIEW cerebro.runs IS 'Your runs, one row each, while they go on and afterwards.';
+COMMENT ON VIEW cerebro.runs IS 'Your runs, one row each, both while they are under way and afterwards.';
 COMMENT ON COLUMN cerebro.runs.run_id IS 'Number of the run';
 COMMENT ON COLUMN cerebro.runs.owner IS 'Role that made the call';
-COMMENT ON COLUMN cerebro.runs.status IS 'running, paused, finished, failed (also where every config failed), or interrupted (cancelled, or its session is gone)';
+COMMENT ON COLUMN cerebro.runs.status IS 'running, paused, finished, failed (also if every config failed), or interrupted (cancelled, or its session is gone)';
 COMMENT ON COLUMN cerebro.runs.name IS 'Name given in the call';
 COMMENT ON COLUMN cerebro.runs.description IS 'Description given in the call';
-COMMENT ON COLUMN cerebro.runs.source_table IS 'Packed table that is trained on';
-COMMENT ON COLUMN cerebro.runs.validation_table IS 'Packed table that is validated on';
+COMMENT ON COLUMN cerebro.runs.source_table IS 'Packed table with the training rows';
+COMMENT ON COLUMN cerebro.runs.validation_table IS 'Packed table with the validation rows';
 COMMENT ON COLUMN cerebro.runs.model_table IS 'Table that gets the models';
 COMMENT ON COLUMN cerebro.runs.configs IS 'Number of configs, less those that were deleted';
 COMMENT ON COLUMN cerebro.runs.failed_configs IS 'Number of configs that failed while they trained';
 COMMENT ON COLUMN cerebro.runs.epochs IS 'Number of epochs asked for';
 COMMENT ON COLUMN cerebro.runs.segments IS 'Number of segments';
 COMMENT ON COLUMN cerebro.runs.visits_done IS 'Visits that are committed';
-COMMENT ON COLUMN cerebro.runs.visits_total IS 'Visits of the whole run as far as it is decided: for each config its epochs x segments';
+COMMENT ON COLUMN cerebro.runs.visits_total IS 'Visits of the whole run as far as they are decided: epochs x segments for each config';
 COMMENT ON COLUMN cerebro.runs.seed IS 'Seed that, with the rows and the number of segments, decides every bit of the result';
 COMMENT ON COLUMN cerebro.runs.topology IS 'local (segment sessions), greenplum (the same, on the segments of a cluster) or inline (the caller''s session alone)';
-COMMENT ON COLUMN cerebro.runs.started_at IS 'When it began';
-COMMENT ON COLUMN cerebro.runs.ended_at IS 'When it ended; NULL while it runs';
-COMMENT ON COLUMN cerebro.runs.seconds IS 'How long it took, or has taken so far';
-COMMENT ON COLUMN cerebro.runs.detail IS 'Why it did not end well';
+COMMENT ON COLUMN cerebro.runs.started_at IS 'When the run began';
+COMMENT ON COLUMN cerebro.runs.ended_at IS 'When the run ended; NULL while it is under way';
+COMMENT ON COLUMN cerebro.runs.seconds IS 'How long the run took, or has taken so far';
+COMMENT ON COLUMN cerebro.runs.detail IS 'Why the run failed or was interrupted';

@@ -16,17 +16,17 @@ SELECT
     v.ended_at
 FROM cerebro._visit AS v
 JOIN cerebro._visible_run AS r USING (run_id);
-COMMENT ON VIEW cerebro.visits IS 'The timeline of your runs: which config trained on which segment when.';
+COMMENT ON VIEW cerebro.visits IS 'The timeline of your runs: when each config trained on which segment.';
 COMMENT ON COLUMN cerebro.visits.run_id IS 'Number of the run';
 COMMENT ON COLUMN cerebro.visits.mst_key IS 'Config';
-COMMENT ON COLUMN cerebro.visits.step IS 'The config''s visits, counted from 1';
+COMMENT ON COLUMN cerebro.visits.step IS 'Number of the visit within its config, counted from 1';
 COMMENT ON COLUMN cerebro.visits.epoch IS 'Epoch, counted from 1';
 COMMENT ON COLUMN cerebro.visits.segment IS 'Segment, counted from 0';
 COMMENT ON COLUMN cerebro.visits."rows" IS 'Rows of the segment''s partition';
-COMMENT ON COLUMN cerebro.visits.loss IS 'Loss over the visit, as Keras reports it while it trains';
+COMMENT ON COLUMN cerebro.visits.loss IS 'Loss over the visit, as Keras reports it during training';
 COMMENT ON COLUMN cerebro.visits.state_bytes IS 'Size of the state that the visit wrote';
 COMMENT ON COLUMN cerebro.visits.read_seconds IS 'Time until rows and state were in memory and the model compiled';
-COMMENT ON COLUMN cerebro.visits.train_seconds IS 'Time of training proper';
+COMMENT ON COLUMN cerebro.visits.train_seconds IS 'Time of the training itself';
 COMMENT ON COLUMN cerebro.visits.write_seconds IS 'Time to write the new state';
 COMMENT ON COLUMN cerebro.visits.pid IS 'Process of the segment session';
 COMMENT ON COLUMN cerebro.visits.started_at IS 'When the visit began';

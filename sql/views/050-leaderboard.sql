@@ -67,12 +67,12 @@ LEFT JOIN best ON best.run_id = c.run_id AND best.mst_key = c.mst_key
 LEFT JOIN cerebro._failure AS f ON f.run_id = c.run_id AND f.mst_key = c.mst_key;
 COMMENT ON VIEW cerebro.leaderboard IS 'The configs of your runs, best first within each run: by the first metric on the validation rows if there are any, else on the training rows.';
 COMMENT ON COLUMN cerebro.leaderboard.run_id IS 'Number of the run';
-COMMENT ON COLUMN cerebro.leaderboard.rank IS 'Place within the run, 1 is best; NULL for a config that failed';
+COMMENT ON COLUMN cerebro.leaderboard.rank IS 'Place within the run, from 1 for the best; NULL for a config that failed';
 COMMENT ON COLUMN cerebro.leaderboard.mst_key IS 'Config';
 COMMENT ON COLUMN cerebro.leaderboard.model_id IS 'Architecture';
 COMMENT ON COLUMN cerebro.leaderboard.dataset IS 'Rows that decide: training or validation';
-COMMENT ON COLUMN cerebro.leaderboard.metric IS 'Metric that decides: the first that is no loss, else the loss';
-COMMENT ON COLUMN cerebro.leaderboard.value IS 'Its value after the last epoch that was evaluated';
+COMMENT ON COLUMN cerebro.leaderboard.metric IS 'Metric that decides: the first that is not a loss, else the loss';
+COMMENT ON COLUMN cerebro.leaderboard.value IS 'Value of the metric after the last epoch that was evaluated';
 COMMENT ON COLUMN cerebro.leaderboard.loss IS 'The loss at the same time';
 COMMENT ON COLUMN cerebro.leaderboard.epoch IS 'The epoch of value and loss';
 COMMENT ON COLUMN cerebro.leaderboard.best_value IS 'The best value after any epoch that was evaluated';

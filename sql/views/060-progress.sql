@@ -66,20 +66,20 @@ CROSS JOIN LATERAL (
     FROM cerebro._visit AS x
     WHERE x.run_id = c.run_id AND x.mst_key = c.mst_key
 ) AS v;
-COMMENT ON VIEW cerebro.progress IS 'Where each config of your runs stands now.';
+COMMENT ON VIEW cerebro.progress IS 'How far each config of your runs is now.';
 COMMENT ON COLUMN cerebro.progress.run_id IS 'Number of the run';
 COMMENT ON COLUMN cerebro.progress.mst_key IS 'Config';
 COMMENT ON COLUMN cerebro.progress.model_id IS 'Architecture';
-COMMENT ON COLUMN cerebro.progress.status IS 'waiting, training, evaluating, finished, stopped, deleted, failed, or how the run stands: paused, interrupted';
-COMMENT ON COLUMN cerebro.progress.epoch IS 'Epoch that it is in, counted from 1';
-COMMENT ON COLUMN cerebro.progress.epochs IS 'Number of epochs that it is to train, as far as that is decided';
+COMMENT ON COLUMN cerebro.progress.status IS 'waiting, training, evaluating, finished, stopped, deleted or failed; or the status of the run: paused, interrupted';
+COMMENT ON COLUMN cerebro.progress.epoch IS 'Epoch that the config is in, counted from 1';
+COMMENT ON COLUMN cerebro.progress.epochs IS 'Number of epochs that the config trains in all, as far as that is decided';
 COMMENT ON COLUMN cerebro.progress.visits_done IS 'Visits that are committed';
-COMMENT ON COLUMN cerebro.progress.visits_total IS 'Visits that it is to have: those of its epochs, less what a clone''s source had';
-COMMENT ON COLUMN cerebro.progress.segment IS 'Segment that works on it at this moment';
-COMMENT ON COLUMN cerebro.progress.loss IS 'Loss over its last visit to rows';
-COMMENT ON COLUMN cerebro.progress.seconds_left IS 'Time that its remaining visits take, going by those it has had';
-COMMENT ON COLUMN cerebro.progress.failure IS 'Why it failed; NULL if it did not';
+COMMENT ON COLUMN cerebro.progress.visits_total IS 'Visits that the config makes in all: those of its epochs, less those that its source had made if it is a clone';
+COMMENT ON COLUMN cerebro.progress.segment IS 'Segment that works on the config at this moment';
+COMMENT ON COLUMN cerebro.progress.loss IS 'Loss over the config''s last visit';
+COMMENT ON COLUMN cerebro.progress.seconds_left IS 'Estimated time of the remaining visits, based on those that are done';
+COMMENT ON COLUMN cerebro.progress.failure IS 'Why the config failed; NULL if it did not';
 COMMENT ON COLUMN cerebro.progress.compile_params IS 'Compile parameters of the config';
 COMMENT ON COLUMN cerebro.progress.fit_params IS 'Fit parameters of the config';
-COMMENT ON COLUMN cerebro.progress.cloned_from IS 'Config that it was cloned from; NULL if it was not';
-COMMENT ON COLUMN cerebro.progress.asked IS 'What a person has asked for it that the run has not taken up yet';
+COMMENT ON COLUMN cerebro.progress.cloned_from IS 'Config that this one was cloned from; NULL if it is no clone';
+COMMENT ON COLUMN cerebro.progress.asked IS 'What a person has asked for this config and the run has not done yet';

@@ -27,9 +27,9 @@ CROSS JOIN LATERAL (
 ) AS v;
 COMMENT ON VIEW cerebro.sizes IS 'What your runs keep in the database besides their result tables; cerebro.forget removes it.';
 COMMENT ON COLUMN cerebro.sizes.run_id IS 'Number of the run';
-COMMENT ON COLUMN cerebro.sizes.model_table IS 'Table that has the models';
-COMMENT ON COLUMN cerebro.sizes.states IS 'States that are kept';
+COMMENT ON COLUMN cerebro.sizes.model_table IS 'Table with the models';
+COMMENT ON COLUMN cerebro.sizes.states IS 'Number of stored states';
 COMMENT ON COLUMN cerebro.sizes.state_bytes IS 'Their size in bytes';
 COMMENT ON COLUMN cerebro.sizes.weight_bytes IS 'Size of the weights that the run started from';
-COMMENT ON COLUMN cerebro.sizes.visits IS 'Visits in the log';
-COMMENT ON COLUMN cerebro.sizes.hopped_bytes IS 'Bytes of all states that visits have made, which is what hops from segment to segment: configs x epochs x segments x the size of a state';
+COMMENT ON COLUMN cerebro.sizes.visits IS 'Number of visits in the log';
+COMMENT ON COLUMN cerebro.sizes.hopped_bytes IS 'Bytes of all states that visits have made, which hop from segment to segment: configs x epochs x segments x the size of a state';

@@ -16,16 +16,16 @@ FROM cerebro._decision AS d
 JOIN cerebro._visible_run AS r USING (run_id)
 LEFT JOIN cerebro._decision AS m ON m.run_id = d.run_id AND m.number = d.cause
 WHERE d.decision <> 'measured';
-COMMENT ON VIEW cerebro.decisions IS 'What was decided in your runs while they went on: by a search procedure, by a budget, by a person.';
+COMMENT ON VIEW cerebro.decisions IS 'What a search procedure, a budget or a person decided in your runs while they were under way.';
 COMMENT ON COLUMN cerebro.decisions.run_id IS 'Number of the run';
-COMMENT ON COLUMN cerebro.decisions.number IS 'Their order within the run; between them stand the measurements that the procedure was told';
-COMMENT ON COLUMN cerebro.decisions.mst_key IS 'Config; NULL where it is about the whole run';
-COMMENT ON COLUMN cerebro.decisions.epoch IS 'Whole epochs that the config has behind it when it takes effect';
+COMMENT ON COLUMN cerebro.decisions.number IS 'Order of the decisions within the run. Numbers are missing where the procedure was told a measurement';
+COMMENT ON COLUMN cerebro.decisions.mst_key IS 'Config; NULL if the decision is about the whole run';
+COMMENT ON COLUMN cerebro.decisions.epoch IS 'Whole epochs that the config has completed when the decision takes effect';
 COMMENT ON COLUMN cerebro.decisions.decision IS 'start, clone, go_on, stop, resume, set_epochs, delete, pause, or refused (it could not be done any more)';
-COMMENT ON COLUMN cerebro.decisions.epochs IS 'Until how many epochs the config is to train';
-COMMENT ON COLUMN cerebro.decisions.reason IS 'Why';
-COMMENT ON COLUMN cerebro.decisions.decided_by IS 'Role that asked for it; NULL where the search procedure or a budget decided';
-COMMENT ON COLUMN cerebro.decisions.at IS 'When it was written down; it takes effect after that';
-COMMENT ON COLUMN cerebro.decisions.result_mst_key IS 'Config whose measurement led to it';
+COMMENT ON COLUMN cerebro.decisions.epochs IS 'Number of epochs that the config is to train in all';
+COMMENT ON COLUMN cerebro.decisions.reason IS 'Reason for the decision';
+COMMENT ON COLUMN cerebro.decisions.decided_by IS 'Role that asked for it; NULL if the search procedure or a budget decided';
+COMMENT ON COLUMN cerebro.decisions.at IS 'When the decision was stored; it takes effect after that';
+COMMENT ON COLUMN cerebro.decisions.result_mst_key IS 'Config whose measurement led to the decision';
 COMMENT ON COLUMN cerebro.decisions.result_epoch IS 'Epoch of that measurement';
-COMMENT ON COLUMN cerebro.decisions.result IS 'What was measured, turned so that lower is better';
+COMMENT ON COLUMN cerebro.decisions.result IS 'Measured value, negated if higher is better';

@@ -34,14 +34,14 @@ LEFT JOIN (
 WHERE f.source IS NOT NULL
     AND f.version > COALESCE(ended.version, 0)
     AND (g.usable OR EXISTS (SELECT FROM pg_catalog.pg_roles AS s WHERE s.rolname = current_user AND s.rolsuper));
-COMMENT ON VIEW cerebro.functions IS 'Registered losses, metrics and layers that you may name in configs and architectures, each with all its versions; a superuser sees all.';
-COMMENT ON COLUMN cerebro.functions.name IS 'Name by which configs and architectures mean it';
-COMMENT ON COLUMN cerebro.functions.version IS 'Counted from 1; new runs use the last';
+COMMENT ON VIEW cerebro.functions IS 'Registered losses, metrics and layers that you may name in configs and architectures, each with all its versions. A superuser sees all of them.';
+COMMENT ON COLUMN cerebro.functions.name IS 'Name to use in configs and architectures';
+COMMENT ON COLUMN cerebro.functions.version IS 'Number of the version, counted from 1; new runs use the last one';
 COMMENT ON COLUMN cerebro.functions.kind IS 'loss, metric or layer';
 COMMENT ON COLUMN cerebro.functions.source IS 'Python source';
-COMMENT ON COLUMN cerebro.functions.description IS 'What it is for';
-COMMENT ON COLUMN cerebro.functions.higher_is_better IS 'Of a metric, whether a higher value is the better one; NULL if its name says it';
+COMMENT ON COLUMN cerebro.functions.description IS 'What the function is for';
+COMMENT ON COLUMN cerebro.functions.higher_is_better IS 'For a metric, whether a higher value is better; NULL if its name says it';
 COMMENT ON COLUMN cerebro.functions.registered_by IS 'Superuser who registered this version';
-COMMENT ON COLUMN cerebro.functions.at IS 'When that was';
+COMMENT ON COLUMN cerebro.functions.at IS 'When this version was registered';
 COMMENT ON COLUMN cerebro.functions.digest IS 'SHA-256 by which runs and models refer to this version';
 COMMENT ON COLUMN cerebro.functions.granted_to IS 'Roles that may use it, public for all; superusers always may';
