@@ -11,9 +11,15 @@ import plpy  # provided by the server, inside a backend only
 from cerebro_plpy.database import Row
 from cerebro_plpy.errors import QUERY_CANCELED, CerebroError, from_statement
 from cerebro_plpy.store import gangs, session
+from cerebro_plpy.store.uncancelled import held
 
 T = TypeVar("T")
 
+# Each of them is a subtransaction.
+_prepare = held(plpy.prepare, only_parses=True)
+_execute, _cursor = held(plpy.execute), held(plpy.cursor)
+# About a table of our own, of which the server says nothing when it is done.
+_comment = held(plpy.execute, waits=False)
 _plans: dict[tuple[str, tuple[str, ...]], Any] = {}
 # Work that waits behind a function with other rights; see `_through`.
 pending: list[Callable[[], None]] = []
@@ -34,15 +40,16 @@ class Session:
     """The caller's own backend: `Database` over plpy."""
 
     def query(self, sql: str, types: Sequence[str] = (), values: Sequence[object] = ()) -> list[Row]:
-        return _carefully(lambda: list(plpy.execute(_plan(sql, types), list(values))))
+        return _carefully(lambda: list(_run(sql, types, values)))
 
     def scan(
         self, sql: str, types: Sequence[str] = (), values: Sequence[object] = (), *, batch: int = 1000
     ) -> Iterator[list[Row]]:
-        cursor = _carefully(lambda: plpy.cursor(_plan(sql, types), list(values)))
-        while rows := _carefully(lambda: cursor.fetch(batch)):
+        cursor = _carefully(lambda: _cursor(_plan(sql, types), list(values)))
+        fetch, close = held(cursor.fetch), held(cursor.close)
+        while rows := _carefully(lambda: fetch(batch)):
             yield list(rows)
-        cursor.close()
+        close()
 
     def notice(self, message: str) -> None:
         _say(plpy.notice, message)
@@ -113,10 +120,6 @@ class DrivingSession(Session):
             session.drop_locks(self)
 
 
-class _Undo(Exception):
-    """Raised to roll a subtransaction back that has done what it was for."""
-
-
 def _look(db: Session, guard: str, work: Callable[[], T], seconds: int) -> T:
     """Work inside the guard, for so long; calls of ours that code of a user's may make there are refused."""
     began = time.monotonic()
@@ -135,12 +138,12 @@ def _look(db: Session, guard: str, work: Callable[[], T], seconds: int) -> T:
 
 def _undone(work: Callable[[], T]) -> T:
     """Do work of which nothing stays."""
+    undone = plpy.subtransaction()
+    held(undone.enter)()
     try:
-        with plpy.subtransaction():
-            raise _Undo(work())
-    except _Undo as undo:
-        return undo.args[0]
+        return work()
     finally:
+        held(undone.exit)(Exception, None, None)
         session.let_cancels_wait()
 
 
@@ -165,13 +168,19 @@ def _say(way: Callable[[str], None], message: str) -> None:
         raise CerebroError(str(said), detail=said.detail, hint=said.hint, sqlstate=said.sqlstate) from None
 
 
-def _plan(sql: str, types: Sequence[str]) -> Any:
-    """Prepare each statement once per session; DDL, each of which is another, is not kept."""
-    key = (sql, tuple(types))
-    plan = _plans.get(key) or plpy.prepare(sql, list(types))
+def _run(sql: str, types: Sequence[str], values: Sequence[object]) -> Any:
+    """Run a statement; DDL, each of which is another, needs no plan."""
     if types or sql.startswith(session.REPEATED):
-        _plans[key] = plan
-    return plan
+        return _execute(_plan(sql, types), list(values))
+    return _comment(sql) if sql.startswith("COMMENT ") else _execute(sql)
+
+
+def _plan(sql: str, types: Sequence[str]) -> Any:
+    """Prepare each statement once per session."""
+    key = (sql, tuple(types))
+    if key not in _plans:
+        _plans[key] = _prepare(sql, list(types))
+    return _plans[key]
 
 
 def _through(door: Callable[[], object], work: Callable[[], T]) -> T:

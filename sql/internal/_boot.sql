@@ -1,9 +1,13 @@
 CREATE OR REPLACE FUNCTION cerebro._boot() RETURNS void
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
+import ctypes
 import sys
 from importlib.util import find_spec
 
+# On Greenplum a cancel would interrupt Python wherever it is, and leave modules half imported.
+if hasattr(ctypes.PyDLL(None), "PLy_enter_python_intepreter"):
+    ctypes.c_bool.in_dll(ctypes.PyDLL(None), "PLy_enter_python_intepreter").value = False
 packages, site = "@PYTHON_DIR@", "@SITE_PACKAGES@"
 loaded = sys.modules.get("cerebro_plpy")
 if loaded is not None and not loaded.__file__.startswith(packages + "/"):
