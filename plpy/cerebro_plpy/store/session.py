@@ -355,7 +355,8 @@ def look_seconds(db: Database) -> int:
     """How long code behind a table may take to let a run of the caller's read it."""
     fixed = int(setting(db, "look_seconds") or LOOK_SECONDS)
     own = seconds(db, db.query("SELECT pg_catalog.current_setting('statement_timeout') AS t")[0]["t"])
-    return min(fixed, math.ceil(own)) if own else fixed
+    # 0 is no limit, of either.
+    return min((limit for limit in (fixed, math.ceil(own)) if limit), default=0)
 
 
 def begin_limit(limit: int) -> None:
