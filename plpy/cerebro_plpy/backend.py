@@ -18,7 +18,6 @@ T = TypeVar("T")
 # Each of them is a subtransaction.
 _prepare = held(plpy.prepare, only_parses=True)
 _execute, _cursor = held(plpy.execute), held(plpy.cursor)
-# About a table of our own, of which the server says nothing when it is done.
 _comment = held(plpy.execute, waits=False)
 _plans: dict[tuple[str, tuple[str, ...]], Any] = {}
 # Work that waits behind a function with other rights; see `_through`.
@@ -172,7 +171,7 @@ def _run(sql: str, types: Sequence[str], values: Sequence[object]) -> Any:
     """Run a statement; DDL, each of which is another, needs no plan."""
     if types or sql.startswith(session.REPEATED):
         return _execute(_plan(sql, types), list(values))
-    return _comment(sql) if sql.startswith("COMMENT ") else _execute(sql)
+    return _comment(sql) if sql.startswith(session.COMMENT) else _execute(sql)
 
 
 def _plan(sql: str, types: Sequence[str]) -> Any:

@@ -29,6 +29,7 @@ CONNECTION_FAILURE = "08006"
 TOO_MANY_CONNECTIONS = "53300"
 # Greenplum's own: it has lost a process of the session on a segment.
 SEGMENT_GONE = "58M01"
+SEGMENT_GONE_HINT = "Try again when all segments answer. A run goes on with cerebro.resume."
 # A config could not go on; the run goes on without it.
 CONFIG_FAILED = "CB001"
 INTERNAL = "XX000"
@@ -56,11 +57,12 @@ def from_driver(error: Any, unknown: str) -> CerebroError:
     """What a server has answered a connection of ours; `unknown` is its code where it has none."""
     said = error.diag
     message = said.message_primary or " ".join(str(error).split()) or "the connection was lost"
+    sqlstate = error.pgcode or unknown
     return CerebroError(
         message.removeprefix("cerebro: "),
         detail=said.message_detail,
-        hint=said.message_hint,
-        sqlstate=error.pgcode or unknown,
+        hint=said.message_hint or _hint(sqlstate),
+        sqlstate=sqlstate,
     )
 
 
@@ -69,7 +71,12 @@ def from_statement(error: Any) -> CerebroError:
     packed, detail, hint, *_ = error.spidata or (None, None, None)
     # An error of a code that the server does not know, as functions of users raise some, does not say it.
     sqlstate = getattr(error, "sqlstate", None) or _unpacked(packed)
-    return CerebroError(str(error), detail=detail, hint=hint, sqlstate=sqlstate)
+    return CerebroError(str(error), detail=detail, hint=hint or _hint(sqlstate), sqlstate=sqlstate)
+
+
+def _hint(sqlstate: str) -> str | None:
+    """What to do about an error for which the server has no hint."""
+    return SEGMENT_GONE_HINT if sqlstate == SEGMENT_GONE else None
 
 
 def _unpacked(packed: int | None) -> str:

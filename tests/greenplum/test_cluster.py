@@ -14,6 +14,7 @@ import pytest
 
 import nets
 from fixtures import Connection, execute
+from segments import answered
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
 pytestmark = pytest.mark.greenplum
@@ -324,17 +325,6 @@ def terminated(connection: Connection, pid: int) -> list[bool]:
 def kill(connection: Connection, pid: int) -> None:
     """Kill a segment's process, which must be on the coordinator's host."""
     execute(connection, "SELECT kill(%s)", pid)
-
-
-def answered(trial: Trial) -> None:
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            trial.sql("SELECT count(*) FROM gp_dist_random('gp_id')")
-            return
-        except psycopg2.Error:
-            assert time.monotonic() < deadline
-            time.sleep(0.5)
 
 
 _EVIL = """

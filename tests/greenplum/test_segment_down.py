@@ -5,7 +5,6 @@ The segment must be on the coordinator's host. It is started again.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -13,7 +12,9 @@ import psycopg2
 import pytest
 
 import nets
-from fixtures import Connection, execute
+from fixtures import execute
+from segments import answered
+from stage import connect
 from trial import SGD, Trial, blobs, rows_of
 
 pytestmark = pytest.mark.greenplum
@@ -30,12 +31,6 @@ return subprocess.run(
 $$
 """
 _START = "-o '-c gp_role=execute' start"
-
-
-def connected(database: str) -> Connection:
-    connection = psycopg2.connect(dbname=database)
-    connection.autocommit = True
-    return connection
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -62,17 +57,6 @@ def down(trial: Trial) -> Iterator[None]:
     assert started == 0
 
 
-def answered(trial: Trial) -> None:
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            trial.sql("SELECT count(*) FROM gp_dist_random('gp_id')")
-            return
-        except psycopg2.Error:
-            assert time.monotonic() < deadline
-            time.sleep(0.5)
-
-
 FIT = "SELECT cerebro.madlib_fit_multiple_model('packed', '{}', 'mst', 1)"
 CALLS = [FIT.format("never"), "SELECT * FROM cerebro.diagnose()", "SELECT * FROM cerebro.segments_ready()"]
 
@@ -82,11 +66,11 @@ def test_whoever_calls_is_told_of_the_segment_and_not_of_logins(
 ) -> None:
     """Whether its session has its processes and sessions of a run, has never called a function, or is new."""
     started = trial.value("SELECT pg_postmaster_start_time()")
-    with closing(connected(database)) as warm, closing(connected(database)) as idle:
+    with closing(connect(database)) as warm, closing(connect(database)) as idle:
         execute(warm, FIT.format("before"))
         execute(idle, "SELECT 1")
         request.getfixturevalue("down")
-        with closing(connected(database)) as fresh:
+        with closing(connect(database)) as fresh:
             for session in (warm, idle, fresh):
                 for call in CALLS:
                     with pytest.raises(psycopg2.Error) as caught:

@@ -31,26 +31,20 @@ def ticker(db: Database) -> Callable[[], None]:
 
 
 class _Listener:
-    """Looks for a cancel at every module that is imported, and while Python works for long.
+    """Looks for a cancel at every module that is imported.
 
     It stands first among the finders of modules and finds none. It needs no base class, and that of
     importlib.abc would cost each session's first call a tenth.
     """
 
-    def __init__(self, tick: Callable[[], None], busy: Callable[[], bool] | None) -> None:
+    def __init__(self, tick: Callable[[], None]) -> None:
         self._tick = tick
-        self._busy = busy
         self.error: BaseException | None = None
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
-        self._look()
+        self.look()
 
-    def signaled(self, number: int, frame: object) -> None:
-        """Keras makes and traces large nets for minutes, and knows no place to ask at."""
-        if self._busy is None or not self._busy():
-            self._look()
-
-    def _look(self) -> None:
+    def look(self) -> None:
         # Raised each time from now on: packages may try to go on without what failed.
         if self.error is not None:
             raise self.error
@@ -66,12 +60,18 @@ def _ignore(number: int, frame: object) -> None:
 
 
 @contextmanager
-def _signals(to: Callable[[int, object], None]) -> Iterator[None]:
-    """Have this called, between two steps of Python's, as long as this process works.
+def _signals(look: Callable[[], None], busy: Callable[[], bool]) -> Iterator[None]:
+    """Look between two steps of Python's while this process works: Keras makes and traces large nets for
+    minutes, and knows no place to look at.
 
     The server has no use for this signal. It gets a function again, not its default, which is to end.
     """
-    signal.signal(signal.SIGVTALRM, to)
+
+    def signaled(number: int, frame: object) -> None:
+        if not busy():
+            look()
+
+    signal.signal(signal.SIGVTALRM, signaled)
     signal.siginterrupt(signal.SIGVTALRM, False)
     signal.setitimer(signal.ITIMER_VIRTUAL, _WORK_SECONDS, _WORK_SECONDS)
     try:
@@ -87,10 +87,10 @@ def interruptible(tick: Callable[[], None], busy: Callable[[], bool] | None = No
 
     Given `busy`, long work ends so too, but while the session is busy with what has ways of its own.
     """
-    listener = _Listener(tick, busy)
+    listener = _Listener(tick)
     sys.meta_path.insert(0, listener)
     try:
-        with nullcontext() if busy is None else _signals(listener.signaled):
+        with nullcontext() if busy is None else _signals(listener.look, busy):
             yield
     except BaseException:
         # What a library makes of a cancel is some error of its own.

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import NOT_SUPPORTED, SEGMENT_GONE, CerebroError
+from cerebro_plpy.errors import NOT_SUPPORTED, SEGMENT_GONE, SEGMENT_GONE_HINT, CerebroError
 
 _SERVER = ctypes.PyDLL(None)
 _DISPATCH, _EXECUTE = 2, 3
@@ -88,7 +88,7 @@ def refuse_without_segments() -> None:
         raise CerebroError(
             "this session has lost a process of its own on a segment",
             detail="The segment's server ended it, or starts again.",
-            hint="Try again when all segments answer. A run goes on with cerebro.resume.",
+            hint=SEGMENT_GONE_HINT,
             sqlstate=SEGMENT_GONE,
         )
 

@@ -35,6 +35,8 @@ BECOME_OWNER = "RESET SESSION AUTHORIZATION"
 TICK = "SELECT"
 # What statements without parameters begin with that come again and again.
 REPEATED = ("SELECT", "SET SESSION", "RESET")
+# About a table of our own, of which the server says nothing when it is done.
+COMMENT = "COMMENT "
 # Sent to another session, so its parameters are written as the driver wants them.
 COMMAND = "SELECT cerebro._segment(%s, %s)"
 # On Greenplum these are carried out statement by statement (segment/relay.py).
@@ -151,9 +153,9 @@ def drop_locks(db: Database) -> None:
 def tick(db: Database) -> None:
     """Let the server act on a cancel, if it has the mark of one; one that shows no mark is asked each time.
 
-    A statement is expensive where it is sent to every segment.
+    A statement is expensive where it is sent to every segment, and a session that ends can run none.
     """
-    if not has_mark():
+    if not has_mark() or _is_ending():
         return
     if is_greenplum(db):
         db.look_for_cancel()
@@ -172,16 +174,22 @@ def _find_mark() -> ctypes.c_int | None:
         return None
 
 
-def _find_switch() -> ctypes.c_bool | None:
-    """Where a server can interrupt Python, whether it does."""
+def _find_switch(name: str) -> ctypes.c_bool | None:
     try:
-        return ctypes.c_bool.in_dll(_SERVER, "PLy_enter_python_intepreter")
+        return ctypes.c_bool.in_dll(_SERVER, name)
     except ValueError:
         return None
 
 
 _INTERRUPT = _find_mark()
-_INTERRUPTS_PYTHON = _find_switch()
+_ENDING = _find_switch("proc_exit_inprogress")
+# Where a server can interrupt Python, whether it does.
+_INTERRUPTS_PYTHON = _find_switch("PLy_enter_python_intepreter")
+
+
+def _is_ending() -> bool:
+    """Whether this process is being ended, which calls what libraries want done then."""
+    return _ENDING is not None and _ENDING.value
 
 
 def has_mark() -> bool:
