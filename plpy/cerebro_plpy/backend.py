@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import plpy  # provided by the server, inside a backend only
@@ -24,6 +25,8 @@ _plans: dict[tuple[str, tuple[str, ...]], Any] = {}
 pending: list[Callable[[], None]] = []
 # Whether this session is reading as a run's caller, so that code of a user's may be under way in it.
 _looking = False
+# Whether the server is at a statement of ours, and no Python is to begin another.
+_stating = False
 
 
 def is_looking() -> bool:
@@ -33,6 +36,25 @@ def is_looking() -> bool:
 def set_looking(looking: bool) -> None:
     global _looking
     _looking = looking
+
+
+def is_busy() -> bool:
+    """Whether a signal must not make a statement now.
+
+    The collector of garbage may run Python while the server hands over rows, and a statement that begins
+    there takes away the rows that are still to come.
+    """
+    return _looking or _stating
+
+
+@contextmanager
+def _at_statement(stating: bool) -> Iterator[None]:
+    global _stating
+    before, _stating = _stating, stating
+    try:
+        yield
+    finally:
+        _stating = before
 
 
 class Session:
@@ -152,7 +174,8 @@ def _carefully(work: Callable[[], T]) -> T:
         Session().look_for_cancel()
     gangs.refuse_without_segments()
     try:
-        return work()
+        with _at_statement(True):
+            return work()
     except plpy.SPIError as error:
         raise from_statement(error) from None
     finally:
@@ -193,7 +216,8 @@ def _through(door: Callable[[], object], work: Callable[[], T]) -> T:
 
     def run() -> None:
         try:
-            results.append(work())
+            with _at_statement(False):
+                results.append(work())
         except BaseException as error:
             errors.append(error)
 

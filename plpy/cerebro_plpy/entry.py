@@ -14,7 +14,15 @@ from typing import Any, ParamSpec, TypeVar
 
 import plpy  # provided by the server, inside a backend only
 
-from cerebro_plpy.backend import DrivingSession, SegmentSession, Session, is_looking, pending, set_looking
+from cerebro_plpy.backend import (
+    DrivingSession,
+    SegmentSession,
+    Session,
+    is_busy,
+    is_looking,
+    pending,
+    set_looking,
+)
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, READ_ONLY_TRANSACTION, CerebroError, printable
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.segment import cancel, commands
@@ -61,7 +69,7 @@ def segment(command: str, request: str) -> str:
     def carry_out() -> Mapping[str, Any]:
         if command == "drive":
             return _drive(asked, own.look_seconds)
-        with cancel.interruptible(cancel.ticker(own), None if gangs.IS_CLUSTER else is_looking):
+        with cancel.interruptible(cancel.ticker(own), None if gangs.IS_CLUSTER else is_busy):
             return commands.run(own, command, asked)
 
     return json.dumps(_answer(carry_out))

@@ -32,6 +32,36 @@ entry._answer(lambda: entry.Session().{way}("said"))
 $$
 """
 
+# The collector of garbage runs Python while rows come in, as it does where a library watches it.
+READ = """
+DO LANGUAGE plpython3u $$
+import gc
+from cerebro_plpy import backend, entry
+from cerebro_plpy.segment import cancel
+db, found, looks = entry.SegmentSession(), 0, []
+def tick():
+    looks.append(db.query("SELECT 1"))
+def collected(phase, info):
+    sum(range(100))
+before = cancel._WORK_SECONDS, gc.get_threshold()
+cancel._WORK_SECONDS = 0.001
+gc.set_threshold(1)
+gc.callbacks.append(collected)
+try:
+    with cancel.interruptible(tick, backend.is_busy):
+        for batch in db.scan("SELECT g, ARRAY[g, g] AS x FROM generate_series(1, 50000) AS g", batch=500):
+            found += len(batch)
+        while not looks:
+            sum(range(1000))
+finally:
+    gc.callbacks.remove(collected)
+    cancel._WORK_SECONDS = before[0]
+    gc.set_threshold(*before[1])
+if found != 50000:
+    plpy.error(f"{found} rows")
+$$
+"""
+
 
 def connect(database: str) -> Connection:
     connection = psycopg2.connect(dbname=database)
@@ -176,6 +206,12 @@ def test_a_cancel_while_something_is_said(trial: Trial, greenplum: bool, way: st
     message = f"^{'' if greenplum else 'cerebro: '}canceling statement due to user request"
     with pytest.raises(psycopg2.errors.QueryCanceled, match=message):
         trial.sql(SAY.format(way=way))
+
+
+@pytest.mark.postgresql
+def test_a_look_for_cancels_takes_no_rows_from_a_statement(trial: Trial) -> None:
+    trial.sql("SELECT cerebro._boot()")
+    trial.sql(READ)
 
 
 def test_terminated_caller(caller: Caller, watcher: Connection, trial: Trial, mine: set[int]) -> None:
