@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -48,7 +48,7 @@ def is_busy() -> bool:
 
 
 @contextmanager
-def _at_statement(stating: bool) -> Iterator[None]:
+def _at_statement(stating: bool) -> Generator[None]:
     global _stating
     before, _stating = _stating, stating
     try:
