@@ -125,7 +125,7 @@ env: ## print the private cluster's connection settings for a shell
 
 # A procedure that ends transactions can have no search_path of its own.
 PGSPOT = --ignore-lang=plpython3u \
-	--proc-without-search-path='cerebro._errand(command text,request text,INOUT answer text)'
+	--proc-without-search-path='cerebro._command(command text,request text,INOUT answer text)'
 
 lint: ## look for slips in Python and SQL
 	@tools/setup dev

@@ -9,10 +9,14 @@ from typing import Any, TypeVar
 
 import plpy  # provided by the server, inside a backend only
 
+from cerebro_plpy.cluster.server import Greenplum
 from cerebro_plpy.database import Row
 from cerebro_plpy.errors import QUERY_CANCELED, CerebroError, from_statement
-from cerebro_plpy.store import gangs, session
-from cerebro_plpy.store.uncancelled import held
+from cerebro_plpy.postgresql import PostgreSQL
+from cerebro_plpy.server import Server
+from cerebro_plpy.store import guards, interrupts, session
+from cerebro_plpy.store.cluster import gangs
+from cerebro_plpy.store.cluster.uncancelled import held
 
 T = TypeVar("T")
 
@@ -60,6 +64,10 @@ def _at_statement(stating: bool) -> Generator[None]:
 class Session:
     """The caller's own backend: `Database` over plpy."""
 
+    @property
+    def server(self) -> Server:
+        return Greenplum(self) if gangs.IS_CLUSTER else PostgreSQL(self)
+
     def query(self, sql: str, types: Sequence[str] = (), values: Sequence[object] = ()) -> list[Row]:
         return _carefully(lambda: list(_run(sql, types, values)))
 
@@ -82,7 +90,7 @@ class Session:
         _say(plpy.log, "cerebro: a run is told of something, a cancel perhaps")
 
     def as_owner(self, work: Callable[[], T]) -> T:
-        return _through(lambda: self.query(session.AS_OWNER), work)
+        return _through(lambda: self.query(guards.AS_OWNER), work)
 
     def as_caller(self, role: str, work: Callable[[], T]) -> T:
         return work()
@@ -102,18 +110,18 @@ class SegmentSession(Session):
 
         A deferred trigger or a cursor WITH HOLD would else run at COMMIT, with the rights of the owner.
         """
-        guard = session.make_guard(self, role)
+        guard = guards.make_guard(self, role)
 
         def look() -> T:
-            self.query(session.become(role))
+            self.query(guards.become(role))
             return _look(self, guard, work, self.look_seconds)
 
         try:
             with gangs.bound(self, self.look_seconds):
                 return _undone(look)
         finally:
-            self.query(session.BECOME_OWNER)
-            session.drop_locks(self)
+            self.query(guards.BECOME_OWNER)
+            guards.drop_locks(self)
 
 
 class DrivingSession(Session):
@@ -124,36 +132,36 @@ class DrivingSession(Session):
     def __init__(self, role: str, look_seconds: int) -> None:
         own = SegmentSession()
         self._role, self.look_seconds = role, look_seconds
-        self._reads, self._writes = session.make_guard(own, role), session.make_guard(own, role, writes=True)
+        self._reads, self._writes = guards.make_guard(own, role), guards.make_guard(own, role, writes=True)
 
     def drive(self, work: Callable[[], T]) -> T:
-        self.query(session.become(self._role))
+        self.query(guards.become(self._role))
         try:
             return _through(lambda: self.query(self._writes), work)
         finally:
-            self.query(session.BECOME_OWNER)
+            self.query(guards.BECOME_OWNER)
 
     def as_caller(self, role: str, work: Callable[[], T]) -> T:
         try:
             with gangs.bound(self, self.look_seconds):
                 return _undone(lambda: _look(self, self._reads, work, self.look_seconds))
         finally:
-            session.drop_locks(self)
+            guards.drop_locks(self)
 
 
 def _look(db: Session, guard: str, work: Callable[[], T], seconds: int) -> T:
     """Work inside the guard, for so long; calls of ours that code of a user's may make there are refused."""
     began = time.monotonic()
     set_looking(True)
-    session.begin_limit(seconds)
+    interrupts.begin_limit(seconds)
     try:
         return _through(lambda: db.query(guard), work)
     except CerebroError as error:
         if seconds and error.sqlstate == QUERY_CANCELED and time.monotonic() - began >= seconds:
-            raise session.took_too_long(seconds) from None
+            raise interrupts.took_too_long(seconds) from None
         raise
     finally:
-        session.end_limit()
+        interrupts.end_limit()
         set_looking(False)
 
 
@@ -165,12 +173,12 @@ def _undone(work: Callable[[], T]) -> T:
         return work()
     finally:
         held(undone.exit)(Exception, None, None)
-        session.let_cancels_wait()
+        interrupts.let_cancels_wait()
 
 
 def _carefully(work: Callable[[], T]) -> T:
     """Run a statement; an error of it becomes ours."""
-    if session.must_look():
+    if interrupts.must_look():
         Session().look_for_cancel()
     gangs.refuse_without_segments()
     try:
@@ -179,7 +187,7 @@ def _carefully(work: Callable[[], T]) -> T:
     except plpy.SPIError as error:
         raise from_statement(error) from None
     finally:
-        session.let_cancels_wait()
+        interrupts.let_cancels_wait()
 
 
 def _say(way: Callable[[str], None], message: str) -> None:

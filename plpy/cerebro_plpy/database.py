@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from cerebro_plpy.server import Server
 
 Row = Mapping[str, Any]
 T = TypeVar("T")
@@ -11,6 +14,11 @@ T = TypeVar("T")
 
 class Database(Protocol):
     """One backend's SQL, with whatever rights the current function has."""
+
+    @property
+    def server(self) -> Server:
+        """What this server does in its own way."""
+        ...
 
     def query(self, sql: str, types: Sequence[str] = (), values: Sequence[object] = ()) -> list[Row]:
         """Run one statement, prepared once per session, and give its rows."""

@@ -26,7 +26,8 @@ from cerebro_plpy.backend import (
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, READ_ONLY_TRANSACTION, CerebroError, printable
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.segment import cancel, commands
-from cerebro_plpy.store import gangs, session
+from cerebro_plpy.store import interrupts, session
+from cerebro_plpy.store.cluster import gangs
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -43,7 +44,7 @@ def _report(error: CerebroError) -> Any:
 
 def _answer(work: Callable[[], T], known: Sequence[registered.Function] = ()) -> T:
     """Leave the package: its own errors become PostgreSQL's. A call has to ask for registered functions."""
-    session.let_cancels_wait()
+    interrupts.let_cancels_wait()
     try:
         with registered.scope(known):
             return work()
@@ -75,30 +76,30 @@ def segment(command: str, request: str) -> str:
     return json.dumps(_answer(carry_out))
 
 
-def on_segment(command: str, parcel: bytes) -> bytes:
+def on_segment(command: str, message: bytes) -> bytes:
     """What a segment's own process does on Greenplum."""
-    from cerebro_plpy.segment import outpost
+    from cerebro_plpy.cluster import process
 
-    return _answer(lambda: outpost.answer(SegmentSession(), command, parcel))
+    return _answer(lambda: process.answer(SegmentSession(), command, message))
 
 
 def work(order: str) -> str:
     """What a segment's own process does about a config."""
-    from cerebro_plpy.segment import outpost
+    from cerebro_plpy.cluster import process
 
-    return _answer(lambda: outpost.work(SegmentSession(), order))
+    return _answer(lambda: process.work(SegmentSession(), order))
 
 
-def begin_errand(command: str, request: str) -> Sequence[str | None]:
+def begin_command(command: str, request: str) -> Sequence[str | None]:
     """What a segment session has to do first; `go_on` tells what comes then."""
-    from cerebro_plpy.segment import relay
+    from cerebro_plpy.cluster import procedure
 
     asked = json.loads(request)
     own = SegmentSession(asked.pop("look_seconds", 0))
 
     def begin() -> Sequence[str | None]:
         with cancel.interruptible(cancel.ticker(own)):
-            return relay.begin(own, command, asked, own.look_seconds)
+            return procedure.begin(own, command, asked, own.look_seconds)
 
     return _next(begin)
 
@@ -111,9 +112,9 @@ def show(name: str) -> bool:
 
 
 def go_on(found: str | None) -> Sequence[str | None]:
-    from cerebro_plpy.segment import relay
+    from cerebro_plpy.cluster import procedure
 
-    return _next(lambda: relay.go_on(found))
+    return _next(lambda: procedure.go_on(found))
 
 
 def _next(find: Callable[[], Sequence[str | None]]) -> Sequence[str | None]:
@@ -122,7 +123,7 @@ def _next(find: Callable[[], Sequence[str | None]]) -> Sequence[str | None]:
     order = _answer(find)
     if order[0] == "look":
         set_looking(True)
-        session.begin_limit(json.loads(order[1] or "0"))
+        interrupts.begin_limit(json.loads(order[1] or "0"))
     return order
 
 
@@ -130,39 +131,39 @@ def _end_look() -> None:
     """What the caller's code has left here goes, also when an error of its own was the end of it."""
     if is_looking():
         set_looking(False)
-        session.end_limit()
-        session.drop_own_locks()
+        interrupts.end_limit()
+        interrupts.drop_own_locks()
 
 
 def take_buffer(*arguments: Any) -> int:
-    from cerebro_plpy.segment import outpost
+    from cerebro_plpy.cluster import process
 
-    return _answer(lambda: outpost.take_buffer(*arguments))
+    return _answer(lambda: process.take_buffer(*arguments))
 
 
 def take_row(*arguments: Any) -> int:
-    from cerebro_plpy.packing import share
+    from cerebro_plpy.cluster import pack_rows
 
-    return _answer(lambda: share.take_row(*arguments))
+    return _answer(lambda: pack_rows.take_row(*arguments))
 
 
 def give_pieces(ticket: str) -> Iterator[tuple[Any, ...]]:
-    from cerebro_plpy.packing import share
+    from cerebro_plpy.cluster import pack_rows
 
-    return _answer(lambda: share.found(ticket, share.Share).pieces())
+    return _answer(lambda: pack_rows.found(ticket, pack_rows.Share).pieces())
 
 
 def give_predictions(ticket: str) -> Iterator[tuple[Any, ...]]:
-    from cerebro_plpy.packing import share
-    from cerebro_plpy.segment.predict_share import Predicting
+    from cerebro_plpy.cluster import pack_rows
+    from cerebro_plpy.cluster.predict_rows import Predicting
 
-    return _answer(lambda: share.found(ticket, Predicting).predictions())
+    return _answer(lambda: pack_rows.found(ticket, Predicting).predictions())
 
 
 def join_pieces(*arguments: Any) -> list[bytes]:
-    from cerebro_plpy.packing import share
+    from cerebro_plpy.cluster import pack_rows
 
-    return _answer(lambda: share.join(*arguments))
+    return _answer(lambda: pack_rows.join(*arguments))
 
 
 def _drive(asked: Mapping[str, Any], look_seconds: int) -> Mapping[str, Any]:
@@ -383,15 +384,14 @@ def diagnose() -> list[tuple[Any, ...]]:
 
 @_public
 def predict(model_table: str | None, mst_key: int | None, *rows: Any) -> None:
-    from cerebro_plpy.executor.evaluate import trained_model
-    from cerebro_plpy.segment import predict as predictor
+    from cerebro_plpy.predicting import rows as predictor
 
-    _answer(lambda: predictor.predict(Session(), model_table, mst_key, predictor.Rows(*rows), trained_model))
+    _answer(lambda: predictor.predict(Session(), model_table, mst_key, predictor.Rows(*rows)))
 
 
 @_public
 def predict_byom(arch_table: str | None, model_id: int | None, given: tuple[Any, ...], *rows: Any) -> None:
-    from cerebro_plpy.segment import predict as predictor
+    from cerebro_plpy.predicting import rows as predictor
 
     _answer(
         lambda: predictor.predict_byom(
@@ -401,7 +401,6 @@ def predict_byom(arch_table: str | None, model_id: int | None, given: tuple[Any,
 
 
 def predict_one(model: str | None, mst_key: int | None, features: Any) -> tuple[Any, ...]:
-    from cerebro_plpy.executor.evaluate import trained_model
-    from cerebro_plpy.segment import predict_one as predictor
+    from cerebro_plpy.predicting import one as predictor
 
-    return _answer(lambda: predictor.predict(Session(), model, mst_key, features, trained_model))
+    return _answer(lambda: predictor.predict(Session(), model, mst_key, features))

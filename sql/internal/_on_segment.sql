@@ -1,9 +1,9 @@
--- Greenplum alone has segments with processes of their own: store/places.py sends these calls there.
-CREATE OR REPLACE FUNCTION cerebro._on_segment(command text, parcel bytea) RETURNS bytea
+-- Greenplum alone has segments with processes of their own: store/cluster/places.py sends these calls there.
+CREATE OR REPLACE FUNCTION cerebro._on_segment(command text, message bytea) RETURNS bytea
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].on_segment(command, parcel)
+return GD["cerebro"].on_segment(command, message)
 $$;
 COMMENT ON FUNCTION cerebro._on_segment(text, bytea) IS
 'Internal: what a segment''s own process does, training for example. Granted to nobody: sessions call it as the owner.';

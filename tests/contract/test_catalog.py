@@ -26,7 +26,7 @@ def test_every_function_has_a_fixed_search_path(sql: Sql) -> None:
         AND NOT 'search_path=pg_catalog, pg_temp' = ANY (coalesce(proconfig, '{{}}')) ORDER BY 1""",
         "pg_proc",
     )
-    assert found == [("_begin_errand",), ("_errand",), ("_go_on",), ("_show",)]
+    assert found == [("_begin_command",), ("_command",), ("_go_on",), ("_show",)]
 
 
 def test_no_function_is_open_to_everybody_but_one_that_does_nothing(sql: Sql) -> None:

@@ -40,9 +40,9 @@ ATTEMPTS = {
     "SELECT * FROM cerebro._metric": (FORBIDDEN, NOT_HERE),
     "SELECT cerebro._as_owner()": (FORBIDDEN, FORBIDDEN),
     "SELECT cerebro._segment('visit', '{}')": (FORBIDDEN, FORBIDDEN),
-    "CALL cerebro._errand('visit', '{}')": (FORBIDDEN, NOT_HERE),
+    "CALL cerebro._command('visit', '{}')": (FORBIDDEN, NOT_HERE),
     "SELECT cerebro._on_segment('give', '')": (FORBIDDEN, FORBIDDEN),
-    "SELECT cerebro._begin_errand('visit', '{}')": (FORBIDDEN, FORBIDDEN),
+    "SELECT cerebro._begin_command('visit', '{}')": (FORBIDDEN, FORBIDDEN),
     "SELECT cerebro._work('{}')": (FORBIDDEN, FORBIDDEN),
     "SELECT cerebro._show('me')": (FORBIDDEN, FORBIDDEN),
     "SELECT set_config('gp_role', 'utility', FALSE)": ("55P02", "55P02"),
@@ -56,8 +56,8 @@ CREATE TABLE attack.written (who text) DISTRIBUTED BY (who);
 -- The coordinator's processes know the command that came to them, a segment's the statement it was sent.
 CREATE FUNCTION attack.place() RETURNS text LANGUAGE sql AS $$
 SELECT CASE
-    WHEN current_query() ~ '^(CALL cerebro._errand[(]''visit|SELECT json_agg)' THEN 'visiting'
-    WHEN current_query() ~ '^(CALL cerebro._errand|SELECT __dist_key__)' THEN 'control'
+    WHEN current_query() ~ '^(CALL cerebro._command[(]''visit|SELECT json_agg)' THEN 'visiting'
+    WHEN current_query() ~ '^(CALL cerebro._command|SELECT __dist_key__)' THEN 'control'
     ELSE 'caller' END || ' ' || current_setting('gp_role') $$;
 CREATE FUNCTION attack.policy(place text) RETURNS boolean LANGUAGE plpgsql AS $f$
 DECLARE

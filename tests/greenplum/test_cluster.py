@@ -263,8 +263,8 @@ def test_the_coordinator_passes_visits_on_and_no_more(trial: Trial, base: int, o
         while not run.done():
             seen |= set(execute(other, visits))
     assert trial.weights("passed_on") == trial.weights("base")
-    straight = Counter(is_straight for _, _, is_straight in seen)
-    assert straight[True] > 2 * straight[False]
+    direct = Counter(is_direct for _, _, is_direct in seen)
+    assert direct[True] > 2 * direct[False]
 
 
 _LINKS = (

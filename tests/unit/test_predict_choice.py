@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.segment.predict_choice import (
+from cerebro_plpy.predicting.choices import (
     LOGITS_SIGMOID,
     LOGITS_SOFTMAX,
     Choice,

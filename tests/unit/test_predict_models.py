@@ -9,8 +9,8 @@ import pytest
 from cerebro_plpy.engine.architecture import Architecture
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.params import parse_compile
-from cerebro_plpy.segment.predict_models import fit_shape
-from cerebro_plpy.segment.predict_outputs import Dependent, Output, settle
+from cerebro_plpy.predicting.models import fit_shape
+from cerebro_plpy.predicting.outputs import Dependent, Output, settle
 
 
 def described(*outputs: tuple[int | None, ...]) -> Architecture:

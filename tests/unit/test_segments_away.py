@@ -5,17 +5,17 @@ from __future__ import annotations
 import psycopg2
 import pytest
 
+from cerebro_plpy.cluster import sessions
 from cerebro_plpy.store.session import Target
-from cerebro_plpy.topology import loopback
 
-TARGET = Target(None, "/tmp", "5432", "lab", "gpadmin", 120012, is_greenplum=True)
+TARGET = Target(None, "/tmp", "5432", "lab", "gpadmin", 120012, {})
 
 
 @pytest.mark.parametrize(
     ("error", "message", "blamed"),
     [
         (
-            loopback.SegmentsAway("no resources acquired"),
+            sessions.SegmentsAway("no resources acquired"),
             "not all segments",
             "gp_segment_configuration",
         ),
@@ -23,7 +23,7 @@ TARGET = Target(None, "/tmp", "5432", "lab", "gpadmin", 120012, is_greenplum=Tru
     ],
 )
 def test_the_hint_blames_what_is_to_blame(error: psycopg2.Error, message: str, blamed: str) -> None:
-    told = loopback.refused(TARGET, error)
+    told = sessions.refused(TARGET, error)
     assert message in told.message
     assert blamed in (told.hint or "")
     assert ("pg_hba.conf" in (told.hint or "")) == (blamed == "pg_hba.conf")

@@ -10,7 +10,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
-from cerebro_plpy.store import decisions, session
+from cerebro_plpy.store import decisions, interrupts, session
 from cerebro_plpy.store.names import built_in_types, is_temporary
 from cerebro_plpy.topology import Topology
 from cerebro_plpy.topology.local import LocalTopology, check_room
@@ -47,9 +47,9 @@ def begin(
     leave_running(
         session.target(db),
         {"run_id": run_id, "role": session.current_user(db)},
-        session.look_seconds(db),
+        interrupts.look_seconds(db),
         lambda: decisions.status(db, run_id) != "interrupted",
-        lambda: session.tick(db),
+        lambda: interrupts.tick(db),
     )
     db.notice(f"run {run_id} goes on in the background: cerebro.wait({run_id}) waits for it")
 

@@ -14,7 +14,6 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.store import session
-from cerebro_plpy.store.dialect import is_greenplum
 from cerebro_plpy.topology.choose import choose_local, cores
 
 OK, NOTE, WRONG = "ok", "note", "wrong"
@@ -123,8 +122,9 @@ def _logins(db: Database) -> Iterator[Finding]:
         yield Finding("segment sessions", WRONG, f"{error.message}. {error.detail or ''}".strip(), advice)
         return
     yield Finding("segment sessions", OK, "they can log in")
-    if is_greenplum(db):
-        yield from _logins_of_segments(topology.command("try_logins", {})["refused"])
+    refused = db.server.refused_logins(topology)
+    if refused is not None:
+        yield from _logins_of_segments(refused)
 
 
 def _logins_of_segments(refused: Sequence[tuple[int, int]]) -> Iterator[Finding]:

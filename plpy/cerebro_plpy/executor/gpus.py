@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.planner import gpus
-from cerebro_plpy.store import places, results, session
-from cerebro_plpy.store.dialect import is_greenplum
+from cerebro_plpy.store import results
 from cerebro_plpy.store.names import target_table
 from cerebro_plpy.store.packed import PackedSummary
 
@@ -31,7 +27,7 @@ def write_configuration(db: Database, table: str | None, source: str | None, sea
             hint="Leave it out: both list the same GPUs.",
         )
     target = target_table(db, table, search_path)
-    found = places.hosts(db) if is_greenplum(db) else {gpus.HERE: session.host_facts(db)}
+    found = db.server.host_facts()
     rows = [
         (host, described.format(**gpu)) for host, facts in sorted(found.items()) for gpu in facts["devices"]
     ]
@@ -43,24 +39,14 @@ def of_segments(
 ) -> bool | tuple[gpus.Share, ...]:
     """What each segment of a run has; true where only the engine can know whether there is a GPU.
 
-    On PostgreSQL a session that is `alone` plays all segments.
+    A session that is `alone` plays all segments.
     """
     if not use_gpus:
         return False
-    seats = _on_cluster(db, packed.keys) if is_greenplum(db) else _here(db, 1 if alone else packed.segments)
+    seats = db.server.seats(packed, alone)
     if seats is None:
         return True
     shares = gpus.deal(seats)
     for line in gpus.crowded(seats):
         db.warning(line)
     return shares
-
-
-def _on_cluster(db: Database, keys: Sequence[int]) -> Sequence[gpus.Place]:
-    known = {primary.content: primary for primary in places.cluster(db)}
-    return [known[content] for content in places.contents(db, keys)]
-
-
-def _here(db: Database, segments: int) -> Sequence[gpus.Place] | None:
-    found: Sequence[Mapping[str, Any]] = session.host_facts(db)["devices"]
-    return [gpus.Seat(gpus.HERE, n, n, segments, found) for n in range(segments)] if found else None

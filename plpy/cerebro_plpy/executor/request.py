@@ -22,8 +22,7 @@ from cerebro_plpy.logical.metrics import direction
 from cerebro_plpy.madlib.callbacks import left_out
 from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
-from cerebro_plpy.store import models, objects, packed, places, session
-from cerebro_plpy.store.dialect import is_greenplum
+from cerebro_plpy.store import models, objects, packed, session
 from cerebro_plpy.store.names import Table, resolve_table, with_suffix
 from cerebro_plpy.topology.choose import cores
 
@@ -104,14 +103,7 @@ def data(db: Database, name: str | None, search_path: str, what: str) -> Data:
             hint="Name the packed table itself.",
             sqlstate=WRONG_OBJECT,
         )
-    if is_greenplum(db) and not places.lies_as_packed(db, table):
-        raise CerebroError(
-            f"{what} {table.quoted} does not lie on the segments as packed tables do",
-            detail="They are heap tables that are distributed by __dist_key__; this may be a copy of one.",
-            hint="Copy it, with its summary beside it: CREATE TABLE … USING heap"
-            f" AS SELECT * FROM {table.quoted} DISTRIBUTED BY (__dist_key__)",
-            sqlstate=WRONG_OBJECT,
-        )
+    db.server.check_lies_as_packed(table, what)
     return Data(table, found)
 
 

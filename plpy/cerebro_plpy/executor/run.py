@@ -21,7 +21,7 @@ from cerebro_plpy.madlib.params import parse_fit
 from cerebro_plpy.planner import costs
 from cerebro_plpy.planner.plan import Config, Plan, Unit
 from cerebro_plpy.store import functions as registry
-from cerebro_plpy.store import measurements, models, runs, session, state_rows
+from cerebro_plpy.store import interrupts, measurements, models, runs, session, state_rows
 from cerebro_plpy.topology import Topology
 
 # By role: roles may take turns in one session.
@@ -242,7 +242,7 @@ def carry_out(
         decider.take(unit, result)
         report.take(unit, result)
 
-    Loop(run_id, plan, topology, take, decider.turn, lambda: session.tick(db), retries).run()
+    Loop(run_id, plan, topology, take, decider.turn, lambda: interrupts.tick(db), retries).run()
     decider.finish()
     report.finish()
     write(_outcome(db, run_id, plan, decider.reasons))

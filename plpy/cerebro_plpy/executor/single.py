@@ -12,14 +12,13 @@ from cerebro_plpy.executor import background, fit, output, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.options import FitOptions, parse_fit_options
+from cerebro_plpy.predicting.trained import ONLY
 from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import models, results, session
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table
 from cerebro_plpy.topology.choose import choose
 from cerebro_plpy.topology.inline import Run
 
-# The key of the only config: what it becomes equals config 1 of a run of many.
-ONLY = 1
 SUFFIXES = ("_summary",)
 
 

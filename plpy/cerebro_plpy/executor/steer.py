@@ -17,6 +17,7 @@ from cerebro_plpy.store import decisions, drivers, models, runs, session
 from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store.decisions import CLONE, DELETE, PAUSE, RESUME, SET_EPOCHS, START, STOP, Asked, Entry
 from cerebro_plpy.store.names import Table, resolve_table
+from cerebro_plpy.store.writing import write
 from cerebro_plpy.topology.choose import choose
 from cerebro_plpy.topology.inline import Run
 
@@ -204,7 +205,7 @@ def _end(db: Database, run_id: int | None) -> None:
 
     def end() -> None:
         drivers.end_sessions(db, run.run_id)
-        runs.write(db, runs.event_of(run.run_id, "interrupted", f"ended by force, by {role}"))
+        write(db, runs.event_of(run.run_id, "interrupted", f"ended by force, by {role}"))
 
     db.as_owner(end)
     deadline = time.monotonic() + END_SECONDS

@@ -10,8 +10,8 @@ from typing import Any
 
 from ..database import Database
 from ..errors import CerebroError
-from ..store import names, packed, places
-from ..store.dialect import is_greenplum
+from ..store import names, packed
+from .job import Rules
 
 _TYPE = re.compile(r"[a-z][a-z0-9 ]*\[\]")
 _INTEGERS = ("buffer_size", "segments", "seed", "total_rows")
@@ -23,7 +23,8 @@ def create(db: Database, output_table: str | None, summary: str | None, search_p
     target = names.target_table(db, output_table, search_path, suffixes=(packed.SUMMARY,))
     found = _summary(str(output_table), summary)
     # Rows that come from a cluster keep their keys on another; on PostgreSQL a segment's number is its key.
-    own = (found.dist_keys or places.keys(db, found.segments)) if is_greenplum(db) else None
+    keys = db.server.distribution_keys(found.segments, Rules())
+    own = found.dist_keys if keys and found.dist_keys else keys
     found = replace(found, dist_keys=own)
     output = packed.Output(target, found.dependent_varname, found.independent_varname, found.segments, own)
     names.check_free(db, target.schema, output.partitions, "partition")
@@ -104,13 +105,13 @@ def _dist_keys(given: Mapping[str, Any]) -> list[int] | None:
     values = given.get("__dist_keys__")
     if values is None:
         return None
-    known = range(places.KEYS)
+    known = range(packed.KEYS)
     if (
         not isinstance(values, list)
         or not all(isinstance(value, int) and value in known for value in values)
         or not len(values) == len(set(values)) == given["segments"]
     ):
-        wanted = f"{given['segments']} numbers below {places.KEYS}, each once"
+        wanted = f"{given['segments']} numbers below {packed.KEYS}, each once"
         raise _wrong("__dist_keys__", values, wanted)
     return values
 

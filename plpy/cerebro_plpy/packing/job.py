@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..store.names import Table, TargetTable
-from .rules import Rules
 from .sources import Part
+
+ALL_SEGMENTS = "all_segments"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which segments of a cluster rows are dealt to: their content ids, None for all; and how the summary
+    says so."""
+
+    contents: Sequence[int] | None = None
+    shown: str = ALL_SEGMENTS
+    gpu_config: str = ALL_SEGMENTS
 
 
 @dataclass

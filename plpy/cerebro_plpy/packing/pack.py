@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from ..database import Database
 from ..errors import DUPLICATE_COLUMN, CerebroError
@@ -11,7 +12,6 @@ from . import classes, dealing
 from .classes import Labels
 from .faults import Faults
 from .job import Job
-from .parallel import Shares
 from .reading import Column, batch_rows, open_column, read_rows
 from .sorting import Sorter
 
@@ -29,7 +29,7 @@ def pack(db: Database, job: Job) -> None:
         raise CerebroError(f"input table {job.source.quoted} has no rows")
     seen = Faults()
     columns = _open(job, dict(sample), seen)
-    rows = (Alone if job.dist_keys is None else Shares)(db, job, columns, seen)
+    rows = db.server.rows(job, columns, seen)
     try:
         total = rows.read(statement, sample)
         if seen:
@@ -47,8 +47,20 @@ def pack(db: Database, job: Job) -> None:
         rows.close()
 
 
-class Alone:
-    """The rows of one table, all read, sorted and dealt by this session."""
+class PackedRows(Protocol):
+    """The rows of one table, wherever they are read, sorted and dealt."""
+
+    def read(self, statement: str, sample: packed.Row) -> int:
+        """Read all; gives their number."""
+        ...
+
+    def write(self, output: packed.Output, labels: Sequence[Labels], how: dealing.Deal) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class RowsHere:
+    """All of them in this session."""
 
     def __init__(self, db: Database, job: Job, columns: Sequence[Column], seen: Faults) -> None:
         self._db, self._job, self._columns, self._seen = db, job, columns, seen

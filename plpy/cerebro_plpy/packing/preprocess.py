@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 
 from ..database import Database
 from ..errors import DATATYPE_MISMATCH, CerebroError
-from ..store import names, packed, places
-from ..store.dialect import is_greenplum
+from ..store import names, packed
 from ..store.session import setting
 from . import options as option
-from . import rules, sources
+from . import sources
 from .columns import Item, parse_items
-from .job import Job
+from .job import Job, Rules
 from .pack import pack
 
 
@@ -37,8 +35,8 @@ def pack_training(
     known = packed.columns_of(db, source)
     outputs = parse_items(dependent_varname, "dependent_varname")
     widths = _widths(num_classes, len(outputs))
-    chosen_segments = rules.read(db, distribution_rules, search_path) if is_greenplum(db) else rules.Rules()
-    segments = chosen.segments or _usual_segments(db, source, chosen_segments)
+    rules = db.server.rules(distribution_rules, search_path)
+    segments = chosen.segments or _usual_segments(db, source, rules)
     job = Job(
         source=source,
         target=target,
@@ -56,11 +54,9 @@ def pack_training(
         seed=chosen.seed,
         memory=chosen.memory_mb << 20,
         shapes=chosen.shape,
-        rules=chosen_segments,
-        dist_keys=places.keys(db, segments, chosen_segments.contents) if is_greenplum(db) else None,
+        rules=rules,
+        dist_keys=db.server.distribution_keys(segments, rules),
     )
-    if not is_greenplum(db):
-        _tell_ignored_rules(db, distribution_rules)
     pack(db, job)
 
 
@@ -103,13 +99,13 @@ def pack_validation(
         memory=chosen.memory_mb << 20,
         shapes={},
         dist_keys=training.dist_keys,
-        rules=rules.Rules(None, training.distribution_rules, training.internal_gpu_config),
+        rules=Rules(None, training.distribution_rules, training.internal_gpu_config),
         class_values=training.class_values,
         class_types=list(training.class_value_types.values()),
         row_shapes=[*training.target_shapes, *training.input_shapes],
     )
-    if not is_greenplum(db):
-        _tell_ignored_rules(db, distribution_rules)
+    # The rows go where those of the training table are.
+    db.server.ignore_rules(distribution_rules)
     pack(db, job)
 
 
@@ -192,19 +188,10 @@ def _divisor(normalizing_const: float | None) -> float:
     return divisor
 
 
-def _usual_segments(db: Database, source: names.Table, among: rules.Rules) -> int:
+def _usual_segments(db: Database, source: names.Table, among: Rules) -> int:
     """As many as there are places for work, but no more than there are rows."""
     if among.contents is not None:
         usual = len(among.contents)
     else:
-        usual = int(setting(db, "segments") or 0) or _places_for_work(db)
+        usual = int(setting(db, "segments") or 0) or db.server.places_for_work()
     return max(1, min(usual, packed.rows_up_to(db, source, usual)))
-
-
-def _places_for_work(db: Database) -> int:
-    return places.primaries(db) if is_greenplum(db) else len(os.sched_getaffinity(0))
-
-
-def _tell_ignored_rules(db: Database, text: str | None) -> None:
-    if text not in (None, rules.ALL):
-        db.notice(f"distribution_rules {text} is ignored on PostgreSQL: rows are dealt to all segments")

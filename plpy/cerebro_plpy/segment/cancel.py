@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.store import session
+from cerebro_plpy.store import interrupts
 
 TICK_SECONDS = 0.1
 # So much work, not time: who waits for something need not be asked.
@@ -25,7 +25,7 @@ def ticker(db: Database) -> Callable[[], None]:
         now = time.monotonic()
         if now - last >= TICK_SECONDS:
             last = now
-            session.tick(db)
+            interrupts.tick(db)
 
     return tick
 

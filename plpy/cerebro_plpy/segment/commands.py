@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,16 +13,13 @@ from cerebro_plpy.planner import gpus
 from cerebro_plpy.store import (
     decisions,
     drivers,
-    errands,
-    links,
     measurements,
-    places,
     results,
     runs,
     session,
     state_rows,
 )
-from cerebro_plpy.store.dialect import is_greenplum
+from cerebro_plpy.store.writing import Writing, write
 
 if TYPE_CHECKING:
     from cerebro_plpy.segment.supply import Supply
@@ -32,21 +28,14 @@ Request = Mapping[str, Any]
 Command = Callable[[Database, Request], Mapping[str, Any]]
 Work = Callable[["Supply", Request], Mapping[str, Any]]
 # What a command writes comes as it has to be written, and its answer at the end.
-Writes = Generator[Sequence[runs.Writing], None, Mapping[str, Any]]
+Writes = Generator[Sequence[Writing], None, Mapping[str, Any]]
 
 
 def run(db: Database, name: str, request: Request) -> Mapping[str, Any]:
     """Carry out a command by its name, with the engine that it names."""
     if name in _COMMANDS:
         return _COMMANDS[name](db, request)
-    request = with_own_gpu(request)
-    if is_greenplum(db):
-        from cerebro_plpy.segment import courier
-
-        return courier.carry_out(db, name, request)
-    from cerebro_plpy.segment.supply import Direct
-
-    return work(Direct(db), name, request, db.notice)
+    return db.server.carry_out(name, with_own_gpu(request))
 
 
 def with_own_gpu(request: Request) -> Request:
@@ -145,7 +134,7 @@ def _written(steps: Callable[[Database, Request], Writes]) -> Command:
         try:
             while True:
                 writings = work.send(reply)
-                db.as_owner(partial(runs.write, db, writings))
+                db.as_owner(partial(write, db, writings))
         except StopIteration as end:
             return end.value
 
@@ -169,7 +158,7 @@ def create_run(db: Database, request: Request) -> Writes:
 
 def _write_down(
     db: Database, run_row: runs.RunRow, request: Request
-) -> Generator[Sequence[runs.Writing], None, None]:
+) -> Generator[Sequence[Writing], None, None]:
     from cerebro_plpy.segment import rows
 
     run_row = replace(run_row, versions=rows.versions(db, run_row))
@@ -262,7 +251,7 @@ def ended_epochs(request: Request) -> list[Mapping[str, int]]:
 
 
 def _drop_states(db: Database, request: Request) -> Mapping[str, Any]:
-    db.as_owner(lambda: errands.write(db, errands.DROP_STATES, json.dumps(stale_states(request))))
+    db.as_owner(lambda: write(db, [(state_rows.DROP_STATES, stale_states(request))]))
     return {}
 
 
@@ -274,20 +263,6 @@ def stale_states(request: Request) -> Mapping[str, Any]:
         "keep": keep,
         "newest": {mst_key: max(steps) for mst_key, steps in keep.items()},
     }
-
-
-def _try_logins(db: Database, request: Request) -> Mapping[str, Any]:
-    """Which segments' servers do not let which others' processes in, as pairs of their numbers."""
-    keys = places.keys(db, places.primaries(db))
-    refused: list[tuple[int, int]] = []
-    for number, key in enumerate(keys):
-        where = {"request": {"where": links.where(db, key, keys)}}
-        refused += [(other, number) for other in places.exchange(db, key, "log_in", where, [])[0]["result"]]
-    return {"refused": refused}
-
-
-def _reach(db: Database, request: Request) -> Mapping[str, Any]:
-    return {"segments": places.reach(db)}
 
 
 def _delete_run(db: Database, request: Request) -> Mapping[str, Any]:
@@ -308,7 +283,7 @@ _WORK: dict[str, Work] = {
     "merge": _merge,
     "give_back": _give_back,
 }
-# What writes rows of runs. On Greenplum statements of Python's do not (segment/courier.py says why).
+# What writes rows of runs. On Greenplum statements of Python's do not (cluster/coordinator.py says why).
 WRITING: dict[str, Callable[[Database, Request], Writes]] = {
     "hold_run": hold_run,
     "create_run": create_run,
@@ -324,6 +299,4 @@ _COMMANDS: dict[str, Command] = {
     "tell_epochs": _tell_epochs,
     "drop_states": _drop_states,
     "delete_run": _delete_run,
-    "reach": _reach,
-    "try_logins": _try_logins,
 }

@@ -1,7 +1,7 @@
 """Where a command takes what it works on, and where it leaves what it makes.
 
-A session that can read and write tables does so (`Direct`). On Greenplum the process that trains may not:
-it is supplied by the session on the coordinator that sent the command.
+A session that can read and write tables does so (`TableSupply`). On Greenplum the process that trains may
+not: the session on the coordinator that sent the command supplies it (cluster/process.py).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Supply(Protocol):
     ) -> None: ...
 
 
-class Direct:
+class TableSupply:
     """A session with the tables before it."""
 
     def __init__(self, db: Database) -> None:

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, fields
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.store.dialect import is_greenplum
-from cerebro_plpy.store.runs import ConfigRow, Writing, inserts, role_oid
+from cerebro_plpy.store.runs import ConfigRow, inserts, role_oid
+from cerebro_plpy.store.writing import Writing
 
 MEASURED, START, CLONE, GO_ON, STOP = "measured", "start", "clone", "go_on", "stop"
 RESUME, DELETE, SET_EPOCHS, PAUSE, REFUSED = "resume", "delete", "set_epochs", "pause", "refused"

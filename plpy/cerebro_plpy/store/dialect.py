@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from cerebro_plpy.database import Database
 
 # A process never changes its server.
@@ -13,6 +15,14 @@ def is_greenplum(db: Database) -> bool:
         row = db.query("SELECT pg_catalog.version() LIKE '%Greenplum%' AS is_greenplum")[0]
         _known.append(row["is_greenplum"])
     return _known[0]
+
+
+# Statements here are made for PostgreSQL's own planner, and small tables need no statistics at once.
+_SESSION_SETTINGS = {"optimizer": "off", "gp_autostats_mode": "none"}
+
+
+def session_settings(db: Database) -> Mapping[str, str]:
+    return _SESSION_SETTINGS if is_greenplum(db) else {}
 
 
 # Behind the columns of a CREATE TABLE: ours are that, whatever a session or a database has for its default.

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.store.dialect import is_greenplum
-from cerebro_plpy.store.errands import Writing
+from cerebro_plpy.store.writing import Writing
 
 # The session behind a run holds an advisory lock: its class is the run's number, the upper half of its object
 # this mark, the lower half drawn. Any role may take any such lock, and so may code of a caller's that a

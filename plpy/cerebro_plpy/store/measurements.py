@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.store.runs import LONGEST_REASON, Writing, inserts, write
+from cerebro_plpy.store.runs import LONGEST_REASON, inserts
+from cerebro_plpy.store.writing import Writing, write
 
 
 def drop_partial_evaluations(db: Database, run_id: int) -> None:

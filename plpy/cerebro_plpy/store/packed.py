@@ -18,6 +18,8 @@ SUMMARY = "_summary"
 SHAPE = "_shape"
 CLASS_VALUES = "_class_values"
 KEY = "__dist_key__"
+# There are so many distribution keys, from 0: cerebro._segment_key has them.
+KEYS = 16384
 BUFFER = "buffer_id"
 _HINT = "Make it with cerebro.training_preprocessor_dl() or cerebro.validation_preprocessor_dl()."
 

@@ -10,7 +10,7 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, WRONG_STATE, CerebroError
 from cerebro_plpy.store import drivers
-from cerebro_plpy.store.errands import TELL, Writing
+from cerebro_plpy.store.writing import TELL, Writing, write
 
 # In place of a config's key: the weights serve every config of an architecture.
 EVERY_CONFIG = -1
@@ -99,11 +99,6 @@ def spelled(run: RunRow) -> Mapping[str, str]:
 
 def next_run_id(db: Database) -> int:
     return db.query("SELECT pg_catalog.nextval('cerebro._run_id_seq') AS run_id")[0]["run_id"]
-
-
-def write(db: Database, writings: Sequence[Writing]) -> None:
-    for statement, given in writings:
-        db.query(statement, ["text"], [json.dumps(given)])
 
 
 def creation(

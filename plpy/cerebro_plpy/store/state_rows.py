@@ -8,7 +8,15 @@ from itertools import groupby
 from typing import Any
 
 from cerebro_plpy.database import Database
+from cerebro_plpy.store.writing import given
 
+# States of configs that nobody needs any more; newer ones than those to be kept may have come since this was
+# asked for, and stay. No join: nothing moves.
+DROP_STATES = (
+    f"DELETE FROM cerebro._state WHERE run_id = {given('run_id', 'bigint')}"
+    " AND step < ($1::jsonb->'newest'->>mst_key::text)::integer"
+    " AND NOT ($1::jsonb->'keep'->mst_key::text) @> pg_catalog.to_jsonb(step)"
+)
 # Parts have 4 MB at most.
 _PARTS_AT_ONCE = 16
 

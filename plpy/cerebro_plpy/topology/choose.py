@@ -7,10 +7,8 @@ from collections.abc import Sequence
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import CONNECTION_FAILURE, CerebroError
-from cerebro_plpy.store import session
-from cerebro_plpy.store.dialect import is_greenplum
+from cerebro_plpy.store import interrupts, session
 from cerebro_plpy.topology import Topology
-from cerebro_plpy.topology.greenplum import GreenplumTopology
 from cerebro_plpy.topology.inline import InlineTopology, Run
 from cerebro_plpy.topology.local import Bounds, LocalTopology, own_pids
 
@@ -38,13 +36,12 @@ def choose_local(db: Database, role: str, look_seconds: int | None = None) -> Lo
     bounds = Bounds(
         idle_minutes=int(fixed.get("idle_minutes") or IDLE_MINUTES),
         patience=int(fixed.get("retry_seconds") or RETRY_SECONDS),
-        look_seconds=session.look_seconds(db) if look_seconds is None else look_seconds,
+        look_seconds=interrupts.look_seconds(db) if look_seconds is None else look_seconds,
         background=look_seconds is not None,
         most_sessions=lambda: _most_sessions(db),
         room=lambda: session.room(db, role),
     )
-    kind = GreenplumTopology if is_greenplum(db) else LocalTopology
-    local = kind(role, session.target(db), bounds, lambda: session.tick(db))
+    local = db.server.segment_sessions(role, session.target(db), bounds, lambda: interrupts.tick(db))
     local.open({}, 0)
     return local
 

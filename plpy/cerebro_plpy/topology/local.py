@@ -313,11 +313,15 @@ class LocalTopology:
             except psycopg2.Error as error:
                 _pool.pop(key, None)
                 if time.monotonic() >= deadline:
-                    raise refused(self._target, error) from None
+                    raise self._refusal(error) from None
             self._rest()
         if self._held is not None and key[1] != CONTROL:
             self.command("hold_run", self._behind(self._held))
         return opened
+
+    def _refusal(self, error: psycopg2.Error) -> CerebroError:
+        """What is said of a session that could not be opened."""
+        return refused(self._target, error)
 
     def _rest(self) -> None:
         """A second in which nothing is asked of the server but whether the caller has cancelled."""

@@ -18,8 +18,6 @@ WAIT_SECONDS = 0.05
 CONTROL = -1
 # On Greenplum the session is there still, and not the process of its own that it had on a segment.
 SEGMENT_LOST = (SEGMENT_GONE, "57P01", "57P02", "57P03")
-# Statements here are made for PostgreSQL's own planner, and small tables need no statistics at once.
-_SESSION_SETTINGS_GREENPLUM = {"optimizer": "off", "gp_autostats_mode": "none"}
 _SESSION_SETTINGS_14 = {"client_connection_check_interval": "1s"}
 
 
@@ -80,8 +78,7 @@ class LoopbackSession:
 
 def settings_of(target: session.Target, idle_minutes: int, slot: int) -> Mapping[str, str]:
     settings = session.SETTINGS | ({} if slot == CONTROL else session.VISIT_SETTINGS)
-    if target.is_greenplum:
-        settings |= _SESSION_SETTINGS_GREENPLUM
+    settings |= target.settings
     if target.server_version >= 140000:
         settings |= _SESSION_SETTINGS_14 | {"idle_session_timeout": f"{idle_minutes}min"}
     return settings
@@ -94,10 +91,6 @@ def _dsn(target: session.Target, settings: Mapping[str, str]) -> str:
         return psycopg2.extensions.make_dsn(target.connection, **own)
     place = {"host": target.host, "port": target.port, "dbname": target.dbname, "user": target.user}
     return psycopg2.extensions.make_dsn(**place, **own)
-
-
-class SegmentsAway(psycopg2.OperationalError):
-    """A session is there, and a segment of the cluster does not answer it."""
 
 
 class SessionLost(CerebroError):
@@ -167,14 +160,6 @@ def wait_for(sessions: Sequence[LoopbackSession], tick: Callable[[], None]) -> N
 
 def refused(target: session.Target, error: psycopg2.Error) -> CerebroError:
     reason = str(error).strip().splitlines()[-1] if str(error).strip() else "no reason given"
-    if isinstance(error, SegmentsAway):
-        return CerebroError(
-            "not all segments of the cluster answer",
-            detail=reason,
-            hint="gp_segment_configuration and the logs of the segments say which do not. When all answer,"
-            " cerebro.resume goes on with the run.",
-            sqlstate=SEGMENT_GONE,
-        )
     return CerebroError(
         "this server refuses the segment sessions that a run needs",
         detail=f"The login over the local socket was answered: {_without_secrets(target, reason)}",

@@ -1,8 +1,8 @@
-"""Greenplum: a segment's own process, which has rows, models and an engine but may read no table.
+"""A segment's own process, which has rows, models and an engine but may read no table.
 
 It is told to carry out a command and is given what the command needs. Where something lacks it says so, and
 is told again with that in hand: nothing has been done then that a second time could spoil. States it takes
-from where they lie, and what it makes it commits, by connections of its own (segment/link.py).
+from where they lie, and what it makes it commits, by connections of its own (connections.py).
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from cerebro_plpy.cluster import connections, row_commands
+from cerebro_plpy.cluster.protocol import Lacking, Left, Order, Part, Reply, Request, Where
+from cerebro_plpy.cluster.told import Look, Looks, Place, RunTold
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine.data import Dataset
 from cerebro_plpy.engine.state import State, of_config
 from cerebro_plpy.errors import QUERY_CANCELED, WRONG_STATE, CerebroError
-from cerebro_plpy.segment import cancel, commands, link, shares
-from cerebro_plpy.segment.known import Known, Lacking, Look, Looks, Place
+from cerebro_plpy.segment import cancel, commands
 from cerebro_plpy.segment.loading import Load
 from cerebro_plpy.segment.supply import EvaluationRow, Facts
-from cerebro_plpy.store import measurements, parcels, runs, session
-
-Part = bytes | memoryview
-Request = Mapping[str, Any]
+from cerebro_plpy.store import interrupts, measurements, runs
+from cerebro_plpy.store.cluster import messages
 
 
 class _Given:
@@ -52,7 +52,7 @@ class _Given:
 _given = _Given()
 _looks = Looks()
 # Of one run at a time.
-_known: dict[int, Known] = {}
+_runs: dict[int, RunTold] = {}
 _loads: dict[str, Load] = {}
 _loaded: dict[Place, Load] = {}
 _incoming: list[bytes] = []
@@ -84,7 +84,7 @@ class ShippedSource:
         return load.dataset()
 
 
-class Supplied:
+class ToldSupply:
     """What came with the command, or is known, or lies where that says.
 
     What is made is committed here, but for metrics.
@@ -92,22 +92,22 @@ class Supplied:
     Without `commits` all is left to whoever asked, since it belongs to a transaction of theirs.
     """
 
-    def __init__(self, db: Database, place: int = 0, commits: bool = True) -> None:
-        self._db, self._place, self._commits = db, place, commits
-        self.links = link.Links(db, lambda: session.tick(db))
+    def __init__(self, db: Database, key: int = 0, commits: bool = True) -> None:
+        self._db, self._key, self._commits = db, key, commits
+        self.connections = connections.Connections(db, lambda: interrupts.tick(db))
         self._measured: Mapping[str, Sequence[bytes]] | None = None
-        self.left: dict[str, list[Mapping[str, Any]]] = {"visits": [], "evaluations": [], "metrics": []}
+        self.left = Left()
 
     def ticker(self) -> Callable[[], None]:
         return cancel.ticker(self._db)
 
     def facts(self, run_id: int, mst_key: int) -> Facts:
-        if run_id not in _known:
+        if run_id not in _runs:
             raise Lacking("run", run_id)
-        return _known[run_id].facts(mst_key)
+        return _runs[run_id].facts(mst_key)
 
     def weights(self, run_id: int, model_id: int, mst_key: int) -> bytes | None:
-        if not _known[run_id].has_weights:
+        if not _runs[run_id].has_weights:
             return None
         _, found = _given.find("weights", run_id, model_id, mst_key)
         return bytes(found[0]) if found else None
@@ -121,10 +121,10 @@ class Supplied:
         return of_config(parts or (), run_id, mst_key, step)
 
     def _lying_state(self, run_id: int, mst_key: int, step: int) -> Sequence[Part] | None:
-        where = _known[run_id].where(mst_key, step) if run_id in _known else None
+        where = _runs[run_id].where(mst_key, step) if run_id in _runs else None
         if where is None or not self._commits:
             return None
-        return self.links.state(*where, run_id, mst_key, step)
+        return self.connections.state(*where, run_id, mst_key, step)
 
     def source(self, role: str, table: str, segment: int) -> ShippedSource:
         return ShippedSource(self._db, role, table, segment)
@@ -135,7 +135,7 @@ class Supplied:
         if given is not None:
             return [base64.b64decode(data) for data in given[0][dataset]]
         if self._measured is None and self._commits:
-            self._measured = self.links.evaluations(_known[run_id].servers, run_id, mst_key, epoch)
+            self._measured = self.connections.evaluations(_runs[run_id].servers, run_id, mst_key, epoch)
         if not self._measured:
             raise Lacking(*what)
         return self._measured[dataset]
@@ -143,60 +143,62 @@ class Supplied:
     def leave_visit(self, visit: runs.VisitRow, parts: Iterable[bytes]) -> int:
         kept = list(parts)
         size = sum(map(len, kept))
-        row = {**asdict(replace(visit, state_bytes=size)), "place": self._place}
+        row = {**asdict(replace(visit, state_bytes=size)), "place": self._key}
         if self._commits:
-            self.links.write_visit(row, kept)
+            self.connections.write_visit(row, kept)
         else:
-            self.left["visits"].append(row)
+            self.left.visits.append(row)
             _left_parts[:] = kept
         return size
 
     def leave_evaluation(self, evaluation: EvaluationRow) -> None:
         data = base64.b64encode(evaluation.data).decode()
-        self.left["evaluations"].append({**vars(evaluation), "place": self._place, "data": data})
+        self.left.evaluations.append({**vars(evaluation), "place": self._key, "data": data})
 
     def leave_metrics(
         self, run_id: int, mst_key: int, epoch: int, dataset: str, values: Sequence[measurements.Measured]
     ) -> None:
         about = {"epoch": epoch, "dataset": dataset}
-        self.left["metrics"] += [{**about, "position": n, **asdict(value)} for n, value in enumerate(values)]
+        found = [{**about, "position": n, **asdict(value)} for n, value in enumerate(values)]
+        self.left.metrics.extend(found)
 
     def finish(self) -> None:
         """What a command has measured is written together."""
-        if self._commits and self.left["evaluations"]:
-            self.links.write_evaluations(self.left["evaluations"])
-            self.left["evaluations"] = []
+        if self._commits and self.left.evaluations:
+            self.connections.write_evaluations(self.left.evaluations)
+            self.left.evaluations.clear()
 
 
 def work(db: Database, order: str) -> str:
     """Carry out a command about a config; the answer says what is left to be written down, or what lacks."""
     asked = json.loads(order)
-    session.end_bound()
+    interrupts.end_bound()
     if "bound" in asked:
         if asked["bound"] is not None:
-            session.begin_bound(asked["bound"])
+            interrupts.begin_bound(asked["bound"])
         return "{}"
-    if asked["first"]:
+    told = Order(**asked)
+    if told.first:
         _given.clear()
         _looks.begin()
-    for kind, arguments, value in asked["given"]:
+    for kind, arguments, value in told.given:
         _TAKEN[kind](arguments, value)
-    return json.dumps(_work(db, asked))
+    return _work(db, told).as_json()
 
 
 def _take_run(arguments: Sequence[Any], value: Mapping[str, Any]) -> None:
-    _known.clear()
+    _runs.clear()
     _looks.clear()
-    known = _known[arguments[0]] = Known(runs.RunRow(**value["run"]), value["has_weights"])
+    known = _runs[arguments[0]] = RunTold(runs.RunRow(**value["run"]), value["has_weights"])
     known.add(value["configs"], value["nets"], value["functions"])
 
 
 def _take_config(arguments: Sequence[Any], value: Mapping[str, Any]) -> None:
-    _known[arguments[0]].add(**value)
+    _runs[arguments[0]].add(**value)
 
 
-def _take_servers(arguments: Sequence[Any], value: Sequence[link.Where]) -> None:
-    _known[arguments[0]].servers = value
+def _take_servers(arguments: Sequence[Any], value: Sequence[Where]) -> None:
+    _runs[arguments[0]].servers = value
 
 
 def _take_look(arguments: Sequence[Any], value: str | None) -> None:
@@ -213,20 +215,19 @@ _TAKEN: Mapping[str, Callable[[Sequence[Any], Any], None]] = {
 }
 
 
-def _work(db: Database, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-    supply = Supplied(db, asked["place"], asked["commits"])
+def _work(db: Database, order: Order) -> Reply:
+    supply = ToldSupply(db, order.key, order.commits)
     try:
         with cancel.interruptible(supply.ticker()):
-            request = commands.with_own_gpu(asked["request"])
-            result = commands.work(supply, asked["command"], request, db.notice)
+            result = commands.work(supply, order.command, commands.with_own_gpu(order.request), db.notice)
         supply.finish()
     except Lacking as lacking:
-        return {"lacking": lacking.what}
+        return Reply(lacking=lacking.what)
     except CerebroError as error:
         _given.clear()
-        return {"error": _described(error)}
+        return Reply(error=_described(error))
     _given.clear()
-    return {"result": result, "left": supply.left}
+    return Reply(result, asdict(supply.left))
 
 
 def _described(error: CerebroError) -> Mapping[str, Any]:
@@ -237,8 +238,8 @@ def _described(error: CerebroError) -> Mapping[str, Any]:
 
 
 def answer(db: Database, command: str, piece: bytes) -> bytes:
-    """Take a piece of a parcel; at the last one do what it says, and give the first piece of the answer."""
-    session.end_bound()
+    """Take a piece of a message; at the last one do what it says, and give the first piece of the answer."""
+    interrupts.end_bound()
     if command == "more":
         _incoming.append(piece)
         return b""
@@ -251,57 +252,57 @@ def answer(db: Database, command: str, piece: bytes) -> bytes:
 
 
 def _answer(db: Database, command: str, pieces: Sequence[bytes]) -> list[bytes]:
-    head, parts = parcels.unpack(pieces)
-    request, told, supply = head["request"], list[str](), Supplied(db)
+    head, parts = messages.unpack(pieces)
+    request, told, supply = head["request"], list[str](), ToldSupply(db)
     sent: list[bytes] = []
     try:
         with cancel.interruptible(supply.ticker()):
-            if command in shares.COMMANDS:
-                result, sent = shares.COMMANDS[command](request, parts, supply.ticker)
+            if command in row_commands.COMMANDS:
+                result, sent = row_commands.COMMANDS[command](request, parts, supply.ticker)
             elif command in _ORDERS:
                 result, sent = _ORDERS[command](supply, request, parts)
             else:
                 if request.get("commits"):
                     # That it cannot write what it will make is known before it makes anything.
-                    supply.links.log_in()
+                    supply.connections.log_in()
                 result = commands.work(supply, command, request, told.append)
     except CerebroError as error:
-        return list(parcels.pack({"error": _described(error)}, []))
-    return list(parcels.pack({"result": result, "told": told}, sent))
+        return list(messages.pack({"error": _described(error)}, []))
+    return list(messages.pack({"result": result, "told": told}, sent))
 
 
-def _give(supply: Supplied, request: Request, parts: Sequence[Part]) -> shares.Reply:
+def _give(supply: ToldSupply, request: Request, parts: Sequence[Part]) -> row_commands.Reply:
     """Keep what a command that waits has asked for."""
     _given.add(request["what"], request["value"], parts)
     return None, []
 
 
-def _expect(supply: Supplied, request: Request, parts: Sequence[Part]) -> shares.Reply:
+def _expect(supply: ToldSupply, request: Request, parts: Sequence[Part]) -> row_commands.Reply:
     """Make ready for the rows of a partition."""
     _loads.clear()
     _loads[request["ticket"]] = Load(request)
     return None, []
 
 
-def _loaded_whole(supply: Supplied, request: Request, parts: Sequence[Part]) -> shares.Reply:
+def _loaded_whole(supply: ToldSupply, request: Request, parts: Sequence[Part]) -> row_commands.Reply:
     load = _loads.pop(request["ticket"])
     load.check()
     _loaded[load.place] = load
     return None, []
 
 
-def _log_in(supply: Supplied, request: Request, parts: Sequence[Part]) -> shares.Reply:
-    return supply.links.refused(request["where"]), []
+def _log_in(supply: ToldSupply, request: Request, parts: Sequence[Part]) -> row_commands.Reply:
+    return supply.connections.refused(request["where"]), []
 
 
-def _give_left(supply: Supplied, request: Request, parts: Sequence[Part]) -> shares.Reply:
+def _give_left(supply: ToldSupply, request: Request, parts: Sequence[Part]) -> row_commands.Reply:
     """The state that the last visit has made need not be kept here any longer."""
     left = _left_parts.copy()
     _left_parts.clear()
     return None, left
 
 
-_ORDERS: Mapping[str, Callable[[Supplied, Request, Sequence[Part]], shares.Reply]] = {
+_ORDERS: Mapping[str, Callable[[ToldSupply, Request, Sequence[Part]], row_commands.Reply]] = {
     "give": _give,
     "expect": _expect,
     "loaded": _loaded_whole,

@@ -1,4 +1,4 @@
-"""Greenplum: how a segment's process reads and writes on the servers of segments, its own above all.
+"""How a segment's process reads and writes on the servers of segments, its own above all.
 
 A statement that comes by way of the coordinator is part of a transaction of the whole cluster, and what one
 segment reads of another passes all processes of a session. Here the process logs in at one server for itself:
@@ -19,12 +19,11 @@ import psycopg2
 import psycopg2.errors
 import psycopg2.extensions
 
+from cerebro_plpy.cluster.protocol import Where
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import ADMIN_SHUTDOWN, CONNECTION_FAILURE, SEGMENT_GONE, CerebroError, from_driver
-from cerebro_plpy.store import links
+from cerebro_plpy.store.cluster import servers
 
-# How a server is found from here: None is the process's own; one without an address is on the same host.
-Where = Sequence[Any] | None
 Work = Callable[[Any], None]
 
 # One that refuses is left alone for so long: there is another way to what lies there.
@@ -34,12 +33,12 @@ _LOCK_WAITS = 30
 # What libpq sends at once: with larger pieces both sides take and give back memory for each.
 _COPY_BYTES = 8192
 
-_own: list[links.Server] = []
-_open: dict[links.Server, Any] = {}
-_refused: dict[links.Server, float] = {}
+_own: list[servers.Server] = []
+_open: dict[servers.Server, Any] = {}
+_refused: dict[servers.Server, float] = {}
 
 
-class Links:
+class Connections:
     """The connections of this process, which stay for as long as it does."""
 
     def __init__(self, db: Database, tick: Callable[[], None]) -> None:
@@ -47,8 +46,8 @@ class Links:
 
     def state(self, where: Where, run_id: int, mst_key: int, step: int) -> list[memoryview] | None:
         """The parts of a state; None where the server that has it does not give it."""
-        copied = self._copied(where, links.read_state(run_id, mst_key, step))
-        return None if copied is None else [row[0] for row in links.rows_of(copied)]
+        copied = self._copied(where, servers.read_state(run_id, mst_key, step))
+        return None if copied is None else [row[0] for row in servers.rows_of(copied)]
 
     def evaluations(
         self, where: Sequence[Where], run_id: int, mst_key: int, epoch: int
@@ -56,10 +55,10 @@ class Links:
         """What all segments measured, by dataset and in their order; None as above."""
         found: dict[str, dict[int, bytes]] = {}
         for place in {json.dumps(each): each for each in where}.values():
-            copied = self._copied(place, links.read_evaluations(run_id, mst_key, epoch))
+            copied = self._copied(place, servers.read_evaluations(run_id, mst_key, epoch))
             if copied is None:
                 return None
-            for dataset, segment, data in links.rows_of(copied):
+            for dataset, segment, data in servers.rows_of(copied):
                 found.setdefault(str(dataset, "utf8"), {})[int.from_bytes(segment, "big")] = bytes(data)
         return {dataset: [data for _, data in sorted(of.items())] for dataset, of in found.items()}
 
@@ -72,18 +71,18 @@ class Links:
             return [json.dumps([{**visit, "write_seconds": seconds}])]
 
         def write(cursor: Any) -> None:
-            rows = _Stream(links.copied_state(visit, parts))
-            cursor.copy_expert(links.BEGIN_WITH_STATE, rows, _COPY_BYTES)
-            cursor.execute(links.END_WITH_VISIT, log())
+            rows = _Stream(servers.copied_state(visit, parts))
+            cursor.copy_expert(servers.BEGIN_WITH_STATE, rows, _COPY_BYTES)
+            cursor.execute(servers.END_WITH_VISIT, log())
 
         try:
             self._write(write)
         except psycopg2.errors.UniqueViolation:
             # The state is there, committed by a visit of which nobody heard; made again it is the same.
-            self._write(lambda cursor: cursor.execute(links.VISITS, log()))
+            self._write(lambda cursor: cursor.execute(servers.VISITS, log()))
 
     def write_evaluations(self, evaluations: Sequence[Mapping[str, Any]]) -> None:
-        self._write(lambda cursor: cursor.execute(links.EVALUATIONS, [json.dumps(evaluations)]))
+        self._write(lambda cursor: cursor.execute(servers.EVALUATIONS, [json.dumps(evaluations)]))
 
     def log_in(self) -> None:
         """An error where this process may not log in at its own server."""
@@ -134,7 +133,7 @@ class Links:
             except psycopg2.Error as error:
                 raise _unwritten(error) from None
 
-    def _patiently(self, server: links.Server, work: Work) -> None:
+    def _patiently(self, server: servers.Server, work: Work) -> None:
         for _ in range(_LOCK_WAITS):
             try:
                 return self._once(server, work)
@@ -142,21 +141,21 @@ class Links:
                 self._tick()
         return self._once(server, work)
 
-    def _once(self, server: links.Server, work: Work) -> None:
+    def _once(self, server: servers.Server, work: Work) -> None:
         with self._connection(server).cursor() as cursor:
             try:
                 work(cursor)
             except BaseException:
                 with suppress(psycopg2.Error):
-                    cursor.execute(links.UNDO)
+                    cursor.execute(servers.UNDO)
                 raise
 
-    def _server(self, where: Where) -> links.Server:
+    def _server(self, where: Where) -> servers.Server:
         if not _own:
-            _own.append(links.own_server(self._db))
-        return _own[0] if where is None else links.other_server(_own[0], *where)
+            _own.append(servers.own_server(self._db))
+        return _own[0] if where is None else servers.other_server(_own[0], *where)
 
-    def _connection(self, server: links.Server) -> Any:
+    def _connection(self, server: servers.Server) -> Any:
         if server not in _open:
             try:
                 opened = psycopg2.connect(**vars(server))
@@ -164,12 +163,12 @@ class Links:
                 raise _refusal(error) from None
             opened.autocommit = True
             with opened.cursor() as cursor:
-                cursor.execute(links.PREPARE)
+                cursor.execute(servers.PREPARE)
             _open[server] = opened
         return _open[server]
 
 
-def _close(server: links.Server) -> None:
+def _close(server: servers.Server) -> None:
     if server in _open:
         _open.pop(server).close()
 
@@ -208,7 +207,7 @@ def _was_answered(error: psycopg2.Error) -> bool:
 class _Stream:
     """What is written piece by piece, as a file of which COPY reads so and so much."""
 
-    def __init__(self, pieces: Iterator[links.Part]) -> None:
+    def __init__(self, pieces: Iterator[servers.Part]) -> None:
         self._pieces = pieces
         self._left = memoryview(b"")
 

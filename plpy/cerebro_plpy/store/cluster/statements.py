@@ -1,4 +1,4 @@
-"""SQL of what comes again and again in a run on Greenplum: visits, evaluations, and their sums.
+"""SQL that has a segment's process work, and that writes down what it leaves.
 
 What a command leaves stands on the segment where it was made, so that its transaction ends there alone. A
 statement is given JSON, as $1. Keys and numbers by which rows are distributed are written out: a statement
@@ -7,9 +7,8 @@ with a parameter in their place may go to every segment.
 
 from __future__ import annotations
 
-from typing import Any
-
 from cerebro_plpy.database import Database
+from cerebro_plpy.store.writing import given
 
 _MEASURED = {
     "epoch": "integer", "dataset": "text", "position": "integer", "metric": "text", "value": "float8",
@@ -17,12 +16,8 @@ _MEASURED = {
 }  # fmt: skip
 
 
-def _given(name: str, kind: str) -> str:
-    return f"($1::json->>'{name}')::{kind}"
-
-
 def _values(columns: dict[str, str]) -> str:
-    return ", ".join(_given(name, kind) for name, kind in columns.items())
+    return ", ".join(given(name, kind) for name, kind in columns.items())
 
 
 def _names(columns: dict[str, str]) -> str:
@@ -34,7 +29,7 @@ def work(key: int) -> str:
     return f"SELECT cerebro._work($1) AS found FROM cerebro._segment_key WHERE dist_key = {int(key)}"
 
 
-def straight(key: int) -> str:
+def work_directly(key: int) -> str:
     """The same in a session that has nothing else to do about it: the coordinator passes it on, as it is.
 
     What the session is at is shown first, on the coordinator. Sent to another session, so its parameters are
@@ -53,28 +48,6 @@ def write_metric(run_id: int, mst_key: int) -> str:
     )
 
 
-# States of configs that nobody needs any more; newer ones than those to be kept may have come since this was
-# asked for, and stay. No join: nothing moves.
-DROP_STATES = (
-    f"DELETE FROM cerebro._state WHERE run_id = {_given('run_id', 'bigint')}"
-    " AND step < ($1::jsonb->'newest'->>mst_key::text)::integer"
-    " AND NOT ($1::jsonb->'keep'->mst_key::text) @> pg_catalog.to_jsonb(step)"
-)
-
-
-# What writes something down: a statement, and what it is given as JSON. On Greenplum it is not always Python
-# that runs it (segment/courier.py).
-Writing = tuple[str, Any]
-TELL = (
-    "SELECT pg_catalog.pg_notify('cerebro_run', told)"
-    " FROM pg_catalog.json_array_elements_text($1::json) AS told"
-)
-
-
-def find(db: Database, statement: str, given: str) -> str:
+def find(db: Database, statement: str, about: str) -> str:
     """What a statement that gives one text gives."""
-    return db.query(statement, ["text"], [given])[0]["found"]
-
-
-def write(db: Database, statement: str, given: str) -> None:
-    db.query(statement, ["text"], [given])
+    return db.query(statement, ["text"], [about])[0]["found"]

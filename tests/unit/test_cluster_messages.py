@@ -6,18 +6,18 @@ import pytest
 
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.segment.loading import Load
-from cerebro_plpy.store import parcels
+from cerebro_plpy.store.cluster import messages
 
 
 @pytest.mark.parametrize("sizes", [[], [0], [5, 0, 7], [900], [300, 300, 300, 300], [0, 600, 0, 600]])
 def test_parts_arrive_as_they_were_sent(sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parcels, "PIECE_BYTES", 500)
+    monkeypatch.setattr(messages, "PIECE_BYTES", 500)
     parts = [bytes([number]) * size for number, size in enumerate(sizes)]
-    pieces = list(parcels.pack({"request": {"ä": 1}}, parts))
-    assert [parcels.is_whole(pieces[:n]) for n in range(1, len(pieces) + 1)] == [False] * (
+    pieces = list(messages.pack({"request": {"ä": 1}}, parts))
+    assert [messages.is_whole(pieces[:n]) for n in range(1, len(pieces) + 1)] == [False] * (
         len(pieces) - 1
     ) + [True]
-    head, found = parcels.unpack(pieces)
+    head, found = messages.unpack(pieces)
     assert head == {"request": {"ä": 1}}
     assert list(map(bytes, found)) == parts
 

@@ -1,8 +1,7 @@
 """Greenplum: a segment session is a loopback connection to the coordinator.
 
 What it is told to do it has done by its own process on the segment, the same for as long as the session
-lives: rows and compiled models stay there. What comes again and again goes straight to that process; where it
-lacks something, the session sees to it (segment/courier.py).
+lives: rows and compiled models stay there. protocol.py says how commands reach that process.
 """
 
 from __future__ import annotations
@@ -14,12 +13,13 @@ from typing import Any
 
 import psycopg2
 
-from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.store import errands, session
+from cerebro_plpy.cluster.protocol import Order, Reply, Request
+from cerebro_plpy.errors import SEGMENT_GONE, CerebroError
+from cerebro_plpy.store import guards, interrupts, session
+from cerebro_plpy.store.cluster import statements
+from cerebro_plpy.topology import loopback
 from cerebro_plpy.topology.local import Key, LocalTopology
-from cerebro_plpy.topology.loopback import LoopbackSession, SegmentsAway
-
-Request = Mapping[str, Any]
+from cerebro_plpy.topology.loopback import LoopbackSession
 
 
 class ClusterSession(LoopbackSession):
@@ -30,20 +30,19 @@ class ClusterSession(LoopbackSession):
         # By run and segment, the key beside which the process stands that has worked for them.
         self._keys: dict[tuple[int, int], int] = {}
         self._asked: tuple[str, Request] = "", {}
-        self._is_straight = False
-        self._found: Mapping[str, Any] = {}
+        self._is_direct = False
+        self._reply = Reply()
         self._began = 0.0
 
     def begin(self, name: str, request: Request) -> None:
         self._asked = name, request
-        key = self._keys.get(_place(request)) if name in session.STRAIGHT else None
-        self._is_straight = key is not None
+        key = self._keys.get(_place(request)) if name in session.DIRECT else None
+        self._is_direct = key is not None
         if key is not None:
-            order = {"command": name, "request": request, "place": key, "commits": True}
-            order |= {"first": True, "given": []}
-            self._send(errands.straight(key), json.dumps(order), session.shown(name, request))
-        elif name in session.ERRANDS:
-            self._send_errand(name, request)
+            order = Order(name, request, key).as_json()
+            self._send(statements.work_directly(key), order, session.shown(name, request))
+        elif name in session.STEPWISE:
+            self._send_stepwise(name, request)
         else:
             self._keys.clear()
             super().begin(name, request)
@@ -52,35 +51,35 @@ class ClusterSession(LoopbackSession):
         """A process that lacks something is told again by way of the session, which can find it."""
         if not self._has_answered():
             return False
-        if self._is_straight:
-            self._found = super().result()
-            if "lacking" in self._found:
+        if self._is_direct:
+            self._reply = Reply(**super().result())
+            if self._reply.lacking is not None:
                 name, request = self._asked
-                self._is_straight = False
-                self._send_errand(name, {**request, "lacking": self._found["lacking"]})
+                self._is_direct = False
+                self._send_stepwise(name, {**request, "lacking": self._reply.lacking})
                 return False
         return True
 
-    def _send_errand(self, name: str, request: Request) -> None:
+    def _send_stepwise(self, name: str, request: Request) -> None:
         self._began = time.monotonic()
-        self._send(session.ERRAND, name, json.dumps({**request, "look_seconds": self.look_seconds}))
+        self._send(session.STEPWISE_COMMAND, name, json.dumps({**request, "look_seconds": self.look_seconds}))
 
     def _has_answered(self) -> bool:
         try:
             return super().ready()
         except psycopg2.errors.QueryCanceled as error:
             # The server's word for it; no Python of ours was there to say what it was.
-            looked = session.LOOK_GUARD in (error.diag.context or "")
+            looked = guards.LOOK_GUARD in (error.diag.context or "")
             if looked and 0 < self.look_seconds <= time.monotonic() - self._began:
-                raise session.took_too_long(self.look_seconds) from None
+                raise interrupts.took_too_long(self.look_seconds) from None
             raise
 
     def result(self) -> Mapping[str, Any]:
-        if self._is_straight:
+        if self._is_direct:
             self.busy = False
-            if "error" in self._found:
-                raise CerebroError(**self._found["error"])
-            return self._found["result"]
+            if self._reply.error is not None:
+                raise CerebroError(**self._reply.error)
+            return self._reply.result or {}
         found = dict(super().result())
         key = found.pop("key", None)
         if key is not None:
@@ -90,6 +89,10 @@ class ClusterSession(LoopbackSession):
 
 def _place(request: Request) -> tuple[int, int]:
     return request["run_id"], request["segment"]
+
+
+class SegmentsAway(psycopg2.OperationalError):
+    """A session is there, and a segment of the cluster does not answer it."""
 
 
 class GreenplumTopology(LocalTopology):
@@ -110,3 +113,18 @@ class GreenplumTopology(LocalTopology):
                 self._forget(opened)
                 raise SegmentsAway(error.message) from None
         return opened
+
+    def _refusal(self, error: psycopg2.Error) -> CerebroError:
+        return refused(self._target, error)
+
+
+def refused(target: session.Target, error: psycopg2.Error) -> CerebroError:
+    if not isinstance(error, SegmentsAway):
+        return loopback.refused(target, error)
+    return CerebroError(
+        "not all segments of the cluster answer",
+        detail=str(error),
+        hint="gp_segment_configuration and the logs of the segments say which do not. When all answer,"
+        " cerebro.resume goes on with the run.",
+        sqlstate=SEGMENT_GONE,
+    )

@@ -1,12 +1,12 @@
--- Greenplum alone has errands: segment/relay.py says why a procedure carries them out. None of this has a search_path of its own: every
--- segment would be told of it, twice for each call, and a procedure that ends transactions may have none. It is called in
+-- Greenplum alone has commands that are carried out statement by statement: cluster/procedure.py says why. None of this has a search_path
+-- of its own: every segment would be told of it, twice for each call, and a procedure that ends transactions may have none. It is called in
 -- segment sessions, which have a safe one from the beginning.
-CREATE OR REPLACE FUNCTION cerebro._begin_errand(command text, request text) RETURNS text []
+CREATE OR REPLACE FUNCTION cerebro._begin_command(command text, request text) RETURNS text []
 LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].begin_errand(command, request)
+return GD["cerebro"].begin_command(command, request)
 $$;
-COMMENT ON FUNCTION cerebro._begin_errand(text, text) IS
+COMMENT ON FUNCTION cerebro._begin_command(text, text) IS
 'Internal: the first thing to do for a command: its kind, what it is given, and statements.';
 
 CREATE OR REPLACE FUNCTION cerebro._go_on(found text) RETURNS text []
@@ -22,12 +22,12 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].show(name)
 $$;
 COMMENT ON FUNCTION cerebro._show(text) IS
-'Internal: has other sessions see what this one is at, whose command goes straight to a segment''s process.';
+'Internal: has other sessions see what this one is at, whose command goes directly to a segment''s process.';
 
-CREATE OR REPLACE PROCEDURE cerebro._errand(command text, request text, INOUT answer text DEFAULT NULL)
+CREATE OR REPLACE PROCEDURE cerebro._command(command text, request text, INOUT answer text DEFAULT NULL)
 LANGUAGE plpgsql AS $$
 DECLARE
-    task text[] := cerebro._begin_errand(command, request);
+    task text[] := cerebro._begin_command(command, request);
     found text;
     looks text[];
     look text;
@@ -40,7 +40,7 @@ BEGIN
         ELSIF task[1] OPERATOR(pg_catalog.=) 'commit' THEN
             COMMIT;
         ELSIF task[1] OPERATOR(pg_catalog.=) 'look' THEN
-            -- As the caller, who may do nothing with the errand itself; and in a transaction of which nothing stays that the
+            -- As the caller, who may do nothing with the command itself; and in a transaction of which nothing stays that the
             -- caller's own code may have done.
             looks := '{}';
             EXECUTE task[3];
@@ -58,5 +58,5 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON PROCEDURE cerebro._errand(text, text, text) IS
+COMMENT ON PROCEDURE cerebro._command(text, text, text) IS
 'Internal: what a segment session does about a config on Greenplum; request and answer are JSON. Granted to nobody: segment sessions run as the owner.';

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..database import Database
 from ..errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
-from ..store import names, places
+from ..packing.job import ALL_SEGMENTS, Rules
+from ..store import names
+from ..store.cluster import places
 
-ALL, GPUS = "all_segments", "gpu_segments"
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What was asked for: segments by their content ids, None for all; and how the summary says so."""
-
-    contents: Sequence[int] | None = None
-    shown: str = ALL
-    gpu_config: str = ALL
+_GPUS = "gpu_segments"
 
 
 def read(db: Database, text: str | None, search_path: str) -> Rules:
     """Read all_segments, gpu_segments, or the name of a table with a column dbid."""
-    if text is None or text.strip().lower() == ALL:
+    if text is None or text.strip().lower() == ALL_SEGMENTS:
         return Rules()
-    if text.strip().lower() == GPUS:
+    if text.strip().lower() == _GPUS:
         return _rules(db, _with_gpus(db))
     table = names.resolve_table(db, text, search_path, "table of distribution_rules")
     if names.has_columns(db, table, ["dbid"]):

@@ -9,15 +9,12 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.store import parcels
+from cerebro_plpy.store.cluster import messages
 from cerebro_plpy.store.dialect import HEAP
 from cerebro_plpy.store.names import Table, quote
 from cerebro_plpy.store.packed import BUFFER, KEY, SHAPE, TEXT, Expression, Output
 from cerebro_plpy.store.partitions import Columns
 from cerebro_plpy.store.predictions import Output as PredictionTable
-
-# There are so many keys, from 0: cerebro._segment_key has them.
-KEYS = 16384
 
 
 def primaries(db: Database) -> int:
@@ -153,7 +150,7 @@ def exchange(
     db: Database, key: int, command: str, head: Mapping[str, Any], parts: Sequence[bytes]
 ) -> tuple[dict[str, Any], list[memoryview]]:
     """Have the process of this session that stands beside a key's rows do something."""
-    *before, last = parcels.pack(head, parts)
+    *before, last = messages.pack(head, parts)
 
     def send() -> list[bytes]:
         for piece in before:
@@ -167,7 +164,7 @@ def exchange_all(
     db: Database, command: str, head: Mapping[str, Any], parts: Sequence[bytes]
 ) -> list[tuple[dict[str, Any], list[memoryview]]]:
     """The same for this session's processes on all segments at once, in the segments' order."""
-    piece = b"".join(parcels.pack(head, parts))
+    piece = b"".join(messages.pack(head, parts))
     own = keys(db, primaries(db))
 
     def send() -> list[list[bytes]]:
@@ -194,14 +191,14 @@ def _send(db: Database, key: int, command: str, piece: bytes) -> bytes:
 
 def _all_pieces(db: Database, key: int, first: bytes) -> list[bytes]:
     pieces = [first]
-    while not parcels.is_whole(pieces):
+    while not messages.is_whole(pieces):
         pieces.append(_send(db, key, "rest", b""))
     return pieces
 
 
 def _opened(pieces: Sequence[bytes]) -> tuple[dict[str, Any], list[memoryview]]:
-    """A parcel's contents; an error in it is raised here as it was there."""
-    head, parts = parcels.unpack(pieces)
+    """A message's contents; an error in it is raised here as it was there."""
+    head, parts = messages.unpack(pieces)
     if "error" in head:
         error = dict(head["error"])
         raise CerebroError(error.pop("message"), **error)

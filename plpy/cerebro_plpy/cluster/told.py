@@ -1,4 +1,4 @@
-"""Greenplum: what a segment's process has been told of a run, and keeps for the commands that follow."""
+"""What a segment's process has been told of a run, and keeps for the commands that follow."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cerebro_plpy.cluster.protocol import Lacking, Where
 from cerebro_plpy.database import Database
 from cerebro_plpy.planner import routes
-from cerebro_plpy.segment.link import Where
 from cerebro_plpy.segment.supply import Facts
 from cerebro_plpy.store import partitions, runs
 
@@ -21,15 +21,7 @@ Look = tuple[object, list[partitions.Buffer]]
 _LOOK_SECONDS = 1.0
 
 
-class Lacking(Exception):
-    """What a command needs and was not given."""
-
-    def __init__(self, kind: str, *arguments: Any) -> None:
-        super().__init__(kind, *arguments)
-        self.what = [kind, *arguments]
-
-
-class Known:
+class RunTold:
     """One run, as far as this process has been told of it."""
 
     def __init__(self, run: runs.RunRow, has_weights: bool) -> None:

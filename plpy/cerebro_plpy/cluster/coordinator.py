@@ -1,8 +1,7 @@
-"""Greenplum: what a session on the coordinator does so that a process of its own on a segment can work.
+"""What a session on the coordinator does so that a process of its own on a segment can work.
 
-Most commands go straight to the process, which says what it lacks for one. Here that is found: what the run
-is, where states lie, and, as the caller, what a partition consists of. Rows and states do not pass through
-here: the process reads them where they are.
+It finds what the process lacks (protocol.py): what the run is, where states lie, and, as the caller, what a
+partition consists of. Rows and states do not pass through here: the process reads them where they are.
 """
 
 from __future__ import annotations
@@ -12,22 +11,21 @@ import json
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from cerebro_plpy.cluster.protocol import Given, Order, Reply, Request, What
+from cerebro_plpy.cluster.told import Place
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import INTERNAL, CerebroError
 from cerebro_plpy.segment import commands
-from cerebro_plpy.segment.known import Place
 from cerebro_plpy.segment.rows import Layout, TableSource, datasets, layout
-from cerebro_plpy.segment.supply import Direct, Facts
-from cerebro_plpy.store import errands, links, measurements, partitions, places, runs, state_rows
+from cerebro_plpy.segment.supply import Facts, TableSupply
+from cerebro_plpy.store import measurements, partitions, runs, state_rows
+from cerebro_plpy.store.cluster import places, servers, statements
+from cerebro_plpy.store.writing import TELL, write
 
-Request = Mapping[str, Any]
-What = list[Any]
-# What a process keeps: of which kind, about what, and the thing itself.
-Given = tuple[str, Sequence[Any], Any]
 K = TypeVar("K")
 T = TypeVar("T")
 C = TypeVar("C", bound=dict[Any, Any])
@@ -62,7 +60,7 @@ class Write:
 
 Step = Look | Work | Write
 Steps = Generator[Step, Any, Mapping[str, Any]]
-Errand = Callable[[Database, str, Request, bool], Steps]
+Stepwise = Callable[[Database, str, Request, bool], Steps]
 
 # What stays the same for a whole run, of one run at a time.
 _facts: dict[tuple[int, int], Facts] = {}
@@ -94,7 +92,9 @@ def _of_run(cache: C, run_id: int) -> C:
 
 def carry_out(db: Database, name: str, request: Request) -> Mapping[str, Any]:
     """Do what needs an engine beside the rows that it is about, in the transaction that is under way."""
-    if name not in ERRANDS:
+    if name in _ABOUT_SEGMENTS:
+        return _ABOUT_SEGMENTS[name](db)
+    if name not in STEPWISE:
         return _tell(db, name, request)
     steps, reply = steps_of(db, name, request, commits=False), None
     while True:
@@ -107,12 +107,12 @@ def carry_out(db: Database, name: str, request: Request) -> Mapping[str, Any]:
 
 def _do(db: Database, step: Step) -> Any:
     match step:
-        case Look(role, _, statements):
-            return db.as_caller(role, lambda: [partitions.look_by(db, s) for s in statements])
+        case Look(role, _, looks):
+            return db.as_caller(role, lambda: [partitions.look_by(db, s) for s in looks])
         case Work(statement, given):
-            return db.as_owner(lambda: errands.find(db, statement, json.dumps(given)))
+            return db.as_owner(lambda: statements.find(db, statement, json.dumps(given)))
         case Write(statement, given):
-            return db.as_owner(lambda: errands.write(db, statement, json.dumps(given)))
+            return db.as_owner(lambda: write(db, [(statement, given)]))
 
 
 def _tell(db: Database, name: str, request: Request) -> Mapping[str, Any]:
@@ -140,41 +140,40 @@ def steps_of(db: Database, name: str, request: Request, commits: bool = True) ->
 
     The process on the segment `commits` what it makes, or it belongs to the transaction under way here.
     """
-    return ERRANDS[name](db, name, request, commits)
+    return STEPWISE[name](db, name, request, commits)
 
 
-class _Errand(ABC):
+class _Command(ABC):
     """One command about one config on one segment."""
 
     def __init__(self, db: Database, name: str, request: Request, commits: bool) -> None:
         self._db, self._name, self._request, self._commits = db, name, request, commits
         self._run_id, self._mst_key = request["run_id"], request["mst_key"]
         self._lacking: What | None = request.get("lacking")
-        self._direct = Direct(db)
+        self._direct = TableSupply(db)
         self._run = self._find_facts(self._run_id, self._mst_key).run
         self._key = self._key_of(request["segment"])
 
     def steps(self) -> Steps:
         answer = yield from self._insist()
-        yield from self._write(answer["left"])
+        yield from self._write(answer.left or {})
         # With the key the process is reached without this.
-        return {**answer["result"], **({"key": self._key} if self._commits else {})}
+        return {**(answer.result or {}), **({"key": self._key} if self._commits else {})}
 
-    def _insist(self) -> Generator[Step, Any, Mapping[str, Any]]:
+    def _insist(self) -> Generator[Step, Any, Reply]:
         """Have the process do it, with all that it turns out to lack."""
         request = {name: value for name, value in self._request.items() if name != "lacking"}
-        order = {"command": self._name, "request": request, "place": self._key, "commits": self._commits}
+        order = Order(self._name, request, self._key, self._commits)
         _at_work.add(self._key)
         given = yield from self._first()
         for turn in range(_MOST_TURNS):
-            answer = json.loads(
-                (yield Work(errands.work(self._key), {**order, "first": turn == 0, "given": given}))
-            )
-            if "error" in answer:
-                raise CerebroError(**answer["error"])
-            if "lacking" not in answer:
-                return answer
-            given = yield from self._supply(answer["lacking"])
+            asked = replace(order, first=turn == 0, given=given)
+            reply = Reply(**json.loads((yield Work(statements.work(self._key), asdict(asked)))))
+            if reply.error is not None:
+                raise CerebroError(**reply.error)
+            if reply.lacking is None:
+                return reply
+            given = yield from self._supply(reply.lacking)
         raise CerebroError("a segment's process does not keep what it is given", sqlstate=INTERNAL)
 
     def _first(self) -> Generator[Step, Any, list[Given]]:
@@ -213,7 +212,7 @@ class _Errand(ABC):
     def _where(self) -> Given:
         """How the process finds what lies with each of the run's segments."""
         keys = [self._key_of(segment) for segment in range(self._run.segments)]
-        return "servers", [self._run_id], links.where(self._db, self._key, keys)
+        return "servers", [self._run_id], servers.where(self._db, self._key, keys)
 
     @abstractmethod
     def _tables(self) -> list[str]:
@@ -223,11 +222,11 @@ class _Errand(ABC):
         """What the process has not committed."""
         for visit in left["visits"]:
             _, parts = places.exchange(self._db, self._key, "left", {"request": {}}, [])
-            self._db.as_owner(partial(links.write_visit, self._db, visit, parts))
+            self._db.as_owner(partial(servers.write_visit, self._db, visit, parts))
         if left["evaluations"]:
-            self._db.as_owner(lambda: links.write_evaluations(self._db, left["evaluations"]))
+            self._db.as_owner(lambda: servers.write_evaluations(self._db, left["evaluations"]))
         for measured in left["metrics"]:
-            yield Write(errands.write_metric(self._run_id, self._mst_key), measured)
+            yield Write(statements.write_metric(self._run_id, self._mst_key), measured)
 
     def _key_of(self, segment: int) -> int:
         """The distribution key of a segment's rows."""
@@ -307,17 +306,17 @@ class _Errand(ABC):
         places.exchange(self._db, self._key, "loaded", {"request": {"ticket": ticket}}, [])
 
 
-class _Visit(_Errand):
+class _Visit(_Command):
     def _tables(self) -> list[str]:
         return [self._run.source_table]
 
 
-class _Evaluate(_Errand):
+class _Evaluate(_Command):
     def _tables(self) -> list[str]:
         return list(datasets(self._run).values())
 
 
-class _Merge(_Errand):
+class _Merge(_Command):
     def _tables(self) -> list[str]:
         return []
 
@@ -333,8 +332,8 @@ def _as_told(facts: Iterable[Facts]) -> Mapping[str, Any]:
     }
 
 
-def _with(errand: type[_Errand]) -> Errand:
-    return lambda db, name, request, commits: errand(db, name, request, commits).steps()
+def _with(command: type[_Command]) -> Stepwise:
+    return lambda db, name, request, commits: command(db, name, request, commits).steps()
 
 
 def _drop_states(db: Database, name: str, request: Request, commits: bool) -> Steps:
@@ -342,16 +341,16 @@ def _drop_states(db: Database, name: str, request: Request, commits: bool) -> St
 
     What a subtransaction has deleted may come back in early versions of Greenplum 7 (docs/greenplum.md).
     """
-    yield Write(errands.DROP_STATES, commands.stale_states(request))
+    yield Write(state_rows.DROP_STATES, commands.stale_states(request))
     return {}
 
 
 def _tell_epochs(db: Database, name: str, request: Request, commits: bool) -> Steps:
-    yield Write(errands.TELL, runs.told(request["run_id"], "epoch", commands.ended_epochs(request)))
+    yield Write(TELL, runs.told(request["run_id"], "epoch", commands.ended_epochs(request)))
     return {}
 
 
-def _written(steps: Callable[[Database, Request], commands.Writes]) -> Errand:
+def _written(steps: Callable[[Database, Request], commands.Writes]) -> Stepwise:
     """What writes rows of runs, by statements that are no subtransactions.
 
     What one has written may be lost in early versions of Greenplum 7 (docs/greenplum.md).
@@ -369,8 +368,26 @@ def _written(steps: Callable[[Database, Request], commands.Writes]) -> Errand:
     return carry_out
 
 
+def _reach(db: Database) -> Mapping[str, Any]:
+    return {"segments": places.reach(db)}
+
+
+def _try_logins(db: Database) -> Mapping[str, Any]:
+    """Which segments' servers do not let which others' processes in, as pairs of their numbers."""
+    keys = places.keys(db, places.primaries(db))
+    refused: list[tuple[int, int]] = []
+    for number, key in enumerate(keys):
+        where = {"request": {"where": servers.where(db, key, keys)}}
+        refused += [(other, number) for other in places.exchange(db, key, "log_in", where, [])[0]["result"]]
+    return {"refused": refused}
+
+
+_ABOUT_SEGMENTS: Mapping[str, Callable[[Database], Mapping[str, Any]]] = {
+    "reach": _reach,
+    "try_logins": _try_logins,
+}
 # What comes again and again in a run, and what writes its rows.
-ERRANDS: Mapping[str, Errand] = {
+STEPWISE: Mapping[str, Stepwise] = {
     **{name: _written(steps) for name, steps in commands.WRITING.items()},
     "visit": _with(_Visit),
     "evaluate": _with(_Evaluate),

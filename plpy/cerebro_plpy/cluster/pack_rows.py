@@ -12,13 +12,13 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from ..errors import WRONG_STATE, CerebroError
+from ..packing import dealing
+from ..packing.faults import Faults
+from ..packing.labels import one_hot
+from ..packing.reading import Column, batch_rows, hasher_of, open_column, read_batch
+from ..packing.sorting import Sorter
+from ..packing.sources import Part
 from ..store.packed import SourceColumn
-from . import dealing
-from .faults import Faults
-from .labels import one_hot
-from .reading import Column, batch_rows, hasher_of, open_column, read_batch
-from .sorting import Sorter
-from .sources import Part
 
 # A row as the scan hands it over: labels as UTF-8, all else as it is.
 Fields = Sequence[bytes | None]

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.store import places, session, state_rows
+from cerebro_plpy.store import session, state_rows
+from cerebro_plpy.store.cluster import places
 from cerebro_plpy.store.dialect import is_greenplum
 from cerebro_plpy.store.names import quote
 

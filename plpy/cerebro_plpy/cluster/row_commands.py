@@ -1,4 +1,4 @@
-"""Greenplum: what a segment's process is told of the rows that a scan hands to it, to pack or to predict."""
+"""What a segment's process is told of the rows that a scan hands to it, to pack or to predict."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_plpy.cluster import pack_rows
 from cerebro_plpy.engine import runtime
-from cerebro_plpy.packing import share
 
 Request = Mapping[str, Any]
 Parts = Sequence[bytes | memoryview]
@@ -24,18 +24,18 @@ def _sample(request: Request, parts: Parts) -> list[bytes | None]:
 
 
 def _open(request: Request, parts: Parts, ticker: Ticker) -> Reply:
-    share.expect(request["ticket"], share.Share(request, _sample(request, parts)))
+    pack_rows.expect(request["ticket"], pack_rows.Share(request, _sample(request, parts)))
     return None, []
 
 
 def _sort(request: Request, parts: Parts, ticker: Ticker) -> Reply:
-    own = share.found(request["ticket"], share.Share)
+    own = pack_rows.found(request["ticket"], pack_rows.Share)
     hashes = own.hashes()
     return {"rows": own.rows, "labels": own.labels(), "faults": own.faults.found()}, [hashes]
 
 
 def _deal(request: Request, parts: Parts, ticker: Ticker) -> Reply:
-    share.found(request["ticket"], share.Share).deal(request, np.frombuffer(parts[0], "<i8"))
+    pack_rows.found(request["ticket"], pack_rows.Share).deal(request, np.frombuffer(parts[0], "<i8"))
     return None, []
 
 
@@ -47,26 +47,26 @@ def _take_gpu(request: Request, parts: Parts, ticker: Ticker) -> Reply:
 
 def _expect_rows(request: Request, parts: Parts, ticker: Ticker) -> Reply:
     """Make ready to predict: the model is there before a row is."""
-    from cerebro_plpy.segment import predict_models
-    from cerebro_plpy.segment.predict_share import Predicting
+    from cerebro_plpy.cluster.predict_rows import Predicting
+    from cerebro_plpy.predicting import models
 
-    predict_models.start_chosen(**request["engine"], gpu=_own_gpu[0] if _own_gpu else None)
+    models.start_chosen(**request["engine"], gpu=_own_gpu[0] if _own_gpu else None)
     *sample, weights = parts
     given = [bytes(value) for value in sample]
-    share.expect(request["ticket"], Predicting(request, given, bytes(weights), ticker()))
+    pack_rows.expect(request["ticket"], Predicting(request, given, bytes(weights), ticker()))
     return None, []
 
 
 def _predict_rest(request: Request, parts: Parts, ticker: Ticker) -> Reply:
-    from cerebro_plpy.segment.predict_share import Predicting
+    from cerebro_plpy.cluster.predict_rows import Predicting
 
-    own = share.found(request["ticket"], Predicting)
+    own = pack_rows.found(request["ticket"], Predicting)
     own.finish()
     return {"rows": own.rows, "faults": own.faults.found()}, []
 
 
 def _close(request: Request, parts: Parts, ticker: Ticker) -> Reply:
-    share.close(request["ticket"])
+    pack_rows.close(request["ticket"])
     return None, []
 
 

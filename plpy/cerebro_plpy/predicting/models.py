@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine import custom, runtime
@@ -14,32 +14,13 @@ from cerebro_plpy.engine.architecture import Architecture, describe
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.planner import gpus
-from cerebro_plpy.segment import predict_outputs
-from cerebro_plpy.segment.predict_outputs import Dependent, Output
+from cerebro_plpy.predicting import outputs as output
+from cerebro_plpy.predicting.outputs import Dependent, Output
+from cerebro_plpy.predicting.trained import TrainedModel
 from cerebro_plpy.store import functions, models, predictions, results, session, state_rows
 from cerebro_plpy.store.names import Table, quote, resolve_table
 
 DEFAULT_BACKEND = "tensorflow"
-
-
-class Found(Protocol):
-    """A trained model as the result tables of a run have it."""
-
-    @property
-    def table(self) -> Table: ...
-    @property
-    def mst_key(self) -> int | None: ...
-    @property
-    def selected(self) -> models.Selected: ...
-    @property
-    def stored(self) -> results.Stored: ...
-    @property
-    def run_id(self) -> int | None: ...
-    @property
-    def backend(self) -> str | None: ...
-
-
-Find = Callable[[Database, str | None, int | None, str], Found]
 
 
 @dataclass(frozen=True)
@@ -53,7 +34,7 @@ class Model:
     weights: Callable[[], bytes]
 
 
-def trained(db: Database, found: Found) -> Model:
+def trained(db: Database, found: TrainedModel) -> Model:
     """A model of madlib_fit or madlib_fit_multiple_model."""
     table = found.table
     summary = resolve_table(db, quote(table.schema, table.name + "_summary"), "", "model summary")
@@ -70,12 +51,12 @@ def trained(db: Database, found: Found) -> Model:
         found.stored.model_arch,
         found.backend,
         float(row.get("normalizing_const") or 1.0),
-        lambda described: predict_outputs.settle(described, dependents, loss),
+        lambda described: output.settle(described, dependents, loss),
         lambda: _weights(db, found),
     )
 
 
-def _weights(db: Database, found: Found) -> bytes:
+def _weights(db: Database, found: TrainedModel) -> bytes:
     if found.stored.has_weights:
         key_column = None if found.mst_key is None else "mst_key"
         return results.weights_from(db, found.table.quoted, "model_weights", key_column, found.mst_key)
@@ -155,10 +136,10 @@ def _own_outputs(described: Architecture, values: list[list[str | None] | None])
     dependents = []
     for number, (name, known) in enumerate(zip(plain, values, strict=True)):
         shape = described.outputs[number]
-        has_classes = known is not None or shape != (1,) or predict_outputs.is_binary(described, number)
+        has_classes = known is not None or shape != (1,) or output.is_binary(described, number)
         fitting = known if known is None or len(shape) != 1 else _fit(known, shape[0])
         dependents.append(Dependent(name, fitting, has_classes))
-    return predict_outputs.settle(described, dependents)
+    return output.settle(described, dependents)
 
 
 def _fit(values: list[str | None], width: int | None) -> list[str | None]:

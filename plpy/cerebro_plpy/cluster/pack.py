@@ -1,4 +1,4 @@
-"""Packing on Greenplum: every segment reads, sorts and deals its own rows; here their order is put together.
+"""Packing: every segment reads, sorts and deals its own rows; here their order is put together.
 
 The rows come to the same buffers as on PostgreSQL, byte for byte: the order of all rows is that of their
 hashes, and where they lay before has no say in it.
@@ -15,14 +15,15 @@ import numpy as np
 
 from ..database import Database, Row
 from ..errors import WRONG_STATE, CerebroError
-from ..store import places
+from ..packing import dealing
+from ..packing.classes import Labels
+from ..packing.faults import Faults
+from ..packing.job import Job
+from ..packing.reading import Column
+from ..store.cluster import places
 from ..store.names import Table
 from ..store.packed import Expression, Output
-from . import dealing, share
-from .classes import Labels
-from .faults import Faults
-from .job import Job
-from .reading import Column
+from . import pack_rows
 
 # What a segment may be asked for no rows at all: the memory that any process has.
 LEAST_BYTES = 16 << 20
@@ -49,7 +50,7 @@ def hand_out(
     places.hand_out_rows(db, places.stage(db, statement), expressions, ticket)
 
 
-class Shares:
+class RowsOnSegments:
     """The rows of one table, each in the process that stands beside it."""
 
     def __init__(self, db: Database, job: Job, columns: Sequence[Column], seen: Faults) -> None:
@@ -82,7 +83,7 @@ class Shares:
         shapes = [list(c.shape) if c.reader is not None else None for c in self._columns]
         inputs = len(self._job.dependents)
         columns = [
-            share.describe(column.part, shape, 1.0 if number < inputs else self._job.divisor)
+            pack_rows.describe(column.part, shape, 1.0 if number < inputs else self._job.divisor)
             for number, (column, shape) in enumerate(zip(self._columns, shapes, strict=True))
         ]
         memory = max(LEAST_BYTES, self._job.memory // places.primaries(self._db))

@@ -21,10 +21,10 @@ from cerebro_plpy.errors import (
     CerebroError,
 )
 from cerebro_plpy.madlib import registered
-from cerebro_plpy.segment import predict_choice, predict_models
-from cerebro_plpy.segment.predict_models import Find
-from cerebro_plpy.segment.predict_outputs import Output
-from cerebro_plpy.store import functions, gangs, predictions
+from cerebro_plpy.predicting import choices, models
+from cerebro_plpy.predicting.outputs import Output
+from cerebro_plpy.predicting.trained import find_model
+from cerebro_plpy.store import functions, predictions
 
 # class, probability, prediction
 Answer = tuple[str | None, float | None, float | None]
@@ -54,17 +54,9 @@ class Kept:
 _kept: dict[tuple[str, int | None], Kept] = {}
 
 
-def predict(
-    db: Database, model: str | None, mst_key: int | None, features: Features | None, find: Find
-) -> Answer:
+def predict(db: Database, model: str | None, mst_key: int | None, features: Features | None) -> Answer:
     """Answer for one row."""
-    if gangs.IS_CLUSTER:
-        raise CerebroError(
-            "cerebro.predict is not there on Greenplum",
-            detail="A function may not read a model's table there while a query is at work on other rows.",
-            hint="Use cerebro.madlib_predict, which predicts on all segments at once.",
-            sqlstate=NOT_SUPPORTED,
-        )
+    db.server.check_predicts_in_queries()
     if model is None:
         raise CerebroError("model is NULL", sqlstate=NULL_NOT_ALLOWED)
     if features is None:
@@ -75,7 +67,7 @@ def predict(
         )
     kept = _kept.get((model, mst_key))
     if kept is None or not _unchanged(db, kept) or not _may_use(db, kept):
-        kept = _keep(db, model, mst_key, features, find)
+        kept = _keep(db, model, mst_key, features)
     if kept.last is None or kept.last[0] != features:
         kept.last = (features, _answer(kept, features))
     return kept.last[1]
@@ -99,14 +91,14 @@ def _unchanged(db: Database, kept: Kept) -> bool:
         raise
 
 
-def _keep(db: Database, name: str, mst_key: int | None, features: Features, find: Find) -> Kept:
+def _keep(db: Database, name: str, mst_key: int | None, features: Features) -> Kept:
     _kept.pop((name, mst_key), None)
-    found = find(db, name, mst_key, _SEARCH_PATH)
+    found = find_model(db, name, mst_key, _SEARCH_PATH)
     version = predictions.version(db, found.table, mst_key)
-    model = predict_models.trained(db, found)
-    predict_models.start_engine(db, model.backend, False)
-    predict_models.take_functions(db, model)
-    described = predict_models.described(model, [_values(features).shape])
+    model = models.trained(db, found)
+    models.start_engine(db, model.backend, False)
+    models.take_functions(db, model)
+    described = models.described(model, [_values(features).shape])
     outputs = model.outputs(described)
     if (
         len(described.inputs) != 1
@@ -144,9 +136,7 @@ def _values(features: Features) -> np.ndarray:
 def _answer(kept: Kept, features: Features) -> Answer:
     values = _values(features)
     if values.shape != kept.wanted:
-        values = values.reshape(
-            predict_models.fit_shape(values.shape, kept.wanted, values.ndim == 1, "features")
-        )
+        values = values.reshape(models.fit_shape(values.shape, kept.wanted, values.ndim == 1, "features"))
     if kept.divisor != 1:
         values /= kept.divisor
     if not np.isfinite(values).all():
@@ -155,7 +145,7 @@ def _answer(kept: Kept, features: Features) -> Answer:
     output = kept.output
     if output.values is None:
         return None, None, float(result.reshape(-1)[0])
-    likely = predict_choice.probabilities(result, output.logits, output.is_binary)[0, : len(output.values)]
+    likely = choices.probabilities(result, output.logits, output.is_binary)[0, : len(output.values)]
     place = int(likely.argmax())
     return output.values[place], float(likely[place]), None
 

@@ -1,4 +1,4 @@
-"""Greenplum: one segment's share of the rows to be predicted, in the process that stands beside them."""
+"""One segment's share of the rows to be predicted, in the process that stands beside them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_plpy.cluster import pack_rows
 from cerebro_plpy.engine import custom
 from cerebro_plpy.engine.architecture import describe
 from cerebro_plpy.engine.inference import inference
 from cerebro_plpy.madlib import registered
-from cerebro_plpy.packing import share
 from cerebro_plpy.packing.faults import Faults
-from cerebro_plpy.segment import predict_choice
-from cerebro_plpy.segment.predict_choice import Choice
-from cerebro_plpy.segment.predict_outputs import Output
+from cerebro_plpy.predicting import choices
+from cerebro_plpy.predicting.choices import Choice
+from cerebro_plpy.predicting.outputs import Output
 
 # id, class_name, class_value, prob, rank, prediction
 Prediction = tuple[str | None, str, str | None, float | None, int | None, list[float] | None]
@@ -32,7 +32,7 @@ class Predicting:
         tick: Callable[[], None],
     ) -> None:
         self.faults, self.rows = Faults(), 0
-        self._columns = share.columns_of(request, sample, self.faults)
+        self._columns = pack_rows.columns_of(request, sample, self.faults)
         shapes = [tuple(shape) for shape in request["shapes"]]
         self._shapes = shapes
         with registered.scope(custom.take(request["functions"])):
@@ -42,10 +42,10 @@ class Predicting:
         self._choice = Choice(**request["choice"])
         self._batch: int = request["batch_rows"]
         self._tick = tick
-        self._waiting: list[share.Fields] = []
+        self._waiting: list[pack_rows.Fields] = []
         self._found: list[tuple[Output, list[str | None], np.ndarray]] = []
 
-    def take(self, fields: share.Fields) -> None:
+    def take(self, fields: pack_rows.Fields) -> None:
         self._waiting.append(fields)
         if len(self._waiting) == self._batch:
             self.finish()
@@ -79,8 +79,8 @@ class Predicting:
                 for own, row in zip(ids, flat.tolist(), strict=True):
                     yield own, output.name, None, None, None, row
                 continue
-            likely = predict_choice.probabilities(flat, output.logits, output.is_binary)
-            picked = predict_choice.pick(likely[:, : len(output.values)], self._choice)
+            likely = choices.probabilities(flat, output.logits, output.is_binary)
+            picked = choices.pick(likely[:, : len(output.values)], self._choice)
             lists = (picked.rows, picked.places, picked.probabilities, picked.ranks)
             for row, place, likelihood, rank in zip(*(a.tolist() for a in lists), strict=True):
                 yield ids[row], output.name, output.values[place], likelihood, rank, None

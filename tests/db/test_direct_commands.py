@@ -13,14 +13,14 @@ import pytest
 from psycopg2.extras import wait_select
 
 import nets
+from cerebro_plpy.cluster.sessions import ClusterSession
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.store import session
-from cerebro_plpy.topology.greenplum import ClusterSession
 from trial import ADAM, Trial, like_a_cluster
 
 pytestmark = pytest.mark.postgresql
 FEATURES = 12
-STRAIGHT, ERRAND = "SELECT cerebro._work", "CALL cerebro._errand"
+DIRECT, STEPWISE = "SELECT cerebro._work", "CALL cerebro._command"
 TENSORFLOW = {"backend": "tensorflow", "threads": 1, "use_gpus": False}
 
 
@@ -42,7 +42,7 @@ def there(trial: Trial, other_run: int) -> Iterator[ClusterSession]:
     """A session that has its engine and its models: what it is told is done at once."""
     info = trial.connection.info
     place = info.host, str(info.port), info.dbname, info.user
-    opened = ClusterSession(session.Target(None, *place, info.server_version, False), session.SETTINGS)
+    opened = ClusterSession(session.Target(None, *place, info.server_version, {}), session.SETTINGS)
     finish(opened)
     for key in (1, 3):
         visit(trial, opened, other_run, key, 1)
@@ -53,9 +53,9 @@ def there(trial: Trial, other_run: int) -> Iterator[ClusterSession]:
 
 def look_holds(opened: ClusterSession, seconds: int) -> None:
     """No second passes while a test is at work, or one has passed each time."""
-    known = f"from cerebro_plpy.segment import known; known._LOOK_SECONDS = {seconds}"
+    told = f"from cerebro_plpy.cluster import told; told._LOOK_SECONDS = {seconds}"
     with opened.connection.cursor() as cursor:
-        cursor.execute(f"DO LANGUAGE plpython3u $$ {known} $$")
+        cursor.execute(f"DO LANGUAGE plpython3u $$ {told} $$")
         wait_select(opened.connection)
 
 
@@ -95,24 +95,24 @@ LOGGED = (
 )
 
 
-def test_what_follows_goes_straight_to_the_same_bits(
+def test_what_follows_goes_directly_to_the_same_bits(
     trial: Trial, run_id: int, there: ClusterSession
 ) -> None:
     """Configs 1 and 3 go the same way; each segment's first command finds its process."""
     before = trial.sql(LOGGED, run_id)
     sent = {(key, step): visit(trial, there, run_id, key, step) for step in (1, 2) for key in (1, 3)}
-    assert sent == {(1, 1): ERRAND, (3, 1): STRAIGHT, (1, 2): ERRAND, (3, 2): STRAIGHT}
+    assert sent == {(1, 1): STEPWISE, (3, 1): DIRECT, (1, 2): STEPWISE, (3, 2): DIRECT}
     assert trial.sql(LOGGED, run_id) == before
 
 
-def test_evaluations_go_straight_as_well(trial: Trial, run_id: int, there: ClusterSession) -> None:
+def test_evaluations_go_directly_as_well(trial: Trial, run_id: int, there: ClusterSession) -> None:
     rows = "SELECT segment, data FROM cerebro._evaluation WHERE run_id = %s AND mst_key = 3 ORDER BY 1"
     before = trial.sql(rows, run_id)
     trial.sql("DELETE FROM cerebro._evaluation WHERE run_id = %s AND mst_key = 3", run_id)
     for segment in (0, 1):
         for mst_key in (1, 3):
             do(there, "evaluate", run_id, mst_key, epoch=2, segment=segment)
-        assert statement(trial, there) == STRAIGHT
+        assert statement(trial, there) == DIRECT
     assert trial.sql(rows, run_id) == before
 
 
@@ -121,11 +121,11 @@ def test_the_caller_looks_again_when_the_last_look_is_old(
 ) -> None:
     before = trial.sql(LOGGED, run_id)
     visit(trial, there, run_id, 1, 1)
-    assert visit(trial, there, run_id, 3, 1) == STRAIGHT
+    assert visit(trial, there, run_id, 3, 1) == DIRECT
     look_holds(there, 0)
-    assert [visit(trial, there, run_id, key, 1) for key in (1, 3)] == [ERRAND, ERRAND]
+    assert [visit(trial, there, run_id, key, 1) for key in (1, 3)] == [STEPWISE, STEPWISE]
     look_holds(there, 3600)
-    assert visit(trial, there, run_id, 3, 1) == STRAIGHT
+    assert visit(trial, there, run_id, 3, 1) == DIRECT
     assert trial.sql(LOGGED, run_id) == before
 
 
@@ -136,7 +136,7 @@ def test_a_process_that_knows_another_run_is_told_of_this_one(
     before = trial.sql(LOGGED, run_id), trial.sql(LOGGED, other_run)
     visit(trial, there, run_id, 1, 1)
     sent = [visit(trial, there, run, key, 1) for run in (other_run, run_id) for key in (1, 3)]
-    assert sent == [ERRAND, STRAIGHT] * 2
+    assert sent == [STEPWISE, DIRECT] * 2
     assert (trial.sql(LOGGED, run_id), trial.sql(LOGGED, other_run)) == before
 
 
@@ -147,9 +147,9 @@ def test_an_error_comes_back_as_it_is(trial: Trial, run_id: int, there: ClusterS
     where = {"epoch": 1, "stop": 0, "segment": segment}
     with pytest.raises(CerebroError, match="already runs Keras") as raised:
         do(there, "visit", run_id, 3, **where, engine=other)
-    assert statement(trial, there) == STRAIGHT
+    assert statement(trial, there) == DIRECT
     assert (raised.value.sqlstate, there.busy) == (WRONG_STATE, False)
-    assert visit(trial, there, run_id, 3, 1) == STRAIGHT
+    assert visit(trial, there, run_id, 3, 1) == DIRECT
 
 
 def test_a_session_that_rests_is_not_at_work_whatever_it_is_called(
@@ -158,7 +158,7 @@ def test_a_session_that_rests_is_not_at_work_whatever_it_is_called(
     """It keeps the name of what it has done, by which a run would be taken for one that goes on."""
     for key in (1, 3):
         do(there, "evaluate", run_id, key, epoch=2, segment=0)
-    assert statement(trial, there) == STRAIGHT
+    assert statement(trial, there) == DIRECT
     pid = there.connection.info.backend_pid
     name, state = trial.sql("SELECT application_name, state FROM pg_stat_activity WHERE pid = %s", pid)[0]
     assert (name, state) == (f"cerebro evaluate run={run_id} config=3 epoch=2 segment=0", "idle")

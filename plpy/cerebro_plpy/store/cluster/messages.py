@@ -1,6 +1,6 @@
-"""What passes between a session on the coordinator and a segment's process: one JSON object and raw bytes.
+"""Messages between a session on the coordinator and a segment's process: one JSON object and raw bytes.
 
-A parcel that would not fit a field goes in several pieces.
+A message that would not fit a field goes in several pieces.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 def pack(head: Mapping[str, Any], parts: Sequence[bytes | memoryview]) -> Iterator[bytes]:
-    """Cut a parcel into pieces, of which there is at least one."""
+    """Cut a message into pieces, of which there is at least one."""
     text = json.dumps({**head, "sizes": [len(part) for part in parts]}).encode()
     gathered: list[bytes | memoryview] = [_LENGTH.pack(len(text)), text]
     size = 0
@@ -30,7 +30,7 @@ def pack(head: Mapping[str, Any], parts: Sequence[bytes | memoryview]) -> Iterat
 
 
 def unpack(pieces: Sequence[bytes]) -> tuple[dict[str, Any], list[memoryview]]:
-    """Take a parcel apart; the parts share its memory. None is ever cut between two pieces."""
+    """Take a message apart; the parts share its memory. None is ever cut between two pieces."""
     head, start = _head(pieces[0])
     views = [memoryview(pieces[0])[start:], *map(memoryview, pieces[1:])]
     parts = []
@@ -43,7 +43,7 @@ def unpack(pieces: Sequence[bytes]) -> tuple[dict[str, Any], list[memoryview]]:
 
 
 def is_whole(pieces: Sequence[bytes]) -> bool:
-    """Whether these are all pieces of a parcel."""
+    """Whether these are all pieces of a message."""
     head, start = _head(pieces[0])
     return sum(head["sizes"]) == sum(map(len, pieces)) - start
 

@@ -12,7 +12,7 @@ from cerebro_plpy.engine import forms
 from cerebro_plpy.engine.architecture import Architecture, Shape
 from cerebro_plpy.errors import NOT_SUPPORTED, WRONG_STATE, CerebroError
 from cerebro_plpy.madlib.params import Call
-from cerebro_plpy.segment.predict_choice import LOGITS_SIGMOID, LOGITS_SOFTMAX
+from cerebro_plpy.predicting.choices import LOGITS_SIGMOID, LOGITS_SOFTMAX
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+from cerebro_plpy.cluster import pack_rows
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.packing import dealing, share
+from cerebro_plpy.packing import dealing
 from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.packing.labels import one_hot
 from cerebro_plpy.packing.reading import hasher_of, open_column, place_of_labels, read_batch
@@ -26,7 +27,7 @@ PARTS = [
     Part("y", (SourceColumn("y", "text", False, "text", "text", True),), CLASSES),
     Part("x", (SourceColumn("x", "bytea", False, "bytea", "bytea", True),), VALUES),
 ]
-DESCRIBED = [share.describe(part, None, 1.0) for part in PARTS]
+DESCRIBED = [pack_rows.describe(part, None, 1.0) for part in PARTS]
 MEGABYTE = 1 << 20
 
 
@@ -63,7 +64,7 @@ def shared(
 ) -> dict[int, list[bytes]]:
     """The same with as many processes as there are sizes, and what they say to each other."""
     request = json.loads(json.dumps({"columns": DESCRIBED, "seed": SEED, "memory": memory}))
-    shares = [share.Share(request, given[0]) for _ in sizes]
+    shares = [pack_rows.Share(request, given[0]) for _ in sizes]
     bounds = np.cumsum([0, *sizes])
     for own, first, last in zip(shares, bounds, bounds[1:], strict=False):
         for fields in given[first:last]:
@@ -83,7 +84,7 @@ def shared(
             pieces[buffer_id].append((place, fields))
         own.close()
     return {
-        number: share.join([6, 24], [p for p, _ in found], [f for _, f in found])
+        number: pack_rows.join([6, 24], [p for p, _ in found], [f for _, f in found])
         for number, found in pieces.items()
     }
 
@@ -97,10 +98,12 @@ def test_the_buffers_are_those_of_one_process(sizes: list[int], memory: int) -> 
 
 
 def test_rows_are_handed_over_only_with_the_ticket() -> None:
-    share.expect("ticket", share.Share({"columns": DESCRIBED, "seed": 1, "memory": MEGABYTE}, rows()[0]))
-    assert share.take_row("ticket", rows()[0]) == 1
+    pack_rows.expect(
+        "ticket", pack_rows.Share({"columns": DESCRIBED, "seed": 1, "memory": MEGABYTE}, rows()[0])
+    )
+    assert pack_rows.take_row("ticket", rows()[0]) == 1
     with pytest.raises(CerebroError, match="no rows are expected"):
-        share.take_row("another", rows()[0])
-    share.close("ticket")
+        pack_rows.take_row("another", rows()[0])
+    pack_rows.close("ticket")
     with pytest.raises(CerebroError, match="no rows are expected"):
-        share.take_row("ticket", rows()[0])
+        pack_rows.take_row("ticket", rows()[0])

@@ -24,14 +24,14 @@ _VISIT = """
 CREATE FUNCTION again(command text, request text) RETURNS text LANGUAGE plpython3u AS $$
 import json
 from cerebro_plpy import entry
-from cerebro_plpy.segment import courier
-from cerebro_plpy.store import parcels
-before = parcels.PIECE_BYTES
+from cerebro_plpy.cluster import coordinator
+from cerebro_plpy.store.cluster import messages
+before = messages.PIECE_BYTES
 try:
-    parcels.PIECE_BYTES = 1000
-    return json.dumps(courier.carry_out(entry.SegmentSession(), command, json.loads(request)))
+    messages.PIECE_BYTES = 1000
+    return json.dumps(coordinator.carry_out(entry.SegmentSession(), command, json.loads(request)))
 finally:
-    parcels.PIECE_BYTES = before
+    messages.PIECE_BYTES = before
 $$
 """
 
@@ -41,31 +41,31 @@ LANGUAGE plpython3u AS $$
 import json
 from cerebro_plpy import entry
 from cerebro_plpy.engine.model import CompiledModel
-from cerebro_plpy.segment import courier, outpost
-from cerebro_plpy.store import links
+from cerebro_plpy.cluster import coordinator, process
+from cerebro_plpy.store.cluster import servers
 calls = {"measured": 0, "asked": 0}
 def counting(function, name):
     def call(*arguments):
         calls[name] += 1
         return function(*arguments)
     return call
-before = CompiledModel.evaluate, outpost.work, links.where
+before = CompiledModel.evaluate, process.work, servers.where
 try:
     if alone:
         # Port 1 of this host: nobody answers there.
-        courier._told.clear()
-        links.where = lambda db, key, keys: [(None, 1)] * len(keys)
+        coordinator._told.clear()
+        servers.where = lambda db, key, keys: [(None, 1)] * len(keys)
     CompiledModel.evaluate = counting(CompiledModel.evaluate, "measured")
-    outpost.work = counting(outpost.work, "asked")
+    process.work = counting(process.work, "asked")
     db = entry.SegmentSession()
-    steps, reply = courier.steps_of(db, command, json.loads(request)), None
+    steps, reply = coordinator.steps_of(db, command, json.loads(request)), None
     while True:
-        reply = courier._do(db, steps.send(reply))
+        reply = coordinator._do(db, steps.send(reply))
 except StopIteration:
     pass
 finally:
-    CompiledModel.evaluate, outpost.work, links.where = before
-    courier._told.clear()
+    CompiledModel.evaluate, process.work, servers.where = before
+    coordinator._told.clear()
 return [calls["measured"], calls["asked"]]
 $$
 """
@@ -84,7 +84,7 @@ def run_id(trial: Trial) -> int:
 
 WAYS = {
     "in a transaction of its caller's, in pieces": "SELECT again(%s, %s)",
-    "as segment sessions do": "CALL cerebro._errand(%s, %s)",
+    "as segment sessions do": "CALL cerebro._command(%s, %s)",
 }
 
 

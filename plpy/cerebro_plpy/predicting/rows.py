@@ -6,15 +6,13 @@ row is read.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
 from cerebro_plpy.database import Database, Row
-from cerebro_plpy.engine import runtime
 from cerebro_plpy.engine.architecture import Architecture
 from cerebro_plpy.engine.inference import Inference, Loaded, inference
 from cerebro_plpy.errors import (
@@ -25,17 +23,16 @@ from cerebro_plpy.errors import (
     CerebroError,
 )
 from cerebro_plpy.madlib.nearest import nearest
-from cerebro_plpy.packing import parallel, reading, share, sources
+from cerebro_plpy.packing import reading, sources
 from cerebro_plpy.packing.columns import parse_items
 from cerebro_plpy.packing.faults import Faults
-from cerebro_plpy.planner import gpus
-from cerebro_plpy.segment import predict_choice, predict_models
+from cerebro_plpy.predicting import choices, models
+from cerebro_plpy.predicting.choices import Choice
+from cerebro_plpy.predicting.models import Given, Model
+from cerebro_plpy.predicting.outputs import Output
+from cerebro_plpy.predicting.trained import find_model
 from cerebro_plpy.segment.cancel import ticker
-from cerebro_plpy.segment.predict_choice import Choice
-from cerebro_plpy.segment.predict_models import Find, Given, Model
-from cerebro_plpy.segment.predict_outputs import Output
-from cerebro_plpy.store import packed, places, predictions, session
-from cerebro_plpy.store.dialect import is_greenplum
+from cerebro_plpy.store import packed, predictions, session
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table, target_table, tokens
 
 
@@ -70,10 +67,10 @@ class Source:
         return packed.select_rows(self.table, [identity, *(part.expression for part in self.inputs)])
 
 
-def predict(db: Database, model_table: str | None, mst_key: int | None, rows: Rows, find: Find) -> None:
-    """Predict with a model that a run has made; `find` looks it up."""
-    found = find(db, model_table, mst_key, rows.search_path)
-    model = predict_models.trained(db, found)
+def predict(db: Database, model_table: str | None, mst_key: int | None, rows: Rows) -> None:
+    """Predict with a model that a run has made."""
+    found = find_model(db, model_table, mst_key, rows.search_path)
+    model = models.trained(db, found)
     _predict(db, model, _source(db, rows), found.table.quoted)
 
 
@@ -82,12 +79,12 @@ def predict_byom(
 ) -> None:
     """Predict with an architecture that was stored with its weights."""
     table = resolve_table(db, arch_table, rows.search_path, "model architecture table")
-    model = predict_models.own(db, table, model_id, given)
+    model = models.own(db, table, model_id, given)
     _predict(db, model, _source(db, rows), table.quoted)
 
 
 def _source(db: Database, rows: Rows) -> Source:
-    choice = predict_choice.parse(rows.pred_type)
+    choice = choices.parse(rows.pred_type)
     table = resolve_table(db, rows.test_table, rows.search_path, "test table")
     target = target_table(db, rows.output_table, rows.search_path)
     if session.read_only(db):
@@ -114,16 +111,32 @@ def _id_column(name: str | None, known: dict[str, packed.SourceColumn], table: T
 
 
 @dataclass(frozen=True)
-class _Job:
+class Prediction:
     """Everything that is needed to turn rows into predictions."""
 
+    model: Model
     source: Source
     columns: Sequence[reading.Column]
-    forward: Inference
-    loaded: Loaded
+    described: Architecture
     outputs: Sequence[Output]
+    output: predictions.Output
+    sample: Row
     batch_rows: int
+    # The registered functions that the model consists of, with their sources.
+    functions: Sequence[Mapping[str, Any]]
     seen: Faults
+    about: str
+
+
+class Predictor(Protocol):
+    """Whoever predicts a table's rows."""
+
+    @property
+    def uses_gpus_here(self) -> bool:
+        """Whether this session's engine is the one that is to have a GPU."""
+        ...
+
+    def predict(self, asked: Prediction) -> None: ...
 
 
 def _predict(db: Database, model: Model, source: Source, model_name: str) -> None:
@@ -135,95 +148,27 @@ def _predict(db: Database, model: Model, source: Source, model_name: str) -> Non
         reading.open_column(part, sample[f"c{number}"], None, model.divisor, 0, seen)
         for number, part in enumerate(source.inputs, 1)
     ]
-    # On Greenplum this session only says what the model is: its host need not have a GPU.
-    shares = _gpus(db) if source.use_gpus and is_greenplum(db) else ()
-    predict_models.start_engine(db, model.backend, source.use_gpus and not is_greenplum(db))
-    functions = predict_models.take_functions(db, model)
-    described = predict_models.described(model, [column.shape for column in columns])
+    predictor = db.server.predictor(source.use_gpus)
+    models.start_engine(db, model.backend, predictor.uses_gpus_here)
+    functions = models.take_functions(db, model)
+    described = models.described(model, [column.shape for column in columns])
     _fit_columns(columns, described)
     outputs = model.outputs(described)
-    output = _output(db, source, outputs)
-    batch_rows = reading.batch_rows(sample)
-    about = f"Predictions of {model_name} for {source.table.quoted}"
-    if is_greenplum(db):
-        _predict_on_segments(
-            db, shares, model, source, columns, described, outputs, output, sample, about, functions
+    predictor.predict(
+        Prediction(
+            model=model,
+            source=source,
+            columns=columns,
+            described=described,
+            outputs=outputs,
+            output=_output(db, source, outputs),
+            sample=sample,
+            batch_rows=reading.batch_rows(sample),
+            functions=functions,
+            seen=seen,
+            about=f"Predictions of {model_name} for {source.table.quoted}",
         )
-        return
-    forward = inference(described)
-    job = _Job(source, columns, forward, forward.load(model.weights()), outputs, batch_rows, seen)
-    predictions.create(db, output, source.table, about)
-    _run(db, job, predictions.Writer(db, output))
-
-
-def _gpus(db: Database) -> Sequence[gpus.Share]:
-    """What the process of each segment of the cluster has, in their order; an error if one has none."""
-    cluster = places.cluster(db)
-    shares = gpus.deal(cluster)
-    for line in gpus.crowded(cluster):
-        db.warning(line)
-    return shares
-
-
-def _predict_on_segments(
-    db: Database,
-    shares: Sequence[gpus.Share],
-    model: Model,
-    source: Source,
-    columns: Sequence[reading.Column],
-    described: Architecture,
-    outputs: Sequence[Output],
-    output: predictions.Output,
-    sample: Row,
-    about: str,
-    functions: Sequence[Mapping[str, Any]],
-) -> None:
-    """Greenplum: all segments predict their rows at once, and write the predictions where the rows are."""
-    ticket = secrets.token_hex(16)
-    fields = [sample[f"c{n}"] for n in range(1, len(columns) + 1)]
-    backend = runtime.backend()
-    engine = {
-        "backend": backend,
-        "threads": runtime.threads_of(backend),
-        "use_gpus": source.use_gpus,
-    }
-    request = {
-        "ticket": ticket,
-        "engine": engine,
-        "seed": 0,
-        "columns": [share.describe(column.part, None, model.divisor) for column in columns],
-        "shapes": [list(column.shape) for column in columns],
-        "model_arch": model.model_arch,
-        "functions": functions,
-        "outputs": [asdict(o) for o in outputs],
-        "choice": asdict(source.choice),
-        "batch_rows": reading.batch_rows(sample),
-    }
-    sent = [*fields, model.weights()]
-    statement = source.statement
-    expressions = [
-        packed.Expression(packed.TEXT, (source.id_column,)),
-        *(p.expression for p in source.inputs),
-    ]
-
-    def expect() -> None:
-        for key, own in zip(places.keys(db, len(shares)), shares, strict=True):
-            places.exchange(db, key, "take_gpu", {"request": own.told()}, [])
-        places.exchange_all(db, "expect_rows", {"request": request}, sent)
-
-    try:
-        parallel.hand_out(db, source.table, statement, expressions, ticket, expect)
-        told = places.exchange_all(db, "predict_rest", {"request": {"ticket": ticket}}, [])
-        seen = Faults()
-        for segment, (head, _) in enumerate(told):
-            seen.join(head["result"]["faults"], segment)
-        if seen:
-            raise seen.error(sum(head["result"]["rows"] for head, _ in told))
-        predictions.create(db, output, source.table, about)
-        places.write_predictions(db, output, ticket)
-    finally:
-        places.exchange_all(db, "close", {"request": {"ticket": ticket}}, [])
-        places.drop_temporary(db)
+    )
 
 
 def _fit_columns(columns: Sequence[reading.Column], described: Architecture) -> None:
@@ -235,7 +180,7 @@ def _fit_columns(columns: Sequence[reading.Column], described: Architecture) -> 
         )
     for column, wanted in zip(columns, described.inputs, strict=True):
         is_flat = column.part.is_bytea or len(column.shape) == 1
-        column.shape = predict_models.fit_shape(column.shape, wanted, is_flat, f'column "{column.part.name}"')
+        column.shape = models.fit_shape(column.shape, wanted, is_flat, f'column "{column.part.name}"')
 
 
 def _output(db: Database, source: Source, outputs: Sequence[Output]) -> predictions.Output:
@@ -263,21 +208,36 @@ def _output(db: Database, source: Source, outputs: Sequence[Output]) -> predicti
     return made
 
 
-def _run(db: Database, job: _Job, writer: predictions.Writer) -> None:
-    """Read, predict and write a batch at a time; rows that cannot be used are counted to the end."""
+class PredictorHere:
+    """This session reads, predicts and writes a batch at a time."""
+
+    def __init__(self, db: Database, use_gpus: bool) -> None:
+        self._db, self.uses_gpus_here = db, use_gpus
+
+    def predict(self, asked: Prediction) -> None:
+        forward = inference(asked.described)
+        loaded = forward.load(asked.model.weights())
+        predictions.create(self._db, asked.output, asked.source.table, asked.about)
+        _run(self._db, asked, forward, loaded, predictions.Writer(self._db, asked.output))
+
+
+def _run(
+    db: Database, asked: Prediction, forward: Inference, loaded: Loaded, writer: predictions.Writer
+) -> None:
+    """Rows that cannot be used are counted to the end."""
     tick = ticker(db)
-    batch_rows = min(job.forward.rows, job.batch_rows)
+    batch_rows = min(forward.rows, asked.batch_rows)
     total = 0
-    for batch in db.scan(job.source.statement, batch=job.batch_rows):
-        inputs = [_read(column, batch, number, total) for number, column in enumerate(job.columns, 1)]
+    for batch in db.scan(asked.source.statement, batch=asked.batch_rows):
+        inputs = [_read(column, batch, number, total) for number, column in enumerate(asked.columns, 1)]
         total += len(batch)
-        if not job.seen:
-            results = job.forward.predict_many(job.loaded, inputs, batch_rows, tick)
+        if not asked.seen:
+            results = forward.predict_many(loaded, inputs, batch_rows, tick)
             ids = [row["c0"] for row in batch]
-            for output, result in zip(job.outputs, results, strict=True):
-                _write(writer, job.source.choice, output, ids, result)
-    if job.seen:
-        raise job.seen.error(total)
+            for output, result in zip(asked.outputs, results, strict=True):
+                _write(writer, asked.source.choice, output, ids, result)
+    if asked.seen:
+        raise asked.seen.error(total)
 
 
 def _read(column: reading.Column, batch: list[Row], number: int, before: int) -> np.ndarray:
@@ -295,8 +255,8 @@ def _write(
     if output.values is None:
         writer.write_values(output.name, ids, flat.ravel().tolist(), output.width)
         return
-    likely = predict_choice.probabilities(flat, output.logits, output.is_binary)
-    picked = predict_choice.pick(likely[:, : len(output.values)], choice)
+    likely = choices.probabilities(flat, output.logits, output.is_binary)
+    picked = choices.pick(likely[:, : len(output.values)], choice)
     if len(picked.rows) != len(ids) or choice.above is not None:
         ids = [ids[row] for row in picked.rows.tolist()]
     writer.write_classes(

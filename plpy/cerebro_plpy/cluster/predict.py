@@ -1,0 +1,88 @@
+"""Predicting on Greenplum: all segments predict their rows at once, and write the predictions there."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from cerebro_plpy.cluster import pack, pack_rows
+from cerebro_plpy.database import Database
+from cerebro_plpy.engine import runtime
+from cerebro_plpy.packing.faults import Faults
+from cerebro_plpy.planner import gpus
+from cerebro_plpy.predicting.rows import Prediction
+from cerebro_plpy.store import packed, predictions
+from cerebro_plpy.store.cluster import places
+
+
+class PredictorOnSegments:
+    """This session only says what the model is: its host need not have a GPU."""
+
+    uses_gpus_here = False
+
+    def __init__(self, db: Database, use_gpus: bool) -> None:
+        self._db, self._use_gpus = db, use_gpus
+        self._shares = _deal_gpus(db) if use_gpus else ()
+
+    def predict(self, asked: Prediction) -> None:
+        ticket = secrets.token_hex(16)
+        source = asked.source
+        expressions = [
+            packed.Expression(packed.TEXT, (source.id_column,)),
+            *(part.expression for part in source.inputs),
+        ]
+        about = {"request": self._request(asked, ticket)}
+        fields = [asked.sample[f"c{n}"] for n in range(1, len(asked.columns) + 1)]
+        sent = [*fields, asked.model.weights()]
+
+        def expect() -> None:
+            for key, own in zip(places.keys(self._db, len(self._shares)), self._shares, strict=True):
+                places.exchange(self._db, key, "take_gpu", {"request": own.told()}, [])
+            places.exchange_all(self._db, "expect_rows", about, sent)
+
+        try:
+            pack.hand_out(self._db, source.table, source.statement, expressions, ticket, expect)
+            told = places.exchange_all(self._db, "predict_rest", {"request": {"ticket": ticket}}, [])
+            seen = Faults()
+            for segment, (head, _) in enumerate(told):
+                seen.join(head["result"]["faults"], segment)
+            if seen:
+                raise seen.error(sum(head["result"]["rows"] for head, _ in told))
+            predictions.create(self._db, asked.output, source.table, asked.about)
+            places.write_predictions(self._db, asked.output, ticket)
+        finally:
+            places.exchange_all(self._db, "close", {"request": {"ticket": ticket}}, [])
+            places.drop_temporary(self._db)
+
+    def _request(self, asked: Prediction, ticket: str) -> Mapping[str, Any]:
+        backend = runtime.backend()
+        engine = {
+            "backend": backend,
+            "threads": runtime.threads_of(backend),
+            "use_gpus": self._use_gpus,
+        }
+        return {
+            "ticket": ticket,
+            "engine": engine,
+            "seed": 0,
+            "columns": [
+                pack_rows.describe(column.part, None, asked.model.divisor) for column in asked.columns
+            ],
+            "shapes": [list(column.shape) for column in asked.columns],
+            "model_arch": asked.model.model_arch,
+            "functions": asked.functions,
+            "outputs": [asdict(output) for output in asked.outputs],
+            "choice": asdict(asked.source.choice),
+            "batch_rows": asked.batch_rows,
+        }
+
+
+def _deal_gpus(db: Database) -> Sequence[gpus.Share]:
+    """What the process of each segment of the cluster has, in their order; an error if one has none."""
+    cluster = places.cluster(db)
+    shares = gpus.deal(cluster)
+    for line in gpus.crowded(cluster):
+        db.warning(line)
+    return shares

@@ -1,0 +1,77 @@
+"""A command statement by statement, as the procedure `cerebro._command` carries it out.
+
+A statement that Python runs is a subtransaction, of which each process of the session has to be told, and all
+of them then take part in the commit. The procedure's own go to one segment.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+from cerebro_plpy.cluster import coordinator
+from cerebro_plpy.database import Database
+from cerebro_plpy.store import guards, session
+from cerebro_plpy.store.cluster import statements
+
+# What kind of thing to do, what it is given, and the statements.
+Task = Sequence[str | None]
+Tasks = Generator[Task, str | None, Mapping[str, Any]]
+
+_under_way: list[Tasks] = []
+
+
+def begin(db: Database, name: str, request: Mapping[str, Any], look_seconds: int) -> Task:
+    """The first thing to do for a command; what an earlier one left undone is forgotten."""
+    session.show(session.shown(name, request))
+    _under_way[:] = [_tasks(db, name, request, look_seconds)]
+    return go_on(None)
+
+
+def go_on(found: str | None) -> Task:
+    """The next thing to do, in the light of what the last one has found."""
+    try:
+        return _under_way[0].send(found)
+    except StopIteration as end:
+        session.show(session.IDLE)
+        return _task("answer", end.value)
+    except BaseException:
+        session.show(session.IDLE)
+        raise
+
+
+def _tasks(db: Database, name: str, request: Mapping[str, Any], look_seconds: int) -> Tasks:
+    steps = coordinator.steps_of(db, name, request)
+    reply: Any = None
+    while True:
+        try:
+            step = steps.send(reply)
+        except StopIteration as end:
+            return end.value
+        if isinstance(step, coordinator.Look):
+            reply = yield from _look(db, step, look_seconds)
+        else:
+            kind = "find" if isinstance(step, coordinator.Work) else "write"
+            reply = yield _task(kind, step.given, step.statement)
+
+
+def _look(db: Database, look: coordinator.Look, seconds: int) -> Generator[Task, str | None, list[Any]]:
+    guard = yield from _guard(db, look.role)
+    become = guards.become(look.role)
+    yield _task("find", {"bound": seconds}, statements.work(look.key))
+    # Whoever passes this on sees to it that it takes no longer.
+    found = yield _task("look", seconds, become, guard, *look.statements)
+    return json.loads(found or "[]")
+
+
+def _guard(db: Database, role: str) -> Generator[Task, str | None, str]:
+    oid = yield _task("find", guards.look_guard(role), guards.FIND_LOOK_GUARD)
+    if oid is None:
+        oid = guards.make_look_guard(db, role)
+        yield _task("commit")
+    return guards.look_through(oid)
+
+
+def _task(kind: str, given: Any = None, *texts: str) -> Task:
+    return [kind, json.dumps(given), *texts]

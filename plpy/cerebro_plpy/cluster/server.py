@@ -1,0 +1,91 @@
+"""Greenplum, where a segment is a process on a server of its own: what `server.Server` asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import NOT_SUPPORTED, WRONG_OBJECT, CerebroError
+from cerebro_plpy.store.cluster import places
+
+if TYPE_CHECKING:
+    from cerebro_plpy.packing.faults import Faults
+    from cerebro_plpy.packing.job import Job, Rules
+    from cerebro_plpy.packing.pack import PackedRows
+    from cerebro_plpy.packing.reading import Column
+    from cerebro_plpy.planner.gpus import Place
+    from cerebro_plpy.predicting.rows import Predictor
+    from cerebro_plpy.store.names import Table
+    from cerebro_plpy.store.packed import PackedSummary
+    from cerebro_plpy.topology import Topology
+    from cerebro_plpy.topology.local import LocalTopology
+
+
+class Greenplum:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    @property
+    def segment_sessions(self) -> type[LocalTopology]:
+        from cerebro_plpy.cluster.sessions import GreenplumTopology
+
+        return GreenplumTopology
+
+    def places_for_work(self) -> int:
+        return places.primaries(self._db)
+
+    def rules(self, distribution_rules: str | None, search_path: str) -> Rules:
+        from cerebro_plpy.cluster import rules
+
+        return rules.read(self._db, distribution_rules, search_path)
+
+    def ignore_rules(self, distribution_rules: str | None) -> None:
+        """A validation table lies where its training table does: that is no news here."""
+
+    def distribution_keys(self, segments: int, rules: Rules) -> list[int] | None:
+        return places.keys(self._db, segments, rules.contents)
+
+    def rows(self, job: Job, columns: Sequence[Column], seen: Faults) -> PackedRows:
+        from cerebro_plpy.cluster.pack import RowsOnSegments
+
+        return RowsOnSegments(self._db, job, columns, seen)
+
+    def check_lies_as_packed(self, table: Table, what: str) -> None:
+        if not places.lies_as_packed(self._db, table):
+            raise CerebroError(
+                f"{what} {table.quoted} does not lie on the segments as packed tables do",
+                detail="They are heap tables that are distributed by __dist_key__;"
+                " this may be a copy of one.",
+                hint="Copy it, with its summary beside it: CREATE TABLE … USING heap"
+                f" AS SELECT * FROM {table.quoted} DISTRIBUTED BY (__dist_key__)",
+                sqlstate=WRONG_OBJECT,
+            )
+
+    def host_facts(self) -> Mapping[str, Mapping[str, Any]]:
+        return places.hosts(self._db)
+
+    def seats(self, summary: PackedSummary, alone: bool) -> Sequence[Place] | None:
+        known = {primary.content: primary for primary in places.cluster(self._db)}
+        return [known[content] for content in places.contents(self._db, summary.keys)]
+
+    def predictor(self, use_gpus: bool) -> Predictor:
+        from cerebro_plpy.cluster.predict import PredictorOnSegments
+
+        return PredictorOnSegments(self._db, use_gpus)
+
+    def check_predicts_in_queries(self) -> None:
+        raise CerebroError(
+            "cerebro.predict is not there on Greenplum",
+            detail="A function may not read a model's table there while a query is at work on other rows.",
+            hint="Use cerebro.madlib_predict, which predicts on all segments at once.",
+            sqlstate=NOT_SUPPORTED,
+        )
+
+    def carry_out(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        from cerebro_plpy.cluster import coordinator
+
+        return coordinator.carry_out(self._db, name, request)
+
+    def refused_logins(self, topology: Topology) -> Sequence[tuple[int, int]] | None:
+        return topology.command("try_logins", {})["refused"]

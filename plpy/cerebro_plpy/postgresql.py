@@ -1,0 +1,92 @@
+"""PostgreSQL, where segments are sessions of one server: what `server.Server` asks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cerebro_plpy.database import Database
+
+if TYPE_CHECKING:
+    from cerebro_plpy.packing.faults import Faults
+    from cerebro_plpy.packing.job import Job, Rules
+    from cerebro_plpy.packing.pack import PackedRows
+    from cerebro_plpy.packing.reading import Column
+    from cerebro_plpy.planner.gpus import Place
+    from cerebro_plpy.predicting.rows import Predictor
+    from cerebro_plpy.store.names import Table
+    from cerebro_plpy.store.packed import PackedSummary
+    from cerebro_plpy.topology import Topology
+    from cerebro_plpy.topology.local import LocalTopology
+
+
+class PostgreSQL:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    @property
+    def segment_sessions(self) -> type[LocalTopology]:
+        from cerebro_plpy.topology.local import LocalTopology
+
+        return LocalTopology
+
+    def places_for_work(self) -> int:
+        return len(os.sched_getaffinity(0))
+
+    def rules(self, distribution_rules: str | None, search_path: str) -> Rules:
+        from cerebro_plpy.packing.job import Rules
+
+        self.ignore_rules(distribution_rules)
+        return Rules()
+
+    def ignore_rules(self, distribution_rules: str | None) -> None:
+        from cerebro_plpy.packing.job import ALL_SEGMENTS
+
+        if distribution_rules not in (None, ALL_SEGMENTS):
+            self._db.notice(
+                f"distribution_rules {distribution_rules} is ignored on PostgreSQL:"
+                " rows are dealt to all segments"
+            )
+
+    def distribution_keys(self, segments: int, rules: Rules) -> list[int] | None:
+        return None
+
+    def rows(self, job: Job, columns: Sequence[Column], seen: Faults) -> PackedRows:
+        from cerebro_plpy.packing.pack import RowsHere
+
+        return RowsHere(self._db, job, columns, seen)
+
+    def check_lies_as_packed(self, table: Table, what: str) -> None:
+        """They are wherever the table is."""
+
+    def host_facts(self) -> Mapping[str, Mapping[str, Any]]:
+        from cerebro_plpy.planner.gpus import HERE
+        from cerebro_plpy.store import session
+
+        return {HERE: session.host_facts(self._db)}
+
+    def seats(self, summary: PackedSummary, alone: bool) -> Sequence[Place] | None:
+        from cerebro_plpy.planner.gpus import HERE, Seat
+        from cerebro_plpy.store import session
+
+        found: Sequence[Mapping[str, Any]] = session.host_facts(self._db)["devices"]
+        segments = 1 if alone else summary.segments
+        return [Seat(HERE, n, n, segments, found) for n in range(segments)] if found else None
+
+    def predictor(self, use_gpus: bool) -> Predictor:
+        from cerebro_plpy.predicting.rows import PredictorHere
+
+        return PredictorHere(self._db, use_gpus)
+
+    def check_predicts_in_queries(self) -> None:
+        """It can always be."""
+
+    def carry_out(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        from cerebro_plpy.segment import commands
+        from cerebro_plpy.segment.supply import TableSupply
+
+        return commands.work(TableSupply(self._db), name, request, self._db.notice)
+
+    def refused_logins(self, topology: Topology) -> Sequence[tuple[int, int]] | None:
+        return None

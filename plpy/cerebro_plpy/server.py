@@ -1,0 +1,78 @@
+"""What PostgreSQL and Greenplum do each in their own way.
+
+`backend` chooses once, and a `Database` says what was chosen: nobody else asks which server this is.
+`postgresql.py` answers for PostgreSQL, `cluster/server.py` for Greenplum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from cerebro_plpy.packing.faults import Faults
+    from cerebro_plpy.packing.job import Job, Rules
+    from cerebro_plpy.packing.pack import PackedRows
+    from cerebro_plpy.packing.reading import Column
+    from cerebro_plpy.planner.gpus import Place
+    from cerebro_plpy.predicting.rows import Predictor
+    from cerebro_plpy.store.names import Table
+    from cerebro_plpy.store.packed import PackedSummary
+    from cerebro_plpy.topology import Topology
+    from cerebro_plpy.topology.local import LocalTopology
+
+
+class Server(Protocol):
+    @property
+    def segment_sessions(self) -> type[LocalTopology]:
+        """The topology of a run that has segment sessions."""
+        ...
+
+    def places_for_work(self) -> int:
+        """How many segments can be at work at the same time."""
+        ...
+
+    def rules(self, distribution_rules: str | None, search_path: str) -> Rules:
+        """Which segments of the server rows are to be dealt to."""
+        ...
+
+    def ignore_rules(self, distribution_rules: str | None) -> None:
+        """Say so where a call with rules might expect them to count."""
+        ...
+
+    def distribution_keys(self, segments: int, rules: Rules) -> list[int] | None:
+        """The keys by which the rows of each segment are distributed; None where nothing is."""
+        ...
+
+    def rows(self, job: Job, columns: Sequence[Column], seen: Faults) -> PackedRows:
+        """Whoever reads, sorts and deals the rows that are to be packed."""
+        ...
+
+    def check_lies_as_packed(self, table: Table, what: str) -> None:
+        """Refuse a table whose rows are not where segments look for those of a packed one."""
+        ...
+
+    def host_facts(self) -> Mapping[str, Mapping[str, Any]]:
+        """What each host of the server has."""
+        ...
+
+    def seats(self, summary: PackedSummary, alone: bool) -> Sequence[Place] | None:
+        """Where the segments of a packed table are, and the GPUs there; None where only the engine knows of
+        any. A session that is `alone` plays all segments."""
+        ...
+
+    def predictor(self, use_gpus: bool) -> Predictor:
+        """Whoever predicts a table's rows."""
+        ...
+
+    def check_predicts_in_queries(self) -> None:
+        """Refuse to predict inside a query on other rows where that cannot be."""
+        ...
+
+    def carry_out(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Carry out a command that needs an engine, beside the rows that it is about."""
+        ...
+
+    def refused_logins(self, topology: Topology) -> Sequence[tuple[int, int]] | None:
+        """Which segments' servers refuse which others' processes; None where segments have no servers."""
+        ...

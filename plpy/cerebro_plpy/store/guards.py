@@ -1,0 +1,97 @@
+"""SQL on whose rights a session has: as the owner, as a caller, and behind a guard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.store.names import quote
+
+# In what the server says of an error, where a look of the caller's is under way.
+LOOK_GUARD = "_cerebro_look_"
+AS_OWNER = "SELECT cerebro._as_owner()"
+BECOME_OWNER = "RESET SESSION AUTHORIZATION"
+# For the rest of its statement. From PostgreSQL 16 on no function can have it in its SET clause.
+_READ_ONLY = "pg_catalog.set_config('transaction_read_only', 'on', true)"
+_GUARD_BODY = 'GD["cerebro"].run_pending()'
+_GUARD_PATH = "search_path=pg_catalog, pg_temp"
+_LOOK_AT_GUARD = (
+    "SELECT r.oid, EXISTS (SELECT FROM pg_catalog.pg_proc AS p"
+    " JOIN pg_catalog.pg_language AS l ON l.oid = p.prolang AND l.lanname = 'plpython3u'"
+    " WHERE p.pronamespace = pg_catalog.pg_my_temp_schema() AND p.proname = $3 || r.oid"
+    " AND p.pronargs = 0 AND p.proowner = r.oid AND p.prosecdef AND p.prosrc = $2"
+    f" AND p.proconfig = ARRAY['{_GUARD_PATH}']) AS good"
+    " FROM pg_catalog.pg_roles AS r WHERE r.rolname = $1"
+)
+_LOOK_BODY = "DECLARE found text; BEGIN EXECUTE statement INTO found; RETURN found; END"
+_LOOK_SETTINGS = " SET transaction_read_only = on"
+FIND_LOOK_GUARD = (
+    "SELECT r.oid::text AS found FROM pg_catalog.pg_roles AS r JOIN pg_catalog.pg_proc AS p"
+    " ON p.pronamespace = pg_catalog.pg_my_temp_schema() AND p.proname = '_cerebro_look_' || r.oid"
+    " AND p.pronargs = 1 AND p.proowner = r.oid AND p.prosecdef AND p.prosrc = $1::json->>'body'"
+    f" AND p.proconfig = ARRAY['{_GUARD_PATH}', 'transaction_read_only=on']"
+    " JOIN pg_catalog.pg_language AS l ON l.oid = p.prolang AND l.lanname = 'plpgsql'"
+    " WHERE r.rolname = $1::json->>'role'"
+)
+
+
+def become(role: str) -> str:
+    return f"SET SESSION AUTHORIZATION {quote(role)}"
+
+
+def make_guard(db: Database, role: str, writes: bool = False) -> str:
+    """Create, once per session and role, the function that runs work as the role.
+
+    It is SECURITY DEFINER and owned by the role: inside such a function the server refuses every change of
+    role, so that nothing behind a view or a policy of the role's can become the extension's owner again.
+    Its owner may change it, and REASSIGN OWNED give it away: so it is looked at before each use. Where it
+    `writes`, nothing of a user's may run inside it but in another guard, in a transaction that only reads.
+    """
+    prefix = "_cerebro_driver_" if writes else "_cerebro_guard_"
+    rows = db.query(_LOOK_AT_GUARD, ["text", "text", "text"], [role, _GUARD_BODY, prefix])
+    if not rows:
+        raise _gone(role)
+    name = f"pg_temp.{prefix}{rows[0]['oid']}()"
+    if not rows[0]["good"]:
+        _create_guard(db, name, "void LANGUAGE plpython3u", _GUARD_BODY, role)
+    return f"SELECT {name}" if writes else f"SELECT {_READ_ONLY}, {name}"
+
+
+def look_guard(role: str) -> Mapping[str, str]:
+    """What `FIND_LOOK_GUARD` is given; it finds the number of the role that the guard is for."""
+    return {"role": role, "body": _LOOK_BODY}
+
+
+def make_look_guard(db: Database, role: str) -> str:
+    """The same guard for one statement that looks, which takes no Python; gives the role's number."""
+    rows = db.query("SELECT oid::text AS oid FROM pg_catalog.pg_roles WHERE rolname = $1", ["text"], [role])
+    if not rows:
+        raise _gone(role)
+    name = f"pg_temp._cerebro_look_{rows[0]['oid']}(statement text)"
+    _create_guard(db, name, "text LANGUAGE plpgsql", _LOOK_BODY, role, _LOOK_SETTINGS)
+    return rows[0]["oid"]
+
+
+def look_through(oid: str) -> str:
+    return f"SELECT pg_temp._cerebro_look_{int(oid)}($1)"
+
+
+def _create_guard(db: Database, name: str, returns: str, body: str, role: str, settings: str = "") -> None:
+    db.query(
+        f"CREATE OR REPLACE FUNCTION {name} RETURNS {returns} SECURITY DEFINER"
+        f" SET search_path = pg_catalog, pg_temp{settings} AS $${body}$$"
+    )
+    db.query(f"ALTER FUNCTION {name} OWNER TO {quote(role)}")
+
+
+def _gone(role: str) -> CerebroError:
+    return CerebroError(f'role "{role}" does not exist any more', sqlstate=WRONG_STATE)
+
+
+def drop_locks(db: Database) -> None:
+    """Give back advisory locks that code of a user's took in this session: no rollback does.
+
+    Of the extension's own a session that reads as a user has none: see `drivers.hold`.
+    """
+    db.query("SELECT pg_catalog.pg_advisory_unlock_all()")

@@ -1,0 +1,173 @@
+"""What interrupts a session, and when: cancels that the server holds, limits, clocks."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import signal
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import QUERY_CANCELED, CerebroError
+from cerebro_plpy.store.dialect import is_greenplum
+from cerebro_plpy.store.session import seconds, setting
+
+LOOK_SECONDS = 1800
+# What the server calls the clock of statement_timeout, and the most seconds that a clock can be set to.
+_STATEMENT_TIMEOUT = 3
+_LONGEST = 2_000_000
+# Code that catches the cancel has so long to end; then the session is.
+_GRACE_SECONDS = 5
+_CLOCK_MONOTONIC = 1
+# How the server calls advisory locks.
+_USER_LOCKS = 2
+TICK = "SELECT"
+
+
+def tick(db: Database) -> None:
+    """Let the server act on a cancel, if it has the mark of one; one that shows no mark is asked each time.
+
+    A statement is expensive where it is sent to every segment, and a session that ends can run none.
+    """
+    if not has_mark() or _is_ending():
+        return
+    if is_greenplum(db):
+        db.look_for_cancel()
+    else:
+        db.query(TICK)
+
+
+_SERVER = ctypes.PyDLL(None)
+
+
+def _find_mark() -> ctypes.c_int | None:
+    """What the server sets when it has something to act on, a cancel for example."""
+    try:
+        return ctypes.c_int.in_dll(_SERVER, "InterruptPending")
+    except ValueError:
+        return None
+
+
+def _find_switch(name: str) -> ctypes.c_bool | None:
+    try:
+        return ctypes.c_bool.in_dll(_SERVER, name)
+    except ValueError:
+        return None
+
+
+_INTERRUPT = _find_mark()
+_ENDING = _find_switch("proc_exit_inprogress")
+# Where a server can interrupt Python, whether it does.
+_INTERRUPTS_PYTHON = _find_switch("PLy_enter_python_intepreter")
+
+
+def _is_ending() -> bool:
+    """Whether this process is being ended, which calls what libraries want done then."""
+    return _ENDING is not None and _ENDING.value
+
+
+def has_mark() -> bool:
+    """Whether the server may have something to act on."""
+    return _INTERRUPT is None or bool(_INTERRUPT.value)
+
+
+def must_look() -> bool:
+    """Whether to look for a cancel before a statement begins: if it came then, it would tear Python down."""
+    return _INTERRUPTS_PYTHON is not None and has_mark()
+
+
+def let_cancels_wait() -> None:
+    """Have cancels wait until we look for them, at places where we can put things in order.
+
+    Greenplum would let them interrupt Python wherever it is, perhaps twice. It sets this anew with each call
+    of a function and with each statement.
+    """
+    if _INTERRUPTS_PYTHON is not None:
+        _INTERRUPTS_PYTHON.value = False
+
+
+def look_seconds(db: Database) -> int:
+    """How long code behind a table may take to let a run of the caller's read it."""
+    fixed = int(setting(db, "look_seconds") or LOOK_SECONDS)
+    own = seconds(db, db.query("SELECT pg_catalog.current_setting('statement_timeout') AS t")[0]["t"])
+    # 0 is no limit, of either.
+    return min((limit for limit in (fixed, math.ceil(own)) if limit), default=0)
+
+
+def begin_limit(limit: int) -> None:
+    """Have the server cancel what this session does when it takes longer; 0 is no limit.
+
+    Segment sessions have no statement_timeout of their own, since it would end visits: its clock is free.
+    """
+    if limit:
+        _SERVER.enable_timeout_after(_STATEMENT_TIMEOUT, min(limit, _LONGEST) * 1000)
+        _end_session_in(limit + _GRACE_SECONDS)
+
+
+def end_limit() -> None:
+    _SERVER.disable_timeout(_STATEMENT_TIMEOUT, False)
+    _end_session_in(0)
+
+
+def begin_bound(limit: int) -> None:
+    """Greenplum: have this process of a segment's end when code of a user's goes on after its limit.
+
+    The coordinator cancels it in time; but SQL can catch that here too, and when the coordinator's session
+    ends, a process that is busy does not notice. 0 is no limit.
+    """
+    _bounds[:] = [limit]
+    if limit:
+        _end_session_in(limit + _GRACE_SECONDS)
+
+
+def end_bound() -> None:
+    """What this process is told next is no code of a user's."""
+    if _bounds:
+        _bounds.clear()
+        _end_session_in(0)
+        drop_own_locks()
+
+
+def drop_own_locks() -> None:
+    """Give back this process' advisory locks by no statement, of which all segments would have to be told."""
+    _SERVER.LockReleaseSession(_USER_LOCKS)
+
+
+class _Event(ctypes.Structure):
+    """What Linux calls struct sigevent: which signal a clock sends."""
+
+    _fields_ = (
+        ("value", ctypes.c_void_p),
+        ("signal", ctypes.c_int),
+        ("notify", ctypes.c_int),
+        ("rest", ctypes.c_byte * 64),
+    )
+
+
+_clock: list[ctypes.c_void_p] = []
+# How long code of a user's may take that a segment's process has been told of.
+_bounds: list[int] = []
+
+
+def _end_session_in(seconds: int) -> None:
+    """Have the kernel end this session then, as pg_terminate_backend does; 0 takes that back.
+
+    SQL can catch a cancel, as often as it comes, but not this. Without such a clock the cancel is all.
+    """
+    if not _clock:
+        event, clock = _Event(signal=signal.SIGTERM), ctypes.c_void_p()
+        if not hasattr(_SERVER, "timer_create") or _SERVER.timer_create(
+            _CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(clock)
+        ):
+            return
+        _clock.append(clock)
+    # Every so often, which is never, and for the first time.
+    _SERVER.timer_settime(_clock[0], 0, (ctypes.c_long * 4)(0, 0, seconds, 0), None)
+
+
+def took_too_long(limit: int) -> CerebroError:
+    return CerebroError(
+        f"code behind a table that was read took longer than {limit} seconds",
+        detail="It stands in a policy, a view or a function that they call.",
+        hint="An administrator may raise the setting look_seconds.",
+        sqlstate=QUERY_CANCELED,
+    )
