@@ -19,18 +19,18 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 SET LOCAL default_table_access_method = heap;
 """
 # At the head of each function in Python: it loads the package by a statement, which on Greenplum may not be
-# run everywhere. cerebro_plpy/store/gangs.py says why, and is not loaded yet.
+# run everywhere. cerebro_plpy/store/cluster/before_statement.py says why, and is run as a file.
 BOOT = """if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 """
 CAREFUL_BOOT = """if "cerebro" not in GD:
     from ctypes import PyDLL
-    if getattr(PyDLL(None), "cdbcomponent_activeQEsExist", bool)() & 255:
-        plpy.error(
-            "a query that reads tables cannot call this function, the first of cerebro in this session",
-            hint="Call it in a statement of its own, with values that are there when it is called:"
-            " SELECT cerebro.resume((SELECT max(run_id) FROM cerebro.runs)).",
-            sqlstate="0A000",
-        )
+    from os.path import isfile
+    before = "@PYTHON_DIR@/cerebro_plpy/store/cluster/before_statement.py"
+    if hasattr(PyDLL(None), "cdbcomponent_activeQEsExist") and isfile(before):
+        from runpy import run_path
+        why_not = run_path(before)["why_not"]()
+        if why_not:
+            plpy.error(why_not.pop("message"), **why_not)
     plpy.execute("SELECT cerebro._boot()")
 """
 RELEASED = "migrations/released.txt"

@@ -15,11 +15,12 @@ import select
 import socket
 import stat
 import termios
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import NOT_SUPPORTED, SEGMENT_GONE, SEGMENT_GONE_HINT, CerebroError
+from cerebro_plpy.errors import SEGMENT_GONE, SEGMENT_GONE_HINT, CerebroError
+from cerebro_plpy.store.cluster import before_statement
 
 _SERVER = ctypes.PyDLL(None)
 _DISPATCH, _EXECUTE = 2, 3
@@ -47,7 +48,6 @@ def _find_question(name: str) -> ctypes._NamedFuncPointer | None:
 
 _ROLE = _find_role()
 IS_CLUSTER = _ROLE is not None
-_HAS_BUSY = _find_question("cdbcomponent_activeQEsExist")
 _HAS_LOST = _find_question("currentGxactWriterGangLost")
 
 
@@ -59,15 +59,12 @@ def check(db: Database) -> None:
 
 def _refuse_inside_queries() -> None:
     """Raise an error in a segment's process, and while a query that is not over yet has segments at work."""
-    if _ROLE is not None and (_ROLE.value == _EXECUTE or (_HAS_BUSY is not None and _HAS_BUSY())):
-        raise CerebroError(
-            "a query that reads tables cannot call this function",
-            detail="Greenplum's segments work on one statement at a time, and this function needs its own.",
-            hint="Give it values that are there when it is called: SELECT cerebro.resume((SELECT max(run_id)"
-            " FROM cerebro.runs)). For several, read them into an array first; docs/greenplum.md shows this,"
-            " and how to keep what a function gives in a table.",
-            sqlstate=NOT_SUPPORTED,
-        )
+    if _ROLE is not None and (_ROLE.value == _EXECUTE or before_statement.is_inside_a_query()):
+        raise _refusal(before_statement.INSIDE_A_QUERY)
+
+
+def _refusal(said: Mapping[str, str]) -> CerebroError:
+    return CerebroError(said["message"], detail=said["detail"], hint=said["hint"], sqlstate=said["sqlstate"])
 
 
 def _learn_segments(db: Database) -> None:
@@ -78,11 +75,16 @@ def _learn_segments(db: Database) -> None:
 
 
 def refuse_without_segments() -> None:
-    """Raise an error where a process that this session has had on a segment is gone.
+    """Raise an error where a segment is down, or a process that this session has had on one is gone.
 
     The server notices that with its next statement, which would be ours.
     """
-    if _ROLE is None or _ROLE.value != _DISPATCH or not _ports:
+    if _ROLE is None or _ROLE.value != _DISPATCH:
+        return
+    said = before_statement.unreachable()
+    if said is not None:
+        raise _refusal(said)
+    if not _ports:
         return
     if (_HAS_LOST is not None and _HAS_LOST()) or _has_ended_connection():
         raise CerebroError(

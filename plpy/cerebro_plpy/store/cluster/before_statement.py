@@ -1,0 +1,78 @@
+"""Greenplum: whether the server can begin a statement at this moment, found out without one.
+
+A statement of PL/Python's begins a subtransaction, of which all segments are told. Where they cannot be told,
+the server's error jumps over Python's frames, and Python's next call in that session may crash the server.
+
+The first function of a session runs this file as it is, before the package is there (tools/build_sql.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import socket
+
+_SERVER = ctypes.PyDLL(None)
+_DISPATCH = 2
+# The server writes down here where its segments are, for the moments in which it cannot read that in a table.
+_SEGMENTS = "gpsegconfig_dump"
+_SECONDS = 3.0
+
+INSIDE_A_QUERY = {
+    "message": "a query that reads tables cannot call this function",
+    "detail": "Greenplum's segments work on one statement at a time, and this function needs its own.",
+    "hint": "Give it values that are there when it is called: SELECT cerebro.resume((SELECT max(run_id)"
+    " FROM cerebro.runs)). For several, read them into an array first; docs/greenplum.md shows this, and how"
+    " to keep what a function gives in a table.",
+    "sqlstate": "0A000",
+}
+
+
+def _ask(name: str) -> bool:
+    """One of the server's own questions; a C bool is one byte of what it returns."""
+    question = getattr(_SERVER, name, None)
+    return question is not None and bool(question() & 255)
+
+
+def is_coordinator() -> bool:
+    with contextlib.suppress(ValueError):
+        return ctypes.c_int.in_dll(_SERVER, "Gp_role").value == _DISPATCH
+    return False
+
+
+def is_inside_a_query() -> bool:
+    """Whether a query that is not over yet has this session's processes on segments at work."""
+    return _ask("cdbcomponent_activeQEsExist")
+
+
+def unreachable() -> dict[str, str] | None:
+    """What to say of a segment that does not answer, where this session would begin a process there."""
+    if not is_coordinator() or _ask("cdbcomponent_qesExist"):
+        return None
+    for content, address, port in _primaries():
+        try:
+            socket.create_connection((address, port), _SECONDS).close()
+        except OSError as error:
+            return {
+                "message": f"segment {content} of the cluster does not answer",
+                "detail": f"Its server is at {address}, port {port}: {error}.",
+                "hint": "gp_segment_configuration and the segment's log say more. Try again when all segments"
+                " answer. A run goes on with cerebro.resume.",
+                "sqlstate": "58M01",
+            }
+    return None
+
+
+def _primaries() -> list[tuple[int, str, int]]:
+    found = []
+    with contextlib.suppress(OSError, ValueError), open(_SEGMENTS) as lines:
+        for line in lines:
+            _dbid, content, role, _preferred, _mode, _status, port, _host, address = line.split()
+            if role == "p" and int(content) >= 0:
+                found.append((int(content), address, int(port)))
+    return found
+
+
+def why_not() -> dict[str, str] | None:
+    """What keeps a session from its first statement."""
+    return INSIDE_A_QUERY if is_inside_a_query() else unreachable()
