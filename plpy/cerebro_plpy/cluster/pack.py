@@ -75,7 +75,14 @@ class RowsOnSegments:
 
     def _hand_out(self, statement: str, sample: Row) -> None:
         expressions = [part.expression for part in self._job.parts]
-        hand_out(self._db, self._job.source, statement, expressions, self._ticket, lambda: self._open(sample))
+        hand_out(
+            self._db,
+            table=self._job.source,
+            statement=statement,
+            expressions=expressions,
+            ticket=self._ticket,
+            expect=lambda: self._open(sample),
+        )
 
     def _open(self, sample: Row) -> None:
         values = [sample[f"c{number}"] for number in range(len(self._columns))]

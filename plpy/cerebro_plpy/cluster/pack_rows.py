@@ -38,7 +38,14 @@ def _part(described: Mapping[str, Any]) -> Part:
 def columns_of(request: Mapping[str, Any], sample: Sequence[bytes | None], seen: Faults) -> list[Column]:
     """The columns that a request describes, with a value of each."""
     return [
-        open_column(_part(d), value, d["shape"], d["divisor"], request["seed"], seen)
+        open_column(
+            part=_part(d),
+            sample=value,
+            shape=d["shape"],
+            divisor=d["divisor"],
+            seed=request["seed"],
+            seen=seen,
+        )
         for d, value in zip(request["columns"], sample, strict=True)
     ]
 
@@ -74,7 +81,14 @@ class Share:
         for number, column in enumerate(self.columns):
             if column.classes is not None:
                 batch[number] = tuple(None if v is None else v.decode() for v in batch[number])
-        read_batch(batch, self.columns, self._sorter, self._hasher, self.rows, self.faults)
+        read_batch(
+            values=batch,
+            columns=self.columns,
+            sorter=self._sorter,
+            hasher=self._hasher,
+            before=self.rows,
+            seen=self.faults,
+        )
         self.rows += len(self._waiting)
         self._waiting.clear()
 

@@ -43,7 +43,14 @@ class PredictorOnSegments:
             places.exchange_all(self._db, "expect_rows", about, sent)
 
         try:
-            pack.hand_out(self._db, source.table, source.statement, expressions, ticket, expect)
+            pack.hand_out(
+                self._db,
+                table=source.table,
+                statement=source.statement,
+                expressions=expressions,
+                ticket=ticket,
+                expect=expect,
+            )
             told = places.exchange_all(self._db, "predict_rest", {"request": {"ticket": ticket}}, [])
             seen = Faults()
             for segment, (head, _) in enumerate(told):

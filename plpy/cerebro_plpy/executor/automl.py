@@ -74,14 +74,32 @@ def automl(db: Database, call: AutomlCall, run_inline: Run) -> None:
         db.notice(f"the configs are drawn with random_state {search.random_state}")
     start = runner.Start(fit.arch_weights(request))
     if given.background:
-        background.begin(db, topology, request, described, start, AUTOML, tables[0].quoted)
+        background.begin(
+            db,
+            topology=topology,
+            request=request,
+            described=described,
+            start=start,
+            kind=AUTOML,
+            model_table=tables[0].quoted,
+        )
         return
     create_tables(db, tables, request)
 
     def write(outcome: runner.Outcome) -> None:
         write_tables(db, request, tables, False, outcome)
 
-    runner.perform(db, topology, request, described, start, write, AUTOML, tables[0].quoted, order)
+    runner.perform(
+        db,
+        topology=topology,
+        request=request,
+        described=described,
+        start=start,
+        write=write,
+        kind=AUTOML,
+        model_table=tables[0].quoted,
+        order=order,
+    )
 
 
 def search_of(request: requests.Request) -> Search:
@@ -98,9 +116,13 @@ def _request(db: Database, call: AutomlCall, given: FitOptions) -> requests.Requ
     random_state = _random_state(db, call, given)
     seed = random_state if given.seed is None and given.replay is None else replay.seed(db, given)
     search = Search(
-        method, _model_ids(call.model_id_list), _grid(call.compile_params_grid, "compile_params_grid"),
-        _grid(call.fit_params_grid, "fit_params_grid"), random_state, source.summary.segments,
-    ).limited(given.max_configs)  # fmt: skip
+        method=method,
+        model_ids=_model_ids(call.model_id_list),
+        compile_grid=_grid(call.compile_params_grid, "compile_params_grid"),
+        fit_grid=_grid(call.fit_params_grid, "fit_params_grid"),
+        random_state=random_state,
+        segments=source.summary.segments,
+    ).limited(given.max_configs)
     search.procedure()
     architectures = models.architectures(db, arch_table, search.model_ids)
     engines = requests.engines(db, given, bool(call.use_gpus), source.summary.segments)
@@ -111,14 +133,28 @@ def _request(db: Database, call: AutomlCall, given: FitOptions) -> requests.Requ
         "backend": engines.backend,
     }
     return requests.Request(
-        source, validation, arch_table, architectures, [], search.epochs, _frequency(call, given, search),
-        seed, engines, call.name, call.description, search=described, limits=given.limits,
+        source=source,
+        validation=validation,
+        arch_table=arch_table,
+        architectures=architectures,
+        configs=[],
+        epochs=search.epochs,
+        metrics_frequency=_frequency(call, given, search),
+        seed=seed,
+        engines=engines,
+        name=call.name,
+        description=call.description,
+        search=described,
+        limits=given.limits,
         object_table=requests.object_table(db, call.object_table, path),
         spelled=requests.spelled(
-            call.model_output_table, source_table=call.source_table, validation_table=call.validation_table,
-            model_arch_table=call.model_arch_table, model_selection_table=call.model_selection_table,
+            call.model_output_table,
+            source_table=call.source_table,
+            validation_table=call.validation_table,
+            model_arch_table=call.model_arch_table,
+            model_selection_table=call.model_selection_table,
         ),
-    )  # fmt: skip
+    )
 
 
 def _random_state(db: Database, call: AutomlCall, given: FitOptions) -> int:

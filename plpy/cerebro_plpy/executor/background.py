@@ -43,7 +43,15 @@ def begin(
         )
     # One that decides, one that leads, and one that trains at least.
     check_room(session.room(db, session.current_user(db)), 3)
-    run_id = runner.write_down(db, topology, request, described, start, kind, model_table)
+    run_id = runner.write_down(
+        db,
+        topology=topology,
+        request=request,
+        described=described,
+        start=start,
+        kind=kind,
+        model_table=model_table,
+    )
     leave_running(
         session.target(db),
         {"run_id": run_id, "role": session.current_user(db)},

@@ -370,7 +370,12 @@ def _number(entries: Sequence[Entry], after: int) -> list[Entry]:
 def _wanted(asked: Asked) -> Start:
     """The config that a person wants to come in."""
     return Start(
-        asked.mst_key or 0, asked.model_id or 0, asked.compile_params or "", asked.fit_params or "", 0, ""
+        mst_key=asked.mst_key or 0,
+        model_id=asked.model_id or 0,
+        compile_params=asked.compile_params or "",
+        fit_params=asked.fit_params or "",
+        epochs=0,
+        reason="",
     )
 
 

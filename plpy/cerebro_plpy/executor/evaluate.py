@@ -50,7 +50,15 @@ def evaluate(db: Database, call: EvaluateCall, run_inline: Run) -> None:
         results.create_evaluation(db, target)
         results.add_row(db, target.quoted, _row(request, outcome))
 
-    runner.perform(db, topology, request, described, _start(db, model), write, runner.EVALUATION)
+    runner.perform(
+        db,
+        topology=topology,
+        request=request,
+        described=described,
+        start=_start(db, model),
+        write=write,
+        kind=runner.EVALUATION,
+    )
 
 
 def _row(request: requests.Request, outcome: runner.Outcome) -> dict[str, Any]:
@@ -71,9 +79,18 @@ def _request(db: Database, call: EvaluateCall, model: TrainedModel) -> requests.
     engines = requests.engines(db, given, bool(call.use_gpus), source.summary.segments, model.backend)
     architecture = models.Architecture(model.selected.model_id, model.stored.model_arch, True)
     return requests.Request(
-        source, None, model.table, [architecture], requests.choose([model.selected]), 0, 0, 0, engines,
-        None, None,
-    )  # fmt: skip
+        source=source,
+        validation=None,
+        arch_table=model.table,
+        architectures=[architecture],
+        configs=requests.choose([model.selected]),
+        epochs=0,
+        metrics_frequency=0,
+        seed=0,
+        engines=engines,
+        name=None,
+        description=None,
+    )
 
 
 def _start(db: Database, model: TrainedModel) -> runner.Start:

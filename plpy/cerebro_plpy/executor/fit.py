@@ -66,7 +66,15 @@ def fit_multiple(db: Database, call: FitCall, run_inline: Run) -> None:
     if earlier is not None:
         start = _warm_start(db, request, earlier, start)
     if given.background:
-        background.begin(db, topology, request, described, start, runner.MANY, tables[0].quoted)
+        background.begin(
+            db,
+            topology=topology,
+            request=request,
+            described=described,
+            start=start,
+            kind=runner.MANY,
+            model_table=tables[0].quoted,
+        )
         return
     if earlier is None:
         create_tables(db, tables, request)
@@ -74,7 +82,17 @@ def fit_multiple(db: Database, call: FitCall, run_inline: Run) -> None:
     def write(outcome: runner.Outcome) -> None:
         write_tables(db, request, tables, earlier is not None, outcome)
 
-    runner.perform(db, topology, request, described, start, write, runner.MANY, tables[0].quoted, order)
+    runner.perform(
+        db,
+        topology=topology,
+        request=request,
+        described=described,
+        start=start,
+        write=write,
+        kind=runner.MANY,
+        model_table=tables[0].quoted,
+        order=order,
+    )
 
 
 def create_tables(db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None:
@@ -107,15 +125,30 @@ def _request(db: Database, call: FitCall, given: FitOptions) -> requests.Request
     architectures = models.architectures(db, arch_table, sorted({c.model_id for c in configs}))
     engines = requests.engines(db, given, bool(call.use_gpus), source.summary.segments)
     return requests.Request(
-        source, validation, arch_table, architectures, configs, epochs, frequency,
-        replay.seed(db, given), engines, call.name, call.description, selection.table.quoted,
-        bool(call.warm_start), requests.early_stopping(given, configs, epochs, frequency), given.limits,
-        selection.object_table,
-        requests.spelled(
-            call.model_output_table, source_table=call.source_table, validation_table=call.validation_table,
-            model_arch_table=selection.arch_spelled, model_selection_table=call.model_selection_table,
+        source=source,
+        validation=validation,
+        arch_table=arch_table,
+        architectures=architectures,
+        configs=configs,
+        epochs=epochs,
+        metrics_frequency=frequency,
+        seed=replay.seed(db, given),
+        engines=engines,
+        name=call.name,
+        description=call.description,
+        selection_table=selection.table.quoted,
+        warm_start=bool(call.warm_start),
+        search=requests.early_stopping(given, configs, epochs, frequency),
+        limits=given.limits,
+        object_table=selection.object_table,
+        spelled=requests.spelled(
+            call.model_output_table,
+            source_table=call.source_table,
+            validation_table=call.validation_table,
+            model_arch_table=selection.arch_spelled,
+            model_selection_table=call.model_selection_table,
         ),
-    )  # fmt: skip
+    )
 
 
 def arch_weights(request: requests.Request) -> list[Mapping[str, Any]]:

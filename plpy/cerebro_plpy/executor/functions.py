@@ -87,11 +87,27 @@ def register(
 def register_either(db: Database, run_inline: Run, name: str, source: str, description: str | None) -> None:
     """Register what is a loss or a metric; it need not be said which."""
     try:
-        register(db, run_inline, name, source, LOSS, description, None)
+        register(
+            db,
+            run_inline=run_inline,
+            name=name,
+            source=source,
+            kind=LOSS,
+            description=description,
+            higher_is_better=None,
+        )
     except CerebroError as error:
         if error.sqlstate != WRONG_OBJECT:
             raise
-        register(db, run_inline, name, source, METRIC, description, None)
+        register(
+            db,
+            run_inline=run_inline,
+            name=name,
+            source=source,
+            kind=METRIC,
+            description=description,
+            higher_is_better=None,
+        )
 
 
 def check_name(name: str) -> None:

@@ -51,7 +51,14 @@ def load_custom(
         f"import base64\nimport dill\n\n{name} = dill.loads(base64.b64decode(\n"
         f'    "{base64.b64encode(serialized).decode()}"\n))\n'
     )
-    _add(db, table_name, name, description, serialized, search_path)
+    _add(
+        db,
+        table_name=table_name,
+        name=name,
+        description=description,
+        serialized=serialized,
+        search_path=search_path,
+    )
     functions.register_either(db, run_inline, name, source, description)
     db.notice(f"{name} is registered: cerebro.grant_function lets other roles use it")
 
@@ -76,7 +83,14 @@ def load_top_k(
     if not 1 <= k <= MOST_K:
         raise CerebroError(f"k is {k}", detail=f"It must be at least 1 and at most {MOST_K}.")
     description = f"whether the true class is among the {k} most likely ones"
-    _add(db, table_name, f"top_{k}_accuracy", description, None, search_path)
+    _add(
+        db,
+        table_name=table_name,
+        name=f"top_{k}_accuracy",
+        description=description,
+        serialized=None,
+        search_path=search_path,
+    )
 
 
 def _add(

@@ -45,9 +45,13 @@ def write_models(db: Database, targets: Targets, request: Request, outcome: Outc
             sizes[mst_key] = len(weights)
             model_arch = outcome.model_arch[outcome.ended[mst_key].config.model_id]
             results.add_model(
-                db, targets.model.quoted, mst_key, field(db, mst_key, weights), model_arch,
-                mst_key % request.segments,
-            )  # fmt: skip
+                db,
+                quoted=targets.model.quoted,
+                mst_key=mst_key,
+                weights=field(db, mst_key, weights),
+                model_arch=model_arch,
+                key=mst_key % request.segments,
+            )
             del steps[mst_key]
     return sizes
 

@@ -176,7 +176,14 @@ def _chosen(row: models.Selected) -> Chosen:
             hint=error.hint,
             sqlstate=error.sqlstate,
         ) from None
-    return Chosen(row.mst_key, row.model_id, row.compile_params, row.fit_params, fit.batch_size, fit.epochs)
+    return Chosen(
+        mst_key=row.mst_key,
+        model_id=row.model_id,
+        compile_params=row.compile_params,
+        fit_params=row.fit_params,
+        batch_size=fit.batch_size,
+        passes=fit.epochs,
+    )
 
 
 def budget(

@@ -71,7 +71,14 @@ def _go_on(
 ) -> None:
     earlier = _earlier(db, run, search_path)
     kind = KINDS[run.kind]
-    tables = fit.targets(db, run.model_table, search_path, kind.suffixes, earlier, run.run_id)
+    tables = fit.targets(
+        db,
+        name=run.model_table,
+        search_path=search_path,
+        suffixes=kind.suffixes,
+        earlier=earlier,
+        run_id=run.run_id,
+    )
     if earlier is None:
         kind.create(db, tables, request)
     runner.open_sessions(db, topology, request)
@@ -98,9 +105,14 @@ def _go_on(
     decider.take_up(log, _measured(metrics, "validation" if request.validation else "training"))
     decider.unpause(run.owner)
     runner.carry_out(
-        db, topology, request, run.run_id, plan, decider,
-        lambda outcome: kind.write(db, request, tables, earlier is not None, outcome),
-    )  # fmt: skip
+        db,
+        topology=topology,
+        request=request,
+        run_id=run.run_id,
+        plan=plan,
+        decider=decider,
+        write=lambda outcome: kind.write(db, request, tables, earlier is not None, outcome),
+    )
 
 
 def _measured(
@@ -176,8 +188,21 @@ def request_of(db: Database, run: runs.RunRow, search_path: str) -> requests.Req
     backend = rows[0].backend if rows else (runs.searched(run) or {})["backend"]
     engines = requests.Engines(backend, run.threads, run.use_gpus, run.memory_mb, limit)
     return requests.Request(
-        source, validation, resolve_table(db, run.arch_table, search_path, "model architecture table"), [],
-        requests.choose(selected), run.epochs, run.metrics_frequency, run.seed, engines, run.name,
-        run.description, run.selection_table, run.warm_start,
-        runs.searched(run), Limits(**runs.limits(run)), run.object_table, runs.spelled(run),
-    )  # fmt: skip
+        source=source,
+        validation=validation,
+        arch_table=resolve_table(db, run.arch_table, search_path, "model architecture table"),
+        architectures=[],
+        configs=requests.choose(selected),
+        epochs=run.epochs,
+        metrics_frequency=run.metrics_frequency,
+        seed=run.seed,
+        engines=engines,
+        name=run.name,
+        description=run.description,
+        selection_table=run.selection_table,
+        warm_start=run.warm_start,
+        search=runs.searched(run),
+        limits=Limits(**runs.limits(run)),
+        object_table=run.object_table,
+        spelled=runs.spelled(run),
+    )

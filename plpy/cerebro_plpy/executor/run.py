@@ -137,14 +137,33 @@ def perform(
     """Write a new run down and carry it out; `order` is that of the results of a run to be repeated."""
     run_id = topology.command("next_run_id", {})["run_id"]
     with _ending(topology, run_id):
-        configs = _create(db, topology, request, run_id, described, start, kind, model_table, topology.hold)
+        configs = _create(
+            db,
+            topology=topology,
+            request=request,
+            run_id=run_id,
+            described=described,
+            start=start,
+            kind=kind,
+            model_table=model_table,
+            write=topology.hold,
+        )
         planned = planning(db, request, run_id)
         plan = make_plan(request, configs, planned, {})
         decider = Decider(
-            db, topology, run_id, request.engines.backend, plan, planned, configs,
-            search_of(request, order), request.limits,
-        )  # fmt: skip
-        carry_out(db, topology, request, run_id, plan, decider, write)
+            db,
+            topology=topology,
+            run_id=run_id,
+            backend=request.engines.backend,
+            plan=plan,
+            planned=planned,
+            rows=configs,
+            search=search_of(request, order),
+            limits=request.limits,
+        )
+        carry_out(
+            db, topology=topology, request=request, run_id=run_id, plan=plan, decider=decider, write=write
+        )
 
 
 def write_down(
@@ -162,7 +181,17 @@ def write_down(
     def write(_: int, name: str, asked: Mapping[str, Any]) -> None:
         topology.command(name, asked)
 
-    _create(db, topology, request, run_id, described, start, kind, model_table, write)
+    _create(
+        db,
+        topology=topology,
+        request=request,
+        run_id=run_id,
+        described=described,
+        start=start,
+        kind=kind,
+        model_table=model_table,
+        write=write,
+    )
     return run_id
 
 
@@ -191,7 +220,11 @@ def _create(
         run_id,
         "create_run",
         {
-            "run": asdict(_run_row(db, topology, request, run_id, kind, model_table)),
+            "run": asdict(
+                _run_row(
+                    db, topology=topology, request=request, run_id=run_id, kind=kind, model_table=model_table
+                )
+            ),
             "architectures": [asdict(a) for a in architectures],
             "configs": [asdict(c) for c in configs],
             "weights": list(start.weights),
@@ -242,7 +275,15 @@ def carry_out(
         decider.take(unit, result)
         report.take(unit, result)
 
-    Loop(run_id, plan, topology, take, decider.turn, lambda: interrupts.tick(db), retries).run()
+    Loop(
+        run_id=run_id,
+        plan=plan,
+        topology=topology,
+        report=take,
+        decide=decider.turn,
+        tick=lambda: interrupts.tick(db),
+        retries=retries,
+    ).run()
     decider.finish()
     report.finish()
     write(_outcome(db, run_id, plan, decider.reasons))
@@ -327,9 +368,15 @@ def planning(db: Database, request: requests.Request, run_id: int) -> Planned:
         fit = parse_fit(row.fit_params)
         units = costs.estimate(rows, fit.epochs, fit.batch_size, flops[row.model_id])
         return Config(
-            row.mst_key, row.backend, (row.model_id, fit.batch_size), units, until, row.epochs_before,
-            row.source_key if row.source_step is not None else None, row.source_step or 0,
-        )  # fmt: skip
+            mst_key=row.mst_key,
+            backend=row.backend,
+            kind=(row.model_id, fit.batch_size),
+            visit_units=units,
+            until=until,
+            epochs_before=row.epochs_before,
+            source=row.source_key if row.source_step is not None else None,
+            first_step=row.source_step or 0,
+        )
 
     return planned
 
@@ -350,7 +397,15 @@ def make_plan(
     done = {(s.mst_key, epoch) for s in standings.values() for epoch in s.evaluated}
     best = request.limits.restore_best
     frequency = request.metrics_frequency
-    return Plan(request.seed, request.segments, request.epochs, frequency, made, done, best)
+    return Plan(
+        seed=request.seed,
+        segments=request.segments,
+        epochs=request.epochs,
+        frequency=frequency,
+        configs=made,
+        evaluated=done,
+        keeps_best=best,
+    )
 
 
 def search_of(request: requests.Request, order: Sequence[tuple[int, int]] = ()) -> Search | None:
@@ -406,12 +461,12 @@ def described_rows(described: Mapping[str, Mapping[str, Any]]) -> list[runs.Arch
 def _config_row(request: requests.Request, chosen: requests.Chosen, start: Start) -> runs.ConfigRow:
     warm = start.warm.get(chosen.mst_key)
     return runs.ConfigRow(
-        chosen.mst_key,
-        chosen.model_id,
-        chosen.compile_params,
-        chosen.fit_params,
-        request.engines.backend,
-        warm.run_id if warm else None,
-        warm.step if warm else None,
-        warm.epochs if warm else 0,
+        mst_key=chosen.mst_key,
+        model_id=chosen.model_id,
+        compile_params=chosen.compile_params,
+        fit_params=chosen.fit_params,
+        backend=request.engines.backend,
+        warm_run_id=warm.run_id if warm else None,
+        warm_step=warm.step if warm else None,
+        epochs_before=warm.epochs if warm else 0,
     )

@@ -61,7 +61,15 @@ def fit_single(db: Database, call: SingleCall, run_inline: Run) -> None:
     if earlier is not None:
         start = _warm_start(db, earlier, request, start)
     if given.background:
-        background.begin(db, topology, request, described, start, runner.SINGLE, model.quoted)
+        background.begin(
+            db,
+            topology=topology,
+            request=request,
+            described=described,
+            start=start,
+            kind=runner.SINGLE,
+            model_table=model.quoted,
+        )
         return
     if earlier is None:
         create_tables(db, [model, summary], request)
@@ -69,7 +77,17 @@ def fit_single(db: Database, call: SingleCall, run_inline: Run) -> None:
     def write(outcome: runner.Outcome) -> None:
         write_tables(db, request, [model, summary], earlier is not None, outcome)
 
-    runner.perform(db, topology, request, described, start, write, runner.SINGLE, model.quoted, order)
+    runner.perform(
+        db,
+        topology=topology,
+        request=request,
+        described=described,
+        start=start,
+        write=write,
+        kind=runner.SINGLE,
+        model_table=model.quoted,
+        order=order,
+    )
 
 
 def create_tables(db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None:
@@ -89,7 +107,7 @@ def write_tables(
     if replace:
         results.drop(db, [table.quoted for table in tables])
         create_tables(db, tables, request)
-    _write(db, request, outcome, model, summary, step)
+    _write(db, request=request, outcome=outcome, model=model, summary=summary, step=step)
 
 
 def _request(db: Database, call: SingleCall, given: FitOptions) -> requests.Request:
@@ -104,15 +122,29 @@ def _request(db: Database, call: SingleCall, given: FitOptions) -> requests.Requ
     architectures = models.architectures(db, arch_table, [call.model_id])
     engines = requests.engines(db, given, bool(call.use_gpus), source.summary.segments)
     return requests.Request(
-        source, validation, arch_table, architectures, configs, epochs, frequency,
-        replay.seed(db, given), engines, call.name, call.description, None, bool(call.warm_start),
-        requests.early_stopping(given, configs, epochs, frequency), given.limits,
-        requests.object_table(db, call.object_table, path),
-        requests.spelled(
-            call.model, source_table=call.source_table, validation_table=call.validation_table,
+        source=source,
+        validation=validation,
+        arch_table=arch_table,
+        architectures=architectures,
+        configs=configs,
+        epochs=epochs,
+        metrics_frequency=frequency,
+        seed=replay.seed(db, given),
+        engines=engines,
+        name=call.name,
+        description=call.description,
+        selection_table=None,
+        warm_start=bool(call.warm_start),
+        search=requests.early_stopping(given, configs, epochs, frequency),
+        limits=given.limits,
+        object_table=requests.object_table(db, call.object_table, path),
+        spelled=requests.spelled(
+            call.model,
+            source_table=call.source_table,
+            validation_table=call.validation_table,
             model_arch_table=call.model_arch_table,
         ),
-    )  # fmt: skip
+    )
 
 
 def _warm_start(

@@ -33,7 +33,14 @@ def newest(db: Database, run_id: int | None, mst_key: int | None) -> Iterator[Va
 
     found = db.as_owner(read)
     return (
-        Variable(number, name, kind, list(array.shape), str(array.dtype), array.tobytes())
+        Variable(
+            number=number,
+            name=name,
+            kind=kind,
+            shape=list(array.shape),
+            dtype=str(array.dtype),
+            data=array.tobytes(),
+        )
         for number, (name, kind, array) in enumerate(zip(found.names, found.kinds, found.arrays, strict=True))
     )
 

@@ -245,7 +245,7 @@ def clone_config(
     )  # fmt: skip
     _check_number(standing, 1)
     if (new.compile_params, new.fit_params) != (source.compile_params, source.fit_params):
-        _check(db, run_inline, standing, [new], [], search_path)
+        _check(db, run_inline=run_inline, standing=standing, new=[new], fresh=[], search_path=search_path)
     _bring_in(db, standing, CLONE, new, source_key=source.mst_key, with_state=with_state is not False)
     return new.mst_key
 
@@ -261,7 +261,14 @@ def add_configs(
         raise CerebroError(
             f"the configs belong to {arch_table.quoted}, and run {run_id} to {standing.run.arch_table}"
         )
-    return _add(db, run_inline, standing, arch_table, chosen, search_path)
+    return _add(
+        db,
+        run_inline=run_inline,
+        standing=standing,
+        arch_table=arch_table,
+        chosen=chosen,
+        search_path=search_path,
+    )
 
 
 def add_space(
@@ -280,13 +287,25 @@ def add_space(
     standing = _changed(db, run_id)
     arch_table = resolve_table(db, standing.run.arch_table, search_path, "model architecture table")
     rows, seed = grid.search_configs(
-        model_ids or [], compile_space or "", fit_space or "", search_type, num_configs, random_state
+        model_ids=model_ids or [],
+        compile_grid=compile_space or "",
+        fit_grid=fit_space or "",
+        search_type=search_type,
+        num_configs=num_configs,
+        random_state=random_state,
     )
     selected = [
         models.Selected(key, row.model_id, row.compile_params, row.fit_params)
         for key, row in enumerate(rows, 1)
     ]
-    added = _add(db, run_inline, standing, arch_table, requests.choose(selected), search_path)
+    added = _add(
+        db,
+        run_inline=run_inline,
+        standing=standing,
+        arch_table=arch_table,
+        chosen=requests.choose(selected),
+        search_path=search_path,
+    )
     if seed is not None and random_state is None:
         db.notice(f"the configs were drawn with random_state {seed}")
     return added
@@ -324,7 +343,9 @@ def _add(
                 hint="Such an architecture must have been among those that the run began with.",
                 sqlstate=NOT_SUPPORTED,
             )
-    described = _check(db, run_inline, standing, new, fresh, search_path)
+    described = _check(
+        db, run_inline=run_inline, standing=standing, new=new, fresh=fresh, search_path=search_path
+    )
     added = [row for row in described if row.model_id in ids]
     db.as_owner(lambda: runs.add_architectures(db, run_id, added))
     for config in new:

@@ -44,7 +44,9 @@ def load_model(
         quoted = target.quoted
     else:
         quoted = table.quoted
-    model_id = models.add_architecture(db, quoted, model_arch, weights, name, description)
+    model_id = models.add_architecture(
+        db, quoted=quoted, model_arch=model_arch, weights=weights, name=name, description=description
+    )
     db.notice(f"model_id {model_id} is in {quoted}")
 
 
@@ -116,7 +118,14 @@ def load_selection(
     arch_table = resolve_table(db, arch_table_name, search_path, "model architecture table")
     configs = grid.list_configs(model_ids or [], compile_list or [], fit_list or [])
     models.architectures(db, arch_table, sorted({c.model_id for c in configs}))
-    _create_selection(db, target, arch_table, str(arch_table_name), configs, listed)
+    _create_selection(
+        db,
+        target=target,
+        arch_table=arch_table,
+        spelled=str(arch_table_name),
+        configs=configs,
+        object_table=listed,
+    )
 
 
 def generate_configs(
@@ -139,12 +148,25 @@ def generate_configs(
     table = _existing(db, table_name, search_path, "model selection table")
     known = [] if table is None else _known_configs(db, table, arch_table, search_path)
     configs, seed = grid.new_configs(
-        known, model_ids or [], compile_grid or "", fit_grid or "", search_type, num_configs, random_state
+        known=known,
+        model_ids=model_ids or [],
+        compile_grid=compile_grid or "",
+        fit_grid=fit_grid or "",
+        search_type=search_type,
+        num_configs=num_configs,
+        random_state=random_state,
     )
     models.architectures(db, arch_table, sorted({c.model_id for c in configs}))
     if table is None:
         target = target_table(db, table_name, search_path, "model selection table", ("_summary",))
-        _create_selection(db, target, arch_table, str(arch_table_name), configs, listed)
+        _create_selection(
+            db,
+            target=target,
+            arch_table=arch_table,
+            spelled=str(arch_table_name),
+            configs=configs,
+            object_table=listed,
+        )
     else:
         models.add_selection(db, table.quoted, configs)
         if _selection_summary(db, table, search_path) is None:

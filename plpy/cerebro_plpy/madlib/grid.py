@@ -67,7 +67,12 @@ def new_configs(
     wanted = num_configs
     while True:
         rows, random_state = search_configs(
-            model_ids, compile_grid, fit_grid, search_type, wanted, random_state
+            model_ids=model_ids,
+            compile_grid=compile_grid,
+            fit_grid=fit_grid,
+            search_type=search_type,
+            num_configs=wanted,
+            random_state=random_state,
         )
         fresh = [row for row in rows if meanings.of(row) not in taken]
         if num_configs is None or wanted is None:

@@ -111,7 +111,11 @@ def _open(job: Job, sample: dict[str, bytes | str | None], seen: Faults) -> list
     for index, part in enumerate(job.parts):
         divisor = 1.0 if index < len(job.dependents) else job.divisor
         shape = shapes.get(index)
-        columns.append(open_column(part, sample[f"c{index}"], shape, divisor, job.seed, seen))
+        columns.append(
+            open_column(
+                part=part, sample=sample[f"c{index}"], shape=shape, divisor=divisor, seed=job.seed, seen=seen
+            )
+        )
     for column, shape in zip(columns, job.row_shapes, strict=False):
         if column.classes is None and list(column.shape) != shape:
             raise CerebroError(

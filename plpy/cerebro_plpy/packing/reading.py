@@ -92,7 +92,7 @@ def read_rows(
     total = 0
     for batch in batches:
         values = [[row[f"c{index}"] for row in batch] for index in range(len(columns))]
-        read_batch(values, columns, sorter, hasher, total, seen)
+        read_batch(values=values, columns=columns, sorter=sorter, hasher=hasher, before=total, seen=seen)
         total += len(batch)
     return total
 

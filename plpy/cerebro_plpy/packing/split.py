@@ -47,9 +47,14 @@ def train_test_split(
     if not splits.has_rows(db, source):
         raise CerebroError(f"input table {source.quoted} has no rows")
     split = splits.Split(
-        source, [column.name for column in columns], [column.name for column in groups], train, test,
-        seed if seed is not None else secrets.randbits(63), seed is not None,
-    )  # fmt: skip
+        source=source,
+        columns=[column.name for column in columns],
+        groups=[column.name for column in groups],
+        train=train,
+        test=test,
+        seed=seed if seed is not None else secrets.randbits(63),
+        repeatable=seed is not None,
+    )
     splits.write(db, split, targets, replacement=bool(with_replacement))
 
 

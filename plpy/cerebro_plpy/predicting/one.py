@@ -113,7 +113,15 @@ def _keep(db: Database, name: str, mst_key: int | None, features: Features) -> K
     forward = inference(described)
     loaded = forward.load(model.weights())
     call, divisor = forward.bound(loaded), np.float32(model.divisor)
-    kept = Kept(version, call, loaded.nbytes, described.inputs[0], divisor, outputs[0], described.functions)
+    kept = Kept(
+        version=version,
+        forward=call,
+        nbytes=loaded.nbytes,
+        wanted=described.inputs[0],
+        divisor=divisor,
+        output=outputs[0],
+        functions=described.functions,
+    )
     _make_room(loaded.nbytes)
     _kept[name, mst_key] = kept
     return kept

@@ -93,7 +93,14 @@ def _source(db: Database, rows: Rows) -> Source:
     id_column = _id_column(rows.id_col, known, table)
     items = parse_items(rows.independent_varname, "independent_varname")
     inputs = sources.inputs(items, known, table.quoted)
-    return Source(table, target, id_column, inputs, choice, bool(rows.use_gpus))
+    return Source(
+        table=table,
+        target=target,
+        id_column=id_column,
+        inputs=inputs,
+        choice=choice,
+        use_gpus=bool(rows.use_gpus),
+    )
 
 
 def _id_column(name: str | None, known: dict[str, packed.SourceColumn], table: Table) -> packed.SourceColumn:
@@ -145,7 +152,9 @@ def _predict(db: Database, model: Model, source: Source, model_name: str) -> Non
         raise CerebroError(f"test table {source.table.quoted} has no rows")
     seen = Faults()
     columns = [
-        reading.open_column(part, sample[f"c{number}"], None, model.divisor, 0, seen)
+        reading.open_column(
+            part=part, sample=sample[f"c{number}"], shape=None, divisor=model.divisor, seed=0, seen=seen
+        )
         for number, part in enumerate(source.inputs, 1)
     ]
     predictor = db.server.predictor(source.use_gpus)
@@ -192,12 +201,12 @@ def _output(db: Database, source: Source, outputs: Sequence[Output]) -> predicti
         )
     kind = "double precision" if all(output.width == 1 for output in numbers) else "double precision[]"
     made = predictions.Output(
-        source.target,
-        source.id_column.name,
-        predictions.column_type(db, source.table, source.id_column),
-        len(numbers) < len(outputs),
-        source.choice.ranked,
-        kind if numbers else None,
+        table=source.target,
+        id_name=source.id_column.name,
+        id_type=predictions.column_type(db, source.table, source.id_column),
+        has_classes=len(numbers) < len(outputs),
+        has_rank=source.choice.ranked,
+        prediction_type=kind if numbers else None,
     )
     if source.id_column.name in [name for name, _ in made.columns]:
         raise CerebroError(
@@ -260,6 +269,10 @@ def _write(
     if len(picked.rows) != len(ids) or choice.above is not None:
         ids = [ids[row] for row in picked.rows.tolist()]
     writer.write_classes(
-        output.name, output.values, ids, picked.places.tolist(), picked.probabilities.tolist(),
-        picked.ranks.tolist(),
-    )  # fmt: skip
+        class_name=output.name,
+        values=output.values,
+        ids=ids,
+        places=picked.places.tolist(),
+        probabilities=picked.probabilities.tolist(),
+        ranks=picked.ranks.tolist(),
+    )

@@ -79,7 +79,14 @@ def _single(db: Database, table: Table, row: Any, mst_key: int | None) -> Traine
     if stored is None:
         raise CerebroError(f"model table {table.quoted} is empty", sqlstate=WRONG_STATE)
     selected = models.Selected(ONLY, row["model_id"], row["compile_params"], row["fit_params"])
-    return TrainedModel(table, None, selected, stored, row.get("run_id"), row.get("backend"))
+    return TrainedModel(
+        table=table,
+        mst_key=None,
+        selected=selected,
+        stored=stored,
+        run_id=row.get("run_id"),
+        backend=row.get("backend"),
+    )
 
 
 def _one_of_many(db: Database, table: Table, info: Table, row: Any, mst_key: int | None) -> TrainedModel:
@@ -100,4 +107,11 @@ def _one_of_many(db: Database, table: Table, info: Table, row: Any, mst_key: int
             f"config {mst_key} of {table.quoted} has no model: it {config['status']}", sqlstate=WRONG_STATE
         )
     selected = models.Selected(mst_key, config["model_id"], config["compile_params"], config["fit_params"])
-    return TrainedModel(table, mst_key, selected, stored, row.get("run_id"), config["backend"])
+    return TrainedModel(
+        table=table,
+        mst_key=mst_key,
+        selected=selected,
+        stored=stored,
+        run_id=row.get("run_id"),
+        backend=config["backend"],
+    )

@@ -28,7 +28,9 @@ def evaluate(supply: Supply, run_id: int, mst_key: int, epoch: int, segment: int
     tables = rows.datasets(work.run).items()
     partitions = {d: rows.partition(supply.source, work.run, table, segment) for d, table in tables}
     for dataset, partition in partitions.items():
-        _measure(supply, work, state, epoch, segment, dataset, partition)
+        _measure(
+            supply, work=work, state=state, epoch=epoch, segment=segment, dataset=dataset, partition=partition
+        )
     return {"seconds": time.monotonic() - clock}
 
 
@@ -46,7 +48,17 @@ def _measure(
         variables = work.model.evaluate(state, partition.in_order(), BATCH_SIZE, supply.ticker())
     data, seconds = _pack(variables), time.monotonic() - clock
     key = work.config.mst_key
-    supply.leave_evaluation(EvaluationRow(run.run_id, key, epoch, dataset, segment, data, seconds))
+    supply.leave_evaluation(
+        EvaluationRow(
+            run_id=run.run_id,
+            mst_key=key,
+            epoch=epoch,
+            dataset=dataset,
+            segment=segment,
+            data=data,
+            seconds=seconds,
+        )
+    )
 
 
 def merge(supply: Supply, run_id: int, mst_key: int, epoch: int) -> Mapping[str, Any]:

@@ -37,7 +37,11 @@ def _step_back(db: Database, run_id: int, mst_key: int, step: int, segments: int
     else:
         failure = f"{reason}; {before}"
         epoch, stop = divmod(step - 1, segments)
-        db.as_owner(lambda: measurements.write_failure(db, run_id, mst_key, epoch + 1, stop, failure))
+        db.as_owner(
+            lambda: measurements.write_failure(
+                db, run_id=run_id, mst_key=mst_key, epoch=epoch + 1, segment=stop, reason=failure
+            )
+        )
     return {"mst_key": mst_key, "step": step, "reason": reason, "failure": failure}
 
 

@@ -128,5 +128,7 @@ class TableSupply:
         self, run_id: int, mst_key: int, epoch: int, dataset: str, values: Sequence[measurements.Measured]
     ) -> None:
         self._db.as_owner(
-            lambda: measurements.write_metrics(self._db, run_id, mst_key, epoch, dataset, values)
+            lambda: measurements.write_metrics(
+                self._db, run_id=run_id, mst_key=mst_key, epoch=epoch, dataset=dataset, values=values
+            )
         )

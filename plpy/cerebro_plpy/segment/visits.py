@@ -119,9 +119,21 @@ def visit(supply: Supply, run_id: int, mst_key: int, epoch: int, stop: int) -> M
         _check_finite(logs, segment, epoch)
     trained = time.monotonic()
     row = runs.VisitRow(
-        run_id, mst_key, step, epoch, segment, partition.rows, logs.get("loss"), _as_json(logs), 0,
-        read - clock, trained - read, 0.0, started_at, os.getpid(),
-    )  # fmt: skip
+        run_id=run_id,
+        mst_key=mst_key,
+        step=step,
+        epoch=epoch,
+        segment=segment,
+        rows=partition.rows,
+        loss=logs.get("loss"),
+        logs=_as_json(logs),
+        state_bytes=0,
+        read_seconds=read - clock,
+        train_seconds=trained - read,
+        write_seconds=0.0,
+        started_at=started_at,
+        pid=os.getpid(),
+    )
     size = supply.leave_visit(row, states.to_parts(state))
     _remember(run_id, mst_key, step, state)
     return {"seconds": time.monotonic() - clock, "loss": logs.get("loss"), "state_bytes": size}

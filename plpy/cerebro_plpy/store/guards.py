@@ -69,7 +69,9 @@ def make_look_guard(db: Database, role: str) -> str:
     if not rows:
         raise _gone(role)
     name = f"pg_temp._cerebro_look_{rows[0]['oid']}(statement text)"
-    _create_guard(db, name, "text LANGUAGE plpgsql", _LOOK_BODY, role, _LOOK_SETTINGS)
+    _create_guard(
+        db, name=name, returns="text LANGUAGE plpgsql", body=_LOOK_BODY, role=role, settings=_LOOK_SETTINGS
+    )
     return rows[0]["oid"]
 
 

@@ -71,7 +71,12 @@ def columns_of(db: Database, table: Table) -> dict[str, SourceColumn]:
     )
     return {
         row["attname"]: SourceColumn(
-            row["attname"], row["element"], row["is_array"], row["base"], row["shown"], row["sortable"]
+            name=row["attname"],
+            element=row["element"],
+            is_array=row["is_array"],
+            base_type=row["base"],
+            shown_type=row["shown"],
+            sortable=row["sortable"],
         )
         for row in rows
     }

@@ -112,9 +112,14 @@ def target(db: Database) -> Target:
         )
     )[0]
     return Target(
-        row["connection"], first_socket(row["sockets"]), row["port"], row["dbname"], row["owner"],
-        row["server_version"], session_settings(db),
-    )  # fmt: skip
+        connection=row["connection"],
+        host=first_socket(row["sockets"]),
+        port=row["port"],
+        dbname=row["dbname"],
+        user=row["owner"],
+        server_version=row["server_version"],
+        settings=session_settings(db),
+    )
 
 
 def first_socket(folders: str) -> str:

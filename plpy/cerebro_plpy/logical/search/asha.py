@@ -81,9 +81,13 @@ class Asha:
         self._started += 1
         self._training[self._started] = 0
         return Start(
-            self._started, config.model_id, config.compile_params, config.fit_params,
-            self._epochs[0], "no config can be promoted",
-        )  # fmt: skip
+            mst_key=self._started,
+            model_id=config.model_id,
+            compile_params=config.compile_params,
+            fit_params=config.fit_params,
+            epochs=self._epochs[0],
+            reason="no config can be promoted",
+        )
 
     def _last_decisions(self) -> list[Decision]:
         """When nothing trains any more: few configs may leave the upper rungs empty, and then the best of

@@ -120,7 +120,14 @@ class Hyperband:
             rung = self._bracket_of[key].rung
             where = f"bracket {rung.s}, rung 0"
             decisions.append(
-                Start(key, config.model_id, config.compile_params, config.fit_params, rung.r_i, where)
+                Start(
+                    mst_key=key,
+                    model_id=config.model_id,
+                    compile_params=config.compile_params,
+                    fit_params=config.fit_params,
+                    epochs=rung.r_i,
+                    reason=where,
+                )
             )
         return decisions
 

@@ -50,7 +50,14 @@ class Pbt:
         for key, choice in self._choices.items():
             row = to_row(choice)
             decisions.append(
-                Start(key, row.model_id, row.compile_params, row.fit_params, self._until, "generation 1")
+                Start(
+                    mst_key=key,
+                    model_id=row.model_id,
+                    compile_params=row.compile_params,
+                    fit_params=row.fit_params,
+                    epochs=self._until,
+                    reason="generation 1",
+                )
             )
         return decisions
 
@@ -93,7 +100,15 @@ class Pbt:
         self._members.append(key)
         row = to_row(choice)
         reason = f"{where}: explores from config {source}, place {best.index(source) + 1}"
-        return Clone(key, source, row.model_id, row.compile_params, row.fit_params, self._until, reason)
+        return Clone(
+            mst_key=key,
+            source=source,
+            model_id=row.model_id,
+            compile_params=row.compile_params,
+            fit_params=row.fit_params,
+            epochs=self._until,
+            reason=reason,
+        )
 
 
 def perturbed(space: Space, choice: Choice, seed: int, key: int) -> Choice:

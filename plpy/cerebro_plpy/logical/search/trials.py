@@ -78,6 +78,10 @@ class Trials:
         config = self._sampler.ask(key)
         self._values[key] = {}
         return Start(
-            key, config.model_id, config.compile_params, config.fit_params,
-            self._epochs if self._rule is None else 1, f"config {key} of {self._count}",
-        )  # fmt: skip
+            mst_key=key,
+            model_id=config.model_id,
+            compile_params=config.compile_params,
+            fit_params=config.fit_params,
+            epochs=self._epochs if self._rule is None else 1,
+            reason=f"config {key} of {self._count}",
+        )

@@ -49,11 +49,15 @@ def cluster(db: Database, facts: bool = True) -> list[Primary]:
     )
     return [
         Primary(
-            row["dbid"], row["content"], row["host"], row["place"], row["peers"],
-            found.get(row["content"], {}).get("devices", []),
+            dbid=row["dbid"],
+            content=row["content"],
+            host=row["host"],
+            place=row["place"],
+            peers=row["peers"],
+            gpus=found.get(row["content"], {}).get("devices", []),
         )
         for row in rows
-    ]  # fmt: skip
+    ]
 
 
 def lies_as_packed(db: Database, table: Table) -> bool:

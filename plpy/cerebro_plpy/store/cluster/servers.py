@@ -114,7 +114,14 @@ PREPARE = f"PREPARE visits (json) AS {_VISIT_ROWS}; PREPARE evaluations (json) A
 
 def write_visit(db: Database, visit: Mapping[str, Any], parts: Sequence[Part]) -> None:
     """The same in a transaction that is under way elsewhere."""
-    state_rows.write(db, visit["run_id"], visit["mst_key"], visit["step"], parts, visit["place"])
+    state_rows.write(
+        db,
+        run_id=visit["run_id"],
+        mst_key=visit["mst_key"],
+        step=visit["step"],
+        parts=parts,
+        place=visit["place"],
+    )
     db.query(_VISIT_ROWS, ["json"], [json.dumps([visit])])
 
 
