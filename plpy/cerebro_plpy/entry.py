@@ -150,7 +150,7 @@ def take_row(*arguments: Any) -> int:
 def give_pieces(ticket: str) -> Iterator[tuple[Any, ...]]:
     from cerebro_plpy.cluster import pack_rows
 
-    return _answer(lambda: pack_rows.found(ticket, pack_rows.Share).pieces())
+    return _answer(lambda: pack_rows.found(ticket, pack_rows.RowShare).pieces())
 
 
 def give_predictions(ticket: str) -> Iterator[tuple[Any, ...]]:
@@ -395,7 +395,7 @@ def predict_byom(arch_table: str | None, model_id: int | None, given: tuple[Any,
 
     _answer(
         lambda: predictor.predict_byom(
-            Session(), arch_table, model_id, predictor.Rows(*rows), predictor.Given(*given)
+            Session(), arch_table, model_id, predictor.Rows(*rows), predictor.GivenModel(*given)
         )
     )
 

@@ -42,7 +42,7 @@ def there(trial: Trial, other_run: int) -> Iterator[ClusterSession]:
     """A session that has its engine and its models: what it is told is done at once."""
     info = trial.connection.info
     place = info.host, str(info.port), info.dbname, info.user
-    opened = ClusterSession(session.Target(None, *place, info.server_version, {}), session.SETTINGS)
+    opened = ClusterSession(session.LoginTarget(None, *place, info.server_version, {}), session.SETTINGS)
     finish(opened)
     for key in (1, 3):
         visit(trial, opened, other_run, key, 1)

@@ -342,7 +342,9 @@ def test_the_setting_sessions_bounds_the_sessions(
 def test_runs_that_start_at_once_keep_to_the_bound(database: str) -> None:
     """Both were told that there is room for two segment sessions, and both are there when they look again."""
     told = iter([2, 1])
-    at = session.Target(None, os.environ["PGHOST"], os.environ["PGPORT"], database, "postgres", 150000, {})
+    at = session.LoginTarget(
+        None, os.environ["PGHOST"], os.environ["PGPORT"], database, "postgres", 150000, {}
+    )
     bounds = local.Bounds(
         idle_minutes=1, patience=0.0, look_seconds=0, background=False,
         most_sessions=lambda: next(told), room=lambda: session.Room(10, 100, "max_connections"),

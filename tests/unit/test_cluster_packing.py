@@ -16,7 +16,7 @@ from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.packing.labels import one_hot
 from cerebro_plpy.packing.reading import hasher_of, open_column, place_of_labels, read_batch
 from cerebro_plpy.packing.sorting import Sorter
-from cerebro_plpy.packing.sources import CLASSES, VALUES, Part
+from cerebro_plpy.packing.sources import CLASSES, VALUES, SourcePart
 from cerebro_plpy.store.packed import SourceColumn
 
 ROWS, SEGMENTS, SEED = 1000, 3, 5
@@ -24,8 +24,8 @@ BATCH = 100
 KEYS = [2, 0, 7]
 CLASS_NAMES = ["ant", "bee", "cat"]
 PARTS = [
-    Part("y", (SourceColumn("y", "text", False, "text", "text", True),), CLASSES),
-    Part("x", (SourceColumn("x", "bytea", False, "bytea", "bytea", True),), VALUES),
+    SourcePart("y", (SourceColumn("y", "text", False, "text", "text", True),), CLASSES),
+    SourcePart("x", (SourceColumn("x", "bytea", False, "bytea", "bytea", True),), VALUES),
 ]
 DESCRIBED = [pack_rows.describe(part, None, 1.0) for part in PARTS]
 MEGABYTE = 1 << 20
@@ -64,7 +64,7 @@ def shared(
 ) -> dict[int, list[bytes]]:
     """The same with as many processes as there are sizes, and what they say to each other."""
     request = json.loads(json.dumps({"columns": DESCRIBED, "seed": SEED, "memory": memory}))
-    shares = [pack_rows.Share(request, given[0]) for _ in sizes]
+    shares = [pack_rows.RowShare(request, given[0]) for _ in sizes]
     bounds = np.cumsum([0, *sizes])
     for own, first, last in zip(shares, bounds, bounds[1:], strict=False):
         for fields in given[first:last]:
@@ -99,7 +99,7 @@ def test_the_buffers_are_those_of_one_process(sizes: list[int], memory: int) -> 
 
 def test_rows_are_handed_over_only_with_the_ticket() -> None:
     pack_rows.expect(
-        "ticket", pack_rows.Share({"columns": DESCRIBED, "seed": 1, "memory": MEGABYTE}, rows()[0])
+        "ticket", pack_rows.RowShare({"columns": DESCRIBED, "seed": 1, "memory": MEGABYTE}, rows()[0])
     )
     assert pack_rows.take_row("ticket", rows()[0]) == 1
     with pytest.raises(CerebroError, match="no rows are expected"):

@@ -12,8 +12,8 @@ from cerebro_plpy.engine.data import (
     VALUE,
     Block,
     Dataset,
-    Form,
     Target,
+    TargetForm,
     batched,
     convert,
 )
@@ -25,26 +25,26 @@ INDICES = Target(LABELS.astype(np.int32), INDEX)
 
 @pytest.mark.parametrize("target", [HOT, INDICES])
 def test_labels_serve_every_loss(target: Target) -> None:
-    sparse = convert(target, Form(SPARSE, 3))
+    sparse = convert(target, TargetForm(SPARSE, 3))
     assert (sparse.dtype, sparse.tolist()) == (np.int32, [2, 0, 1, 2])
-    dense = convert(target, Form(DENSE, 3))
+    dense = convert(target, TargetForm(DENSE, 3))
     assert dense.dtype == np.float32
     np.testing.assert_array_equal(dense, np.eye(3)[LABELS])
 
 
 def test_two_classes_serve_one_column() -> None:
     target = Target(np.array([[1, 0], [0, 1]], np.int16), ONE_HOT)
-    assert convert(target, Form(BINARY, 1)).tolist() == [[0.0], [1.0]]
+    assert convert(target, TargetForm(BINARY, 1)).tolist() == [[0.0], [1.0]]
 
 
 def test_values_stay_as_they_are() -> None:
     target = Target(np.array([[0.5], [1.5]], np.float32), VALUE)
-    np.testing.assert_array_equal(convert(target, Form(BINARY, 1)), target.values)
+    np.testing.assert_array_equal(convert(target, TargetForm(BINARY, 1)), target.values)
 
 
 def test_conversions_are_kept() -> None:
     dataset = Dataset([np.zeros((4, 2), np.float32)], [HOT])
-    assert dataset.target(0, Form(SPARSE, 3)) is dataset.target(0, Form(SPARSE, 3))
+    assert dataset.target(0, TargetForm(SPARSE, 3)) is dataset.target(0, TargetForm(SPARSE, 3))
 
 
 def test_class_weights_leave_other_classes_at_one() -> None:

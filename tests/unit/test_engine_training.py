@@ -71,7 +71,7 @@ NETS: dict[str, Callable[[Any], list[Any]]] = {"mlp": mlp, "cnn": cnn, "lstm": l
 
 
 @functools.cache
-def architecture_of(net: str) -> architecture.Architecture:
+def architecture_of(net: str) -> architecture.DescribedModel:
     keras = runtime.keras()
     return architecture.describe(keras.Sequential(NETS[net](keras), name=net).to_json())
 

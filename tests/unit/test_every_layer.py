@@ -59,7 +59,7 @@ def plain(net: Any, x: np.ndarray) -> np.ndarray:
     return net.predict(x, verbose=0)
 
 
-def assert_predicts(net: Any, described: architecture.Architecture, given: bytes, x: np.ndarray) -> None:
+def assert_predicts(net: Any, described: architecture.DescribedModel, given: bytes, x: np.ndarray) -> None:
     """All rows at once, and by a function of this model's own."""
     forward = inference.inference(described)
     loaded = forward.load(given)
@@ -69,7 +69,7 @@ def assert_predicts(net: Any, described: architecture.Architecture, given: bytes
     np.testing.assert_allclose(forward.bound(loaded)([x])[0], expected, **CLOSE)
 
 
-def exported(described: architecture.Architecture, state: State) -> Any:
+def exported(described: architecture.DescribedModel, state: State) -> Any:
     """What a client makes of a state."""
     params = {
         "optimizer": {"name": "SGD", "arguments": {"learning_rate": 0.05}},

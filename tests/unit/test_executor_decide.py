@@ -13,9 +13,9 @@ from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.executor import decide
 from cerebro_plpy.executor import loop as loops
 from cerebro_plpy.executor.decide import Decider, Search
-from cerebro_plpy.executor.loop import Loop
+from cerebro_plpy.executor.loop import RunLoop
 from cerebro_plpy.logical.budget import Limits
-from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, Start, Stop
+from cerebro_plpy.logical.search.template import Clone, Decision, FirstConfigs, GoOn, Procedure, Result, Stop
 from cerebro_plpy.planner.plan import EVALUATE, MERGE, VISIT, Config, Plan
 from cerebro_plpy.planner.routes import route, step_of
 from cerebro_plpy.store.decisions import Asked, Entry
@@ -167,7 +167,7 @@ class World:
         decider = Decider(db, db, 9, "jax", plan, planned, list(self.rows.values()), search, limits)
         decider.take_up(self.log, self.metrics)
         plan.take_up()
-        loop = Loop(9, plan, db, decider.take, decider.turn, lambda: None, 3)
+        loop = RunLoop(9, plan, db, decider.take, decider.turn, lambda: None, 3)
         loop.run()
         decider.finish()
         self.reasons = decider.reasons
@@ -188,7 +188,7 @@ class Halving:
         self.left = [1, 2, 3, 4]
 
     def begin(self) -> list[Decision]:
-        return [Start(key, 1, COMPILE, FIT, 1, "it begins") for key in self.left]
+        return [FirstConfigs(key, 1, COMPILE, FIT, 1, "it begins") for key in self.left]
 
     def observe(self, result: Result) -> list[Decision]:
         if result.mst_key > 4:
@@ -253,7 +253,7 @@ class Fickle:
         self.count = 0
 
     def begin(self) -> list[Decision]:
-        return [Start(key, 1, COMPILE, FIT, 1, "it begins") for key in (1, 2, 3, 4, 5)]
+        return [FirstConfigs(key, 1, COMPILE, FIT, 1, "it begins") for key in (1, 2, 3, 4, 5)]
 
     def observe(self, result: Result) -> list[Decision]:
         self.count += 1

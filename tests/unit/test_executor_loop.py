@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cerebro_plpy.errors import CONFIG_FAILED, DATA_CORRUPTED, QUERY_CANCELED, CerebroError
-from cerebro_plpy.executor.loop import Loop
+from cerebro_plpy.executor.loop import RunLoop
 from cerebro_plpy.planner.plan import VISIT, Config, Plan, Unit
 from cerebro_plpy.topology import Answer
 
@@ -78,7 +78,7 @@ def run(
 ) -> list[tuple[Unit, Mapping[str, Any]]]:
     """Run a plan; gives what was reported."""
     reports: list[tuple[Unit, Mapping[str, Any]]] = []
-    Loop(
+    RunLoop(
         9, plan, topology, lambda unit, result: reports.append((unit, result)), lambda: None, tick, RETRIES
     ).run()
     return reports

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.grid import (
     MOST_CONFIGS,
-    ConfigRow,
+    GridRow,
     grid_configs,
     list_configs,
     random_configs,
@@ -50,7 +50,7 @@ def one_optimizer(arguments: str) -> str:
 def test_grid_is_madlibs() -> None:
     rows = grid_configs([2, 1, 2], GRID, FIT)
     assert len(rows) == 16
-    assert rows[0] == ConfigRow(
+    assert rows[0] == GridRow(
         1,
         "optimizer='Adam(lr=0.001)',loss='categorical_crossentropy',metrics=['accuracy']",
         "batch_size=64,epochs=10",
@@ -271,7 +271,7 @@ def test_lists_are_combined() -> None:
     ]
     rows = list_configs([2, 1, 2], compiles, ["epochs=1,batch_size=5", "batch_size=5, epochs=1"])
     assert rows == [
-        ConfigRow(model, text, "batch_size=5, epochs=1") for model in (1, 2) for text in compiles[1:]
+        GridRow(model, text, "batch_size=5, epochs=1") for model in (1, 2) for text in compiles[1:]
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.madlib.grid import ConfigRow, grid_configs, random_configs, space_size
+from cerebro_plpy.madlib.grid import GridRow, grid_configs, random_configs, space_size
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
 
 ADAM = {"optimizer": "Adam", "lr": {"float": [1e-4, 1e-1], "log": True}}
@@ -21,11 +21,11 @@ def compiled(*groups: dict[str, Any] | str, **others: Any) -> str:
 
 def drawn(
     compile_space: str, fit_space: str, count: int = 60, models: tuple[int, ...] = (1,)
-) -> list[ConfigRow]:
+) -> list[GridRow]:
     return random_configs(models, compile_space, fit_space, count, 5)[0]
 
 
-def arguments(row: ConfigRow) -> dict[str, Any]:
+def arguments(row: GridRow) -> dict[str, Any]:
     return dict(parse_compile(row.compile_params).optimizer.kwargs)
 
 
@@ -48,7 +48,7 @@ def test_plain_values_are_the_only_ones() -> None:
     (row,) = grid_configs(
         [1], compiled({"optimizer": "SGD", "momentum": 0.9}, metrics="mae"), '{"epochs": 2}'
     )
-    assert row == ConfigRow(1, "optimizer='SGD(momentum=0.9)',loss='mse',metrics=['mae']", "epochs=2")
+    assert row == GridRow(1, "optimizer='SGD(momentum=0.9)',loss='mse',metrics=['mae']", "epochs=2")
 
 
 def test_types_draw_within_their_bounds() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.packing.arrays import Form, Reader, first_shape, shape_of
+from cerebro_plpy.packing.arrays import ArrayForm, ArrayReader, first_shape, shape_of
 from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.packing.read import FEATURES, ONE_HOT, decode_buffer
 
@@ -45,7 +45,9 @@ def read(
 ) -> tuple[np.ndarray, Faults]:
     seen = Faults()
     out = np.zeros((len(rows), int(np.prod(shape))), to)
-    Reader(Form("x", source=source, shape=shape, **{"parts": (), **form}), divisor, seen).read(rows, out, 11)
+    ArrayReader(ArrayForm("x", source=source, shape=shape, **{"parts": (), **form}), divisor, seen).read(
+        rows, out, 11
+    )
     return out, seen
 
 

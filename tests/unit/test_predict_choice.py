@@ -9,7 +9,7 @@ from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.predicting.choices import (
     LOGITS_SIGMOID,
     LOGITS_SOFTMAX,
-    Choice,
+    ClassChoice,
     Picked,
     parse,
     pick,
@@ -27,16 +27,16 @@ def rows(picked: Picked) -> list[tuple[int, int, float, int]]:
 @pytest.mark.parametrize(
     ("pred_type", "choice"),
     [
-        (None, Choice()),
-        ("prob", Choice()),
-        (" Prob", Choice()),
-        ("response", Choice(most=1, ranked=False)),
-        (3, Choice(most=3)),
-        (0.0, Choice(above=0.0)),
-        (0.99, Choice(above=0.99)),
+        (None, ClassChoice()),
+        ("prob", ClassChoice()),
+        (" Prob", ClassChoice()),
+        ("response", ClassChoice(most=1, ranked=False)),
+        (3, ClassChoice(most=3)),
+        (0.0, ClassChoice(above=0.0)),
+        (0.99, ClassChoice(above=0.99)),
     ],
 )
-def test_pred_type_is_read(pred_type: str | float | None, choice: Choice) -> None:
+def test_pred_type_is_read(pred_type: str | float | None, choice: ClassChoice) -> None:
     assert parse(pred_type) == choice
 
 
@@ -47,7 +47,7 @@ def test_pred_type_outside_its_domain_is_refused(pred_type: str | float) -> None
 
 
 def test_all_classes_are_ranked_and_equal_ones_keep_their_order() -> None:
-    assert rows(pick(LIKELY, Choice())) == [
+    assert rows(pick(LIKELY, ClassChoice())) == [
         (0, 1, 0.5, 1), (0, 2, 0.3, 2), (0, 0, 0.2, 3),
         (1, 0, 0.4, 1), (1, 2, 0.4, 2), (1, 1, 0.2, 3),
     ]  # fmt: skip
@@ -55,13 +55,13 @@ def test_all_classes_are_ranked_and_equal_ones_keep_their_order() -> None:
 
 @pytest.mark.parametrize(("most", "count"), [(1, 2), (2, 4), (3, 6), (9, 6)])
 def test_so_many_classes_of_each_row(most: int, count: int) -> None:
-    found = rows(pick(LIKELY, Choice(most=most)))
+    found = rows(pick(LIKELY, ClassChoice(most=most)))
     assert len(found) == count
-    assert set(found) <= set(rows(pick(LIKELY, Choice())))
+    assert set(found) <= set(rows(pick(LIKELY, ClassChoice())))
 
 
 def test_a_fraction_is_strict_and_keeps_the_rank() -> None:
-    assert rows(pick(LIKELY, Choice(above=0.3))) == [(0, 1, 0.5, 1), (1, 0, 0.4, 1), (1, 2, 0.4, 2)]
+    assert rows(pick(LIKELY, ClassChoice(above=0.3))) == [(0, 1, 0.5, 1), (1, 0, 0.4, 1), (1, 2, 0.4, 2)]
 
 
 def test_one_unit_gives_two_classes() -> None:

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from cerebro_plpy.engine.architecture import Architecture
+from cerebro_plpy.engine.architecture import DescribedModel
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.params import parse_compile
 from cerebro_plpy.predicting.models import fit_shape
 from cerebro_plpy.predicting.outputs import Dependent, Output, settle
 
 
-def described(*outputs: tuple[int | None, ...]) -> Architecture:
+def described(*outputs: tuple[int | None, ...]) -> DescribedModel:
     names = tuple(f"out_{number}" for number in range(len(outputs)))
-    return Architecture("{}", ((4,),), outputs, ("in",), names, 0, 0, ())
+    return DescribedModel("{}", ((4,),), outputs, ("in",), names, 0, 0, ())
 
 
 def loss(text: str) -> Any:

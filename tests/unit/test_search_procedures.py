@@ -14,15 +14,15 @@ import pytest
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.logical.search import hyperband
 from cerebro_plpy.logical.search.asha import Asha, rung_epochs
-from cerebro_plpy.logical.search.automl import Search
+from cerebro_plpy.logical.search.automl import SearchCall
 from cerebro_plpy.logical.search.build import build
 from cerebro_plpy.logical.search.hyperband import Hyperband
 from cerebro_plpy.logical.search.median import MedianRule
 from cerebro_plpy.logical.search.sampling import Listed
-from cerebro_plpy.logical.search.template import Clone, GoOn, Procedure, Result, Start, Stop
+from cerebro_plpy.logical.search.template import Clone, FirstConfigs, GoOn, Procedure, Result, Stop
 from cerebro_plpy.logical.search.trials import Trials
 from cerebro_plpy.madlib.automl import read_method
-from cerebro_plpy.madlib.grid import ConfigRow
+from cerebro_plpy.madlib.grid import GridRow
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
 from simulator import Config, Simulation, replay
 
@@ -50,14 +50,14 @@ ORDERS = range(6)
 every_method = pytest.mark.parametrize("name", METHODS)
 
 
-def search(name: str, random_state: int = 3, segments: int = 3) -> Search:
+def search(name: str, random_state: int = 3, segments: int = 3) -> SearchCall:
     method = read_method("hyperopt" if name == "rand" else name, METHODS[name])
-    return Search(method, (1, 2), SPACE, FIT, random_state, segments)
+    return SearchCall(method, (1, 2), SPACE, FIT, random_state, segments)
 
 
-def rows(count: int) -> list[ConfigRow]:
+def rows(count: int) -> list[GridRow]:
     return [
-        ConfigRow(1, f"optimizer='SGD(lr={n / 100})',loss='mse'", "batch_size=8") for n in range(1, count + 1)
+        GridRow(1, f"optimizer='SGD(lr={n / 100})',loss='mse'", "batch_size=8") for n in range(1, count + 1)
     ]
 
 
@@ -115,10 +115,10 @@ def test_a_search_is_written_down_and_read_again(name: str) -> None:
 @every_method
 def test_configs_are_different_and_valid(name: str) -> None:
     done = run(search(name).procedure())
-    starts = [made for made in done.decisions if isinstance(made, Start)]
+    starts = [made for made in done.decisions if isinstance(made, FirstConfigs)]
     assert len({(s.model_id, s.compile_params, s.fit_params) for s in starts}) == len(starts)
     assert [s.mst_key for s in starts] == list(range(1, len(starts) + 1))
-    for begun in (made for made in done.decisions if isinstance(made, Start | Clone)):
+    for begun in (made for made in done.decisions if isinstance(made, FirstConfigs | Clone)):
         parse_compile(begun.compile_params)
         parse_fit(begun.fit_params)
 
@@ -229,14 +229,14 @@ def test_asha_promotes_as_results_arrive() -> None:
     procedure = Asha(rows(6), [1, 3], 3, width=3)
     assert [made.mst_key for made in procedure.begin()] == [1, 2, 3]
     (made,) = procedure.observe(Result(1, 1, 0.5))
-    assert isinstance(made, Start) and made.mst_key == 4
+    assert isinstance(made, FirstConfigs) and made.mst_key == 4
     (made,) = procedure.observe(Result(2, 1, 0.3))
-    assert isinstance(made, Start) and made.mst_key == 5
+    assert isinstance(made, FirstConfigs) and made.mst_key == 5
     # The third result makes one promotion possible: the best of three, not the one that has just come.
     (made,) = procedure.observe(Result(3, 1, 0.4))
     assert made == GoOn(2, 3, "rung 0: place 1 of 3 so far")
     (made,) = procedure.observe(Result(4, 1, 0.35))
-    assert isinstance(made, Start) and made.mst_key == 6
+    assert isinstance(made, FirstConfigs) and made.mst_key == 6
     assert procedure.observe(Result(5, 1, 0.6)) == []
     # Six in the rung: two may be above it, and config 4 is one of the two best.
     assert procedure.observe(Result(6, 1, 0.7)) == [GoOn(4, 3, "rung 0: place 2 of 6 so far")]
@@ -301,7 +301,7 @@ def pbt(order: int = 0) -> Simulation:
 
 def test_pbt_replaces_the_worst_with_copies_of_the_best() -> None:
     done = pbt()
-    begun = {made.mst_key: made for made in done.decisions if isinstance(made, Start | Clone)}
+    begun = {made.mst_key: made for made in done.decisions if isinstance(made, FirstConfigs | Clone)}
     clones = [made for made in begun.values() if isinstance(made, Clone)]
     assert len(clones) == 2 * 5 and len(done.states("stopped")) == 10 and len(done.states("waiting")) == 8
     for generation in range(1, 6):
@@ -317,12 +317,12 @@ def test_pbt_replaces_the_worst_with_copies_of_the_best() -> None:
 
 
 def test_pbt_changes_numbers_a_little_and_nothing_else() -> None:
-    def arguments(begun: Start | Clone) -> tuple[str, dict[str, Any], int]:
+    def arguments(begun: FirstConfigs | Clone) -> tuple[str, dict[str, Any], int]:
         optimizer = parse_compile(begun.compile_params).optimizer
         return optimizer.name, dict(optimizer.kwargs), parse_fit(begun.fit_params).batch_size
 
     done = pbt()
-    begun = {made.mst_key: made for made in done.decisions if isinstance(made, Start | Clone)}
+    begun = {made.mst_key: made for made in done.decisions if isinstance(made, FirstConfigs | Clone)}
     moved = 0
     for clone in (made for made in begun.values() if isinstance(made, Clone)):
         name, values, batch = arguments(clone)

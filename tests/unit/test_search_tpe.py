@@ -8,8 +8,8 @@ import subprocess
 import sys
 from statistics import mean, median
 
-from cerebro_plpy.logical.search.automl import Search
-from cerebro_plpy.logical.search.template import Start
+from cerebro_plpy.logical.search.automl import SearchCall
+from cerebro_plpy.logical.search.template import FirstConfigs
 from cerebro_plpy.madlib.automl import read_method
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
 from simulator import Config, Simulation
@@ -45,7 +45,7 @@ def objective(config: Config, epoch: int) -> float:
 
 def best(algorithm: str, seed: int) -> float:
     method = read_method("hyperopt", f"num_configs={CONFIGS}, num_iterations=1, algorithm={algorithm}")
-    search = Search(method, (1,), SPACE, FIT, seed, 2)
+    search = SearchCall(method, (1,), SPACE, FIT, seed, 2)
     done = Simulation(search.procedure(), objective, segments=2, order=seed).run()
     assert done.visits == 2 * CONFIGS
     return min(result.value for result in done.results if result.value is not None)
@@ -65,22 +65,22 @@ def test_tpe_beats_random_search() -> None:
 def test_a_small_space_is_used_up_before_anything_comes_twice() -> None:
     method = read_method("hyperopt", "num_configs=12, num_iterations=1")
     space = '{"loss": "mse", "optimizer_params_list": [{"optimizer": ["SGD", "Adam"], "lr": [0.1, 0.01]}]}'
-    search = Search(method, (1,), space, '{"batch_size": [8, 16, 32]}', 0, 2)
+    search = SearchCall(method, (1,), space, '{"batch_size": [8, 16, 32]}', 0, 2)
     done = Simulation(search.procedure(), lambda config, epoch: 1.0, segments=2).run()
-    starts = [made for made in done.decisions if isinstance(made, Start)]
+    starts = [made for made in done.decisions if isinstance(made, FirstConfigs)]
     assert len({(s.compile_params, s.fit_params) for s in starts}) == 12
 
 
 def test_hyperopt_proposes_the_same_whatever_the_timing() -> None:
     method = read_method("hyperopt", "num_configs=24, num_iterations=2")
-    search = Search(method, (1, 2), SPACE, FIT, 5, 4)
+    search = SearchCall(method, (1, 2), SPACE, FIT, 5, 4)
 
     def failing(config: Config, epoch: int) -> float | None:
         return None if config.key % 7 == 3 else objective(config, epoch)
 
     def proposed(order: int) -> list[tuple[int, str, str]]:
         done = Simulation(search.procedure(), failing, segments=4, order=order).run()
-        starts = [made for made in done.decisions if isinstance(made, Start)]
+        starts = [made for made in done.decisions if isinstance(made, FirstConfigs)]
         return [(made.mst_key, made.compile_params, made.fit_params) for made in starts]
 
     first, *others = (proposed(order) for order in range(8))

@@ -6,9 +6,9 @@ import psycopg2
 import pytest
 
 from cerebro_plpy.cluster import sessions
-from cerebro_plpy.store.session import Target
+from cerebro_plpy.store.session import LoginTarget
 
-TARGET = Target(None, "/tmp", "5432", "lab", "gpadmin", 120012, {})
+TARGET = LoginTarget(None, "/tmp", "5432", "lab", "gpadmin", 120012, {})
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import ADMIN_SHUTDOWN, CONNECTION_FAILURE, SEGMENT_GONE, CerebroError, from_driver
 from cerebro_plpy.store.cluster import servers
 
-Work = Callable[[Any], None]
+CursorWork = Callable[[Any], None]
 
 # One that refuses is left alone for so long: there is another way to what lies there.
 _REFUSED_SECONDS = 60.0
@@ -33,9 +33,9 @@ _LOCK_WAITS = 30
 # What libpq sends at once: with larger pieces both sides take and give back memory for each.
 _COPY_BYTES = 8192
 
-_own: list[servers.Server] = []
-_open: dict[servers.Server, Any] = {}
-_refused: dict[servers.Server, float] = {}
+_own: list[servers.Login] = []
+_open: dict[servers.Login, Any] = {}
+_refused: dict[servers.Login, float] = {}
 
 
 class Connections:
@@ -116,7 +116,7 @@ class Connections:
                     _refused[server] = time.monotonic()
                     return None
 
-    def _write(self, work: Work) -> None:
+    def _write(self, work: CursorWork) -> None:
         """Do something in one transaction; once more where the connection had been lost."""
         server = self._server(None)
         try:
@@ -133,7 +133,7 @@ class Connections:
             except psycopg2.Error as error:
                 raise _unwritten(error) from None
 
-    def _patiently(self, server: servers.Server, work: Work) -> None:
+    def _patiently(self, server: servers.Login, work: CursorWork) -> None:
         for _ in range(_LOCK_WAITS):
             try:
                 return self._once(server, work)
@@ -141,7 +141,7 @@ class Connections:
                 self._tick()
         return self._once(server, work)
 
-    def _once(self, server: servers.Server, work: Work) -> None:
+    def _once(self, server: servers.Login, work: CursorWork) -> None:
         with self._connection(server).cursor() as cursor:
             try:
                 work(cursor)
@@ -150,12 +150,12 @@ class Connections:
                     cursor.execute(servers.UNDO)
                 raise
 
-    def _server(self, where: Where) -> servers.Server:
+    def _server(self, where: Where) -> servers.Login:
         if not _own:
             _own.append(servers.own_server(self._db))
         return _own[0] if where is None else servers.other_server(_own[0], *where)
 
-    def _connection(self, server: servers.Server) -> Any:
+    def _connection(self, server: servers.Login) -> Any:
         if server not in _open:
             try:
                 opened = psycopg2.connect(**vars(server))
@@ -168,7 +168,7 @@ class Connections:
         return _open[server]
 
 
-def _close(server: servers.Server) -> None:
+def _close(server: servers.Login) -> None:
     if server in _open:
         _open.pop(server).close()
 

@@ -15,11 +15,12 @@ from dataclasses import asdict, astuple, dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from cerebro_plpy.cluster.protocol import Given, Order, Reply, Request, What
-from cerebro_plpy.cluster.told import Place
+from cerebro_plpy.cluster.protocol import Given, Order, Reply, What
+from cerebro_plpy.cluster.told import PartitionPlace
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import INTERNAL, CerebroError
 from cerebro_plpy.segment import commands
+from cerebro_plpy.segment.commands import CommandRequest
 from cerebro_plpy.segment.rows import Layout, TableSource, datasets, layout
 from cerebro_plpy.segment.supply import Facts, TableSupply
 from cerebro_plpy.store import measurements, partitions, runs, state_rows
@@ -43,7 +44,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Work:
+class Find:
     """A statement of the owner's that gives one text; it writes nothing."""
 
     statement: str
@@ -58,16 +59,16 @@ class Write:
     given: Any
 
 
-Step = Look | Work | Write
+Step = Look | Find | Write
 Steps = Generator[Step, Any, Mapping[str, Any]]
-Stepwise = Callable[[Database, str, Request, bool], Steps]
+Stepwise = Callable[[Database, str, CommandRequest, bool], Steps]
 
 # What stays the same for a whole run, of one run at a time.
 _facts: dict[tuple[int, int], Facts] = {}
 _layouts: dict[tuple[int, tuple[str, str]], Layout] = {}
-_sources: dict[tuple[int, Place], TableSource] = {}
+_sources: dict[tuple[int, PartitionPlace], TableSource] = {}
 # By partition, what the caller saw of it when he looked last.
-_seen: dict[tuple[int, Place], str | None] = {}
+_seen: dict[tuple[int, PartitionPlace], str | None] = {}
 # The keys beside which a process of this session has worked since it gave back the last run's rows.
 _at_work: set[int] = set()
 # For each segment a key whose rows lie there.
@@ -90,7 +91,7 @@ def _of_run(cache: C, run_id: int) -> C:
     return cache
 
 
-def carry_out(db: Database, name: str, request: Request) -> Mapping[str, Any]:
+def carry_out(db: Database, name: str, request: CommandRequest) -> Mapping[str, Any]:
     """Do what needs an engine beside the rows that it is about, in the transaction that is under way."""
     if name in _ABOUT_SEGMENTS:
         return _ABOUT_SEGMENTS[name](db)
@@ -109,13 +110,13 @@ def _do(db: Database, step: Step) -> Any:
     match step:
         case Look(role, _, looks):
             return db.as_caller(role, lambda: [partitions.look_by(db, s) for s in looks])
-        case Work(statement, given):
+        case Find(statement, given):
             return db.as_owner(lambda: statements.find(db, statement, json.dumps(given)))
         case Write(statement, given):
             return db.as_owner(lambda: write(db, [(statement, given)]))
 
 
-def _tell(db: Database, name: str, request: Request) -> Mapping[str, Any]:
+def _tell(db: Database, name: str, request: CommandRequest) -> Mapping[str, Any]:
     """Have a segment's process do what needs nothing but an engine."""
     if name == "give_back":
         return _give_back(db, request)
@@ -128,14 +129,14 @@ def _tell(db: Database, name: str, request: Request) -> Mapping[str, Any]:
     return head["result"]
 
 
-def _give_back(db: Database, request: Request) -> Mapping[str, Any]:
+def _give_back(db: Database, request: CommandRequest) -> Mapping[str, Any]:
     """Wherever a process of this session has worked for the run, it lets go of the run's rows."""
     while _at_work:
         places.exchange(db, _at_work.pop(), "give_back", {"request": request}, [])
     return {}
 
 
-def steps_of(db: Database, name: str, request: Request, commits: bool = True) -> Steps:
+def steps_of(db: Database, name: str, request: CommandRequest, commits: bool = True) -> Steps:
     """What has to be done for a command; whoever carries the statements out sends the replies.
 
     The process on the segment `commits` what it makes, or it belongs to the transaction under way here.
@@ -143,10 +144,10 @@ def steps_of(db: Database, name: str, request: Request, commits: bool = True) ->
     return STEPWISE[name](db, name, request, commits)
 
 
-class _Command(ABC):
+class _ConfigCommand(ABC):
     """One command about one config on one segment."""
 
-    def __init__(self, db: Database, name: str, request: Request, commits: bool) -> None:
+    def __init__(self, db: Database, name: str, request: CommandRequest, commits: bool) -> None:
         self._db, self._name, self._request, self._commits = db, name, request, commits
         self._run_id, self._mst_key = request["run_id"], request["mst_key"]
         self._lacking: What | None = request.get("lacking")
@@ -168,7 +169,7 @@ class _Command(ABC):
         given = yield from self._first()
         for turn in range(_MOST_TURNS):
             asked = replace(order, first=turn == 0, given=given)
-            reply = Reply(**json.loads((yield Work(statements.work(self._key), asdict(asked)))))
+            reply = Reply(**json.loads((yield Find(statements.work(self._key), asdict(asked)))))
             if reply.error is not None:
                 raise CerebroError(**reply.error)
             if reply.lacking is None:
@@ -239,7 +240,7 @@ class _Command(ABC):
             _of_run(_facts, run_id).update({(run_id, key): facts for key, facts in found.items()})
         return _facts[run_id, mst_key]
 
-    def _source(self, place: Place) -> TableSource:
+    def _source(self, place: PartitionPlace) -> TableSource:
         known = self._layout(*place[:2])
         return _kept(_sources, self._run_id, place, lambda: TableSource(self._db, *place, known))
 
@@ -306,17 +307,17 @@ class _Command(ABC):
         places.exchange(self._db, self._key, "loaded", {"request": {"ticket": ticket}}, [])
 
 
-class _Visit(_Command):
+class _Visit(_ConfigCommand):
     def _tables(self) -> list[str]:
         return [self._run.source_table]
 
 
-class _Evaluate(_Command):
+class _Evaluate(_ConfigCommand):
     def _tables(self) -> list[str]:
         return list(datasets(self._run).values())
 
 
-class _Merge(_Command):
+class _Merge(_ConfigCommand):
     def _tables(self) -> list[str]:
         return []
 
@@ -332,11 +333,11 @@ def _as_told(facts: Iterable[Facts]) -> Mapping[str, Any]:
     }
 
 
-def _with(command: type[_Command]) -> Stepwise:
+def _with(command: type[_ConfigCommand]) -> Stepwise:
     return lambda db, name, request, commits: command(db, name, request, commits).steps()
 
 
-def _drop_states(db: Database, name: str, request: Request, commits: bool) -> Steps:
+def _drop_states(db: Database, name: str, request: CommandRequest, commits: bool) -> Steps:
     """Remove what nobody needs any more, by a statement that is no subtransaction.
 
     What a subtransaction has deleted may come back in early versions of Greenplum 7 (docs/greenplum.md).
@@ -345,18 +346,18 @@ def _drop_states(db: Database, name: str, request: Request, commits: bool) -> St
     return {}
 
 
-def _tell_epochs(db: Database, name: str, request: Request, commits: bool) -> Steps:
+def _tell_epochs(db: Database, name: str, request: CommandRequest, commits: bool) -> Steps:
     yield Write(TELL, runs.told(request["run_id"], "epoch", commands.ended_epochs(request)))
     return {}
 
 
-def _written(steps: Callable[[Database, Request], commands.Writes]) -> Stepwise:
+def _written(steps: Callable[[Database, CommandRequest], commands.Writes]) -> Stepwise:
     """What writes rows of runs, by statements that are no subtransactions.
 
     What one has written may be lost in early versions of Greenplum 7 (docs/greenplum.md).
     """
 
-    def carry_out(db: Database, name: str, request: Request, commits: bool) -> Steps:
+    def carry_out(db: Database, name: str, request: CommandRequest, commits: bool) -> Steps:
         work = steps(db, request)
         try:
             while True:

@@ -22,7 +22,7 @@ from ..packing.job import Job
 from ..packing.reading import Column
 from ..store.cluster import places
 from ..store.names import Table
-from ..store.packed import Expression, Output
+from ..store.packed import Expression, PackedOutput
 from . import pack_rows
 
 # What a segment may be asked for no rows at all: the memory that any process has.
@@ -108,7 +108,7 @@ class RowsOnSegments:
         head = {"request": {"ticket": self._ticket, **request}}
         return places.exchange_all(self._db, command, head, parts)
 
-    def write(self, output: Output, labels: Sequence[Labels], how: dealing.Deal) -> None:
+    def write(self, output: PackedOutput, labels: Sequence[Labels], how: dealing.Deal) -> None:
         """Have every process give its rows to the segments that they belong to."""
         keys = places.keys(self._db, len(self._hashes))
         for key, ranks, own in zip(keys, self._ranks(), self._labels, strict=True):

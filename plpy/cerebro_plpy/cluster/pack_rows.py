@@ -17,7 +17,7 @@ from ..packing.faults import Faults
 from ..packing.labels import one_hot
 from ..packing.reading import Column, batch_rows, hasher_of, open_column, read_batch
 from ..packing.sorting import Sorter
-from ..packing.sources import Part
+from ..packing.sources import SourcePart
 from ..store.packed import SourceColumn
 
 # A row as the scan hands it over: labels as UTF-8, all else as it is.
@@ -25,14 +25,14 @@ Fields = Sequence[bytes | None]
 Piece = tuple[int, int, bytes, list[bytes]]
 
 
-def describe(part: Part, shape: Sequence[int] | None, divisor: float) -> Mapping[str, Any]:
+def describe(part: SourcePart, shape: Sequence[int] | None, divisor: float) -> Mapping[str, Any]:
     """A column of the packed table as JSON."""
     return {**asdict(part), "shape": shape, "divisor": divisor}
 
 
-def _part(described: Mapping[str, Any]) -> Part:
+def _part(described: Mapping[str, Any]) -> SourcePart:
     columns = tuple(SourceColumn(**column) for column in described["columns"])
-    return Part(described["name"], columns, described["kind"])
+    return SourcePart(described["name"], columns, described["kind"])
 
 
 def columns_of(request: Mapping[str, Any], sample: Sequence[bytes | None], seen: Faults) -> list[Column]:
@@ -58,7 +58,7 @@ class Taker(Protocol):
     def close(self) -> None: ...
 
 
-class Share:
+class RowShare:
     """The rows that this process was handed, and where each is to go."""
 
     def __init__(self, request: Mapping[str, Any], sample: Sequence[bytes | None]) -> None:

@@ -86,7 +86,7 @@ class PredictorOnSegments:
         }
 
 
-def _deal_gpus(db: Database) -> Sequence[gpus.Share]:
+def _deal_gpus(db: Database) -> Sequence[gpus.GpuShare]:
     """What the process of each segment of the cluster has, in their order; an error if one has none."""
     cluster = places.cluster(db)
     shares = gpus.deal(cluster)

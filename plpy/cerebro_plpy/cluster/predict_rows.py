@@ -14,11 +14,11 @@ from cerebro_plpy.engine.inference import inference
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.predicting import choices
-from cerebro_plpy.predicting.choices import Choice
+from cerebro_plpy.predicting.choices import ClassChoice
 from cerebro_plpy.predicting.outputs import Output
 
 # id, class_name, class_value, prob, rank, prediction
-Prediction = tuple[str | None, str, str | None, float | None, int | None, list[float] | None]
+PredictedRow = tuple[str | None, str, str | None, float | None, int | None, list[float] | None]
 
 
 class Predicting:
@@ -39,7 +39,7 @@ class Predicting:
             self._forward = inference(describe(request["model_arch"], input_shapes=tuple(shapes)))
         self._loaded = self._forward.load(weights)
         self._outputs = [Output(**output) for output in request["outputs"]]
-        self._choice = Choice(**request["choice"])
+        self._choice = ClassChoice(**request["choice"])
         self._batch: int = request["batch_rows"]
         self._tick = tick
         self._waiting: list[pack_rows.Fields] = []
@@ -72,7 +72,7 @@ class Predicting:
             column.reader.read(values, array, self.rows + 1)
         return array.reshape(len(values), *self._shapes[number])
 
-    def predictions(self) -> Iterator[Prediction]:
+    def predictions(self) -> Iterator[PredictedRow]:
         for output, ids, result in self._found:
             flat = result.reshape(len(ids), -1)
             if output.values is None:

@@ -16,20 +16,20 @@ from cerebro_plpy.store import guards, session
 from cerebro_plpy.store.cluster import statements
 
 # What kind of thing to do, what it is given, and the statements.
-Task = Sequence[str | None]
-Tasks = Generator[Task, str | None, Mapping[str, Any]]
+ProcedureTask = Sequence[str | None]
+Tasks = Generator[ProcedureTask, str | None, Mapping[str, Any]]
 
 _under_way: list[Tasks] = []
 
 
-def begin(db: Database, name: str, request: Mapping[str, Any], look_seconds: int) -> Task:
+def begin(db: Database, name: str, request: Mapping[str, Any], look_seconds: int) -> ProcedureTask:
     """The first thing to do for a command; what an earlier one left undone is forgotten."""
     session.show(session.shown(name, request))
     _under_way[:] = [_tasks(db, name, request, look_seconds)]
     return go_on(None)
 
 
-def go_on(found: str | None) -> Task:
+def go_on(found: str | None) -> ProcedureTask:
     """The next thing to do, in the light of what the last one has found."""
     try:
         return _under_way[0].send(found)
@@ -52,11 +52,13 @@ def _tasks(db: Database, name: str, request: Mapping[str, Any], look_seconds: in
         if isinstance(step, coordinator.Look):
             reply = yield from _look(db, step, look_seconds)
         else:
-            kind = "find" if isinstance(step, coordinator.Work) else "write"
+            kind = "find" if isinstance(step, coordinator.Find) else "write"
             reply = yield _task(kind, step.given, step.statement)
 
 
-def _look(db: Database, look: coordinator.Look, seconds: int) -> Generator[Task, str | None, list[Any]]:
+def _look(
+    db: Database, look: coordinator.Look, seconds: int
+) -> Generator[ProcedureTask, str | None, list[Any]]:
     guard = yield from _guard(db, look.role)
     become = guards.become(look.role)
     yield _task("find", {"bound": seconds}, statements.work(look.key))
@@ -65,7 +67,7 @@ def _look(db: Database, look: coordinator.Look, seconds: int) -> Generator[Task,
     return json.loads(found or "[]")
 
 
-def _guard(db: Database, role: str) -> Generator[Task, str | None, str]:
+def _guard(db: Database, role: str) -> Generator[ProcedureTask, str | None, str]:
     oid = yield _task("find", guards.look_guard(role), guards.FIND_LOOK_GUARD)
     if oid is None:
         oid = guards.make_look_guard(db, role)
@@ -73,5 +75,5 @@ def _guard(db: Database, role: str) -> Generator[Task, str | None, str]:
     return guards.look_through(oid)
 
 
-def _task(kind: str, given: Any = None, *texts: str) -> Task:
+def _task(kind: str, given: Any = None, *texts: str) -> ProcedureTask:
     return [kind, json.dumps(given), *texts]

@@ -14,20 +14,22 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from cerebro_plpy.cluster import connections, row_commands
-from cerebro_plpy.cluster.protocol import Lacking, Left, Order, Part, Reply, Request, Where
-from cerebro_plpy.cluster.told import Look, Looks, Place, RunTold
+from cerebro_plpy.cluster.protocol import Lacking, Left, Order, Reply, Where
+from cerebro_plpy.cluster.told import Looks, PartitionPlace, RunTold, Seen
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine.data import Dataset
 from cerebro_plpy.engine.state import State, of_config
 from cerebro_plpy.errors import QUERY_CANCELED, WRONG_STATE, CerebroError
 from cerebro_plpy.segment import cancel, commands
+from cerebro_plpy.segment.commands import CommandRequest
 from cerebro_plpy.segment.loading import Load
 from cerebro_plpy.segment.supply import EvaluationRow, Facts
 from cerebro_plpy.store import interrupts, measurements, runs
 from cerebro_plpy.store.cluster import messages
+from cerebro_plpy.store.cluster.messages import Part
 
 
-class _Given:
+class _Supplies:
     """What the command under way was given, by what it is; more comes when it says what it lacks."""
 
     def __init__(self) -> None:
@@ -49,12 +51,12 @@ class _Given:
         return found
 
 
-_given = _Given()
+_given = _Supplies()
 _looks = Looks()
 # Of one run at a time.
 _runs: dict[int, RunTold] = {}
 _loads: dict[str, Load] = {}
-_loaded: dict[Place, Load] = {}
+_loaded: dict[PartitionPlace, Load] = {}
 _incoming: list[bytes] = []
 _outgoing: list[bytes] = []
 # The state that the last visit has made, where it is not committed here.
@@ -67,7 +69,7 @@ class ShippedSource:
     def __init__(self, db: Database, role: str, table: str, segment: int) -> None:
         self._db, self._place = db, (role, table, segment)
 
-    def look(self) -> Look:
+    def look(self) -> Seen:
         return _looks.look(self._db, self._place)
 
     def digest(self) -> str:
@@ -271,38 +273,40 @@ def _answer(db: Database, command: str, pieces: Sequence[bytes]) -> list[bytes]:
     return list(messages.pack({"result": result, "told": told}, sent))
 
 
-def _give(supply: ToldSupply, request: Request, parts: Sequence[Part]) -> row_commands.Reply:
+def _give(supply: ToldSupply, request: CommandRequest, parts: Sequence[Part]) -> row_commands.RowReply:
     """Keep what a command that waits has asked for."""
     _given.add(request["what"], request["value"], parts)
     return None, []
 
 
-def _expect(supply: ToldSupply, request: Request, parts: Sequence[Part]) -> row_commands.Reply:
+def _expect(supply: ToldSupply, request: CommandRequest, parts: Sequence[Part]) -> row_commands.RowReply:
     """Make ready for the rows of a partition."""
     _loads.clear()
     _loads[request["ticket"]] = Load(request)
     return None, []
 
 
-def _loaded_whole(supply: ToldSupply, request: Request, parts: Sequence[Part]) -> row_commands.Reply:
+def _loaded_whole(
+    supply: ToldSupply, request: CommandRequest, parts: Sequence[Part]
+) -> row_commands.RowReply:
     load = _loads.pop(request["ticket"])
     load.check()
     _loaded[load.place] = load
     return None, []
 
 
-def _log_in(supply: ToldSupply, request: Request, parts: Sequence[Part]) -> row_commands.Reply:
+def _log_in(supply: ToldSupply, request: CommandRequest, parts: Sequence[Part]) -> row_commands.RowReply:
     return supply.connections.refused(request["where"]), []
 
 
-def _give_left(supply: ToldSupply, request: Request, parts: Sequence[Part]) -> row_commands.Reply:
+def _give_left(supply: ToldSupply, request: CommandRequest, parts: Sequence[Part]) -> row_commands.RowReply:
     """The state that the last visit has made need not be kept here any longer."""
     left = _left_parts.copy()
     _left_parts.clear()
     return None, left
 
 
-_ORDERS: Mapping[str, Callable[[ToldSupply, Request, Sequence[Part]], row_commands.Reply]] = {
+_ORDERS: Mapping[str, Callable[[ToldSupply, CommandRequest, Sequence[Part]], row_commands.RowReply]] = {
     "give": _give,
     "expect": _expect,
     "loaded": _loaded_whole,

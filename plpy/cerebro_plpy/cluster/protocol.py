@@ -34,8 +34,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-Request = Mapping[str, Any]
-Part = bytes | memoryview
+from cerebro_plpy.segment.commands import CommandRequest
+
 # What lacks: of which kind, about what.
 What = list[Any]
 # What a process keeps: of which kind, about what, and the thing itself.
@@ -52,7 +52,7 @@ class Order:
     """
 
     command: str
-    request: Request
+    request: CommandRequest
     key: int
     commits: bool = True
     # Whether this is the first try: what was given for another command is forgotten.

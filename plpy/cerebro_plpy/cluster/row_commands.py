@@ -9,43 +9,43 @@ import numpy as np
 
 from cerebro_plpy.cluster import pack_rows
 from cerebro_plpy.engine import runtime
+from cerebro_plpy.segment.commands import CommandRequest
 
-Request = Mapping[str, Any]
 Parts = Sequence[bytes | memoryview]
 Ticker = Callable[[], Callable[[], None]]
-Reply = tuple[Any, list[bytes]]
+RowReply = tuple[Any, list[bytes]]
 
 _own_gpu: list[runtime.Gpu] = []
 
 
-def _sample(request: Request, parts: Parts) -> list[bytes | None]:
+def _sample(request: CommandRequest, parts: Parts) -> list[bytes | None]:
     rest = iter(parts)
     return [bytes(next(rest)) if there else None for there in request["sample"]]
 
 
-def _open(request: Request, parts: Parts, ticker: Ticker) -> Reply:
-    pack_rows.expect(request["ticket"], pack_rows.Share(request, _sample(request, parts)))
+def _open(request: CommandRequest, parts: Parts, ticker: Ticker) -> RowReply:
+    pack_rows.expect(request["ticket"], pack_rows.RowShare(request, _sample(request, parts)))
     return None, []
 
 
-def _sort(request: Request, parts: Parts, ticker: Ticker) -> Reply:
-    own = pack_rows.found(request["ticket"], pack_rows.Share)
+def _sort(request: CommandRequest, parts: Parts, ticker: Ticker) -> RowReply:
+    own = pack_rows.found(request["ticket"], pack_rows.RowShare)
     hashes = own.hashes()
     return {"rows": own.rows, "labels": own.labels(), "faults": own.faults.found()}, [hashes]
 
 
-def _deal(request: Request, parts: Parts, ticker: Ticker) -> Reply:
-    pack_rows.found(request["ticket"], pack_rows.Share).deal(request, np.frombuffer(parts[0], "<i8"))
+def _deal(request: CommandRequest, parts: Parts, ticker: Ticker) -> RowReply:
+    pack_rows.found(request["ticket"], pack_rows.RowShare).deal(request, np.frombuffer(parts[0], "<i8"))
     return None, []
 
 
-def _take_gpu(request: Request, parts: Parts, ticker: Ticker) -> Reply:
+def _take_gpu(request: CommandRequest, parts: Parts, ticker: Ticker) -> RowReply:
     """What is said to all processes at once cannot name the GPU of each."""
     _own_gpu[:] = [runtime.Gpu(**request)]
     return None, []
 
 
-def _expect_rows(request: Request, parts: Parts, ticker: Ticker) -> Reply:
+def _expect_rows(request: CommandRequest, parts: Parts, ticker: Ticker) -> RowReply:
     """Make ready to predict: the model is there before a row is."""
     from cerebro_plpy.cluster.predict_rows import Predicting
     from cerebro_plpy.predicting import models
@@ -57,7 +57,7 @@ def _expect_rows(request: Request, parts: Parts, ticker: Ticker) -> Reply:
     return None, []
 
 
-def _predict_rest(request: Request, parts: Parts, ticker: Ticker) -> Reply:
+def _predict_rest(request: CommandRequest, parts: Parts, ticker: Ticker) -> RowReply:
     from cerebro_plpy.cluster.predict_rows import Predicting
 
     own = pack_rows.found(request["ticket"], Predicting)
@@ -65,12 +65,12 @@ def _predict_rest(request: Request, parts: Parts, ticker: Ticker) -> Reply:
     return {"rows": own.rows, "faults": own.faults.found()}, []
 
 
-def _close(request: Request, parts: Parts, ticker: Ticker) -> Reply:
+def _close(request: CommandRequest, parts: Parts, ticker: Ticker) -> RowReply:
     pack_rows.close(request["ticket"])
     return None, []
 
 
-COMMANDS: Mapping[str, Callable[[Request, Parts, Ticker], Reply]] = {
+COMMANDS: Mapping[str, Callable[[CommandRequest, Parts, Ticker], RowReply]] = {
     "open": _open,
     "sort": _sort,
     "deal": _deal,

@@ -13,8 +13,9 @@ from typing import Any
 
 import psycopg2
 
-from cerebro_plpy.cluster.protocol import Order, Reply, Request
+from cerebro_plpy.cluster.protocol import Order, Reply
 from cerebro_plpy.errors import SEGMENT_GONE, CerebroError
+from cerebro_plpy.segment.commands import CommandRequest
 from cerebro_plpy.store import guards, interrupts, session
 from cerebro_plpy.store.cluster import statements
 from cerebro_plpy.topology import loopback
@@ -25,16 +26,16 @@ from cerebro_plpy.topology.loopback import LoopbackSession
 class ClusterSession(LoopbackSession):
     """One connection to the coordinator, and a process of its own on each segment where it has worked."""
 
-    def __init__(self, target: session.Target, settings: Mapping[str, str]) -> None:
+    def __init__(self, target: session.LoginTarget, settings: Mapping[str, str]) -> None:
         super().__init__(target, settings)
         # By run and segment, the key beside which the process stands that has worked for them.
         self._keys: dict[tuple[int, int], int] = {}
-        self._asked: tuple[str, Request] = "", {}
+        self._asked: tuple[str, CommandRequest] = "", {}
         self._is_direct = False
         self._reply = Reply()
         self._began = 0.0
 
-    def begin(self, name: str, request: Request) -> None:
+    def begin(self, name: str, request: CommandRequest) -> None:
         self._asked = name, request
         key = self._keys.get(_place(request)) if name in session.DIRECT else None
         self._is_direct = key is not None
@@ -60,7 +61,7 @@ class ClusterSession(LoopbackSession):
                 return False
         return True
 
-    def _send_stepwise(self, name: str, request: Request) -> None:
+    def _send_stepwise(self, name: str, request: CommandRequest) -> None:
         self._began = time.monotonic()
         self._send(session.STEPWISE_COMMAND, name, json.dumps({**request, "look_seconds": self.look_seconds}))
 
@@ -87,7 +88,7 @@ class ClusterSession(LoopbackSession):
         return found
 
 
-def _place(request: Request) -> tuple[int, int]:
+def _place(request: CommandRequest) -> tuple[int, int]:
     return request["run_id"], request["segment"]
 
 
@@ -118,7 +119,7 @@ class GreenplumTopology(LocalTopology):
         return refused(self._target, error)
 
 
-def refused(target: session.Target, error: psycopg2.Error) -> CerebroError:
+def refused(target: session.LoginTarget, error: psycopg2.Error) -> CerebroError:
     if not isinstance(error, SegmentsAway):
         return loopback.refused(target, error)
     return CerebroError(

@@ -13,8 +13,8 @@ from cerebro_plpy.planner import routes
 from cerebro_plpy.segment.supply import Facts
 from cerebro_plpy.store import partitions, runs
 
-Place = tuple[str, str, int]
-Look = tuple[object, list[partitions.Buffer]]
+PartitionPlace = tuple[str, str, int]
+Seen = tuple[object, list[partitions.Buffer]]
 
 # So long a look of the caller's at a partition holds: it is dear on a cluster. Whether he may still read the
 # table is asked at every command.
@@ -63,14 +63,14 @@ class Looks:
     """What the caller has seen of partitions."""
 
     def __init__(self) -> None:
-        self._seen: dict[Place, tuple[float, Look]] = {}
-        self._sure: set[Place] = set()
+        self._seen: dict[PartitionPlace, tuple[float, Seen]] = {}
+        self._sure: set[PartitionPlace] = set()
 
     def begin(self) -> None:
         """What follows is another command."""
         self._sure.clear()
 
-    def add(self, place: Place, found: str | None) -> None:
+    def add(self, place: PartitionPlace, found: str | None) -> None:
         self._seen[place] = time.monotonic(), partitions.parse(found)
         self._sure.add(place)
 
@@ -78,7 +78,7 @@ class Looks:
         self._seen.clear()
         self._sure.clear()
 
-    def look(self, db: Database, place: Place) -> Look:
+    def look(self, db: Database, place: PartitionPlace) -> Seen:
         if place not in self._sure:
             role, table, _ = place
             at = self._seen[place][0] if place in self._seen else -math.inf

@@ -24,7 +24,7 @@ MAX_LENGTH = 4_000_000
 
 
 @dataclass(frozen=True)
-class Architecture:
+class DescribedModel:
     """What is known of a model before it exists. Shapes are those of one row."""
 
     json: str
@@ -45,7 +45,7 @@ def describe(
     model_arch: str,
     input_shapes: tuple[Shape, ...] | None = None,
     max_parameters: int = 2_000_000_000,
-) -> Architecture:
+) -> DescribedModel:
     """Check an architecture and say what it is; no weight is allocated, and nothing is computed."""
     try:
         return _describe(model_arch, input_shapes, max_parameters, registered.known())
@@ -92,14 +92,14 @@ def _describe(
     input_shapes: tuple[Shape, ...] | None,
     max_parameters: int,
     functions: Sequence[registered.Function],
-) -> Architecture:
+) -> DescribedModel:
     """What may be named decides what comes of it, so it is told apart by the `functions`."""
     config = canonical(model_arch, input_shapes)
     # Before Keras has it: it takes the config of a functional model apart.
     text = json.dumps(config, sort_keys=True, separators=(",", ":"))
     layers = _registered_layers(config)
 
-    def look() -> tuple[Architecture, int]:
+    def look() -> tuple[DescribedModel, int]:
         with unallocated():
             model = _deserialize(config, layers)
             _check_built(model)
@@ -225,9 +225,9 @@ def _check_built(model: Any) -> None:
         )
 
 
-def _summary(model: Any, text: str) -> Architecture:
+def _summary(model: Any, text: str) -> DescribedModel:
     shapes = tuple(tuple(int(d) for d in weight.shape) for weight in model.weights)
-    return Architecture(
+    return DescribedModel(
         json=text,
         inputs=tuple(tuple(tensor.shape[1:]) for tensor in model.inputs),
         outputs=tuple(tuple(tensor.shape[1:]) for tensor in model.outputs),

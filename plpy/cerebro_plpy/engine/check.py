@@ -8,13 +8,12 @@ from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.literal import Call
 
 from . import calls, forms, losses
-from .architecture import Architecture
-from .data import BINARY, DENSE, SPARSE, VALUE, Form
+from .architecture import DescribedModel, Shape
+from .data import BINARY, DENSE, SPARSE, VALUE, TargetForm
 
 if TYPE_CHECKING:
     from cerebro_plpy.madlib.params import CompileParams
 
-Shape = tuple[int | None, ...]
 
 _ONE_COLUMN = frozenset({"binarycrossentropy", "binaryfocalcrossentropy", "bce"})
 _CATEGORICAL = frozenset(
@@ -29,7 +28,7 @@ _CATEGORICAL = frozenset(
 
 
 def check_config(
-    arch: Architecture,
+    arch: DescribedModel,
     compile_params: CompileParams,
     input_shapes: tuple[Shape, ...],
     target_shapes: tuple[Shape, ...],
@@ -63,7 +62,7 @@ def _check_input(name: str, wanted: Shape, given: Shape) -> None:
         )
 
 
-def _check_output(arch: Architecture, number: int, loss: Any, given: Shape, kind: str) -> None:
+def _check_output(arch: DescribedModel, number: int, loss: Any, given: Shape, kind: str) -> None:
     if loss is None:
         return
     output, where = arch.outputs[number], f'output "{arch.output_names[number]}"'
@@ -74,7 +73,7 @@ def _check_output(arch: Architecture, number: int, loss: Any, given: Shape, kind
         _check_classes(where, loss, form, output, given[-1] if given else None)
 
 
-def _check_values(where: str, loss: Any, form: Form, output: Shape, given: Shape) -> None:
+def _check_values(where: str, loss: Any, form: TargetForm, output: Shape, given: Shape) -> None:
     if form.name == SPARSE:
         raise CerebroError(
             f'the loss "{loss_name(loss)}" wants class labels, the packed table has numbers to regress on',
@@ -92,7 +91,7 @@ def _check_values(where: str, loss: Any, form: Form, output: Shape, given: Shape
         )
 
 
-def _check_classes(where: str, loss: Any, form: Form, output: Shape, classes: int | None) -> None:
+def _check_classes(where: str, loss: Any, form: TargetForm, output: Shape, classes: int | None) -> None:
     name, width = loss_name(loss), output[-1] if output else None
     _check_class_weights(where, loss, width)
     if form.name == BINARY:
@@ -149,7 +148,7 @@ def _check_spread(what: str, spec: Any, names: list[str]) -> None:
         )
 
 
-def _check_metrics(arch: Architecture, params: CompileParams, chosen: list[Any]) -> None:
+def _check_metrics(arch: DescribedModel, params: CompileParams, chosen: list[Any]) -> None:
     """Labels go to loss and metrics in one form: class indices or one column per class."""
     names = list(arch.output_names)
     for spec in (params.metrics, params.weighted_metrics):

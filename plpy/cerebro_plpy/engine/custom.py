@@ -29,7 +29,7 @@ _MALFORMED = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowErro
 
 
 @dataclass(frozen=True)
-class Source:
+class FunctionSource:
     """One version of a registered function, as it is stored."""
 
     name: str
@@ -43,13 +43,13 @@ class Source:
         return f"<registered function {self.name} {self.digest[:12]}>"
 
 
-_sources: dict[str, Source] = {}
+_sources: dict[str, FunctionSource] = {}
 _objects: dict[str, Any] = {}
 
 
 def take(sources: Iterable[Mapping[str, Any]]) -> list[registered.Function]:
     """Keep sources for when they are asked for; gives them as what a call may name."""
-    taken = [Source(**source) for source in sources]
+    taken = [FunctionSource(**source) for source in sources]
     for source in taken:
         known = registered.digest(source.name, source.kind, source.higher_is_better, source.source)
         if known != source.digest:
@@ -124,7 +124,7 @@ def _refused(call: Call, detail: str) -> CerebroError:
     )
 
 
-def _execute(source: Source) -> Any:
+def _execute(source: FunctionSource) -> Any:
     module = types.ModuleType(f"cerebro_function_{source.digest[:12]}")
     # TensorFlow looks for the text of what it compiles, and a traceback for the line.
     lines = source.source.splitlines(keepends=True)
@@ -158,7 +158,7 @@ def _unregistered() -> Iterator[None]:
             each.update(kept)
 
 
-def _checked(source: Source, module: types.ModuleType) -> Any:
+def _checked(source: FunctionSource, module: types.ModuleType) -> Any:
     found, keras = getattr(module, source.name, None), runtime.keras()
     if found is None:
         raise CerebroError(
@@ -195,7 +195,7 @@ def place_of(error: BaseException) -> str:
     return ""
 
 
-def _wrong(source: Source, error: BaseException, line: int | None) -> CerebroError:
+def _wrong(source: FunctionSource, error: BaseException, line: int | None) -> CerebroError:
     said = error.msg if isinstance(error, SyntaxError) else str(error)
     where = f" in line {line}" if line is not None else ""
     detail = " ".join(f"{type(error).__name__}{where}: {said}".split())

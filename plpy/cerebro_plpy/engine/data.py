@@ -30,7 +30,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Form:
+class TargetForm:
     """What a loss wants of the labels: class indices, float rows of a width, or one 0/1 column."""
 
     name: str
@@ -59,7 +59,7 @@ class Dataset:
             self._derived[key] = make()
         return self._derived[key]
 
-    def target(self, number: int, form: Form) -> np.ndarray:
+    def target(self, number: int, form: TargetForm) -> np.ndarray:
         return self.derived(("target", number, form), lambda: convert(self.targets[number], form))
 
     def sample_weight(self, class_weight: dict[int, float]) -> np.ndarray:
@@ -81,7 +81,7 @@ class Block:
     order: np.ndarray
 
 
-def convert(target: Target, form: Form) -> np.ndarray:
+def convert(target: Target, form: TargetForm) -> np.ndarray:
     """Bring stored labels into the form that a loss wants."""
     if target.kind == VALUE:
         return np.ascontiguousarray(target.values, np.float32)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import architecture, calls
-from .data import BINARY, DENSE, SPARSE, Form
+from .data import BINARY, DENSE, SPARSE, TargetForm
 
 if TYPE_CHECKING:
     from cerebro_plpy.madlib.params import CompileParams
@@ -29,7 +29,7 @@ _WANT_DENSE = frozenset(
 )
 
 
-def of_model(model: Any, params: CompileParams) -> list[Form]:
+def of_model(model: Any, params: CompileParams) -> list[TargetForm]:
     """Give the form of the labels for each output."""
     chosen = per_output(params.loss, architecture.output_names(model))
     return [of_output(spec, tensor.shape) for spec, tensor in zip(chosen, model.outputs, strict=True)]
@@ -80,16 +80,16 @@ def name_of(spec: Any) -> str:
     return calls.fold(spec if isinstance(spec, str) else getattr(spec, "name", ""))
 
 
-def of_output(loss: Any, shape: tuple[int | None, ...]) -> Form:
+def of_output(loss: Any, shape: tuple[int | None, ...]) -> TargetForm:
     """Give the form for one output of the given shape (batch dimension first)."""
     if name_of(loss).startswith("sparse"):
-        return Form(SPARSE, shape[-1])
+        return TargetForm(SPARSE, shape[-1])
     if len(shape) > 1 and shape[-1] == 1:
-        return Form(BINARY, 1)
-    return Form(DENSE, shape[-1] if shape else None)
+        return TargetForm(BINARY, 1)
+    return TargetForm(DENSE, shape[-1] if shape else None)
 
 
-def build_metrics(model: Any, forms: list[Form]) -> None:
+def build_metrics(model: Any, forms: list[TargetForm]) -> None:
     """Let Keras create the variables of its metrics before anything is compiled."""
     inputs = [_symbolic(t.shape, t.dtype) for t in model.inputs]
     targets = [_target(form, tensor.shape) for form, tensor in zip(forms, model.outputs, strict=True)]
@@ -117,7 +117,7 @@ def _symbolic(shape: tuple[int | None, ...], dtype: str) -> Any:
     return KerasTensor((2, *shape[1:]), dtype)
 
 
-def _target(form: Form, shape: tuple[int | None, ...]) -> Any:
+def _target(form: TargetForm, shape: tuple[int | None, ...]) -> Any:
     if form.name == SPARSE:
         return _symbolic((None, *shape[1:-1]), "int32")
     return _symbolic(shape, "float32")

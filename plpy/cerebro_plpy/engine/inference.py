@@ -18,9 +18,9 @@ import numpy as np
 from cerebro_plpy.errors import CerebroError
 
 from . import architecture, runtime
-from .architecture import Architecture
+from .architecture import DescribedModel
+from .loops import Tick
 
-Tick = Callable[[], None]
 Predict = Callable[[list[np.ndarray]], list[np.ndarray]]
 
 # How much work one call into a backend may be, so that a cancel is noticed soon.
@@ -39,7 +39,7 @@ class Loaded:
 class Inference:
     """An architecture's forward pass."""
 
-    def __init__(self, described: Architecture) -> None:
+    def __init__(self, described: DescribedModel) -> None:
         self._backend = importlib.import_module(f".inference_{runtime.backend()}", __package__)
         self._model = architecture.build(described.json)
         self._variables = [*self._model.trainable_variables, *self._model.non_trainable_variables]
@@ -84,7 +84,7 @@ class Inference:
 
 
 @functools.lru_cache(maxsize=16)
-def inference(described: Architecture) -> Inference:
+def inference(described: DescribedModel) -> Inference:
     """Give the process's function for an architecture, compiling it if it is not there yet."""
     return Inference(described)
 

@@ -17,13 +17,13 @@ from .loops import Feed, Pace, Tick
 # are two programs, here and there.
 
 
-class Loop:
+class JaxLoop:
     """The model's variables live here as arrays; Keras' own are used only to read results."""
 
     def __init__(self, model: Any, variables: list[Any]) -> None:
         self._model = model
         self._many_at_once = not _differs_within_a_loop(model)
-        self._state = _State(model, variables)
+        self._state = _JaxState(model, variables)
         self._train_one = jax.jit(model.train_step, donate_argnums=0)
         self._train_many = jax.jit(_repeat(model, model.train_step), donate_argnums=0)
         self._test_one = jax.jit(model.test_step, donate_argnums=0)
@@ -95,7 +95,7 @@ class Loop:
             self._state.put(jax.block_until_ready(state), optimizer)
 
 
-class _State:
+class _JaxState:
     """Variables as JAX arrays, in the groups that Keras' steps take."""
 
     def __init__(self, model: Any, variables: list[Any]) -> None:

@@ -14,7 +14,7 @@ from .loops import Feed, Pace, Tick, VariableLoop
 MOST_BYTES_AT_ONCE = 16 * 2**20
 
 
-class Loop(VariableLoop):
+class TensorFlowLoop(VariableLoop):
     """Every function has one explicit signature, with a batch dimension that is open or fixed.
 
     A function traced for one batch size and relaxed later keeps both traces, whose last bits may differ, so

@@ -26,7 +26,7 @@ class Generator:
         put(torch.from_numpy(np.array(state)))
 
 
-class Loop(VariableLoop):
+class TorchLoop(VariableLoop):
     """The rows are copied to the device once and picked there."""
 
     def start_pass(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,12 +14,12 @@ from cerebro_plpy.errors import CerebroError
 from . import architecture, calls, forms, loops, runtime
 from . import state as states
 from .data import Block, Dataset, batched
+from .loops import Tick
 from .state import State
 
 if TYPE_CHECKING:
     from cerebro_plpy.madlib.params import CompileParams
 
-Tick = Callable[[], None]
 
 # A session may live for days; a run with more than these compiles some of them again.
 MOST_COMPILED = 64
@@ -64,7 +64,7 @@ class CompiledModel:
             self._model = _compiled(architecture_json, params)
         self.forms = forms.of_model(self._model, params)
         forms.build_metrics(self._model, self.forms)
-        self._layout = _Layout(self._model)
+        self._layout = _StateLayout(self._model)
         self._starts_blank = self._layout.starts_blank(calls.optimizer(params.optimizer))
         self._loop = loops.make(self._model, self._layout.variables)
 
@@ -78,7 +78,7 @@ class CompiledModel:
         return state
 
     def _built_state(self, params: CompileParams) -> State:
-        layout = _Layout(_compiled(self.architecture_json, params))
+        layout = _StateLayout(_compiled(self.architecture_json, params))
         return layout.state([runtime.to_numpy(variable) for variable in layout.variables])
 
     def _blank_state(self, params: CompileParams) -> State:
@@ -153,7 +153,7 @@ class CompiledModel:
             )
 
 
-class _Layout:
+class _StateLayout:
     """How a model's variables are laid out in a state."""
 
     def __init__(self, model: Any) -> None:

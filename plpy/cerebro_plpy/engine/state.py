@@ -28,7 +28,7 @@ _DTYPES = frozenset(
 )
 _KINDS = (WEIGHT, OTHER, OPTIMIZER)
 
-Buffer = bytes | bytearray | memoryview
+StateBuffer = bytes | bytearray | memoryview
 
 
 @dataclass(eq=False)
@@ -84,15 +84,15 @@ def to_parts(state: State, part_bytes: int | None = None) -> Iterator[bytes]:
         yield _seal(number, pieces)
 
 
-def from_parts(parts: Iterable[Buffer]) -> State:
+def from_parts(parts: Iterable[StateBuffer]) -> State:
     """Put a state together again; anything that is not exactly what was written is an error."""
-    reader = _Reader()
+    reader = _StateReader()
     for number, part in enumerate(parts):
         reader.add(_open(number, part))
     return reader.finish()
 
 
-def of_config(parts: Iterable[Buffer], run_id: int, mst_key: int, step: int) -> State:
+def of_config(parts: Iterable[StateBuffer], run_id: int, mst_key: int, step: int) -> State:
     """The same for the state of a config after a step; an error names them."""
     try:
         return from_parts(_there(parts))
@@ -107,7 +107,7 @@ def of_config(parts: Iterable[Buffer], run_id: int, mst_key: int, step: int) -> 
         ) from None
 
 
-def _there(parts: Iterable[Buffer]) -> Iterator[Buffer]:
+def _there(parts: Iterable[StateBuffer]) -> Iterator[StateBuffer]:
     left = iter(parts)
     first = next(left, None)
     if first is None:
@@ -147,7 +147,7 @@ def _seal(number: int, pieces: list[memoryview]) -> bytes:
     return b"".join([_PART.pack(_MAGIC, number, check, length), *pieces])
 
 
-def _open(number: int, part: Buffer) -> memoryview:
+def _open(number: int, part: StateBuffer) -> memoryview:
     view = memoryview(part).cast("B")
     if len(view) < _PART.size:
         raise _damaged(f"Part {number} is only {len(view)} bytes long.")
@@ -164,7 +164,7 @@ def _open(number: int, part: Buffer) -> memoryview:
     return payload
 
 
-class _Reader:
+class _StateReader:
     """Gathers payloads into one buffer that the arrays then share."""
 
     def __init__(self) -> None:

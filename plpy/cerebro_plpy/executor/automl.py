@@ -13,13 +13,13 @@ from cerebro_plpy.executor import background, fit, output, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.options import FIT_OPTIONS, FitOptions, parse_options
-from cerebro_plpy.logical.search.automl import Search
+from cerebro_plpy.logical.search.automl import SearchCall
 from cerebro_plpy.madlib.automl import WHO, read_method
 from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import models, results, runs, session
 from cerebro_plpy.store.names import TargetTable, resolve_table, target_table
 from cerebro_plpy.topology.choose import choose
-from cerebro_plpy.topology.inline import Run
+from cerebro_plpy.topology.inline import RunCommand
 
 AUTOML = background.AUTOML
 SUFFIXES = fit.SUFFIXES
@@ -52,7 +52,7 @@ class AutomlCall:
     search_path: str
 
 
-def automl(db: Database, call: AutomlCall, run_inline: Run) -> None:
+def automl(db: Database, call: AutomlCall, run_inline: RunCommand) -> None:
     """Search a space, and leave its models and the best of its configs."""
     requests.check_writable(db)
     selection = target_table(
@@ -102,10 +102,10 @@ def automl(db: Database, call: AutomlCall, run_inline: Run) -> None:
     )
 
 
-def search_of(request: requests.Request) -> Search:
+def search_of(request: requests.Request) -> SearchCall:
     """The search of a run, from what is written down of it."""
     described = request.search or {}
-    return Search.of(described["method"], **described["arguments"])
+    return SearchCall.of(described["method"], **described["arguments"])
 
 
 def _request(db: Database, call: AutomlCall, given: FitOptions) -> requests.Request:
@@ -115,7 +115,7 @@ def _request(db: Database, call: AutomlCall, given: FitOptions) -> requests.Requ
     arch_table = resolve_table(db, call.model_arch_table, path, "model architecture table")
     random_state = _random_state(db, call, given)
     seed = random_state if given.seed is None and given.replay is None else replay.seed(db, given)
-    search = Search(
+    search = SearchCall(
         method=method,
         model_ids=_model_ids(call.model_id_list),
         compile_grid=_grid(call.compile_params_grid, "compile_params_grid"),
@@ -183,7 +183,7 @@ def _grid(given: str | None, what: str) -> str:
     return given
 
 
-def _frequency(call: AutomlCall, given: FitOptions, search: Search) -> int:
+def _frequency(call: AutomlCall, given: FitOptions, search: SearchCall) -> int:
     """Configs are measured whenever the search has to know; and every so many epochs, if that is said.
 
     Hyperband's rungs have fewer epochs than R, and so its frequency may be beyond some of them, or all.
@@ -237,7 +237,7 @@ def write_tables(
 
 def _info_row(
     request: requests.Request,
-    search: Search,
+    search: SearchCall,
     outcome: runner.Outcome,
     ended: runner.Ended,
     size: int | None,
@@ -260,7 +260,7 @@ def _write_summary(
     db: Database,
     targets: output.Targets,
     request: requests.Request,
-    search: Search,
+    search: SearchCall,
     outcome: runner.Outcome,
 ) -> None:
     row = {

@@ -17,7 +17,7 @@ from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import models, results, session
 from cerebro_plpy.store.names import target_table
 from cerebro_plpy.topology.choose import choose
-from cerebro_plpy.topology.inline import Run
+from cerebro_plpy.topology.inline import RunCommand
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class EvaluateCall:
     search_path: str
 
 
-def evaluate(db: Database, call: EvaluateCall, run_inline: Run) -> None:
+def evaluate(db: Database, call: EvaluateCall, run_inline: RunCommand) -> None:
     """Measure a model's loss and metrics on the rows of a packed table."""
     requests.check_writable(db)
     model = find_model(db, call.model_table, call.mst_key, call.search_path)

@@ -24,7 +24,7 @@ from cerebro_plpy.store.names import (
     target_table,
 )
 from cerebro_plpy.topology.choose import choose
-from cerebro_plpy.topology.inline import Run
+from cerebro_plpy.topology.inline import RunCommand
 
 SUFFIXES = ("_info", "_summary")
 
@@ -48,7 +48,7 @@ class FitCall:
     search_path: str
 
 
-def fit_multiple(db: Database, call: FitCall, run_inline: Run) -> None:
+def fit_multiple(db: Database, call: FitCall, run_inline: RunCommand) -> None:
     """Train every config of a model selection table."""
     requests.check_writable(db)
     given = parse_fit_options(call.options)

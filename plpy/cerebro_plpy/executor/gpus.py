@@ -36,7 +36,7 @@ def write_configuration(db: Database, table: str | None, source: str | None, sea
 
 def of_segments(
     db: Database, use_gpus: bool, packed: PackedSummary, alone: bool
-) -> bool | tuple[gpus.Share, ...]:
+) -> bool | tuple[gpus.GpuShare, ...]:
     """What each segment of a run has; true where only the engine can know whether there is a GPU.
 
     A session that is `alone` plays all segments.

@@ -17,7 +17,7 @@ DROP_BYTES = 256 * 2**20
 TELL_SECONDS = 0.1
 
 
-class Loop:
+class RunLoop:
     """One run on one topology."""
 
     def __init__(

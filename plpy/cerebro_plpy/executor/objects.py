@@ -25,7 +25,7 @@ from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import objects
 from cerebro_plpy.store.names import resolve_table, target_table
-from cerebro_plpy.topology.inline import Run
+from cerebro_plpy.topology.inline import RunCommand
 
 WHAT = "object table"
 MOST_K = 99_999
@@ -33,7 +33,7 @@ MOST_K = 99_999
 
 def load_custom(
     db: Database,
-    run_inline: Run,
+    run_inline: RunCommand,
     table_name: str | None,
     serialized: bytes | None,
     name: str | None,
@@ -75,7 +75,7 @@ def _check_dill(name: str) -> None:
 
 
 def load_top_k(
-    db: Database, run_inline: Run, table_name: str | None, k: int | None, search_path: str
+    db: Database, run_inline: RunCommand, table_name: str | None, k: int | None, search_path: str
 ) -> None:
     """List a metric that comes with the package."""
     if k is None:
@@ -117,7 +117,7 @@ def _add(
 
 
 def delete(
-    db: Database, run_inline: Run, table_name: str | None, function: int | str | None, search_path: str
+    db: Database, run_inline: RunCommand, table_name: str | None, function: int | str | None, search_path: str
 ) -> None:
     """Take a function off the list, by its id or its name, and drop the list with the last."""
     if function is None:
@@ -131,7 +131,7 @@ def delete(
         )
 
 
-def update_table(db: Database, run_inline: Run, table_name: str | None, search_path: str) -> None:
+def update_table(db: Database, run_inline: RunCommand, table_name: str | None, search_path: str) -> None:
     """See that a list can be used as it is; nothing of it is ever unpickled, so that nothing gets too old."""
     table = resolve_table(db, table_name, search_path, WHAT)
     objects.check(db, table)

@@ -16,7 +16,7 @@ from cerebro_plpy.store import decisions, drivers, measurements, models, packed,
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table
 from cerebro_plpy.topology import Topology
 from cerebro_plpy.topology.choose import choose, choose_local
-from cerebro_plpy.topology.inline import Run
+from cerebro_plpy.topology.inline import RunCommand
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ KINDS = {
 }
 
 
-def resume(db: Database, run_id: int | None, search_path: str, run_inline: Run) -> None:
+def resume(db: Database, run_id: int | None, search_path: str, run_inline: RunCommand) -> None:
     """Finish a run that was interrupted or whose tables were rolled back."""
     requests.check_writable(db)
     role = session.current_user(db)

@@ -13,7 +13,7 @@ from cerebro_plpy.errors import QUERY_CANCELED, SEGMENT_GONE, WRONG_STATE, Cereb
 from cerebro_plpy.executor import functions, gpus
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor.decide import Decider, Planned, Search
-from cerebro_plpy.executor.loop import Loop
+from cerebro_plpy.executor.loop import RunLoop
 from cerebro_plpy.executor.report import Report
 from cerebro_plpy.logical.search.build import build
 from cerebro_plpy.madlib import registered
@@ -275,7 +275,7 @@ def carry_out(
         decider.take(unit, result)
         report.take(unit, result)
 
-    Loop(
+    RunLoop(
         run_id=run_id,
         plan=plan,
         topology=topology,

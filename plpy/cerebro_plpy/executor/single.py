@@ -17,7 +17,7 @@ from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import models, results, session
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table
 from cerebro_plpy.topology.choose import choose
-from cerebro_plpy.topology.inline import Run
+from cerebro_plpy.topology.inline import RunCommand
 
 SUFFIXES = ("_summary",)
 
@@ -44,7 +44,7 @@ class SingleCall:
     search_path: str
 
 
-def fit_single(db: Database, call: SingleCall, run_inline: Run) -> None:
+def fit_single(db: Database, call: SingleCall, run_inline: RunCommand) -> None:
     """Train one config."""
     requests.check_writable(db)
     given = parse_fit_options(call.options)

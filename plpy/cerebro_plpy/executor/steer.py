@@ -19,7 +19,7 @@ from cerebro_plpy.store.decisions import CLONE, DELETE, PAUSE, RESUME, SET_EPOCH
 from cerebro_plpy.store.names import Table, resolve_table
 from cerebro_plpy.store.writing import write
 from cerebro_plpy.topology.choose import choose
-from cerebro_plpy.topology.inline import Run
+from cerebro_plpy.topology.inline import RunCommand
 
 # Where a procedure hands out keys, those of configs that persons bring in begin behind them.
 FIRST_OWN_KEY = 1_000_001
@@ -30,7 +30,7 @@ END_SECONDS = 10.0
 
 
 @dataclass
-class Standing:
+class RunStanding:
     """How a run will stand when all that was asked of it is answered."""
 
     run: runs.RunRow
@@ -73,7 +73,7 @@ class Standing:
         return key in self.until and self.steps.get(key, 0) >= self.until[key] * self.run.segments
 
 
-def _standing(db: Database, run_id: int | None, role: str) -> Standing:
+def _standing(db: Database, run_id: int | None, role: str) -> RunStanding:
     """Read, as the owner, how one of the role's runs stands, and keep others from asking meanwhile."""
     run = runs.own_run(db, run_id, role)
     decisions.lock(db, run.run_id)
@@ -81,7 +81,7 @@ def _standing(db: Database, run_id: int | None, role: str) -> Standing:
     asked = decisions.pending(db, run.run_id)
     configs = {row.mst_key: row for row in runs.configs(db, run.run_id)}
     found = runs.standings(db, run.run_id)
-    standing = Standing(
+    standing = RunStanding(
         run, configs, {key: s.step for key, s in found.items()},
         {key for key, s in found.items() if s.failure is not None},
     )  # fmt: skip
@@ -92,7 +92,7 @@ def _standing(db: Database, run_id: int | None, role: str) -> Standing:
     return standing
 
 
-def _going(db: Database, run_id: int | None) -> Standing:
+def _going(db: Database, run_id: int | None) -> RunStanding:
     """A run that something can be asked of."""
     role = session.current_user(db)
     standing = db.as_owner(lambda: _standing(db, run_id, role))
@@ -105,7 +105,7 @@ def _going(db: Database, run_id: int | None) -> Standing:
     return standing
 
 
-def _changed(db: Database, run_id: int | None) -> Standing:
+def _changed(db: Database, run_id: int | None) -> RunStanding:
     """The same for new configs, which may name registered functions, in the run's versions."""
     standing = _going(db, run_id)
     registry.begin(db, standing.run.run_id)
@@ -116,12 +116,12 @@ def _refused(message: str, hint: str | None = None) -> CerebroError:
     return CerebroError(message, hint=hint, sqlstate=WRONG_STATE)
 
 
-def _ask(db: Database, standing: Standing, decision: str, **wanted: Any) -> None:
+def _ask(db: Database, standing: RunStanding, decision: str, **wanted: Any) -> None:
     role, run_id = session.current_user(db), standing.run.run_id
     db.as_owner(lambda: decisions.ask(db, run_id, role, decision, wanted))
 
 
-def _config(standing: Standing, mst_key: int | None) -> int:
+def _config(standing: RunStanding, mst_key: int | None) -> int:
     """The key of a config that can be asked about."""
     run_id = standing.run.run_id
     if mst_key is None:
@@ -228,7 +228,7 @@ def unpause(db: Database, run_id: int | None) -> bool:
 
 def clone_config(
     db: Database,
-    run_inline: Run,
+    run_inline: RunCommand,
     run_id: int | None,
     mst_key: int | None,
     compile_params: str | None,
@@ -251,7 +251,7 @@ def clone_config(
 
 
 def add_configs(
-    db: Database, run_inline: Run, run_id: int | None, selection_table: str | None, search_path: str
+    db: Database, run_inline: RunCommand, run_id: int | None, selection_table: str | None, search_path: str
 ) -> list[int]:
     """Bring in the configs of a model selection table; gives their new keys, in the table's order."""
     standing = _changed(db, run_id)
@@ -273,7 +273,7 @@ def add_configs(
 
 def add_space(
     db: Database,
-    run_inline: Run,
+    run_inline: RunCommand,
     run_id: int | None,
     model_ids: list[int] | None,
     compile_space: str | None,
@@ -320,8 +320,8 @@ BRINGS_IN: Mapping[str, Callable[..., Any]] = {
 
 def _add(
     db: Database,
-    run_inline: Run,
-    standing: Standing,
+    run_inline: RunCommand,
+    standing: RunStanding,
     arch_table: Table,
     chosen: Sequence[requests.Chosen],
     search_path: str,
@@ -353,13 +353,13 @@ def _add(
     return [config.mst_key for config in new]
 
 
-def _check_number(standing: Standing, more: int) -> None:
+def _check_number(standing: RunStanding, more: int) -> None:
     most = runs.limits(standing.run).get("max_configs")
     if most is not None and len(standing.configs) + more > most:
         raise _refused(f"run {standing.run.run_id} may have {most} configs, and has {len(standing.configs)}")
 
 
-def _bring_in(db: Database, standing: Standing, decision: str, new: models.Selected, **more: Any) -> None:
+def _bring_in(db: Database, standing: RunStanding, decision: str, new: models.Selected, **more: Any) -> None:
     _ask(
         db, standing, decision, mst_key=new.mst_key, model_id=new.model_id,
         compile_params=new.compile_params, fit_params=new.fit_params, **more,
@@ -368,8 +368,8 @@ def _bring_in(db: Database, standing: Standing, decision: str, new: models.Selec
 
 def _check(
     db: Database,
-    run_inline: Run,
-    standing: Standing,
+    run_inline: RunCommand,
+    standing: RunStanding,
     new: Sequence[models.Selected],
     fresh: Sequence[models.Architecture],
     search_path: str,

@@ -15,12 +15,12 @@ from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import models, names, session
 from cerebro_plpy.store.names import Table, TargetTable, quote, resolve_table, target_table
 from cerebro_plpy.topology.choose import choose
-from cerebro_plpy.topology.inline import Run
+from cerebro_plpy.topology.inline import RunCommand
 
 
 def load_model(
     db: Database,
-    run_inline: Run,
+    run_inline: RunCommand,
     table_name: str | None,
     model_arch: str | None,
     weights: bytes | None,
@@ -69,7 +69,7 @@ def _warn_of_no_statistics(db: Database, layers: Sequence[str]) -> None:
 
 
 def _check_architecture(
-    db: Database, model_arch: str, weights: bytes | None, run_inline: Run
+    db: Database, model_arch: str, weights: bytes | None, run_inline: RunCommand
 ) -> Mapping[str, Any]:
     engines = requests.engines(db, FitOptions(), False, requests.default_segments(db))
     topology = choose(db, session.current_user(db), [], run_inline)
@@ -198,7 +198,7 @@ def _create_selection(
     target: TargetTable,
     arch_table: Table,
     spelled: str,
-    configs: list[grid.ConfigRow],
+    configs: list[grid.GridRow],
     object_table: str | None,
 ) -> None:
     models.create_selection(db, target)
@@ -212,7 +212,7 @@ def _selection_summary(db: Database, table: Table, search_path: str) -> Table | 
     return _existing(db, name, search_path, "model selection summary")
 
 
-def _known_configs(db: Database, table: Table, arch_table: Table, search_path: str) -> list[grid.ConfigRow]:
+def _known_configs(db: Database, table: Table, arch_table: Table, search_path: str) -> list[grid.GridRow]:
     """What a model selection table holds already; it must belong to the same architecture table.
 
     One whose summary was dropped belongs to the table that is named now.
@@ -229,6 +229,5 @@ def _known_configs(db: Database, table: Table, arch_table: Table, search_path: s
             hint="Use the same architecture table, or another name for the new model selection table.",
         )
     return [
-        grid.ConfigRow(row.model_id, row.compile_params, row.fit_params)
-        for row in models.selection(db, table)
+        grid.GridRow(row.model_id, row.compile_params, row.fit_params) for row in models.selection(db, table)
     ]

@@ -16,14 +16,14 @@ EDGE: Final = 2.0**-30
 
 
 @dataclass(frozen=True)
-class Place:
+class TextPlace:
     """Where something stands in a grid: as a subscript of MADlib's dict, or as a path in JSON."""
 
     kind: str
     json: bool = False
     steps: tuple[str | int, ...] = ()
 
-    def at(self, step: str | int) -> Place:
+    def at(self, step: str | int) -> TextPlace:
         return replace(self, steps=(*self.steps, step))
 
     def __str__(self) -> str:

@@ -23,7 +23,7 @@ PATIENCE: Final = 100
 
 
 @dataclass(frozen=True)
-class ConfigRow:
+class GridRow:
     """One row of a model selection table, without its key."""
 
     model_id: int
@@ -38,7 +38,7 @@ def search_configs(
     search_type: str | None = "grid",
     num_configs: int | None = None,
     random_state: int | None = None,
-) -> tuple[list[ConfigRow], int | None]:
+) -> tuple[list[GridRow], int | None]:
     """Do what generate_model_configs is asked: the rows, and the seed if chance had a part in them."""
     kind = (search_type or "").lower()
     if kind and "grid".startswith(kind):
@@ -53,14 +53,14 @@ def search_configs(
 
 
 def new_configs(
-    known: list[ConfigRow],
+    known: list[GridRow],
     model_ids: list[int],
     compile_grid: str,
     fit_grid: str,
     search_type: str | None,
     num_configs: int | None,
     random_state: int | None,
-) -> tuple[list[ConfigRow], int | None]:
+) -> tuple[list[GridRow], int | None]:
     """The same, less the configs that are known already: chance draws others in their place."""
     meanings = Meanings()
     taken = {meanings.of(row) for row in known}
@@ -87,7 +87,7 @@ def new_configs(
 
 def grid_configs(
     model_ids: Sequence[int | None], compile_grid: str | None, fit_grid: str | None
-) -> list[ConfigRow]:
+) -> list[GridRow]:
     """Give every combination, once each."""
     space = open_space(model_ids, compile_grid, fit_grid)
     endless = [dimension for dimension in space.dimensions() if dimension.is_drawn]
@@ -114,7 +114,7 @@ def random_configs(
     fit_grid: str | None,
     num_configs: int | None,
     random_state: int | None = None,
-) -> tuple[list[ConfigRow], int]:
+) -> tuple[list[GridRow], int]:
     """Draw configs, all different, and give the seed that they came from."""
     if num_configs is None or not 1 <= num_configs <= MOST_CONFIGS:
         raise CerebroError(
@@ -130,7 +130,7 @@ def list_configs(
     model_ids: Sequence[int | None],
     compile_list: Sequence[str | None],
     fit_list: Sequence[str | None],
-) -> list[ConfigRow]:
+) -> list[GridRow]:
     """Combine models, compile and fit parameters, each taken once, as load_model_selection_table does."""
     if not fit_list:
         raise CerebroError("fit_params_list cannot be NULL")
@@ -139,7 +139,7 @@ def list_configs(
     fits = deduplicate(_texts(fit_list, "fit_params_list"), parse_fit)
     compiles = deduplicate(_texts(compile_list, "compile_params_list"), _parse_with_optimizer)
     combinations = product(_model_ids(model_ids), compiles, fits)
-    return [ConfigRow(model_id, compiled[0], fitted[0]) for model_id, compiled, fitted in combinations]
+    return [GridRow(model_id, compiled[0], fitted[0]) for model_id, compiled, fitted in combinations]
 
 
 def space_size(model_ids: Sequence[int | None], compile_grid: str | None, fit_grid: str | None) -> int | None:
@@ -235,7 +235,7 @@ class Meanings:
         self._compiled: dict[str, str] = {}
         self._fitted: dict[str, str] = {}
 
-    def of(self, row: ConfigRow) -> tuple[int, str, str]:
+    def of(self, row: GridRow) -> tuple[int, str, str]:
         """Give what is equal for rows that mean the same."""
         compiled, fitted = row.compile_params, row.fit_params
         if compiled not in self._compiled:
@@ -278,7 +278,7 @@ def _one_of_the_rest(rest: list[Choice], found: int, seed: int, draw: int) -> Ch
     return rest[int(_unit(seed, draw, "rest") * len(rest))]
 
 
-def examples(space: Space) -> list[ConfigRow]:
+def examples(space: Space) -> list[GridRow]:
     """Give configs in which each architecture meets each optimizer and each value of the other compile
     parameters: what can be wrong between an architecture and its data is wrong in one of them."""
     choices: list[Choice] = []
@@ -335,13 +335,13 @@ def _unit(seed: int, draw: int, dimension: str) -> float:
     return (derive(seed, "generate_model_configs", dimension, draw) >> 75) / 2.0**53
 
 
-def to_row(choice: Choice) -> ConfigRow:
+def to_row(choice: Choice) -> GridRow:
     """Write a point of a space as the texts of a model selection table."""
     values: Point = {"optimizer": _optimizer_text(choice.optimizer), **choice.compile}
     for key in ("metrics", "weighted_metrics"):
         if isinstance(values.get(key), str | Call):
             values[key] = [values[key]]
-    return ConfigRow(choice.model_id, render_row(values), render_row(choice.fit))
+    return GridRow(choice.model_id, render_row(values), render_row(choice.fit))
 
 
 def _optimizer_text(chosen: Point) -> str:

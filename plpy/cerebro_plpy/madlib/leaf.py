@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from .dimension import Dimension, Place, bound_fault, finite_bounds, is_number, is_whole
+from .dimension import Dimension, TextPlace, bound_fault, finite_bounds, is_number, is_whole
 from .literal import Value, shorten
 
 TYPES: Final = ("choice", "int", "float", "by_model")
@@ -15,7 +15,7 @@ EXAMPLE: Final = (
 )
 
 
-def read_leaf(name: str, value: Value, place: Place) -> list[Dimension]:
+def read_leaf(name: str, value: Value, place: TextPlace) -> list[Dimension]:
     """Read what a space in JSON says of one parameter; a plain value is the only one."""
     if not isinstance(value, dict):
         return [Dimension(name, str(place), (value,))]
@@ -36,13 +36,13 @@ def read_leaf(name: str, value: Value, place: Place) -> list[Dimension]:
     ]
 
 
-def _choice(name: str, values: Value, place: Place) -> Dimension:
+def _choice(name: str, values: Value, place: TextPlace) -> Dimension:
     if not isinstance(values, list) or not values:
         raise place.fault(f"is {shorten(values, 80)}, not a list of values", hint=EXAMPLE)
     return Dimension(name, str(place), tuple(values))
 
 
-def _by_model(name: str, leaves: Value, place: Place) -> list[Dimension]:
+def _by_model(name: str, leaves: Value, place: TextPlace) -> list[Dimension]:
     """A dimension for each architecture that is named; the others do not have the parameter."""
     if not isinstance(leaves, dict) or not leaves:
         raise place.fault(f"is {shorten(leaves, 80)}, not an object with model_ids as keys", hint=EXAMPLE)
@@ -58,7 +58,7 @@ def _by_model(name: str, leaves: Value, place: Place) -> list[Dimension]:
     return found
 
 
-def _range(name: str, leaf: dict[str, Value], kind: str, place: Place) -> Dimension:
+def _range(name: str, leaf: dict[str, Value], kind: str, place: TextPlace) -> Dimension:
     bounds = leaf[kind]
     inner = place.at(kind)
     if not isinstance(bounds, list) or len(bounds) != 2 or not all(is_number(bound) for bound in bounds):
@@ -83,7 +83,7 @@ def _range(name: str, leaf: dict[str, Value], kind: str, place: Place) -> Dimens
     )  # fmt: skip
 
 
-def _step(step: Value, log: bool, whole: bool, bounds: tuple[float, float], place: Place) -> float | None:
+def _step(step: Value, log: bool, whole: bool, bounds: tuple[float, float], place: TextPlace) -> float | None:
     if step is None:
         # Equally likely integers; without a step the outermost would be half as likely.
         return 1.0 if whole and not log else None

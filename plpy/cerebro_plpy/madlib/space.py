@@ -10,7 +10,7 @@ from itertools import product
 from typing import Final, TypeAlias, cast
 
 from ..errors import CerebroError
-from .dimension import DISTRIBUTIONS, Dimension, Place, bound_fault, finite_bounds, is_number, is_whole
+from .dimension import DISTRIBUTIONS, Dimension, TextPlace, bound_fault, finite_bounds, is_number, is_whole
 from .leaf import read_leaf
 from .literal import Value, read_value, shorten
 
@@ -97,10 +97,10 @@ def _points(dimensions: tuple[Dimension, ...], model_id: int) -> Iterator[Point]
         yield dict(zip(names, values, strict=True))
 
 
-def _read_grid(text: str, kind: str) -> tuple[dict[str, Value], Place]:
+def _read_grid(text: str, kind: str) -> tuple[dict[str, Value], TextPlace]:
     found = _read_json(text)
     if found is not None:
-        return found, Place(kind, json=True)
+        return found, TextPlace(kind, json=True)
     try:
         grid = read_value(text)
     except CerebroError as error:
@@ -116,7 +116,7 @@ def _read_grid(text: str, kind: str) -> tuple[dict[str, Value], Place]:
             raise CerebroError(
                 f"Invalid syntax in '{kind}_params_dict'", detail=f"The key {key} is no string."
             )
-    return {str(key): value for key, value in grid.items()}, Place(kind)
+    return {str(key): value for key, value in grid.items()}, TextPlace(kind)
 
 
 def _read_json(text: str) -> dict[str, Value] | None:
@@ -149,7 +149,7 @@ def _example(kind: str) -> str:
 
 
 def _optimizer_groups(
-    value: Value, others: dict[str, Value], place: Place
+    value: Value, others: dict[str, Value], place: TextPlace
 ) -> tuple[tuple[Dimension, ...], ...]:
     if value is None and "optimizer" not in others:
         return ((),)
@@ -166,7 +166,7 @@ def _optimizer_groups(
     return tuple(_optimizer_group(group, inner.at(index)) for index, group in enumerate(groups))
 
 
-def _optimizer_group(group: Value, place: Place) -> tuple[Dimension, ...]:
+def _optimizer_group(group: Value, place: TextPlace) -> tuple[Dimension, ...]:
     if not isinstance(group, dict):
         raise place.fault(
             f"is {shorten(group, 80)}, not a dict of lists.", "Invalid syntax in 'compile_params_dict'"
@@ -179,7 +179,7 @@ def _optimizer_group(group: Value, place: Place) -> tuple[Dimension, ...]:
     return _dimensions({str(key): value for key, value in group.items()}, place)
 
 
-def _list(value: Value, place: Place) -> list[Value]:
+def _list(value: Value, place: TextPlace) -> list[Value]:
     message = f"DL: {place.kind} param values must be specified in a list"
     if not isinstance(value, list):
         hint = f"Write [{shorten(value, 80)}]."
@@ -189,13 +189,13 @@ def _list(value: Value, place: Place) -> list[Value]:
     return value
 
 
-def _dimensions(values: dict[str, Value], place: Place) -> tuple[Dimension, ...]:
+def _dimensions(values: dict[str, Value], place: TextPlace) -> tuple[Dimension, ...]:
     return tuple(
         dimension for key, value in values.items() for dimension in _read_values(key, value, place.at(key))
     )
 
 
-def _read_values(name: str, value: Value, place: Place) -> list[Dimension]:
+def _read_values(name: str, value: Value, place: TextPlace) -> list[Dimension]:
     if place.json and not isinstance(value, list):
         return read_leaf(name, value, place)
     items = _list(value, place)
@@ -209,7 +209,7 @@ def _is_distribution(items: list[Value]) -> bool:
     return bool(bounds) and isinstance(last, str) and all(is_number(bound) for bound in bounds)
 
 
-def _distribution(name: str, place: Place, items: list[Value]) -> Dimension:
+def _distribution(name: str, place: TextPlace, items: list[Value]) -> Dimension:
     if len(items) != 3:
         raise place.fault(
             f"has {len(items)}.",

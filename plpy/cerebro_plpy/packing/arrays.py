@@ -36,7 +36,7 @@ def _start(dimensions: int) -> int:
 
 
 @dataclass(frozen=True)
-class Form:
+class ArrayForm:
     """What each row of a column must look like."""
 
     name: str
@@ -57,10 +57,10 @@ class Form:
         return self.parts[element] if self.parts else self.name
 
 
-class Reader:
+class ArrayReader:
     """Fills float32 or int16 arrays from batches of one column."""
 
-    def __init__(self, form: Form, divisor: float, seen: Faults) -> None:
+    def __init__(self, form: ArrayForm, divisor: float, seen: Faults) -> None:
         self.form = form
         self._divisor = np.float32(divisor)
         self._faults = seen

@@ -50,7 +50,7 @@ def _up(number: int, divisor: int) -> int:
 
 
 @dataclass
-class Buffer:
+class DealtBuffer:
     """The rows of one buffer, column by column; none may be read once the next buffer is asked for."""
 
     segment: int
@@ -68,7 +68,7 @@ class _Hand:
         self._filled = 0
         self._columns: list[np.ndarray] = []
 
-    def take(self, columns: list[np.ndarray]) -> Iterator[Buffer]:
+    def take(self, columns: list[np.ndarray]) -> Iterator[DealtBuffer]:
         """Add rows in order; gives each buffer as it becomes full."""
         taken = 0
         while taken < len(columns[0]):
@@ -83,17 +83,17 @@ class _Hand:
             self._filled += count
             if self._filled == size:
                 full = [own[:size] for own in self._columns]
-                yield Buffer(self._segment, self._number, full.__getitem__)
+                yield DealtBuffer(self._segment, self._number, full.__getitem__)
                 self._number, self._filled = self._number + 1, 0
 
 
-def deal(sorter: Sorter, how: Deal) -> Iterator[Buffer]:
+def deal(sorter: Sorter, how: Deal) -> Iterator[DealtBuffer]:
     """Deal rows in the order of their hashes."""
     pick = sorter.picker()
     return deal_blocks(sorter.blocks(), how) if pick is None else deal_picked(pick, how)
 
 
-def deal_blocks(blocks: Iterable[Sequence[np.ndarray]], how: Deal) -> Iterator[Buffer]:
+def deal_blocks(blocks: Iterable[Sequence[np.ndarray]], how: Deal) -> Iterator[DealtBuffer]:
     """Deal rows that come in order of rank, a block of columns at a time."""
     hands = [_Hand(segment, how.bounds(segment)) for segment in range(how.segments)]
     rank = 0
@@ -104,11 +104,11 @@ def deal_blocks(blocks: Iterable[Sequence[np.ndarray]], how: Deal) -> Iterator[B
         rank += len(block[0])
 
 
-def deal_picked(pick: Pick, how: Deal) -> Iterator[Buffer]:
+def deal_picked(pick: Pick, how: Deal) -> Iterator[DealtBuffer]:
     """The same where all rows are in memory: no buffer is put together before it is read."""
     for number in range(how.buffers):
         for segment in range(how.segments):
             bounds = how.bounds(segment)
             if number + 1 < len(bounds):
                 first, last = (segment + how.segments * bound for bound in bounds[number : number + 2])
-                yield Buffer(segment, number, partial(pick, slice(first, last, how.segments)))
+                yield DealtBuffer(segment, number, partial(pick, slice(first, last, how.segments)))

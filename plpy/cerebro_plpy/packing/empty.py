@@ -26,7 +26,9 @@ def create(db: Database, output_table: str | None, summary: str | None, search_p
     keys = db.server.distribution_keys(found.segments, Rules())
     own = found.dist_keys if keys and found.dist_keys else keys
     found = replace(found, dist_keys=own)
-    output = packed.Output(target, found.dependent_varname, found.independent_varname, found.segments, own)
+    output = packed.PackedOutput(
+        target, found.dependent_varname, found.independent_varname, found.segments, own
+    )
     names.check_free(db, target.schema, output.partitions, "partition")
     # A domain's check is code, and an enum need not be here: such classes stand as text.
     known = names.built_in_types(db, list(filter(_TYPE.fullmatch, found.class_value_types.values())))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..store.names import Table, TargetTable
-from .sources import Part
+from .sources import SourcePart
 
 ALL_SEGMENTS = "all_segments"
 
@@ -28,8 +28,8 @@ class Job:
     source: Table
     target: TargetTable
     spelled: tuple[str, str]
-    dependents: list[Part]
-    independents: list[Part]
+    dependents: list[SourcePart]
+    independents: list[SourcePart]
     buffer_size: int | None
     divisor: float
     num_classes: list[int | None]
@@ -50,5 +50,5 @@ class Job:
         return bool(self.row_shapes)
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[SourcePart]:
         return [*self.dependents, *self.independents]

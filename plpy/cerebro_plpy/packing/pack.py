@@ -54,7 +54,7 @@ class PackedRows(Protocol):
         """Read all; gives their number."""
         ...
 
-    def write(self, output: packed.Output, labels: Sequence[Labels], how: dealing.Deal) -> None: ...
+    def write(self, output: packed.PackedOutput, labels: Sequence[Labels], how: dealing.Deal) -> None: ...
 
     def close(self) -> None: ...
 
@@ -73,8 +73,8 @@ class RowsHere:
         batches = self._db.scan(statement, batch=batch)
         return read_rows(batches, self._columns, self._sorter, self._job.seed, self._seen)
 
-    def write(self, output: packed.Output, labels: Sequence[Labels], how: dealing.Deal) -> None:
-        writer = packed.Writer(self._db, output)
+    def write(self, output: packed.PackedOutput, labels: Sequence[Labels], how: dealing.Deal) -> None:
+        writer = packed.PackedWriter(self._db, output)
         for buffer in dealing.deal(self._sorter, how) if self._sorter is not None else ():
             fields = [
                 packed.as_field(classes.encode(buffer.column(i), column, labels, i))
@@ -149,9 +149,9 @@ def _listed(known: Mapping[str, int]) -> str:
     return f"The inputs are {', '.join(known)}."
 
 
-def _output(job: Job) -> packed.Output:
+def _output(job: Job) -> packed.PackedOutput:
     dependents, independents = ([part.name for part in parts] for parts in (job.dependents, job.independents))
-    return packed.Output(job.target, dependents, independents, job.segments, job.dist_keys)
+    return packed.PackedOutput(job.target, dependents, independents, job.segments, job.dist_keys)
 
 
 def _row_bytes(columns: Sequence[Column], labels: Sequence[Labels]) -> int:

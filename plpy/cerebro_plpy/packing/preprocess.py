@@ -146,7 +146,7 @@ def _same_count(parameter: str, count: int, of_training: Sequence[str]) -> None:
         )
 
 
-def _same_types(dependents: Sequence[sources.Part], training: packed.PackedSummary) -> None:
+def _same_types(dependents: Sequence[sources.SourcePart], training: packed.PackedSummary) -> None:
     """Labels of another type are found among the classes by their text, and one-hot rows by their width;
     labels of whatever type are not, where the training rows were one-hot."""
     expected = zip(training.dependent_vartype, training.class_values, training.num_classes, strict=True)

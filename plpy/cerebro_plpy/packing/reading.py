@@ -11,12 +11,12 @@ import numpy as np
 
 from ..database import Row
 from ..errors import NULL_NOT_ALLOWED, CerebroError
-from .arrays import Form, Reader, first_shape
+from .arrays import ArrayForm, ArrayReader, first_shape
 from .faults import Faults
 from .hashing import RowHash
 from .labels import Classes
 from .sorting import Sorter
-from .sources import CLASSES, ONE_HOT, Part
+from .sources import CLASSES, ONE_HOT, SourcePart
 
 BATCH_BYTES = 1 << 20
 BATCH_ROWS = 4000
@@ -26,9 +26,9 @@ BATCH_ROWS = 4000
 class Column:
     """A column while it is read: exactly one of reader and classes is set."""
 
-    part: Part
+    part: SourcePart
     shape: tuple[int, ...]  # of one packed row
-    reader: Reader | None = None
+    reader: ArrayReader | None = None
     classes: Classes | None = None
 
     @property
@@ -46,7 +46,7 @@ class Column:
 
 
 def open_column(
-    part: Part,
+    part: SourcePart,
     sample: bytes | str | None,
     shape: Sequence[int] | None,
     divisor: float,
@@ -66,8 +66,8 @@ def open_column(
     if shape is not None:
         _check_shape(part.name, arrived, tuple(shape))
     parts = tuple(column.name for column in part.columns) if part.is_vector_of_columns else ()
-    form = Form(part.name, parts, part.numpy_source, arrived, part.is_bytea)
-    return Column(part, tuple(shape or arrived), reader=Reader(form, divisor, seen))
+    form = ArrayForm(part.name, parts, part.numpy_source, arrived, part.is_bytea)
+    return Column(part, tuple(shape or arrived), reader=ArrayReader(form, divisor, seen))
 
 
 def _check_shape(name: str, arrived: tuple[int, ...], shape: tuple[int, ...]) -> None:

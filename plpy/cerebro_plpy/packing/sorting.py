@@ -14,19 +14,19 @@ from ..errors import IO_ERROR, CerebroError
 
 WRITE_BYTES = 4 << 20
 BLOCK_BYTES = 1 << 20
-Columns = list[np.ndarray]
+SortedColumns = list[np.ndarray]
 # Gives the rows at some places in the order of all, of the column of that number.
 Pick = Callable[[slice, int], np.ndarray]
 
 
 @dataclass
-class _Run:
+class _SortedRun:
     """A sorted run in the file and the window of it that is in memory; the first array is the hashes."""
 
     starts: list[int]
     rows: int
     next_row: int = 0
-    window: Columns = field(default_factory=list)
+    window: SortedColumns = field(default_factory=list)
 
     @property
     def more(self) -> bool:
@@ -49,13 +49,13 @@ class Sorter:
         self._arrays = self._allocate()
         self._filled = 0
         self._file: IO[bytes] | None = None
-        self._runs: list[_Run] = []
+        self._runs: list[_SortedRun] = []
         self.rows = 0
 
-    def _allocate(self) -> Columns:
+    def _allocate(self) -> SortedColumns:
         return [np.empty((self._capacity, width), kind) for kind, width in self._types]
 
-    def room(self, rows: int) -> tuple[np.ndarray, Columns]:
+    def room(self, rows: int) -> tuple[np.ndarray, SortedColumns]:
         """Give the places for the next rows' hashes and columns."""
         if self._filled + rows > self._capacity:
             self._spill()
@@ -86,7 +86,7 @@ class Sorter:
         order = self._order()
         return lambda places, column: self._arrays[1 + column].take(order[places], axis=0)
 
-    def blocks(self) -> Iterator[Columns]:
+    def blocks(self) -> Iterator[SortedColumns]:
         """Give all rows in order, some megabytes at a time."""
         if not self._runs:
             return self._blocks_in_memory()
@@ -97,7 +97,7 @@ class Sorter:
     def _order(self) -> np.ndarray:
         return np.argsort(self._arrays[0][: self._filled, 0])
 
-    def _blocks_in_memory(self) -> Iterator[Columns]:
+    def _blocks_in_memory(self) -> Iterator[SortedColumns]:
         order = self._order()
         step = max(1, BLOCK_BYTES // self._row_bytes)
         for start in range(0, self._filled, step):
@@ -118,9 +118,9 @@ class Sorter:
             ) from error
         self._filled = 0
 
-    def _write(self, file: IO[bytes]) -> _Run:
+    def _write(self, file: IO[bytes]) -> _SortedRun:
         order = self._order()
-        run = _Run(starts=[], rows=self._filled)
+        run = _SortedRun(starts=[], rows=self._filled)
         for array in self._arrays:
             run.starts.append(file.tell())
             step = max(1, WRITE_BYTES // (array.itemsize * array.shape[1]))
@@ -129,7 +129,7 @@ class Sorter:
         file.flush()
         return run
 
-    def _merged(self) -> Iterator[Columns]:
+    def _merged(self) -> Iterator[SortedColumns]:
         window_rows = max(1, self._budget // 8 // len(self._runs) // self._row_bytes)
         runs = list(self._runs)
         while runs:
@@ -139,7 +139,7 @@ class Sorter:
             yield self._next_block(runs)
             runs = [run for run in runs if run.window or run.more]
 
-    def _load(self, run: _Run, rows: int) -> None:
+    def _load(self, run: _SortedRun, rows: int) -> None:
         count = min(rows, run.rows - run.next_row)
         run.window = [
             self._read(start, kind, width, run.next_row, count)
@@ -162,7 +162,7 @@ class Sorter:
         return self._file.fileno()
 
     @staticmethod
-    def _next_block(runs: list[_Run]) -> Columns:
+    def _next_block(runs: list[_SortedRun]) -> SortedColumns:
         """Take all rows of the windows that no row still on disk can precede."""
         limits = [run.window[0][-1, 0] for run in runs if run.more]
         parts = []

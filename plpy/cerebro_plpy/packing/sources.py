@@ -27,7 +27,7 @@ NUMPY = {
 
 
 @dataclass(frozen=True)
-class Part:
+class SourcePart:
     """One column of the packed table and where it comes from."""
 
     name: str
@@ -77,7 +77,7 @@ class Part:
         return self.first.base_type.removesuffix("[]")
 
 
-def inputs(items: Sequence[Item], known: Mapping[str, SourceColumn], table: str) -> list[Part]:
+def inputs(items: Sequence[Item], known: Mapping[str, SourceColumn], table: str) -> list[SourcePart]:
     """Decide the inputs: plain columns together are one vector, arrays and bytea are one each."""
     found = [(item, tuple(find_column(name, known, table) for name in item.columns)) for item in items]
     for item, columns in found:
@@ -86,7 +86,7 @@ def inputs(items: Sequence[Item], known: Mapping[str, SourceColumn], table: str)
     plain = [column for item, (column, *_) in found if not item.bundled and _is_plain(column)]
     if len(plain) == len(found):
         name = plain[0].name if len(plain) == 1 else "independent_var"
-        return [Part(name, tuple(plain), VALUES)]
+        return [SourcePart(name, tuple(plain), VALUES)]
     if plain:
         raise CerebroError(
             f'independent_varname mixes plain columns ("{plain[0].name}") with arrays or bytea',
@@ -94,18 +94,18 @@ def inputs(items: Sequence[Item], known: Mapping[str, SourceColumn], table: str)
             sqlstate=DATATYPE_MISMATCH,
         )
     names = _names([item for item, _ in found], "independent_var")
-    return [Part(name, columns, VALUES) for name, (_, columns) in zip(names, found, strict=True)]
+    return [SourcePart(name, columns, VALUES) for name, (_, columns) in zip(names, found, strict=True)]
 
 
 def outputs(
     items: Sequence[Item], known: Mapping[str, SourceColumn], table: str, tasks: Sequence[str | None]
-) -> list[Part]:
+) -> list[SourcePart]:
     """Decide the outputs, `tasks` overriding what the types suggest."""
     names = _names(items, "dependent_var")
     parts = []
     for item, name, task in zip(items, names, tasks, strict=True):
         columns = tuple(find_column(column, known, table) for column in item.columns)
-        parts.append(Part(name, columns, _output_kind(item, columns, task)))
+        parts.append(SourcePart(name, columns, _output_kind(item, columns, task)))
     return parts
 
 

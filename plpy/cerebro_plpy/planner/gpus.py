@@ -41,7 +41,7 @@ class Seat:
     gpus: Sequence[Mapping[str, Any]]
 
 
-class Share(NamedTuple):
+class GpuShare(NamedTuple):
     """What a segment's process has of a GPU; `content` is the cluster's segment that it belongs to."""
 
     device: str
@@ -54,16 +54,16 @@ class Share(NamedTuple):
         return {"device": self.device, "fraction": self.fraction, "memory_mb": self.memory_mb}
 
 
-def deal(places: Sequence[Place]) -> tuple[Share, ...]:
+def deal(places: Sequence[Place]) -> tuple[GpuShare, ...]:
     """Give the segments of a run, each at its place, the GPUs of their hosts in turn."""
     _check(places)
     chosen = list(_choose(places))
     users = Counter((place.host, gpu["id"]) for place, gpu in zip(places, chosen, strict=True))
-    shares: list[Share] = []
+    shares: list[GpuShare] = []
     for place, gpu in zip(places, chosen, strict=True):
         fraction = round(USABLE / users[place.host, gpu["id"]], 4)
         memory = None if gpu["memory_mb"] is None else int(gpu["memory_mb"] * fraction)
-        shares.append(Share(gpu["id"], fraction, memory, place.content))
+        shares.append(GpuShare(gpu["id"], fraction, memory, place.content))
     return tuple(shares)
 
 

@@ -15,7 +15,7 @@ _HINT = (
 
 
 @dataclass(frozen=True)
-class Choice:
+class ClassChoice:
     """Which classes of each row are written; without `most` and `above`, all."""
 
     most: int | None = None
@@ -28,26 +28,26 @@ class Choice:
         return self.ranked and (self.most is not None or self.above is not None)
 
 
-def parse(pred_type: str | int | float | None) -> Choice:
+def parse(pred_type: str | int | float | None) -> ClassChoice:
     """Read pred_type as any of the three overloads takes it."""
     match pred_type:
         case None:
-            return Choice()
+            return ClassChoice()
         case str():
             return _named(pred_type)
         case int() if pred_type >= 1:
-            return Choice(most=pred_type)
+            return ClassChoice(most=pred_type)
         case float() if 0 <= pred_type < 1:
-            return Choice(above=pred_type)
+            return ClassChoice(above=pred_type)
     raise CerebroError(f"pred_type cannot be {pred_type}", hint=_HINT)
 
 
-def _named(pred_type: str) -> Choice:
+def _named(pred_type: str) -> ClassChoice:
     match pred_type.strip().lower():
         case "prob":
-            return Choice()
+            return ClassChoice()
         case "response":
-            return Choice(most=1, ranked=False)
+            return ClassChoice(most=1, ranked=False)
     raise CerebroError(f"pred_type cannot be '{pred_type}'", hint=_HINT)
 
 
@@ -61,7 +61,7 @@ class Picked:
     ranks: np.ndarray
 
 
-def pick(probabilities: np.ndarray, choice: Choice) -> Picked:
+def pick(probabilities: np.ndarray, choice: ClassChoice) -> Picked:
     """Choose among the classes of each row, (rows, classes); equal ones rank in the classes' order."""
     rows, classes = probabilities.shape
     if choice.most == 1:

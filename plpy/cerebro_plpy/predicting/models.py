@@ -10,7 +10,7 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine import custom, runtime
 from cerebro_plpy.engine import state as states
-from cerebro_plpy.engine.architecture import Architecture, describe
+from cerebro_plpy.engine.architecture import DescribedModel, describe
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.planner import gpus
@@ -30,7 +30,7 @@ class Model:
     model_arch: str
     backend: str | None
     divisor: float
-    outputs: Callable[[Architecture], list[Output]]
+    outputs: Callable[[DescribedModel], list[Output]]
     weights: Callable[[], bytes]
 
 
@@ -77,7 +77,7 @@ def _state(db: Database, run_id: int, mst_key: int, role: str) -> list[bytes]:
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenModel:
     """What a caller says of a model of their own."""
 
     class_values: list[Any] | None
@@ -85,7 +85,7 @@ class Given:
     dependent_count: int | None
 
 
-def own(db: Database, arch_table: Table, model_id: int | None, given: Given) -> Model:
+def own(db: Database, arch_table: Table, model_id: int | None, given: GivenModel) -> Model:
     """A model of an architecture table that was stored with its weights."""
     if model_id is None:
         raise CerebroError("model_id is NULL", sqlstate=NULL_NOT_ALLOWED)
@@ -125,7 +125,7 @@ def _class_values(given: list[Any] | None, count: int) -> list[list[str | None] 
     return [values if any(value is not None for value in values) else None for values in lists]
 
 
-def _own_outputs(described: Architecture, values: list[list[str | None] | None]) -> list[Output]:
+def _own_outputs(described: DescribedModel, values: list[list[str | None] | None]) -> list[Output]:
     """Without class values an output has numbered classes, unless it is a single unit without a sigmoid."""
     if len(values) != len(described.outputs):
         raise CerebroError(
@@ -192,7 +192,7 @@ def take_functions(db: Database, model: Model) -> list[dict[str, Any]]:
     return found
 
 
-def described(model: Model, input_shapes: Sequence[Sequence[int]]) -> Architecture:
+def described(model: Model, input_shapes: Sequence[Sequence[int]]) -> DescribedModel:
     """Describe a model's architecture; the rows say what comes in where it leaves that open."""
     return describe(model.model_arch, input_shapes=tuple(tuple(shape) for shape in input_shapes))
 

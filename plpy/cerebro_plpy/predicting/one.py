@@ -27,7 +27,7 @@ from cerebro_plpy.predicting.trained import find_model
 from cerebro_plpy.store import functions, predictions
 
 # class, probability, prediction
-Answer = tuple[str | None, float | None, float | None]
+RowAnswer = tuple[str | None, float | None, float | None]
 Features = list[Any] | bytes
 
 KEPT_MODELS = 64
@@ -40,7 +40,7 @@ _SEARCH_PATH = "pg_catalog, pg_temp"
 class Kept:
     """A model ready to answer, and its last answer: `(f(x)).*` asks once for each column."""
 
-    version: predictions.Version
+    version: predictions.ModelVersion
     forward: Predict
     nbytes: int
     wanted: tuple[int | None, ...]
@@ -48,13 +48,13 @@ class Kept:
     output: Output
     # Digests of the registered layers that it consists of.
     functions: tuple[str, ...] = ()
-    last: tuple[Features, Answer] | None = field(default=None)
+    last: tuple[Features, RowAnswer] | None = field(default=None)
 
 
 _kept: dict[tuple[str, int | None], Kept] = {}
 
 
-def predict(db: Database, model: str | None, mst_key: int | None, features: Features | None) -> Answer:
+def predict(db: Database, model: str | None, mst_key: int | None, features: Features | None) -> RowAnswer:
     """Answer for one row."""
     db.server.check_predicts_in_queries()
     if model is None:
@@ -141,7 +141,7 @@ def _values(features: Features) -> np.ndarray:
     return np.array(features, np.float32)
 
 
-def _answer(kept: Kept, features: Features) -> Answer:
+def _answer(kept: Kept, features: Features) -> RowAnswer:
     values = _values(features)
     if values.shape != kept.wanted:
         values = values.reshape(models.fit_shape(values.shape, kept.wanted, values.ndim == 1, "features"))

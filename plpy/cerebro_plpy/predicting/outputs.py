@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.engine import forms
-from cerebro_plpy.engine.architecture import Architecture, Shape
+from cerebro_plpy.engine.architecture import DescribedModel, Shape
 from cerebro_plpy.errors import NOT_SUPPORTED, WRONG_STATE, CerebroError
 from cerebro_plpy.madlib.params import Call
 from cerebro_plpy.predicting.choices import LOGITS_SIGMOID, LOGITS_SOFTMAX
@@ -38,7 +38,7 @@ class Dependent:
     has_classes: bool
 
 
-def settle(described: Architecture, dependents: Sequence[Dependent], loss: Any = None) -> list[Output]:
+def settle(described: DescribedModel, dependents: Sequence[Dependent], loss: Any = None) -> list[Output]:
     """Bring the dependent variables and the model's outputs together."""
     if len(dependents) != len(described.outputs):
         raise CerebroError(
@@ -95,7 +95,7 @@ def _logits(loss: Any, width: int) -> str | None:
     return LOGITS_SIGMOID if binary else LOGITS_SOFTMAX
 
 
-def is_binary(described: Architecture, number: int) -> bool:
+def is_binary(described: DescribedModel, number: int) -> bool:
     """Whether an output of one unit is the probability of a class: its layer then has a sigmoid."""
     name = described.output_names[number]
     layers = json.loads(described.json)["config"].get("layers", [])

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from cerebro_plpy.database import Database, Row
-from cerebro_plpy.engine.architecture import Architecture
+from cerebro_plpy.engine.architecture import DescribedModel
 from cerebro_plpy.engine.inference import Inference, Loaded, inference
 from cerebro_plpy.errors import (
     DUPLICATE_COLUMN,
@@ -27,8 +27,8 @@ from cerebro_plpy.packing import reading, sources
 from cerebro_plpy.packing.columns import parse_items
 from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.predicting import choices, models
-from cerebro_plpy.predicting.choices import Choice
-from cerebro_plpy.predicting.models import Given, Model
+from cerebro_plpy.predicting.choices import ClassChoice
+from cerebro_plpy.predicting.models import GivenModel, Model
 from cerebro_plpy.predicting.outputs import Output
 from cerebro_plpy.predicting.trained import find_model
 from cerebro_plpy.segment.cancel import ticker
@@ -50,14 +50,14 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Source:
+class RowSource:
     """The rows to be read, checked."""
 
     table: Table
     target: TargetTable
     id_column: packed.SourceColumn
-    inputs: list[sources.Part]
-    choice: Choice
+    inputs: list[sources.SourcePart]
+    choice: ClassChoice
     use_gpus: bool
 
     @property
@@ -75,7 +75,7 @@ def predict(db: Database, model_table: str | None, mst_key: int | None, rows: Ro
 
 
 def predict_byom(
-    db: Database, arch_table: str | None, model_id: int | None, rows: Rows, given: Given
+    db: Database, arch_table: str | None, model_id: int | None, rows: Rows, given: GivenModel
 ) -> None:
     """Predict with an architecture that was stored with its weights."""
     table = resolve_table(db, arch_table, rows.search_path, "model architecture table")
@@ -83,7 +83,7 @@ def predict_byom(
     _predict(db, model, _source(db, rows), table.quoted)
 
 
-def _source(db: Database, rows: Rows) -> Source:
+def _source(db: Database, rows: Rows) -> RowSource:
     choice = choices.parse(rows.pred_type)
     table = resolve_table(db, rows.test_table, rows.search_path, "test table")
     target = target_table(db, rows.output_table, rows.search_path)
@@ -93,7 +93,7 @@ def _source(db: Database, rows: Rows) -> Source:
     id_column = _id_column(rows.id_col, known, table)
     items = parse_items(rows.independent_varname, "independent_varname")
     inputs = sources.inputs(items, known, table.quoted)
-    return Source(
+    return RowSource(
         table=table,
         target=target,
         id_column=id_column,
@@ -122,11 +122,11 @@ class Prediction:
     """Everything that is needed to turn rows into predictions."""
 
     model: Model
-    source: Source
+    source: RowSource
     columns: Sequence[reading.Column]
-    described: Architecture
+    described: DescribedModel
     outputs: Sequence[Output]
-    output: predictions.Output
+    output: predictions.PredictionOutput
     sample: Row
     batch_rows: int
     # The registered functions that the model consists of, with their sources.
@@ -146,7 +146,7 @@ class Predictor(Protocol):
     def predict(self, asked: Prediction) -> None: ...
 
 
-def _predict(db: Database, model: Model, source: Source, model_name: str) -> None:
+def _predict(db: Database, model: Model, source: RowSource, model_name: str) -> None:
     sample = packed.first_row(db, source.statement)
     if sample is None:
         raise CerebroError(f"test table {source.table.quoted} has no rows")
@@ -180,7 +180,7 @@ def _predict(db: Database, model: Model, source: Source, model_name: str) -> Non
     )
 
 
-def _fit_columns(columns: Sequence[reading.Column], described: Architecture) -> None:
+def _fit_columns(columns: Sequence[reading.Column], described: DescribedModel) -> None:
     if len(columns) != len(described.inputs):
         raise CerebroError(
             f"independent_varname gives {len(columns)} inputs, the model has {len(described.inputs)}",
@@ -192,7 +192,7 @@ def _fit_columns(columns: Sequence[reading.Column], described: Architecture) -> 
         column.shape = models.fit_shape(column.shape, wanted, is_flat, f'column "{column.part.name}"')
 
 
-def _output(db: Database, source: Source, outputs: Sequence[Output]) -> predictions.Output:
+def _output(db: Database, source: RowSource, outputs: Sequence[Output]) -> predictions.PredictionOutput:
     numbers = [output for output in outputs if output.values is None]
     if source.choice.is_selective and len(numbers) == len(outputs):
         raise CerebroError(
@@ -200,7 +200,7 @@ def _output(db: Database, source: Source, outputs: Sequence[Output]) -> predicti
             hint="Leave pred_type out.",
         )
     kind = "double precision" if all(output.width == 1 for output in numbers) else "double precision[]"
-    made = predictions.Output(
+    made = predictions.PredictionOutput(
         table=source.target,
         id_name=source.id_column.name,
         id_type=predictions.column_type(db, source.table, source.id_column),
@@ -227,11 +227,11 @@ class PredictorHere:
         forward = inference(asked.described)
         loaded = forward.load(asked.model.weights())
         predictions.create(self._db, asked.output, asked.source.table, asked.about)
-        _run(self._db, asked, forward, loaded, predictions.Writer(self._db, asked.output))
+        _run(self._db, asked, forward, loaded, predictions.PredictionWriter(self._db, asked.output))
 
 
 def _run(
-    db: Database, asked: Prediction, forward: Inference, loaded: Loaded, writer: predictions.Writer
+    db: Database, asked: Prediction, forward: Inference, loaded: Loaded, writer: predictions.PredictionWriter
 ) -> None:
     """Rows that cannot be used are counted to the end."""
     tick = ticker(db)
@@ -258,7 +258,11 @@ def _read(column: reading.Column, batch: list[Row], number: int, before: int) ->
 
 
 def _write(
-    writer: predictions.Writer, choice: Choice, output: Output, ids: list[Any], result: np.ndarray
+    writer: predictions.PredictionWriter,
+    choice: ClassChoice,
+    output: Output,
+    ids: list[Any],
+    result: np.ndarray,
 ) -> None:
     flat = result.reshape(len(ids), -1)
     if output.values is None:

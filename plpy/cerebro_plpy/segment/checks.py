@@ -71,7 +71,7 @@ def check_functions(request: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _describe(
     model_id: str, text: str, limit: int, shapes: tuple[tuple[int, ...], ...]
-) -> architecture.Architecture:
+) -> architecture.DescribedModel:
     try:
         return architecture.describe(text, input_shapes=shapes, max_parameters=limit)
     except CerebroError as error:
@@ -84,7 +84,7 @@ def _about(error: CerebroError, whom: str) -> CerebroError:
     )
 
 
-def _facts(found: architecture.Architecture) -> Mapping[str, Any]:
+def _facts(found: architecture.DescribedModel) -> Mapping[str, Any]:
     return {
         "json": found.json,
         "parameters": found.parameters,

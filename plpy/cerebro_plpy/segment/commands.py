@@ -24,40 +24,42 @@ from cerebro_plpy.store.writing import Writing, write
 if TYPE_CHECKING:
     from cerebro_plpy.segment.supply import Supply
 
-Request = Mapping[str, Any]
-Command = Callable[[Database, Request], Mapping[str, Any]]
-Work = Callable[["Supply", Request], Mapping[str, Any]]
+CommandRequest = Mapping[str, Any]
+Command = Callable[[Database, CommandRequest], Mapping[str, Any]]
+Work = Callable[["Supply", CommandRequest], Mapping[str, Any]]
 # What a command writes comes as it has to be written, and its answer at the end.
 Writes = Generator[Sequence[Writing], None, Mapping[str, Any]]
 
 
-def run(db: Database, name: str, request: Request) -> Mapping[str, Any]:
+def run(db: Database, name: str, request: CommandRequest) -> Mapping[str, Any]:
     """Carry out a command by its name, with the engine that it names."""
     if name in _COMMANDS:
         return _COMMANDS[name](db, request)
     return db.server.carry_out(name, with_own_gpu(request))
 
 
-def with_own_gpu(request: Request) -> Request:
+def with_own_gpu(request: CommandRequest) -> CommandRequest:
     """Of the GPUs that a run's segments have been given, leave that of the segment which this is for."""
     engine = request.get("engine")
     if engine is None or isinstance(engine["use_gpus"], bool):
         return request
     shares = engine["use_gpus"]
-    own = gpus.Share(*shares[request.get("segment", 0) % len(shares)])
+    own = gpus.GpuShare(*shares[request.get("segment", 0) % len(shares)])
     # On Greenplum what is about no run yet, as the start of the engine, must go to a host that has the GPU.
     place = {} if "run_id" in request else {"segment": own.content}
     return {**request, **place, "engine": {**engine, "use_gpus": True, "gpu": own.told()}}
 
 
-def work(supply: Supply, name: str, request: Request, tell: Callable[[str], None]) -> Mapping[str, Any]:
+def work(
+    supply: Supply, name: str, request: CommandRequest, tell: Callable[[str], None]
+) -> Mapping[str, Any]:
     """Do something where the rows are, with the engine that the command names."""
     if name not in _WITHOUT_ENGINE:
         start_engine(request["engine"], tell if name == "start" else None)
     return _WORK[name](supply, request)
 
 
-def start_engine(wanted: Request, tell: Callable[[str], None] | None) -> None:
+def start_engine(wanted: CommandRequest, tell: Callable[[str], None] | None) -> None:
     from cerebro_plpy.engine import runtime
 
     threads = runtime.threads_of(wanted["backend"])
@@ -71,36 +73,36 @@ def start_engine(wanted: Request, tell: Callable[[str], None] | None) -> None:
     runtime.start(wanted["backend"], threads or wanted["threads"], wanted["use_gpus"], gpu)
 
 
-def _start(supply: Supply, request: Request) -> Mapping[str, Any]:
+def _start(supply: Supply, request: CommandRequest) -> Mapping[str, Any]:
     """The engine is up before any command is carried out."""
     return {}
 
 
-def _check(supply: Supply, request: Request) -> Mapping[str, Any]:
+def _check(supply: Supply, request: CommandRequest) -> Mapping[str, Any]:
     from cerebro_plpy.segment import checks
 
     return checks.check(request)
 
 
-def _check_model(supply: Supply, request: Request) -> Mapping[str, Any]:
+def _check_model(supply: Supply, request: CommandRequest) -> Mapping[str, Any]:
     from cerebro_plpy.segment import checks
 
     return checks.check_model(request)
 
 
-def _check_function(supply: Supply, request: Request) -> Mapping[str, Any]:
+def _check_function(supply: Supply, request: CommandRequest) -> Mapping[str, Any]:
     from cerebro_plpy.segment import checks
 
     return checks.check_functions(request)
 
 
-def _visit(supply: Supply, request: Request) -> Mapping[str, Any]:
+def _visit(supply: Supply, request: CommandRequest) -> Mapping[str, Any]:
     from cerebro_plpy.segment import visits
 
     return visits.visit(supply, request["run_id"], request["mst_key"], request["epoch"], request["stop"])
 
 
-def _evaluate(supply: Supply, request: Request) -> Mapping[str, Any]:
+def _evaluate(supply: Supply, request: CommandRequest) -> Mapping[str, Any]:
     from cerebro_plpy.segment import evaluations
 
     return evaluations.evaluate(
@@ -108,13 +110,13 @@ def _evaluate(supply: Supply, request: Request) -> Mapping[str, Any]:
     )
 
 
-def _merge(supply: Supply, request: Request) -> Mapping[str, Any]:
+def _merge(supply: Supply, request: CommandRequest) -> Mapping[str, Any]:
     from cerebro_plpy.segment import evaluations
 
     return evaluations.merge(supply, request["run_id"], request["mst_key"], request["epoch"])
 
 
-def _give_back(supply: Supply, request: Request) -> Mapping[str, Any]:
+def _give_back(supply: Supply, request: CommandRequest) -> Mapping[str, Any]:
     """Let go of a run's rows, and of what memory was free before; compiled models stay for the next."""
     from cerebro_plpy.segment import rows
 
@@ -126,10 +128,10 @@ def _give_back(supply: Supply, request: Request) -> Mapping[str, Any]:
     return {}
 
 
-def _written(steps: Callable[[Database, Request], Writes]) -> Command:
+def _written(steps: Callable[[Database, CommandRequest], Writes]) -> Command:
     """A command whose writing is done by statements of Python's."""
 
-    def carry_out(db: Database, request: Request) -> Mapping[str, Any]:
+    def carry_out(db: Database, request: CommandRequest) -> Mapping[str, Any]:
         work, reply = steps(db, request), None
         try:
             while True:
@@ -141,7 +143,7 @@ def _written(steps: Callable[[Database, Request], Writes]) -> Command:
     return carry_out
 
 
-def create_run(db: Database, request: Request) -> Writes:
+def create_run(db: Database, request: CommandRequest) -> Writes:
     """Write the run down and copy the weights that it starts from, read with the caller's rights.
 
     Whoever is to drive it stands behind it from then on.
@@ -157,7 +159,7 @@ def create_run(db: Database, request: Request) -> Writes:
 
 
 def _write_down(
-    db: Database, run_row: runs.RunRow, request: Request
+    db: Database, run_row: runs.RunRow, request: CommandRequest
 ) -> Generator[Sequence[Writing], None, None]:
     from cerebro_plpy.segment import rows
 
@@ -178,18 +180,18 @@ def _write_down(
         _copy_weights(db, run_row, source)
 
 
-def _copy_weights(db: Database, run: runs.RunRow, source: Request) -> None:
+def _copy_weights(db: Database, run: runs.RunRow, source: CommandRequest) -> None:
     place = source["table"], source["column"], source["key_column"], source["key"]
     found = db.as_caller(run.owner, lambda: results.weights_from(db, *place))
     model_id, mst_key = source["model_id"], source["mst_key"]
     db.as_owner(lambda: runs.add_weights(db, run.run_id, model_id, mst_key, found))
 
 
-def _next_run_id(db: Database, request: Request) -> Mapping[str, Any]:
+def _next_run_id(db: Database, request: CommandRequest) -> Mapping[str, Any]:
     return {"run_id": db.as_owner(lambda: runs.next_run_id(db))}
 
 
-def resume_run(db: Database, request: Request) -> Writes:
+def resume_run(db: Database, request: CommandRequest) -> Writes:
     from cerebro_plpy.segment import mending
 
     run_id = request["run_id"]
@@ -198,21 +200,21 @@ def resume_run(db: Database, request: Request) -> Writes:
     return {"damaged": mending.mend(db, run_id, request["evaluation_epochs"])}
 
 
-def hold_run(db: Database, request: Request) -> Writes:
+def hold_run(db: Database, request: CommandRequest) -> Writes:
     yield db.as_owner(lambda: drivers.hold(db, request["run_id"], _behind(request)))
     return {}
 
 
-def _behind(request: Request) -> drivers.Behind:
+def _behind(request: CommandRequest) -> drivers.Behind:
     return drivers.Behind(request["driver"], list(request["sessions"]))
 
 
-def _let_go(db: Database, request: Request) -> Mapping[str, Any]:
+def _let_go(db: Database, request: CommandRequest) -> Mapping[str, Any]:
     db.as_owner(lambda: drivers.let_go(db, request["run_id"]))
     return {}
 
 
-def end_run(db: Database, request: Request) -> Writes:
+def end_run(db: Database, request: CommandRequest) -> Writes:
     run_id = request["run_id"]
 
     def may_end() -> bool:
@@ -228,34 +230,34 @@ def end_run(db: Database, request: Request) -> Writes:
     return {}
 
 
-def fail_config(db: Database, request: Request) -> Writes:
+def fail_config(db: Database, request: CommandRequest) -> Writes:
     yield measurements.failure_of(**request)
     return {}
 
 
-def decide(db: Database, request: Request) -> Writes:
+def decide(db: Database, request: CommandRequest) -> Writes:
     entries = [decisions.Entry(**e) for e in request["entries"]]
     configs = [runs.ConfigRow(**c) for c in request["configs"]]
     yield decisions.writings(request["run_id"], entries, configs)
     return {}
 
 
-def _tell_epochs(db: Database, request: Request) -> Mapping[str, Any]:
+def _tell_epochs(db: Database, request: CommandRequest) -> Mapping[str, Any]:
     db.as_owner(lambda: runs.notify(db, request["run_id"], "epoch", ended_epochs(request)))
     return {}
 
 
-def ended_epochs(request: Request) -> list[Mapping[str, int]]:
+def ended_epochs(request: CommandRequest) -> list[Mapping[str, int]]:
     """What listeners hear of each."""
     return [{"epoch": epoch, "config": mst_key} for mst_key, epoch in request["ended"]]
 
 
-def _drop_states(db: Database, request: Request) -> Mapping[str, Any]:
+def _drop_states(db: Database, request: CommandRequest) -> Mapping[str, Any]:
     db.as_owner(lambda: write(db, [(state_rows.DROP_STATES, stale_states(request))]))
     return {}
 
 
-def stale_states(request: Request) -> Mapping[str, Any]:
+def stale_states(request: CommandRequest) -> Mapping[str, Any]:
     """What the statement that removes states is given: for each config, what is to be kept."""
     keep = dict(request["keep"])
     return {
@@ -265,7 +267,7 @@ def stale_states(request: Request) -> Mapping[str, Any]:
     }
 
 
-def _delete_run(db: Database, request: Request) -> Mapping[str, Any]:
+def _delete_run(db: Database, request: CommandRequest) -> Mapping[str, Any]:
     db.as_owner(lambda: runs.delete(db, request["run_id"]))
     return {}
 
@@ -284,7 +286,7 @@ _WORK: dict[str, Work] = {
     "give_back": _give_back,
 }
 # What writes rows of runs. On Greenplum statements of Python's do not (cluster/coordinator.py says why).
-WRITING: dict[str, Callable[[Database, Request], Writes]] = {
+WRITING: dict[str, Callable[[Database, CommandRequest], Writes]] = {
     "hold_run": hold_run,
     "create_run": create_run,
     "resume_run": resume_run,

@@ -23,7 +23,7 @@ from cerebro_plpy.store import packed, partitions, runs
 from cerebro_plpy.store.names import parse_table
 
 
-class Source(Protocol):
+class PartitionSource(Protocol):
     """Where a partition's rows come from, as a role may read them."""
 
     def look(self) -> tuple[object, list[partitions.Buffer]]:
@@ -51,7 +51,7 @@ class Partition:
     segment: int
     version: object
     buffers: list[partitions.Buffer]
-    source: Source
+    source: PartitionSource
     cached: Dataset | None = None
     starts: np.ndarray = field(init=False)
 
@@ -85,7 +85,7 @@ _cache: dict[tuple[str, str, int], Partition] = {}
 
 
 # A role's way to a table's partition on a segment.
-FindSource = Callable[[str, str, int], Source]
+FindSource = Callable[[str, str, int], PartitionSource]
 
 
 def partition(source: FindSource, run: runs.RunRow, table: str, segment: int) -> Partition:

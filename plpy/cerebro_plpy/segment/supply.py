@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine.state import State, of_config
 from cerebro_plpy.segment import cancel
-from cerebro_plpy.segment.rows import Source, TableSource
+from cerebro_plpy.segment.rows import PartitionSource, TableSource
 from cerebro_plpy.store import functions, measurements, runs, state_rows
 
 
@@ -53,7 +53,7 @@ class Supply(Protocol):
 
     def state(self, run_id: int, mst_key: int, step: int) -> State: ...
 
-    def source(self, role: str, table: str, segment: int) -> Source: ...
+    def source(self, role: str, table: str, segment: int) -> PartitionSource: ...
 
     def evaluations(self, run_id: int, mst_key: int, epoch: int, dataset: str) -> Sequence[bytes]: ...
 
@@ -103,7 +103,7 @@ class TableSupply:
             lambda: of_config(state_rows.read(self._db, run_id, mst_key, step), run_id, mst_key, step)
         )
 
-    def source(self, role: str, table: str, segment: int) -> Source:
+    def source(self, role: str, table: str, segment: int) -> PartitionSource:
         return TableSource(self._db, role, table, segment)
 
     def evaluations(self, run_id: int, mst_key: int, epoch: int, dataset: str) -> Sequence[bytes]:

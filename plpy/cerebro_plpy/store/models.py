@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
-from cerebro_plpy.madlib.grid import ConfigRow
+from cerebro_plpy.madlib.grid import GridRow
 from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import Table, TargetTable, has_columns, target
 
@@ -100,7 +100,7 @@ def create_selection(db: Database, selection: TargetTable) -> None:
     )
 
 
-def add_selection(db: Database, quoted: str, configs: Iterable[ConfigRow]) -> None:
+def add_selection(db: Database, quoted: str, configs: Iterable[GridRow]) -> None:
     rows = list(configs)
     db.query(
         f"INSERT INTO {quoted} (model_id, compile_params, fit_params)"

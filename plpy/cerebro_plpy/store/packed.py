@@ -165,7 +165,7 @@ def known_positions(
 
 
 @dataclass(frozen=True)
-class Output:
+class PackedOutput:
     """The packed table to be made."""
 
     table: TargetTable
@@ -191,7 +191,7 @@ def _cut(name: str, suffix: str) -> str:
     return name.encode()[: LONGEST - len(suffix)].decode(errors="ignore")
 
 
-def create(db: Database, output: Output, comment: str) -> None:
+def create(db: Database, output: PackedOutput, comment: str) -> None:
     """Make the empty packed table and its partitions."""
     columns = "".join(f", {quote(name)} bytea, {quote(name + SHAPE)} integer[]" for name in output.columns)
     table = output.table.quoted
@@ -223,10 +223,10 @@ def as_field(array: np.ndarray) -> Field:
     return array.tobytes(), list(array.shape)
 
 
-class Writer:
+class PackedWriter:
     """Inserts buffers."""
 
-    def __init__(self, db: Database, output: Output) -> None:
+    def __init__(self, db: Database, output: PackedOutput) -> None:
         self._db = db
         names = "".join(f", {quote(name)}, {quote(name + SHAPE)}" for name in output.columns)
         count = len(output.columns)
@@ -307,7 +307,7 @@ def _field(column: str) -> str:
     return column.strip("_")
 
 
-def write_summary(db: Database, output: Output, summary: PackedSummary, comment: str) -> None:
+def write_summary(db: Database, output: PackedOutput, summary: PackedSummary, comment: str) -> None:
     """Make the summary table and its row."""
     table = quote(output.table.schema, output.table.name + SUMMARY)
     classes = list(summary.class_value_types.items())

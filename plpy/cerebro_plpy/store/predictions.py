@@ -61,7 +61,7 @@ def column_type(db: Database, table: Table, column: SourceColumn) -> str:
 
 
 @dataclass(frozen=True)
-class Output:
+class PredictionOutput:
     """The table of predictions that is to be made."""
 
     table: TargetTable
@@ -82,7 +82,7 @@ class Output:
         return columns
 
 
-def create(db: Database, output: Output, source: Table, comment: str) -> None:
+def create(db: Database, output: PredictionOutput, source: Table, comment: str) -> None:
     """Make the empty table; the id keeps its type, domain and collation."""
     columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in output.columns)
     db.query(
@@ -93,10 +93,10 @@ def create(db: Database, output: Output, source: Table, comment: str) -> None:
     db.query(f"COMMENT ON TABLE {output.table.quoted} IS {literal}")
 
 
-class Writer:
+class PredictionWriter:
     """Inserts batches. Ids travel as text, classes as places in an array of their values."""
 
-    def __init__(self, db: Database, output: Output) -> None:
+    def __init__(self, db: Database, output: PredictionOutput) -> None:
         self._db = db
         self._ranked = output.has_rank
         self._rank = ", rank" if self._ranked else ""
@@ -146,7 +146,7 @@ class Writer:
 
 
 @dataclass(frozen=True)
-class Version:
+class ModelVersion:
     """One row of a model table as it was when it was read, and by whom."""
 
     table: Table
@@ -157,7 +157,7 @@ class Version:
 _PLACE = ("tid", "xid", "cid", "oid")
 
 
-def version(db: Database, table: Table, mst_key: int | None) -> Version:
+def version(db: Database, table: Table, mst_key: int | None) -> ModelVersion:
     """Where a model's row stands; another row, or the same one changed, stands elsewhere."""
     condition = "m.mst_key = $1" if mst_key is not None else "$1::integer IS NULL"
     try:
@@ -171,7 +171,7 @@ def version(db: Database, table: Table, mst_key: int | None) -> Version:
         raise _no_plain_table(table, error) from None
     if len(rows) != 1:
         raise CerebroError(f"{table.quoted} has {len(rows)} models instead of one", sqlstate=WRONG_STATE)
-    return Version(table, rows[0]["role"], tuple(rows[0][f"c{number}"] for number in range(len(_PLACE))))
+    return ModelVersion(table, rows[0]["role"], tuple(rows[0][f"c{number}"] for number in range(len(_PLACE))))
 
 
 def _no_plain_table(table: Table, error: CerebroError) -> CerebroError:
@@ -185,7 +185,7 @@ def _no_plain_table(table: Table, error: CerebroError) -> CerebroError:
     )
 
 
-def unchanged(db: Database, known: Version) -> bool:
+def unchanged(db: Database, known: ModelVersion) -> bool:
     """Whether a model's row is still what it was. The caller must be allowed to read all that was read."""
     rows = db.query(
         f"SELECT current_user::text AS role FROM {known.table.quoted} AS m"

@@ -13,18 +13,18 @@ from cerebro_plpy.errors import UNDEFINED_TABLE, CerebroError
 from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import TargetTable
 
-_Columns = Sequence[tuple[str, str]]
+_ResultColumns = Sequence[tuple[str, str]]
 
 # Names of tables stand in the summaries as they were written in the call; here, by column, so that they are
 # found whatever the search_path.
 QUALIFIED = ("qualified_names", "jsonb")
-_MODEL: _Columns = (
+_MODEL: _ResultColumns = (
     ("mst_key", "integer"),
     ("model_weights", "bytea"),
     ("model_arch", "json"),
     ("__dist_key__", "integer"),
 )
-_HISTORY: _Columns = (
+_HISTORY: _ResultColumns = (
     ("model_size", "double precision"),
     ("metrics_elapsed_time", "double precision[]"),
     ("metrics_type", "text[]"),
@@ -38,7 +38,7 @@ _HISTORY: _Columns = (
     ("validation_metrics", "double precision[]"),
     ("validation_loss", "double precision[]"),
 )
-_INFO: _Columns = (
+_INFO: _ResultColumns = (
     ("mst_key", "integer PRIMARY KEY"),
     ("model_id", "integer"),
     ("compile_params", "text"),
@@ -50,9 +50,9 @@ _INFO: _Columns = (
     ("backend", "text"),
 )
 # A search has MADlib's columns for it before ours; s and i are Hyperband's.
-_AUTOML_INFO: _Columns = (*_INFO[:-3], ("metrics_iters", "integer[]"))
-_BRACKET: _Columns = (("s", "integer"), ("i", "integer"))
-_AUTOML_SUMMARY: _Columns = (
+_AUTOML_INFO: _ResultColumns = (*_INFO[:-3], ("metrics_iters", "integer[]"))
+_BRACKET: _ResultColumns = (("s", "integer"), ("i", "integer"))
+_AUTOML_SUMMARY: _ResultColumns = (
     ("source_table", "text"),
     ("validation_table", "text"),
     ("model", "text"),
@@ -80,7 +80,7 @@ _AUTOML_SUMMARY: _Columns = (
     ("segments", "integer"),
     QUALIFIED,
 )
-_SUMMARY: _Columns = (
+_SUMMARY: _ResultColumns = (
     ("source_table", "text"),
     ("validation_table", "text"),
     ("model", "text"),
@@ -109,8 +109,8 @@ _SUMMARY: _Columns = (
 )
 
 # One model: what stands in <out>_info for many stands in the summary.
-_SINGLE: _Columns = (("model_weights", "bytea"), ("model_arch", "json"))
-_SINGLE_SUMMARY: _Columns = (
+_SINGLE: _ResultColumns = (("model_weights", "bytea"), ("model_arch", "json"))
+_SINGLE_SUMMARY: _ResultColumns = (
     ("source_table", "text"),
     ("model", "text"),
     ("dependent_varname", "text[]"),
@@ -142,7 +142,7 @@ _SINGLE_SUMMARY: _Columns = (
     ("segments", "integer"),
     QUALIFIED,
 )
-_EVALUATION: _Columns = (
+_EVALUATION: _ResultColumns = (
     ("loss", "double precision"),
     ("metric", "double precision"),
     ("metrics_type", "text[]"),
@@ -184,7 +184,7 @@ def create_automl(
 
 
 def _create_summary(
-    db: Database, summary: TargetTable, columns: _Columns, classes: Mapping[str, str]
+    db: Database, summary: TargetTable, columns: _ResultColumns, classes: Mapping[str, str]
 ) -> None:
     place = [name for name, _ in columns].index("dependent_vartype")
     _create(db, summary, [*columns[:place], *classes.items(), *columns[place:]])
@@ -198,7 +198,7 @@ def _store_uncompressed(db: Database, model: TargetTable) -> None:
     db.query(f"ALTER TABLE {model.quoted} ALTER COLUMN model_weights SET STORAGE EXTERNAL")
 
 
-def _create(db: Database, target: TargetTable, columns: _Columns) -> None:
+def _create(db: Database, target: TargetTable, columns: _ResultColumns) -> None:
     listed = ", ".join(f"{_quote(name)} {type_}" for name, type_ in columns)
     how = "BY (mst_key)" if columns[0][0] == "mst_key" else "REPLICATED"
     db.query(f"CREATE TABLE {target.quoted} ({listed}){HEAP}{distributed(db, how)}")

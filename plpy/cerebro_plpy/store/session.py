@@ -85,7 +85,7 @@ def current_user(db: Database) -> str:
 
 
 @dataclass(frozen=True)
-class Target:
+class LoginTarget:
     """Where and as whom a segment session logs in; `connection` overrides the rest."""
 
     connection: str | None
@@ -98,7 +98,7 @@ class Target:
     settings: Mapping[str, str]
 
 
-def target(db: Database) -> Target:
+def target(db: Database) -> LoginTarget:
     """Look up, as the owner, how a session on this server is opened."""
     row = db.as_owner(
         lambda: db.query(
@@ -111,7 +111,7 @@ def target(db: Database) -> Target:
             " FROM pg_catalog.pg_extension WHERE extname = 'cerebro'"
         )
     )[0]
-    return Target(
+    return LoginTarget(
         connection=row["connection"],
         host=first_socket(row["sockets"]),
         port=row["port"],

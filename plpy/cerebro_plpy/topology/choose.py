@@ -9,14 +9,14 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import CONNECTION_FAILURE, CerebroError
 from cerebro_plpy.store import interrupts, session
 from cerebro_plpy.topology import Topology
-from cerebro_plpy.topology.inline import InlineTopology, Run
+from cerebro_plpy.topology.inline import InlineTopology, RunCommand
 from cerebro_plpy.topology.local import Bounds, LocalTopology, own_pids
 
 IDLE_MINUTES = 30
 RETRY_SECONDS = 30
 
 
-def choose(db: Database, role: str, tables: Sequence[int], run_inline: Run) -> Topology:
+def choose(db: Database, role: str, tables: Sequence[int], run_inline: RunCommand) -> Topology:
     """Segment sessions where they can see the tables and may log in, else the caller's own backend."""
     reason = _why_not_local(db, tables)
     if reason is None:

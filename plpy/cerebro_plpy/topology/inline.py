@@ -9,7 +9,7 @@ from typing import Any
 from cerebro_plpy.errors import QUERY_CANCELED, CerebroError
 from cerebro_plpy.topology import EMPTY, Answer, Engine
 
-Run = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
+RunCommand = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
 
 
 class InlineTopology:
@@ -17,7 +17,7 @@ class InlineTopology:
 
     name = "inline"
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunCommand) -> None:
         self._run = run
         self._answers: list[Answer] = []
         self._engines: dict[str, Mapping[str, Any]] = {}

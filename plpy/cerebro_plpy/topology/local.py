@@ -68,7 +68,9 @@ class LocalTopology:
     name = "local"
     kind = LoopbackSession
 
-    def __init__(self, role: str, target: session.Target, bounds: Bounds, tick: Callable[[], None]) -> None:
+    def __init__(
+        self, role: str, target: session.LoginTarget, bounds: Bounds, tick: Callable[[], None]
+    ) -> None:
         self._role = role
         self._bounds = bounds
         self._slots = 1

@@ -24,7 +24,7 @@ _SESSION_SETTINGS_14 = {"client_connection_check_interval": "1s"}
 class LoopbackSession:
     """One connection in asynchronous mode, with at most one command under way."""
 
-    def __init__(self, target: session.Target, settings: Mapping[str, str]) -> None:
+    def __init__(self, target: session.LoginTarget, settings: Mapping[str, str]) -> None:
         self.connection = psycopg2.connect(_dsn(target, settings), async_=1)
         self._cursor: Any = None
         self.look_seconds = 0
@@ -76,7 +76,7 @@ class LoopbackSession:
             self.connection.close()
 
 
-def settings_of(target: session.Target, idle_minutes: int, slot: int) -> Mapping[str, str]:
+def settings_of(target: session.LoginTarget, idle_minutes: int, slot: int) -> Mapping[str, str]:
     settings = session.SETTINGS | ({} if slot == CONTROL else session.VISIT_SETTINGS)
     settings |= target.settings
     if target.server_version >= 140000:
@@ -84,7 +84,7 @@ def settings_of(target: session.Target, idle_minutes: int, slot: int) -> Mapping
     return settings
 
 
-def _dsn(target: session.Target, settings: Mapping[str, str]) -> str:
+def _dsn(target: session.LoginTarget, settings: Mapping[str, str]) -> str:
     options = " ".join(f"-c {name}={value}" for name, value in settings.items())
     own = {"options": options, "application_name": session.IDLE, "connect_timeout": "10"}
     if target.connection:
@@ -111,7 +111,7 @@ def is_lost(of: LoopbackSession, error: psycopg2.Error) -> bool:
 
 
 def leave_running(
-    target: session.Target,
+    target: session.LoginTarget,
     request: Mapping[str, Any],
     look_seconds: int,
     taken_up: Callable[[], bool],
@@ -158,7 +158,7 @@ def wait_for(sessions: Sequence[LoopbackSession], tick: Callable[[], None]) -> N
             tick()
 
 
-def refused(target: session.Target, error: psycopg2.Error) -> CerebroError:
+def refused(target: session.LoginTarget, error: psycopg2.Error) -> CerebroError:
     reason = str(error).strip().splitlines()[-1] if str(error).strip() else "no reason given"
     return CerebroError(
         "this server refuses the segment sessions that a run needs",
@@ -170,6 +170,6 @@ def refused(target: session.Target, error: psycopg2.Error) -> CerebroError:
     )
 
 
-def _without_secrets(target: session.Target, reason: str) -> str:
+def _without_secrets(target: session.LoginTarget, reason: str) -> str:
     """A user must not learn a stored connection string from a message."""
     return "the stored connection string does not work" if target.connection else reason

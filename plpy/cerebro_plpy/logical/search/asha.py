@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...madlib.grid import ConfigRow
+from ...madlib.grid import GridRow
 from .ranking import rank
-from .template import Decision, GoOn, Result, Start, Stop
+from .template import Decision, FirstConfigs, GoOn, Result, Stop
 
 
 def rung_epochs(least: int, most: int, eta: int) -> list[int]:
@@ -25,7 +25,7 @@ class Asha:
     """At most `width` configs train at a time; one that ends its rung makes room for a promotion or for a
     new config."""
 
-    def __init__(self, configs: Sequence[ConfigRow], epochs: Sequence[int], eta: int, width: int) -> None:
+    def __init__(self, configs: Sequence[GridRow], epochs: Sequence[int], eta: int, width: int) -> None:
         self._configs = list(configs)
         self._epochs = list(epochs)
         self._eta = eta
@@ -80,7 +80,7 @@ class Asha:
         config = self._configs[self._started]
         self._started += 1
         self._training[self._started] = 0
-        return Start(
+        return FirstConfigs(
             mst_key=self._started,
             model_id=config.model_id,
             compile_params=config.compile_params,

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import CerebroError
 from ...madlib.automl import WHO, Method, Params
-from ...madlib.grid import MOST_CONFIGS, ConfigRow, examples, open_space, random_choices, to_row
+from ...madlib.grid import MOST_CONFIGS, GridRow, examples, open_space, random_choices, to_row
 from ...madlib.space import Choice, Space
 from . import hyperband
 from .asha import Asha, rung_epochs
@@ -20,7 +20,7 @@ from .trials import Trials
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchCall:
     """What a procedure is made of. The same search makes the same procedure."""
 
     method: Method
@@ -31,9 +31,9 @@ class Search:
     segments: int
 
     @staticmethod
-    def of(name: str, params: Params, **others: Any) -> Search:
+    def of(name: str, params: Params, **others: Any) -> SearchCall:
         """Read what `arguments` gave, after it was written down."""
-        return Search(Method(name, params), **others)
+        return SearchCall(Method(name, params), **others)
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -41,7 +41,7 @@ class Search:
         others = {name: value for name, value in vars(self).items() if name != "method"}
         return {**others, "params": self.method.params, "model_ids": list(self.model_ids)}
 
-    def examples(self) -> list[ConfigRow]:
+    def examples(self) -> list[GridRow]:
         """Configs that stand for all for a check against architectures and data."""
         return examples(open_space(self.model_ids, self.compile_grid, self.fit_grid))
 
@@ -56,7 +56,7 @@ class Search:
         """The most epochs that a config may get."""
         return self.method.number("R" if self.method.name == "hyperband" else "num_iterations")
 
-    def limited(self, most: int | None) -> Search:
+    def limited(self, most: int | None) -> SearchCall:
         """The same search with at most so many configs; where all that it begins must be there, refuse."""
         if most is None:
             return self
@@ -114,7 +114,7 @@ class Search:
 
         return Tpe(space, self.random_state, count)
 
-    def _rows(self, space: Space, count: int) -> list[ConfigRow]:
+    def _rows(self, space: Space, count: int) -> list[GridRow]:
         return [to_row(choice) for choice in self._choices(space, count)]
 
     def _choices(self, space: Space, count: int) -> list[Choice]:

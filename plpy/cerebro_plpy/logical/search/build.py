@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any, Final
 
 from ...madlib.automl import DEFAULTS
-from .automl import Search
+from .automl import SearchCall
 from .early_stopping import EarlyStopping
 from .template import Procedure
 
 
 def _automl(name: str, **arguments: Any) -> Procedure:
-    return Search.of(name, **arguments).procedure()
+    return SearchCall.of(name, **arguments).procedure()
 
 
 # The names of methods, and what makes a procedure from its arguments, which are plain JSON.

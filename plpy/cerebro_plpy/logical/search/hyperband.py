@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...errors import CerebroError
-from ...madlib.grid import ConfigRow
+from ...madlib.grid import GridRow
 from .ranking import rank
-from .template import Decision, GoOn, Result, Start, Stop
+from .template import Decision, FirstConfigs, GoOn, Result, Stop
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class _Bracket:
 class Hyperband:
     """All brackets at once; a config belongs to one."""
 
-    def __init__(self, rungs: Sequence[Rung], configs: Sequence[ConfigRow]) -> None:
+    def __init__(self, rungs: Sequence[Rung], configs: Sequence[GridRow]) -> None:
         self._configs = dict(enumerate(configs, 1))
         self._bracket_of: dict[int, _Bracket] = {}
         for s, members in brackets(rungs).items():
@@ -120,7 +120,7 @@ class Hyperband:
             rung = self._bracket_of[key].rung
             where = f"bracket {rung.s}, rung 0"
             decisions.append(
-                Start(
+                FirstConfigs(
                     mst_key=key,
                     model_id=config.model_id,
                     compile_params=config.compile_params,

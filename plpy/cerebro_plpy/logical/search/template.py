@@ -24,7 +24,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Start:
+class FirstConfigs:
     """A new config: train it until so many epochs."""
 
     mst_key: int
@@ -65,7 +65,7 @@ class Stop:
     reason: str
 
 
-Decision: TypeAlias = Start | Clone | GoOn | Stop
+Decision: TypeAlias = FirstConfigs | Clone | GoOn | Stop
 
 
 class Procedure(Protocol):

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import CerebroError
 from ...madlib.dimension import Dimension
-from ...madlib.grid import ConfigRow, Meanings, draw_choice, to_row
+from ...madlib.grid import GridRow, Meanings, draw_choice, to_row
 from ...madlib.literal import Value
 from ...madlib.space import Choice, Point, Space
 
@@ -41,7 +41,7 @@ class Tpe:
         self._known: set[tuple[int, str, str]] = set()
         self._draws = 0
 
-    def ask(self, mst_key: int) -> ConfigRow:
+    def ask(self, mst_key: int) -> GridRow:
         for _ in range(PATIENCE):
             trial = self._study.ask()
             row = to_row(self._choose(trial))
@@ -63,7 +63,7 @@ class Tpe:
         else:
             self._study.tell(trial, state=self._optuna.trial.TrialState.PRUNED)
 
-    def _is_new(self, row: ConfigRow) -> bool:
+    def _is_new(self, row: GridRow) -> bool:
         try:
             means = self._meanings.of(row)
         except CerebroError:

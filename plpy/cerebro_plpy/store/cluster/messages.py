@@ -10,15 +10,16 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+Part = bytes | memoryview
 # A field holds 1 GB at most, and a statement's parameters are copied several times on their way.
 PIECE_BYTES = 128 << 20
 _LENGTH = struct.Struct("<Q")
 
 
-def pack(head: Mapping[str, Any], parts: Sequence[bytes | memoryview]) -> Iterator[bytes]:
+def pack(head: Mapping[str, Any], parts: Sequence[Part]) -> Iterator[bytes]:
     """Cut a message into pieces, of which there is at least one."""
     text = json.dumps({**head, "sizes": [len(part) for part in parts]}).encode()
-    gathered: list[bytes | memoryview] = [_LENGTH.pack(len(text)), text]
+    gathered: list[Part] = [_LENGTH.pack(len(text)), text]
     size = 0
     for part in parts:
         if size and size + len(part) > PIECE_BYTES:

@@ -12,9 +12,9 @@ from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.store.cluster import messages
 from cerebro_plpy.store.dialect import HEAP
 from cerebro_plpy.store.names import Table, quote
-from cerebro_plpy.store.packed import BUFFER, KEY, SHAPE, TEXT, Expression, Output
+from cerebro_plpy.store.packed import BUFFER, KEY, SHAPE, TEXT, Expression, PackedOutput
 from cerebro_plpy.store.partitions import Columns
-from cerebro_plpy.store.predictions import Output as PredictionTable
+from cerebro_plpy.store.predictions import PredictionOutput as PredictionTable
 
 
 def primaries(db: Database) -> int:
@@ -108,7 +108,7 @@ def contents(db: Database, keys: Sequence[int]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Server:
+class Address:
     """Where the primary of a segment answers."""
 
     host: str
@@ -116,13 +116,13 @@ class Server:
     port: int
 
 
-def servers(db: Database, keys: Sequence[int]) -> list[Server]:
+def servers(db: Database, keys: Sequence[int]) -> list[Address]:
     """The servers on which the rows of distribution keys lie."""
     rows = db.query(
         "SELECT content::integer AS content, hostname AS host, address, port"
         " FROM pg_catalog.gp_segment_configuration WHERE content >= 0 AND role = 'p'"
     )
-    found = {row["content"]: Server(row["host"], row["address"], row["port"]) for row in rows}
+    found = {row["content"]: Address(row["host"], row["address"], row["port"]) for row in rows}
     return [found[content] for content in contents(db, keys)]
 
 
@@ -295,7 +295,9 @@ def send_pieces(db: Database, ticket: str) -> None:
     db.query(f"INSERT INTO {_create_pieces(db, _SENT, 'BY (dist_key)')} SELECT * FROM {pieces}")
 
 
-def join_pieces(db: Database, output: Output, shapes: Sequence[Sequence[int]], widths: Sequence[int]) -> None:
+def join_pieces(
+    db: Database, output: PackedOutput, shapes: Sequence[Sequence[int]], widths: Sequence[int]
+) -> None:
     """Make buffers of the pieces, which are where the buffers are to be."""
     columns = "".join(f", {quote(name)}, {quote(name + SHAPE)}" for name in output.columns)
     fields = "".join(

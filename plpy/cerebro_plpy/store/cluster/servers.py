@@ -14,10 +14,9 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.store import session, state_rows
 from cerebro_plpy.store.cluster import places
+from cerebro_plpy.store.cluster.messages import Part
 from cerebro_plpy.store.dialect import is_greenplum
 from cerebro_plpy.store.names import quote
-
-Part = bytes | memoryview
 
 _PLACED = {"place": "integer", "run_id": "bigint", "mst_key": "integer"}
 _VISIT = _PLACED | {
@@ -43,7 +42,7 @@ _COUNT, _LENGTH = struct.Struct(">h"), struct.Struct(">i")
 
 
 @dataclass(frozen=True)
-class Server:
+class Login:
     """A segment's server, and how one logs in there: the host is a folder of sockets, or an address."""
 
     host: str
@@ -60,7 +59,7 @@ class Server:
     tcp_user_timeout: int = 60000
 
 
-def own_server(db: Database) -> Server:
+def own_server(db: Database) -> Login:
     """The server of this process, in which a cluster's other processes have no part."""
     row = db.query(
         "SELECT pg_catalog.current_setting('unix_socket_directories') AS sockets,"
@@ -71,10 +70,10 @@ def own_server(db: Database) -> Server:
     if is_greenplum(db):
         settings["gp_role"] = "utility"
     options = " ".join(f"-c {name}={value}" for name, value in settings.items())
-    return Server(session.first_socket(row["sockets"]), row["port"], row["dbname"], row["role"], options)
+    return Login(session.first_socket(row["sockets"]), row["port"], row["dbname"], row["role"], options)
 
 
-def other_server(own: Server, address: str | None, port: int) -> Server:
+def other_server(own: Login, address: str | None, port: int) -> Login:
     """Another segment's: on the same host where there is no address, and its sockets in the same folder."""
     return replace(own, host=address or own.host, port=str(port))
 
