@@ -91,9 +91,9 @@ def test_hyperopt_proposes_the_same_whatever_the_timing() -> None:
 def test_only_a_search_that_needs_it_loads_optuna() -> None:
     text = (
         "import sys\n"
-        "from cerebro_plpy.logical.search.automl import Search\n"
+        "from cerebro_plpy.logical.search.automl import SearchCall\n"
         "from cerebro_plpy.madlib.automl import read_method\n"
-        f"make = lambda method: Search(method, (1,), {SPACE!r}, {FIT!r}, 0, 2).procedure()\n"
+        f"make = lambda method: SearchCall(method, (1,), {SPACE!r}, {FIT!r}, 0, 2).procedure()\n"
         "make(read_method('asha', None)), make(read_method('hyperopt', 'algorithm=rand'))\n"
         "assert 'optuna' not in sys.modules\n"
         "make(read_method('hyperopt', None))\n"
