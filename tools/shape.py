@@ -149,7 +149,7 @@ def _types(tree: ast.Module) -> Iterator[str]:
 
 
 def largest_circle(modules: Iterable[Module], root: Path) -> list[str]:
-    """The most modules that import one another, imports inside functions and for types alone included."""
+    """The most modules that import one another, also inside functions; not what the type checker alone reads."""
     names = {_name(module.path, root): module for module in modules}
     graph = {
         name: {x for x in _imports(module, root, set(names)) if x in names} for name, module in names.items()
@@ -165,7 +165,7 @@ def _name(path: Path, root: Path) -> str:
 def _imports(module: Module, root: Path, known: set[str]) -> Iterator[str]:
     own = _name(module.path, root).split(".")
     package = own if module.path.stem == "__init__" else own[:-1]
-    for node in ast.walk(module.tree):
+    for node in _carried_out(module.tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -174,6 +174,13 @@ def _imports(module: Module, root: Path, known: set[str]) -> Iterator[str]:
             # A module that is named needs nothing of its package.
             full = [f"{source}.{alias.name}" for alias in node.names]
             yield from (name if name in known else source for name in full)
+
+
+def _carried_out(node: ast.AST) -> Iterator[ast.AST]:
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
+            yield from _carried_out(child)
 
 
 def _circles(graph: dict[str, set[str]]) -> list[list[str]]:

@@ -12,6 +12,8 @@ import pytest
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "shape.py"
 ONE = """
 from __future__ import annotations
+if TYPE_CHECKING:
+    from tree.sub import three
 _kept = {}
 _last = None
 _rebound = 0
@@ -75,7 +77,7 @@ def test_what_is_counted(shape: ModuleType, tree: Path) -> None:
     found = shape.look(tree)
     assert found.lines == sum(text.count("\n") for text in (ONE, TWO, THREE))
     assert found.mutable_globals == ["one.py: _kept", "one.py: _last", "one.py: _rebound"]
-    assert found.positional == ["one.py:19"]
+    assert found.positional == ["one.py:21"]
     assert found.lambdas == ["two.py:5"]
     assert found.ambiguous() == {"Row": {"one.py", "two.py"}}
     assert found.circle == ["tree.sub.three", "tree.two"]
@@ -84,6 +86,16 @@ def test_what_is_counted(shape: ModuleType, tree: Path) -> None:
 
 def test_the_report_names_what_it_counts(shape: ModuleType, tree: Path) -> None:
     said = shape.report(shape.look(tree))
-    assert "tree: 30 lines" in said
+    assert "tree: 32 lines" in said
     assert "(3: 3 in one.py)" in said
     assert "Row: one.py, two.py" in said
+
+
+def test_the_shape_of_the_package_stays_what_it_has_become(shape: ModuleType) -> None:
+    server, client = (shape.look(tree) for tree in shape.TREES)
+    for found in (server, client):
+        assert found.circle == []
+        assert found.per_thousand(found.positional) < 1
+    assert server.per_thousand(server.positional) <= 0.5
+    assert server.ambiguous() == {}
+    assert set(server.greenplum) == {"store"}
