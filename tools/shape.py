@@ -149,7 +149,7 @@ def _types(tree: ast.Module) -> Iterator[str]:
 
 
 def largest_circle(modules: Iterable[Module], root: Path) -> list[str]:
-    """The most modules that import one another, also inside functions; not what the type checker alone reads."""
+    """The most modules that import one another, also inside functions, but not for types alone."""
     names = {_name(module.path, root): module for module in modules}
     graph = {
         name: {x for x in _imports(module, root, set(names)) if x in names} for name, module in names.items()
