@@ -19,11 +19,3 @@ ALTER TABLE cerebro.settings ADD CONSTRAINT settings_name_check CHECK (name IN (
     'backend', 'connection', 'idle_minutes', 'look_seconds', 'max_parameters', 'memory_mb', 'retention_days', 'retries',
     'retry_seconds', 'segments', 'sessions', 'threads'));
 COMMENT ON COLUMN cerebro.settings.name IS 'backend, connection, idle_minutes, look_seconds, max_parameters, memory_mb, retention_days, retries, retry_seconds, segments, sessions or threads';
-
-DO $$
-BEGIN
-    IF version() LIKE '%Greenplum%' THEN
-        EXECUTE 'ALTER TABLE cerebro._driver SET DISTRIBUTED BY (run_id)';
-    END IF;
-END
-$$;
