@@ -191,3 +191,6 @@ def _array(array: np.ndarray) -> Any:
 def _labels(feed: Feed) -> tuple[list[Any], list[Any]]:
     weight = [] if feed.weight is None else [jnp.asarray(feed.weight)]
     return [jnp.asarray(a) for a in feed.targets], weight
+
+
+make = JaxLoop

@@ -112,3 +112,6 @@ def _specs(feed: Feed) -> Any:
 
     weight = [] if feed.weight is None else [spec(feed.weight)]
     return [spec(a) for a in feed.inputs], [spec(a) for a in feed.targets], weight
+
+
+make = TensorFlowLoop

@@ -75,3 +75,6 @@ def _tensor(array: np.ndarray) -> Any:
 def _labels(feed: Feed) -> tuple[list[Any], list[Any]]:
     weight = [] if feed.weight is None else [_tensor(feed.weight)]
     return [_tensor(array) for array in feed.targets], weight
+
+
+make = TorchLoop

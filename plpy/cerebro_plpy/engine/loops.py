@@ -65,9 +65,9 @@ def hidden_variables() -> list[Any]:
 
 
 def make(model: Any, variables: list[Any]) -> Loop:
-    """Give the loop of the backend that runs."""
+    """Give the loop of the backend that runs; each loop_<backend>.py has a `make`."""
     module = importlib.import_module(f".loop_{runtime.backend()}", __package__)
-    return module.Loop(model, variables)
+    return module.make(model, variables)
 
 
 class VariableLoop:
