@@ -32,8 +32,8 @@ from cerebro_plpy.store.cluster import gangs
 
 T = TypeVar("T")
 P = ParamSpec("P")
-# A server (PostgreSQL 17, Python 3.13) has crashed in tests while signals looked for cancels. That they are the
-# cause is not proven. Without them a cancel waits until Keras has built a net.
+# A server (PostgreSQL 17, Python 3.13) has crashed in tests while signals looked for cancels. That they are
+# the cause is not proven. Without them a cancel waits until Keras has built a net.
 _MAY_SIGNAL = not gangs.IS_CLUSTER and sys.version_info < (3, 12)
 
 
