@@ -7,7 +7,6 @@ needs it, so that a session which only packs rows never loads Keras.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 from functools import wraps
@@ -32,9 +31,6 @@ from cerebro_plpy.store.cluster import gangs
 
 T = TypeVar("T")
 P = ParamSpec("P")
-# A server (PostgreSQL 17, Python 3.13) has crashed in tests while signals looked for cancels. That they are
-# the cause is not proven. Without them a cancel waits until Keras has built a net.
-_MAY_SIGNAL = not gangs.IS_CLUSTER and sys.version_info < (3, 12)
 
 
 def _report(error: CerebroError) -> Any:
@@ -74,7 +70,7 @@ def segment(command: str, request: str) -> str:
     def carry_out() -> Mapping[str, Any]:
         if command == "drive":
             return _drive(asked, own.look_seconds)
-        with cancel.interruptible(cancel.ticker(own), is_busy if _MAY_SIGNAL else None):
+        with cancel.interruptible(cancel.ticker(own), is_busy if own.server.may_signal else None):
             return commands.run(own, command, asked)
 
     return json.dumps(_answer(carry_out))

@@ -69,6 +69,11 @@ class Server(Protocol):
         """Refuse to predict inside a query on other rows where that cannot be."""
         ...
 
+    @property
+    def may_signal(self) -> bool:
+        """Whether a signal may look for a cancel while a session works."""
+        ...
+
     def carry_out(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Carry out a command that needs an engine, beside the rows that it is about."""
         ...

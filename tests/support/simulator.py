@@ -11,10 +11,10 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from cerebro_plpy.logical.search.template import Clone, Decision, FirstConfigs, GoOn, Procedure, Result, Stop
+from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, StartConfig, Stop
 from cerebro_plpy.planner import routes
 
-Begun = FirstConfigs | Clone
+Begun = StartConfig | Clone
 Curve = Callable[["Config", int], float | None]
 
 
@@ -104,7 +104,7 @@ class Simulation:
             self.decisions.append(decision)
             assert decision.reason
             match decision:
-                case FirstConfigs() | Clone():
+                case StartConfig() | Clone():
                     self._begin(decision)
                 case GoOn(key, epochs):
                     config = self.configs[key]

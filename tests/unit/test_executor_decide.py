@@ -15,7 +15,7 @@ from cerebro_plpy.executor import loop as loops
 from cerebro_plpy.executor.decide import Decider, Search
 from cerebro_plpy.executor.loop import RunLoop
 from cerebro_plpy.logical.budget import Limits
-from cerebro_plpy.logical.search.template import Clone, Decision, FirstConfigs, GoOn, Procedure, Result, Stop
+from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, StartConfig, Stop
 from cerebro_plpy.planner.plan import EVALUATE, MERGE, VISIT, Config, Plan
 from cerebro_plpy.planner.routes import route, step_of
 from cerebro_plpy.store.decisions import Asked, Entry
@@ -188,7 +188,7 @@ class Halving:
         self.left = [1, 2, 3, 4]
 
     def begin(self) -> list[Decision]:
-        return [FirstConfigs(key, 1, COMPILE, FIT, 1, "it begins") for key in self.left]
+        return [StartConfig(key, 1, COMPILE, FIT, 1, "it begins") for key in self.left]
 
     def observe(self, result: Result) -> list[Decision]:
         if result.mst_key > 4:
@@ -253,7 +253,7 @@ class Fickle:
         self.count = 0
 
     def begin(self) -> list[Decision]:
-        return [FirstConfigs(key, 1, COMPILE, FIT, 1, "it begins") for key in (1, 2, 3, 4, 5)]
+        return [StartConfig(key, 1, COMPILE, FIT, 1, "it begins") for key in (1, 2, 3, 4, 5)]
 
     def observe(self, result: Result) -> list[Decision]:
         self.count += 1

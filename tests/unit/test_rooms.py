@@ -124,7 +124,7 @@ def test_nobody_asks_which_server_it_is(file: Path) -> None:
     """One place chooses, and what follows from that stands in `cluster/`; SQL text may differ."""
     source = file.read_text()
     assert room_of(file) == "store" or "is_greenplum" not in source
-    assert file.name in ("backend.py", "entry.py", "gangs.py") or "IS_CLUSTER" not in source
+    assert file.name in ("backend.py", "gangs.py") or "IS_CLUSTER" not in source
 
 
 @every_module

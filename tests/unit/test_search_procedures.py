@@ -19,7 +19,7 @@ from cerebro_plpy.logical.search.build import build
 from cerebro_plpy.logical.search.hyperband import Hyperband
 from cerebro_plpy.logical.search.median import MedianRule
 from cerebro_plpy.logical.search.sampling import Listed
-from cerebro_plpy.logical.search.template import Clone, FirstConfigs, GoOn, Procedure, Result, Stop
+from cerebro_plpy.logical.search.template import Clone, GoOn, Procedure, Result, StartConfig, Stop
 from cerebro_plpy.logical.search.trials import Trials
 from cerebro_plpy.madlib.automl import read_method
 from cerebro_plpy.madlib.grid import GridRow
@@ -115,10 +115,10 @@ def test_a_search_is_written_down_and_read_again(name: str) -> None:
 @every_method
 def test_configs_are_different_and_valid(name: str) -> None:
     done = run(search(name).procedure())
-    starts = [made for made in done.decisions if isinstance(made, FirstConfigs)]
+    starts = [made for made in done.decisions if isinstance(made, StartConfig)]
     assert len({(s.model_id, s.compile_params, s.fit_params) for s in starts}) == len(starts)
     assert [s.mst_key for s in starts] == list(range(1, len(starts) + 1))
-    for begun in (made for made in done.decisions if isinstance(made, FirstConfigs | Clone)):
+    for begun in (made for made in done.decisions if isinstance(made, StartConfig | Clone)):
         parse_compile(begun.compile_params)
         parse_fit(begun.fit_params)
 
@@ -229,14 +229,14 @@ def test_asha_promotes_as_results_arrive() -> None:
     procedure = Asha(rows(6), [1, 3], 3, width=3)
     assert [made.mst_key for made in procedure.begin()] == [1, 2, 3]
     (made,) = procedure.observe(Result(1, 1, 0.5))
-    assert isinstance(made, FirstConfigs) and made.mst_key == 4
+    assert isinstance(made, StartConfig) and made.mst_key == 4
     (made,) = procedure.observe(Result(2, 1, 0.3))
-    assert isinstance(made, FirstConfigs) and made.mst_key == 5
+    assert isinstance(made, StartConfig) and made.mst_key == 5
     # The third result makes one promotion possible: the best of three, not the one that has just come.
     (made,) = procedure.observe(Result(3, 1, 0.4))
     assert made == GoOn(2, 3, "rung 0: place 1 of 3 so far")
     (made,) = procedure.observe(Result(4, 1, 0.35))
-    assert isinstance(made, FirstConfigs) and made.mst_key == 6
+    assert isinstance(made, StartConfig) and made.mst_key == 6
     assert procedure.observe(Result(5, 1, 0.6)) == []
     # Six in the rung: two may be above it, and config 4 is one of the two best.
     assert procedure.observe(Result(6, 1, 0.7)) == [GoOn(4, 3, "rung 0: place 2 of 6 so far")]
@@ -301,7 +301,7 @@ def pbt(order: int = 0) -> Simulation:
 
 def test_pbt_replaces_the_worst_with_copies_of_the_best() -> None:
     done = pbt()
-    begun = {made.mst_key: made for made in done.decisions if isinstance(made, FirstConfigs | Clone)}
+    begun = {made.mst_key: made for made in done.decisions if isinstance(made, StartConfig | Clone)}
     clones = [made for made in begun.values() if isinstance(made, Clone)]
     assert len(clones) == 2 * 5 and len(done.states("stopped")) == 10 and len(done.states("waiting")) == 8
     for generation in range(1, 6):
@@ -317,12 +317,12 @@ def test_pbt_replaces_the_worst_with_copies_of_the_best() -> None:
 
 
 def test_pbt_changes_numbers_a_little_and_nothing_else() -> None:
-    def arguments(begun: FirstConfigs | Clone) -> tuple[str, dict[str, Any], int]:
+    def arguments(begun: StartConfig | Clone) -> tuple[str, dict[str, Any], int]:
         optimizer = parse_compile(begun.compile_params).optimizer
         return optimizer.name, dict(optimizer.kwargs), parse_fit(begun.fit_params).batch_size
 
     done = pbt()
-    begun = {made.mst_key: made for made in done.decisions if isinstance(made, FirstConfigs | Clone)}
+    begun = {made.mst_key: made for made in done.decisions if isinstance(made, StartConfig | Clone)}
     moved = 0
     for clone in (made for made in begun.values() if isinstance(made, Clone)):
         name, values, batch = arguments(clone)

@@ -9,7 +9,7 @@ import sys
 from statistics import mean, median
 
 from cerebro_plpy.logical.search.automl import SearchCall
-from cerebro_plpy.logical.search.template import FirstConfigs
+from cerebro_plpy.logical.search.template import StartConfig
 from cerebro_plpy.madlib.automl import read_method
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
 from simulator import Config, Simulation
@@ -67,7 +67,7 @@ def test_a_small_space_is_used_up_before_anything_comes_twice() -> None:
     space = '{"loss": "mse", "optimizer_params_list": [{"optimizer": ["SGD", "Adam"], "lr": [0.1, 0.01]}]}'
     search = SearchCall(method, (1,), space, '{"batch_size": [8, 16, 32]}', 0, 2)
     done = Simulation(search.procedure(), lambda config, epoch: 1.0, segments=2).run()
-    starts = [made for made in done.decisions if isinstance(made, FirstConfigs)]
+    starts = [made for made in done.decisions if isinstance(made, StartConfig)]
     assert len({(s.compile_params, s.fit_params) for s in starts}) == 12
 
 
@@ -80,7 +80,7 @@ def test_hyperopt_proposes_the_same_whatever_the_timing() -> None:
 
     def proposed(order: int) -> list[tuple[int, str, str]]:
         done = Simulation(search.procedure(), failing, segments=4, order=order).run()
-        starts = [made for made in done.decisions if isinstance(made, FirstConfigs)]
+        starts = [made for made in done.decisions if isinstance(made, StartConfig)]
         return [(made.mst_key, made.compile_params, made.fit_params) for made in starts]
 
     first, *others = (proposed(order) for order in range(8))

@@ -15,7 +15,7 @@ from dataclasses import asdict, astuple, dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from cerebro_plpy.cluster.protocol import Given, Order, Reply, What
+from cerebro_plpy.cluster.protocol import Given, Left, Order, Reply, What
 from cerebro_plpy.cluster.told import PartitionPlace
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import INTERNAL, CerebroError
@@ -157,7 +157,7 @@ class _ConfigCommand(ABC):
 
     def steps(self) -> Steps:
         answer = yield from self._insist()
-        yield from self._write(answer.left or {})
+        yield from self._write(Left(**(answer.left or {})))
         # With the key the process is reached without this.
         return {**(answer.result or {}), **({"key": self._key} if self._commits else {})}
 
@@ -219,14 +219,14 @@ class _ConfigCommand(ABC):
     def _tables(self) -> list[str]:
         """The packed tables that the process reads."""
 
-    def _write(self, left: Mapping[str, Sequence[Mapping[str, Any]]]) -> Generator[Step, Any, None]:
+    def _write(self, left: Left) -> Generator[Step, Any, None]:
         """What the process has not committed."""
-        for visit in left["visits"]:
+        for visit in left.visits:
             _, parts = places.exchange(self._db, self._key, "left", {"request": {}}, [])
             self._db.as_owner(partial(servers.write_visit, self._db, visit, parts))
-        if left["evaluations"]:
-            self._db.as_owner(lambda: servers.write_evaluations(self._db, left["evaluations"]))
-        for measured in left["metrics"]:
+        if left.evaluations:
+            self._db.as_owner(lambda: servers.write_evaluations(self._db, left.evaluations))
+        for measured in left.metrics:
             yield Write(statements.write_metric(self._run_id, self._mst_key), measured)
 
     def _key_of(self, segment: int) -> int:

@@ -29,7 +29,7 @@ from cerebro_plpy.store.cluster import messages
 from cerebro_plpy.store.cluster.messages import Part
 
 
-class _Supplies:
+class _Received:
     """What the command under way was given, by what it is; more comes when it says what it lacks."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class _Supplies:
         return found
 
 
-_given = _Supplies()
+_given = _Received()
 _looks = Looks()
 # Of one run at a time.
 _runs: dict[int, RunTold] = {}

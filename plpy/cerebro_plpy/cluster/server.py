@@ -82,6 +82,11 @@ class Greenplum:
             sqlstate=NOT_SUPPORTED,
         )
 
+    @property
+    def may_signal(self) -> bool:
+        # Its handler would run inside what the server calls for extensions (store/cluster/uncancelled.py).
+        return False
+
     def carry_out(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         from cerebro_plpy.cluster import coordinator
 

@@ -15,7 +15,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DATA_CORRUPTED, CerebroError
 from cerebro_plpy.logical.budget import Limits
 from cerebro_plpy.logical.metrics import badness, deciding
-from cerebro_plpy.logical.search.template import Clone, Decision, FirstConfigs, GoOn, Procedure, Result
+from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, StartConfig
 from cerebro_plpy.madlib.params import CompileParams, parse_compile, reparse_compile
 from cerebro_plpy.planner.plan import MERGE, Config, Plan, Unit
 from cerebro_plpy.store import decisions, functions
@@ -181,7 +181,7 @@ class Decider:
 
     def _as_entry(self, decision: Decision) -> Decided:
         key, reason = decision.mst_key, decision.reason
-        if isinstance(decision, FirstConfigs | Clone):
+        if isinstance(decision, StartConfig | Clone):
             most = self._limits.max_configs
             if most is not None and self._configs >= most:
                 return Entry(0, decisions.REFUSED, key, reason=f"the run has its {most} configs"), None
@@ -197,7 +197,7 @@ class Decider:
             return Entry(0, decisions.GO_ON, key, step, decision.epochs, reason=reason), None
         return Entry(0, decisions.STOP, key, step, reason=reason), None
 
-    def _new_row(self, of: FirstConfigs | Clone, source: int | None, with_state: bool) -> ConfigRow:
+    def _new_row(self, of: StartConfig | Clone, source: int | None, with_state: bool) -> ConfigRow:
         """A config that comes in; one that takes its source's state takes it after the last whole epoch."""
         step = before = None
         if source is not None and with_state:
@@ -367,9 +367,9 @@ def _number(entries: Sequence[Entry], after: int) -> list[Entry]:
     return numbered
 
 
-def _wanted(asked: Asked) -> FirstConfigs:
+def _wanted(asked: Asked) -> StartConfig:
     """The config that a person wants to come in."""
-    return FirstConfigs(
+    return StartConfig(
         mst_key=asked.mst_key or 0,
         model_id=asked.model_id or 0,
         compile_params=asked.compile_params or "",

@@ -24,7 +24,7 @@ def create(db: Database, output_table: str | None, summary: str | None, search_p
     found = _summary(str(output_table), summary)
     # Rows that come from a cluster keep their keys on another; on PostgreSQL a segment's number is its key.
     keys = db.server.distribution_keys(found.segments, Rules())
-    own = found.dist_keys if keys and found.dist_keys else keys
+    own = keys and (found.dist_keys or keys)
     found = replace(found, dist_keys=own)
     output = packed.PackedOutput(
         target, found.dependent_varname, found.independent_varname, found.segments, own

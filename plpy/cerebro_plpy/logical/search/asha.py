@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ...madlib.grid import GridRow
 from .ranking import rank
-from .template import Decision, FirstConfigs, GoOn, Result, Stop
+from .template import Decision, GoOn, Result, StartConfig, Stop
 
 
 def rung_epochs(least: int, most: int, eta: int) -> list[int]:
@@ -80,7 +80,7 @@ class Asha:
         config = self._configs[self._started]
         self._started += 1
         self._training[self._started] = 0
-        return FirstConfigs(
+        return StartConfig(
             mst_key=self._started,
             model_id=config.model_id,
             compile_params=config.compile_params,

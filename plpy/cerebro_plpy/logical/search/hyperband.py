@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from ...errors import CerebroError
 from ...madlib.grid import GridRow
 from .ranking import rank
-from .template import Decision, FirstConfigs, GoOn, Result, Stop
+from .template import Decision, GoOn, Result, StartConfig, Stop
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Hyperband:
             rung = self._bracket_of[key].rung
             where = f"bracket {rung.s}, rung 0"
             decisions.append(
-                FirstConfigs(
+                StartConfig(
                     mst_key=key,
                     model_id=config.model_id,
                     compile_params=config.compile_params,

@@ -14,7 +14,7 @@ from ...madlib.literal import Value
 from ...madlib.space import Choice, Point, Space
 from ...seeding import derive
 from .ranking import rank
-from .template import Clone, Decision, FirstConfigs, GoOn, Result, Stop
+from .template import Clone, Decision, GoOn, Result, StartConfig, Stop
 
 FACTORS = (0.8, 1.25)
 
@@ -50,7 +50,7 @@ class Pbt:
         for key, choice in self._choices.items():
             row = to_row(choice)
             decisions.append(
-                FirstConfigs(
+                StartConfig(
                     mst_key=key,
                     model_id=row.model_id,
                     compile_params=row.compile_params,

@@ -24,7 +24,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class FirstConfigs:
+class StartConfig:
     """A new config: train it until so many epochs."""
 
     mst_key: int
@@ -65,7 +65,7 @@ class Stop:
     reason: str
 
 
-Decision: TypeAlias = FirstConfigs | Clone | GoOn | Stop
+Decision: TypeAlias = StartConfig | Clone | GoOn | Stop
 
 
 class Procedure(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from .sampling import Sampler
-from .template import Decision, FirstConfigs, GoOn, Result, Stop
+from .template import Decision, GoOn, Result, StartConfig, Stop
 
 
 class Rule(Protocol):
@@ -77,7 +77,7 @@ class Trials:
         key = self._started
         config = self._sampler.ask(key)
         self._values[key] = {}
-        return FirstConfigs(
+        return StartConfig(
             mst_key=key,
             model_id=config.model_id,
             compile_params=config.compile_params,

@@ -11,9 +11,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import socket
+from collections.abc import Callable
 
 _SERVER = ctypes.PyDLL(None)
-_DISPATCH = 2
+DISPATCH, EXECUTE = 2, 3
 # The server writes down here where its segments are, for the moments in which it cannot read that in a table.
 _SEGMENTS = "gpsegconfig_dump"
 _SECONDS = 3.0
@@ -28,26 +29,35 @@ INSIDE_A_QUERY = {
 }
 
 
-def _ask(name: str) -> bool:
-    """One of the server's own questions; a C bool is one byte of what it returns."""
-    question = getattr(_SERVER, name, None)
-    return question is not None and bool(question() & 255)
+def _find_role() -> ctypes.c_int | None:
+    """What this process is to its cluster; only Greenplum has that."""
+    with contextlib.suppress(ValueError):
+        return ctypes.c_int.in_dll(_SERVER, "Gp_role")
+    return None
+
+
+def _find_question(name: str) -> Callable[[], bool]:
+    """One of the server's own questions; where it has none, the answer is no."""
+    found = getattr(_SERVER, name, bool)
+    if found is not bool:
+        found.restype = ctypes.c_bool
+    return found
+
+
+ROLE = _find_role()
+# Whether a query that is not over yet has this session's processes on segments at work.
+is_inside_a_query = _find_question("cdbcomponent_activeQEsExist")
+has_lost_process = _find_question("currentGxactWriterGangLost")
+_has_processes = _find_question("cdbcomponent_qesExist")
 
 
 def is_coordinator() -> bool:
-    with contextlib.suppress(ValueError):
-        return ctypes.c_int.in_dll(_SERVER, "Gp_role").value == _DISPATCH
-    return False
-
-
-def is_inside_a_query() -> bool:
-    """Whether a query that is not over yet has this session's processes on segments at work."""
-    return _ask("cdbcomponent_activeQEsExist")
+    return ROLE is not None and ROLE.value == DISPATCH
 
 
 def unreachable() -> dict[str, str] | None:
     """What to say of a segment that does not answer, where this session would begin a process there."""
-    if not is_coordinator() or _ask("cdbcomponent_qesExist"):
+    if not is_coordinator() or _has_processes():
         return None
     for content, address, port in _primaries():
         try:

@@ -7,7 +7,6 @@ call in that session may crash the server. So the server's own variables are ask
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import json
 import os
@@ -22,8 +21,6 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import SEGMENT_GONE, SEGMENT_GONE_HINT, CerebroError
 from cerebro_plpy.store.cluster import before_statement
 
-_SERVER = ctypes.PyDLL(None)
-_DISPATCH, _EXECUTE = 2, 3
 _ENDED = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 # An aggregate would have the function called here.
 _TELL_ALL = "SELECT cerebro._work($1) FROM gp_dist_random('pg_catalog.gp_id')"
@@ -31,24 +28,7 @@ _TELL_ALL = "SELECT cerebro._work($1) FROM gp_dist_random('pg_catalog.gp_id')"
 _ports: set[int] = set()
 
 
-def _find_role() -> ctypes.c_int | None:
-    """What this process is to its cluster; only Greenplum has that."""
-    try:
-        return ctypes.c_int.in_dll(_SERVER, "Gp_role")
-    except ValueError:
-        return None
-
-
-def _find_question(name: str) -> ctypes._NamedFuncPointer | None:
-    found = getattr(_SERVER, name, None)
-    if found is not None:
-        found.restype = ctypes.c_bool
-    return found
-
-
-_ROLE = _find_role()
-IS_CLUSTER = _ROLE is not None
-_HAS_LOST = _find_question("currentGxactWriterGangLost")
+IS_CLUSTER = before_statement.ROLE is not None
 
 
 def check(db: Database) -> None:
@@ -59,7 +39,8 @@ def check(db: Database) -> None:
 
 def _refuse_inside_queries() -> None:
     """Raise an error in a segment's process, and while a query that is not over yet has segments at work."""
-    if _ROLE is not None and (_ROLE.value == _EXECUTE or before_statement.is_inside_a_query()):
+    role = before_statement.ROLE
+    if role is not None and (role.value == before_statement.EXECUTE or before_statement.is_inside_a_query()):
         raise _refusal(before_statement.INSIDE_A_QUERY)
 
 
@@ -79,14 +60,14 @@ def refuse_without_segments() -> None:
 
     The server notices that with its next statement, which would be ours.
     """
-    if _ROLE is None or _ROLE.value != _DISPATCH:
+    if not before_statement.is_coordinator():
         return
     said = before_statement.unreachable()
     if said is not None:
         raise _refusal(said)
     if not _ports:
         return
-    if (_HAS_LOST is not None and _HAS_LOST()) or _has_ended_connection():
+    if before_statement.has_lost_process() or _has_ended_connection():
         raise CerebroError(
             "this session has lost a process of its own on a segment",
             detail="The segment's server ended it, or starts again.",
@@ -98,7 +79,7 @@ def refuse_without_segments() -> None:
 @contextmanager
 def bound(db: Database, seconds: int) -> Iterator[None]:
     """Have code of a user's take no longer in this session's processes on segments, and leave no locks."""
-    if _ROLE is None or _ROLE.value != _DISPATCH:
+    if not before_statement.is_coordinator():
         yield
         return
     _tell_bound(db, seconds)
