@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from cerebro_plpy.server import Server
 
 Row = Mapping[str, Any]
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Database(Protocol):
@@ -49,3 +51,13 @@ class Database(Protocol):
     def as_caller(self, role: str, work: Callable[[], T]) -> T:
         """Do work with the rights of the run's caller and with no way to gain others."""
         ...
+
+
+def as_owner(function: Callable[Concatenate[Database, P], T]) -> Callable[Concatenate[Database, P], T]:
+    """A function that works with the rights of the extension's owner. It must run no SQL of a user's."""
+
+    @wraps(function)
+    def with_rights(db: Database, *arguments: P.args, **named: P.kwargs) -> T:
+        return db.as_owner(partial(function, db, *arguments, **named))
+
+    return with_rights

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import plpy  # provided by the server, inside a backend only
 
@@ -28,6 +28,9 @@ from cerebro_plpy.madlib import registered
 from cerebro_plpy.segment import cancel, commands
 from cerebro_plpy.store import interrupts, session
 from cerebro_plpy.store.cluster import gangs
+
+if TYPE_CHECKING:
+    from cerebro_plpy.executor.begin import Call
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -278,25 +281,31 @@ def gpu_configuration(*arguments: Any) -> None:
     _answer(lambda: gpus.write_configuration(Session(), *arguments))
 
 
+def _begin(call: Callable[..., Call], arguments: Sequence[Any]) -> None:
+    from cerebro_plpy.executor import begin
+
+    _answer(lambda: begin.begin(Session(), call(*arguments), _run_inline))
+
+
 @_public
 def fit_multiple_model(*arguments: Any) -> None:
-    from cerebro_plpy.executor import fit
+    from cerebro_plpy.executor.fit import FitCall
 
-    _answer(lambda: fit.fit_multiple(Session(), fit.FitCall(*arguments), _run_inline))
+    _begin(FitCall, arguments)
 
 
 @_public
 def automl(*arguments: Any) -> None:
-    from cerebro_plpy.executor import automl as executor
+    from cerebro_plpy.executor.automl import AutomlCall
 
-    _answer(lambda: executor.automl(Session(), executor.AutomlCall(*arguments), _run_inline))
+    _begin(AutomlCall, arguments)
 
 
 @_public
 def fit(*arguments: Any) -> None:
-    from cerebro_plpy.executor import single
+    from cerebro_plpy.executor.single import SingleCall
 
-    _answer(lambda: single.fit_single(Session(), single.SingleCall(*arguments), _run_inline))
+    _begin(SingleCall, arguments)
 
 
 @_public

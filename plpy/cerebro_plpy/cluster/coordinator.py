@@ -111,9 +111,9 @@ def _do(db: Database, step: Step) -> Any:
         case Look(role, _, looks):
             return db.as_caller(role, lambda: [partitions.look_by(db, s) for s in looks])
         case Find(statement, given):
-            return db.as_owner(lambda: statements.find(db, statement, json.dumps(given)))
+            return statements.find(db, statement, json.dumps(given))
         case Write(statement, given):
-            return db.as_owner(lambda: write(db, [(statement, given)]))
+            return write(db, [(statement, given)])
 
 
 def _tell(db: Database, name: str, request: CommandRequest) -> Mapping[str, Any]:
@@ -202,7 +202,7 @@ class _ConfigCommand(ABC):
         run = self._run_id
         known = {key: facts for (_, key), facts in _facts.items()}
         _kept(_told, run, self._key, set).update(known)
-        has_weights = self._db.as_owner(lambda: runs.has_weights(self._db, run))
+        has_weights = runs.has_weights(self._db, run)
         about = {"run": asdict(self._run), "has_weights": has_weights, **_as_told(known.values())}
         return [("run", [run], about), self._where()]
 
@@ -223,9 +223,9 @@ class _ConfigCommand(ABC):
         """What the process has not committed."""
         for visit in left.visits:
             _, parts = places.exchange(self._db, self._key, "left", {"request": {}}, [])
-            self._db.as_owner(partial(servers.write_visit, self._db, visit, parts))
+            servers.write_visit(self._db, visit, parts)
         if left.evaluations:
-            self._db.as_owner(lambda: servers.write_evaluations(self._db, left.evaluations))
+            servers.write_evaluations(self._db, left.evaluations)
         for measured in left.metrics:
             yield Write(statements.write_metric(self._run_id, self._mst_key), measured)
 
@@ -265,7 +265,7 @@ class _ConfigCommand(ABC):
                 found = self._direct.weights(*arguments)
                 self._give(what, None, [] if found is None else [found])
             case "state":
-                self._give(what, None, self._db.as_owner(lambda: state_rows.parts(self._db, *arguments)))
+                self._give(what, None, state_rows.parts(self._db, *arguments))
                 # Where it was not found may be another server by now.
                 given = [self._where()]
             case "evaluations":
@@ -280,9 +280,9 @@ class _ConfigCommand(ABC):
     def _give(self, what: What, value: Any, parts: Sequence[bytes]) -> None:
         places.exchange(self._db, self._key, "give", {"request": {"what": what, "value": value}}, parts)
 
-    def _measured(self, *place: int) -> Mapping[str, Sequence[str]]:
+    def _measured(self, run_id: int, mst_key: int, epoch: int) -> Mapping[str, Sequence[str]]:
         found = {
-            dataset: self._db.as_owner(partial(measurements.read_evaluations, self._db, *place, dataset))
+            dataset: measurements.read_evaluations(self._db, run_id, mst_key, epoch, dataset)
             for dataset in datasets(self._run)
         }
         return {dataset: [base64.b64encode(data).decode() for data in of] for dataset, of in found.items()}

@@ -4,27 +4,58 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
-from cerebro_plpy.executor import background, fit, output, replay
+from cerebro_plpy.executor import output, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
+from cerebro_plpy.executor.fit import ManyTables
 from cerebro_plpy.logical.options import FIT_OPTIONS, FitOptions, parse_options
 from cerebro_plpy.logical.search.automl import SearchCall
 from cerebro_plpy.madlib.automl import WHO, read_method
-from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import models, results, runs, session
-from cerebro_plpy.store.names import TargetTable, resolve_table, target_table
-from cerebro_plpy.topology.choose import choose
-from cerebro_plpy.topology.inline import RunCommand
+from cerebro_plpy.store.names import Table, TargetTable, resolve_table, target_table
 
-AUTOML = background.AUTOML
-SUFFIXES = fit.SUFFIXES
 # A search decides by itself which configs are to be stopped.
 OPTIONS = {key: check for key, check in FIT_OPTIONS.items() if key not in ("patience", "min_delta", "target")}
+
+
+class SearchTables(ManyTables):
+    """Those of a run of many configs, with what the search says of each, and the config that has won."""
+
+    def create(self, db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None:
+        """Make the three tables of models, and the two of the config that is to win."""
+        brackets = search_of(request).method.name == "hyperband"
+        results.create_automl(db, tables, request.source.summary.class_value_types, brackets=brackets)
+        selection = target_table(db, request.selection_table, "", "model selection table", ("_summary",))
+        models.create_selection(db, selection)
+        spelled = request.spelled.get("model_arch_table", request.arch_table.quoted)
+        models.create_selection_summary(db, selection, request.arch_table, spelled, request.object_table)
+
+    def fill(
+        self,
+        db: Database,
+        tables: Sequence[TargetTable],
+        request: requests.Request,
+        outcome: runner.Outcome,
+    ) -> None:
+        targets = output.Targets(*tables)
+        sizes = output.write_models(db, targets, request, outcome)
+        search = search_of(request)
+        rows = [
+            _info_row(request, search, outcome, ended, sizes.get(key)) for key, ended in outcome.ended.items()
+        ]
+        results.add_rows(db, targets.info.quoted, rows)
+        _write_summary(db, targets, request, search, outcome)
+        best = _best(rows, "training" if request.validation is None else "validation")
+        if best is None:
+            db.warning(f"no config has a loss: {request.selection_table} is empty")
+        else:
+            chosen = (best[key] for key in ("mst_key", "model_id", "compile_params", "fit_params"))
+            models.add_selected(db, request.selection_table or "", models.Selected(*chosen))
 
 
 @dataclass(frozen=True)
@@ -51,110 +82,82 @@ class AutomlCall:
     options: str | None
     search_path: str
 
+    kind = runner.AUTOML
+    result_tables = SearchTables()
+    # A search begins anew.
+    warm_start = False
 
-def automl(db: Database, call: AutomlCall, run_inline: RunCommand) -> None:
-    """Search a space, and leave its models and the best of its configs."""
-    requests.check_writable(db)
-    selection = target_table(
-        db, call.model_selection_table, call.search_path, "model selection table", ("_summary",)
-    )
-    given = FitOptions(**parse_options(call.options, OPTIONS))
-    registry.begin(db, given.replay)
-    request = replace(_request(db, call, given), selection_table=selection.quoted)
-    order = replay.order(db, request)
-    tables = fit.targets(db, call.model_output_table, call.search_path, SUFFIXES, None)
-    topology = choose(db, session.current_user(db), request.tables, run_inline)
-    search = search_of(request)
-    requests.tell_what_is_left_out(db, [row.fit_params for row in search.examples()])
-    examples = [models.Selected(n, *vars(row).values()) for n, row in enumerate(search.examples(), 1)]
-    described = runner.check(
-        db, topology, replace(request, configs=requests.choose(examples)), 1 if given.background else None
-    )
-    if call.random_state is None and given.replay is None:
-        db.notice(f"the configs are drawn with random_state {search.random_state}")
-    start = runner.Start(fit.arch_weights(request))
-    if given.background:
-        background.begin(
-            db,
-            topology=topology,
-            request=request,
-            described=described,
-            start=start,
-            kind=AUTOML,
-            model_table=tables[0].quoted,
+    def read_options(self) -> FitOptions:
+        return FitOptions(**parse_options(self.options, OPTIONS))
+
+    def resolve(self, db: Database, given: FitOptions) -> requests.Request:
+        path = self.search_path
+        selection = target_table(db, self.model_selection_table, path, "model selection table", ("_summary",))
+        method = read_method(self.automl_method, self.automl_params)
+        source, validation = requests.training_and_validation(
+            db, self.source_table, self.validation_table, path
         )
-        return
-    create_tables(db, tables, request)
+        arch_table = resolve_table(db, self.model_arch_table, path, "model architecture table")
+        random_state = _random_state(db, self, given)
+        seed = random_state if given.seed is None and given.replay is None else replay.seed(db, given)
+        search = SearchCall(
+            method=method,
+            model_ids=_model_ids(self.model_id_list),
+            compile_grid=_grid(self.compile_params_grid, "compile_params_grid"),
+            fit_grid=_grid(self.fit_params_grid, "fit_params_grid"),
+            random_state=random_state,
+            segments=source.summary.segments,
+        ).limited(given.max_configs)
+        search.procedure()
+        architectures = models.architectures(db, arch_table, search.model_ids)
+        engines = requests.engines(db, given, bool(self.use_gpus), source.summary.segments)
+        described = {
+            "method": method.name,
+            "arguments": search.arguments,
+            "by_loss": True,
+            "backend": engines.backend,
+        }
+        if self.random_state is None and given.replay is None:
+            db.notice(f"the configs are drawn with random_state {random_state}")
+        return requests.Request(
+            source=source,
+            validation=validation,
+            arch_table=arch_table,
+            architectures=architectures,
+            configs=[],
+            selection_table=selection.quoted,
+            epochs=search.epochs,
+            metrics_frequency=_frequency(self, given, search),
+            seed=seed,
+            engines=engines,
+            name=self.name,
+            description=self.description,
+            search=described,
+            limits=given.limits,
+            object_table=requests.object_table(db, self.object_table, path),
+            spelled=requests.spelled(
+                self.model_output_table,
+                source_table=self.source_table,
+                validation_table=self.validation_table,
+                model_arch_table=self.model_arch_table,
+                model_selection_table=self.model_selection_table,
+            ),
+        )
 
-    def write(outcome: runner.Outcome) -> None:
-        write_tables(db, request, tables, False, outcome)
+    def examples(self, request: requests.Request) -> Sequence[requests.Chosen]:
+        rows = search_of(request).examples()
+        return requests.choose([models.Selected(n, *vars(row).values()) for n, row in enumerate(rows, 1)])
 
-    runner.perform(
-        db,
-        topology=topology,
-        request=request,
-        described=described,
-        start=start,
-        write=write,
-        kind=AUTOML,
-        model_table=tables[0].quoted,
-        order=order,
-    )
+    def go_on_from(
+        self, db: Database, request: requests.Request, earlier: Sequence[Table], cold: runner.Start
+    ) -> runner.Start:
+        return cold
 
 
 def search_of(request: requests.Request) -> SearchCall:
     """The search of a run, from what is written down of it."""
     described = request.search or {}
     return SearchCall.of(described["method"], **described["arguments"])
-
-
-def _request(db: Database, call: AutomlCall, given: FitOptions) -> requests.Request:
-    method = read_method(call.automl_method, call.automl_params)
-    path = call.search_path
-    source, validation = requests.training_and_validation(db, call.source_table, call.validation_table, path)
-    arch_table = resolve_table(db, call.model_arch_table, path, "model architecture table")
-    random_state = _random_state(db, call, given)
-    seed = random_state if given.seed is None and given.replay is None else replay.seed(db, given)
-    search = SearchCall(
-        method=method,
-        model_ids=_model_ids(call.model_id_list),
-        compile_grid=_grid(call.compile_params_grid, "compile_params_grid"),
-        fit_grid=_grid(call.fit_params_grid, "fit_params_grid"),
-        random_state=random_state,
-        segments=source.summary.segments,
-    ).limited(given.max_configs)
-    search.procedure()
-    architectures = models.architectures(db, arch_table, search.model_ids)
-    engines = requests.engines(db, given, bool(call.use_gpus), source.summary.segments)
-    described = {
-        "method": method.name,
-        "arguments": search.arguments,
-        "by_loss": True,
-        "backend": engines.backend,
-    }
-    return requests.Request(
-        source=source,
-        validation=validation,
-        arch_table=arch_table,
-        architectures=architectures,
-        configs=[],
-        epochs=search.epochs,
-        metrics_frequency=_frequency(call, given, search),
-        seed=seed,
-        engines=engines,
-        name=call.name,
-        description=call.description,
-        search=described,
-        limits=given.limits,
-        object_table=requests.object_table(db, call.object_table, path),
-        spelled=requests.spelled(
-            call.model_output_table,
-            source_table=call.source_table,
-            validation_table=call.validation_table,
-            model_arch_table=call.model_arch_table,
-            model_selection_table=call.model_selection_table,
-        ),
-    )
 
 
 def _random_state(db: Database, call: AutomlCall, given: FitOptions) -> int:
@@ -164,7 +167,7 @@ def _random_state(db: Database, call: AutomlCall, given: FitOptions) -> int:
     role, run_id = session.current_user(db), given.replay
     if run_id is None:
         return secrets.randbits(31)
-    searched = runs.searched(db.as_owner(lambda: runs.own_run(db, run_id, role))) or {}
+    searched = runs.searched(runs.own_run(db, run_id, role)) or {}
     return searched.get("arguments", {}).get("random_state", 0)
 
 
@@ -201,40 +204,6 @@ def _frequency(call: AutomlCall, given: FitOptions, search: SearchCall) -> int:
     return frequency
 
 
-def create_tables(db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None:
-    """Make the three tables of models, and the two of the config that is to win."""
-    brackets = search_of(request).method.name == "hyperband"
-    results.create_automl(db, tables, request.source.summary.class_value_types, brackets=brackets)
-    selection = target_table(db, request.selection_table, "", "model selection table", ("_summary",))
-    models.create_selection(db, selection)
-    spelled = request.spelled.get("model_arch_table", request.arch_table.quoted)
-    models.create_selection_summary(db, selection, request.arch_table, spelled, request.object_table)
-
-
-def write_tables(
-    db: Database,
-    request: requests.Request,
-    tables: Sequence[TargetTable],
-    replaced: bool,
-    outcome: runner.Outcome,
-) -> None:
-    """Fill them."""
-    targets = output.Targets(*tables)
-    sizes = output.write_models(db, targets, request, outcome)
-    search = search_of(request)
-    rows = [
-        _info_row(request, search, outcome, ended, sizes.get(key)) for key, ended in outcome.ended.items()
-    ]
-    results.add_rows(db, targets.info.quoted, rows)
-    _write_summary(db, targets, request, search, outcome)
-    best = _best(rows, "training" if request.validation is None else "validation")
-    if best is None:
-        db.warning(f"no config has a loss: {request.selection_table} is empty")
-    else:
-        chosen = (best[key] for key in ("mst_key", "model_id", "compile_params", "fit_params"))
-        models.add_selected(db, request.selection_table or "", models.Selected(*chosen))
-
-
 def _info_row(
     request: requests.Request,
     search: SearchCall,
@@ -264,7 +233,7 @@ def _write_summary(
     outcome: runner.Outcome,
 ) -> None:
     row = {
-        **fit.summary_row(db, request, outcome, {"model": targets.model, "model_info": targets.info}),
+        **output.summary_row(db, request, outcome, {"model": targets.model, "model_info": targets.info}),
         "automl_method": search.method.name,
         "automl_params": search.method.text(),
         "random_state": str(search.random_state),
@@ -272,5 +241,4 @@ def _write_summary(
     }
     columns = results.automl_columns()
     row = {key: row[key] for key in row if key in columns}
-    packed = request.source.summary
-    results.add_summary(db, targets.summary.quoted, row, packed.class_value_types, packed.class_values)
+    output.write_summary(db, targets.summary, request, row)

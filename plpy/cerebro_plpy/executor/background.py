@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
@@ -16,18 +14,8 @@ from cerebro_plpy.topology import Topology
 from cerebro_plpy.topology.local import LocalTopology, check_room
 from cerebro_plpy.topology.loopback import leave_running
 
-AUTOML = "automl"
 
-
-def begin(
-    db: Database,
-    topology: Topology,
-    request: requests.Request,
-    described: Mapping[str, Mapping[str, Any]],
-    start: runner.Start,
-    kind: str,
-    model_table: str,
-) -> None:
+def begin(db: Database, topology: Topology, new: runner.NewRun) -> None:
     """Write a run down and leave it to a session of its own."""
     if not isinstance(topology, LocalTopology):
         raise CerebroError(
@@ -35,7 +23,7 @@ def begin(
             hint="A NOTICE before this says what stands in the way.",
             sqlstate=NOT_SUPPORTED,
         )
-    made = [model_table, *([request.selection_table] if kind == AUTOML else [])]
+    made = [new.model_table, *([new.request.selection_table] if new.kind == runner.AUTOML else [])]
     if any(is_temporary(name or "") for name in made):
         raise CerebroError(
             "a run in the background cannot leave temporary tables: another session makes them",
@@ -43,15 +31,7 @@ def begin(
         )
     # One that decides, one that leads, and one that trains at least.
     check_room(session.room(db, session.current_user(db)), 3)
-    run_id = runner.write_down(
-        db,
-        topology=topology,
-        request=request,
-        described=described,
-        start=start,
-        kind=kind,
-        model_table=model_table,
-    )
+    run_id = runner.write_down(db, topology, new)
     leave_running(
         session.target(db),
         {"run_id": run_id, "role": session.current_user(db)},

@@ -211,7 +211,7 @@ class Decider:
     # Budgets and persons.
 
     def _look(self) -> None:
-        for asked in self._db.as_owner(lambda: decisions.pending(self._db, self._run_id)):
+        for asked in decisions.pending(self._db, self._run_id):
             self._commit(self._answer(asked))
         limits = self._limits
         if limits.max_seconds is not None and time.monotonic() >= self._ends_at:

@@ -50,15 +50,8 @@ def evaluate(db: Database, call: EvaluateCall, run_inline: RunCommand) -> None:
         results.create_evaluation(db, target)
         results.add_row(db, target.quoted, _row(request, outcome))
 
-    runner.perform(
-        db,
-        topology=topology,
-        request=request,
-        described=described,
-        start=_start(db, model),
-        write=write,
-        kind=runner.EVALUATION,
-    )
+    new = runner.NewRun(kind=runner.EVALUATION, request=request, described=described, start=_start(db, model))
+    runner.perform(db, topology, new, write)
 
 
 def _row(request: requests.Request, outcome: runner.Outcome) -> dict[str, Any]:

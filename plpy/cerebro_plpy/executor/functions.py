@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from cerebro_plpy.database import Database, Row
+from cerebro_plpy.database import Database, Row, as_owner
 from cerebro_plpy.errors import (
     DUPLICATE_OBJECT,
     NULL_NOT_ALLOWED,
@@ -33,7 +33,7 @@ def go_on(db: Database, run_id: int) -> None:
     """Let a run that is to go on name what it has named, if that is there and its owner's to use."""
     functions.begin(db, run_id)
     known = {function.digest: function for function in registered.known()}
-    used = db.as_owner(lambda: functions.of_run(db, run_id))
+    used = functions.of_run(db, run_id)
     for row in used:
         function = known.get(row["digest"])
         if function is None:
@@ -81,7 +81,7 @@ def register(
     }
     _try(db, run_inline, row)
     role = session.current_user(db)
-    return db.as_owner(lambda: _add(db, role, row, description))
+    return _add(db, role, row, description)
 
 
 def register_either(
@@ -128,6 +128,7 @@ def _try(db: Database, run_inline: RunCommand, row: Mapping[str, Any]) -> None:
     topology.ask(engines.backend, "check_function", {"functions": [row]})
 
 
+@as_owner
 def _add(db: Database, role: str, row: Mapping[str, Any], description: str | None) -> int:
     last = functions.newest(db, row["name"])
     if last is not None and last["registered"]:
@@ -149,16 +150,17 @@ def unregister(db: Database, run_inline: RunCommand, name: str | None) -> None:
     """End all versions of a function; what runs at the moment goes on with it."""
     functions.check_superuser(db, "unregister functions")
     requests.check_writable(db)
-    role = session.current_user(db)
-
-    def end() -> None:
-        last = _last(db, name)
-        functions.add(
-            db, role, name=name, version=last["version"] + 1, kind=last["kind"], digest=None, source=None
-        )
-        functions.revoke(db, str(name))
-
-    db.as_owner(end)
+    last = _last(db, name)
+    functions.add(
+        db,
+        session.current_user(db),
+        name=last["name"],
+        version=last["version"] + 1,
+        kind=last["kind"],
+        digest=None,
+        source=None,
+    )
+    functions.revoke(db, last["name"])
 
 
 def grant(db: Database, run_inline: RunCommand, name: str | None, role: str | None) -> None:
@@ -175,19 +177,13 @@ def _change_grant(db: Database, name: str | None, role: str | None, *, give: boo
     requests.check_writable(db)
     if role is None:
         raise CerebroError("role is NULL", sqlstate=NULL_NOT_ALLOWED)
-    by = session.current_user(db)
-
-    def change() -> bool:
-        _last(db, name)
-        oid = functions.find_role(db, role)
-        if oid is None:
-            raise CerebroError(f'role "{role}" does not exist', sqlstate=UNDEFINED_OBJECT)
-        if give:
-            functions.grant(db, str(name), oid, by)
-            return True
-        return functions.revoke(db, str(name), oid)
-
-    if not db.as_owner(change):
+    known = _last(db, name)["name"]
+    oid = functions.find_role(db, role)
+    if oid is None:
+        raise CerebroError(f'role "{role}" does not exist', sqlstate=UNDEFINED_OBJECT)
+    if give:
+        functions.grant(db, known, oid, session.current_user(db))
+    elif not functions.revoke(db, known, oid):
         db.notice(f'role "{role}" had not been granted {name}')
 
 

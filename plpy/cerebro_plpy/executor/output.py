@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cerebro_plpy.database import Database
+from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.executor.request import Chosen, Request
 from cerebro_plpy.executor.run import Ended, Outcome
 from cerebro_plpy.logical.metrics import deciding
 from cerebro_plpy.madlib.params import Call, reparse_compile
 from cerebro_plpy.madlib.render import render_value
-from cerebro_plpy.store import measurements, packed, results, state_rows
+from cerebro_plpy.store import measurements, packed, results, session, state_rows
 from cerebro_plpy.store.names import TargetTable
 
 # What fits a field, with room for the rest of the row.
@@ -56,12 +56,9 @@ def write_models(db: Database, targets: Targets, request: Request, outcome: Outc
     return sizes
 
 
+@as_owner
 def some_weights(db: Database, run_id: int, steps: Mapping[int, int]) -> dict[int, bytes]:
     """Weights after these configs' steps: of the first ones, as many as are held in memory at once."""
-    return db.as_owner(lambda: _some_weights(db, run_id, steps))
-
-
-def _some_weights(db: Database, run_id: int, steps: Mapping[int, int]) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
     for mst_key, parts in state_rows.read_several(db, run_id, steps):
         found[mst_key] = states.weights(states.of_config(parts, run_id, mst_key, steps[mst_key]))
@@ -151,3 +148,50 @@ def _elapsed(rows: Sequence[measurements.MetricRow]) -> list[float]:
 def metrics_iters(outcome: Outcome, mst_key: int | None = None) -> list[int]:
     """The epochs after which something was measured, or a config was."""
     return sorted({row.epoch for row in outcome.metrics if mst_key in (None, row.mst_key)})
+
+
+def _names(request: Request, tables: Mapping[str, TargetTable]) -> dict[str, str | None]:
+    """The tables of a run by the summary's columns."""
+    validation, selection = request.validation, request.selection_table
+    return {
+        "source_table": request.source.table.quoted,
+        "validation_table": validation.table.quoted if validation else None,
+        "model_arch_table": request.arch_table.quoted,
+        **({} if selection is None else {"model_selection_table": selection}),
+        **{column: table.quoted for column, table in tables.items()},
+    }
+
+
+def summary_row(
+    db: Database, request: Request, outcome: Outcome, tables: Mapping[str, TargetTable]
+) -> dict[str, Any]:
+    """What the summaries of many models and of one have in common; `tables` are those that were made."""
+    packed = request.source.summary
+    times = measurements.times(db, outcome.run_id)
+    names = _names(request, tables)
+    return {
+        **{column: name and request.spelled.get(column, name) for column, name in names.items()},
+        "qualified_names": {column: name for column, name in names.items() if name is not None},
+        "dependent_varname": list(packed.dependent_varname),
+        "independent_varname": list(packed.independent_varname),
+        "object_table": request.object_table,
+        "num_iterations": request.epochs,
+        "metrics_compute_frequency": request.metrics_frequency,
+        "name": request.name,
+        "description": request.description,
+        "start_training_time": times["started"],
+        "end_training_time": times["ended"],
+        "madlib_version": f"cerebro {session.version(db)}",
+        "num_classes": packed.num_classes,
+        "dependent_vartype": list(packed.dependent_vartype),
+        "normalizing_const": packed.normalizing_const,
+        "metrics_iters": metrics_iters(outcome),
+        "run_id": outcome.run_id,
+        "seed": request.seed,
+        "segments": request.segments,
+    }
+
+
+def write_summary(db: Database, summary: TargetTable, request: Request, row: Mapping[str, Any]) -> None:
+    packed_rows = request.source.summary
+    results.add_summary(db, summary.quoted, row, packed_rows.class_value_types, packed_rows.class_values)

@@ -15,7 +15,7 @@ def seed(db: Database, given: FitOptions) -> int:
     if given.replay is None or given.seed is not None:
         return requests.seed(given)
     role, run_id = session.current_user(db), given.replay
-    return db.as_owner(lambda: runs.own_run(db, run_id, role)).seed
+    return runs.own_run(db, run_id, role).seed
 
 
 def order(db: Database, request: Request) -> list[tuple[int, int]]:
@@ -27,7 +27,7 @@ def order(db: Database, request: Request) -> list[tuple[int, int]]:
 def order_of(db: Database, run_id: int, request: Request) -> list[tuple[int, int]]:
     """The results of a run in their order, if a run with this request can repeat it."""
     role = session.current_user(db)
-    run, log = db.as_owner(lambda: (runs.own_run(db, run_id, role), decisions.entries(db, run_id)))
+    run, log = runs.own_run(db, run_id, role), decisions.entries(db, run_id)
     theirs = runs.searched(run), run.seed, run.segments, run.epochs
     ours = request.search, request.seed, request.segments, request.epochs
     for what, old, new in zip(("search", "seed", "segments", "epochs"), theirs, ours, strict=True):

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DUPLICATE_TABLE, WRONG_STATE, CerebroError
-from cerebro_plpy.executor import automl, background, fit, functions, replay, single
+from cerebro_plpy.executor import background, begin, functions, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
+from cerebro_plpy.executor.automl import AutomlCall
+from cerebro_plpy.executor.fit import FitCall
+from cerebro_plpy.executor.single import SingleCall
 from cerebro_plpy.logical.budget import Limits, evaluation_epochs
 from cerebro_plpy.store import decisions, drivers, measurements, models, packed, results, runs, session
-from cerebro_plpy.store.names import Table, TargetTable, resolve_table
+from cerebro_plpy.store.names import Table, resolve_table
 from cerebro_plpy.topology import Topology
 from cerebro_plpy.topology.choose import choose, choose_local
 from cerebro_plpy.topology.inline import RunCommand
 
-
-@dataclass(frozen=True)
-class Kind:
-    """The result tables of a kind of run: how their names end, how they are made and filled."""
-
-    suffixes: Sequence[str]
-    create: Callable[[Database, Sequence[TargetTable], requests.Request], None]
-    write: Callable[[Database, requests.Request, Sequence[TargetTable], bool, runner.Outcome], None]
-
-
-KINDS = {
-    runner.MANY: Kind(fit.SUFFIXES, fit.create_tables, fit.write_tables),
-    automl.AUTOML: Kind(automl.SUFFIXES, automl.create_tables, automl.write_tables),
-    runner.SINGLE: Kind(single.SUFFIXES, single.create_tables, single.write_tables),
+RESULT_TABLES: Mapping[str, begin.ResultTables] = {
+    call.kind: call.result_tables for call in (FitCall, AutomlCall, SingleCall)
 }
 
 
@@ -39,7 +29,7 @@ def resume(db: Database, run_id: int | None, search_path: str, run_inline: RunCo
     """Finish a run that was interrupted or whose tables were rolled back."""
     requests.check_writable(db)
     role = session.current_user(db)
-    run = db.as_owner(lambda: runs.own_run(db, run_id, role))
+    run = runs.own_run(db, run_id, role)
     functions.go_on(db, run.run_id)
     request = request_of(db, run, search_path)
     topology = choose(db, role, request.tables, run_inline)
@@ -50,10 +40,10 @@ def resume(db: Database, run_id: int | None, search_path: str, run_inline: RunCo
 def drive(db: Database, run_id: int, look_seconds: int) -> None:
     """Stand behind a run in the background, in a session that has become its caller."""
     role = session.current_user(db)
-    run = db.as_owner(lambda: runs.own_run(db, run_id, role))
+    run = runs.own_run(db, run_id, role)
     # Before the call that began the run ends, which holds these locks until then.
     tables = [name for name in (run.source_table, run.validation_table) if name is not None]
-    db.as_owner(lambda: packed.keep_from_changing(db, tables, role))
+    packed.keep_from_changing(db, tables, role)
     topology = choose_local(db, role, look_seconds)
     with runner.behind(topology, run.run_id):
         functions.go_on(db, run.run_id)
@@ -70,32 +60,27 @@ def _go_on(
     begun: bool = False,
 ) -> None:
     earlier = _earlier(db, run, search_path)
-    kind = KINDS[run.kind]
-    tables = fit.targets(
+    result_tables = RESULT_TABLES[run.kind]
+    tables = begin.targets(
         db,
         name=run.model_table,
         search_path=search_path,
-        suffixes=kind.suffixes,
+        suffixes=result_tables.suffixes,
         earlier=earlier,
         run_id=run.run_id,
     )
     if earlier is None:
-        kind.create(db, tables, request)
+        result_tables.create(db, tables, request)
     runner.open_sessions(db, topology, request)
-    log = db.as_owner(lambda: decisions.entries(db, run.run_id))
+    log = decisions.entries(db, run.run_id)
     last = max([request.epochs, *(entry.epochs for entry in log if entry.epochs is not None)])
     epochs = evaluation_epochs(last, request.metrics_frequency)
     if not begun:
         found = topology.command("resume_run", {"run_id": run.run_id, "evaluation_epochs": epochs})
         _tell_damage(db, found["damaged"])
-    configs, standings, seconds, metrics = db.as_owner(
-        lambda: (
-            runs.configs(db, run.run_id),
-            runs.standings(db, run.run_id),
-            measurements.seconds_spent(db, run.run_id),
-            measurements.metrics(db, run.run_id),
-        )
-    )
+    configs, standings = runs.configs(db, run.run_id), runs.standings(db, run.run_id)
+    seconds = measurements.seconds_spent(db, run.run_id)
+    metrics = measurements.metrics(db, run.run_id)
     planned = runner.planning(db, request, run.run_id)
     plan = runner.make_plan(request, configs, planned, standings)
     decider = runner.Decider(
@@ -104,6 +89,10 @@ def _go_on(
     )  # fmt: skip
     decider.take_up(log, _measured(metrics, "validation" if request.validation else "training"))
     decider.unpause(run.owner)
+
+    def write(outcome: runner.Outcome) -> None:
+        begin.write_tables(db, result_tables, tables, request, outcome, replaces=earlier is not None)
+
     runner.carry_out(
         db,
         topology=topology,
@@ -111,7 +100,7 @@ def _go_on(
         run_id=run.run_id,
         plan=plan,
         decider=decider,
-        write=lambda outcome: kind.write(db, request, tables, earlier is not None, outcome),
+        write=write,
     )
 
 
@@ -137,28 +126,23 @@ def _tell_damage(db: Database, found: Sequence[Mapping[str, Any]]) -> None:
 
 def forget(db: Database, run_id: int | None) -> None:
     """Remove a run's states and log rows; its result tables stay."""
-    role = session.current_user(db)
-
-    def remove() -> None:
-        run = runs.own_run(db, run_id, role, members=True)
-        if not drivers.claim(db, run.run_id):
-            raise CerebroError(f"run {run.run_id} is running", hint="Cancel it first.", sqlstate=WRONG_STATE)
-        runs.delete(db, run.run_id)
-
-    db.as_owner(remove)
+    run = runs.own_run(db, run_id, session.current_user(db), members=True)
+    if not drivers.claim(db, run.run_id):
+        raise CerebroError(f"run {run.run_id} is running", hint="Cancel it first.", sqlstate=WRONG_STATE)
+    runs.delete(db, run.run_id)
 
 
 def _earlier(db: Database, run: runs.RunRow, search_path: str) -> list[Table] | None:
     """The tables that a warm start replaces; a run that has its tables already needs no resuming."""
     try:
-        found = fit.earlier_tables(db, run.model_table, search_path, KINDS[run.kind].suffixes)
+        found = begin.earlier_tables(db, run.model_table, search_path, RESULT_TABLES[run.kind].suffixes)
     except CerebroError:
         if run.warm_start:
             raise
         return None
     summary = db.as_caller(run.owner, lambda: results.summary_row(db, found[-1].quoted))
     if summary.get("run_id") == run.run_id:
-        if db.as_owner(lambda: runs.last_event(db, run.run_id)) == "failed":
+        if runs.last_event(db, run.run_id) == "failed":
             raise CerebroError(
                 f"run {run.run_id} has ended: each of its configs failed",
                 hint=f"Its reasons: SELECT * FROM cerebro.leaderboard WHERE run_id = {run.run_id}.",
@@ -181,7 +165,7 @@ def request_of(db: Database, run: runs.RunRow, search_path: str) -> requests.Req
     source, validation = requests.training_and_validation(
         db, run.source_table, run.validation_table, search_path
     )
-    rows = db.as_owner(lambda: runs.configs(db, run.run_id))
+    rows = runs.configs(db, run.run_id)
     selected = [models.Selected(c.mst_key, c.model_id, c.compile_params, c.fit_params) for c in rows]
     limit = requests.MAX_PARAMETERS
     # A search that has not begun has no configs yet, and says itself on what they are to train.

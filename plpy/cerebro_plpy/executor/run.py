@@ -28,7 +28,7 @@ from cerebro_plpy.topology import Topology
 _newest: dict[str, int] = {}
 # A session that is lost, with the unit it was at, is replaced so many times in a row.
 RETRIES = 3
-MANY, SINGLE, EVALUATION = "many", "single", "evaluation"
+MANY, SINGLE, AUTOML, EVALUATION = "many", "single", "automl", "evaluation"
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,22 @@ def kept_states(db: Database, run_id: int | None) -> dict[int, Warm]:
     if run_id is None:
         return {}
     role = session.current_user(db)
-    rows = db.as_owner(lambda: state_rows.newest(db, run_id, role))
+    rows = state_rows.newest(db, run_id, role)
     return {row["mst_key"]: Warm(run_id, row["step"], row["epochs"]) for row in rows}
+
+
+@dataclass(frozen=True)
+class NewRun:
+    """A run that a call wants, checked and ready to be written down."""
+
+    kind: str
+    request: requests.Request
+    # What the engine says of each architecture.
+    described: Mapping[str, Mapping[str, Any]]
+    start: Start
+    model_table: str | None = None
+    # The order of the results of the run that is to be repeated.
+    order: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True)
@@ -123,31 +137,12 @@ def open_sessions(
     topology.open({engines.backend: (engines.threads, dealt)}, sessions or request.segments)
 
 
-def perform(
-    db: Database,
-    topology: Topology,
-    request: requests.Request,
-    described: Mapping[str, Mapping[str, Any]],
-    start: Start,
-    write: Callable[[Outcome], None],
-    kind: str = MANY,
-    model_table: str | None = None,
-    order: Sequence[tuple[int, int]] = (),
-) -> None:
-    """Write a new run down and carry it out; `order` is that of the results of a run to be repeated."""
+def perform(db: Database, topology: Topology, new: NewRun, write: Callable[[Outcome], None]) -> None:
+    """Write a new run down and carry it out."""
+    request = new.request
     run_id = topology.command("next_run_id", {})["run_id"]
     with _ending(topology, run_id):
-        configs = _create(
-            db,
-            topology=topology,
-            request=request,
-            run_id=run_id,
-            described=described,
-            start=start,
-            kind=kind,
-            model_table=model_table,
-            write=topology.hold,
-        )
+        configs = _create(db, topology, new, run_id, topology.hold)
         planned = planning(db, request, run_id)
         plan = make_plan(request, configs, planned, {})
         decider = Decider(
@@ -158,7 +153,7 @@ def perform(
             plan=plan,
             planned=planned,
             rows=configs,
-            search=search_of(request, order),
+            search=search_of(request, new.order),
             limits=request.limits,
         )
         carry_out(
@@ -166,32 +161,14 @@ def perform(
         )
 
 
-def write_down(
-    db: Database,
-    topology: Topology,
-    request: requests.Request,
-    described: Mapping[str, Mapping[str, Any]],
-    start: Start,
-    kind: str,
-    model_table: str | None,
-) -> int:
+def write_down(db: Database, topology: Topology, new: NewRun) -> int:
     """Write a new run down that another session is to carry out; gives its number."""
     run_id = topology.command("next_run_id", {})["run_id"]
 
     def write(_: int, name: str, asked: Mapping[str, Any]) -> None:
         topology.command(name, asked)
 
-    _create(
-        db,
-        topology=topology,
-        request=request,
-        run_id=run_id,
-        described=described,
-        start=start,
-        kind=kind,
-        model_table=model_table,
-        write=write,
-    )
+    _create(db, topology, new, run_id, write)
     return run_id
 
 
@@ -206,34 +183,26 @@ def last_run(db: Database) -> int:
 def _create(
     db: Database,
     topology: Topology,
-    request: requests.Request,
+    new: NewRun,
     run_id: int,
-    described: Mapping[str, Mapping[str, Any]],
-    start: Start,
-    kind: str,
-    model_table: str | None,
     write: Callable[[int, str, Mapping[str, Any]], object],
 ) -> list[runs.ConfigRow]:
-    configs = [_config_row(request, c, start) for c in request.configs]
-    architectures = described_rows(described)
+    request = new.request
+    configs = [_config_row(request, c, new.start) for c in request.configs]
     write(
         run_id,
         "create_run",
         {
-            "run": asdict(
-                _run_row(
-                    db, topology=topology, request=request, run_id=run_id, kind=kind, model_table=model_table
-                )
-            ),
-            "architectures": [asdict(a) for a in architectures],
+            "run": asdict(_run_row(db, topology, new, run_id)),
+            "architectures": [asdict(a) for a in described_rows(new.described)],
             "configs": [asdict(c) for c in configs],
-            "weights": list(start.weights),
-            "functions": functions.used(described),
+            "weights": list(new.start.weights),
+            "functions": functions.used(new.described),
         },
     )
     if request.search is not None and request.validation is None:
         db.notice("no validation table was given: the training rows decide")
-    if kind != EVALUATION:
+    if new.kind != EVALUATION:
         _newest[session.current_user(db)] = run_id
     return configs
 
@@ -315,13 +284,8 @@ def _kept_step(plan: Plan, config: Config) -> int | None:
 
 
 def _outcome(db: Database, run_id: int, plan: Plan, reasons: Mapping[int, str]) -> Outcome:
-    rows, metrics, architectures = db.as_owner(
-        lambda: (
-            runs.configs(db, run_id),
-            measurements.metrics(db, run_id),
-            runs.architectures(db, run_id),
-        )
-    )
+    rows, metrics = runs.configs(db, run_id), measurements.metrics(db, run_id)
+    architectures = runs.architectures(db, run_id)
     # Configs that came in later may name functions that this session does not know of.
     with registered.checked_before():
         chosen = requests.choose(
@@ -363,7 +327,7 @@ def planning(db: Database, request: requests.Request, run_id: int) -> Planned:
 
     def planned(row: runs.ConfigRow, until: int) -> Config:
         if row.model_id not in flops:
-            known = db.as_owner(lambda: runs.architectures(db, run_id))
+            known = runs.architectures(db, run_id)
             flops.update({a.model_id: a.flops_per_row for a in known})
         fit = parse_fit(row.fit_params)
         units = costs.estimate(rows, fit.epochs, fit.batch_size, flops[row.model_id])
@@ -415,21 +379,15 @@ def search_of(request: requests.Request, order: Sequence[tuple[int, int]] = ()) 
     return Search(build(request.search), bool(request.search.get("by_loss")), order)
 
 
-def _run_row(
-    db: Database,
-    topology: Topology,
-    request: requests.Request,
-    run_id: int,
-    kind: str,
-    model_table: str | None,
-) -> runs.RunRow:
+def _run_row(db: Database, topology: Topology, new: NewRun, run_id: int) -> runs.RunRow:
+    request = new.request
     return runs.RunRow(
         run_id=run_id,
         owner=session.current_user(db),
-        kind=kind,
+        kind=new.kind,
         source_table=request.source.table.quoted,
         validation_table=request.validation.table.quoted if request.validation else None,
-        model_table=model_table,
+        model_table=new.model_table,
         epochs=request.epochs,
         metrics_frequency=request.metrics_frequency,
         segments=request.segments,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from cerebro_plpy.database import Database
+from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.store import runs, session, state_rows
@@ -24,14 +24,7 @@ class Variable(NamedTuple):
 
 def newest(db: Database, run_id: int | None, mst_key: int | None) -> Iterator[Variable]:
     """Give the variables of a config's newest state that is kept."""
-    role = session.current_user(db)
-
-    def read() -> states.State:
-        run = runs.own_run(db, run_id, role, members=True)
-        origin, step = _newest(db, run.run_id, mst_key, role)
-        return states.of_config(state_rows.read(db, run.run_id, origin, step), run.run_id, origin, step)
-
-    found = db.as_owner(read)
+    found = _read(db, run_id, mst_key, session.current_user(db))
     return (
         Variable(
             number=number,
@@ -43,6 +36,13 @@ def newest(db: Database, run_id: int | None, mst_key: int | None) -> Iterator[Va
         )
         for number, (name, kind, array) in enumerate(zip(found.names, found.kinds, found.arrays, strict=True))
     )
+
+
+@as_owner
+def _read(db: Database, run_id: int | None, mst_key: int | None, role: str) -> states.State:
+    run = runs.own_run(db, run_id, role, members=True)
+    origin, step = _newest(db, run.run_id, mst_key, role)
+    return states.of_config(state_rows.read(db, run.run_id, origin, step), run.run_id, origin, step)
 
 
 def _newest(db: Database, run_id: int, mst_key: int | None, role: str) -> tuple[int, int]:

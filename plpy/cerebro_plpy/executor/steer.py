@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cerebro_plpy.database import Database
+from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.errors import NOT_SUPPORTED, NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
 from cerebro_plpy.executor import functions, resume
 from cerebro_plpy.executor import request as requests
@@ -73,6 +73,7 @@ class RunStanding:
         return key in self.until and self.steps.get(key, 0) >= self.until[key] * self.run.segments
 
 
+@as_owner
 def _standing(db: Database, run_id: int | None, role: str) -> RunStanding:
     """Read, as the owner, how one of the role's runs stands, and keep others from asking meanwhile."""
     run = runs.own_run(db, run_id, role)
@@ -95,7 +96,7 @@ def _standing(db: Database, run_id: int | None, role: str) -> RunStanding:
 def _going(db: Database, run_id: int | None) -> RunStanding:
     """A run that something can be asked of."""
     role = session.current_user(db)
-    standing = db.as_owner(lambda: _standing(db, run_id, role))
+    standing = _standing(db, run_id, role)
     status = decisions.status(db, standing.run.run_id)
     if status not in GOING:
         hint = f"cerebro.resume({run_id}) goes on with it." if status == "interrupted" else None
@@ -118,7 +119,7 @@ def _refused(message: str, hint: str | None = None) -> CerebroError:
 
 def _ask(db: Database, standing: RunStanding, decision: str, **wanted: Any) -> None:
     role, run_id = session.current_user(db), standing.run.run_id
-    db.as_owner(lambda: decisions.ask(db, run_id, role, decision, wanted))
+    decisions.ask(db, run_id, role, decision, wanted)
 
 
 def _config(standing: RunStanding, mst_key: int | None) -> int:
@@ -198,18 +199,15 @@ def stop(db: Database, run_id: int | None, force: bool | None) -> None:
 
 def _end(db: Database, run_id: int | None) -> None:
     role = session.current_user(db)
-    run = db.as_owner(lambda: runs.own_run(db, run_id, role, members=True))
+    run = runs.own_run(db, run_id, role, members=True)
     status = decisions.status(db, run.run_id)
     if status not in GOING:
         raise _refused(f"run {run_id} is {status}")
 
-    def end() -> None:
-        drivers.end_sessions(db, run.run_id)
-        write(db, runs.event_of(run.run_id, "interrupted", f"ended by force, by {role}"))
-
-    db.as_owner(end)
+    drivers.end_sessions(db, run.run_id)
+    write(db, runs.event_of(run.run_id, "interrupted", f"ended by force, by {role}"))
     deadline = time.monotonic() + END_SECONDS
-    while db.as_owner(lambda: drivers.held_elsewhere(db, run.run_id)) and time.monotonic() < deadline:
+    while drivers.held_elsewhere(db, run.run_id) and time.monotonic() < deadline:
         session.sleep(db, LOOK_SECONDS[0])
     db.notice(f"the sessions of run {run_id} were ended: cerebro.resume({run_id}) goes on with it")
 
@@ -219,7 +217,7 @@ def unpause(db: Database, run_id: int | None) -> bool:
     if run_id is None or decisions.status(db, run_id) not in GOING:
         return False
     role = session.current_user(db)
-    standing = db.as_owner(lambda: _standing(db, run_id, role))
+    standing = _standing(db, run_id, role)
     if not standing.paused or standing.ending:
         return False
     _ask(db, standing, RESUME)
@@ -332,7 +330,7 @@ def _add(
         models.Selected(standing.next_key + n, c.model_id, c.compile_params, c.fit_params)
         for n, c in enumerate(chosen)
     ]
-    here = db.as_owner(lambda: {a.model_id for a in runs.architectures(db, run_id)})
+    here = {a.model_id for a in runs.architectures(db, run_id)}
     ids = sorted({config.model_id for config in new} - here)
     fresh = models.architectures(db, arch_table, ids) if ids else []
     for architecture in fresh:
@@ -347,7 +345,7 @@ def _add(
         db, run_inline=run_inline, standing=standing, new=new, fresh=fresh, search_path=search_path
     )
     added = [row for row in described if row.model_id in ids]
-    db.as_owner(lambda: runs.add_architectures(db, run_id, added))
+    runs.add_architectures(db, run_id, added)
     for config in new:
         _bring_in(db, standing, START, config)
     return [config.mst_key for config in new]
@@ -376,14 +374,14 @@ def _check(
 ) -> list[runs.ArchitectureRow]:
     """Have the engine look at new configs in a session of the caller's, as before a run."""
     run = standing.run
-    known = db.as_owner(lambda: runs.architectures(db, run.run_id))
+    known = runs.architectures(db, run.run_id)
     wanted = {config.model_id for config in new}
     kept = [models.Architecture(a.model_id, a.model_arch, False) for a in known if a.model_id in wanted]
     like = resume.request_of(db, run, search_path)
     request = replace(like, configs=requests.choose(new), architectures=[*kept, *fresh])
     topology = choose(db, session.current_user(db), [], run_inline)
     described = runner.check(db, topology, request, sessions=1)
-    db.as_owner(lambda: registry.add_to_run(db, run.run_id, functions.used(described)))
+    registry.add_to_run(db, run.run_id, functions.used(described))
     return runner.described_rows(described)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cerebro_plpy.database import Database
+from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.engine import custom, runtime
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.engine.architecture import DescribedModel, describe
@@ -61,7 +61,7 @@ def _weights(db: Database, found: TrainedModel) -> bytes:
         key_column = None if found.mst_key is None else "mst_key"
         return results.weights_from(db, found.table.quoted, "model_weights", key_column, found.mst_key)
     role, key, run_id = session.current_user(db), found.selected.mst_key, found.run_id
-    parts = db.as_owner(lambda: _state(db, run_id, key, role)) if run_id is not None else []
+    parts = _state(db, run_id, key, role) if run_id is not None else []
     if not parts:
         raise CerebroError(
             f"{found.table.quoted} has no weights for this model, and the state of its run is gone",
@@ -71,6 +71,7 @@ def _weights(db: Database, found: TrainedModel) -> bytes:
     return states.weights(states.from_parts(parts))
 
 
+@as_owner
 def _state(db: Database, run_id: int, mst_key: int, role: str) -> list[bytes]:
     steps = {row["mst_key"]: row["step"] for row in state_rows.newest(db, run_id, role)}
     return list(state_rows.read(db, run_id, mst_key, steps[mst_key])) if mst_key in steps else []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cerebro_plpy.database import Database
@@ -136,7 +135,7 @@ def _written(steps: Callable[[Database, CommandRequest], Writes]) -> Command:
         try:
             while True:
                 writings = work.send(reply)
-                db.as_owner(partial(write, db, writings))
+                write(db, writings)
         except StopIteration as end:
             return end.value
 
@@ -150,11 +149,11 @@ def create_run(db: Database, request: CommandRequest) -> Writes:
     """
     run_row = runs.RunRow(**request["run"])
     # If it is there, the session that wrote it down was lost before it could say so.
-    if db.as_owner(lambda: runs.last_event(db, run_row.run_id)) is None:
+    if runs.last_event(db, run_row.run_id) is None:
         yield from _write_down(db, run_row, request)
     if "driver" in request:
         # Last, since code of the caller's may have been under way until here.
-        yield db.as_owner(lambda: drivers.hold_new(db, run_row.run_id, _behind(request)))
+        yield drivers.hold_new(db, run_row.run_id, _behind(request))
     return {}
 
 
@@ -167,7 +166,7 @@ def _write_down(
     architectures = [runs.ArchitectureRow(**a) for a in request["architectures"]]
     configs = [runs.ConfigRow(**c) for c in request["configs"]]
 
-    yield db.as_owner(lambda: runs.creation(db, run_row, architectures, configs))
+    yield runs.creation(db, run_row, architectures, configs)
     yield runs.inserts(
         "cerebro._run_function",
         run_row.run_id,
@@ -175,7 +174,7 @@ def _write_down(
     )
     retention = session.setting(db, "retention_days")
     if retention is not None:
-        db.as_owner(lambda: runs.delete_older(db, int(retention)))
+        runs.delete_older(db, int(retention))
     for source in request["weights"]:
         _copy_weights(db, run_row, source)
 
@@ -184,24 +183,24 @@ def _copy_weights(db: Database, run: runs.RunRow, source: CommandRequest) -> Non
     place = source["table"], source["column"], source["key_column"], source["key"]
     found = db.as_caller(run.owner, lambda: results.weights_from(db, *place))
     model_id, mst_key = source["model_id"], source["mst_key"]
-    db.as_owner(lambda: runs.add_weights(db, run.run_id, model_id, mst_key, found))
+    runs.add_weights(db, run.run_id, model_id, mst_key, found)
 
 
 def _next_run_id(db: Database, request: CommandRequest) -> Mapping[str, Any]:
-    return {"run_id": db.as_owner(lambda: runs.next_run_id(db))}
+    return {"run_id": runs.next_run_id(db)}
 
 
 def resume_run(db: Database, request: CommandRequest) -> Writes:
     from cerebro_plpy.segment import mending
 
     run_id = request["run_id"]
-    db.as_owner(lambda: measurements.drop_partial_evaluations(db, run_id))
+    measurements.drop_partial_evaluations(db, run_id)
     yield runs.event_of(run_id, "running")
     return {"damaged": mending.mend(db, run_id, request["evaluation_epochs"])}
 
 
 def hold_run(db: Database, request: CommandRequest) -> Writes:
-    yield db.as_owner(lambda: drivers.hold(db, request["run_id"], _behind(request)))
+    yield drivers.hold(db, request["run_id"], _behind(request))
     return {}
 
 
@@ -210,22 +209,17 @@ def _behind(request: CommandRequest) -> drivers.Behind:
 
 
 def _let_go(db: Database, request: CommandRequest) -> Mapping[str, Any]:
-    db.as_owner(lambda: drivers.let_go(db, request["run_id"]))
+    drivers.let_go(db, request["run_id"])
     return {}
 
 
 def end_run(db: Database, request: CommandRequest) -> Writes:
     run_id = request["run_id"]
 
-    def may_end() -> bool:
-        if not drivers.holds(db, run_id) or runs.last_event(db, run_id) != "running":
-            # It is another session's run by now, or was never begun: not ours to judge.
-            return False
+    # Else it is another session's run by now, or was never begun: not ours to judge.
+    if drivers.holds(db, run_id) and runs.last_event(db, run_id) == "running":
         if "keep" in request:
             state_rows.keep_only(db, run_id, request["keep"])
-        return True
-
-    if db.as_owner(may_end):
         yield runs.event_of(run_id, request["event"], request.get("detail"))
     return {}
 
@@ -243,7 +237,7 @@ def decide(db: Database, request: CommandRequest) -> Writes:
 
 
 def _tell_epochs(db: Database, request: CommandRequest) -> Mapping[str, Any]:
-    db.as_owner(lambda: runs.notify(db, request["run_id"], "epoch", ended_epochs(request)))
+    runs.notify(db, request["run_id"], "epoch", ended_epochs(request))
     return {}
 
 
@@ -253,7 +247,7 @@ def ended_epochs(request: CommandRequest) -> list[Mapping[str, int]]:
 
 
 def _drop_states(db: Database, request: CommandRequest) -> Mapping[str, Any]:
-    db.as_owner(lambda: write(db, [(state_rows.DROP_STATES, stale_states(request))]))
+    write(db, [(state_rows.DROP_STATES, stale_states(request))])
     return {}
 
 
@@ -268,7 +262,7 @@ def stale_states(request: CommandRequest) -> Mapping[str, Any]:
 
 
 def _delete_run(db: Database, request: CommandRequest) -> Mapping[str, Any]:
-    db.as_owner(lambda: runs.delete(db, request["run_id"]))
+    runs.delete(db, request["run_id"])
     return {}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cerebro_plpy.database import Database
+from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.errors import DATA_CORRUPTED, CerebroError
 from cerebro_plpy.store import measurements, runs, state_rows
@@ -16,9 +16,9 @@ def mend(db: Database, run_id: int, evaluation_epochs: Sequence[int]) -> list[Ma
 
     Gives what was found: the config, the step, and why it failed if there is no way back.
     """
-    segments = db.as_owner(lambda: runs.run(db, run_id)).segments
+    segments = runs.run(db, run_id).segments
     found = []
-    for standing in db.as_owner(lambda: runs.standings(db, run_id)).values():
+    for standing in runs.standings(db, run_id).values():
         if standing.failure is None:
             waiting = {e * segments for e in evaluation_epochs if e not in standing.evaluated}
             steps = sorted({standing.step} | {s for s in waiting if s < standing.step})
@@ -33,14 +33,12 @@ def _step_back(db: Database, run_id: int, mst_key: int, step: int, segments: int
     before = _damage(db, run_id, mst_key, step - 1)
     failure = None
     if before is None:
-        db.as_owner(lambda: runs.step_back(db, run_id, mst_key, step - 1))
+        runs.step_back(db, run_id, mst_key, step - 1)
     else:
         failure = f"{reason}; {before}"
         epoch, stop = divmod(step - 1, segments)
-        db.as_owner(
-            lambda: measurements.write_failure(
-                db, run_id=run_id, mst_key=mst_key, epoch=epoch + 1, segment=stop, reason=failure
-            )
+        measurements.write_failure(
+            db, run_id=run_id, mst_key=mst_key, epoch=epoch + 1, segment=stop, reason=failure
         )
     return {"mst_key": mst_key, "step": step, "reason": reason, "failure": failure}
 
@@ -49,15 +47,16 @@ def _damage(db: Database, run_id: int, mst_key: int, step: int) -> str | None:
     """What is wrong with a state; the first one is made from the seed and never stored."""
     if step == 0:
         return None
-
-    def look() -> None:
-        key = runs.state_origin(db, run_id, mst_key, step)
-        states.of_config(state_rows.read(db, run_id, key, step), run_id, key, step)
-
     try:
-        db.as_owner(look)
+        _look(db, run_id, mst_key, step)
     except CerebroError as error:
         if error.sqlstate != DATA_CORRUPTED:
             raise
         return f"{error.message}: {error.detail}"
     return None
+
+
+@as_owner
+def _look(db: Database, run_id: int, mst_key: int, step: int) -> None:
+    key = runs.state_origin(db, run_id, mst_key, step)
+    states.of_config(state_rows.read(db, run_id, key, step), run_id, key, step)

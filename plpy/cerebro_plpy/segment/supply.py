@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from cerebro_plpy.database import Database
+from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.engine.state import State, of_config
 from cerebro_plpy.segment import cancel
 from cerebro_plpy.segment.rows import PartitionSource, TableSource
@@ -68,6 +68,11 @@ class Supply(Protocol):
     ) -> None: ...
 
 
+@as_owner
+def _read_state(db: Database, run_id: int, mst_key: int, step: int) -> State:
+    return of_config(state_rows.read(db, run_id, mst_key, step), run_id, mst_key, step)
+
+
 class TableSupply:
     """A session with the tables before it."""
 
@@ -78,43 +83,30 @@ class TableSupply:
         return cancel.ticker(self._db)
 
     def facts(self, run_id: int, mst_key: int) -> Facts:
-        return self._db.as_owner(lambda: self._facts(run_id, mst_key))
-
-    def _facts(self, run_id: int, mst_key: int) -> Facts:
         run, config = runs.run(self._db, run_id), runs.config(self._db, run_id, mst_key)
         used = functions.of_run(self._db, run_id)
         return Facts(run, config, runs.model_arch(self._db, run_id, config.model_id), used)
 
     def all_facts(self, run_id: int) -> Mapping[int, Facts]:
         """The same for all configs that a run has so far."""
-        return self._db.as_owner(lambda: self._all_facts(run_id))
-
-    def _all_facts(self, run_id: int) -> Mapping[int, Facts]:
         run, configs = runs.run(self._db, run_id), runs.configs(self._db, run_id)
         nets = {a.model_id: a.model_arch for a in runs.architectures(self._db, run_id)}
         used = [dict(row) for row in functions.of_run(self._db, run_id)]
         return {config.mst_key: Facts(run, config, nets[config.model_id], used) for config in configs}
 
     def weights(self, run_id: int, model_id: int, mst_key: int) -> bytes | None:
-        return self._db.as_owner(lambda: runs.weights(self._db, run_id, model_id, mst_key))
+        return runs.weights(self._db, run_id, model_id, mst_key)
 
     def state(self, run_id: int, mst_key: int, step: int) -> State:
-        return self._db.as_owner(
-            lambda: of_config(state_rows.read(self._db, run_id, mst_key, step), run_id, mst_key, step)
-        )
+        return _read_state(self._db, run_id, mst_key, step)
 
     def source(self, role: str, table: str, segment: int) -> PartitionSource:
         return TableSource(self._db, role, table, segment)
 
     def evaluations(self, run_id: int, mst_key: int, epoch: int, dataset: str) -> Sequence[bytes]:
-        return self._db.as_owner(
-            lambda: measurements.read_evaluations(self._db, run_id, mst_key, epoch, dataset)
-        )
+        return measurements.read_evaluations(self._db, run_id, mst_key, epoch, dataset)
 
     def leave_visit(self, visit: runs.VisitRow, parts: Iterable[bytes]) -> int:
-        return self._db.as_owner(lambda: self._leave_visit(visit, parts))
-
-    def _leave_visit(self, visit: runs.VisitRow, parts: Iterable[bytes]) -> int:
         clock = time.monotonic()
         size = state_rows.write(self._db, visit.run_id, visit.mst_key, visit.step, parts)
         seconds = visit.write_seconds + time.monotonic() - clock
@@ -122,13 +114,11 @@ class TableSupply:
         return size
 
     def leave_evaluation(self, evaluation: EvaluationRow) -> None:
-        self._db.as_owner(lambda: measurements.write_evaluation(self._db, **vars(evaluation)))
+        measurements.write_evaluation(self._db, **vars(evaluation))
 
     def leave_metrics(
         self, run_id: int, mst_key: int, epoch: int, dataset: str, values: Sequence[measurements.Measured]
     ) -> None:
-        self._db.as_owner(
-            lambda: measurements.write_metrics(
-                self._db, run_id=run_id, mst_key=mst_key, epoch=epoch, dataset=dataset, values=values
-            )
+        measurements.write_metrics(
+            self._db, run_id=run_id, mst_key=mst_key, epoch=epoch, dataset=dataset, values=values
         )

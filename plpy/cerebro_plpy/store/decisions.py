@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 
-from cerebro_plpy.database import Database
+from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.store.dialect import is_greenplum
 from cerebro_plpy.store.runs import ConfigRow, inserts, role_oid
 from cerebro_plpy.store.writing import Writing
@@ -75,6 +75,7 @@ def writings(run_id: int, entries: Sequence[Entry], configs: Sequence[ConfigRow]
     return [*inserts("cerebro._config", run_id, [asdict(c) for c in configs]), (statement, noted)]
 
 
+@as_owner
 def entries(db: Database, run_id: int) -> list[Entry]:
     """A run's log in its order."""
     rows = db.query(
@@ -85,6 +86,7 @@ def entries(db: Database, run_id: int) -> list[Entry]:
     return [Entry(**row) for row in rows]
 
 
+@as_owner
 def pending(db: Database, run_id: int) -> list[Asked]:
     """What was asked of a run and not answered yet, in the order in which it was asked."""
     rows = db.query(
@@ -96,6 +98,7 @@ def pending(db: Database, run_id: int) -> list[Asked]:
     return [Asked(**row) for row in rows]
 
 
+@as_owner
 def ask(db: Database, run_id: int, role: str, decision: str, wanted: Mapping[str, object]) -> None:
     """Write down what a person asks of a run; it is asked when this transaction is committed."""
     row = {"role": role_oid(db, role), "decision": decision, **wanted}
@@ -108,6 +111,7 @@ def ask(db: Database, run_id: int, role: str, decision: str, wanted: Mapping[str
     )
 
 
+@as_owner
 def lock(db: Database, run_id: int) -> None:
     """Let sessions that ask something of one run do so one after the other.
 

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from cerebro_plpy.database import Database
+from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.store.dialect import is_greenplum
 from cerebro_plpy.store.writing import Writing
@@ -41,6 +41,7 @@ class Behind:
     sessions: list[int]
 
 
+@as_owner
 def hold(db: Database, run_id: int, behind: Behind) -> list[Writing]:
     """What marks this session as the one behind a run, until the session ends or lets go.
 
@@ -51,6 +52,7 @@ def hold(db: Database, run_id: int, behind: Behind) -> list[Writing]:
     return hold_new(db, run_id, behind)
 
 
+@as_owner
 def hold_new(db: Database, run_id: int, behind: Behind) -> list[Writing]:
     """The same for a run that no other session knows yet."""
     drawn = (_try_lock(db, run_id) for _ in range(_LOCK_DRAWS))
@@ -82,6 +84,7 @@ def _is_free(db: Database, run_id: int) -> bool:
     return not held_elsewhere(db, run_id)
 
 
+@as_owner
 def held_elsewhere(db: Database, run_id: int) -> bool:
     """Whether another session stands behind a run."""
     # In two steps: Greenplum asks its segments for their locks, and cannot while they read a table.
@@ -116,6 +119,7 @@ def _lock_class(run_id: int) -> int:
     return run_id & 0x7FFFFFFF
 
 
+@as_owner
 def holds(db: Database, run_id: int) -> bool:
     """Whether this very session stands behind the run: no other has taken its place."""
     rows = db.query(
@@ -124,6 +128,7 @@ def holds(db: Database, run_id: int) -> bool:
     return bool(rows)
 
 
+@as_owner
 def let_go(db: Database, run_id: int) -> None:
     """Stand behind a run no more, once its last event is committed."""
     # For queries that began before that and miss the lock: the view of runs.
@@ -136,6 +141,7 @@ def let_go(db: Database, run_id: int) -> None:
     )
 
 
+@as_owner
 def claim(db: Database, run_id: int) -> bool:
     """Keep every session from standing behind a run until this transaction ends; false when one does, or
     when a segment session of a caller that died has not noticed yet and could still write."""
@@ -153,6 +159,7 @@ def claim(db: Database, run_id: int) -> bool:
     return not busy and _is_free(db, run_id)
 
 
+@as_owner
 def end_sessions(db: Database, run_id: int) -> None:
     """End every session behind a run. The caller's own, if it is one, ends what it does and no more."""
     found = db.query(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from cerebro_plpy.database import Database, Row
+from cerebro_plpy.database import Database, Row, as_owner
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.params import functions_in, parse_compile
@@ -43,6 +43,7 @@ def check_superuser(db: Database, what: str) -> None:
         )
 
 
+@as_owner
 def living(db: Database, role: str) -> list[Function]:
     """Every version that counts, of each name the newest first, and whether a role may use it."""
     rows = db.query(
@@ -57,10 +58,12 @@ def living(db: Database, role: str) -> list[Function]:
     return [Function(**row) for row in rows]
 
 
+@as_owner
 def sources(db: Database, digests: Iterable[str]) -> list[Row]:
     return db.query(f"{_STORED} WHERE f.digest = ANY ($1)", ["text[]"], [sorted(digests)])
 
 
+@as_owner
 def of_run(db: Database, run_id: int) -> list[Row]:
     """The functions that a run uses, with their sources."""
     return db.query(
@@ -71,6 +74,7 @@ def of_run(db: Database, run_id: int) -> list[Row]:
     )
 
 
+@as_owner
 def digests_of_run(db: Database, run_id: int, role: str) -> list[str]:
     """The same by digest, for a run of the role's."""
     rows = db.query(
@@ -82,6 +86,7 @@ def digests_of_run(db: Database, run_id: int, role: str) -> list[str]:
     return [row["digest"] for row in rows]
 
 
+@as_owner
 def add_to_run(db: Database, run_id: int, digests: Iterable[str]) -> None:
     db.query(
         "INSERT INTO cerebro._run_function (run_id, digest)"
@@ -91,6 +96,7 @@ def add_to_run(db: Database, run_id: int, digests: Iterable[str]) -> None:
     )
 
 
+@as_owner
 def newest(db: Database, name: str) -> Row | None:
     """The last row of a name, after which nobody else can write one until this transaction ends."""
     db.query("LOCK TABLE cerebro._function IN SHARE ROW EXCLUSIVE MODE")
@@ -103,6 +109,7 @@ def newest(db: Database, name: str) -> Row | None:
     return rows[0] if rows else None
 
 
+@as_owner
 def add(db: Database, role: str, **row: Any) -> None:
     """Write a version down; without source it ends those before."""
     names = ["registered_by", *row]
@@ -123,6 +130,7 @@ def find_role(db: Database, role: str) -> int | None:
     return 0 if role.lower() == EVERYBODY else None
 
 
+@as_owner
 def grant(db: Database, name: str, role: int, granted_by: str) -> None:
     db.query(
         "INSERT INTO cerebro._function_grant (name, role, granted_by) VALUES ($1, $2, $3)"
@@ -132,6 +140,7 @@ def grant(db: Database, name: str, role: int, granted_by: str) -> None:
     )
 
 
+@as_owner
 def revoke(db: Database, name: str, role: int | None = None) -> bool:
     """Take a right back, or everybody's; false where there was none."""
     gone = db.query(
@@ -145,12 +154,8 @@ def revoke(db: Database, name: str, role: int | None = None) -> bool:
 def begin(db: Database, run_id: int | None = None) -> None:
     """Let this call name what its caller may use; the versions of an earlier run come first."""
     role = session.current_user(db)
-    known, before = db.as_owner(
-        lambda: (
-            living(db, role),
-            [] if run_id is None else digests_of_run(db, run_id, role),
-        )
-    )
+    known = living(db, role)
+    before = [] if run_id is None else digests_of_run(db, run_id, role)
     first = [function for function in known if function.digest in before]
     registered.let_be_known([*first, *(function for function in known if function not in first)])
 
@@ -170,7 +175,7 @@ def needed(db: Database, compile_params: Iterable[str], architectures: Iterable[
                 _check_not_named(function.name, texts)
                 continue
             digests.add(function.digest)
-    rows = db.as_owner(lambda: sources(db, digests)) if digests else []
+    rows = sources(db, digests) if digests else []
     # Of several versions of a layer the first is meant where none is named.
     order = [function.digest for function in registered.known()]
     return sorted(map(dict, rows), key=lambda row: order.index(row["digest"]))

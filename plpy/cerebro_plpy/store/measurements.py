@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 
-from cerebro_plpy.database import Database
+from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.store.runs import LONGEST_REASON, inserts
 from cerebro_plpy.store.writing import Writing, write
 
 
+@as_owner
 def drop_partial_evaluations(db: Database, run_id: int) -> None:
     """Forget what single segments measured of evaluations that were never summed up."""
     db.query(
@@ -21,6 +22,7 @@ def drop_partial_evaluations(db: Database, run_id: int) -> None:
     )
 
 
+@as_owner
 def write_evaluation(
     db: Database,
     run_id: int,
@@ -39,6 +41,7 @@ def write_evaluation(
     )
 
 
+@as_owner
 def read_evaluations(db: Database, run_id: int, mst_key: int, epoch: int, dataset: str) -> list[bytes]:
     """The metric variables of every segment, in the segments' order, so that the sum is always the same."""
     rows = db.query(
@@ -57,6 +60,7 @@ class Measured:
     higher_is_better: bool
 
 
+@as_owner
 def write_metrics(
     db: Database, run_id: int, mst_key: int, epoch: int, dataset: str, values: Sequence[Measured]
 ) -> None:
@@ -69,6 +73,7 @@ def write_metrics(
         )
 
 
+@as_owner
 def write_failure(db: Database, run_id: int, mst_key: int, epoch: int, segment: int, reason: str) -> None:
     write(db, failure_of(run_id, mst_key, epoch, segment, reason))
 
@@ -89,6 +94,7 @@ class MetricRow:
     elapsed_seconds: float
 
 
+@as_owner
 def metrics(db: Database, run_id: int) -> list[MetricRow]:
     rows = db.query(
         "SELECT m.mst_key, m.epoch, m.dataset, m.metric, m.value,"
@@ -101,6 +107,7 @@ def metrics(db: Database, run_id: int) -> list[MetricRow]:
     return [MetricRow(**row) for row in rows]
 
 
+@as_owner
 def seconds_spent(db: Database, run_id: int) -> float:
     """How long sessions have stood behind a run: each from its beginning to the last visit it commanded."""
     return db.query(
@@ -114,6 +121,7 @@ def seconds_spent(db: Database, run_id: int) -> float:
     )[0]["seconds"]
 
 
+@as_owner
 def times(db: Database, run_id: int) -> Mapping[str, str]:
     """When a run began and when its last visit ended, in the server's time zone, as MADlib has it."""
     return db.query(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..database import Database, Row
+from ..database import Database, Row, as_owner
 from ..errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
 from .dialect import HEAP, distributed
 from .names import LONGEST, Table, TargetTable, parse_table, quote
@@ -323,6 +323,7 @@ def write_summary(db: Database, output: PackedOutput, summary: PackedSummary, co
     _comment(db, table, comment)
 
 
+@as_owner
 def keep_from_changing(db: Database, tables: Sequence[str], role: str) -> None:
     """Hold the locks on packed tables that reading them takes, until this transaction ends; no code of a
     user's runs for that. Only of tables that the role may read, by their full names."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from cerebro_plpy.database import Database
+from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, WRONG_STATE, CerebroError
 from cerebro_plpy.store import drivers
 from cerebro_plpy.store.writing import TELL, Writing, write
@@ -97,10 +97,12 @@ def spelled(run: RunRow) -> Mapping[str, str]:
     return json.loads(run.spelled)
 
 
+@as_owner
 def next_run_id(db: Database) -> int:
     return db.query("SELECT pg_catalog.nextval('cerebro._run_id_seq') AS run_id")[0]["run_id"]
 
 
+@as_owner
 def creation(
     db: Database, run: RunRow, architectures: Sequence[ArchitectureRow], configs: Sequence[ConfigRow]
 ) -> list[Writing]:
@@ -114,6 +116,7 @@ def creation(
     ]
 
 
+@as_owner
 def add_architectures(db: Database, run_id: int, architectures: Sequence[ArchitectureRow]) -> None:
     insert_all(db, "cerebro._architecture", run_id, [asdict(a) for a in architectures])
 
@@ -139,6 +142,7 @@ def inserts(table: str, run_id: int, rows: Sequence[Mapping[str, Any]]) -> list[
     return [(statement, given)]
 
 
+@as_owner
 def add_weights(db: Database, run_id: int, model_id: int, mst_key: int, weights: bytes) -> None:
     """Keep the weights that a config, or with `EVERY_CONFIG` all of an architecture, starts from."""
     db.query(
@@ -156,6 +160,7 @@ def event_of(run_id: int, event: str, detail: str | None = None) -> list[Writing
     return noted if event == "finished" else [*noted, (TELL, told(run_id, event))]
 
 
+@as_owner
 def notify(db: Database, run_id: int, event: str, about: Sequence[Mapping[str, int]] = ({},)) -> None:
     """Tell whoever listens, when this transaction is committed."""
     write(db, [(TELL, told(run_id, event, about))])
@@ -166,6 +171,7 @@ def told(run_id: int, event: str, about: Sequence[Mapping[str, int]] = ({},)) ->
     return [json.dumps({"run": run_id, "event": event, **each}) for each in about]
 
 
+@as_owner
 def run(db: Database, run_id: int) -> RunRow:
     rows = db.query(f"SELECT {_RUN_COLUMNS} FROM cerebro._run WHERE run_id = $1", ["bigint"], [run_id])
     if not rows:
@@ -173,6 +179,7 @@ def run(db: Database, run_id: int) -> RunRow:
     return RunRow(**rows[0])
 
 
+@as_owner
 def own_run(db: Database, run_id: int | None, role: str, members: bool = False) -> RunRow:
     """A run of the role's, or of one whose member it is; of another's nobody learns even that it is there."""
     mine = (
@@ -198,6 +205,7 @@ def no_such_run(run_id: int | None) -> CerebroError:
     )
 
 
+@as_owner
 def making(db: Database, model_table: str, run_id: int | None) -> int | None:
     """Another run that is going to leave a table of that name."""
     db.query("SELECT pg_catalog.pg_stat_clear_snapshot()")
@@ -210,6 +218,7 @@ def making(db: Database, model_table: str, run_id: int | None) -> int | None:
     return rows[0]["run_id"] if rows else None
 
 
+@as_owner
 def last_event(db: Database, run_id: int) -> str | None:
     """What became of a run last; none for one that is not there."""
     rows = db.query(
@@ -220,6 +229,7 @@ def last_event(db: Database, run_id: int) -> str | None:
     return rows[0]["event"] if rows else None
 
 
+@as_owner
 def configs(db: Database, run_id: int) -> list[ConfigRow]:
     names = ", ".join(f.name for f in fields(ConfigRow))
     rows = db.query(
@@ -228,6 +238,7 @@ def configs(db: Database, run_id: int) -> list[ConfigRow]:
     return [ConfigRow(**row) for row in rows]
 
 
+@as_owner
 def architectures(db: Database, run_id: int) -> list[ArchitectureRow]:
     names = ", ".join(f.name for f in fields(ArchitectureRow))
     rows = db.query(
@@ -247,6 +258,7 @@ class Standing:
     evaluated: list[int]
 
 
+@as_owner
 def standings(db: Database, run_id: int) -> dict[int, Standing]:
     rows = db.query(
         "SELECT c.mst_key, COALESCE(v.step, c.source_step, 0) AS step, v.loss, f.reason AS failure,"
@@ -262,6 +274,7 @@ def standings(db: Database, run_id: int) -> dict[int, Standing]:
     return {row["mst_key"]: Standing(**row) for row in rows}
 
 
+@as_owner
 def step_back(db: Database, run_id: int, mst_key: int, step: int) -> None:
     """Forget a config's visits after a step, so that they are made again."""
     for table in ("_state", "_visit"):
@@ -272,6 +285,7 @@ def step_back(db: Database, run_id: int, mst_key: int, step: int) -> None:
         )
 
 
+@as_owner
 def config(db: Database, run_id: int, mst_key: int) -> ConfigRow:
     names = ", ".join(f.name for f in fields(ConfigRow))
     rows = db.query(
@@ -282,6 +296,7 @@ def config(db: Database, run_id: int, mst_key: int) -> ConfigRow:
     return ConfigRow(**rows[0])
 
 
+@as_owner
 def state_origin(db: Database, run_id: int, mst_key: int, step: int) -> int:
     """Whose state a config has at a step: a clone begins with that of its source, which may be one too."""
     found = config(db, run_id, mst_key)
@@ -290,6 +305,7 @@ def state_origin(db: Database, run_id: int, mst_key: int, step: int) -> int:
     return found.mst_key
 
 
+@as_owner
 def model_arch(db: Database, run_id: int, model_id: int) -> str:
     return db.query(
         "SELECT model_arch FROM cerebro._architecture WHERE run_id = $1 AND model_id = $2",
@@ -298,11 +314,13 @@ def model_arch(db: Database, run_id: int, model_id: int) -> str:
     )[0]["model_arch"]
 
 
+@as_owner
 def has_weights(db: Database, run_id: int) -> bool:
     """Whether any config starts from weights that there are."""
     return bool(db.query("SELECT FROM cerebro._weights WHERE run_id = $1 LIMIT 1", ["bigint"], [run_id]))
 
 
+@as_owner
 def weights(db: Database, run_id: int, model_id: int, mst_key: int) -> bytes | None:
     """The weights that a config starts from: its own before those of its architecture."""
     rows = db.query(
@@ -334,6 +352,7 @@ class VisitRow:
 
 # What a visit or an evaluation writes may be there already: its session was lost between the commit and
 # the answer, or a session of a caller that died has gone on to its end. It is the same then, bit for bit.
+@as_owner
 def write_visit(db: Database, visit: VisitRow) -> None:
     db.query(
         'INSERT INTO cerebro._visit (run_id, mst_key, step, epoch, segment, "rows", loss, logs, state_bytes,'
@@ -346,6 +365,7 @@ def write_visit(db: Database, visit: VisitRow) -> None:
     )  # fmt: skip
 
 
+@as_owner
 def delete_older(db: Database, days: int) -> None:
     """Remove the runs that ended longer ago than that."""
     rows = db.query(
@@ -359,6 +379,7 @@ def delete_older(db: Database, days: int) -> None:
             delete(db, row["run_id"])
 
 
+@as_owner
 def delete(db: Database, run_id: int) -> None:
     """Remove every row of a run."""
     for table in _TABLES:

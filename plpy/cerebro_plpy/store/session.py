@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cerebro_plpy.database import Database
+from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.store.dialect import session_settings
 
 _SERVER = ctypes.PyDLL(None)
@@ -53,10 +53,11 @@ def sleep(db: Database, seconds: float) -> None:
     db.query("SELECT pg_catalog.pg_sleep($1)", ["float8"], [seconds])
 
 
+@as_owner
 def settings(db: Database, *names: str) -> dict[str, str]:
     """Read an administrator's settings. Callers may not read the table, so this goes through the owner."""
     statement = "SELECT name, value FROM cerebro.settings WHERE name = ANY ($1)"
-    rows = db.as_owner(lambda: db.query(statement, ["text[]"], [list(names)]))
+    rows = db.query(statement, ["text[]"], [list(names)])
     return {row["name"]: row["value"] for row in rows}
 
 
@@ -98,18 +99,17 @@ class LoginTarget:
     settings: Mapping[str, str]
 
 
+@as_owner
 def target(db: Database) -> LoginTarget:
     """Look up, as the owner, how a session on this server is opened."""
-    row = db.as_owner(
-        lambda: db.query(
-            "SELECT (SELECT value FROM cerebro.settings WHERE name = 'connection') AS connection,"
-            " pg_catalog.current_setting('unix_socket_directories') AS sockets,"
-            " pg_catalog.current_setting('port') AS port,"
-            " pg_catalog.current_database()::text AS dbname,"
-            " pg_catalog.pg_get_userbyid(extowner)::text AS owner,"
-            " pg_catalog.current_setting('server_version_num')::int AS server_version"
-            " FROM pg_catalog.pg_extension WHERE extname = 'cerebro'"
-        )
+    row = db.query(
+        "SELECT (SELECT value FROM cerebro.settings WHERE name = 'connection') AS connection,"
+        " pg_catalog.current_setting('unix_socket_directories') AS sockets,"
+        " pg_catalog.current_setting('port') AS port,"
+        " pg_catalog.current_database()::text AS dbname,"
+        " pg_catalog.pg_get_userbyid(extowner)::text AS owner,"
+        " pg_catalog.current_setting('server_version_num')::int AS server_version"
+        " FROM pg_catalog.pg_extension WHERE extname = 'cerebro'"
     )[0]
     return LoginTarget(
         connection=row["connection"],
@@ -198,11 +198,10 @@ def room(db: Database, role: str) -> Room:
     return Room(rows[0]["free"], rows[0]["most"], rows[0]["bound"])
 
 
+@as_owner
 def data_directory(db: Database) -> str:
     """Where the server keeps its data; not every role may know it."""
-    return db.as_owner(lambda: db.query("SELECT pg_catalog.current_setting('data_directory') AS folder"))[0][
-        "folder"
-    ]
+    return db.query("SELECT pg_catalog.current_setting('data_directory') AS folder")[0]["folder"]
 
 
 def host_facts(db: Database) -> dict[str, Any]:

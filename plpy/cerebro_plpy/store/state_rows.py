@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from cerebro_plpy.database import Database
+from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.store.writing import given
 
 # States of configs that nobody needs any more; newer ones than those to be kept may have come since this was
@@ -21,6 +21,7 @@ DROP_STATES = (
 _PARTS_AT_ONCE = 16
 
 
+@as_owner
 def write(
     db: Database, run_id: int, mst_key: int, step: int, parts: Iterable[bytes | memoryview], place: int = 0
 ) -> int:
@@ -64,6 +65,7 @@ def read_several(
         yield mst_key, (part["data"] for part in parts)
 
 
+@as_owner
 def parts(db: Database, run_id: int, mst_key: int, step: int) -> list[bytes]:
     """The same all at once, which for a small state takes fewer statements."""
     rows = db.query(
@@ -74,6 +76,7 @@ def parts(db: Database, run_id: int, mst_key: int, step: int) -> list[bytes]:
     return [row["data"] for row in rows]
 
 
+@as_owner
 def keep_only(db: Database, run_id: int, keep: Sequence[tuple[int, int]]) -> None:
     """A run that is over needs the state of each config that its results hold, and no other."""
     db.query(
@@ -85,6 +88,7 @@ def keep_only(db: Database, run_id: int, keep: Sequence[tuple[int, int]]) -> Non
     )
 
 
+@as_owner
 def newest(db: Database, run_id: int, role: str) -> list[Mapping[str, Any]]:
     """The newest state of each config of a run, if the role may go on from that run."""
     return db.query(

@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from cerebro_plpy.database import Database
+from cerebro_plpy.database import Database, as_owner
 
 Writing = tuple[str, Any]
 TELL = (
@@ -23,6 +23,7 @@ def given(name: str, kind: str) -> str:
     return f"($1::json->>'{name}')::{kind}"
 
 
+@as_owner
 def write(db: Database, writings: Sequence[Writing]) -> None:
     for statement, about in writings:
         db.query(statement, ["text"], [json.dumps(about)])

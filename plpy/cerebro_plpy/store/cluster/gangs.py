@@ -17,7 +17,7 @@ import termios
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-from cerebro_plpy.database import Database
+from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.errors import SEGMENT_GONE, SEGMENT_GONE_HINT, CerebroError
 from cerebro_plpy.store.cluster import before_statement
 
@@ -93,9 +93,10 @@ def bound(db: Database, seconds: int) -> Iterator[None]:
     _tell_bound(db, None)
 
 
+@as_owner
 def _tell_bound(db: Database, seconds: int | None) -> None:
     told = json.dumps({"bound": seconds})
-    db.as_owner(lambda: db.query(_TELL_ALL, ["text"], [told]))
+    db.query(_TELL_ALL, ["text"], [told])
 
 
 def _has_ended_connection() -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
-from cerebro_plpy.database import Database
+from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.store.cluster import messages
 from cerebro_plpy.store.dialect import HEAP
@@ -94,14 +95,13 @@ def _facts(db: Database, contents: Sequence[int] | None = None) -> dict[int, dic
     return {row["content"]: json.loads(row["facts"]) for row in rows}
 
 
+@as_owner
 def contents(db: Database, keys: Sequence[int]) -> list[int]:
     """Which of the cluster's segments the rows of distribution keys lie on."""
-    rows = db.as_owner(
-        lambda: db.query(
-            "SELECT dist_key, gp_segment_id AS content FROM cerebro._segment_key WHERE dist_key = ANY ($1)",
-            ["integer[]"],
-            [list(keys)],
-        )
+    rows = db.query(
+        "SELECT dist_key, gp_segment_id AS content FROM cerebro._segment_key WHERE dist_key = ANY ($1)",
+        ["integer[]"],
+        [list(keys)],
     )
     found = {row["dist_key"]: row["content"] for row in rows}
     return [found[key] for key in keys]
@@ -136,52 +136,45 @@ def reach(db: Database) -> int:
     return db.query("SELECT count(*) AS number FROM gp_dist_random('pg_catalog.gp_id')")[0]["number"]
 
 
+@as_owner
 def keys(db: Database, segments: int, contents: Sequence[int] | None = None) -> list[int]:
     """A distribution key for each of so many segments, dealt to the cluster's in turn, or to some of them."""
-    rows = db.as_owner(
-        lambda: db.query(
-            "SELECT k.dist_key FROM (SELECT dist_key, gp_segment_id AS content, row_number() OVER"
-            "   (PARTITION BY gp_segment_id ORDER BY dist_key) AS turn FROM cerebro._segment_key) AS k"
-            " WHERE $2::integer[] IS NULL OR k.content = ANY ($2) ORDER BY k.turn, k.content LIMIT $1",
-            ["integer", "integer[]"],
-            [segments, None if contents is None else list(contents)],
-        )
+    rows = db.query(
+        "SELECT k.dist_key FROM (SELECT dist_key, gp_segment_id AS content, row_number() OVER"
+        "   (PARTITION BY gp_segment_id ORDER BY dist_key) AS turn FROM cerebro._segment_key) AS k"
+        " WHERE $2::integer[] IS NULL OR k.content = ANY ($2) ORDER BY k.turn, k.content LIMIT $1",
+        ["integer", "integer[]"],
+        [segments, None if contents is None else list(contents)],
     )
     return [row["dist_key"] for row in rows]
 
 
+@as_owner
 def exchange(
     db: Database, key: int, command: str, head: Mapping[str, Any], parts: Sequence[bytes]
 ) -> tuple[dict[str, Any], list[memoryview]]:
     """Have the process of this session that stands beside a key's rows do something."""
     *before, last = messages.pack(head, parts)
-
-    def send() -> list[bytes]:
-        for piece in before:
-            _send(db, key, "more", piece)
-        return _all_pieces(db, key, _send(db, key, command, last))
-
-    return _opened(db.as_owner(send))
+    for piece in before:
+        _send(db, key, "more", piece)
+    return _opened(_all_pieces(db, key, _send(db, key, command, last)))
 
 
+@as_owner
 def exchange_all(
     db: Database, command: str, head: Mapping[str, Any], parts: Sequence[bytes]
 ) -> list[tuple[dict[str, Any], list[memoryview]]]:
     """The same for this session's processes on all segments at once, in the segments' order."""
     piece = b"".join(messages.pack(head, parts))
     own = keys(db, primaries(db))
-
-    def send() -> list[list[bytes]]:
-        rows = db.query(
-            "SELECT gp_segment_id AS content, cerebro._on_segment($1, $2) AS answer"
-            " FROM gp_dist_random('pg_catalog.gp_id')",
-            ["text", "bytea"],
-            [command, piece],
-        )
-        first = [row["answer"] for row in sorted(rows, key=lambda row: row["content"])]
-        return [_all_pieces(db, key, answer) for key, answer in zip(own, first, strict=True)]
-
-    return [_opened(pieces) for pieces in db.as_owner(send)]
+    rows = db.query(
+        "SELECT gp_segment_id AS content, cerebro._on_segment($1, $2) AS answer"
+        " FROM gp_dist_random('pg_catalog.gp_id')",
+        ["text", "bytea"],
+        [command, piece],
+    )
+    first = [row["answer"] for row in sorted(rows, key=itemgetter("content"))]
+    return [_opened(_all_pieces(db, key, answer)) for key, answer in zip(own, first, strict=True)]
 
 
 def _send(db: Database, key: int, command: str, piece: bytes) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cerebro_plpy.database import Database
+from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.store import session, state_rows
 from cerebro_plpy.store.cluster import places
 from cerebro_plpy.store.cluster.messages import Part
@@ -111,6 +111,7 @@ _VISIT_ROWS, _EVALUATION_ROWS = _insert("_visit", _VISIT, ["ended_at"]), _insert
 PREPARE = f"PREPARE visits (json) AS {_VISIT_ROWS}; PREPARE evaluations (json) AS {_EVALUATION_ROWS}"
 
 
+@as_owner
 def write_visit(db: Database, visit: Mapping[str, Any], parts: Sequence[Part]) -> None:
     """The same in a transaction that is under way elsewhere."""
     state_rows.write(
@@ -124,6 +125,7 @@ def write_visit(db: Database, visit: Mapping[str, Any], parts: Sequence[Part]) -
     db.query(_VISIT_ROWS, ["json"], [json.dumps([visit])])
 
 
+@as_owner
 def write_evaluations(db: Database, evaluations: Sequence[Mapping[str, Any]]) -> None:
     db.query(_EVALUATION_ROWS, ["json"], [json.dumps(evaluations)])
 

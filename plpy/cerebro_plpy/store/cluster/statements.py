@@ -7,7 +7,7 @@ with a parameter in their place may go to every segment.
 
 from __future__ import annotations
 
-from cerebro_plpy.database import Database
+from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.store.writing import given
 
 _MEASURED = {
@@ -48,6 +48,7 @@ def write_metric(run_id: int, mst_key: int) -> str:
     )
 
 
+@as_owner
 def find(db: Database, statement: str, about: str) -> str:
     """What a statement that gives one text gives."""
     return db.query(statement, ["text"], [about])[0]["found"]

@@ -1,0 +1,194 @@
+"""The one way in which a call begins a run: all is checked before anything is written.
+
+What is particular to a kind of call stands in a file of its own: a `Call` reads the arguments, and its
+`ResultTables` makes and fills what the run leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import DUPLICATE_TABLE, UNDEFINED_TABLE, CerebroError
+from cerebro_plpy.executor import background, replay
+from cerebro_plpy.executor import request as requests
+from cerebro_plpy.executor import run as runner
+from cerebro_plpy.logical.options import FitOptions
+from cerebro_plpy.store import functions as registry
+from cerebro_plpy.store import results, runs, session
+from cerebro_plpy.store.names import (
+    Table,
+    TargetTable,
+    parse_table,
+    quote,
+    resolve_table,
+    target,
+    target_table,
+)
+from cerebro_plpy.topology.choose import choose
+from cerebro_plpy.topology.inline import RunCommand
+
+
+class ResultTables(Protocol):
+    """The tables that a kind of run leaves. `tables` are the one of models and those with the suffixes."""
+
+    @property
+    def suffixes(self) -> Sequence[str]: ...
+
+    def create(self, db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None: ...
+
+    def fill(
+        self,
+        db: Database,
+        tables: Sequence[TargetTable],
+        request: requests.Request,
+        outcome: runner.Outcome,
+    ) -> None: ...
+
+
+class Call(Protocol):
+    """The arguments of one kind of call that begins a run, as they come, and what follows from them."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def result_tables(self) -> ResultTables: ...
+
+    @property
+    def model_output_table(self) -> str | None: ...
+
+    @property
+    def warm_start(self) -> bool | None: ...
+
+    @property
+    def search_path(self) -> str: ...
+
+    def read_options(self) -> FitOptions: ...
+
+    def resolve(self, db: Database, given: FitOptions) -> requests.Request:
+        """Read the tables that the call names. Refuse what cannot be trained."""
+        ...
+
+    def examples(self, request: requests.Request) -> Sequence[requests.Chosen]:
+        """The configs that the engine is to check before the run begins."""
+        ...
+
+    def go_on_from(
+        self, db: Database, request: requests.Request, earlier: Sequence[Table], cold: runner.Start
+    ) -> runner.Start:
+        """Where a warm start begins: from the tables of an earlier run."""
+        ...
+
+
+def begin(db: Database, call: Call, run_inline: RunCommand) -> None:
+    """Begin a run and see it through, or leave it to a session in the background."""
+    requests.check_writable(db)
+    given = call.read_options()
+    name, path, suffixes = call.model_output_table, call.search_path, call.result_tables.suffixes
+    before = _earlier_run(db, name, path, suffixes) if call.warm_start else None
+    registry.begin(db, before or given.replay)
+    request = call.resolve(db, given)
+    examples = call.examples(request)
+    requests.tell_what_is_left_out(db, [config.fit_params for config in examples])
+    order = replay.order(db, request)
+    earlier = earlier_tables(db, name, path, suffixes) if call.warm_start else None
+    tables = targets(db, name, path, suffixes, earlier)
+    topology = choose(db, session.current_user(db), request.tables, run_inline)
+    described = runner.check(
+        db, topology, replace(request, configs=examples), sessions=1 if given.background else None
+    )
+    start = runner.Start(_arch_weights(request))
+    if earlier is not None:
+        start = call.go_on_from(db, request, earlier, start)
+    new = runner.NewRun(call.kind, request, described, start, tables[0].quoted, order)
+    if given.background:
+        background.begin(db, topology, new)
+        return
+    if earlier is None:
+        call.result_tables.create(db, tables, request)
+
+    def write(outcome: runner.Outcome) -> None:
+        write_tables(db, call.result_tables, tables, request, outcome, replaces=earlier is not None)
+
+    runner.perform(db, topology, new, write)
+
+
+def write_tables(
+    db: Database,
+    result_tables: ResultTables,
+    tables: Sequence[TargetTable],
+    request: requests.Request,
+    outcome: runner.Outcome,
+    *,
+    replaces: bool,
+) -> None:
+    """Fill the tables of a run, in place of those of an earlier one after a warm start."""
+    if replaces:
+        results.drop(db, [table.quoted for table in tables])
+        result_tables.create(db, tables, request)
+    result_tables.fill(db, tables, request, outcome)
+
+
+def targets(
+    db: Database,
+    name: str | None,
+    search_path: str,
+    suffixes: Sequence[str],
+    earlier: Sequence[Table] | None,
+    run_id: int | None = None,
+) -> list[TargetTable]:
+    """The tables to be made: new ones, or those of the earlier run again; by no other run than this one."""
+    if earlier is not None:
+        tables = [TargetTable(t.schema, t.name, t.quoted) for t in earlier]
+    else:
+        model = target_table(db, name, search_path, "model output table", suffixes)
+        tables = [model, *(target(db, model.schema, model.name + suffix) for suffix in suffixes)]
+    other = runs.making(db, tables[0].quoted, run_id)
+    if other is not None:
+        raise CerebroError(
+            f"run {other} is going to leave its models in {tables[0].quoted}",
+            hint=f"Give another name, or wait for it: SELECT cerebro.wait({other}).",
+            sqlstate=DUPLICATE_TABLE,
+        )
+    return tables
+
+
+def earlier_tables(db: Database, name: str | None, search_path: str, suffixes: Sequence[str]) -> list[Table]:
+    """The tables of the run that a warm start goes on from."""
+    schema, table = parse_table(name, "model output table")
+    found = []
+    for suffix in ("", *suffixes):
+        full = quote(table + suffix) if schema is None else quote(schema, table + suffix)
+        try:
+            found.append(resolve_table(db, full, search_path, "model output table"))
+        except CerebroError as error:
+            raise CerebroError(
+                error.message,
+                hint="A warm start goes on from the tables of an earlier run: keep all of them, or set"
+                " warm_start to FALSE.",
+                sqlstate=UNDEFINED_TABLE,
+            ) from None
+    requests.owned(db, found)
+    return found
+
+
+def _earlier_run(db: Database, name: str | None, search_path: str, suffixes: Sequence[str]) -> int | None:
+    """The run that a warm start goes on from, in whose versions it names registered functions."""
+    try:
+        tables = earlier_tables(db, name, search_path, suffixes)
+        return results.summary_row(db, tables[-1].quoted).get("run_id")
+    except CerebroError:
+        # What is wrong is said where the tables are needed.
+        return None
+
+
+def _arch_weights(request: requests.Request) -> list[Mapping[str, Any]]:
+    """Architectures that were stored with weights start from those (transfer learning)."""
+    return [
+        runner.weights_of(request.arch_table.quoted, "model_id", a.model_id, a.model_id, runs.EVERY_CONFIG)
+        for a in request.architectures
+        if a.has_weights
+    ]
