@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 import plpy  # provided by the server, inside a backend only
 
+from cerebro_plpy import memory
 from cerebro_plpy.cluster.server import Greenplum
 from cerebro_plpy.database import Row
-from cerebro_plpy.errors import QUERY_CANCELED, CerebroError, from_statement
+from cerebro_plpy.errors import INTERNAL, QUERY_CANCELED, CerebroError, from_statement
 from cerebro_plpy.postgresql import PostgreSQL
 from cerebro_plpy.server import Server
 from cerebro_plpy.store import guards, interrupts, session
@@ -19,46 +21,60 @@ from cerebro_plpy.store.cluster import gangs
 from cerebro_plpy.store.cluster.uncancelled import held
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 # Each of them is a subtransaction.
 _prepare = held(plpy.prepare, only_parses=True)
 _execute, _cursor = held(plpy.execute), held(plpy.cursor)
 _comment = held(plpy.execute, waits=False)
-_plans: dict[tuple[str, tuple[str, ...]], Any] = {}
-# Work that waits behind a function with other rights; see `_through`.
-pending: list[Callable[[], None]] = []
-# Whether this session is reading as a run's caller, so that code of a user's may be under way in it.
-_looking = False
-# Whether the server is at a statement of ours, and no Python is to begin another.
-_stating = False
 
 
-def is_looking() -> bool:
-    return _looking
+class Backend:
+    """What this process is at, and the statements that it has prepared."""
+
+    def __init__(self) -> None:
+        self.plans: dict[tuple[str, tuple[str, ...]], Any] = {}
+        # Work that waits behind a function with other rights; see `_through`.
+        self.pending: list[Callable[[], None]] = []
+        # Whether it is reading as a run's caller, so that code of a user's may be under way in it.
+        self.looking = False
+        # Whether it has the rights of the extension's owner.
+        self.owner = False
+        # Whether the server is at a statement of ours, and no Python is to begin another.
+        self.stating = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether a signal must not make a statement now.
+
+        The collector of garbage may run Python while the server hands over rows, and a statement that begins
+        there takes away the rows that are still to come.
+        """
+        return self.looking or self.stating
+
+    @contextmanager
+    def at_statement(self, stating: bool) -> Generator[None]:
+        before, self.stating = self.stating, stating
+        try:
+            yield
+        finally:
+            self.stating = before
+
+    @contextmanager
+    def as_owner(self) -> Generator[None]:
+        self.owner = True
+        try:
+            yield
+        finally:
+            self.owner = False
 
 
-def set_looking(looking: bool) -> None:
-    global _looking
-    _looking = looking
+def backend() -> Backend:
+    return memory.of(Backend)
 
 
 def is_busy() -> bool:
-    """Whether a signal must not make a statement now.
-
-    The collector of garbage may run Python while the server hands over rows, and a statement that begins
-    there takes away the rows that are still to come.
-    """
-    return _looking or _stating
-
-
-@contextmanager
-def _at_statement(stating: bool) -> Generator[None]:
-    global _stating
-    before, _stating = _stating, stating
-    try:
-        yield
-    finally:
-        _stating = before
+    return backend().busy
 
 
 class Session:
@@ -69,15 +85,21 @@ class Session:
         return Greenplum(self) if gangs.IS_CLUSTER else PostgreSQL(self)
 
     def query(self, sql: str, types: Sequence[str] = (), values: Sequence[object] = ()) -> list[Row]:
-        return _carefully(lambda: list(_run(sql, types, values)))
+        with _careful():
+            return list(_run(sql, types, values))
 
     def scan(
         self, sql: str, types: Sequence[str] = (), values: Sequence[object] = (), *, batch: int = 1000
     ) -> Iterator[list[Row]]:
-        cursor = _carefully(lambda: _cursor(_plan(sql, types), list(values)))
+        with _careful():
+            cursor = _cursor(_plan(sql, types), list(values))
         fetch, close = held(cursor.fetch), held(cursor.close)
-        while rows := _carefully(lambda: fetch(batch)):
-            yield list(rows)
+        while True:
+            with _careful():
+                rows: list[Row] = list(fetch(batch))
+            if not rows:
+                break
+            yield rows
         close()
 
     def notice(self, message: str) -> None:
@@ -89,11 +111,15 @@ class Session:
     def look_for_cancel(self) -> None:
         _say(plpy.log, "cerebro: a run is told of something, a cancel perhaps")
 
-    def as_owner(self, work: Callable[[], T]) -> T:
-        return _through(lambda: self.query(guards.AS_OWNER), work)
+    def as_owner(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        if backend().owner:
+            return work(*arguments, **named)
+        with backend().as_owner():
+            return _through(partial(self.query, guards.AS_OWNER), partial(work, *arguments, **named))
 
-    def as_caller(self, role: str, work: Callable[[], T]) -> T:
-        return work()
+    def as_caller(self, role: str, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        _refuse_as_owner()
+        return work(*arguments, **named)
 
 
 class SegmentSession(Session):
@@ -102,10 +128,10 @@ class SegmentSession(Session):
     def __init__(self, look_seconds: int = 0) -> None:
         self.look_seconds = look_seconds
 
-    def as_owner(self, work: Callable[[], T]) -> T:
-        return work()
+    def as_owner(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        return work(*arguments, **named)
 
-    def as_caller(self, role: str, work: Callable[[], T]) -> T:
+    def as_caller(self, role: str, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Work as the caller, who may only read; nothing that it brings about stays.
 
         A deferred trigger or a cursor WITH HOLD would else run at COMMIT, with the rights of the owner.
@@ -114,7 +140,7 @@ class SegmentSession(Session):
 
         def look() -> T:
             self.query(guards.become(role))
-            return _look(self, guard, work, self.look_seconds)
+            return _look(self, guard, partial(work, *arguments, **named), self.look_seconds)
 
         try:
             with gangs.bound(self, self.look_seconds):
@@ -137,32 +163,39 @@ class DrivingSession(Session):
     def drive(self, work: Callable[[], T]) -> T:
         self.query(guards.become(self._role))
         try:
-            return _through(lambda: self.query(self._writes), work)
+            return _through(partial(self.query, self._writes), work)
         finally:
             self.query(guards.BECOME_OWNER)
 
-    def as_caller(self, role: str, work: Callable[[], T]) -> T:
+    def as_caller(self, role: str, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        _refuse_as_owner()
         try:
             with gangs.bound(self, self.look_seconds):
-                return _undone(lambda: _look(self, self._reads, work, self.look_seconds))
+                look = partial(work, *arguments, **named)
+                return _undone(partial(_look, self, self._reads, look, self.look_seconds))
         finally:
             guards.drop_locks(self)
+
+
+def _refuse_as_owner() -> None:
+    if backend().owner:
+        raise CerebroError("code of a user's would run as the extension's owner", sqlstate=INTERNAL)
 
 
 def _look(db: Session, guard: str, work: Callable[[], T], seconds: int) -> T:
     """Work inside the guard, for so long; calls of ours that code of a user's may make there are refused."""
     began = time.monotonic()
-    set_looking(True)
+    backend().looking = True
     interrupts.begin_limit(seconds)
     try:
-        return _through(lambda: db.query(guard), work)
+        return _through(partial(db.query, guard), work)
     except CerebroError as error:
         if seconds and error.sqlstate == QUERY_CANCELED and time.monotonic() - began >= seconds:
             raise interrupts.took_too_long(seconds) from None
         raise
     finally:
         interrupts.end_limit()
-        set_looking(False)
+        backend().looking = False
 
 
 def _undone(work: Callable[[], T]) -> T:
@@ -176,14 +209,15 @@ def _undone(work: Callable[[], T]) -> T:
         interrupts.let_cancels_wait()
 
 
-def _carefully(work: Callable[[], T]) -> T:
+@contextmanager
+def _careful() -> Generator[None]:
     """Run a statement; an error of it becomes ours."""
     if interrupts.must_look():
         Session().look_for_cancel()
     gangs.refuse_without_segments()
     try:
-        with _at_statement(True):
-            return work()
+        with backend().at_statement(True):
+            yield
     except plpy.SPIError as error:
         raise from_statement(error) from None
     finally:
@@ -207,16 +241,16 @@ def _run(sql: str, types: Sequence[str], values: Sequence[object]) -> Any:
 
 def _plan(sql: str, types: Sequence[str]) -> Any:
     """Prepare each statement once per session."""
-    key = (sql, tuple(types))
-    if key not in _plans:
-        _plans[key] = _prepare(sql, list(types))
-    return _plans[key]
+    key, plans = (sql, tuple(types)), backend().plans
+    if key not in plans:
+        plans[key] = _prepare(sql, list(types))
+    return plans[key]
 
 
 def _through(door: Callable[[], object], work: Callable[[], T]) -> T:
     """Run work inside the SQL function behind `door`, whose rights are other than ours.
 
-    The function finds the work in `pending`; an error comes back as it was, since one that passed
+    The function finds the work among what is pending; an error comes back as it was, since one that passed
     through SQL would lose its class.
     """
     results: list[T] = []
@@ -224,11 +258,12 @@ def _through(door: Callable[[], object], work: Callable[[], T]) -> T:
 
     def run() -> None:
         try:
-            with _at_statement(False):
+            with backend().at_statement(False):
                 results.append(work())
         except BaseException as error:
             errors.append(error)
 
+    pending = backend().pending
     pending.append(run)
     try:
         door()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -44,11 +44,11 @@ class Database(Protocol):
         """Have the server act on a cancel that it has been told of, by a line in its log and no statement."""
         ...
 
-    def as_owner(self, work: Callable[[], T]) -> T:
+    def as_owner(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Do work with the rights of the extension's owner. The work must run no SQL of a user's."""
         ...
 
-    def as_caller(self, role: str, work: Callable[[], T]) -> T:
+    def as_caller(self, role: str, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Do work with the rights of the run's caller and with no way to gain others."""
         ...
 
@@ -58,6 +58,6 @@ def as_owner(function: Callable[Concatenate[Database, P], T]) -> Callable[Concat
 
     @wraps(function)
     def with_rights(db: Database, *arguments: P.args, **named: P.kwargs) -> T:
-        return db.as_owner(partial(function, db, *arguments, **named))
+        return db.as_owner(function, db, *arguments, **named)
 
     return with_rights

@@ -1,211 +1,138 @@
 """One function per SQL wrapper.
 
-Errors leave here with their SQLSTATE, DETAIL and HINT. Everything heavy is imported by the function that
-needs it, so that a session which only packs rows never loads Keras.
+Everything heavy is imported by the function that needs it, so that a session which only packs rows never
+loads Keras.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple
-from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-import plpy  # provided by the server, inside a backend only
-
-from cerebro_plpy.backend import (
-    DrivingSession,
-    SegmentSession,
-    Session,
-    is_busy,
-    is_looking,
-    pending,
-    set_looking,
-)
-from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, READ_ONLY_TRANSACTION, CerebroError, printable
-from cerebro_plpy.madlib import registered
+from cerebro_plpy.backend import DrivingSession, SegmentSession, Session, backend, is_busy
+from cerebro_plpy.doors import end_look, internal, public, run_inline, run_pending
 from cerebro_plpy.segment import cancel, commands
 from cerebro_plpy.store import interrupts, session
-from cerebro_plpy.store.cluster import gangs
 
 if TYPE_CHECKING:
-    from cerebro_plpy.executor.begin import Call
+    from cerebro_plpy.executor.begin import RunCall
 
-T = TypeVar("T")
-P = ParamSpec("P")
-
-
-def _report(error: CerebroError) -> Any:
-    """The exception that PL/Python turns into an error with these fields; its name starts the message."""
-    report = type("cerebro", (plpy.Error,), {"__module__": "__main__"})(printable(error.message))
-    report.sqlstate = error.sqlstate
-    report.detail = error.detail and printable(error.detail)
-    report.hint = error.hint and printable(error.hint)
-    return report
+__all__ = ["run_pending"]
 
 
-def _answer(work: Callable[[], T], known: Sequence[registered.Function] = ()) -> T:
-    """Leave the package: its own errors become PostgreSQL's. A call has to ask for registered functions."""
-    interrupts.let_cancels_wait()
-    try:
-        with registered.scope(known):
-            return work()
-    except CerebroError as error:
-        raise _report(error) from None
-
-
-def run_pending() -> None:
-    """The body of the functions that exist to change rights."""
-    if not pending:
-        raise _report(
-            CerebroError("this function is for the extension's own use", sqlstate=INSUFFICIENT_PRIVILEGE)
-        )
-    _answer(pending.pop(), registered.known())
-
-
+@internal
 def segment(command: str, request: str) -> str:
     """What a segment session does; other sessions see at once what it is."""
     asked = json.loads(request)
     own = SegmentSession(asked.pop("look_seconds", 0))
     session.set_application_name(own, command, asked)
-
-    def carry_out() -> Mapping[str, Any]:
-        if command == "drive":
-            return _drive(asked, own.look_seconds)
-        with cancel.interruptible(cancel.ticker(own), is_busy if own.server.may_signal else None):
-            return commands.run(own, command, asked)
-
-    return json.dumps(_answer(carry_out))
+    if command == "drive":
+        _drive(asked["role"], asked["run_id"], own.look_seconds)
+        return "{}"
+    with cancel.interruptible(cancel.ticker(own), is_busy if own.server.may_signal else None):
+        return json.dumps(commands.run(own, command, asked))
 
 
+@internal
 def on_segment(command: str, message: bytes) -> bytes:
     """What a segment's own process does on Greenplum."""
     from cerebro_plpy.cluster import process
 
-    return _answer(lambda: process.answer(SegmentSession(), command, message))
+    return process.answer(SegmentSession(), command, message)
 
 
+@internal
 def work(order: str) -> str:
     """What a segment's own process does about a config."""
     from cerebro_plpy.cluster import process
 
-    return _answer(lambda: process.work(SegmentSession(), order))
+    return process.work(SegmentSession(), order)
 
 
+@internal
 def begin_command(command: str, request: str) -> Sequence[str | None]:
     """What a segment session has to do first; `go_on` tells what comes then."""
     from cerebro_plpy.cluster import procedure
 
+    end_look()
     asked = json.loads(request)
     own = SegmentSession(asked.pop("look_seconds", 0))
-
-    def begin() -> Sequence[str | None]:
-        with cancel.interruptible(cancel.ticker(own)):
-            return procedure.begin(own, command, asked, own.look_seconds)
-
-    return _next(begin)
+    with cancel.interruptible(cancel.ticker(own)):
+        return _next(procedure.begin(own, command, asked, own.look_seconds))
 
 
+@internal
 def show(name: str) -> bool:
     """Tell other sessions what this one is at."""
-    _end_look()
+    end_look()
     session.show(name)
     return True
 
 
+@internal
 def go_on(found: str | None) -> Sequence[str | None]:
     from cerebro_plpy.cluster import procedure
 
-    return _next(lambda: procedure.go_on(found))
+    end_look()
+    return _next(procedure.go_on(found))
 
 
-def _next(find: Callable[[], Sequence[str | None]]) -> Sequence[str | None]:
-    """Give the next thing to do, which may be to read as the run's caller."""
-    _end_look()
-    order = _answer(find)
+def _next(order: Sequence[str | None]) -> Sequence[str | None]:
+    """The next thing to do, which may be to read as the run's caller."""
     if order[0] == "look":
-        set_looking(True)
+        backend().looking = True
         interrupts.begin_limit(json.loads(order[1] or "0"))
     return order
 
 
-def _end_look() -> None:
-    """What the caller's code has left here goes, also when an error of its own was the end of it."""
-    if is_looking():
-        set_looking(False)
-        interrupts.end_limit()
-        interrupts.drop_own_locks()
-
-
+@internal
 def take_buffer(*arguments: Any) -> int:
     from cerebro_plpy.cluster import process
 
-    return _answer(lambda: process.take_buffer(*arguments))
+    return process.take_buffer(*arguments)
 
 
+@internal
 def take_row(*arguments: Any) -> int:
     from cerebro_plpy.cluster import pack_rows
 
-    return _answer(lambda: pack_rows.take_row(*arguments))
+    return pack_rows.take_row(*arguments)
 
 
+@internal
 def give_pieces(ticket: str) -> Iterator[tuple[Any, ...]]:
     from cerebro_plpy.cluster import pack_rows
 
-    return _answer(lambda: pack_rows.found(ticket, pack_rows.RowShare).pieces())
+    return pack_rows.found(ticket, pack_rows.RowShare).pieces()
 
 
+@internal
 def give_predictions(ticket: str) -> Iterator[tuple[Any, ...]]:
     from cerebro_plpy.cluster import pack_rows
     from cerebro_plpy.cluster.predict_rows import Predicting
 
-    return _answer(lambda: pack_rows.found(ticket, Predicting).predictions())
+    return pack_rows.found(ticket, Predicting).predictions()
 
 
+@internal
 def join_pieces(*arguments: Any) -> list[bytes]:
     from cerebro_plpy.cluster import pack_rows
 
-    return _answer(lambda: pack_rows.join(*arguments))
+    return pack_rows.join(*arguments)
 
 
-def _drive(asked: Mapping[str, Any], look_seconds: int) -> Mapping[str, Any]:
+def _drive(role: str, run_id: int, look_seconds: int) -> None:
     """Stand behind a run that was begun by a session which need not be there any more."""
     from cerebro_plpy.executor import resume as executor
 
-    driving = DrivingSession(asked["role"], look_seconds)
-    driving.drive(lambda: executor.drive(driving, asked["run_id"], look_seconds))
-    return {}
+    driving = DrivingSession(role, look_seconds)
+    driving.drive(partial(executor.drive, driving, run_id, look_seconds))
 
 
-def _run_inline(command: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a segment session would do, in the caller's own; through JSON, so that both are given the same."""
-    return commands.run(Session(), command, json.loads(json.dumps(request)))
-
-
-def _public(function: Callable[P, T]) -> Callable[P, T]:
-    """A function that runs statements: it says where it may not before it loads anything."""
-
-    @wraps(function)
-    def begun(*arguments: P.args, **named: P.kwargs) -> T:
-        _answer(_refuse_while_looking)
-        _answer(lambda: gangs.check(Session()))
-        return function(*arguments, **named)
-
-    return begun
-
-
-def _refuse_while_looking() -> None:
-    """Code behind what is being read may begin nothing and change nothing."""
-    if is_looking():
-        raise CerebroError(
-            "this function cannot be called by code behind a table that a run reads",
-            hint="Policies, views and the functions that they call may only read.",
-            sqlstate=READ_ONLY_TRANSACTION,
-        )
-
-
-@_public
+@public
 def prepare(what: str, *arguments: Any) -> None:
     """Make a table to train on, or one to make it from."""
     from cerebro_plpy.packing import empty, preprocess, split
@@ -216,200 +143,199 @@ def prepare(what: str, *arguments: Any) -> None:
         "empty": empty.create,
         "split": split.train_test_split,
     }
-    _answer(lambda: makes[what](Session(), *arguments))
+    makes[what](Session(), *arguments)
 
 
+@internal
 def array_to_bytes(values: Sequence[float | None], dtype: str) -> bytes:
     from cerebro_plpy.packing import read
 
-    return _answer(lambda: read.array_to_bytes(values, dtype))
+    return read.array_to_bytes(values, dtype)
 
 
+@internal
 def bytes_to_array(data: bytes, dtype: str) -> list[float]:
     from cerebro_plpy.packing import read
 
-    return _answer(lambda: read.bytes_to_array(data, dtype))
+    return read.bytes_to_array(data, dtype)
 
 
-@_public
+@public
 def load_keras_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _answer(lambda: tables.load_model(Session(), _run_inline, *arguments))
+    tables.load_model(Session(), run_inline, *arguments)
 
 
-@_public
+@public
 def delete_keras_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _answer(lambda: tables.delete_model(Session(), *arguments))
+    tables.delete_model(Session(), *arguments)
 
 
-@_public
+@public
 def load_model_selection_table(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _answer(lambda: tables.load_selection(Session(), *arguments))
+    tables.load_selection(Session(), *arguments)
 
 
-@_public
+@public
 def generate_model_configs(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _answer(lambda: tables.generate_configs(Session(), *arguments))
+    tables.generate_configs(Session(), *arguments)
 
 
-@_public
+@public
 def function(what: str, *arguments: Any) -> Any:
     """What concerns registered functions."""
     from cerebro_plpy.executor import function_calls
 
-    return _answer(lambda: function_calls.CALLS[what](Session(), _run_inline, *arguments))
+    return function_calls.CALLS[what](Session(), run_inline, *arguments)
 
 
-@_public
+@public
 def hyperband_schedule(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    _answer(lambda: tables.write_schedule(Session(), *arguments))
+    tables.write_schedule(Session(), *arguments)
 
 
-@_public
+@public
 def gpu_configuration(*arguments: Any) -> None:
     from cerebro_plpy.executor import gpus
 
-    _answer(lambda: gpus.write_configuration(Session(), *arguments))
+    gpus.write_configuration(Session(), *arguments)
 
 
-def _begin(call: Callable[..., Call], arguments: Sequence[Any]) -> None:
+def _begin(call: Callable[..., RunCall], arguments: Sequence[Any]) -> None:
     from cerebro_plpy.executor import begin
 
-    _answer(lambda: begin.begin(Session(), call(*arguments), _run_inline))
+    begin.begin(Session(), call(*arguments), run_inline)
 
 
-@_public
+@public
 def fit_multiple_model(*arguments: Any) -> None:
     from cerebro_plpy.executor.fit import FitCall
 
     _begin(FitCall, arguments)
 
 
-@_public
+@public
 def automl(*arguments: Any) -> None:
     from cerebro_plpy.executor.automl import AutomlCall
 
     _begin(AutomlCall, arguments)
 
 
-@_public
+@public
 def fit(*arguments: Any) -> None:
     from cerebro_plpy.executor.single import SingleCall
 
     _begin(SingleCall, arguments)
 
 
-@_public
+@public
 def evaluate(*arguments: Any) -> None:
     from cerebro_plpy.executor import evaluate as executor
 
-    _answer(lambda: executor.evaluate(Session(), executor.EvaluateCall(*arguments), _run_inline))
+    executor.evaluate(Session(), executor.EvaluateCall(*arguments), run_inline)
 
 
-@_public
+@public
 def forget(run_id: int | None) -> None:
     from cerebro_plpy.executor import resume as executor
 
-    _answer(lambda: executor.forget(Session(), run_id))
+    executor.forget(Session(), run_id)
 
 
-@_public
+@public
 def resume(run_id: int | None, search_path: str) -> None:
     from cerebro_plpy.executor import resume as executor
     from cerebro_plpy.executor import steer
 
-    def go_on() -> None:
-        if not steer.unpause(Session(), run_id):
-            executor.resume(Session(), run_id, search_path, _run_inline)
-
-    _answer(go_on)
+    if not steer.unpause(Session(), run_id):
+        executor.resume(Session(), run_id, search_path, run_inline)
 
 
-@_public
+@public
 def ask(what: str, *arguments: Any) -> None:
     """Ask something of a run that goes on in another session, by one of the functions that are named so."""
     from cerebro_plpy.executor import steer
 
-    _answer(lambda: getattr(steer, what)(Session(), *arguments))
+    getattr(steer, what)(Session(), *arguments)
 
 
-@_public
+@public
 def bring_in(what: str, *arguments: Any) -> Any:
     """Bring configs into a run that goes on in another session."""
     from cerebro_plpy.executor import steer
 
-    return _answer(lambda: steer.BRINGS_IN[what](Session(), _run_inline, *arguments))
+    return steer.BRINGS_IN[what](Session(), run_inline, *arguments)
 
 
-@_public
+@public
 def config_state(run_id: int | None, mst_key: int | None) -> Iterator[tuple[Any, ...]]:
     from cerebro_plpy.executor import states
 
-    return _answer(lambda: states.newest(Session(), run_id, mst_key))
+    return states.newest(Session(), run_id, mst_key)
 
 
+@internal
 def read_params(compile_params: str, fit_params: str) -> str:
     from cerebro_plpy.madlib import render
 
-    return _answer(lambda: render.to_plain_json(compile_params, fit_params))
+    return render.to_plain_json(compile_params, fit_params)
 
 
-@_public
+@public
 def last_run() -> int:
     from cerebro_plpy.executor import run as executor
 
-    return _answer(lambda: executor.last_run(Session()))
+    return executor.last_run(Session())
 
 
-@_public
+@public
 def wait(run_id: int | None, timeout: str | None) -> str:
     from cerebro_plpy.executor import steer
 
-    return _answer(lambda: steer.wait(Session(), run_id, timeout))
+    return steer.wait(Session(), run_id, timeout)
 
 
-@_public
+@public
 def version() -> str:
     from cerebro_plpy.executor import diagnose as executor
 
-    return _answer(lambda: executor.versions(Session()))
+    return executor.versions(Session())
 
 
-@_public
+@public
 def diagnose() -> list[tuple[Any, ...]]:
     from cerebro_plpy.executor import diagnose as executor
 
-    return _answer(lambda: [astuple(finding) for finding in executor.diagnose(Session())])
+    return [astuple(finding) for finding in executor.diagnose(Session())]
 
 
-@_public
+@public
 def predict(model_table: str | None, mst_key: int | None, *rows: Any) -> None:
     from cerebro_plpy.predicting import rows as predictor
 
-    _answer(lambda: predictor.predict(Session(), model_table, mst_key, predictor.Rows(*rows)))
+    predictor.predict(Session(), model_table, mst_key, predictor.Rows(*rows))
 
 
-@_public
+@public
 def predict_byom(arch_table: str | None, model_id: int | None, given: tuple[Any, ...], *rows: Any) -> None:
     from cerebro_plpy.predicting import rows as predictor
 
-    _answer(
-        lambda: predictor.predict_byom(
-            Session(), arch_table, model_id, predictor.Rows(*rows), predictor.GivenModel(*given)
-        )
+    predictor.predict_byom(
+        Session(), arch_table, model_id, predictor.Rows(*rows), predictor.GivenModel(*given)
     )
 
 
+@internal
 def predict_one(model: str | None, mst_key: int | None, features: Any) -> tuple[Any, ...]:
     from cerebro_plpy.predicting import one as predictor
 
-    return _answer(lambda: predictor.predict(Session(), model, mst_key, features))
+    return predictor.predict(Session(), model, mst_key, features)

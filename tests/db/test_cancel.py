@@ -26,9 +26,9 @@ SESSIONS = (
 SAY = """
 DO LANGUAGE plpython3u $$
 import os, signal
-from cerebro_plpy import entry
+from cerebro_plpy import doors, entry
 os.kill(os.getpid(), signal.SIGINT)
-entry._answer(lambda: entry.Session().{way}("said"))
+doors.answer(lambda: entry.Session().{way}("said"))
 $$
 """
 

@@ -23,7 +23,7 @@ FEATURES = 12
 _VISIT = """
 CREATE FUNCTION again(command text, request text) RETURNS text LANGUAGE plpython3u AS $$
 import json
-from cerebro_plpy import entry
+from cerebro_plpy import entry, memory
 from cerebro_plpy.cluster import coordinator
 from cerebro_plpy.store.cluster import messages
 before = messages.PIECE_BYTES
@@ -39,7 +39,7 @@ _COUNT = """
 CREATE FUNCTION counted(command text, request text, alone boolean DEFAULT FALSE) RETURNS integer[]
 LANGUAGE plpython3u AS $$
 import json
-from cerebro_plpy import entry
+from cerebro_plpy import entry, memory
 from cerebro_plpy.engine.model import CompiledModel
 from cerebro_plpy.cluster import coordinator, process
 from cerebro_plpy.store.cluster import servers
@@ -53,7 +53,7 @@ before = CompiledModel.evaluate, process.work, servers.where
 try:
     if alone:
         # Port 1 of this host: nobody answers there.
-        coordinator._told.clear()
+        memory.of(coordinator.Known).told.clear()
         servers.where = lambda db, key, keys: [(None, 1)] * len(keys)
     CompiledModel.evaluate = counting(CompiledModel.evaluate, "measured")
     process.work = counting(process.work, "asked")
@@ -65,7 +65,7 @@ except StopIteration:
     pass
 finally:
     CompiledModel.evaluate, process.work, servers.where = before
-    coordinator._told.clear()
+    memory.of(coordinator.Known).told.clear()
 return [calls["measured"], calls["asked"]]
 $$
 """
@@ -133,7 +133,8 @@ def test_an_evaluation_by_way_of_the_segments_process_measures_the_same(
 
 def test_rows_are_given_back_where_they_were_read(trial: Trial, run_id: int) -> None:
     trial.sql("CREATE FUNCTION partitions() RETURNS integer LANGUAGE plpython3u AS $$"
-              "from cerebro_plpy.segment import rows; return len(rows._cache) $$")  # fmt: skip
+              "from cerebro_plpy import memory\nfrom cerebro_plpy.segment import rows\n"
+              "return len(memory.of(rows.Partitions)) $$")  # fmt: skip
     way = WAYS["in a transaction of its caller's, in pieces"]
     again(trial, way, "evaluate", run_id, epoch=2, segment=0)
     assert trial.value("SELECT partitions()") > 0

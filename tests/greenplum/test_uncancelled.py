@@ -30,19 +30,19 @@ $$
 """
 CALL = """
 DO LANGUAGE plpython3u $do$
-from cerebro_plpy import entry
+from cerebro_plpy import doors, entry
 
 def work():
     for statement in {statements}:
         try:
             entry.Session().query(statement)
-        except entry.CerebroError as error:
+        except doors.CerebroError as error:
             if "ZeroDivisionError" not in error.message:
                 raise
 
 if {before}:
     GD["stop"]({pid})
-entry._answer(work)
+doors.answer(work)
 $do$
 """
 # It stays in the session, where no statement is needed to call it.

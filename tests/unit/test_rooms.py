@@ -17,6 +17,7 @@ PACKAGE = ROOT / "plpy" / "cerebro_plpy"
 PURE = {"engine", "logical", "madlib", "planner"}
 KNOWS: dict[str, set[str]] = {
     "errors": set(),
+    "memory": set(),
     "seeding": set(),
     "database": {"server"},
     "server": {"packing", "planner", "predicting", "segment", "store", "topology"},
@@ -33,8 +34,10 @@ KNOWS: dict[str, set[str]] = {
     "executor": {"engine", "logical", "madlib", "planner", "predicting", "store", "topology"},
     "segment": {"engine", "logical", "madlib", "packing", "planner", "store"},
     "backend": {"cluster", "postgresql", "server", "store"},
+    "doors": {"backend", "madlib", "segment", "store"},
     "entry": {
         "backend",
+        "doors",
         "cluster",
         "engine",
         "executor",
@@ -51,7 +54,8 @@ KNOWS: dict[str, set[str]] = {
 USES: dict[str, set[str]] = {
     "engine": {"numpy", "ml_dtypes", "keras", "tensorflow", "jax", "torch"},
     "backend": {"plpy"},
-    "entry": {"plpy", "numpy"},
+    "doors": {"plpy"},
+    "entry": set(),
     "logical": {"optuna"},
     "cluster": {"numpy", "psycopg2"},
     "topology": {"psycopg2"},
@@ -97,7 +101,7 @@ def texts(file: Path) -> Iterator[str]:
 @every_module
 def test_a_room_knows_only_its_neighbours(file: Path) -> None:
     room = room_of(file)
-    common = {"errors", "seeding", room} | (set() if room in PURE else {"database"})
+    common = {"errors", "memory", "seeding", room} | (set() if room in PURE else {"database"})
     inside = {name.split(".")[1] for name in imports(file) if name.startswith("cerebro_plpy.")}
     assert inside <= KNOWS.get(room, set()) | common
 
@@ -136,7 +140,7 @@ def test_sql_text_stands_in_the_store(file: Path) -> None:
 @every_module
 def test_only_the_servers_rooms_name_it_and_the_dictionary_of_the_session(file: Path) -> None:
     names = {node.id for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Name)}
-    assert room_of(file) in ("backend", "entry") or not names & {"GD", "SD", "plpy"}
+    assert room_of(file) in ("backend", "doors") or not names & {"GD", "SD", "plpy"}
 
 
 @every_file

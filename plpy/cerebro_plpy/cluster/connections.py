@@ -19,6 +19,7 @@ import psycopg2
 import psycopg2.errors
 import psycopg2.extensions
 
+from cerebro_plpy import memory
 from cerebro_plpy.cluster.protocol import Where
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import ADMIN_SHUTDOWN, CONNECTION_FAILURE, SEGMENT_GONE, CerebroError, from_driver
@@ -33,16 +34,27 @@ _LOCK_WAITS = 30
 # What libpq sends at once: with larger pieces both sides take and give back memory for each.
 _COPY_BYTES = 8192
 
-_own: list[servers.Login] = []
-_open: dict[servers.Login, Any] = {}
-_refused: dict[servers.Login, float] = {}
+
+class _Logins:
+    """The connections of this process, which stay for as long as it does."""
+
+    def __init__(self) -> None:
+        self.own: servers.Login | None = None
+        self.open: dict[servers.Login, Any] = {}
+        # Which server refused this process, and when.
+        self.refused: dict[servers.Login, float] = {}
+
+    def close(self, server: servers.Login) -> None:
+        if server in self.open:
+            self.open.pop(server).close()
 
 
 class Connections:
-    """The connections of this process, which stay for as long as it does."""
+    """What is read and written over them."""
 
     def __init__(self, db: Database, tick: Callable[[], None]) -> None:
         self._db, self._tick = db, tick
+        self._logins = memory.of(_Logins)
 
     def state(self, where: Where, run_id: int, mst_key: int, step: int) -> list[memoryview] | None:
         """The parts of a state; None where the server that has it does not give it."""
@@ -101,19 +113,19 @@ class Connections:
 
     def _copied(self, where: Where, statement: str) -> memoryview | None:
         server = self._server(where)
-        if time.monotonic() - _refused.get(server, -math.inf) < _REFUSED_SECONDS:
+        if time.monotonic() - self._logins.refused.get(server, -math.inf) < _REFUSED_SECONDS:
             return None
         while True:
-            known, received = server in _open, io.BytesIO()
+            known, received = server in self._logins.open, io.BytesIO()
             try:
                 with self._connection(server).cursor() as cursor:
                     cursor.copy_expert(statement, received, _COPY_BYTES)
                 return received.getbuffer()
             except (psycopg2.Error, CerebroError):
-                _close(server)
+                self._logins.close(server)
                 if not known:
                     # By the other way it becomes clear what is wrong.
-                    _refused[server] = time.monotonic()
+                    self._logins.refused[server] = time.monotonic()
                     return None
 
     def _write(self, work: CursorWork) -> None:
@@ -124,10 +136,10 @@ class Connections:
         except psycopg2.errors.UniqueViolation:
             raise
         except psycopg2.Error as error:
-            found = _open.get(server)
+            found = self._logins.open.get(server)
             if found is not None and not found.closed:
                 raise _unwritten(error) from None
-            _close(server)
+            self._logins.close(server)
             try:
                 self._patiently(server, work)
             except psycopg2.Error as error:
@@ -151,12 +163,13 @@ class Connections:
                 raise
 
     def _server(self, where: Where) -> servers.Login:
-        if not _own:
-            _own.append(servers.own_server(self._db))
-        return _own[0] if where is None else servers.other_server(_own[0], *where)
+        if self._logins.own is None:
+            self._logins.own = servers.own_server(self._db)
+        own = self._logins.own
+        return own if where is None else servers.other_server(own, *where)
 
     def _connection(self, server: servers.Login) -> Any:
-        if server not in _open:
+        if server not in self._logins.open:
             try:
                 opened = psycopg2.connect(**vars(server))
             except psycopg2.Error as error:
@@ -164,13 +177,8 @@ class Connections:
             opened.autocommit = True
             with opened.cursor() as cursor:
                 cursor.execute(servers.PREPARE)
-            _open[server] = opened
-        return _open[server]
-
-
-def _close(server: servers.Login) -> None:
-    if server in _open:
-        _open.pop(server).close()
+            self._logins.open[server] = opened
+        return self._logins.open[server]
 
 
 def _unwritten(error: psycopg2.Error) -> CerebroError:

@@ -15,6 +15,7 @@ from dataclasses import asdict, astuple, dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from cerebro_plpy import memory
 from cerebro_plpy.cluster.protocol import Given, Left, Order, Reply, What
 from cerebro_plpy.cluster.told import PartitionPlace
 from cerebro_plpy.database import Database
@@ -63,18 +64,22 @@ Step = Look | Find | Write
 Steps = Generator[Step, Any, Mapping[str, Any]]
 Stepwise = Callable[[Database, str, CommandRequest, bool], Steps]
 
-# What stays the same for a whole run, of one run at a time.
-_facts: dict[tuple[int, int], Facts] = {}
-_layouts: dict[tuple[int, tuple[str, str]], Layout] = {}
-_sources: dict[tuple[int, PartitionPlace], TableSource] = {}
-# By partition, what the caller saw of it when he looked last.
-_seen: dict[tuple[int, PartitionPlace], str | None] = {}
-# The keys beside which a process of this session has worked since it gave back the last run's rows.
-_at_work: set[int] = set()
-# For each segment a key whose rows lie there.
-_near: list[int] = []
-# By key, the configs of a run of which the process beside it has been told.
-_told: dict[tuple[int, int], set[int]] = {}
+
+class Known:
+    """What this session knows of a run, of one at a time, and of where its processes are."""
+
+    def __init__(self) -> None:
+        self.facts: dict[tuple[int, int], Facts] = {}
+        self.layouts: dict[tuple[int, tuple[str, str]], Layout] = {}
+        self.sources: dict[tuple[int, PartitionPlace], TableSource] = {}
+        # By partition, what the caller saw of it when he looked last.
+        self.seen: dict[tuple[int, PartitionPlace], str | None] = {}
+        # By key, the configs of a run of which the process beside it has been told.
+        self.told: dict[tuple[int, int], set[int]] = {}
+        # The keys beside which a process of this session has worked since it gave back the last run's rows.
+        self.at_work: set[int] = set()
+        # For each segment a key whose rows lie there.
+        self.near: list[int] = []
 
 
 def _kept(cache: dict[tuple[int, K], T], run_id: int, key: K, find: Callable[[], T]) -> T:
@@ -121,9 +126,10 @@ def _tell(db: Database, name: str, request: CommandRequest) -> Mapping[str, Any]
     if name == "give_back":
         return _give_back(db, request)
     segment = request.get("segment", 0)
-    if segment >= len(_near):
-        _near[:] = places.keys(db, segment + 1)
-    head, _ = places.exchange(db, _near[segment], name, {"request": request}, [])
+    known = memory.of(Known)
+    if segment >= len(known.near):
+        known.near = places.keys(db, segment + 1)
+    head, _ = places.exchange(db, known.near[segment], name, {"request": request}, [])
     for line in head["told"]:
         db.notice(line)
     return head["result"]
@@ -131,8 +137,9 @@ def _tell(db: Database, name: str, request: CommandRequest) -> Mapping[str, Any]
 
 def _give_back(db: Database, request: CommandRequest) -> Mapping[str, Any]:
     """Wherever a process of this session has worked for the run, it lets go of the run's rows."""
-    while _at_work:
-        places.exchange(db, _at_work.pop(), "give_back", {"request": request}, [])
+    at_work = memory.of(Known).at_work
+    while at_work:
+        places.exchange(db, at_work.pop(), "give_back", {"request": request}, [])
     return {}
 
 
@@ -152,6 +159,7 @@ class _ConfigCommand(ABC):
         self._run_id, self._mst_key = request["run_id"], request["mst_key"]
         self._lacking: What | None = request.get("lacking")
         self._direct = TableSupply(db)
+        self._known = memory.of(Known)
         self._run = self._find_facts(self._run_id, self._mst_key).run
         self._key = self._key_of(request["segment"])
 
@@ -165,7 +173,7 @@ class _ConfigCommand(ABC):
         """Have the process do it, with all that it turns out to lack."""
         request = {name: value for name, value in self._request.items() if name != "lacking"}
         order = Order(self._name, request, self._key, self._commits)
-        _at_work.add(self._key)
+        self._known.at_work.add(self._key)
         given = yield from self._first()
         for turn in range(_MOST_TURNS):
             asked = replace(order, first=turn == 0, given=given)
@@ -179,7 +187,7 @@ class _ConfigCommand(ABC):
 
     def _first(self) -> Generator[Step, Any, list[Given]]:
         """What the process is bound to ask for, or has asked for already."""
-        told = _kept(_told, self._run_id, self._key, set)
+        told = _kept(self._known.told, self._run_id, self._key, set)
         if not told:
             return [*self._about_run(), *(yield from self._look())]
         given = [] if self._mst_key in told else self._about_config(self._mst_key)
@@ -194,20 +202,22 @@ class _ConfigCommand(ABC):
             return []
         found = yield Look(self._run.owner, self._key, [self._source(place).looking for place in places])
         looks = dict(zip(places, found, strict=True))
-        _of_run(_seen, self._run_id).update({(self._run_id, place): look for place, look in looks.items()})
+        _of_run(self._known.seen, self._run_id).update(
+            {(self._run_id, place): look for place, look in looks.items()}
+        )
         return [("look", place, look) for place, look in looks.items()]
 
     def _about_run(self) -> list[Given]:
         """What stays the same while it goes on, and all configs that it has so far."""
         run = self._run_id
-        known = {key: facts for (_, key), facts in _facts.items()}
-        _kept(_told, run, self._key, set).update(known)
+        known = {key: facts for (_, key), facts in self._known.facts.items()}
+        _kept(self._known.told, run, self._key, set).update(known)
         has_weights = runs.has_weights(self._db, run)
         about = {"run": asdict(self._run), "has_weights": has_weights, **_as_told(known.values())}
         return [("run", [run], about), self._where()]
 
     def _about_config(self, mst_key: int) -> list[Given]:
-        _kept(_told, self._run_id, self._key, set).add(mst_key)
+        _kept(self._known.told, self._run_id, self._key, set).add(mst_key)
         return [("config", [self._run_id], _as_told([self._find_facts(self._run_id, mst_key)]))]
 
     def _where(self) -> Given:
@@ -234,19 +244,21 @@ class _ConfigCommand(ABC):
         return self._layout(self._run.owner, self._run.source_table).keys[segment]
 
     def _find_facts(self, run_id: int, mst_key: int) -> Facts:
-        if (run_id, mst_key) not in _facts:
+        if (run_id, mst_key) not in self._known.facts:
             # Those of all configs, since every statement of Python's is told to every segment.
             found = self._direct.all_facts(run_id)
-            _of_run(_facts, run_id).update({(run_id, key): facts for key, facts in found.items()})
-        return _facts[run_id, mst_key]
+            _of_run(self._known.facts, run_id).update({(run_id, key): facts for key, facts in found.items()})
+        return self._known.facts[run_id, mst_key]
 
     def _source(self, place: PartitionPlace) -> TableSource:
         known = self._layout(*place[:2])
-        return _kept(_sources, self._run_id, place, lambda: TableSource(self._db, *place, known))
+        return _kept(self._known.sources, self._run_id, place, partial(TableSource, self._db, *place, known))
 
     def _layout(self, role: str, table: str) -> Layout:
-        find = partial(layout, self._db, table)
-        return _kept(_layouts, self._run_id, (role, table), lambda: self._db.as_caller(role, find))
+        def find() -> Layout:
+            return self._db.as_caller(role, layout, self._db, table)
+
+        return _kept(self._known.layouts, self._run_id, (role, table), find)
 
     def _supply(self, what: What) -> Generator[Step, Any, list[Given]]:
         """What the process lacks: what it keeps comes with the command, the rest goes to it at once."""
@@ -290,7 +302,10 @@ class _ConfigCommand(ABC):
     def _load(self, role: str, table: str, segment: int, in_memory: bool) -> None:
         """Have the process read a partition, with the caller's rights."""
         place = role, table, segment
-        source, (version, buffers) = self._source(place), partitions.parse(_seen[self._run_id, place])
+        source, (version, buffers) = (
+            self._source(place),
+            partitions.parse(self._known.seen[self._run_id, place]),
+        )
         ticket, columns = secrets.token_hex(16), source.layout.columns
         expected = {
             "ticket": ticket,
@@ -303,7 +318,7 @@ class _ConfigCommand(ABC):
             "in_memory": in_memory,
         }
         places.exchange(self._db, self._key, "expect", {"request": expected}, [])
-        self._db.as_caller(role, lambda: places.send_buffers(self._db, table, source.key, columns, ticket))
+        self._db.as_caller(role, places.send_buffers, self._db, table, source.key, columns, ticket)
         places.exchange(self._db, self._key, "loaded", {"request": {"ticket": ticket}}, [])
 
 

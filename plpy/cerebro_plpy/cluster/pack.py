@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,7 @@ class RowsOnSegments:
             statement=statement,
             expressions=expressions,
             ticket=self._ticket,
-            expect=lambda: self._open(sample),
+            expect=partial(self._open, sample),
         )
 
     def _open(self, sample: Row) -> None:

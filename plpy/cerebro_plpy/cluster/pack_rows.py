@@ -11,6 +11,8 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from cerebro_plpy import memory
+
 from ..errors import WRONG_STATE, CerebroError
 from ..packing import dealing
 from ..packing.faults import Faults
@@ -187,19 +189,23 @@ def join(widths: Sequence[int], places: Sequence[bytes], fields: Sequence[Sequen
     return joined
 
 
-_takers: dict[str, Taker] = {}
+class _Takers(dict[str, Taker]):
+    """Whoever takes the rows of the scans that are under way, by their tickets."""
+
+
 T = TypeVar("T", bound=Taker)
 
 
 def expect(ticket: str, taker: Taker) -> None:
     """Let a scan with this ticket hand its rows to the taker, and to no other any more."""
-    for other in list(_takers):
+    takers = memory.of(_Takers)
+    for other in list(takers):
         close(other)
-    _takers[ticket] = taker
+    takers[ticket] = taker
 
 
 def found(ticket: str, kind: type[T]) -> T:
-    taker = _takers.get(ticket)
+    taker = memory.of(_Takers).get(ticket)
     if not isinstance(taker, kind):
         raise _unexpected()
     return taker
@@ -207,9 +213,10 @@ def found(ticket: str, kind: type[T]) -> T:
 
 def take_row(ticket: str, fields: Fields) -> int:
     """Take a row from a scan; gives 1, so that rows can be counted."""
-    if ticket not in _takers:
+    taker = memory.of(_Takers).get(ticket)
+    if taker is None:
         raise _unexpected()
-    _takers[ticket].take(fields)
+    taker.take(fields)
     return 1
 
 
@@ -223,6 +230,6 @@ def _unexpected() -> CerebroError:
 
 def close(ticket: str) -> None:
     """Let go of the rows that came with a ticket."""
-    taker = _takers.pop(ticket, None)
+    taker = memory.of(_Takers).pop(ticket, None)
     if taker is not None:
         taker.close()

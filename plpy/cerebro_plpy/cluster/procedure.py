@@ -10,6 +10,7 @@ import json
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
+from cerebro_plpy import memory
 from cerebro_plpy.cluster import coordinator
 from cerebro_plpy.database import Database
 from cerebro_plpy.store import guards, session
@@ -19,20 +20,24 @@ from cerebro_plpy.store.cluster import statements
 ProcedureTask = Sequence[str | None]
 Tasks = Generator[ProcedureTask, str | None, Mapping[str, Any]]
 
-_under_way: list[Tasks] = []
+
+class _UnderWay:
+    """The command that is being carried out step by step."""
+
+    tasks: Tasks
 
 
 def begin(db: Database, name: str, request: Mapping[str, Any], look_seconds: int) -> ProcedureTask:
     """The first thing to do for a command; what an earlier one left undone is forgotten."""
     session.show(session.shown(name, request))
-    _under_way[:] = [_tasks(db, name, request, look_seconds)]
+    memory.of(_UnderWay).tasks = _tasks(db, name, request, look_seconds)
     return go_on(None)
 
 
 def go_on(found: str | None) -> ProcedureTask:
     """The next thing to do, in the light of what the last one has found."""
     try:
-        return _under_way[0].send(found)
+        return memory.of(_UnderWay).tasks.send(found)
     except StopIteration as end:
         session.show(session.IDLE)
         return _task("answer", end.value)

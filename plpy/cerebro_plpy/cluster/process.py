@@ -11,8 +11,10 @@ import base64
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
+from cerebro_plpy import memory
 from cerebro_plpy.cluster import connections, row_commands
 from cerebro_plpy.cluster.protocol import Lacking, Left, Order, Reply, Where
 from cerebro_plpy.cluster.told import Looks, PartitionPlace, RunTold, Seen
@@ -51,16 +53,24 @@ class _Received:
         return found
 
 
-_given = _Received()
-_looks = Looks()
-# Of one run at a time.
-_runs: dict[int, RunTold] = {}
-_loads: dict[str, Load] = {}
-_loaded: dict[PartitionPlace, Load] = {}
-_incoming: list[bytes] = []
-_outgoing: list[bytes] = []
-# The state that the last visit has made, where it is not committed here.
-_left_parts: list[bytes] = []
+class _ProcessMemory:
+    """What this process has been given, told and asked, and what it has made."""
+
+    def __init__(self) -> None:
+        self.given = _Received()
+        self.looks = Looks()
+        # Of one run at a time.
+        self.runs: dict[int, RunTold] = {}
+        self.loads: dict[str, Load] = {}
+        self.loaded: dict[PartitionPlace, Load] = {}
+        self.incoming: list[bytes] = []
+        self.outgoing: list[bytes] = []
+        # The state that the last visit has made, where it is not committed here.
+        self.left_parts: list[bytes] = []
+
+
+def _known() -> _ProcessMemory:
+    return memory.of(_ProcessMemory)
 
 
 class ShippedSource:
@@ -70,17 +80,17 @@ class ShippedSource:
         self._db, self._place = db, (role, table, segment)
 
     def look(self) -> Seen:
-        return _looks.look(self._db, self._place)
+        return _known().looks.look(self._db, self._place)
 
     def digest(self) -> str:
-        return _given.find("digest", *self._place)[0]
+        return _known().given.find("digest", *self._place)[0]
 
     def load(self, number: int) -> Dataset:
         raise CerebroError("a segment's process has its partition whole", sqlstate=WRONG_STATE)
 
     def load_all(self, within_budget: bool) -> Dataset | None:
         """Rows beyond the budget stand in a file without a name: the system reads them as they are needed."""
-        load = _loaded.pop(self._place, None)
+        load = _known().loaded.pop(self._place, None)
         if load is None or load.version != self.look()[0]:
             raise Lacking("rows", *self._place, within_budget)
         return load.dataset()
@@ -96,7 +106,7 @@ class ToldSupply:
 
     def __init__(self, db: Database, key: int = 0, commits: bool = True) -> None:
         self._db, self._key, self._commits = db, key, commits
-        self.connections = connections.Connections(db, lambda: interrupts.tick(db))
+        self.connections = connections.Connections(db, partial(interrupts.tick, db))
         self._measured: Mapping[str, Sequence[bytes]] | None = None
         self.left = Left()
 
@@ -104,26 +114,26 @@ class ToldSupply:
         return cancel.ticker(self._db)
 
     def facts(self, run_id: int, mst_key: int) -> Facts:
-        if run_id not in _runs:
+        if run_id not in _known().runs:
             raise Lacking("run", run_id)
-        return _runs[run_id].facts(mst_key)
+        return _known().runs[run_id].facts(mst_key)
 
     def weights(self, run_id: int, model_id: int, mst_key: int) -> bytes | None:
-        if not _runs[run_id].has_weights:
+        if not _known().runs[run_id].has_weights:
             return None
-        _, found = _given.find("weights", run_id, model_id, mst_key)
+        _, found = _known().given.find("weights", run_id, model_id, mst_key)
         return bytes(found[0]) if found else None
 
     def state(self, run_id: int, mst_key: int, step: int) -> State:
         what = "state", run_id, mst_key, step
-        given = _given.get(*what)
+        given = _known().given.get(*what)
         parts = given[1] if given else self._lying_state(run_id, mst_key, step)
         if not parts and given is None:
             raise Lacking(*what)
         return of_config(parts or (), run_id, mst_key, step)
 
     def _lying_state(self, run_id: int, mst_key: int, step: int) -> Sequence[Part] | None:
-        where = _runs[run_id].where(mst_key, step) if run_id in _runs else None
+        where = _known().runs[run_id].where(mst_key, step) if run_id in _known().runs else None
         if where is None or not self._commits:
             return None
         return self.connections.state(*where, run_id, mst_key, step)
@@ -133,11 +143,13 @@ class ToldSupply:
 
     def evaluations(self, run_id: int, mst_key: int, epoch: int, dataset: str) -> Sequence[bytes]:
         what = "evaluations", run_id, mst_key, epoch
-        given = _given.get(*what)
+        given = _known().given.get(*what)
         if given is not None:
             return [base64.b64decode(data) for data in given[0][dataset]]
         if self._measured is None and self._commits:
-            self._measured = self.connections.evaluations(_runs[run_id].servers, run_id, mst_key, epoch)
+            self._measured = self.connections.evaluations(
+                _known().runs[run_id].servers, run_id, mst_key, epoch
+            )
         if not self._measured:
             raise Lacking(*what)
         return self._measured[dataset]
@@ -150,7 +162,7 @@ class ToldSupply:
             self.connections.write_visit(row, kept)
         else:
             self.left.visits.append(row)
-            _left_parts[:] = kept
+            _known().left_parts = kept
         return size
 
     def leave_evaluation(self, evaluation: EvaluationRow) -> None:
@@ -181,31 +193,31 @@ def work(db: Database, order: str) -> str:
         return "{}"
     told = Order(**asked)
     if told.first:
-        _given.clear()
-        _looks.begin()
+        _known().given.clear()
+        _known().looks.begin()
     for kind, arguments, value in told.given:
         _TAKEN[kind](arguments, value)
     return _work(db, told).as_json()
 
 
 def _take_run(arguments: Sequence[Any], value: Mapping[str, Any]) -> None:
-    _runs.clear()
-    _looks.clear()
-    known = _runs[arguments[0]] = RunTold(runs.RunRow(**value["run"]), value["has_weights"])
+    _known().runs.clear()
+    _known().looks.clear()
+    known = _known().runs[arguments[0]] = RunTold(runs.RunRow(**value["run"]), value["has_weights"])
     known.add(value["configs"], value["nets"], value["functions"])
 
 
 def _take_config(arguments: Sequence[Any], value: Mapping[str, Any]) -> None:
-    _runs[arguments[0]].add(**value)
+    _known().runs[arguments[0]].add(**value)
 
 
 def _take_servers(arguments: Sequence[Any], value: Sequence[Where]) -> None:
-    _runs[arguments[0]].servers = value
+    _known().runs[arguments[0]].servers = value
 
 
 def _take_look(arguments: Sequence[Any], value: str | None) -> None:
     role, table, segment = arguments
-    _looks.add((role, table, segment), value)
+    _known().looks.add((role, table, segment), value)
 
 
 # What comes with a command and is kept for those that follow.
@@ -226,9 +238,9 @@ def _work(db: Database, order: Order) -> Reply:
     except Lacking as lacking:
         return Reply(lacking=lacking.what)
     except CerebroError as error:
-        _given.clear()
+        _known().given.clear()
         return Reply(error=_described(error))
-    _given.clear()
+    _known().given.clear()
     return Reply(result, asdict(supply.left))
 
 
@@ -243,14 +255,14 @@ def answer(db: Database, command: str, piece: bytes) -> bytes:
     """Take a piece of a message; at the last one do what it says, and give the first piece of the answer."""
     interrupts.end_bound()
     if command == "more":
-        _incoming.append(piece)
+        _known().incoming.append(piece)
         return b""
     if command == "rest":
-        return _outgoing.pop(0)
-    pieces = [*_incoming, piece]
-    _incoming.clear()
-    _outgoing[:] = _answer(db, command, pieces)
-    return _outgoing.pop(0)
+        return _known().outgoing.pop(0)
+    pieces = [*_known().incoming, piece]
+    _known().incoming.clear()
+    _known().outgoing = _answer(db, command, pieces)
+    return _known().outgoing.pop(0)
 
 
 def _answer(db: Database, command: str, pieces: Sequence[bytes]) -> list[bytes]:
@@ -275,23 +287,23 @@ def _answer(db: Database, command: str, pieces: Sequence[bytes]) -> list[bytes]:
 
 def _give(supply: ToldSupply, request: CommandRequest, parts: Sequence[Part]) -> row_commands.RowReply:
     """Keep what a command that waits has asked for."""
-    _given.add(request["what"], request["value"], parts)
+    _known().given.add(request["what"], request["value"], parts)
     return None, []
 
 
 def _expect(supply: ToldSupply, request: CommandRequest, parts: Sequence[Part]) -> row_commands.RowReply:
     """Make ready for the rows of a partition."""
-    _loads.clear()
-    _loads[request["ticket"]] = Load(request)
+    _known().loads.clear()
+    _known().loads[request["ticket"]] = Load(request)
     return None, []
 
 
 def _loaded_whole(
     supply: ToldSupply, request: CommandRequest, parts: Sequence[Part]
 ) -> row_commands.RowReply:
-    load = _loads.pop(request["ticket"])
+    load = _known().loads.pop(request["ticket"])
     load.check()
-    _loaded[load.place] = load
+    _known().loaded[load.place] = load
     return None, []
 
 
@@ -301,8 +313,8 @@ def _log_in(supply: ToldSupply, request: CommandRequest, parts: Sequence[Part]) 
 
 def _give_left(supply: ToldSupply, request: CommandRequest, parts: Sequence[Part]) -> row_commands.RowReply:
     """The state that the last visit has made need not be kept here any longer."""
-    left = _left_parts.copy()
-    _left_parts.clear()
+    left = _known().left_parts.copy()
+    _known().left_parts.clear()
     return None, left
 
 
@@ -317,7 +329,7 @@ _ORDERS: Mapping[str, Callable[[ToldSupply, CommandRequest, Sequence[Part]], row
 
 def take_buffer(ticket: str, buffer_id: int, shapes: str, fields: Sequence[bytes]) -> int:
     """Put a buffer of the load that is under way in its place."""
-    load = _loads.get(ticket)
+    load = _known().loads.get(ticket)
     if load is None:
         raise CerebroError(
             "no load is under way in this process",

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_plpy import memory
 from cerebro_plpy.cluster import pack_rows
 from cerebro_plpy.engine import runtime
 from cerebro_plpy.segment.commands import CommandRequest
@@ -15,7 +16,9 @@ Parts = Sequence[bytes | memoryview]
 Ticker = Callable[[], Callable[[], None]]
 RowReply = tuple[Any, list[bytes]]
 
-_own_gpu: list[runtime.Gpu] = []
+
+class _OwnGpu:
+    gpu: runtime.Gpu | None = None
 
 
 def _sample(request: CommandRequest, parts: Parts) -> list[bytes | None]:
@@ -41,7 +44,7 @@ def _deal(request: CommandRequest, parts: Parts, ticker: Ticker) -> RowReply:
 
 def _take_gpu(request: CommandRequest, parts: Parts, ticker: Ticker) -> RowReply:
     """What is said to all processes at once cannot name the GPU of each."""
-    _own_gpu[:] = [runtime.Gpu(**request)]
+    memory.of(_OwnGpu).gpu = runtime.Gpu(**request)
     return None, []
 
 
@@ -50,7 +53,7 @@ def _expect_rows(request: CommandRequest, parts: Parts, ticker: Ticker) -> RowRe
     from cerebro_plpy.cluster.predict_rows import Predicting
     from cerebro_plpy.predicting import models
 
-    models.start_chosen(**request["engine"], gpu=_own_gpu[0] if _own_gpu else None)
+    models.start_chosen(**request["engine"], gpu=memory.of(_OwnGpu).gpu)
     *sample, weights = parts
     given = [bytes(value) for value in sample]
     pack_rows.expect(request["ticket"], Predicting(request, given, bytes(weights), ticker()))

@@ -12,9 +12,10 @@ import types
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cerebro_plpy import errors
+from cerebro_plpy import errors, memory
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.registered import LAYER, LOSS
@@ -43,8 +44,12 @@ class FunctionSource:
         return f"<registered function {self.name} {self.digest[:12]}>"
 
 
-_sources: dict[str, FunctionSource] = {}
-_objects: dict[str, Any] = {}
+class _Taken:
+    """By digest, the sources that this process has, and what they define."""
+
+    def __init__(self) -> None:
+        self.sources: dict[str, FunctionSource] = {}
+        self.objects: dict[str, Any] = {}
 
 
 def take(sources: Iterable[Mapping[str, Any]]) -> list[registered.Function]:
@@ -57,24 +62,25 @@ def take(sources: Iterable[Mapping[str, Any]]) -> list[registered.Function]:
                 f"the stored source of the registered function {source.name} is damaged",
                 sqlstate=errors.DATA_CORRUPTED,
             )
-        _sources[source.digest] = source
+        memory.of(_Taken).sources[source.digest] = source
     return [registered.Function(s.name, s.kind, s.digest, s.higher_is_better) for s in taken]
 
 
 def get(digest: str) -> Any:
     """The function or class that a source defines."""
-    if digest not in _objects:
-        if digest not in _sources:
+    known = memory.of(_Taken)
+    if digest not in known.objects:
+        if digest not in known.sources:
             raise CerebroError("a registered function is missing here", sqlstate=errors.INTERNAL)
-        _objects[digest] = _execute(_sources[digest])
-    return _objects[digest]
+        known.objects[digest] = _execute(known.sources[digest])
+    return known.objects[digest]
 
 
 def loss(call: Call) -> Any:
     """Make what compile(loss=) takes."""
     found, kwargs = _found(call), dict(call.kwargs)
     if isinstance(found, type):
-        return _made(call, lambda: found(**kwargs))
+        return _made(call, partial(found, **kwargs))
     _check_arguments(call, found)
     return runtime.keras().src.losses.losses.LossFunctionWrapper(found, name=call.name, **kwargs)
 
@@ -86,7 +92,7 @@ def metric(call: Call) -> Any:
     if not isinstance(found, type):
         _check_arguments(call, found)
         return keras.metrics.MeanMetricWrapper(found, name=call.name, **kwargs)
-    made = _made(call, lambda: found(**kwargs))
+    made = _made(call, partial(found, **kwargs))
     if isinstance(made, keras.losses.Loss):
         return keras.metrics.MeanMetricWrapper(made.call, name=call.name)
     if "name" not in kwargs:
@@ -188,7 +194,7 @@ def line_of(error: BaseException, file: str) -> int | None:
 
 def place_of(error: BaseException) -> str:
     """Where in a registered function an error came from, for a message; nothing if it came from elsewhere."""
-    for source in _sources.values():
+    for source in memory.of(_Taken).sources.values():
         line = line_of(error, source.file)
         if line is not None:
             return f" (line {line} of {source.name})"

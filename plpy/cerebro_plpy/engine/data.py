@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -60,11 +61,11 @@ class Dataset:
         return self._derived[key]
 
     def target(self, number: int, form: TargetForm) -> np.ndarray:
-        return self.derived(("target", number, form), lambda: convert(self.targets[number], form))
+        return self.derived(("target", number, form), partial(convert, self.targets[number], form))
 
     def sample_weight(self, class_weight: dict[int, float]) -> np.ndarray:
         key = ("weight", tuple(sorted(class_weight.items())))
-        return self.derived(key, lambda: _sample_weight(self.targets[0], class_weight))
+        return self.derived(key, partial(_sample_weight, self.targets[0], class_weight))
 
     def take(self, rows: np.ndarray) -> Dataset:
         return Dataset(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from functools import partial
 from typing import Any
 
 import jax
@@ -87,7 +88,7 @@ class JaxLoop:
 
     def _run_many(self, many: Any, feed: Feed, order: np.ndarray, tick: Tick, optimizer: bool) -> None:
         inputs = feed.dataset.derived("jax", lambda: list(map(_array, feed.inputs)))
-        arrays = inputs, *feed.dataset.derived(("jax", feed.key), lambda: _labels(feed))
+        arrays = inputs, *feed.dataset.derived(("jax", feed.key), partial(_labels, feed))
         rows = jnp.asarray(order, jnp.int32)
         pace = self._paces.setdefault((optimizer, order.shape[1]), Pace())
         for first, last in pace.pieces(len(order), tick):

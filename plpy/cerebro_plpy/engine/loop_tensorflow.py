@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,7 @@ class TensorFlowLoop(VariableLoop):
         self, function: Any, feed: Feed, order: np.ndarray, batch_size: int, pace: Pace, tick: Tick
     ) -> None:
         inputs = feed.dataset.derived("tensorflow", lambda: list(map(_tensor, feed.inputs)))
-        tensors = inputs, *feed.dataset.derived(("tensorflow", feed.key), lambda: _labels(feed))
+        tensors = inputs, *feed.dataset.derived(("tensorflow", feed.key), partial(_labels, feed))
         rows = tf.constant(order, tf.int64)
         size = tf.constant(batch_size, tf.int64)
         for first, last in pace.pieces(-(-len(order) // batch_size), tick):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ class TorchLoop(VariableLoop):
         self, step: Callable[[Any], Any], feed: Feed, order: np.ndarray, batch_size: int, tick: Tick
     ) -> None:
         inputs = feed.dataset.derived("torch", lambda: list(map(_tensor, feed.inputs)))
-        targets, weight = feed.dataset.derived(("torch", feed.key), lambda: _labels(feed))
+        targets, weight = feed.dataset.derived(("torch", feed.key), partial(_labels, feed))
         rows = _tensor(np.asarray(order, np.int64))
         for first in range(0, len(order), batch_size):
             picked = rows[first : first + batch_size]

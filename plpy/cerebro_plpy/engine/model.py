@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cerebro_plpy import errors
+from cerebro_plpy import errors, memory
 from cerebro_plpy.errors import CerebroError
 
 from . import architecture, calls, forms, loops, runtime
@@ -24,22 +24,25 @@ if TYPE_CHECKING:
 # A session may live for days; a run with more than these compiles some of them again.
 MOST_COMPILED = 64
 
-_cache: dict[tuple[str, str], CompiledModel] = {}
+
+class _CompiledModels(dict[tuple[str, str], "CompiledModel"]):
+    """By architecture and parameters, in the order in which they were compiled."""
 
 
 def compiled(architecture_json: str, params: CompileParams) -> CompiledModel:
     """Give the process's model for these, compiling it if it is not there yet."""
     key = (architecture_json, compile_key(params))
-    if key not in _cache:
-        while len(_cache) >= MOST_COMPILED:
-            _cache.pop(next(iter(_cache)))
-        _cache[key] = CompiledModel(architecture_json, params)
-    return _cache[key]
+    kept = memory.of(_CompiledModels)
+    if key not in kept:
+        while len(kept) >= MOST_COMPILED:
+            kept.pop(next(iter(kept)))
+        kept[key] = CompiledModel(architecture_json, params)
+    return kept[key]
 
 
 def forget() -> None:
     """Drop every compiled model, to give back its memory."""
-    _cache.clear()
+    memory.of(_CompiledModels).clear()
 
 
 def compile_key(params: CompileParams) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_plpy import errors
+from cerebro_plpy import errors, memory
 from cerebro_plpy.errors import CerebroError
 
 from .apart import apart
@@ -52,16 +52,16 @@ class Running:
     gpu: Gpu | None = field(default=None, compare=False)
 
 
-_running: Running | None = None
-# What the server calls at the end of this process; it must not be collected before.
-_before_exit: list[Any] = []
+class _Started:
+    running: Running | None = None
+    # What the server calls at the end of this process; it must not be collected before.
+    before_exit: Any = None
 
 
 def start(backend: str, threads: int, use_gpus: bool, gpu: Gpu | None = None) -> None:
     """Bring up Keras on one backend; calling again with the same arguments does nothing."""
-    global _running
     wanted = Running(backend, threads, use_gpus, gpu)
-    if _running == wanted:
+    if _running() == wanted:
         return
     _check(wanted)
     _set_environment(wanted)
@@ -69,19 +69,25 @@ def start(backend: str, threads: int, use_gpus: bool, gpu: Gpu | None = None) ->
         _import(wanted)
     _end_at_once()
     _check_gpus(wanted)
-    _running = wanted
+    memory.of(_Started).running = wanted
+
+
+def _running() -> Running | None:
+    return memory.of(_Started).running
 
 
 def backend() -> str:
     """Give the name of the backend that runs in this process."""
-    if _running is None:
+    running = _running()
+    if running is None:
         raise CerebroError("the engine has not been started", sqlstate=errors.INTERNAL)
-    return _running.backend
+    return running.backend
 
 
 def threads_of(backend: str) -> int | None:
     """Give the number of threads that this process has, if it runs on that backend."""
-    return _running.threads if _running is not None and _running.backend == backend else None
+    running = _running()
+    return running.threads if running is not None and running.backend == backend else None
 
 
 def keras() -> Any:
@@ -142,9 +148,10 @@ def _check(wanted: Running) -> None:
         raise CerebroError(f'unknown backend "{wanted.backend}"', hint=f"Use one of {', '.join(BACKENDS)}.")
     if wanted.threads < 1:
         raise CerebroError(f"threads must be at least 1, not {wanted.threads}")
-    if _running is not None:
+    running = _running()
+    if running is not None:
         raise CerebroError(
-            f'this session already runs Keras on "{_running.backend}" with {_running.threads} threads',
+            f'this session already runs Keras on "{running.backend}" with {running.threads} threads',
             detail=f"Asked for: {wanted}. A process can be started only once.",
             hint="Open another session.",
             sqlstate=errors.WRONG_STATE,
@@ -225,14 +232,14 @@ def _end_at_once() -> None:
         return
     libc.on_exit(libc._exit, None)
     server = ctypes.PyDLL(None)
-    if _before_exit or not hasattr(server, "on_proc_exit"):
+    if memory.of(_Started).before_exit is not None or not hasattr(server, "on_proc_exit"):
         return
     # What is said last is done first, and libraries go on to say what they want done as they are used: a
     # backend that ends says it once more, after all of them.
     again = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p)(
         lambda code, arg: libc.on_exit(libc._exit, None)
     )
-    _before_exit.append(again)
+    memory.of(_Started).before_exit = again
     server.on_proc_exit(again, None)
 
 

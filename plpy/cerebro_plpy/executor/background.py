@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
@@ -37,7 +38,7 @@ def begin(db: Database, topology: Topology, new: runner.NewRun) -> None:
         {"run_id": run_id, "role": session.current_user(db)},
         interrupts.look_seconds(db),
         lambda: decisions.status(db, run_id) != "interrupted",
-        lambda: interrupts.tick(db),
+        partial(interrupts.tick, db),
     )
     db.notice(f"run {run_id} goes on in the background: cerebro.wait({run_id}) waits for it")
 

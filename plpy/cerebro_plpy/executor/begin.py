@@ -1,6 +1,6 @@
 """The one way in which a call begins a run: all is checked before anything is written.
 
-What is particular to a kind of call stands in a file of its own: a `Call` reads the arguments, and its
+What is particular to a kind of call stands in a file of its own: a `RunCall` reads the arguments, and its
 `ResultTables` makes and fills what the run leaves.
 """
 
@@ -48,7 +48,7 @@ class ResultTables(Protocol):
     ) -> None: ...
 
 
-class Call(Protocol):
+class RunCall(Protocol):
     """The arguments of one kind of call that begins a run, as they come, and what follows from them."""
 
     @property
@@ -83,7 +83,7 @@ class Call(Protocol):
         ...
 
 
-def begin(db: Database, call: Call, run_inline: RunCommand) -> None:
+def begin(db: Database, call: RunCall, run_inline: RunCommand) -> None:
     """Begin a run and see it through, or leave it to a session in the background."""
     requests.check_writable(db)
     given = call.read_options()
@@ -103,7 +103,14 @@ def begin(db: Database, call: Call, run_inline: RunCommand) -> None:
     start = runner.Start(_arch_weights(request))
     if earlier is not None:
         start = call.go_on_from(db, request, earlier, start)
-    new = runner.NewRun(call.kind, request, described, start, tables[0].quoted, order)
+    new = runner.NewRun(
+        kind=call.kind,
+        request=request,
+        described=described,
+        start=start,
+        model_table=tables[0].quoted,
+        order=order,
+    )
     if given.background:
         background.begin(db, topology, new)
         return

@@ -154,13 +154,13 @@ def unregister(db: Database, run_inline: RunCommand, name: str | None) -> None:
     functions.add(
         db,
         session.current_user(db),
-        name=last["name"],
+        name=name,
         version=last["version"] + 1,
         kind=last["kind"],
         digest=None,
         source=None,
     )
-    functions.revoke(db, last["name"])
+    functions.revoke(db, str(name))
 
 
 def grant(db: Database, run_inline: RunCommand, name: str | None, role: str | None) -> None:
@@ -177,13 +177,13 @@ def _change_grant(db: Database, name: str | None, role: str | None, *, give: boo
     requests.check_writable(db)
     if role is None:
         raise CerebroError("role is NULL", sqlstate=NULL_NOT_ALLOWED)
-    known = _last(db, name)["name"]
+    _last(db, name)
     oid = functions.find_role(db, role)
     if oid is None:
         raise CerebroError(f'role "{role}" does not exist', sqlstate=UNDEFINED_OBJECT)
     if give:
-        functions.grant(db, known, oid, session.current_user(db))
-    elif not functions.revoke(db, known, oid):
+        functions.grant(db, str(name), oid, session.current_user(db))
+    elif not functions.revoke(db, str(name), oid):
         db.notice(f'role "{role}" had not been granted {name}')
 
 

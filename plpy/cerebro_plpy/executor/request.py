@@ -96,7 +96,7 @@ def data(db: Database, name: str | None, search_path: str, what: str) -> Data:
     table = resolve_table(db, name, search_path, what)
     # Whatever of a user's stands behind the tables runs with no more than the caller's rights.
     role = session.current_user(db)
-    found = db.as_caller(role, lambda: packed.summary(db, table.schema, table.name))
+    found = db.as_caller(role, packed.summary, db, table.schema, table.name)
     if not models.has_storage(db, table):
         raise CerebroError(
             f"{what} {table.quoted} is a view",

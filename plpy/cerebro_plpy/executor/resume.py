@@ -140,7 +140,7 @@ def _earlier(db: Database, run: runs.RunRow, search_path: str) -> list[Table] | 
         if run.warm_start:
             raise
         return None
-    summary = db.as_caller(run.owner, lambda: results.summary_row(db, found[-1].quoted))
+    summary = db.as_caller(run.owner, results.summary_row, db, found[-1].quoted)
     if summary.get("run_id") == run.run_id:
         if runs.last_event(db, run.run_id) == "failed":
             raise CerebroError(

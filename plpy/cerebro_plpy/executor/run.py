@@ -6,8 +6,10 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
+from cerebro_plpy import memory
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import QUERY_CANCELED, SEGMENT_GONE, WRONG_STATE, CerebroError
 from cerebro_plpy.executor import functions, gpus
@@ -24,11 +26,13 @@ from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import interrupts, measurements, models, runs, session, state_rows
 from cerebro_plpy.topology import Topology
 
-# By role: roles may take turns in one session.
-_newest: dict[str, int] = {}
 # A session that is lost, with the unit it was at, is replaced so many times in a row.
 RETRIES = 3
 MANY, SINGLE, AUTOML, EVALUATION = "many", "single", "automl", "evaluation"
+
+
+class _NewestRuns(dict[str, int]):
+    """The runs that this session began last, by role: roles may take turns in one session."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +178,7 @@ def write_down(db: Database, topology: Topology, new: NewRun) -> int:
 
 def last_run(db: Database) -> int:
     """The newest run that the current user began in this session."""
-    run_id = _newest.get(session.current_user(db))
+    run_id = memory.of(_NewestRuns).get(session.current_user(db))
     if run_id is None:
         raise CerebroError("no run was begun in this session yet", sqlstate=WRONG_STATE)
     return run_id
@@ -203,7 +207,7 @@ def _create(
     if request.search is not None and request.validation is None:
         db.notice("no validation table was given: the training rows decide")
     if new.kind != EVALUATION:
-        _newest[session.current_user(db)] = run_id
+        memory.of(_NewestRuns)[session.current_user(db)] = run_id
     return configs
 
 
@@ -250,7 +254,7 @@ def carry_out(
         topology=topology,
         report=take,
         decide=decider.turn,
-        tick=lambda: interrupts.tick(db),
+        tick=partial(interrupts.tick, db),
         retries=retries,
     ).run()
     decider.finish()

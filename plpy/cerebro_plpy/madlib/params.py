@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from ..errors import CerebroError
@@ -85,7 +86,7 @@ class FitParams:
 
 def parse_compile(text: str, *, require_optimizer: bool = False) -> CompileParams:
     """Read compile parameters such as `optimizer='Adam(lr=0.001)',loss='mse',metrics=['mae']`."""
-    return _explained("Compile", text, lambda: _compile_params(read_arguments(text), require_optimizer))
+    return _explained("Compile", text, partial(_compile_params, require_optimizer=require_optimizer))
 
 
 def reparse_compile(text: str) -> CompileParams:
@@ -99,7 +100,7 @@ def reparse_compile(text: str) -> CompileParams:
 
 def parse_fit(text: str) -> FitParams:
     """Read fit parameters such as `batch_size=8,epochs=1`."""
-    return _explained("Fit", text, lambda: _fit_params(read_arguments(text)))
+    return _explained("Fit", text, _fit_params)
 
 
 def functions_in(params: CompileParams) -> list[Function]:
@@ -118,10 +119,10 @@ def _calls(spec: object) -> Iterator[Call]:
             yield from _calls(item)
 
 
-def _explained(kind: str, text: str, read: Callable[[], T]) -> T:
+def _explained(kind: str, text: str, read: Callable[[dict[str, Value]], T]) -> T:
     """Put MADlib's words before whatever is wrong."""
     try:
-        return read()
+        return read(read_arguments(text))
     except CerebroError as error:
         raise CerebroError(
             f"{kind} param check failed for: {shorten(text)}: {error.message}",

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
+from .. import memory
 from ..errors import INSUFFICIENT_PRIVILEGE, CerebroError
 
 LOSS, METRIC, LAYER = "loss", "metric", "layer"
@@ -29,8 +30,14 @@ class Function:
     usable: bool = True
 
 
-# Of several versions the first counts, unless another is asked for.
-_scopes: list[Sequence[Function]] = [()]
+class _Scopes:
+    """What calls may name, each inside the other. Of several versions the first counts, unless another is
+    asked for."""
+
+    def __init__(self) -> None:
+        self.functions: list[Sequence[Function]] = [()]
+
+
 # Stands last where a text has been checked before and any name in it may be that of a function.
 _ANY: Final = Function("", "", "")
 
@@ -38,30 +45,30 @@ _ANY: Final = Function("", "", "")
 @contextmanager
 def scope(functions: Iterable[Function] = ()) -> Generator[None]:
     """Let these be known, and no others, until the end of the block."""
-    _scopes.append(tuple(functions))
+    memory.of(_Scopes).functions.append(tuple(functions))
     try:
         yield
     finally:
-        _scopes.pop()
+        memory.of(_Scopes).functions.pop()
 
 
 def let_be_known(functions: Iterable[Function]) -> None:
     """Let these be known until the end of the scope, and no others."""
-    _scopes[-1] = tuple(functions)
+    memory.of(_Scopes).functions[-1] = tuple(functions)
 
 
 def checked_before() -> AbstractContextManager[None]:
     """A scope for texts that were checked before: no right is asked for, and no name is unknown."""
-    return scope([*(replace(function, usable=True) for function in _scopes[-1]), _ANY])
+    return scope([*(replace(function, usable=True) for function in known()), _ANY])
 
 
 def known() -> Sequence[Function]:
-    return _scopes[-1]
+    return memory.of(_Scopes).functions[-1]
 
 
 def find(name: str, kinds: Sequence[str], digest: str | None = None) -> Function | None:
     """The function of that name and of one of these kinds, in one version or in the one that counts."""
-    for function in _scopes[-1]:
+    for function in known():
         if function is _ANY:
             return Function(name, kinds[0], "")
         if function.name == name and digest in (None, function.digest):

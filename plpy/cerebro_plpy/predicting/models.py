@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from cerebro_plpy.database import Database, as_owner
@@ -52,7 +53,7 @@ def trained(db: Database, found: TrainedModel) -> Model:
         found.backend,
         float(row.get("normalizing_const") or 1.0),
         lambda described: output.settle(described, dependents, loss),
-        lambda: _weights(db, found),
+        partial(_weights, db, found),
     )
 
 
@@ -107,7 +108,7 @@ def own(db: Database, arch_table: Table, model_id: int | None, given: GivenModel
         None,
         divisor,
         lambda described: _own_outputs(described, values),
-        lambda: results.weights_from(db, arch_table.quoted, "model_weights", "model_id", model_id),
+        partial(results.weights_from, db, arch_table.quoted, "model_weights", "model_id", model_id),
     )
 
 

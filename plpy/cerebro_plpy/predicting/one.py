@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_plpy import memory
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine.inference import Predict, inference
 from cerebro_plpy.errors import (
@@ -51,7 +52,8 @@ class Kept:
     last: tuple[Features, RowAnswer] | None = field(default=None)
 
 
-_kept: dict[tuple[str, int | None], Kept] = {}
+class _KeptModels(dict[tuple[str, int | None], Kept]):
+    """By table and config, in the order in which they were read."""
 
 
 def predict(db: Database, model: str | None, mst_key: int | None, features: Features | None) -> RowAnswer:
@@ -65,7 +67,7 @@ def predict(db: Database, model: str | None, mst_key: int | None, features: Feat
             hint="Leave such rows out (WHERE … IS NOT NULL), or fill them with coalesce().",
             sqlstate=NULL_NOT_ALLOWED,
         )
-    kept = _kept.get((model, mst_key))
+    kept = memory.of(_KeptModels).get((model, mst_key))
     if kept is None or not _unchanged(db, kept) or not _may_use(db, kept):
         kept = _keep(db, model, mst_key, features)
     if kept.last is None or kept.last[0] != features:
@@ -92,7 +94,7 @@ def _unchanged(db: Database, kept: Kept) -> bool:
 
 
 def _keep(db: Database, name: str, mst_key: int | None, features: Features) -> Kept:
-    _kept.pop((name, mst_key), None)
+    memory.of(_KeptModels).pop((name, mst_key), None)
     found = find_model(db, name, mst_key, _SEARCH_PATH)
     version = predictions.version(db, found.table, mst_key)
     model = models.trained(db, found)
@@ -123,16 +125,17 @@ def _keep(db: Database, name: str, mst_key: int | None, features: Features) -> K
         functions=described.functions,
     )
     _make_room(loaded.nbytes)
-    _kept[name, mst_key] = kept
+    memory.of(_KeptModels)[name, mst_key] = kept
     return kept
 
 
 def _make_room(nbytes: int) -> None:
     """Let go of the models that were read longest ago."""
-    while _kept and (
-        len(_kept) >= KEPT_MODELS or sum(k.nbytes for k in _kept.values()) + nbytes > KEPT_BYTES
+    models_kept = memory.of(_KeptModels)
+    while models_kept and (
+        len(models_kept) >= KEPT_MODELS or sum(k.nbytes for k in models_kept.values()) + nbytes > KEPT_BYTES
     ):
-        del _kept[next(iter(_kept))]
+        del models_kept[next(iter(models_kept))]
 
 
 def _values(features: Features) -> np.ndarray:

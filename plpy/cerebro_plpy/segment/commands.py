@@ -181,7 +181,7 @@ def _write_down(
 
 def _copy_weights(db: Database, run: runs.RunRow, source: CommandRequest) -> None:
     place = source["table"], source["column"], source["key_column"], source["key"]
-    found = db.as_caller(run.owner, lambda: results.weights_from(db, *place))
+    found = db.as_caller(run.owner, results.weights_from, db, *place)
     model_id, mst_key = source["model_id"], source["mst_key"]
     runs.add_weights(db, run.run_id, model_id, mst_key, found)
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from cerebro_plpy import seeding
+from cerebro_plpy import memory, seeding
 from cerebro_plpy.database import Database, Row
 from cerebro_plpy.engine.data import ONE_HOT, VALUE, Block, Dataset, Target, concatenate
 from cerebro_plpy.errors import LOCK_NOT_AVAILABLE, WRONG_STATE, CerebroError
@@ -81,7 +81,8 @@ class Partition:
             yield Block(self.source.load(b), rows)
 
 
-_cache: dict[tuple[str, str, int], Partition] = {}
+class Partitions(dict[tuple[str, str, int], Partition]):
+    """What this session has read of packed tables, by role, table and segment; of one run at a time."""
 
 
 # A role's way to a table's partition on a segment.
@@ -104,17 +105,18 @@ def partition(source: FindSource, run: runs.RunRow, table: str, segment: int) ->
 
 
 def _partition(source: FindSource, run: runs.RunRow, table: str, segment: int) -> Partition:
-    if any(other.run_id != run.run_id for other in _cache.values()):
-        _cache.clear()
+    kept = memory.of(Partitions)
+    if any(other.run_id != run.run_id for other in kept.values()):
+        kept.clear()
     place = (run.owner, table, segment)
-    found = _cache.get(place)
+    found = kept.get(place)
     if found is None or found.version != found.source.look()[0]:
-        _cache.pop(place, None)
+        kept.pop(place, None)
         fresh = source(*place)
         found = Partition(run.run_id, segment, *fresh.look(), fresh)
         if fresh.digest() != json.loads(run.versions)[table][segment]:
             raise _changed(table, run.run_id)
-        _cache[place] = found
+        kept[place] = found
     if found.cached is None and found.buffers:
         size = _cached_bytes() + sum(b.nbytes for b in found.buffers)
         found.cached = found.source.load_all(size <= run.memory_mb * 2**20)
@@ -123,7 +125,7 @@ def _partition(source: FindSource, run: runs.RunRow, table: str, segment: int) -
 
 def let_go() -> None:
     """Keep no rows: the run is over."""
-    _cache.clear()
+    memory.of(Partitions).clear()
 
 
 def datasets(run: runs.RunRow) -> dict[str, str]:
@@ -139,8 +141,8 @@ def versions(db: Database, run: runs.RunRow) -> str:
 
 def _digests(db: Database, role: str, table: str) -> list[str]:
     """One for each segment; a statement of the caller's each, so that one cannot spoil the other."""
-    found = db.as_caller(role, lambda: layout(db, table))
-    by_key = db.as_caller(role, lambda: partitions.contents(db, table, found.keys, found.columns))
+    found = db.as_caller(role, layout, db, table)
+    by_key = db.as_caller(role, partitions.contents, db, table, found.keys, found.columns)
     return [by_key[key] for key in found.keys]
 
 
@@ -159,13 +161,13 @@ class TableSource:
         self, db: Database, role: str, table: str, segment: int, known: Layout | None = None
     ) -> None:
         self._db, self._role, self._table = db, role, table
-        self.layout = known or db.as_caller(role, lambda: layout(db, table))
+        self.layout = known or db.as_caller(role, layout, db, table)
         self.key = self.layout.keys[segment]
         self._ways = partitions.looking(table, self.key, self.layout.columns)
         self._buffers: list[partitions.Buffer] = []
 
     def look(self) -> tuple[object, list[partitions.Buffer]]:
-        found = self._db.as_caller(self._role, lambda: partitions.look(self._db, self._ways))
+        found = self._db.as_caller(self._role, partitions.look, self._db, self._ways)
         version, self._buffers = partitions.parse(found)
         return version, self._buffers
 
@@ -184,7 +186,7 @@ class TableSource:
     def load(self, number: int) -> Dataset:
         columns, buffer_id = self.layout.columns, self._buffers[number].buffer_id
         row = self._db.as_caller(
-            self._role, lambda: partitions.read_buffer(self._db, self._table, self.key, buffer_id, columns)
+            self._role, partitions.read_buffer, self._db, self._table, self.key, buffer_id, columns
         )
         return self.layout.dataset(row)
 
@@ -196,7 +198,7 @@ class TableSource:
 
 
 def _cached_bytes() -> int:
-    return sum(p.cached.nbytes for p in _cache.values() if p.cached is not None)
+    return sum(p.cached.nbytes for p in memory.of(Partitions).values() if p.cached is not None)
 
 
 @dataclass(frozen=True)

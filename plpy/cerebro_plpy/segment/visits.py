@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from cerebro_plpy import seeding
+from cerebro_plpy import memory, seeding
 from cerebro_plpy.engine import custom
 from cerebro_plpy.engine import model as engine
 from cerebro_plpy.engine import state as states
@@ -36,23 +36,28 @@ class Task:
     model: engine.CompiledModel
 
 
-_tasks: dict[tuple[int, int], Task] = {}
-_newest: dict[tuple[int, int, int], states.State] = {}
+class _ReadTasks(dict[tuple[int, int], Task]):
+    """By run and config; of one run at a time."""
+
+
+class _NewestState(dict[tuple[int, int, int], states.State]):
+    """The state that this session made last, by run, config and step."""
 
 
 def task(supply: Supply, run_id: int, mst_key: int) -> Task:
     """Read a config once per session; what a run was asked for never changes."""
-    if (run_id, mst_key) not in _tasks:
-        if any(known != run_id for known, _ in _tasks):
-            _tasks.clear()
+    tasks = memory.of(_ReadTasks)
+    if (run_id, mst_key) not in tasks:
+        if any(known != run_id for known, _ in tasks):
+            tasks.clear()
         facts = supply.facts(run_id, mst_key)
         with registered.scope(custom.take(facts.functions)):
             compile_params = parse_compile(facts.config.compile_params)
         with own_faults("was compiled", bool(facts.functions)):
             model = engine.compiled(facts.model_arch, compile_params)
         fit_params = parse_fit(facts.config.fit_params)
-        _tasks[run_id, mst_key] = Task(facts.run, facts.config, compile_params, fit_params, model)
-    return _tasks[run_id, mst_key]
+        tasks[run_id, mst_key] = Task(facts.run, facts.config, compile_params, fit_params, model)
+    return tasks[run_id, mst_key]
 
 
 def state_after(supply: Supply, work: Task, step: int) -> states.State:
@@ -60,15 +65,17 @@ def state_after(supply: Supply, work: Task, step: int) -> states.State:
     run_id, mst_key = work.run.run_id, work.config.mst_key
     if step == (work.config.source_step or 0):
         return _first_state(supply, work)
-    if (run_id, mst_key, step) in _newest:
-        return _newest[run_id, mst_key, step]
+    newest = memory.of(_NewestState).get((run_id, mst_key, step))
+    if newest is not None:
+        return newest
     return supply.state(run_id, mst_key, step)
 
 
 def _remember(run_id: int, mst_key: int, step: int, state: states.State) -> None:
-    """Keep the state that this session made last: it may be asked to evaluate it, or to train it on."""
-    _newest.clear()
-    _newest[run_id, mst_key, step] = state
+    """Keep a state: the session may be asked to evaluate it, or to train it on."""
+    newest = memory.of(_NewestState)
+    newest.clear()
+    newest[run_id, mst_key, step] = state
 
 
 def _first_state(supply: Supply, work: Task) -> states.State:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cerebro_plpy import memory
 from cerebro_plpy.database import Database
 
-# A process never changes its server.
-_known: list[bool] = []
+
+class _Dialect:
+    """What a process never changes."""
+
+    is_greenplum: bool | None = None
 
 
 def is_greenplum(db: Database) -> bool:
-    if not _known:
+    server = memory.of(_Dialect)
+    if server.is_greenplum is None:
         row = db.query("SELECT pg_catalog.version() LIKE '%Greenplum%' AS is_greenplum")[0]
-        _known.append(row["is_greenplum"])
-    return _known[0]
+        server.is_greenplum = row["is_greenplum"]
+    return bool(server.is_greenplum)
 
 
 # Statements here are made for PostgreSQL's own planner, and small tables need no statistics at once.

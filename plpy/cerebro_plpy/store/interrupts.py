@@ -6,6 +6,7 @@ import ctypes
 import math
 import signal
 
+from cerebro_plpy import memory
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import QUERY_CANCELED, CerebroError
 from cerebro_plpy.store.dialect import is_greenplum
@@ -114,15 +115,16 @@ def begin_bound(limit: int) -> None:
     The coordinator cancels it in time; but SQL can catch that here too, and when the coordinator's session
     ends, a process that is busy does not notice. 0 is no limit.
     """
-    _bounds[:] = [limit]
+    memory.of(_Clock).bound = limit
     if limit:
         _end_session_in(limit + _GRACE_SECONDS)
 
 
 def end_bound() -> None:
     """What this process is told next is no code of a user's."""
-    if _bounds:
-        _bounds.clear()
+    own = memory.of(_Clock)
+    if own.bound is not None:
+        own.bound = None
         _end_session_in(0)
         drop_own_locks()
 
@@ -143,9 +145,12 @@ class _Event(ctypes.Structure):
     )
 
 
-_clock: list[ctypes.c_void_p] = []
-# How long code of a user's may take that a segment's process has been told of.
-_bounds: list[int] = []
+class _Clock:
+    """What ends this session in time, once it is made."""
+
+    handle: ctypes.c_void_p | None = None
+    # How long code of a user's may take that a segment's process has been told of.
+    bound: int | None = None
 
 
 def _end_session_in(seconds: int) -> None:
@@ -153,15 +158,16 @@ def _end_session_in(seconds: int) -> None:
 
     SQL can catch a cancel, as often as it comes, but not this. Without such a clock the cancel is all.
     """
-    if not _clock:
+    own = memory.of(_Clock)
+    if own.handle is None:
         event, clock = _Event(signal=signal.SIGTERM), ctypes.c_void_p()
         if not hasattr(_SERVER, "timer_create") or _SERVER.timer_create(
             _CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(clock)
         ):
             return
-        _clock.append(clock)
+        own.handle = clock
     # Every so often, which is never, and for the first time.
-    _SERVER.timer_settime(_clock[0], 0, (ctypes.c_long * 4)(0, 0, seconds, 0), None)
+    _SERVER.timer_settime(own.handle, 0, (ctypes.c_long * 4)(0, 0, seconds, 0), None)
 
 
 def took_too_long(limit: int) -> CerebroError:

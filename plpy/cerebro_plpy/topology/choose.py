@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import CONNECTION_FAILURE, CerebroError
@@ -38,10 +39,10 @@ def choose_local(db: Database, role: str, look_seconds: int | None = None) -> Lo
         patience=int(fixed.get("retry_seconds") or RETRY_SECONDS),
         look_seconds=interrupts.look_seconds(db) if look_seconds is None else look_seconds,
         background=look_seconds is not None,
-        most_sessions=lambda: _most_sessions(db),
-        room=lambda: session.room(db, role),
+        most_sessions=partial(_most_sessions, db),
+        room=partial(session.room, db, role),
     )
-    local = db.server.segment_sessions(role, session.target(db), bounds, lambda: interrupts.tick(db))
+    local = db.server.segment_sessions(role, session.target(db), bounds, partial(interrupts.tick, db))
     local.open({}, 0)
     return local
 

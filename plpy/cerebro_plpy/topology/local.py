@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import psycopg2
 import psycopg2.extensions
 
+from cerebro_plpy import memory
 from cerebro_plpy.errors import INTERNAL, OUT_OF_MEMORY, TOO_MANY_CONNECTIONS, CerebroError, from_driver
 from cerebro_plpy.store import session
 from cerebro_plpy.topology import EMPTY, Answer, Engine
@@ -39,13 +40,17 @@ CONTROL_RETRIES = 3
 REST_SECONDS = 1.0
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Key = tuple[str, int, str, int, Any]
-_pool: dict[Key, LoopbackSession] = {}
+
+
+class _Pool(dict[Key, LoopbackSession]):
+    """The sessions of this one that are open, also between runs."""
 
 
 def own_pids() -> list[int]:
     """The server processes of this session's own loopback sessions."""
-    return [s.connection.info.backend_pid for s in _pool.values() if not s.connection.closed]
+    return [s.connection.info.backend_pid for s in memory.of(_Pool).values() if not s.connection.closed]
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,7 @@ class LocalTopology:
         self, role: str, target: session.LoginTarget, bounds: Bounds, tick: Callable[[], None]
     ) -> None:
         self._role = role
+        self._pool = memory.of(_Pool)
         self._bounds = bounds
         self._slots = 1
         self._target = target
@@ -84,12 +90,12 @@ class LocalTopology:
 
     def open(self, engines: Mapping[str, Engine], segments: int) -> None:
         """Open what is not open yet; the servers' answers and the engines' imports go side by side."""
-        self._insist(lambda: self._open(engines, segments))
+        self._insist(self._open, engines, segments)
 
     def _open(self, engines: Mapping[str, Engine], segments: int) -> None:
-        for key in [k for k, s in _pool.items() if k[0] == self._role and s.busy]:
+        for key in [k for k, s in self._pool.items() if k[0] == self._role and s.busy]:
             # What an earlier call had under way when it was cancelled.
-            _pool.pop(key).stop()
+            self._pool.pop(key).stop()
         self._engines = dict(engines)
         self._slots = max(1, min(segments, self._bounds.most_sessions() or segments))
         opens = self._missing() > 0
@@ -116,7 +122,8 @@ class LocalTopology:
 
     def _missing(self) -> int:
         wanted = [self._key(CONTROL, ""), *self._wanted()]
-        return sum(key not in _pool or not (_pool[key].busy or _pool[key].alive()) for key in wanted)
+        there = [self._pool[key] for key in wanted if key in self._pool]
+        return len(wanted) - sum(own.busy or own.alive() for own in there)
 
     def _wanted(self) -> list[Key]:
         return [self._key(slot, backend) for slot in range(self._slots) for backend in self._engines]
@@ -126,7 +133,7 @@ class LocalTopology:
         over = min(0, self._bounds.room().free)
         allowed = max(1, min(self._bounds.most_sessions() or self._slots, self._slots + over))
         for key in [k for k in self._wanted() if k[1] >= allowed]:
-            _pool.pop(key).stop()
+            self._pool.pop(key).stop()
         self._slots = min(self._slots, allowed)
 
     def hold(self, run_id: int, name: str = "hold_run", request: Mapping[str, Any] = EMPTY) -> None:
@@ -135,7 +142,7 @@ class LocalTopology:
 
     def _behind(self, run_id: int) -> Mapping[str, Any]:
         """The processes behind a run; this one decides."""
-        own = [s for key, s in _pool.items() if key[0] == self._role and key[1] != CONTROL]
+        own = [s for key, s in self._pool.items() if key[0] == self._role and key[1] != CONTROL]
         pids = [s.connection.info.backend_pid for s in own if not s.connection.closed]
         own_pid = os.getpid()
         sessions = [*pids, own_pid] if self._bounds.background else pids
@@ -149,7 +156,7 @@ class LocalTopology:
 
     def _give_back(self) -> None:
         """Have the sessions keep their compiled models, and no rows."""
-        asked = {key: _pool[key] for key in self._wanted() if key in _pool}
+        asked = {key: self._pool[key] for key in self._wanted() if key in self._pool}
         for key, there in asked.items():
             with self._losing(there):
                 there.begin("give_back", self._with_engine(key[2], {"segment": key[1]}))
@@ -169,16 +176,22 @@ class LocalTopology:
 
     def command(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         self.finish_background()
-        return self._insist(lambda: self._do(self._control(), name, request))
+        return self._insist(self._tell_control, name, request)
 
-    def _insist(self, work: Callable[[], T]) -> T:
+    def _insist(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Do something again when its session is lost: what was committed then is not done twice."""
         for _ in range(CONTROL_RETRIES):
             try:
-                return work()
+                return work(*arguments, **named)
             except SessionLost:
                 continue
-        return work()
+        return work(*arguments, **named)
+
+    def _tell_control(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self._do(self._control(), name, request)
+
+    def _tell_first(self, backend: str, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self._do(self._session(self._key(0, backend)), name, self._with_engine(backend, request))
 
     def _do(self, there: LoopbackSession, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
@@ -191,8 +204,7 @@ class LocalTopology:
 
     def ask(self, backend: str, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Do something in the first segment's session, which has Keras, and wait for it."""
-        asked = self._with_engine(backend, request)
-        return self._insist(lambda: self._do(self._session(self._key(0, backend)), name, asked))
+        return self._insist(self._tell_first, backend, name, request)
 
     def free(self, segment: int) -> bool:
         return segment % self._slots not in {busy % self._slots for busy in self._running}
@@ -247,12 +259,12 @@ class LocalTopology:
         self._tick = lambda: None
         del self._queue[1:]
         self._running.clear()
-        for key in [key for key in _pool if key[0] == self._role and key[1] != CONTROL]:
-            _pool.pop(key).stop()
+        for key in [key for key in self._pool if key[0] == self._role and key[1] != CONTROL]:
+            self._pool.pop(key).stop()
 
     def close(self) -> None:
-        for key in [key for key in _pool if key[0] == self._role]:
-            _pool.pop(key).stop()
+        for key in [key for key in self._pool if key[0] == self._role]:
+            self._pool.pop(key).stop()
 
     def _drain(self) -> None:
         """Let the control session go on with its queue; what a lost one had begun is begun again."""
@@ -278,7 +290,7 @@ class LocalTopology:
     def _control(self) -> LoopbackSession:
         """The control session; one that replaces a lost one first takes its place behind the run."""
         key = self._key(CONTROL, "")
-        before = _pool.get(key)
+        before = self._pool.get(key)
         control = self._session(key)
         if control is not before and self._held is not None:
             self._do(control, "hold_run", self._behind(self._held))
@@ -294,12 +306,12 @@ class LocalTopology:
         return (self._role, slot, backend, threads, use_gpus)
 
     def _session(self, key: Key) -> LoopbackSession:
-        found = _pool.get(key)
+        found = self._pool.get(key)
         if found is not None and (found.busy or found.alive()):
             found.look_seconds = self._bounds.look_seconds
             return found
-        for other in [k for k in _pool if k[:3] == key[:3]]:
-            _pool.pop(other).stop()
+        for other in [k for k in self._pool if k[:3] == key[:3]]:
+            self._pool.pop(other).stop()
         # A run that goes on waits a while for a server that has no room for a new session.
         deadline = time.monotonic() + (self._bounds.patience if self._held is not None else 0.0)
         while True:
@@ -313,7 +325,7 @@ class LocalTopology:
                     check_room(room, 1)
             # A stored string that cannot be read is a ProgrammingError, whose text has parts of it.
             except psycopg2.Error as error:
-                _pool.pop(key, None)
+                self._pool.pop(key, None)
                 if time.monotonic() >= deadline:
                     raise self._refusal(error) from None
             self._rest()
@@ -334,14 +346,14 @@ class LocalTopology:
 
     def _opened(self, key: Key) -> LoopbackSession:
         settings = settings_of(self._target, self._bounds.idle_minutes, key[1])
-        _pool[key] = self.kind(self._target, settings)
-        self._finish([_pool[key]])
-        check_superuser(_pool[key])
-        return _pool[key]
+        self._pool[key] = self.kind(self._target, settings)
+        self._finish([self._pool[key]])
+        check_superuser(self._pool[key])
+        return self._pool[key]
 
     def _forget(self, lost: LoopbackSession) -> None:
-        for key in [key for key, value in _pool.items() if value is lost]:
-            _pool.pop(key).stop()
+        for key in [key for key, value in self._pool.items() if value is lost]:
+            self._pool.pop(key).stop()
 
     def _finish(self, sessions: Sequence[LoopbackSession]) -> None:
         """Wait until none of these has anything under way, looking for a cancel meanwhile."""

@@ -17,6 +17,7 @@ import termios
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
+from cerebro_plpy import memory
 from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.errors import SEGMENT_GONE, SEGMENT_GONE_HINT, CerebroError
 from cerebro_plpy.store.cluster import before_statement
@@ -24,11 +25,13 @@ from cerebro_plpy.store.cluster import before_statement
 _ENDED = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 # An aggregate would have the function called here.
 _TELL_ALL = "SELECT cerebro._work($1) FROM gp_dist_random('pg_catalog.gp_id')"
-# On which the servers of segments answer, mirrors included; a session reads it once.
-_ports: set[int] = set()
 
 
 IS_CLUSTER = before_statement.ROLE is not None
+
+
+class _Ports(set[int]):
+    """On which the servers of segments answer, mirrors included; a session reads it once."""
 
 
 def check(db: Database) -> None:
@@ -50,9 +53,10 @@ def _refusal(said: Mapping[str, str]) -> CerebroError:
 
 def _learn_segments(db: Database) -> None:
     """Have `refuse_without_segments` know the session's connections to segments from others."""
-    if IS_CLUSTER and not _ports:
+    ports = memory.of(_Ports)
+    if IS_CLUSTER and not ports:
         rows = db.query("SELECT DISTINCT port FROM pg_catalog.gp_segment_configuration WHERE content >= 0")
-        _ports.update(row["port"] for row in rows)
+        ports.update(row["port"] for row in rows)
 
 
 def refuse_without_segments() -> None:
@@ -65,7 +69,7 @@ def refuse_without_segments() -> None:
     said = before_statement.unreachable()
     if said is not None:
         raise _refusal(said)
-    if not _ports:
+    if not memory.of(_Ports):
         return
     if before_statement.has_lost_process() or _has_ended_connection():
         raise CerebroError(
@@ -127,7 +131,7 @@ def _segment_port(descriptor: int) -> int | None:
     finally:
         # It is the server's own.
         there.detach()
-    return peer[1] if isinstance(peer, tuple) and peer[1] in _ports else None
+    return peer[1] if isinstance(peer, tuple) and peer[1] in memory.of(_Ports) else None
 
 
 def _ended_among(descriptors: Sequence[int]) -> set[int]:

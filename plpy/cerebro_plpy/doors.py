@@ -1,0 +1,96 @@
+"""How a call comes in from SQL, and how an error leaves.
+
+Errors of the package become the server's, with their SQLSTATE, DETAIL and HINT.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, wraps
+from typing import Any, ParamSpec, TypeVar
+
+import plpy  # provided by the server, inside a backend only
+
+from cerebro_plpy.backend import Session, backend
+from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, READ_ONLY_TRANSACTION, CerebroError, printable
+from cerebro_plpy.madlib import registered
+from cerebro_plpy.segment import commands
+from cerebro_plpy.store import interrupts
+from cerebro_plpy.store.cluster import gangs
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def _report(error: CerebroError) -> Any:
+    """The exception that PL/Python turns into an error with these fields; its name starts the message."""
+    report = type("cerebro", (plpy.Error,), {"__module__": "__main__"})(printable(error.message))
+    report.sqlstate = error.sqlstate
+    report.detail = error.detail and printable(error.detail)
+    report.hint = error.hint and printable(error.hint)
+    return report
+
+
+def answer(work: Callable[[], T], known: Sequence[registered.Function] = ()) -> T:
+    """Leave the package. A call has to ask for registered functions."""
+    interrupts.let_cancels_wait()
+    try:
+        with registered.scope(known):
+            return work()
+    except CerebroError as error:
+        raise _report(error) from None
+
+
+def internal(function: Callable[P, T]) -> Callable[P, T]:
+    """A function that the extension's own code calls, or one that runs no statements."""
+
+    @wraps(function)
+    def begun(*arguments: P.args, **named: P.kwargs) -> T:
+        return answer(partial(function, *arguments, **named))
+
+    return begun
+
+
+def public(function: Callable[P, T]) -> Callable[P, T]:
+    """A function that runs statements: it says where it may not before it loads anything."""
+
+    @wraps(function)
+    def begun(*arguments: P.args, **named: P.kwargs) -> T:
+        answer(_check_place)
+        return answer(partial(function, *arguments, **named))
+
+    return begun
+
+
+def _check_place() -> None:
+    if backend().looking:
+        raise CerebroError(
+            "this function cannot be called by code behind a table that a run reads",
+            hint="Policies, views and the functions that they call may only read.",
+            sqlstate=READ_ONLY_TRANSACTION,
+        )
+    gangs.check(Session())
+
+
+def run_pending() -> None:
+    """The body of the functions that exist to change rights."""
+    pending = backend().pending
+    if not pending:
+        raise _report(
+            CerebroError("this function is for the extension's own use", sqlstate=INSUFFICIENT_PRIVILEGE)
+        )
+    answer(pending.pop(), registered.known())
+
+
+def end_look() -> None:
+    """What the caller's code has left here goes, also when an error of its own was the end of it."""
+    if backend().looking:
+        backend().looking = False
+        interrupts.end_limit()
+        interrupts.drop_own_locks()
+
+
+def run_inline(command: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a segment session would do, in the caller's own; through JSON, so that both are given the same."""
+    return commands.run(Session(), command, json.loads(json.dumps(request)))

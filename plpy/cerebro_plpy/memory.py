@@ -1,0 +1,37 @@
+"""What this process keeps from one call to the next.
+
+Each kind of thing that is kept is a class that is made without arguments. Whoever asks for it first has it
+made, and all of them go at once. The server's process has one memory; a test takes a fresh one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Memory:
+    def __init__(self) -> None:
+        self._things: dict[type, Any] = {}
+
+    def of(self, kind: type[T]) -> T:
+        """Give the one thing of a kind."""
+        if kind not in self._things:
+            self._things[kind] = kind()
+        return self._things[kind]
+
+    @contextmanager
+    def fresh(self) -> Generator[None]:
+        """Begin with nothing, and have everything back afterwards."""
+        before, self._things = self._things, {}
+        try:
+            yield
+        finally:
+            self._things = before
+
+
+PROCESS = Memory()
+of = PROCESS.of
