@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import psycopg2
+import psycopg2.errors
 import pytest
 
 import nets
@@ -91,3 +92,67 @@ def test_a_failed_warm_start_leaves_the_earlier_tables(trial: Trial, warm_select
     with pytest.raises(psycopg2.Error):
         trial.fit("packed", "kept", "warm_kept", 0, warm_start=True)
     assert trial.weights("kept") == before
+
+
+@pytest.fixture(scope="module")
+def one_and_many(trial: Trial, warm_selection: str) -> None:
+    """A table of one model, one of several, and their twins of which an _info was left by others."""
+    trial.keep("of_two", warm_selection, [1, 2])
+    trial.fit("packed", "several", "of_two", 1)
+    fit_one(trial, "single", 1)
+    trial.sql("CREATE TABLE leftover_info AS SELECT * FROM several_info")
+    fit_one(trial, "leftover", 1)
+
+
+def fit_one(trial: Trial, out: str, epochs: int, **more: object) -> None:
+    options = {"threads": 1, "seed": 7}
+    trial.call("madlib_fit", "packed", out, "arch", 1, ADAM, "batch_size=16", epochs, options=options, **more)
+
+
+@pytest.mark.usefixtures("one_and_many")
+def test_neither_kind_of_fit_goes_on_from_the_tables_of_the_other(trial: Trial) -> None:
+    runs = trial.value("SELECT count(*) FROM cerebro.runs")
+    several, single = trial.weights("several"), trial.value("SELECT model_weights FROM single")
+    with pytest.raises(psycopg2.errors.WrongObjectType, match=r"madlib_fit cannot go on from .*several"):
+        fit_one(trial, "several", 1, warm_start=True)
+    for out in ("single", "leftover"):
+        with pytest.raises(psycopg2.errors.WrongObjectType, match=rf"cannot go on from .*{out}: .*one model"):
+            trial.fit("packed", out, "of_two", 1, warm_start=True)
+    assert trial.value("SELECT count(*) FROM cerebro.runs") == runs
+    assert trial.weights("several") == several
+    assert trial.value("SELECT model_weights FROM single") == single
+
+
+@pytest.mark.usefixtures("one_and_many")
+def test_a_warm_start_does_not_replace_other_tables(trial: Trial) -> None:
+    trial.sql("CREATE TABLE mine (x integer); CREATE TABLE mine_summary (run_id bigint)")
+    with pytest.raises(psycopg2.Error, match="mine is not a model table: it has no column model_weights"):
+        fit_one(trial, "mine", 1, warm_start=True)
+    trial.sql("CREATE TABLE mixed AS TABLE single; CREATE TABLE mixed_summary AS TABLE several_summary")
+    with pytest.raises(psycopg2.Error, match="mixed_summary is not the summary of public.mixed"):
+        fit_one(trial, "mixed", 1, warm_start=True)
+
+
+@pytest.mark.usefixtures("one_and_many")
+def test_an_info_that_is_left_of_other_tables_is_no_matter(trial: Trial) -> None:
+    options = {"threads": 1, "seed": 7}
+    trial.sql("CREATE TABLE numbered AS SELECT row_number() OVER () AS id, x FROM blobs")
+    for out in ("single", "leftover"):
+        trial.call("madlib_predict", out, "numbered", "id", "x", f"{out}_told")
+        trial.call("madlib_evaluate", out, "packed", f"{out}_measured", options={"threads": 1})
+        trial.call(
+            "madlib_fit", "packed", out, "arch", 1, ADAM, "batch_size=16", 1, options=options, warm_start=True
+        )
+    assert trial.sql("TABLE leftover_told EXCEPT TABLE single_told") == []
+    assert trial.sql("SELECT loss FROM leftover_measured") == trial.sql("SELECT loss FROM single_measured")
+    one = trial.value("SELECT cerebro.predict('leftover', NULL::integer, x) FROM numbered WHERE id = 1")
+    assert one == trial.value("SELECT cerebro.predict('single', NULL::integer, x) FROM numbered WHERE id = 1")
+
+
+def test_a_missing_key_is_asked_for_with_those_that_are_there(trial: Trial, warm_selection: str) -> None:
+    trial.keep("lonely", warm_selection, [2])
+    trial.fit("packed", "one_key", "lonely", 1)
+    with pytest.raises(psycopg2.Error) as caught:
+        trial.call("madlib_evaluate", "one_key", "packed", "never")
+    assert "mst_key is missing: public.one_key holds models by their keys" in str(caught.value)
+    assert "HINT:  Give 2." in str(caught.value)

@@ -18,6 +18,7 @@ class ManyTables:
     """One table of models, one of what became of each config, and a summary."""
 
     suffixes = ("_info", "_summary")
+    several = True
 
     def create(self, db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None:
         output.create(db, output.Targets(*tables), request.source.summary)

@@ -87,7 +87,8 @@ def _go_on(
         db, topology, run.run_id, request.engines.backend, plan, planned, configs,
         runner.search_of(request, replay.order(db, request)), request.limits, seconds,
     )  # fmt: skip
-    decider.take_up(log, _measured(metrics, "validation" if request.validation else "training"))
+    measured = _measured(metrics, request.deciding_rows)
+    decider.take_up(log, measured)
     decider.unpause(run.owner)
 
     def write(outcome: runner.Outcome) -> None:
@@ -101,6 +102,7 @@ def _go_on(
         plan=plan,
         decider=decider,
         write=write,
+        measured=measured,
     )
 
 
@@ -135,7 +137,7 @@ def forget(db: Database, run_id: int | None) -> None:
 def _earlier(db: Database, run: runs.RunRow, search_path: str) -> list[Table] | None:
     """The tables that a warm start replaces; a run that has its tables already needs no resuming."""
     try:
-        found = begin.earlier_tables(db, run.model_table, search_path, RESULT_TABLES[run.kind].suffixes)
+        found = begin.earlier_tables(db, run.model_table, search_path, RESULT_TABLES[run.kind])
     except CerebroError:
         if run.warm_start:
             raise

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import UNDEFINED_TABLE, CerebroError
+from cerebro_plpy.errors import UNDEFINED_COLUMN, UNDEFINED_TABLE, WRONG_OBJECT, CerebroError
 from cerebro_plpy.store.dialect import HEAP, distributed
-from cerebro_plpy.store.names import TargetTable
+from cerebro_plpy.store.names import Table, TargetTable, has_columns
 
 _ResultColumns = Sequence[tuple[str, str]]
 
@@ -212,6 +212,31 @@ def create_gpu_configuration(db: Database, target: TargetTable, rows: Sequence[t
         ["text[]", "text[]"],
         [[host for host, _ in rows], [described for _, described in rows]],
     )
+
+
+def holds_several(db: Database, model: Table) -> bool:
+    """Whether a model table is one of several models, with keys: its own columns say so, whatever else is
+    there under the names that belong to it."""
+    missing = has_columns(db, model, ["model_weights", "model_arch", "mst_key"])
+    if missing and missing != ["mst_key"]:
+        raise CerebroError(
+            f"table {model.quoted} is not a model table: it has no column {missing[0]}",
+            sqlstate=UNDEFINED_COLUMN,
+        )
+    return not missing
+
+
+def check_summary(db: Database, model: Table, summary: Table) -> None:
+    """Refuse a summary that is left of another table, by what only one of a single model says."""
+    of_several = bool(has_columns(db, summary, ["compile_params"]))
+    if holds_several(db, model) != of_several:
+        raise CerebroError(
+            f"table {summary.quoted} is not the summary of {model.quoted}",
+            detail=f"It describes {'several models' if of_several else 'a single model'}, and the table holds"
+            f" {'a single one' if of_several else 'several'}.",
+            hint="Was one of them dropped without the other? Train anew, under another name.",
+            sqlstate=WRONG_OBJECT,
+        )
 
 
 def drop(db: Database, quoted: Sequence[str]) -> None:
