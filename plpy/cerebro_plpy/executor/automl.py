@@ -50,7 +50,7 @@ class SearchTables(ManyTables):
         ]
         results.add_rows(db, targets.info.quoted, rows)
         _write_summary(db, targets, request, search, outcome)
-        best = _best(rows, "training" if request.validation is None else "validation")
+        best = _best(rows, request.deciding_rows)
         if best is None:
             db.warning(f"no config has a loss: {request.selection_table} is empty")
         else:
