@@ -17,7 +17,7 @@ from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.options import FitOptions
 from cerebro_plpy.store import functions as registry
-from cerebro_plpy.store import results, runs, session
+from cerebro_plpy.store import replacing, results, runs, session
 from cerebro_plpy.store.names import (
     Table,
     TargetTable,
@@ -40,6 +40,10 @@ class ResultTables(Protocol):
     @property
     def several(self) -> bool:
         """Whether the table of models is one of several, with keys."""
+        ...
+
+    def columns(self, request: requests.Request) -> list[results.ResultColumns]:
+        """The columns of each table."""
         ...
 
     def create(self, db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None: ...
@@ -101,6 +105,9 @@ def begin(db: Database, call: RunCall, run_inline: RunCommand) -> None:
     order = replay.order(db, request)
     earlier = earlier_tables(db, name, path, made) if call.warm_start else None
     tables = targets(db, name, path, made.suffixes, earlier)
+    if earlier is not None:
+        written = background.with_built_in_types(db, request) if given.background else request
+        replacing.check(db, tables, made.columns(written))
     topology = choose(db, session.current_user(db), request.tables, run_inline)
     described = runner.check(
         db, topology, replace(request, configs=examples), sessions=1 if given.background else None
@@ -137,10 +144,9 @@ def write_tables(
     *,
     replaces: bool,
 ) -> None:
-    """Fill the tables of a run, in place of those of an earlier one after a warm start."""
+    """Fill the tables of a run, in place of what an earlier one has left in them after a warm start."""
     if replaces:
-        results.drop(db, [table.quoted for table in tables])
-        result_tables.create(db, tables, request)
+        replacing.clear(db, tables, result_tables.columns(request))
     result_tables.fill(db, tables, request, outcome)
 
 

@@ -13,7 +13,7 @@ from cerebro_plpy.executor.run import Ended, Outcome
 from cerebro_plpy.logical.metrics import deciding
 from cerebro_plpy.madlib.params import Call, reparse_compile
 from cerebro_plpy.madlib.render import render_value
-from cerebro_plpy.store import measurements, packed, results, session, state_rows
+from cerebro_plpy.store import measurements, results, session, state_rows
 from cerebro_plpy.store.names import TargetTable
 
 # What fits a field, with room for the rest of the row.
@@ -29,10 +29,6 @@ class Targets:
     model: TargetTable
     info: TargetTable
     summary: TargetTable
-
-
-def create(db: Database, targets: Targets, summary: packed.PackedSummary) -> None:
-    results.create(db, targets.model, targets.info, targets.summary, summary.class_value_types)
 
 
 def write_models(db: Database, targets: Targets, request: Request, outcome: Outcome) -> dict[int, int]:

@@ -14,7 +14,17 @@ from cerebro_plpy.executor.automl import AutomlCall
 from cerebro_plpy.executor.fit import FitCall
 from cerebro_plpy.executor.single import SingleCall
 from cerebro_plpy.logical.budget import Limits, evaluation_epochs
-from cerebro_plpy.store import decisions, drivers, measurements, models, packed, results, runs, session
+from cerebro_plpy.store import (
+    decisions,
+    drivers,
+    measurements,
+    models,
+    packed,
+    replacing,
+    results,
+    runs,
+    session,
+)
 from cerebro_plpy.store.names import Table, resolve_table
 from cerebro_plpy.topology import Topology
 from cerebro_plpy.topology.choose import choose, choose_local
@@ -71,6 +81,8 @@ def _go_on(
     )
     if earlier is None:
         result_tables.create(db, tables, request)
+    else:
+        replacing.check(db, tables, result_tables.columns(request))
     runner.open_sessions(db, topology, request)
     log = decisions.entries(db, run.run_id)
     last = max([request.epochs, *(entry.epochs for entry in log if entry.epochs is not None)])

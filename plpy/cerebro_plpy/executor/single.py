@@ -23,9 +23,12 @@ class SingleTables:
     suffixes = ("_summary",)
     several = False
 
+    def columns(self, request: requests.Request) -> list[results.ResultColumns]:
+        return results.columns_of_one(request.source.summary.class_value_types)
+
     def create(self, db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None:
-        model, summary = tables
-        results.create_single(db, model, summary, request.source.summary.class_value_types)
+        for table, columns in zip(tables, self.columns(request), strict=True):
+            results.create(db, table, columns)
 
     def fill(
         self,
