@@ -21,7 +21,11 @@ history AS NOT MATERIALIZED ( -- a filter on one run must reach it
         m.value,
         l.value AS loss,
         m.higher_is_better,
-        CASE WHEN m.value = 'NaN' THEN NULL WHEN m.higher_is_better THEN -m.value ELSE m.value END AS badness
+        CASE
+            WHEN m.value IN ('NaN', 'Infinity', '-Infinity') THEN NULL
+            WHEN m.higher_is_better THEN -m.value
+            ELSE m.value
+        END AS badness
     FROM deciding AS d
     JOIN cerebro._metric AS m USING (run_id, mst_key, dataset, metric)
     LEFT JOIN cerebro._metric AS l
@@ -29,8 +33,20 @@ history AS NOT MATERIALIZED ( -- a filter on one run must reach it
         AND l.metric = 'loss'
 ),
 
-latest AS (
-    SELECT DISTINCT ON (h.run_id, h.mst_key) h.* FROM history AS h ORDER BY h.run_id, h.mst_key, h.epoch DESC
+delivered AS (
+    -- After the epoch whose state is the config's result: the last, or with restore_best the one that was best
+    -- by what the run decides by. The same is in executor/report.py.
+    SELECT DISTINCT ON (h.run_id, h.mst_key) h.*
+    FROM history AS h
+    JOIN cerebro._visible_run AS x USING (run_id)
+    CROSS JOIN LATERAL (
+        SELECT CASE
+            WHEN NOT COALESCE((x.limits::json ->> 'restore_best')::boolean, FALSE) THEN NULL
+            WHEN NOT COALESCE((x.search::json ->> 'by_loss')::boolean, FALSE) THEN h.badness
+            WHEN h.loss NOT IN ('NaN', 'Infinity', '-Infinity') THEN h.loss
+        END AS kept_by
+    ) AS k
+    ORDER BY h.run_id, h.mst_key, k.kept_by, CASE WHEN k.kept_by IS NULL THEN -h.epoch ELSE h.epoch END
 ),
 
 best AS (
@@ -44,16 +60,16 @@ best AS (
 
 SELECT
     r.run_id,
-    CASE WHEN f.mst_key IS NULL THEN pg_catalog.rank() OVER (
-        PARTITION BY r.run_id ORDER BY (f.mst_key IS NOT NULL), latest.badness, latest.loss
+    CASE WHEN k.counts THEN pg_catalog.rank() OVER (
+        PARTITION BY r.run_id ORDER BY k.counts DESC, delivered.badness, delivered.loss, c.mst_key
     ) END AS rank,
     c.mst_key,
     c.model_id,
-    latest.dataset,
-    latest.metric,
-    latest.value,
-    latest.loss,
-    latest.epoch,
+    delivered.dataset,
+    delivered.metric,
+    delivered.value,
+    delivered.loss,
+    delivered.epoch,
     best.value AS best_value,
     best.epoch AS best_epoch,
     c.compile_params,
@@ -62,19 +78,25 @@ SELECT
     c.backend
 FROM cerebro._visible_run AS r
 JOIN cerebro._config AS c USING (run_id)
-LEFT JOIN latest ON latest.run_id = c.run_id AND latest.mst_key = c.mst_key
+LEFT JOIN delivered ON delivered.run_id = c.run_id AND delivered.mst_key = c.mst_key
 LEFT JOIN best ON best.run_id = c.run_id AND best.mst_key = c.mst_key
-LEFT JOIN cerebro._failure AS f ON f.run_id = c.run_id AND f.mst_key = c.mst_key;
+LEFT JOIN cerebro._failure AS f ON f.run_id = c.run_id AND f.mst_key = c.mst_key
+CROSS JOIN LATERAL (
+    SELECT f.mst_key IS NULL AND delivered.epoch IS NOT NULL AND NOT EXISTS (
+        SELECT FROM cerebro._decision AS x
+        WHERE x.run_id = c.run_id AND x.mst_key = c.mst_key AND x.decision = 'delete'
+    ) AS counts
+) AS k;
 COMMENT ON VIEW cerebro.leaderboard IS 'The configs of your runs, best first within each run: by the first metric on the validation rows if there are any, else on the training rows.';
 COMMENT ON COLUMN cerebro.leaderboard.run_id IS 'Number of the run';
-COMMENT ON COLUMN cerebro.leaderboard.rank IS 'Place within the run, from 1 for the best; NULL for a config that failed';
+COMMENT ON COLUMN cerebro.leaderboard.rank IS 'Place within the run, from 1 for the best: by value, of equal ones by loss, then by mst_key; NULL for a config that failed, was deleted, or has not been measured';
 COMMENT ON COLUMN cerebro.leaderboard.mst_key IS 'Config';
 COMMENT ON COLUMN cerebro.leaderboard.model_id IS 'Architecture';
 COMMENT ON COLUMN cerebro.leaderboard.dataset IS 'Rows that decide: training or validation';
 COMMENT ON COLUMN cerebro.leaderboard.metric IS 'Metric that decides: the first that is not a loss, else the loss';
-COMMENT ON COLUMN cerebro.leaderboard.value IS 'Value of the metric after the last epoch that was evaluated';
-COMMENT ON COLUMN cerebro.leaderboard.loss IS 'The loss at the same time';
-COMMENT ON COLUMN cerebro.leaderboard.epoch IS 'The epoch of value and loss';
+COMMENT ON COLUMN cerebro.leaderboard.value IS 'Value of the metric for the state that is the config''s result: after the last epoch that was evaluated, with restore_best after the best one';
+COMMENT ON COLUMN cerebro.leaderboard.loss IS 'The loss of the same state';
+COMMENT ON COLUMN cerebro.leaderboard.epoch IS 'The epoch that left this state';
 COMMENT ON COLUMN cerebro.leaderboard.best_value IS 'The best value after any epoch that was evaluated';
 COMMENT ON COLUMN cerebro.leaderboard.best_epoch IS 'The epoch of the best value';
 COMMENT ON COLUMN cerebro.leaderboard.compile_params IS 'Compile parameters of the config';

@@ -104,13 +104,14 @@ class Scene:
     mallory: str
     login: Connection
 
-    def fit(self, out: str, epochs: int = 1, fitted: str = FITTED) -> int:
+    def fit(self, out: str, epochs: int = 1, fitted: str = FITTED, *, warm: bool = False) -> int:
         """Begin a run in the background; gives its number."""
         options = json.dumps({"seed": 5, "background": True})
         execute(
             self.login,
-            f"SELECT cerebro.madlib_fit('lab.packed', 'lab.{out}', 'lab.arch', 1, %s, %s, %s, options => %s)",
-            SGD, fitted, epochs, options,
+            f"SELECT cerebro.madlib_fit('lab.packed', 'lab.{out}', 'lab.arch', 1, %s, %s, %s, options => %s,"
+            " warm_start => %s)",
+            SGD, fitted, epochs, options, warm,
         )  # fmt: skip
         return int(execute(self.login, "SELECT cerebro.last_run()")[0][0])
 
@@ -168,6 +169,24 @@ def test_no_code_behind_a_type_runs(scene: Scene) -> None:
     assert scene.stage.sql("SELECT * FROM attack.put_off") == []
     kinds = "SELECT pg_typeof(y_class_values)::text, y_class_values FROM lab.typed_summary"
     assert scene.stage.sql(kinds) == [("text[]", ["0", "1"])]
+
+
+def test_no_code_on_the_tables_that_a_warm_start_replaces_runs(scene: Scene) -> None:
+    """Triggers, defaults and checks would be called with the rows that the run writes."""
+    stage, written = scene.stage, "attack.write_late()"
+    stage.sql("GRANT ALL ON attack.written, attack.put_off TO PUBLIC; GRANT USAGE ON SCHEMA attack TO PUBLIC")
+    assert scene.ended(scene.fit("hung")) == [("finished", None)]
+    before = stage.value("SELECT model_weights FROM lab.hung")
+    stage.sql(
+        "CREATE TRIGGER t AFTER INSERT ON lab.hung FOR EACH ROW EXECUTE FUNCTION attack.fire();"
+        "CREATE TRIGGER u AFTER TRUNCATE ON lab.hung EXECUTE FUNCTION attack.fire();"
+        f"ALTER TABLE lab.hung_summary ALTER name SET DEFAULT {written}::text;"
+        f"ALTER TABLE lab.hung_summary ADD CHECK ({written} = 1) NOT VALID"
+    )
+    stage.sql("TRUNCATE attack.written")
+    assert scene.ended(scene.fit("hung", warm=True)) == [("finished", None)]
+    assert stage.value("SELECT model_weights FROM lab.hung") != before
+    assert stage.sql("SELECT * FROM attack.written") == []
 
 
 def test_rights_are_those_of_the_moment(scene: Scene) -> None:

@@ -191,7 +191,7 @@ def test_float_labels_that_are_classes(trial: Trial) -> None:
     fit = ("floats_packed", "floats_model", "arch", 1, ADAM, "batch_size=16", 1)
     with pytest.raises(psycopg2.errors.InvalidParameterValue) as caught:
         trial.call("madlib_fit", *fit, options={"threads": 1})
-    assert "num_classes => {3}" in (caught.value.diag.message_hint or "")
+    assert "num_classes => ARRAY[3]" in (caught.value.diag.message_hint or "")
     trial.sql("DROP TABLE floats_packed, floats_packed_summary")
     trial.sql(
         "SELECT cerebro.training_preprocessor_dl('floats', 'floats_packed', 'y', 'x', NULL, 1.0, ARRAY[3])"

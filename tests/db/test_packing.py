@@ -229,6 +229,24 @@ def test_floats_are_regression_targets_and_arrays_are_taken_as_they_are(sql: Sql
     ]
 
 
+def test_arrays_of_integers_hold_classes_and_no_counts(sql: Sql, db: Connection) -> None:
+    sql(
+        """CREATE TABLE t AS SELECT ARRAY[i]::real[] AS x, ARRAY[i % 3, 1 - i % 3] AS counts,
+           ARRAY[(i > 1)::int, 1, 0] AS labels, CASE WHEN i > 1 THEN i % 2 END AS label
+           FROM generate_series(1, 6) i"""
+    )
+    hint = 'options {"task": "regression"}'
+    refused(sql, INVALID_PARAMETER_VALUE, 'column "counts" holds values other than 0 and 1', dep="counts")
+    refused(sql, INVALID_PARAMETER_VALUE, hint, dep="counts")
+    train(sql, dep="counts", options='{"segments": 2, "task": "regression"}')
+    assert column(sql, "counts", "<f4").min() == -1
+    train(sql, out="q", dep="labels")
+    assert column(sql, "labels", "<i2", "q").sum() == 6 + 5
+    assert 'column "labels" has no 1 or several in 5 of 6 rows' in db.notices[-1]
+    train(sql, out="r", dep="label")
+    assert 'column "label" is NULL in some rows: NULL is a class of its own' in db.notices[-1]
+
+
 def test_the_task_overrides_what_types_suggest(sql: Sql) -> None:
     make(sql)
     train(sql, dep="number", options='{"segments": 2, "task": "regression"}')

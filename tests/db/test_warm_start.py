@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import psycopg2
+import psycopg2.errors
 import pytest
 
 import nets
@@ -91,3 +92,145 @@ def test_a_failed_warm_start_leaves_the_earlier_tables(trial: Trial, warm_select
     with pytest.raises(psycopg2.Error):
         trial.fit("packed", "kept", "warm_kept", 0, warm_start=True)
     assert trial.weights("kept") == before
+
+
+@pytest.fixture(scope="module")
+def one_and_many(trial: Trial, warm_selection: str) -> None:
+    """A table of one model, one of several, and their twins of which an _info was left by others."""
+    trial.keep("of_two", warm_selection, [1, 2])
+    trial.fit("packed", "several", "of_two", 1)
+    fit_one(trial, "single", 1)
+    trial.sql("CREATE TABLE leftover_info AS SELECT * FROM several_info")
+    fit_one(trial, "leftover", 1)
+
+
+def fit_one(trial: Trial, out: str, epochs: int, **more: object) -> None:
+    options = {"threads": 1, "seed": 7}
+    trial.call("madlib_fit", "packed", out, "arch", 1, ADAM, "batch_size=16", epochs, options=options, **more)
+
+
+@pytest.mark.usefixtures("one_and_many")
+def test_neither_kind_of_fit_goes_on_from_the_tables_of_the_other(trial: Trial) -> None:
+    runs = trial.value("SELECT count(*) FROM cerebro.runs")
+    several, single = trial.weights("several"), trial.value("SELECT model_weights FROM single")
+    with pytest.raises(psycopg2.errors.WrongObjectType, match=r"madlib_fit cannot go on from .*several"):
+        fit_one(trial, "several", 1, warm_start=True)
+    for out in ("single", "leftover"):
+        with pytest.raises(psycopg2.errors.WrongObjectType, match=rf"cannot go on from .*{out}: .*one model"):
+            trial.fit("packed", out, "of_two", 1, warm_start=True)
+    assert trial.value("SELECT count(*) FROM cerebro.runs") == runs
+    assert trial.weights("several") == several
+    assert trial.value("SELECT model_weights FROM single") == single
+
+
+@pytest.mark.usefixtures("one_and_many")
+def test_a_warm_start_does_not_replace_other_tables(trial: Trial) -> None:
+    trial.sql("CREATE TABLE mine (x integer); CREATE TABLE mine_summary (run_id bigint)")
+    with pytest.raises(psycopg2.Error, match="mine is not a model table: it has no column model_weights"):
+        fit_one(trial, "mine", 1, warm_start=True)
+    trial.sql("CREATE TABLE mixed AS TABLE single; CREATE TABLE mixed_summary AS TABLE several_summary")
+    with pytest.raises(psycopg2.Error, match="mixed_summary is not the summary of public.mixed"):
+        fit_one(trial, "mixed", 1, warm_start=True)
+
+
+@pytest.mark.usefixtures("one_and_many")
+def test_an_info_that_is_left_of_other_tables_is_no_matter(trial: Trial) -> None:
+    options = {"threads": 1, "seed": 7}
+    trial.sql("CREATE TABLE numbered AS SELECT row_number() OVER () AS id, x FROM blobs")
+    for out in ("single", "leftover"):
+        trial.call("madlib_predict", out, "numbered", "id", "x", f"{out}_told")
+        trial.call("madlib_evaluate", out, "packed", f"{out}_measured", options={"threads": 1})
+        trial.call(
+            "madlib_fit", "packed", out, "arch", 1, ADAM, "batch_size=16", 1, options=options, warm_start=True
+        )
+    assert trial.sql("TABLE leftover_told EXCEPT TABLE single_told") == []
+    assert trial.sql("SELECT loss FROM leftover_measured") == trial.sql("SELECT loss FROM single_measured")
+    one = trial.value("SELECT cerebro.predict('leftover', NULL::integer, x) FROM numbered WHERE id = 1")
+    assert one == trial.value("SELECT cerebro.predict('single', NULL::integer, x) FROM numbered WHERE id = 1")
+
+
+def test_a_missing_key_is_asked_for_with_those_that_are_there(trial: Trial, warm_selection: str) -> None:
+    trial.keep("lonely", warm_selection, [2])
+    trial.fit("packed", "one_key", "lonely", 1)
+    with pytest.raises(psycopg2.Error) as caught:
+        trial.call("madlib_evaluate", "one_key", "packed", "never")
+    assert "mst_key is missing: public.one_key holds models by their keys" in str(caught.value)
+    assert "HINT:  Give 2." in str(caught.value)
+
+
+def granted(trial: Trial, table: str) -> object:
+    return trial.value("SELECT relacl::text FROM pg_class WHERE oid = %s::regclass", table)
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_views_and_grants_stay_over_a_warm_start(trial: Trial, warm_selection: str, background: bool) -> None:
+    out = f"seen_{background}".lower()
+    trial.keep(f"{out}_mst", warm_selection, [1, 2])
+    first = trial.fit("packed", out, f"{out}_mst", 1)
+    tables = [out, f"{out}_info", f"{out}_summary"]
+    for table in tables:
+        trial.sql(f"CREATE VIEW {table}_view AS SELECT * FROM {table}; GRANT SELECT ON {table} TO pg_monitor")
+    trial.sql(
+        f"CREATE VIEW {out}_scored AS SELECT p.* FROM blobs, cerebro.predict('{out}', 1, x) AS p LIMIT 3"
+    )
+    trial.sql(f"CREATE FUNCTION {out}_row({out}) RETURNS integer LANGUAGE sql AS 'SELECT 1'")
+    scored, grants = trial.sql(f"TABLE {out}_scored"), [granted(trial, table) for table in tables]
+    options = {"threads": 1, "seed": 7, "background": background}
+    trial.call(
+        "madlib_fit_multiple_model", "packed", out, f"{out}_mst", 1, warm_start=True, options=options
+    )  # fmt: skip
+    run_id = trial.value("SELECT cerebro.last_run()")
+    assert trial.value("SELECT cerebro.wait(%s)", run_id) == "finished"
+    assert trial.sql(f"SELECT run_id FROM {out}_summary_view") == [(run_id,)] != [(first,)]
+    assert trial.sql(f"SELECT mst_key FROM {out}_info_view ORDER BY 1") == [(1,), (2,)]
+    assert trial.sql(f"SELECT mst_key FROM {out}_view ORDER BY 1") == [(1,), (2,)]
+    assert trial.sql(f"TABLE {out}_scored") != scored
+    assert [granted(trial, table) for table in tables] == grants != [None] * 3
+    trial.fit("packed", f"{out}_whole", f"{out}_mst", 2)
+    assert trial.weights(f"{out}_whole") == trial.weights(out)
+
+
+def test_a_single_model_keeps_its_views(trial: Trial, warm_selection: str) -> None:
+    fit_one(trial, "solo", 1)
+    trial.sql("CREATE VIEW solo_view AS SELECT run_id, training_loss_final FROM solo_summary")
+    before = trial.sql("TABLE solo_view")
+    fit_one(trial, "solo", 1, warm_start=True)
+    assert trial.sql("TABLE solo_view") != before
+
+
+REFERENCE = "CREATE TABLE hung_notes (mst_key integer REFERENCES hung_info)"
+CHANGES = {
+    "another column": "ALTER TABLE hung_info ADD note text",
+    "a reference": REFERENCE,
+    "a trigger": "CREATE TRIGGER hung BEFORE UPDATE ON hung_info FOR EACH ROW"
+    " EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+    "a check": "ALTER TABLE hung_info ADD CHECK (mst_key > 0)",
+    "a default": "ALTER TABLE hung_info ALTER mst_key SET DEFAULT 3",
+    "an expression": "CREATE INDEX ON hung_info ((mst_key + 1))",
+    "policies": "ALTER TABLE hung_info ENABLE ROW LEVEL SECURITY",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_what_depends_on_a_table_that_has_to_be_made_anew_is_named(
+    trial: Trial, warm_selection: str, change: str
+) -> None:
+    """No row is written past code that was put on a table: where there is some, the table is dropped."""
+    trial.sql("DROP TABLE IF EXISTS hung, hung_info, hung_summary, hung_mst, hung_mst_summary CASCADE")
+    trial.keep("hung_mst", warm_selection, [1])
+    trial.fit("packed", "hung", "hung_mst", 1)
+    trial.sql("CREATE VIEW hung_view AS SELECT mst_key FROM hung_info")
+    trial.sql(change)
+    if change == REFERENCE:
+        trial.sql("DROP VIEW hung_view")
+    runs, before = trial.value("SELECT count(*) FROM cerebro.runs"), trial.weights("hung")
+    with pytest.raises(psycopg2.errors.DependentObjectsStillExist) as caught:
+        trial.fit("packed", "hung", "hung_mst", 1, warm_start=True)
+    depends = (
+        "hung_notes_mst_key_fkey on table public.hung_notes" if change == REFERENCE else "public.hung_view"
+    )
+    assert f"{depends} depends on table public.hung_info" in str(caught.value)
+    assert (trial.value("SELECT count(*) FROM cerebro.runs"), trial.weights("hung")) == (runs, before)
+    trial.sql("DROP VIEW IF EXISTS hung_view; DROP TABLE IF EXISTS hung_notes")
+    trial.fit("packed", "hung", "hung_mst", 1, warm_start=True)
+    assert trial.weights("hung") != before

@@ -27,7 +27,8 @@ def check(units: int, loss: Any, metrics: Any, shape: tuple[int, ...], kind: str
     made = keras.Sequential([keras.Input((6,)), keras.layers.Dense(units)], name="net")
     params = CompileParams(other.pop("optimizer", Call("Adam", ())), loss, metrics)
     inputs = other.pop("inputs", ((6,),))
-    check_config(architecture.describe(made.to_json()), params, inputs, (shape,), (kind,))
+    nulls = other.pop("null_classes", (False,))
+    check_config(architecture.describe(made.to_json()), params, inputs, (shape,), (kind,), nulls)
 
 
 @pytest.mark.parametrize(
@@ -120,4 +121,28 @@ def test_metrics_of_a_net_with_two_outputs_say_which_they_are_for() -> None:
 def test_float_labels_under_a_loss_for_classes_are_told_of_num_classes() -> None:
     with pytest.raises(CerebroError) as caught:
         check(3, CROSS, None, (1,), VALUE)
-    assert "num_classes => {3}" in (caught.value.hint or "")
+    assert "num_classes => ARRAY[3]" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("units", "loss", "hint"),
+    [
+        (4, CROSS, "Give the last layer 3 units, or pack the table with num_classes => ARRAY[4]."),
+        (2, CROSS, "Give the last layer 3 units."),
+        (
+            1,
+            "mse",
+            'Give the last layer 3 units. If the labels are quantities, pack them as such: options {"task',
+        ),
+        (1, SPARSE, "Give the last layer 3 units. If the labels are quantities"),
+    ],
+)
+def test_a_net_of_another_width_is_told_what_would_do(units: int, loss: str, hint: str) -> None:
+    with pytest.raises(CerebroError) as caught:
+        check(units, loss, None, (3,), ONE_HOT)
+    assert str(caught.value.hint).startswith(hint)
+
+
+def test_a_class_that_is_null_is_named() -> None:
+    with pytest.raises(CerebroError, match="3 wide, the packed table has 4 classes, one of them NULL"):
+        check(3, CROSS, None, (4,), ONE_HOT, null_classes=(True,))

@@ -106,11 +106,29 @@ def test_a_vector_of_columns_names_the_column_that_is_wrong() -> None:
     assert seen.error(2).message == 'column "height" holds NaN or infinity in 1 of 2 rows'
 
 
-def test_one_hot_values_must_fit_smallint() -> None:
-    out, seen = read([datum(np.array([0, 1], np.int64))], "=i8", (2,), to="<i2")
-    assert not seen and out.tolist() == [[0, 1]]
-    _, seen = read([datum(np.array([0, 70000], np.int64))], "=i8", (2,), to="<i2")
-    assert seen
+def test_one_hot_values_are_0_and_1() -> None:
+    out, seen = read([datum(np.array([0, 1], np.int64))], "=i8", (2,), to="<i2", classes=2)
+    assert not seen and out.tolist() == [[0, 1]] and seen.remarks(1) == []
+    for wrong in ([0, 70000], [2, -1], [65536, 1]):
+        rows = [datum(np.array([1, 0], np.int64)), datum(np.array(wrong, np.int64))]
+        _, seen = read(rows, "=i8", (2,), to="<i2", classes=2)
+        error = seen.error(2)
+        assert "holds values other than 0 and 1" in error.message and "in 1 of 2 rows" in error.message
+        assert f"with {{{wrong[0]},{wrong[1]}}}" in str(error.detail)
+        assert '{"task": "regression"}' in str(error.hint)
+
+
+def test_rows_of_several_classes_and_of_none_are_told_of() -> None:
+    rows = [[0, 1, 0], [1, 1, 0], [0, 0, 0]]
+    out, seen = read([datum(np.array(row, np.int32)) for row in rows], "=i4", (3,), to="<i2", classes=3)
+    assert not seen and out.tolist() == rows
+    (line,) = seen.remarks(3)
+    assert "has no 1 or several in 2 of 3 rows, the first is row 12 of the scan, with {1,1,0}" in line
+    _, seen = read([datum(np.array([0], np.int32))], "=i4", (1,), to="<i2", classes=1)
+    assert not seen and seen.remarks(1) == []
+    # Each vector of a row is one-hot by itself.
+    _, seen = read([datum(np.array([[0, 1], [1, 0]], np.int32))], "=i4", (2, 2), to="<i2", classes=2)
+    assert not seen and seen.remarks(1) == []
 
 
 def test_rows_of_other_lengths_that_add_up_are_not_taken_for_the_right_ones() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cerebro_plpy.errors import CerebroError
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from cerebro_plpy.madlib.params import CompileParams
 
 
+_QUANTITY = (
+    "Give the last layer {classes} units. If the labels are quantities, pack them as such: options"
+    ' {{"task": "regression"}}.'
+)
 _ONE_COLUMN = frozenset({"binarycrossentropy", "binaryfocalcrossentropy", "bce"})
 _CATEGORICAL = frozenset(
     {
@@ -33,15 +38,20 @@ def check_config(
     input_shapes: tuple[Shape, ...],
     target_shapes: tuple[Shape, ...],
     target_kinds: tuple[str, ...],
+    null_classes: tuple[bool, ...] = (),
 ) -> None:
-    """Raise an error that says what does not fit; shapes are those of one row, classes the last dimension."""
+    """Raise an error that says what does not fit; shapes are those of one row, classes the last dimension.
+
+    `null_classes` tells in which targets NULL is one of the classes.
+    """
     _check_count("inputs", len(arch.inputs), len(input_shapes))
     _check_count("outputs", len(arch.outputs), len(target_shapes))
     for name, wanted, given in zip(arch.input_names, arch.inputs, input_shapes, strict=True):
         _check_input(name, wanted, given)
     chosen = forms.per_output(compile_params.loss, list(arch.output_names))
     for number, loss in enumerate(chosen):
-        _check_output(arch, number, loss, target_shapes[number], target_kinds[number])
+        null = any(null_classes[number : number + 1])
+        _check_output(arch, number, loss, _Packed(target_shapes[number], target_kinds[number], null))
     for what in ("metrics", "weighted_metrics"):
         _check_spread(what, getattr(compile_params, what), list(arch.output_names))
     _check_metrics(arch, compile_params, chosen)
@@ -62,15 +72,32 @@ def _check_input(name: str, wanted: Shape, given: Shape) -> None:
         )
 
 
-def _check_output(arch: DescribedModel, number: int, loss: Any, given: Shape, kind: str) -> None:
+@dataclass(frozen=True)
+class _Packed:
+    """What the packed table has for an output."""
+
+    shape: Shape
+    kind: str
+    null: bool
+
+    @property
+    def classes(self) -> int | None:
+        return self.shape[-1] if self.shape else None
+
+    @property
+    def text(self) -> str:
+        return f"{self.classes} classes{', one of them NULL' if self.null else ''}"
+
+
+def _check_output(arch: DescribedModel, number: int, loss: Any, target: _Packed) -> None:
     if loss is None:
         return
     output, where = arch.outputs[number], f'output "{arch.output_names[number]}"'
     form = forms.of_output(loss, (None, *output))
-    if kind == VALUE:
-        _check_values(where, loss, form, output, given)
+    if target.kind == VALUE:
+        _check_values(where, loss, form, output, target.shape)
     else:
-        _check_classes(where, loss, form, output, given[-1] if given else None)
+        _check_classes(where, loss, form, output, target)
 
 
 def _check_values(where: str, loss: Any, form: TargetForm, output: Shape, given: Shape) -> None:
@@ -84,25 +111,28 @@ def _check_values(where: str, loss: Any, form: TargetForm, output: Shape, given:
         if len(output) == 1 and given in ((), (1,)) and calls.fold(loss_name(loss)) in _CATEGORICAL:
             hint = (
                 "The labels are floats, which are numbers to regress on. If they are classes, pack them with"
-                f" num_classes => {{{output[0]}}}."
+                f" num_classes => ARRAY[{output[0]}]."
             )
         raise CerebroError(
             f"{where} has shape {_text(output)}, the targets have shape {_text(given)}", hint=hint
         )
 
 
-def _check_classes(where: str, loss: Any, form: TargetForm, output: Shape, classes: int | None) -> None:
-    name, width = loss_name(loss), output[-1] if output else None
+def _check_classes(where: str, loss: Any, form: TargetForm, output: Shape, target: _Packed) -> None:
+    name, width, classes = loss_name(loss), output[-1] if output else None, target.classes
     _check_class_weights(where, loss, width)
     if form.name == BINARY:
-        _check_one_column(where, name, classes)
+        _check_one_column(where, name, target)
         return
     wide_enough = form.name == SPARSE and None not in (classes, width) and (width or 0) >= (classes or 0)
     if width != classes and not wide_enough:
-        raise CerebroError(
-            f"{where} is {width} wide, the packed table has {classes} classes",
-            hint=f"Give the last layer {classes} units, or pack the table with num_classes => {{{width}}}.",
+        room = (
+            f", or pack the table with num_classes => ARRAY[{width}]" if (width or 0) > (classes or 0) else ""
         )
+        hint = (
+            _QUANTITY.format(classes=classes) if width == 1 else f"Give the last layer {classes} units{room}."
+        )
+        raise CerebroError(f"{where} is {width} wide, the packed table has {target.text}", hint=hint)
 
 
 def _check_class_weights(where: str, loss: Any, width: int | None) -> None:
@@ -116,7 +146,8 @@ def _check_class_weights(where: str, loss: Any, width: int | None) -> None:
         )
 
 
-def _check_one_column(where: str, name: str, classes: int | None) -> None:
+def _check_one_column(where: str, name: str, target: _Packed) -> None:
+    classes = target.classes
     if calls.fold(name) in _CATEGORICAL:
         raise CerebroError(
             f'the loss "{name}" wants one unit per class, {where} has 1',
@@ -124,8 +155,8 @@ def _check_one_column(where: str, name: str, classes: int | None) -> None:
         )
     if classes is not None and classes > 2:
         raise CerebroError(
-            f"{where} is 1 wide, the packed table has {classes} classes",
-            hint=f"Give the last layer {classes} units.",
+            f"{where} is 1 wide, the packed table has {target.text}",
+            hint=_QUANTITY.format(classes=classes),
         )
 
 

@@ -27,10 +27,13 @@ OPTIONS = {key: check for key, check in FIT_OPTIONS.items() if key not in ("pati
 class SearchTables(ManyTables):
     """Those of a run of many configs, with what the search says of each, and the config that has won."""
 
+    def columns(self, request: requests.Request) -> list[results.ResultColumns]:
+        brackets = search_of(request).method.has_brackets
+        return results.columns_of_search(request.source.summary.class_value_types, brackets=brackets)
+
     def create(self, db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None:
         """Make the three tables of models, and the two of the config that is to win."""
-        brackets = search_of(request).method.has_brackets
-        results.create_automl(db, tables, request.source.summary.class_value_types, brackets=brackets)
+        super().create(db, tables, request)
         selection = target_table(db, request.selection_table, "", "model selection table", ("_summary",))
         models.create_selection(db, selection)
         spelled = request.spelled.get("model_arch_table", request.arch_table.quoted)
@@ -51,7 +54,7 @@ class SearchTables(ManyTables):
         ]
         results.add_rows(db, targets.info.quoted, rows)
         _write_summary(db, targets, request, search, outcome)
-        best = _best(rows, "training" if request.validation is None else "validation")
+        best = _best(rows, request.deciding_rows)
         if best is None:
             db.warning(f"no config has a loss: {request.selection_table} is empty")
         else:

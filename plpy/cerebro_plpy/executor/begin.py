@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import DUPLICATE_TABLE, UNDEFINED_TABLE, CerebroError
+from cerebro_plpy.errors import DUPLICATE_TABLE, UNDEFINED_TABLE, WRONG_OBJECT, CerebroError
 from cerebro_plpy.executor import background, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.options import FitOptions
 from cerebro_plpy.store import functions as registry
-from cerebro_plpy.store import results, runs, session
+from cerebro_plpy.store import replacing, results, runs, session
 from cerebro_plpy.store.names import (
     Table,
     TargetTable,
@@ -36,6 +36,15 @@ class ResultTables(Protocol):
 
     @property
     def suffixes(self) -> Sequence[str]: ...
+
+    @property
+    def several(self) -> bool:
+        """Whether the table of models is one of several, with keys."""
+        ...
+
+    def columns(self, request: requests.Request) -> list[results.ResultColumns]:
+        """The columns of each table."""
+        ...
 
     def create(self, db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None: ...
 
@@ -87,15 +96,18 @@ def begin(db: Database, call: RunCall, run_inline: RunCommand) -> None:
     """Begin a run and see it through, or leave it to a session in the background."""
     requests.check_writable(db)
     given = call.read_options()
-    name, path, suffixes = call.model_output_table, call.search_path, call.result_tables.suffixes
-    before = _earlier_run(db, name, path, suffixes) if call.warm_start else None
+    name, path, made = call.model_output_table, call.search_path, call.result_tables
+    before = _earlier_run(db, name, path, made) if call.warm_start else None
     registry.begin(db, before or given.replay)
     request = call.resolve(db, given)
     examples = call.examples(request)
     requests.tell_what_is_left_out(db, [config.fit_params for config in examples])
     order = replay.order(db, request)
-    earlier = earlier_tables(db, name, path, suffixes) if call.warm_start else None
-    tables = targets(db, name, path, suffixes, earlier)
+    earlier = earlier_tables(db, name, path, made) if call.warm_start else None
+    tables = targets(db, name, path, made.suffixes, earlier)
+    if earlier is not None:
+        written = background.with_built_in_types(db, request) if given.background else request
+        replacing.check(db, tables, made.columns(written))
     topology = choose(db, session.current_user(db), request.tables, run_inline)
     described = runner.check(
         db, topology, replace(request, configs=examples), sessions=1 if given.background else None
@@ -132,10 +144,9 @@ def write_tables(
     *,
     replaces: bool,
 ) -> None:
-    """Fill the tables of a run, in place of those of an earlier one after a warm start."""
+    """Fill the tables of a run, in place of what an earlier one has left in them after a warm start."""
     if replaces:
-        results.drop(db, [table.quoted for table in tables])
-        result_tables.create(db, tables, request)
+        replacing.clear(db, tables, result_tables.columns(request))
     result_tables.fill(db, tables, request, outcome)
 
 
@@ -167,11 +178,11 @@ def targets(
     return tables
 
 
-def earlier_tables(db: Database, name: str | None, search_path: str, suffixes: Sequence[str]) -> list[Table]:
-    """The tables of the run that a warm start goes on from."""
+def earlier_tables(db: Database, name: str | None, search_path: str, made: ResultTables) -> list[Table]:
+    """The tables of the run that a warm start goes on from: as the call makes them, and all of them."""
     schema, table = parse_table(name, "model output table")
-    found = []
-    for suffix in ("", *suffixes):
+    found: list[Table] = []
+    for suffix in ("", *made.suffixes):
         full = quote(table + suffix) if schema is None else quote(schema, table + suffix)
         try:
             found.append(resolve_table(db, full, search_path, "model output table"))
@@ -182,14 +193,32 @@ def earlier_tables(db: Database, name: str | None, search_path: str, suffixes: S
                 " warm_start to FALSE.",
                 sqlstate=UNDEFINED_TABLE,
             ) from None
+        if not suffix:
+            _check_kind(db, found[0], made.several)
+    results.check_summary(db, found[0], found[-1])
     requests.owned(db, found)
     return found
 
 
-def _earlier_run(db: Database, name: str | None, search_path: str, suffixes: Sequence[str]) -> int | None:
+def _check_kind(db: Database, model: Table, several: bool) -> None:
+    """Weights of several models and of one lie in different tables: neither kind of call goes on from the
+    other's."""
+    if results.holds_several(db, model) == several:
+        return
+    one, many = "madlib_fit", "madlib_fit_multiple_model"
+    call, maker = (many, one) if several else (one, many)
+    raise CerebroError(
+        f"{call} cannot go on from {model.quoted}: it holds {'one model' if several else 'several models'}",
+        detail=f"It is a table of {maker}.",
+        hint=f"Go on with {maker}, or set warm_start to FALSE and give another name.",
+        sqlstate=WRONG_OBJECT,
+    )
+
+
+def _earlier_run(db: Database, name: str | None, search_path: str, made: ResultTables) -> int | None:
     """The run that a warm start goes on from, in whose versions it names registered functions."""
     try:
-        tables = earlier_tables(db, name, search_path, suffixes)
+        tables = earlier_tables(db, name, search_path, made)
         return results.summary_row(db, tables[-1].quoted).get("run_id")
     except CerebroError:
         # What is wrong is said where the tables are needed.

@@ -94,7 +94,7 @@ class Decider:
     def measured(self, mst_key: int, epoch: int, values: Mapping[str, float | None]) -> None:
         """A config has been evaluated; where it waits for the procedure, that is to be told."""
         name = "loss" if self._by_loss else deciding(list(values))
-        params = self._params(mst_key)
+        params = self.params(mst_key)
         value = badness(name, values.get(name), params) if name is not None else None
         self._plan.note_value(mst_key, epoch, value)
         config = self._plan.configs[mst_key]
@@ -102,7 +102,8 @@ class Decider:
         if waits and (mst_key, epoch) not in self._told:
             self._tell(Result(mst_key, epoch, value))
 
-    def _params(self, mst_key: int) -> CompileParams:
+    def params(self, mst_key: int) -> CompileParams:
+        """What a config is compiled with, and so which way each of its metrics is better."""
         text = self._rows[mst_key].compile_params
         try:
             return parse_compile(text)

@@ -18,9 +18,14 @@ class ManyTables:
     """One table of models, one of what became of each config, and a summary."""
 
     suffixes = ("_info", "_summary")
+    several = True
+
+    def columns(self, request: requests.Request) -> list[results.ResultColumns]:
+        return results.columns_of_many(request.source.summary.class_value_types)
 
     def create(self, db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None:
-        output.create(db, output.Targets(*tables), request.source.summary)
+        for table, columns in zip(tables, self.columns(request), strict=True):
+            results.create(db, table, columns)
 
     def fill(
         self,

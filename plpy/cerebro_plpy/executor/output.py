@@ -13,7 +13,7 @@ from cerebro_plpy.executor.run import Ended, Outcome
 from cerebro_plpy.logical.metrics import deciding
 from cerebro_plpy.madlib.params import Call, reparse_compile
 from cerebro_plpy.madlib.render import render_value
-from cerebro_plpy.store import measurements, packed, results, session, state_rows
+from cerebro_plpy.store import measurements, results, session, state_rows
 from cerebro_plpy.store.names import TargetTable
 
 # What fits a field, with room for the rest of the row.
@@ -29,10 +29,6 @@ class Targets:
     model: TargetTable
     info: TargetTable
     summary: TargetTable
-
-
-def create(db: Database, targets: Targets, summary: packed.PackedSummary) -> None:
-    results.create(db, targets.model, targets.info, targets.summary, summary.class_value_types)
 
 
 def write_models(db: Database, targets: Targets, request: Request, outcome: Outcome) -> dict[int, int]:
@@ -94,15 +90,21 @@ def info_row(request: Request, outcome: Outcome, ended: Ended, size: int | None)
         "compile_params": config.compile_params,
         "fit_params": config.fit_params,
         "model_type": "madlib_keras",
-        **history(config, outcome, size),
+        **history(config, outcome, size, epoch_of(request, ended)),
         "status": ended.status,
         "reason": ended.reason,
         "backend": request.engines.backend,
     }
 
 
-def history(config: Chosen, outcome: Outcome, size: int | None) -> dict[str, Any]:
-    """Loss and first metric over the evaluated epochs, in MADlib's columns."""
+def epoch_of(request: Request, ended: Ended) -> int | None:
+    """The epoch that left the state which is delivered."""
+    return None if ended.step is None else ended.step // request.segments
+
+
+def history(config: Chosen, outcome: Outcome, size: int | None, epoch: int | None = None) -> dict[str, Any]:
+    """Loss and first metric over the evaluated epochs, in MADlib's columns; the final ones are those of the
+    state that is delivered, which is of that epoch, or else the last."""
     rows = [row for row in outcome.metrics if row.mst_key == config.mst_key]
     params = reparse_compile(config.compile_params)
     found: dict[str, Any] = {
@@ -114,15 +116,21 @@ def history(config: Chosen, outcome: Outcome, size: int | None) -> dict[str, Any
     for dataset in ("training", "validation"):
         mine = [row for row in rows if row.dataset == dataset]
         metric = deciding([row.metric for row in mine])
-        losses = [row.value for row in mine if row.metric == "loss"]
-        values = [row.value for row in mine if row.metric == metric] if metric != "loss" else []
+        losses = {row.epoch: row.value for row in mine if row.metric == "loss"}
+        values = {row.epoch: row.value for row in mine if row.metric == metric} if metric != "loss" else {}
         found |= {
-            f"{dataset}_metrics_final": values[-1] if values else None,
-            f"{dataset}_loss_final": losses[-1] if losses else None,
-            f"{dataset}_metrics": values or None,
-            f"{dataset}_loss": losses or None,
+            f"{dataset}_metrics_final": _final(values, epoch),
+            f"{dataset}_loss_final": _final(losses, epoch),
+            f"{dataset}_metrics": list(values.values()) or None,
+            f"{dataset}_loss": list(losses.values()) or None,
         }
     return found
+
+
+def _final(values: Mapping[int, float | None], epoch: int | None) -> float | None:
+    """The value after that epoch, else after the last; they come in the order of the epochs."""
+    last = next(reversed(list(values.values())), None)
+    return last if epoch is None else values.get(epoch, last)
 
 
 def _flat(metrics: object) -> list[Any]:

@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.logical.metrics import better, deciding
+from cerebro_plpy.logical.metrics import badness, deciding
+from cerebro_plpy.madlib.params import CompileParams
 from cerebro_plpy.planner.plan import MERGE, Plan, Unit
 
 # A line at the end of each epoch, and one now and then while an epoch is long.
 QUIET_SECONDS = 10.0
+# What was measured on the rows that decide, by config and epoch.
+ByEpoch = Mapping[tuple[int, int], Mapping[str, float | None]]
 
 
 class Report:
     """Tells the caller what has happened, an epoch at a time."""
 
-    def __init__(self, db: Database, run_id: int, plan: Plan, validated: bool, quiet: bool = False) -> None:
+    def __init__(
+        self,
+        db: Database,
+        run_id: int,
+        plan: Plan,
+        dataset: str,
+        params: Callable[[int], CompileParams],
+        measured: ByEpoch,
+        quiet: bool = False,
+    ) -> None:
         self._db = db
         self._plan = plan
-        self._dataset = "validation" if validated else "training"
+        self._dataset = dataset
+        self._params = params
+        self._measured = dict(measured)
         self._quiet = quiet
         self._begun = self._last_line = time.monotonic()
         self._epoch = 0
-        # Of each config, how good it was at its best, by which metric, and the metric's value.
-        self._best: dict[int, tuple[float, str, float]] = {}
         # Where a search has yet to decide which configs there are, an epoch of all of them says nothing.
         self._search = not plan.configs
         configs, epochs = len(plan.configs), _count(plan.epochs, "epoch")
@@ -40,9 +53,8 @@ class Report:
         """A unit has ended."""
         if "failure" in result:
             self._db.warning(f"config {unit.mst_key} failed and is left out: {result['failure']}")
-            self._best.pop(unit.mst_key, None)
-        if unit.kind == MERGE:
-            self._note_metrics(unit, result)
+        if unit.kind == MERGE and self._dataset in result:
+            self._measured[unit.mst_key, unit.epoch] = result[self._dataset]
         done = self._plan.epoch_done_by_all()
         if done > self._epoch and self._plan.epochs and not self._search:
             self._epoch = done
@@ -55,25 +67,34 @@ class Report:
         lost = f", {_count(failed, 'config')} failed" if failed else ""
         self._say(f"done in {self._elapsed()}{lost}{self._best_so_far()}")
 
-    def _note_metrics(self, unit: Unit, result: Mapping[str, Any]) -> None:
-        values = result.get(self._dataset) or {}
-        name = deciding(list(values))
-        if name is None or values[name] is None:
-            return
-        score = values[name] if better(name) == "max" else -values[name]
-        if unit.mst_key not in self._best or score > self._best[unit.mst_key][0]:
-            self._best[unit.mst_key] = (score, name, values[name])
-
     def _outlook(self) -> str:
         left = self._plan.seconds_left()
         return (f", about {left:.0f} s left" if left >= 1 else "") + self._best_so_far()
 
     def _best_so_far(self) -> str:
-        if not self._best:
+        """The config at the head of the leaderboard, which has the same rule."""
+        standings = [standing for key in self._plan.configs if (standing := self._standing(key)) is not None]
+        if not standings:
             return ""
-        key = max(self._best, key=lambda key: self._best[key][0])
-        _, name, value = self._best[key]
+        *_, key, name, value = min(standings)
         return f"; best {self._dataset} {name} {value:.4f} (mst_key {key})"
+
+    def _standing(self, mst_key: int) -> tuple[float, float, int, str, float] | None:
+        """How good the state is that a config would leave now, and by which metric: the lower the better, of
+        equal ones that with the lower loss, then the lower key. The same is in the view."""
+        config = self._plan.configs[mst_key]
+        epochs = [epoch for key, epoch in self._measured if key == mst_key]
+        if not epochs or config.failure is not None or config.deleted:
+            return None
+        kept = self._plan.best_epoch(config)
+        values = self._measured[mst_key, max(epochs) if kept is None else kept]
+        name = deciding(list(values))
+        if name is None or (value := values[name]) is None:
+            return None
+        bad, loss = badness(name, value, self._params(mst_key)), values.get("loss")
+        if bad is None:
+            return None
+        return bad, math.inf if loss is None or math.isnan(loss) else loss, mst_key, name, value
 
     def _elapsed(self) -> str:
         return f"{time.monotonic() - self._begun:.1f} s"

@@ -86,6 +86,11 @@ class Request:
         return self.source.summary.segments
 
     @property
+    def deciding_rows(self) -> str:
+        """The rows on which configs are compared."""
+        return "training" if self.validation is None else "validation"
+
+    @property
     def tables(self) -> list[int]:
         """The tables that segment sessions read."""
         data = [self.source, self.validation] if self.validation else [self.source]
@@ -317,6 +322,8 @@ def shapes(summary: packed.PackedSummary) -> Mapping[str, Any]:
         "input_shapes": summary.input_shapes,
         "target_shapes": summary.target_shapes,
         "target_kinds": ["one-hot" if one_hot else "value" for one_hot in summary.one_hot],
+        # NULL stands first; those behind the classes only leave room.
+        "null_classes": [values is not None and values[:1] == [None] for values in summary.class_values],
     }
 
 

@@ -14,7 +14,17 @@ from cerebro_plpy.executor.automl import AutomlCall
 from cerebro_plpy.executor.fit import FitCall
 from cerebro_plpy.executor.single import SingleCall
 from cerebro_plpy.logical.budget import Limits, evaluation_epochs
-from cerebro_plpy.store import decisions, drivers, measurements, models, packed, results, runs, session
+from cerebro_plpy.store import (
+    decisions,
+    drivers,
+    measurements,
+    models,
+    packed,
+    replacing,
+    results,
+    runs,
+    session,
+)
 from cerebro_plpy.store.names import Table, resolve_table
 from cerebro_plpy.topology import Topology
 from cerebro_plpy.topology.choose import choose, choose_local
@@ -71,6 +81,8 @@ def _go_on(
     )
     if earlier is None:
         result_tables.create(db, tables, request)
+    else:
+        replacing.check(db, tables, result_tables.columns(request))
     runner.open_sessions(db, topology, request)
     log = decisions.entries(db, run.run_id)
     last = max([request.epochs, *(entry.epochs for entry in log if entry.epochs is not None)])
@@ -87,7 +99,8 @@ def _go_on(
         db, topology, run.run_id, request.engines.backend, plan, planned, configs,
         runner.search_of(request, replay.order(db, request)), request.limits, seconds,
     )  # fmt: skip
-    decider.take_up(log, _measured(metrics, "validation" if request.validation else "training"))
+    measured = _measured(metrics, request.deciding_rows)
+    decider.take_up(log, measured)
     decider.unpause(run.owner)
 
     def write(outcome: runner.Outcome) -> None:
@@ -101,6 +114,7 @@ def _go_on(
         plan=plan,
         decider=decider,
         write=write,
+        measured=measured,
     )
 
 
@@ -135,7 +149,7 @@ def forget(db: Database, run_id: int | None) -> None:
 def _earlier(db: Database, run: runs.RunRow, search_path: str) -> list[Table] | None:
     """The tables that a warm start replaces; a run that has its tables already needs no resuming."""
     try:
-        found = begin.earlier_tables(db, run.model_table, search_path, RESULT_TABLES[run.kind].suffixes)
+        found = begin.earlier_tables(db, run.model_table, search_path, RESULT_TABLES[run.kind])
     except CerebroError:
         if run.warm_start:
             raise

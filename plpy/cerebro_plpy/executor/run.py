@@ -17,7 +17,7 @@ from cerebro_plpy.executor import functions, gpus
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor.decide import Decider, Planned, Search
 from cerebro_plpy.executor.loop import RunLoop
-from cerebro_plpy.executor.report import Report
+from cerebro_plpy.executor.report import ByEpoch, Report
 from cerebro_plpy.logical.search.build import build
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.params import parse_fit
@@ -241,11 +241,20 @@ def carry_out(
     plan: Plan,
     decider: Decider,
     write: Callable[[Outcome], None],
+    measured: ByEpoch | None = None,
 ) -> None:
-    """Do what is left of a run and write its tables."""
+    """Do what is left of a run, of which so much is `measured`, and write its tables."""
     plan.take_up()
     measures_only = not request.epochs
-    report = Report(db, run_id, plan, request.validation is not None, quiet=measures_only)
+    report = Report(
+        db,
+        run_id=run_id,
+        plan=plan,
+        dataset=request.deciding_rows,
+        params=decider.params,
+        measured=measured or {},
+        quiet=measures_only,
+    )
     retries = int(session.setting(db, "retries") or RETRIES)
 
     def take(unit: Unit, result: Mapping[str, Any]) -> None:

@@ -21,10 +21,14 @@ class SingleTables:
     """One table of the model, and a summary that has what became of it too."""
 
     suffixes = ("_summary",)
+    several = False
+
+    def columns(self, request: requests.Request) -> list[results.ResultColumns]:
+        return results.columns_of_one(request.source.summary.class_value_types)
 
     def create(self, db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None:
-        model, summary = tables
-        results.create_single(db, model, summary, request.source.summary.class_value_types)
+        for table, columns in zip(tables, self.columns(request), strict=True):
+            results.create(db, table, columns)
 
     def fill(
         self,
@@ -35,7 +39,8 @@ class SingleTables:
     ) -> None:
         model, summary = tables
         config = request.configs[0]
-        weights = output.some_weights(db, outcome.run_id, {ONLY: _last_step(outcome)})[ONLY]
+        step = _last_step(outcome)
+        weights = output.some_weights(db, outcome.run_id, {ONLY: step})[ONLY]
         results.add_single_model(
             db, model.quoted, output.field(db, ONLY, weights), outcome.model_arch[config.model_id]
         )
@@ -46,7 +51,7 @@ class SingleTables:
             "fit_params": config.fit_params,
             "model_type": "madlib_keras",
             "backend": request.engines.backend,
-            **output.history(config, outcome, len(weights)),
+            **output.history(config, outcome, len(weights), step // request.segments),
         }
         output.write_summary(db, summary, request, row)
 

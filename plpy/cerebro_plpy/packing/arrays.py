@@ -44,6 +44,7 @@ class ArrayForm:
     source: str  # NumPy's name of the element type as it arrives
     shape: tuple[int, ...]  # as it arrives
     is_bytea: bool = False
+    classes: int | None = None  # how many there are, in one-hot vectors
 
     @property
     def width(self) -> int:
@@ -87,8 +88,8 @@ class ArrayReader:
             if data is None:
                 return
         rows = out[: len(data)]
-        if out.dtype == np.int16:
-            self._integers(data, rows, numbers)
+        if self.form.classes is not None:
+            self._one_hot(data, rows, numbers, self.form.classes)
         else:
             self._floats(data, rows, numbers)
 
@@ -174,12 +175,17 @@ class ArrayReader:
             return [(self.form.name, cells)]
         return [(name, cells[:, i : i + 1]) for i, name in enumerate(self.form.parts)]
 
-    def _integers(self, data: np.ndarray, out: np.ndarray, numbers: np.ndarray) -> None:
+    def _one_hot(self, data: np.ndarray, out: np.ndarray, numbers: np.ndarray, classes: int) -> None:
+        """Vectors of 0 and 1. A row with several labels has several 1s, and a single unit may be 0 or 1."""
         with np.errstate(all="ignore"):
             out[...] = data
-        if not np.array_equal(out, data):
-            rows = np.flatnonzero((out != data).any(axis=1))
-            self._faults.add(self.form.name, faults.BEYOND_SMALLINT, numbers[rows].tolist())
+        ones = data == 1
+        strange = ~(ones | (data == 0)).all(axis=1)
+        several = (ones.reshape(len(data), -1, classes).sum(axis=2) != 1).any(axis=1) & (classes > 1)
+        for problem, found in ((faults.NOT_ONE_HOT, strange), (faults.OTHER_THAN_ONE, several & ~strange)):
+            if found.any():
+                example = f", with {_some(data[found][0])}"
+                self._faults.add(self.form.name, problem, numbers[found].tolist(), example)
 
 
 def first_shape(name: str, datum: bytes, is_bytea: bool) -> tuple[int, ...]:
@@ -191,6 +197,12 @@ def first_shape(name: str, datum: bytes, is_bytea: bool) -> tuple[int, ...]:
             hint="Every row needs at least one value.",
         )
     return shape
+
+
+def _some(values: np.ndarray) -> str:
+    """The first elements of a row."""
+    shown = [f"{value:g}" for value in values[:8]]
+    return "{" + ",".join([*shown, *(["…"] if len(values) > len(shown) else [])]) + "}"
 
 
 def _braces(shape: Sequence[int]) -> str:

@@ -53,6 +53,8 @@ def settle(db: Database, job: Job, index: int, column: Column) -> Labels:
         text: place + has_null
         for text, place in packed.class_positions(db, column.part.base_type, texts).items()
     }
+    if has_null:
+        db.notice(f'column "{column.part.name}" is NULL in some rows: NULL is a class of its own, the first')
     distinct = has_null + len(set(places.values()))
     width = job.num_classes[index] or distinct
     if width < distinct:

@@ -12,15 +12,17 @@ IS_NULL = "is NULL"
 NULL_ELEMENTS = "has NULL elements"
 NOT_FINITE = "holds NaN or infinity"
 TOO_LARGE = "holds values beyond the range of a 32-bit float"
-BEYOND_SMALLINT = "holds one-hot values beyond smallint"
+NOT_ONE_HOT = "holds values other than 0 and 1 in arrays of integers, which are one-hot,"
 OTHER_SHAPE = "has another shape than the first row"
+# Of rows that can be packed.
+OTHER_THAN_ONE = "has no 1 or several"
 
 _HINTS = {
     IS_NULL: "Leave such rows out with a view, or fill them with coalesce().",
     NULL_ELEMENTS: "Leave such rows out with a view, or fill the elements.",
     NOT_FINITE: "Leave such rows out with a view, or replace the values.",
-    TOO_LARGE: "Scale the values in a view, or give a larger normalizing_const.",
-    BEYOND_SMALLINT: 'Arrays of integers are one-hot; options {"task": "regression"} makes them numbers.',
+    TOO_LARGE: "Scale the values in a view. Features can be divided by a larger normalizing_const instead.",
+    NOT_ONE_HOT: 'If they are quantities, pack them as such: options {"task": "regression"}.',
     OTHER_SHAPE: "All rows of a column must have the same shape: pad or cut them in a view.",
 }
 
@@ -48,7 +50,7 @@ class Faults:
         self._found: dict[tuple[str, str], Fault] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._found)
+        return any(problem != OTHER_THAN_ONE for _, problem in self._found)
 
     def add(self, column: str, problem: str, rows: Sequence[int], example: str = "") -> None:
         """Note the rows, numbered from 1 in the order of the scan, that have this problem."""
@@ -70,9 +72,9 @@ class Faults:
         lines = [
             f'Column "{column}" {problem} in {fault.count} of {total} rows;'
             f" the first is {fault.first}{fault.example}."
-            for (column, problem), fault in self._found.items()
+            for (column, problem), fault in self._faults()
         ]
-        (column, problem), fault = next(iter(self._found.items()))
+        (column, problem), fault = self._faults()[0]
         null = problem in (IS_NULL, NULL_ELEMENTS)
         return CerebroError(
             f'column "{column}" {problem} in {fault.count} of {total} rows',
@@ -80,3 +82,16 @@ class Faults:
             hint=_HINTS[problem],
             sqlstate=NULL_NOT_ALLOWED if null else "22023",
         )
+
+    def remarks(self, total: int) -> list[str]:
+        """What the caller should know of a table that can be packed."""
+        return [
+            f'column "{column}" {problem} in {fault.count} of {total} rows, the first is {fault.first}'
+            f"{fault.example}: such rows are of no class or several. Losses for them are those that look at"
+            " each unit by itself, as binary_crossentropy does."
+            for (column, problem), fault in self._found.items()
+            if problem == OTHER_THAN_ONE
+        ]
+
+    def _faults(self) -> list[tuple[tuple[str, str], Fault]]:
+        return [found for found in self._found.items() if found[0][1] != OTHER_THAN_ONE]

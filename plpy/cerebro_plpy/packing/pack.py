@@ -34,6 +34,8 @@ def pack(db: Database, job: Job) -> None:
         total = rows.read(statement, sample)
         if seen:
             raise seen.error(total)
+        for remark in seen.remarks(total):
+            db.notice(remark)
         labels = [
             classes.settle(db, job, index, column)
             for index, column in enumerate(columns[: len(job.dependents)])

@@ -66,8 +66,10 @@ def open_column(
     if shape is not None:
         _check_shape(part.name, arrived, tuple(shape))
     parts = tuple(column.name for column in part.columns) if part.is_vector_of_columns else ()
-    form = ArrayForm(part.name, parts, part.numpy_source, arrived, part.is_bytea)
-    return Column(part, tuple(shape or arrived), reader=ArrayReader(form, divisor, seen))
+    packed_shape = tuple(shape or arrived)
+    classes = packed_shape[-1] if part.kind == ONE_HOT else None
+    form = ArrayForm(part.name, parts, part.numpy_source, arrived, part.is_bytea, classes=classes)
+    return Column(part, packed_shape, reader=ArrayReader(form, divisor, seen))
 
 
 def _check_shape(name: str, arrived: tuple[int, ...], shape: tuple[int, ...]) -> None:

@@ -119,10 +119,14 @@ class Plan:
         none where it has finished no epoch."""
         if config.failure is not None or config.deleted or config.step == 0:
             return None
-        if self.keeps_best and config.best is not None:
-            return config.best[1] * self.segments
+        if (best := self.best_epoch(config)) is not None:
+            return best * self.segments
         step = self.whole_epochs(config) * self.segments
         return step if step > config.first_step else None
+
+    def best_epoch(self, config: Config) -> int | None:
+        """The epoch whose state stays, where that is not simply the last."""
+        return config.best[1] if self.keeps_best and config.best is not None else None
 
     def done(self) -> bool:
         if self._under_way or self.paused:
@@ -288,8 +292,8 @@ class Plan:
         waiting = {epoch * self.segments for key, epoch in self._measured if key == mst_key}
         needed = {config.step} | waiting
         needed |= {step - 1 for step in needed} | {self.whole_epochs(config) * self.segments}
-        if self.keeps_best and config.best is not None:
-            needed.add(config.best[1] * self.segments)
+        if (best := self.best_epoch(config)) is not None:
+            needed.add(best * self.segments)
         return sorted(needed | set(self._cloned_steps(mst_key)))
 
     def _cloned_steps(self, mst_key: int) -> Iterator[int]:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import UNDEFINED_COLUMN, UNDEFINED_TABLE, WRONG_STATE, CerebroError
+from cerebro_plpy.errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
 from cerebro_plpy.store import models, results
-from cerebro_plpy.store.names import Table, has_columns, quote, resolve_table
+from cerebro_plpy.store.names import Table, quote, resolve_table
 
 # The key of the only config of madlib_fit: what it becomes equals config 1 of a run of many.
 ONLY = 1
@@ -36,11 +36,19 @@ def find_model(db: Database, name: str | None, mst_key: int | None, search_path:
             detail=f"{table.quoted} is no model table without it.",
             sqlstate=UNDEFINED_TABLE,
         )
+    several = results.holds_several(db, table)
+    results.check_summary(db, table, summary)
     row = results.summary_row(db, summary.quoted)
+    if not several:
+        # What else is called so, such as an _info that was left when other tables were dropped, is no matter.
+        return _single(db, table, row, mst_key)
     info = _beside(db, table, "_info", search_path)
     if info is None:
-        _check_single(db, table)
-        return _single(db, table, row, mst_key)
+        raise CerebroError(
+            f"table {quote(table.schema, table.name + '_info')} does not exist",
+            detail=f"{table.quoted} holds models of madlib_fit_multiple_model, which are described there.",
+            sqlstate=UNDEFINED_TABLE,
+        )
     return _one_of_many(db, table, info, row, mst_key)
 
 
@@ -51,22 +59,6 @@ def _beside(db: Database, table: Table, suffix: str, search_path: str) -> Table 
         if error.sqlstate == UNDEFINED_TABLE:
             return None
         raise
-
-
-def _check_single(db: Database, table: Table) -> None:
-    """A table of many models whose _info is gone must not be taken for one that holds a single model."""
-    missing = has_columns(db, table, ["model_weights", "model_arch", "mst_key"])
-    if missing and missing != ["mst_key"]:
-        raise CerebroError(
-            f"table {table.quoted} is not a model table: it has no column {missing[0]}",
-            sqlstate=UNDEFINED_COLUMN,
-        )
-    if not missing:
-        raise CerebroError(
-            f"table {quote(table.schema, table.name + '_info')} does not exist",
-            detail=f"{table.quoted} holds models of madlib_fit_multiple_model, which are described there.",
-            sqlstate=UNDEFINED_TABLE,
-        )
 
 
 def _single(db: Database, table: Table, row: Any, mst_key: int | None) -> TrainedModel:
@@ -92,15 +84,11 @@ def _single(db: Database, table: Table, row: Any, mst_key: int | None) -> Traine
 def _one_of_many(db: Database, table: Table, info: Table, row: Any, mst_key: int | None) -> TrainedModel:
     if mst_key is None:
         raise CerebroError(
-            f"mst_key is missing: {table.quoted} holds several models",
-            hint=f"Give one of {', '.join(map(str, results.trained_models(db, info.quoted)))}.",
+            f"mst_key is missing: {table.quoted} holds models by their keys", hint=_keys_of(db, info)
         )
     config = results.trained_config(db, info.quoted, mst_key)
     if config is None:
-        raise CerebroError(
-            f"mst_key {mst_key} is not in {info.quoted}",
-            hint=f"Give one of {', '.join(map(str, results.trained_models(db, info.quoted)))}.",
-        )
+        raise CerebroError(f"mst_key {mst_key} is not in {info.quoted}", hint=_keys_of(db, info))
     stored = results.stored_model(db, table.quoted, mst_key)
     if stored is None:
         raise CerebroError(
@@ -115,3 +103,8 @@ def _one_of_many(db: Database, table: Table, info: Table, row: Any, mst_key: int
         run_id=row.get("run_id"),
         backend=config["backend"],
     )
+
+
+def _keys_of(db: Database, info: Table) -> str:
+    keys = [str(key) for key in results.trained_models(db, info.quoted)]
+    return f"Give {'one of ' if len(keys) > 1 else ''}{', '.join(keys)}."

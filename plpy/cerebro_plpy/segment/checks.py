@@ -36,8 +36,9 @@ def _check(request: Mapping[str, Any]) -> Mapping[str, Any]:
                 described[model_id],
                 params,
                 shapes,
-                tuple(tuple(shape) for shape in request["target_shapes"]),
-                request["target_kinds"],
+                target_shapes=tuple(tuple(shape) for shape in request["target_shapes"]),
+                target_kinds=request["target_kinds"],
+                null_classes=tuple(request["null_classes"]),
             )
         except CerebroError as error:
             raise _about(error, f"config {config['mst_key']}") from None

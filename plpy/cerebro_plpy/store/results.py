@@ -9,22 +9,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import UNDEFINED_TABLE, CerebroError
+from cerebro_plpy.errors import UNDEFINED_COLUMN, UNDEFINED_TABLE, WRONG_OBJECT, CerebroError
 from cerebro_plpy.store.dialect import HEAP, distributed
-from cerebro_plpy.store.names import TargetTable
+from cerebro_plpy.store.names import Table, TargetTable, has_columns
 
-_ResultColumns = Sequence[tuple[str, str]]
+ResultColumns = Sequence[tuple[str, str]]
 
 # Names of tables stand in the summaries as they were written in the call; here, by column, so that they are
 # found whatever the search_path.
 QUALIFIED = ("qualified_names", "jsonb")
-_MODEL: _ResultColumns = (
+_MODEL: ResultColumns = (
     ("mst_key", "integer"),
     ("model_weights", "bytea"),
     ("model_arch", "json"),
     ("__dist_key__", "integer"),
 )
-_HISTORY: _ResultColumns = (
+_HISTORY: ResultColumns = (
     ("model_size", "double precision"),
     ("metrics_elapsed_time", "double precision[]"),
     ("metrics_type", "text[]"),
@@ -38,7 +38,7 @@ _HISTORY: _ResultColumns = (
     ("validation_metrics", "double precision[]"),
     ("validation_loss", "double precision[]"),
 )
-_INFO: _ResultColumns = (
+_INFO: ResultColumns = (
     ("mst_key", "integer PRIMARY KEY"),
     ("model_id", "integer"),
     ("compile_params", "text"),
@@ -50,9 +50,9 @@ _INFO: _ResultColumns = (
     ("backend", "text"),
 )
 # A search has MADlib's columns for it before ours; s and i are Hyperband's.
-_AUTOML_INFO: _ResultColumns = (*_INFO[:-3], ("metrics_iters", "integer[]"))
-_BRACKET: _ResultColumns = (("s", "integer"), ("i", "integer"))
-_AUTOML_SUMMARY: _ResultColumns = (
+_AUTOML_INFO: ResultColumns = (*_INFO[:-3], ("metrics_iters", "integer[]"))
+_BRACKET: ResultColumns = (("s", "integer"), ("i", "integer"))
+_AUTOML_SUMMARY: ResultColumns = (
     ("source_table", "text"),
     ("validation_table", "text"),
     ("model", "text"),
@@ -80,7 +80,7 @@ _AUTOML_SUMMARY: _ResultColumns = (
     ("segments", "integer"),
     QUALIFIED,
 )
-_SUMMARY: _ResultColumns = (
+_SUMMARY: ResultColumns = (
     ("source_table", "text"),
     ("validation_table", "text"),
     ("model", "text"),
@@ -109,8 +109,8 @@ _SUMMARY: _ResultColumns = (
 )
 
 # One model: what stands in <out>_info for many stands in the summary.
-_SINGLE: _ResultColumns = (("model_weights", "bytea"), ("model_arch", "json"))
-_SINGLE_SUMMARY: _ResultColumns = (
+_SINGLE: ResultColumns = (("model_weights", "bytea"), ("model_arch", "json"))
+_SINGLE_SUMMARY: ResultColumns = (
     ("source_table", "text"),
     ("model", "text"),
     ("dependent_varname", "text[]"),
@@ -142,7 +142,7 @@ _SINGLE_SUMMARY: _ResultColumns = (
     ("segments", "integer"),
     QUALIFIED,
 )
-_EVALUATION: _ResultColumns = (
+_EVALUATION: ResultColumns = (
     ("loss", "double precision"),
     ("metric", "double precision"),
     ("metrics_type", "text[]"),
@@ -150,55 +150,46 @@ _EVALUATION: _ResultColumns = (
 )
 
 
-def create_single(db: Database, model: TargetTable, summary: TargetTable, classes: Mapping[str, str]) -> None:
-    """Make the two tables of a single model."""
-    _create(db, model, _SINGLE)
-    _store_uncompressed(db, model)
-    place = [name for name, _ in _SINGLE_SUMMARY].index("metrics_iters") + 1
-    _create(db, summary, [*_SINGLE_SUMMARY[:place], *classes.items(), *_SINGLE_SUMMARY[place:]])
+def columns_of_one(classes: Mapping[str, str]) -> list[ResultColumns]:
+    """The two tables of a single model; `classes` names the class_values columns with their types."""
+    return [_SINGLE, _with_classes(_SINGLE_SUMMARY, classes, "backend")]
+
+
+def columns_of_many(classes: Mapping[str, str]) -> list[ResultColumns]:
+    """The three tables of several models."""
+    return [_MODEL, _INFO, _with_classes(_SUMMARY, classes, "dependent_vartype")]
+
+
+def columns_of_search(classes: Mapping[str, str], *, brackets: bool) -> list[ResultColumns]:
+    """The three tables of a search."""
+    return [
+        (("mst_key", "integer PRIMARY KEY"), *_MODEL[1:]),
+        (*_AUTOML_INFO, *(_BRACKET if brackets else ()), *_INFO[-3:]),
+        _with_classes(_AUTOML_SUMMARY, classes, "dependent_vartype"),
+    ]
+
+
+def _with_classes(columns: ResultColumns, classes: Mapping[str, str], before: str) -> ResultColumns:
+    place = [name for name, _ in columns].index(before)
+    return [*columns[:place], *classes.items(), *columns[place:]]
+
+
+def create(db: Database, target: TargetTable, columns: ResultColumns) -> None:
+    """Make one of these tables."""
+    _create(db, target, columns)
+    if "model_weights" in dict(columns):
+        db.query(f"ALTER TABLE {target.quoted} ALTER COLUMN model_weights SET STORAGE EXTERNAL")
 
 
 def create_evaluation(db: Database, target: TargetTable) -> None:
     _create(db, target, _EVALUATION)
 
 
-def create(
-    db: Database, model: TargetTable, info: TargetTable, summary: TargetTable, classes: Mapping[str, str]
-) -> None:
-    """Make the three tables; `classes` names the class_values columns with their types."""
-    _create(db, model, _MODEL)
-    _store_uncompressed(db, model)
-    _create(db, info, _INFO)
-    _create_summary(db, summary, _SUMMARY, classes)
-
-
-def create_automl(
-    db: Database, targets: Sequence[TargetTable], classes: Mapping[str, str], *, brackets: bool
-) -> None:
-    """Make the three tables of a search: models, info and summary."""
-    model, info, summary = targets
-    _create(db, model, (("mst_key", "integer PRIMARY KEY"), *_MODEL[1:]))
-    _store_uncompressed(db, model)
-    _create(db, info, (*_AUTOML_INFO, *(_BRACKET if brackets else ()), *_INFO[-3:]))
-    _create_summary(db, summary, _AUTOML_SUMMARY, classes)
-
-
-def _create_summary(
-    db: Database, summary: TargetTable, columns: _ResultColumns, classes: Mapping[str, str]
-) -> None:
-    place = [name for name, _ in columns].index("dependent_vartype")
-    _create(db, summary, [*columns[:place], *classes.items(), *columns[place:]])
-
-
 def automl_columns() -> list[str]:
     return [name for name, _ in _AUTOML_SUMMARY]
 
 
-def _store_uncompressed(db: Database, model: TargetTable) -> None:
-    db.query(f"ALTER TABLE {model.quoted} ALTER COLUMN model_weights SET STORAGE EXTERNAL")
-
-
-def _create(db: Database, target: TargetTable, columns: _ResultColumns) -> None:
+def _create(db: Database, target: TargetTable, columns: ResultColumns) -> None:
     listed = ", ".join(f"{_quote(name)} {type_}" for name, type_ in columns)
     how = "BY (mst_key)" if columns[0][0] == "mst_key" else "REPLICATED"
     db.query(f"CREATE TABLE {target.quoted} ({listed}){HEAP}{distributed(db, how)}")
@@ -214,8 +205,29 @@ def create_gpu_configuration(db: Database, target: TargetTable, rows: Sequence[t
     )
 
 
-def drop(db: Database, quoted: Sequence[str]) -> None:
-    db.query(f"DROP TABLE {', '.join(quoted)}")
+def holds_several(db: Database, model: Table) -> bool:
+    """Whether a model table is one of several models, with keys: its own columns say so, whatever else is
+    there under the names that belong to it."""
+    missing = has_columns(db, model, ["model_weights", "model_arch", "mst_key"])
+    if missing and missing != ["mst_key"]:
+        raise CerebroError(
+            f"table {model.quoted} is not a model table: it has no column {missing[0]}",
+            sqlstate=UNDEFINED_COLUMN,
+        )
+    return not missing
+
+
+def check_summary(db: Database, model: Table, summary: Table) -> None:
+    """Refuse a summary that is left of another table, by what only one of a single model says."""
+    of_several = bool(has_columns(db, summary, ["compile_params"]))
+    if holds_several(db, model) != of_several:
+        raise CerebroError(
+            f"table {summary.quoted} is not the summary of {model.quoted}",
+            detail=f"It describes {'several models' if of_several else 'a single model'}, and the table holds"
+            f" {'a single one' if of_several else 'several'}.",
+            hint="Was one of them dropped without the other? Train anew, under another name.",
+            sqlstate=WRONG_OBJECT,
+        )
 
 
 def add_model(
