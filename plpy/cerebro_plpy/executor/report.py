@@ -35,7 +35,10 @@ class Report:
         self._plan = plan
         self._dataset = dataset
         self._params = params
-        self._measured = dict(measured)
+        # By config, then by epoch.
+        self._measured: dict[int, dict[int, Mapping[str, float | None]]] = {}
+        for (mst_key, epoch), values in measured.items():
+            self._measured.setdefault(mst_key, {})[epoch] = values
         self._quiet = quiet
         self._begun = self._last_line = time.monotonic()
         self._epoch = 0
@@ -54,7 +57,7 @@ class Report:
         if "failure" in result:
             self._db.warning(f"config {unit.mst_key} failed and is left out: {result['failure']}")
         if unit.kind == MERGE and self._dataset in result:
-            self._measured[unit.mst_key, unit.epoch] = result[self._dataset]
+            self._measured.setdefault(unit.mst_key, {})[unit.epoch] = result[self._dataset]
         done = self._plan.epoch_done_by_all()
         if done > self._epoch and self._plan.epochs and not self._search:
             self._epoch = done
@@ -82,12 +85,11 @@ class Report:
     def _standing(self, mst_key: int) -> tuple[float, float, int, str, float] | None:
         """How good the state is that a config would leave now, and by which metric: the lower the better, of
         equal ones that with the lower loss, then the lower key. The same is in the view."""
-        config = self._plan.configs[mst_key]
-        epochs = [epoch for key, epoch in self._measured if key == mst_key]
-        if not epochs or config.failure is not None or config.deleted:
+        config, measured = self._plan.configs[mst_key], self._measured.get(mst_key)
+        if not measured or config.failure is not None or config.deleted:
             return None
         kept = self._plan.best_epoch(config)
-        values = self._measured[mst_key, max(epochs) if kept is None else kept]
+        values = measured[max(measured) if kept is None else kept]
         name = deciding(list(values))
         if name is None or (value := values[name]) is None:
             return None
