@@ -85,21 +85,15 @@ class Session:
         return Greenplum(self) if gangs.IS_CLUSTER else PostgreSQL(self)
 
     def query(self, sql: str, types: Sequence[str] = (), values: Sequence[object] = ()) -> list[Row]:
-        with _careful():
-            return list(_run(sql, types, values))
+        return _carefully(_run, sql, types, values)
 
     def scan(
         self, sql: str, types: Sequence[str] = (), values: Sequence[object] = (), *, batch: int = 1000
     ) -> Iterator[list[Row]]:
-        with _careful():
-            cursor = _cursor(_plan(sql, types), list(values))
+        cursor = _carefully(_open_cursor, sql, types, values)
         fetch, close = held(cursor.fetch), held(cursor.close)
-        while True:
-            with _careful():
-                rows: list[Row] = list(fetch(batch))
-            if not rows:
-                break
-            yield rows
+        while rows := _carefully(fetch, batch):
+            yield list(rows)
         close()
 
     def notice(self, message: str) -> None:
@@ -209,15 +203,18 @@ def _undone(work: Callable[[], T]) -> T:
         interrupts.let_cancels_wait()
 
 
-@contextmanager
-def _careful() -> Generator[None]:
-    """Run a statement; an error of it becomes ours."""
+def _carefully(statement: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """Run a statement; an error of it becomes ours.
+
+    No context manager does this: an error of Greenplum's may jump over our frames, and a generator among
+    them crashes the server.
+    """
     if interrupts.must_look():
         Session().look_for_cancel()
     gangs.refuse_without_segments()
     try:
         with backend().at_statement(True):
-            yield
+            return statement(*arguments, **named)
     except plpy.SPIError as error:
         raise from_statement(error) from None
     finally:
@@ -232,11 +229,15 @@ def _say(way: Callable[[str], None], message: str) -> None:
         raise CerebroError(str(said), detail=said.detail, hint=said.hint, sqlstate=said.sqlstate) from None
 
 
-def _run(sql: str, types: Sequence[str], values: Sequence[object]) -> Any:
+def _run(sql: str, types: Sequence[str], values: Sequence[object]) -> list[Row]:
     """Run a statement; DDL, each of which is another, needs no plan."""
     if types or sql.startswith(session.REPEATED):
-        return _execute(_plan(sql, types), list(values))
-    return _comment(sql) if sql.startswith(session.COMMENT) else _execute(sql)
+        return list(_execute(_plan(sql, types), list(values)))
+    return list(_comment(sql) if sql.startswith(session.COMMENT) else _execute(sql))
+
+
+def _open_cursor(sql: str, types: Sequence[str], values: Sequence[object]) -> Any:
+    return _cursor(_plan(sql, types), list(values))
 
 
 def _plan(sql: str, types: Sequence[str]) -> Any:
