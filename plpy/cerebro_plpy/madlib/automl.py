@@ -54,10 +54,10 @@ def read_method(name: str | None, params: str | None) -> Method:
     """Read both arguments; what is not said is as MADlib has it."""
     method = (name or "hyperband").strip().lower()
     if method not in DEFAULTS:
-        raise CerebroError(
-            f"{WHO}: The chosen automl method must be 'hyperband' or 'hyperopt'",
-            detail=f"It is {shorten(name, 60)!r}; {', '.join(sorted(DEFAULTS))} are known.",
-        )
+        # MADlib's words, and after them the methods that it has not.
+        others = "', '".join(sorted(DEFAULTS.keys() - _INVALID.keys()))
+        message = f"{WHO}: The chosen automl method must be 'hyperband' or 'hyperopt', or one of '{others}'"
+        raise unknown(f"{message}; it is '{shorten(name, 60)}'", method, DEFAULTS)
     given = _read_params(method, params) if params and params.strip() else {}
     found = Method(method, {**DEFAULTS[method], **given})
     _check(found)
