@@ -5,9 +5,10 @@ CREATE TABLE cerebro._driver (
     pid integer NOT NULL,
     lock bigint NOT NULL,
     driver integer NOT NULL,
-    sessions integer [] NOT NULL
+    sessions integer [] NOT NULL,
+    at timestamptz NOT NULL
 );
-COMMENT ON TABLE cerebro._driver IS 'The sessions behind each run: pid is the one that holds the advisory lock, with lock as the lower half of its key; driver the one that decides what is done next; sessions those that train.';
+COMMENT ON TABLE cerebro._driver IS 'The sessions behind each run: pid is the one that holds the advisory lock, with lock as the lower half of its key; driver the one that decides what is done next; sessions those that train; at is when all of them were there.';
 
 ALTER TABLE cerebro._driver ENABLE ROW LEVEL SECURITY;
 CREATE POLICY owner ON cerebro._driver USING (EXISTS (

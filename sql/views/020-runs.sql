@@ -56,16 +56,16 @@ CROSS JOIN LATERAL (
     WHERE x.run_id = r.run_id
 ) AS v
 CROSS JOIN LATERAL (
-    -- The advisory locks that the sessions behind runs hold: store/runs.py. Any role may take such a lock; behind a run
-    -- is only the session that its row of _driver names, or inline one of the owner's. Looked up once, before all else: Greenplum asks
+    -- The advisory locks that the sessions behind runs hold: store/drivers.py. Any role may take such a lock; behind a run
+    -- is only the session that its row of _driver names, a superuser's unless the run is inline. Looked up once, before all else: Greenplum asks
     -- its segments for their locks, which it cannot do while they are at work on the rest of the query. There, too, an
     -- array of no rows is NULL.
     -- Locks are seen as they are, rows as they were when the query began: a run may have ended in between, and then the
     -- number that the last one to end has left is that of a transaction which the query does not see.
     -- A standby knows no locks of its primary's: there a run goes on until its rows say otherwise.
     SELECT e.event = 'running' AND (
-        ARRAY[h.number || ' ' || d.lock || ' ' || d.pid, h.number || ' ' || r.owner::oid] && COALESCE(ARRAY(
-            SELECT x.classid || ' ' || CASE WHEN o.rolsuper THEN x.objid || ' ' || x.pid ELSE a.usesysid::text END
+        ARRAY[l.held || ' true', CASE WHEN r.topology = 'inline' THEN l.held || ' false' END] && COALESCE(ARRAY(
+            SELECT x.classid || ' ' || x.objid || ' ' || x.pid || ' ' || o.rolsuper
             FROM pg_catalog.pg_locks AS x
             JOIN pg_catalog.pg_stat_activity AS a USING (pid)
             JOIN pg_catalog.pg_roles AS o ON o.oid = a.usesysid
@@ -76,8 +76,10 @@ CROSS JOIN LATERAL (
         OR NOT pg_catalog.txid_visible_in_snapshot(
             (SELECT x.last_value FROM cerebro._last_ending AS x), pg_catalog.txid_current_snapshot())
     ) AS goes_on
-    FROM (SELECT (r.run_id & 2147483647)::text AS number) AS h
-    LEFT JOIN cerebro._driver AS d ON d.run_id = r.run_id
+    FROM (SELECT r.run_id AS number) AS h
+    LEFT JOIN (
+        SELECT d.run_id, (d.run_id & 2147483647) || ' ' || d.lock || ' ' || d.pid AS held FROM cerebro._driver AS d
+    ) AS l ON l.run_id = h.number
 ) AS l;
 COMMENT ON VIEW cerebro.runs IS 'Your runs, one row each, both while they are under way and afterwards.';
 COMMENT ON COLUMN cerebro.runs.run_id IS 'Number of the run';

@@ -14,8 +14,10 @@ SELECT
     v.pid,
     v.started_at,
     v.ended_at
+-- What is visible is decided in the scan that has the data: a leakproof condition of a user's may go below a join, and
+-- EXPLAIN ANALYZE tells how many rows are found there.
 FROM cerebro._visit AS v
-JOIN cerebro._visible_run AS r USING (run_id);
+WHERE v.run_id = ANY (ARRAY(SELECT r.run_id FROM cerebro._visible_run AS r));
 COMMENT ON VIEW cerebro.visits IS 'The timeline of your runs: when each config trained on which segment.';
 COMMENT ON COLUMN cerebro.visits.run_id IS 'Number of the run';
 COMMENT ON COLUMN cerebro.visits.mst_key IS 'Config';

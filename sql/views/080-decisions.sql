@@ -12,10 +12,13 @@ SELECT
     m.mst_key AS result_mst_key,
     m.step / r.segments AS result_epoch,
     m.value AS result
+-- What is visible is decided in the scan that has the data: a leakproof condition of a user's may go below a join, and
+-- EXPLAIN ANALYZE tells how many rows are found there.
 FROM cerebro._decision AS d
 JOIN cerebro._visible_run AS r USING (run_id)
-LEFT JOIN cerebro._decision AS m ON m.run_id = d.run_id AND m.number = d.cause
-WHERE d.decision <> 'measured';
+LEFT JOIN cerebro._decision AS m
+    ON m.run_id = d.run_id AND m.number = d.cause AND m.run_id = ANY (ARRAY(SELECT x.run_id FROM cerebro._visible_run AS x))
+WHERE d.decision <> 'measured' AND d.run_id = ANY (ARRAY(SELECT x.run_id FROM cerebro._visible_run AS x));
 COMMENT ON VIEW cerebro.decisions IS 'What a search procedure, a budget or a person decided in your runs while they were under way.';
 COMMENT ON COLUMN cerebro.decisions.run_id IS 'Number of the run';
 COMMENT ON COLUMN cerebro.decisions.number IS 'Order of the decisions within the run. Numbers are missing where the procedure was told a measurement';

@@ -338,3 +338,35 @@ def test_a_run_in_the_background_keeps_its_tables(scene: Scene) -> None:
         assert f"run {run_id} is going to leave its models" in str(caught.value)
         execute(scene.login, "RESET lock_timeout")
     assert execute(scene.login, "SELECT cerebro.wait(%s)", run_id) == [("finished",)]
+
+
+def test_force_ends_nobody_who_has_got_the_number_of_a_session_that_is_gone(
+    scene: Scene, database: str
+) -> None:
+    stage = scene.stage
+    execute(scene.login, "DROP TABLE IF EXISTS lab.forced, lab.forced_summary")
+    with scene.attack(VISITS, waits=True), closing(connect(database, scene.victim)) as other:
+        run_id = scene.fit("forced", background=True)
+        scene.waiting()
+        pid = other.info.backend_pid
+        stage.sql(
+            "UPDATE cerebro._driver SET driver = %s, at = at - interval '1 hour' WHERE run_id = %s",
+            pid,
+            run_id,
+        )
+        with ThreadPoolExecutor(1) as pool:
+            sleeps = pool.submit(execute, other, "SELECT pg_sleep(3)")
+            at_it = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND wait_event = 'PgSleep'"
+            until(lambda: bool(stage.value(at_it, pid)))
+            execute(scene.login, "SELECT cerebro.stop(%s, force => TRUE)", run_id)
+            assert sleeps.result() is not None
+    until(lambda: not stage.value(WAITING))
+
+
+def test_a_lock_of_its_owners_makes_no_dead_run_live(scene: Scene, interrupted: int, database: str) -> None:
+    stage = scene.stage
+    lock, pid = stage.sql("SELECT lock, pid FROM cerebro._driver WHERE run_id = %s", interrupted)[0]
+    with closing(connect(database, scene.victim)) as own:
+        execute(own, "SELECT pg_advisory_lock(%s, %s)", interrupted, lock)
+        assert own.info.backend_pid != pid
+        assert scene.status(interrupted) == "interrupted"

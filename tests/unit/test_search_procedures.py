@@ -18,10 +18,10 @@ from cerebro_plpy.logical.search.automl import SearchCall
 from cerebro_plpy.logical.search.build import build
 from cerebro_plpy.logical.search.hyperband import Hyperband
 from cerebro_plpy.logical.search.median import MedianRule
+from cerebro_plpy.logical.search.methods import read_method
 from cerebro_plpy.logical.search.sampling import Listed
 from cerebro_plpy.logical.search.template import Clone, GoOn, Procedure, Result, StartConfig, Stop
 from cerebro_plpy.logical.search.trials import Trials
-from cerebro_plpy.madlib.automl import read_method
 from cerebro_plpy.madlib.grid import GridRow
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
 from simulator import Config, Simulation, replay
@@ -88,7 +88,7 @@ def test_a_search_ends_and_trains_nobody_too_long(name: str) -> None:
     for order in ORDERS:
         done = run(search(name).procedure(), order)
         assert not done.states("training")
-        assert max(done.epochs().values()) == search(name).epochs
+        assert max(done.epochs().values()) == search(name).method.epochs
 
 
 @every_method

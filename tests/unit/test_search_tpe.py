@@ -9,8 +9,8 @@ import sys
 from statistics import mean, median
 
 from cerebro_plpy.logical.search.automl import SearchCall
+from cerebro_plpy.logical.search.methods import read_method
 from cerebro_plpy.logical.search.template import StartConfig
-from cerebro_plpy.madlib.automl import read_method
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
 from simulator import Config, Simulation
 
@@ -92,7 +92,7 @@ def test_only_a_search_that_needs_it_loads_optuna() -> None:
     text = (
         "import sys\n"
         "from cerebro_plpy.logical.search.automl import SearchCall\n"
-        "from cerebro_plpy.madlib.automl import read_method\n"
+        "from cerebro_plpy.logical.search.methods import read_method\n"
         f"make = lambda method: SearchCall(method, (1,), {SPACE!r}, {FIT!r}, 0, 2).procedure()\n"
         "make(read_method('asha', None)), make(read_method('hyperopt', 'algorithm=rand'))\n"
         "assert 'optuna' not in sys.modules\n"

@@ -97,5 +97,8 @@ def test_the_shape_of_the_package_stays_what_it_has_become(shape: ModuleType) ->
         assert found.circle == []
         assert found.per_thousand(found.positional) < 1
     assert server.per_thousand(server.positional) <= 0.5
+    assert server.per_thousand(server.mutable_globals) <= 0.2
+    assert server.per_thousand(server.lambdas) <= 1.5
+    assert not client.mutable_globals
     assert server.ambiguous() == {}
     assert set(server.greenplum) == {"store"}

@@ -15,7 +15,8 @@ from cerebro_plpy.executor import run as runner
 from cerebro_plpy.executor.fit import ManyTables
 from cerebro_plpy.logical.options import FIT_OPTIONS, FitOptions, parse_options
 from cerebro_plpy.logical.search.automl import SearchCall
-from cerebro_plpy.madlib.automl import WHO, read_method
+from cerebro_plpy.logical.search.method import WHO
+from cerebro_plpy.logical.search.methods import read_method
 from cerebro_plpy.store import models, results, runs, session
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table, target_table
 
@@ -27,7 +28,7 @@ class SearchTables(ManyTables):
     """Those of a run of many configs, with what the search says of each, and the config that has won."""
 
     def columns(self, request: requests.Request) -> list[results.ResultColumns]:
-        brackets = search_of(request).method.name == "hyperband"
+        brackets = search_of(request).method.has_brackets
         return results.columns_of_search(request.source.summary.class_value_types, brackets=brackets)
 
     def create(self, db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None:
@@ -129,7 +130,7 @@ class AutomlCall:
             architectures=architectures,
             configs=[],
             selection_table=selection.quoted,
-            epochs=search.epochs,
+            epochs=search.method.epochs,
             metrics_frequency=_frequency(self, given, search),
             seed=seed,
             engines=engines,
@@ -197,12 +198,12 @@ def _frequency(call: AutomlCall, given: FitOptions, search: SearchCall) -> int:
     frequency = call.metrics_compute_frequency
     if frequency is None and given.measures_each_epoch:
         return 1
-    if frequency is None or (search.method.name == "hyperband" and frequency > search.epochs):
-        return search.epochs
-    if not 1 <= frequency <= search.epochs:
+    if frequency is None or (search.method.has_brackets and frequency > search.method.epochs):
+        return search.method.epochs
+    if not 1 <= frequency <= search.method.epochs:
         raise CerebroError(
             f"{WHO}: 'metrics_compute_frequency' out of iteration range",
-            detail=f"It is {frequency}, and a config is trained for at most {search.epochs} epochs.",
+            detail=f"It is {frequency}, and a config is trained for at most {search.method.epochs} epochs.",
         )
     return frequency
 
@@ -216,7 +217,7 @@ def _info_row(
 ) -> dict[str, Any]:
     key = ended.config.mst_key
     epochs = output.metrics_iters(outcome, key)
-    rung = search.rung_of(key, max(epochs, default=0))
+    rung = search.method.rung_of(key, max(epochs, default=0))
     places = {} if rung is None else {"s": rung.s, "i": rung.i}
     return {**output.info_row(request, outcome, ended, size), "metrics_iters": epochs, **places}
 

@@ -171,11 +171,15 @@ def targets(
     else:
         model = target_table(db, name, search_path, "model output table", suffixes)
         tables = [model, *(target(db, model.schema, model.name + suffix) for suffix in suffixes)]
-    other = runs.making(db, tables[0].quoted, run_id)
+    other = runs.making(db, tables[0].quoted, run_id, session.current_user(db))
     if other is not None:
+        own = other["owned"]
         raise CerebroError(
-            f"run {other} is going to leave its models in {tables[0].quoted}",
-            hint=f"Give another name, or wait for it: SELECT cerebro.wait({other}).",
+            f"{'run ' + str(other['run_id']) if own else 'another run'} is going to leave its models in"
+            f" {tables[0].quoted}",
+            hint=f"Give another name, or wait for it: SELECT cerebro.wait({other['run_id']})."
+            if own
+            else "Give another name.",
             sqlstate=DUPLICATE_TABLE,
         )
     return tables

@@ -6,6 +6,7 @@ import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 
 from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
@@ -25,11 +26,19 @@ _LOCKS = (
 
 
 _MARK = (
-    "INSERT INTO cerebro._driver (run_id, pid, lock, driver, sessions)"
-    " SELECT r.run_id, r.pid, r.lock, r.driver, r.sessions"
+    "INSERT INTO cerebro._driver (run_id, pid, lock, driver, sessions, at)"
+    " SELECT r.run_id, r.pid, r.lock, r.driver, r.sessions, r.at"
     " FROM pg_catalog.jsonb_populate_record(NULL::cerebro._driver, $1::jsonb) AS r"
     " ON CONFLICT (run_id) DO UPDATE SET pid = excluded.pid, lock = excluded.lock, driver = excluded.driver,"
-    " sessions = excluded.sessions"
+    " sessions = excluded.sessions, at = excluded.at"
+)
+
+
+# Another session may have got the number of one that has ended since.
+_STILL_THERE = "a.datname = current_database() AND a.backend_start <= $2::timestamptz"
+_OWN_SESSIONS = (
+    "pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid"
+    f" WHERE r.rolsuper AND a.pid = ANY ($1) AND a.application_name LIKE 'cerebro%' AND {_STILL_THERE}"
 )
 
 
@@ -59,7 +68,8 @@ def hold_new(db: Database, run_id: int, behind: Behind) -> list[Writing]:
     lock = next((lock for lock in drawn if lock is not None), None)
     if lock is None:
         raise _running(run_id)
-    row = {"run_id": run_id, "pid": os.getpid(), "lock": lock, **asdict(behind)}
+    at = datetime.now(UTC).isoformat()
+    row = {"run_id": run_id, "pid": os.getpid(), "lock": lock, "at": at, **asdict(behind)}
     return [(_MARK, row)]
 
 
@@ -163,35 +173,33 @@ def claim(db: Database, run_id: int) -> bool:
 def end_sessions(db: Database, run_id: int) -> None:
     """End every session behind a run. The caller's own, if it is one, ends what it does and no more."""
     found = db.query(
-        "SELECT pid, driver, sessions FROM cerebro._driver WHERE run_id = $1", ["bigint"], [run_id]
+        "SELECT pid, driver, sessions, at::text AS at FROM cerebro._driver WHERE run_id = $1",
+        ["bigint"],
+        [run_id],
     )
     for row in found:
         own = [row["pid"], *row["sessions"]]
-        numbers = _session_numbers(db, own)
+        numbers = _session_numbers(db, own, row["at"])
         if row["driver"] not in own:
-            db.query("SELECT pg_catalog.pg_cancel_backend($1)", ["integer"], [row["driver"]])
-        # Another session may have got the number of one that has ended since.
+            db.query(
+                "SELECT pg_catalog.pg_cancel_backend(a.pid) FROM pg_stat_activity AS a"
+                f" WHERE a.pid = $1 AND {_STILL_THERE}",
+                ["integer", "text"],
+                [row["driver"], row["at"]],
+            )
         db.query(
-            "SELECT pg_catalog.pg_terminate_backend(a.pid) FROM pg_stat_activity AS a"
-            " JOIN pg_roles AS r ON r.oid = a.usesysid WHERE r.rolsuper AND a.pid = ANY ($1)"
-            " AND a.datname = current_database() AND a.application_name LIKE 'cerebro%'",
-            ["integer[]"],
-            [own],
+            f"SELECT pg_catalog.pg_terminate_backend(a.pid) FROM {_OWN_SESSIONS}",
+            ["integer[]", "text"],
+            [own, row["at"]],
         )
         _end_on_segments(db, numbers)
 
 
-def _session_numbers(db: Database, pids: Sequence[int]) -> list[int]:
+def _session_numbers(db: Database, pids: Sequence[int], at: str) -> list[int]:
     """What Greenplum calls sessions that are a run's, by which their processes on segments are found."""
     if not is_greenplum(db):
         return []
-    rows = db.query(
-        "SELECT a.sess_id FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid"
-        " WHERE r.rolsuper AND a.pid = ANY ($1) AND a.datname = current_database()"
-        " AND a.application_name LIKE 'cerebro%'",
-        ["integer[]"],
-        [list(pids)],
-    )
+    rows = db.query(f"SELECT a.sess_id FROM {_OWN_SESSIONS}", ["integer[]", "text"], [list(pids), at])
     return [row["sess_id"] for row in rows]
 
 

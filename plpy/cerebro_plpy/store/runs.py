@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from cerebro_plpy.database import Database, as_owner
+from cerebro_plpy.database import Database, Row, as_owner
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, WRONG_STATE, CerebroError
 from cerebro_plpy.store import drivers
 from cerebro_plpy.store.writing import TELL, Writing, write
@@ -206,16 +206,20 @@ def no_such_run(run_id: int | None) -> CerebroError:
 
 
 @as_owner
-def making(db: Database, model_table: str, run_id: int | None) -> int | None:
-    """Another run that is going to leave a table of that name."""
+def making(db: Database, model_table: str, run_id: int | None, role: str) -> Row | None:
+    """Another run that is going to leave a table of that name, and whether the role may know of it.
+
+    An inline one has made the table already, in the transaction of its caller's.
+    """
     db.query("SELECT pg_catalog.pg_stat_clear_snapshot()")
     rows = db.query(
-        "SELECT run_id FROM cerebro.runs WHERE model_table = $1 AND status IN ('running', 'paused')"
+        "SELECT run_id, pg_catalog.pg_has_role($3, owner, 'USAGE') AS owned FROM cerebro.runs"
+        " WHERE model_table = $1 AND status IN ('running', 'paused') AND topology <> 'inline'"
         " AND run_id IS DISTINCT FROM $2 LIMIT 1",
-        ["text", "bigint"],
-        [model_table, run_id],
+        ["text", "bigint", "name"],
+        [model_table, run_id, role],
     )
-    return rows[0]["run_id"] if rows else None
+    return rows[0] if rows else None
 
 
 @as_owner

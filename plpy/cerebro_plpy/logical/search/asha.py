@@ -5,11 +5,13 @@ Nothing waits for a rung to be complete, so the decisions depend on the order in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from ...madlib.grid import GridRow
+from .method import Draws, Params, SearchMethod
 from .ranking import rank
-from .template import Decision, GoOn, Result, StartConfig, Stop
+from .template import Decision, GoOn, Procedure, Result, StartConfig, Stop
 
 
 def rung_epochs(least: int, most: int, eta: int) -> list[int]:
@@ -105,3 +107,15 @@ class Asha:
             for place, key in enumerate(order, 1)
             if key not in self._promoted[rung]
         ]
+
+
+class AshaMethod(SearchMethod):
+    name: ClassVar[str] = "asha"
+    defaults: ClassVar[Params] = {"num_configs": 20, "num_iterations": 9, "eta": 3, "min_iterations": 1}
+    least: ClassVar[Mapping[str, int]] = {"eta": 2}
+
+    def procedure(self, draws: Draws) -> Procedure:
+        eta = self.number("eta")
+        epochs = rung_epochs(self.number("min_iterations"), self.epochs, eta)
+        # Twice as many as there are segments: none is idle while two configs want the same one.
+        return Asha(draws.rows(self.number("num_configs")), epochs, eta, 2 * draws.segments)

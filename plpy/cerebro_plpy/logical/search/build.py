@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from ...madlib.automl import DEFAULTS
+from . import methods
 from .automl import SearchCall
 from .early_stopping import EarlyStopping
 from .template import Procedure
@@ -19,7 +19,7 @@ def _automl(name: str, **arguments: Any) -> Procedure:
 # The names of methods, and what makes a procedure from its arguments, which are plain JSON.
 METHODS: Final[dict[str, Callable[..., Procedure]]] = {
     "early_stopping": EarlyStopping,
-    **{name: partial(_automl, name) for name in DEFAULTS},
+    **{name: partial(_automl, name) for name in methods.METHODS},
 }
 
 

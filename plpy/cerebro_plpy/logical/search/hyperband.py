@@ -7,21 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from ...errors import CerebroError
 from ...madlib.grid import GridRow
+from .method import WHO, Draws, Params, Rung, SearchMethod, refuse_above
 from .ranking import rank
-from .template import Decision, GoOn, Result, StartConfig, Stop
-
-
-@dataclass(frozen=True)
-class Rung:
-    """So many configs of bracket s are trained until so many epochs."""
-
-    s: int
-    i: int
-    n_i: int
-    r_i: int
+from .template import Decision, GoOn, Procedure, Result, StartConfig, Stop
 
 
 def schedule(who: str, most: int, eta: int, skip_last: int) -> list[Rung]:
@@ -136,3 +128,33 @@ class Hyperband:
         if bracket is None:
             return []
         return bracket.take(result)
+
+
+class HyperbandMethod(SearchMethod):
+    name: ClassVar[str] = "hyperband"
+    defaults: ClassVar[Params] = {"R": 6, "eta": 3, "skip_last": 0}
+    invalid: ClassVar[str | None] = (
+        "Invalid param(s) passed in for hyperband. Only R, eta, and skip_last may be specified"
+    )
+    has_brackets: ClassVar[bool] = True
+
+    @property
+    def epochs(self) -> int:
+        return self.number("R")
+
+    def check(self) -> None:
+        """The schedule checks its numbers."""
+
+    def limited(self, most: int) -> SearchMethod:
+        refuse_above(most, size(self._schedule()))
+        return self
+
+    def rung_of(self, mst_key: int, epochs: int) -> Rung | None:
+        return rung_of(self._schedule(), mst_key, epochs)
+
+    def procedure(self, draws: Draws) -> Procedure:
+        rungs = self._schedule()
+        return Hyperband(rungs, draws.rows(size(rungs)))
+
+    def _schedule(self) -> list[Rung]:
+        return schedule(WHO, *(self.number(key) for key in ("R", "eta", "skip_last")))

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from statistics import fmean, median
+from typing import ClassVar
+
+from .method import Draws, Params, SearchMethod
+from .template import Procedure
+from .trials import Trials
 
 
 class MedianRule:
@@ -30,3 +35,23 @@ class MedianRule:
         return worse, (
             f"epoch {epoch}: {'worse' if worse else 'no worse'} than the median of {len(averages)} configs"
         )
+
+
+class MedianMethod(SearchMethod):
+    name: ClassVar[str] = "median"
+    defaults: ClassVar[Params] = {
+        "num_configs": 20, "num_iterations": 9, "min_iterations": 2, "min_configs": 4,
+    }  # fmt: skip
+    guided: ClassVar[bool] = False
+
+    def procedure(self, draws: Draws) -> Procedure:
+        count = self.number("num_configs")
+        rule = MedianRule(self.number("min_iterations"), self.number("min_configs"))
+        return Trials(draws.sampler(count, self.guided), count, self.epochs, draws.segments, rule)
+
+
+class TpeMethod(MedianMethod):
+    """The same with configs that TPE proposes."""
+
+    name: ClassVar[str] = "tpe"
+    guided: ClassVar[bool] = True

@@ -6,15 +6,18 @@ A generation is a barrier, so that arrival order decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
+from ...errors import CerebroError
 from ...madlib.dimension import Dimension, is_number, is_whole
 from ...madlib.grid import to_row
 from ...madlib.literal import Value
 from ...madlib.space import Choice, Point, Space
 from ...seeding import derive
+from .method import WHO, Draws, Params, SearchMethod, refuse_above
 from .ranking import rank
-from .template import Clone, Decision, GoOn, Result, StartConfig, Stop
+from .template import Clone, Decision, GoOn, Procedure, Result, StartConfig, Stop
 
 FACTORS = (0.8, 1.25)
 
@@ -150,3 +153,32 @@ def _moved(item: Dimension, value: Value, up: int) -> Value:
     if item.distribution == "log_near_one":
         return item.clip(1.0 - (1.0 - value) * FACTORS[up])
     return item.clip(value * FACTORS[up])
+
+
+class PbtMethod(SearchMethod):
+    name: ClassVar[str] = "pbt"
+    defaults: ClassVar[Params] = {"population": 8, "num_iterations": 9, "interval": 1, "replaced": 2}
+    least: ClassVar[Mapping[str, int]] = {"population": 2}
+
+    def check(self) -> None:
+        super().check()
+        if 2 * self.number("replaced") > self.number("population"):
+            raise CerebroError(
+                f"{WHO}: replaced in 'automl_params' is {self.params['replaced']}",
+                detail=f"It must be at most half of population = {self.params['population']}.",
+            )
+
+    def limited(self, most: int) -> SearchMethod:
+        generations = (self.epochs - 1) // self.number("interval")
+        refuse_above(most, self.number("population") + self.number("replaced") * generations)
+        return self
+
+    def procedure(self, draws: Draws) -> Procedure:
+        return Pbt(
+            draws.space,
+            draws.choices(self.number("population")),
+            epochs=self.epochs,
+            interval=self.number("interval"),
+            replaced=self.number("replaced"),
+            random_state=draws.random_state,
+        )

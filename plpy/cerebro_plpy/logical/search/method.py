@@ -1,0 +1,119 @@
+"""What a method of search is: its parameters, its configs and epochs, and the procedure that it makes.
+
+A method is one class, beside its procedure. `methods.py` lists them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final, TypeAlias
+
+from ...errors import CerebroError
+from ...madlib.grid import MOST_CONFIGS, GridRow, random_choices, to_row
+from ...madlib.space import Choice, Space
+from .sampling import Listed, Sampler
+from .template import Procedure
+
+WHO: Final = "madlib_keras_automl"
+
+Params: TypeAlias = dict[str, int | str]
+
+
+@dataclass(frozen=True)
+class Rung:
+    """So many configs of bracket s are trained until so many epochs."""
+
+    s: int
+    i: int
+    n_i: int
+    r_i: int
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What a procedure draws its configs from."""
+
+    space: Space
+    random_state: int
+    segments: int
+
+    def rows(self, count: int) -> list[GridRow]:
+        return [to_row(choice) for choice in self.choices(count)]
+
+    def choices(self, count: int) -> list[Choice]:
+        if count > MOST_CONFIGS:
+            raise CerebroError(
+                f"{WHO}: the search has {count} configs", detail=f"At most {MOST_CONFIGS} are possible."
+            )
+        return random_choices(self.space, count, self.random_state)
+
+    def sampler(self, count: int, guided: bool) -> Sampler:
+        if not guided:
+            return Listed(self.rows(count))
+        from .tpe import Tpe
+
+        return Tpe(self.space, self.random_state, count)
+
+
+@dataclass(frozen=True)
+class SearchMethod(ABC):
+    """How an automl call searches; every parameter of the method has its value."""
+
+    params: Params
+
+    name: ClassVar[str]
+    defaults: ClassVar[Params]
+    # The least values of parameters; 1 where nothing is said.
+    least: ClassVar[Mapping[str, int]] = {}
+    # What MADlib says of a parameter that it does not know.
+    invalid: ClassVar[str | None] = None
+    has_brackets: ClassVar[bool] = False
+
+    def number(self, key: str) -> int:
+        value = self.params[key]
+        if isinstance(value, str):
+            raise TypeError(f"{key} is {value}")
+        return value
+
+    def text(self) -> str:
+        """Write the parameters as a call has them."""
+        return ", ".join(f"{key}={value}" for key, value in self.params.items())
+
+    @property
+    def epochs(self) -> int:
+        """The most epochs that a config may get."""
+        return self.number("num_iterations")
+
+    def check(self) -> None:
+        """Refuse numbers that make no search."""
+        for key, value in self.params.items():
+            least = self.least.get(key, 1)
+            if isinstance(value, int) and value < least:
+                raise CerebroError(
+                    f"{WHO}: {key} in 'automl_params' is {value}", detail=f"It must be at least {least}."
+                )
+        for small, large in (("min_iterations", "num_iterations"), ("interval", "num_iterations")):
+            if small in self.params and self.number(small) > self.number(large):
+                raise CerebroError(
+                    f"{WHO}: {small} in 'automl_params' is {self.params[small]},"
+                    f" more than {large} = {self.params[large]}"
+                )
+
+    def limited(self, most: int) -> SearchMethod:
+        """The same search with at most so many configs; where all that it begins must be there, refuse."""
+        number = min(most, self.number("num_configs"))
+        return replace(self, params={**self.params, "num_configs": number})
+
+    def rung_of(self, mst_key: int, epochs: int) -> Rung | None:
+        """The last rung that a config reached; None where the method has no brackets."""
+        return None
+
+    @abstractmethod
+    def procedure(self, draws: Draws) -> Procedure: ...
+
+
+def refuse_above(most: int, configs: int) -> None:
+    if configs > most:
+        raise CerebroError(f"{WHO}: the search has {configs} configs, and max_configs is {most}")

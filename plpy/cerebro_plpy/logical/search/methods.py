@@ -1,0 +1,72 @@
+"""All methods of search by their names, and how a call names one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ...errors import CerebroError
+from ...madlib.literal import Value, read_arguments, shorten
+from ...madlib.nearest import unknown
+from .asha import AshaMethod
+from .hyperband import HyperbandMethod
+from .hyperopt import HyperoptMethod
+from .median import MedianMethod, TpeMethod
+from .method import WHO, Params, SearchMethod
+from .pbt import PbtMethod
+
+LARGEST: Final = 10_000
+METHODS: Final[Mapping[str, type[SearchMethod]]] = {
+    method.name: method
+    for method in (HyperbandMethod, HyperoptMethod, AshaMethod, MedianMethod, TpeMethod, PbtMethod)
+}
+
+
+def read_method(name: str | None, params: str | None) -> SearchMethod:
+    """Read both arguments; what is not said is as MADlib has it."""
+    chosen = (name or HyperbandMethod.name).strip().lower()
+    kind = METHODS.get(chosen)
+    if kind is None:
+        # MADlib's words, and after them the methods that it has not.
+        others = "', '".join(sorted(METHODS.keys() - {HyperbandMethod.name, HyperoptMethod.name}))
+        message = f"{WHO}: The chosen automl method must be 'hyperband' or 'hyperopt', or one of '{others}'"
+        raise unknown(f"{message}; it is '{shorten(name, 60)}'", chosen, METHODS)
+    given = _read_params(kind, params) if params and params.strip() else {}
+    found = kind({**kind.defaults, **given})
+    found.check()
+    return found
+
+
+def _read_params(kind: type[SearchMethod], text: str) -> Params:
+    values = {_spelling(kind, key): value for key, value in read_arguments(text).items()}
+    for key in values:
+        if key not in kind.defaults:
+            message = kind.invalid or f"{shorten(key, 60)} is no parameter of {kind.name}"
+            raise unknown(f"{WHO}: {message}", key, kind.defaults)
+    return {
+        key: _algorithm(value) if key == "algorithm" else _whole(key, value) for key, value in values.items()
+    }
+
+
+def _spelling(kind: type[SearchMethod], key: str) -> str:
+    """MADlib writes R large and everything else small; users do not always."""
+    return next((known for known in kind.defaults if known.lower() == key.lower()), key)
+
+
+def _algorithm(value: Value) -> str:
+    name = str(value).lower()
+    if name not in ("tpe", "rand"):
+        raise CerebroError(
+            f"{WHO}: valid algorithm 'automl_params' for hyperopt: 'rand', 'tpe'",
+            detail=f"It is {shorten(value, 60)}.",
+        )
+    return name
+
+
+def _whole(key: str, value: Value) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > LARGEST:
+        raise CerebroError(
+            f"{WHO}: {key} in 'automl_params' is {shorten(value, 60)}",
+            detail=f"It must be an integer of at most {LARGEST}.",
+        )
+    return value
