@@ -218,6 +218,7 @@ def test_a_space_in_json(data: Trial) -> None:
     ("arguments", "text"),
     [
         ({"method": "hb"}, "The chosen automl method must be 'hyperband' or 'hyperopt'"),
+        ({"method": "ashaa"}, "or one of 'asha', 'median', 'pbt', 'tpe'; it is 'ashaa'(.|\n)*Did you mean \"asha\""),
         ({"params": "R=2"}, "R should not be less than eta"),
         ({"params": "R=9, eta=1"}, "eta must be greater than 1"),
         ({"params": "R=9, skip_last=3"}, "skip_last must be non-negative and less than 3"),

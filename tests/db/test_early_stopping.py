@@ -59,6 +59,12 @@ def test_a_config_that_gets_no_better_is_stopped(trial: Trial) -> None:
     assert trial.weights("shorter")[1] == trial.weights("patient")[1]
 
 
+def test_a_run_that_may_end_early_says_at_most_how_much_it_does(trial: Trial) -> None:
+    trial.notices()
+    fit(trial, "told_most", 3, patience=1)
+    assert "2 configs on 2 segments, at most 3 epochs for a config, at most 12 visits" in trial.notices()
+
+
 def test_a_config_that_is_good_enough_is_stopped(trial: Trial) -> None:
     fit(trial, "whole", 8, restore_best=True)
     values = info(trial, "whole")[2]["validation_metrics"]

@@ -71,6 +71,20 @@ def test_warm_start_without_states_goes_on_from_the_weights(trial: Trial, warm_s
     assert 0 < moved < distance(trial.weights("new")[2], before) / 2
 
 
+def test_a_config_with_another_architecture_starts_anew_and_says_so(
+    trial: Trial, warm_selection: str
+) -> None:
+    trial.keep("turned", warm_selection, [1, 2])
+    trial.fit("packed", "turned_out", "turned", 1)
+    other = trial.model(nets.mlp(FEATURES, units=5))
+    trial.sql("UPDATE turned SET model_id = %s WHERE mst_key = 2", other)
+    trial.notices()
+    trial.fit("packed", "turned_out", "turned", 1, warm_start=True)
+    said = trial.notices()
+    assert f"config 2 starts anew: its model_id is {other}, in the earlier run it was 1" in said
+    assert "config 1 starts" not in said
+
+
 def distance(one: bytes, other: bytes) -> float:
     return float(np.linalg.norm(np.frombuffer(one, "<f4") - np.frombuffer(other, "<f4")))
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import psycopg2
+import psycopg2.errors
 import pytest
 
 import workload
@@ -424,6 +425,26 @@ def test_a_statement_that_waits_for_the_packed_table_ends_the_run_in_the_end(
     run_id = run_of(db)
     assert run_id is not None and status(db, run_id) == "failed"
     assert refused(db, "SELECT cerebro.resume(%s)", run_id).pgcode == "42P01"
+
+
+def test_a_table_that_is_locked_before_the_run_begins_is_named(
+    db: Connection, connect: Connect, sql: Sql, out: str
+) -> None:
+    """The caller has its lock already, and the session that writes the run down queues behind the other."""
+    Trial(db).pack("rows", "early", options={"segments": SEGMENTS})
+    before, caller, dropping = run_of(db), connect(autocommit=False), connect()
+    execute(caller, "SELECT FROM early, early_summary LIMIT 1")
+    drop = threading.Thread(target=execute, args=(dropping, "DROP TABLE early, early_summary"))
+    drop.start()
+    waits = "SELECT count(*) FROM pg_locks WHERE relation = 'early'::regclass AND NOT granted"
+    wait_until(lambda: sql(waits) == [(1,)], "the statement to wait")
+    with pytest.raises(psycopg2.errors.LockNotAvailable) as caught:
+        workload.fit(caller, out, "jax", "early")
+    assert "table public.early is locked" in str(caught.value)
+    assert "this run has not begun" in str(caught.value)
+    caller.rollback()
+    drop.join()
+    assert run_of(db) == before
 
 
 @pytest.mark.parametrize("packed_again", [False, True])

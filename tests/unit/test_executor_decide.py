@@ -74,8 +74,8 @@ class World:
 
     # What the decider needs of a database and of a topology.
 
-    def as_owner(self, work: Any) -> Any:
-        return work()
+    def as_owner(self, work: Any, *arguments: Any, **named: Any) -> Any:
+        return work(*arguments, **named)
 
     def notice(self, message: str) -> None: ...
 

@@ -73,6 +73,12 @@ class RunCall(Protocol):
     def warm_start(self) -> bool | None: ...
 
     @property
+    def name(self) -> str | None: ...
+
+    @property
+    def description(self) -> str | None: ...
+
+    @property
     def search_path(self) -> str: ...
 
     def read_options(self) -> FitOptions: ...
@@ -95,6 +101,7 @@ class RunCall(Protocol):
 def begin(db: Database, call: RunCall, run_inline: RunCommand) -> None:
     """Begin a run and see it through, or leave it to a session in the background."""
     requests.check_writable(db)
+    requests.check_about(call.name, call.description)
     given = call.read_options()
     name, path, made = call.model_output_table, call.search_path, call.result_tables
     before = _earlier_run(db, name, path, made) if call.warm_start else None

@@ -113,6 +113,8 @@ class FitCall:
         model, info, summary = earlier
         trained = results.trained_models(db, info.quoted)
         known = [c for c in request.configs if trained.get(c.mst_key) == c.model_id]
+        for config in request.configs:
+            requests.tell_of_another_model(db, config, trained.get(config.mst_key))
         states = runner.kept_states(db, results.summary_row(db, summary.quoted).get("run_id"))
         warm = {c.mst_key: states[c.mst_key] for c in known if c.mst_key in states}
         kept = {row["mst_key"] for row in results.keys_with_weights(db, model.quoted)}

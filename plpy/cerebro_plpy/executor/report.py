@@ -29,6 +29,7 @@ class Report:
         dataset: str,
         params: Callable[[int], CompileParams],
         measured: ByEpoch,
+        stops_early: bool = False,
         quiet: bool = False,
     ) -> None:
         self._db = db
@@ -39,6 +40,7 @@ class Report:
         self._measured: dict[int, dict[int, Mapping[str, float | None]]] = {}
         for (mst_key, epoch), values in measured.items():
             self._measured.setdefault(mst_key, {})[epoch] = values
+        self._stops_early = stops_early
         self._quiet = quiet
         self._begun = self._last_line = time.monotonic()
         self._epoch = 0
@@ -49,8 +51,15 @@ class Report:
         if self._search:
             self._say(f"run {run_id}: a search {where}, at most {epochs} for a config")
         else:
-            visits = _count(plan.visits_total, "visit")
-            self._say(f"run {run_id}: {_count(configs, 'config')} {where}, {epochs}, {visits}")
+            self._say(f"run {run_id}: {_count(configs, 'config')} {where}, {self._extent(epochs)}")
+
+    def _extent(self, epochs: str) -> str:
+        """How much is to be done: as much as was asked for, or at most that where configs may be stopped."""
+        plan = self._plan
+        most = sum(plan.epochs * plan.segments - config.first_step for config in plan.configs.values())
+        if self._stops_early:
+            return f"at most {epochs} for a config, at most {_count(most, 'visit')}"
+        return f"{epochs}, {_count(plan.visits_total, 'visit')}"
 
     def take(self, unit: Unit, result: Mapping[str, Any]) -> None:
         """A unit has ended."""

@@ -28,6 +28,7 @@ from cerebro_plpy.topology.choose import cores
 
 DEFAULT_BACKEND = "tensorflow"
 MAX_PARAMETERS = 2_000_000_000
+LONGEST_NAME, LONGEST_DESCRIPTION = 200, 10_000
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,15 @@ def choose(rows: Sequence[models.Selected]) -> list[Chosen]:
     return [_chosen(row) for row in rows]
 
 
+def tell_of_another_model(db: Database, config: Chosen, before: int | None) -> None:
+    """A config that has another architecture than in the run that a warm start goes on from begins anew."""
+    if before is not None and before != config.model_id:
+        db.notice(
+            f"config {config.mst_key} starts anew: its model_id is {config.model_id}, in the earlier run it"
+            f" was {before}"
+        )
+
+
 def tell_what_is_left_out(db: Database, fit_params: Iterable[str]) -> None:
     """Say once in a call what has no meaning here and what replaces it."""
     lines = left_out(fit_params)
@@ -260,6 +270,13 @@ def object_table(db: Database, name: str | None, search_path: str) -> str | None
     table = resolve_table(db, name, search_path, "object table")
     objects.check(db, table)
     return table.quoted
+
+
+def check_about(name: str | None, description: str | None) -> None:
+    """What a call says of its run stands in views and on pages: neither is a document."""
+    for what, text, most in (("name", name, LONGEST_NAME), ("description", description, LONGEST_DESCRIPTION)):
+        if text is not None and len(text) > most:
+            raise CerebroError(f"{what} has {len(text)} characters", detail=f"It may have at most {most}.")
 
 
 def check_writable(db: Database) -> None:

@@ -253,6 +253,7 @@ def carry_out(
         dataset=request.deciding_rows,
         params=decider.params,
         measured=measured or {},
+        stops_early=request.search is not None,
         quiet=measures_only,
     )
     retries = int(session.setting(db, "retries") or RETRIES)

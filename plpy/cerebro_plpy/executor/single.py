@@ -129,7 +129,9 @@ class SingleCall:
     ) -> runner.Start:
         model, summary = earlier
         row = results.summary_row(db, summary.quoted)
-        if row.get("model_id") != request.configs[0].model_id:
+        config, before = request.configs[0], row.get("model_id")
+        if before != config.model_id:
+            requests.tell_of_another_model(db, config, before)
             return cold
         states = runner.kept_states(db, row.get("run_id"))
         if ONLY in states:

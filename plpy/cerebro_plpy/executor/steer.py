@@ -12,6 +12,7 @@ from cerebro_plpy.errors import NOT_SUPPORTED, NULL_NOT_ALLOWED, WRONG_STATE, Ce
 from cerebro_plpy.executor import functions, resume
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
+from cerebro_plpy.logical.budget import MOST_EPOCHS
 from cerebro_plpy.madlib import grid
 from cerebro_plpy.store import decisions, drivers, models, runs, session
 from cerebro_plpy.store import functions as registry
@@ -172,9 +173,10 @@ def set_epochs(db: Database, run_id: int | None, mst_key: int | None, epochs: in
     """Train a config for so many epochs in all."""
     standing = _going(db, run_id)
     key = _config(standing, mst_key)
-    requests.budget(epochs, 1)
+    if epochs is None or not 1 <= epochs <= MOST_EPOCHS:
+        raise CerebroError(f"epochs is {epochs}", detail=f"It must be an integer from 1 to {MOST_EPOCHS}.")
     behind = standing.steps.get(key, 0) // standing.run.segments
-    if epochs is None or epochs < behind:
+    if epochs < behind:
         raise CerebroError(f"config {key} of run {run_id} has {behind} epochs behind it already")
     if epochs == standing.until.get(key):
         raise _refused(f"config {key} of run {run_id} trains for {epochs} epochs already")

@@ -198,7 +198,13 @@ def _check_values(space: Space) -> None:
 
 
 def _parse_alone(values: Point) -> None:
-    parse_compile(render_row({"optimizer": "RMSprop()", "loss": "mse", **values}))
+    text = render_row({"optimizer": "RMSprop()", "loss": "mse", **values})
+    try:
+        parse_compile(text)
+    except CerebroError as error:
+        # The caller did not write what stands here beside the value.
+        message = error.message.replace(shorten(text), shorten(render_row(values)), 1)
+        raise CerebroError(message, detail=error.detail, hint=error.hint, sqlstate=error.sqlstate) from None
 
 
 def _check_value(item: Dimension, value: Value, parse: Callable[[], object]) -> None:

@@ -182,7 +182,7 @@ def _optimizer_group(group: Value, place: TextPlace) -> tuple[Dimension, ...]:
 def _list(value: Value, place: TextPlace) -> list[Value]:
     message = f"DL: {place.kind} param values must be specified in a list"
     if not isinstance(value, list):
-        hint = f"Write [{shorten(value, 80)}]."
+        hint = f"Write [{shorten(repr(value), 80)}]."
         raise place.fault(f"is {shorten(value, 80)}.", message, hint)
     if not value:
         raise place.fault("is empty.", message)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -91,15 +92,22 @@ FindSource = Callable[[str, str, int], PartitionSource]
 
 def partition(source: FindSource, run: runs.RunRow, table: str, segment: int) -> Partition:
     """Give a partition, from the cache if the table has not changed since it was read."""
-    try:
+    with _naming(table, f"When that statement is over: SELECT cerebro.resume({run.run_id})."):
         return _partition(source, run, table, segment)
+
+
+@contextmanager
+def _naming(table: str, hint: str) -> Iterator[None]:
+    """Say which table was locked, where the server says only that a lock was."""
+    try:
+        yield
     except CerebroError as error:
         if error.sqlstate != LOCK_NOT_AVAILABLE:
             raise
         raise CerebroError(
             f"table {table} is locked",
             detail="A statement such as DROP, TRUNCATE or ALTER TABLE has it, or waits for this run to end.",
-            hint=f"When that statement is over: SELECT cerebro.resume({run.run_id}).",
+            hint=hint,
             sqlstate=LOCK_NOT_AVAILABLE,
         ) from None
 
@@ -141,8 +149,9 @@ def versions(db: Database, run: runs.RunRow) -> str:
 
 def _digests(db: Database, role: str, table: str) -> list[str]:
     """One for each segment; a statement of the caller's each, so that one cannot spoil the other."""
-    found = db.as_caller(role, layout, db, table)
-    by_key = db.as_caller(role, partitions.contents, db, table, found.keys, found.columns)
+    with _naming(table, "Call again when that statement is over: this run has not begun."):
+        found = db.as_caller(role, layout, db, table)
+        by_key = db.as_caller(role, partitions.contents, db, table, found.keys, found.columns)
     return [by_key[key] for key in found.keys]
 
 

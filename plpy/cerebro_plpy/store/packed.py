@@ -385,8 +385,7 @@ def _summary_columns(db: Database, table: str, quoted: str) -> dict[str, str]:
     )
     if not rows:
         raise CerebroError(
-            f"input table {quoted} does not exist",
-            detail=f"A packed table has a summary; {table} has none, so it is not a packed table.",
+            f"{table} is not a packed table: its summary {quoted} does not exist",
             hint=_HINT,
             sqlstate=UNDEFINED_TABLE,
         )

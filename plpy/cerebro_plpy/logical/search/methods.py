@@ -24,12 +24,13 @@ METHODS: Final[Mapping[str, type[SearchMethod]]] = {
 
 def read_method(name: str | None, params: str | None) -> SearchMethod:
     """Read both arguments; what is not said is as MADlib has it."""
-    kind = METHODS.get((name or HyperbandMethod.name).strip().lower())
+    chosen = (name or HyperbandMethod.name).strip().lower()
+    kind = METHODS.get(chosen)
     if kind is None:
-        raise CerebroError(
-            f"{WHO}: The chosen automl method must be 'hyperband' or 'hyperopt'",
-            detail=f"It is {shorten(name, 60)!r}; {', '.join(sorted(METHODS))} are known.",
-        )
+        # MADlib's words, and after them the methods that it has not.
+        others = "', '".join(sorted(METHODS.keys() - {HyperbandMethod.name, HyperoptMethod.name}))
+        message = f"{WHO}: The chosen automl method must be 'hyperband' or 'hyperopt', or one of '{others}'"
+        raise unknown(f"{message}; it is '{shorten(name, 60)}'", chosen, METHODS)
     given = _read_params(kind, params) if params and params.strip() else {}
     found = kind({**kind.defaults, **given})
     found.check()
