@@ -42,7 +42,7 @@ def of_config(text: str) -> Callable[[C], C]:
 
 def chosen(db: Database, run: int | None) -> Run:
     """The run of that number, or the newest of the caller's own."""
-    found = db.rows(
+    found = db.look(
         "SELECT max(run_id) AS run_id FROM cerebro.runs WHERE run_id = %s OR (%s AND owner = current_user)",
         run, run is None,
     )[0]["run_id"]  # fmt: skip
@@ -84,7 +84,7 @@ def runs(limit: int, form: str, dsn: str) -> None:
       cerebro runs --format json | jq '.[0].status'
     """
     with open_database(dsn) as db:
-        found = db.rows("SELECT * FROM cerebro.runs ORDER BY run_id DESC LIMIT %s", limit)
+        found = db.look("SELECT * FROM cerebro.runs ORDER BY run_id DESC LIMIT %s", limit)
     show(found, form, RUN_COLUMNS)
 
 
@@ -103,7 +103,7 @@ def leaderboard(run: int | None, limit: int | None, form: str, dsn: str) -> None
     """
     query = "SELECT * FROM cerebro.leaderboard WHERE run_id = %s ORDER BY rank, mst_key LIMIT %s"
     with open_database(dsn) as db:
-        found = db.rows(query, chosen(db, run).run_id, limit)
+        found = db.look(query, chosen(db, run).run_id, limit)
     failed = any(row["failure"] for row in found)
     show(found, form, (*BOARD_COLUMNS, "failure") if failed else BOARD_COLUMNS)
 
@@ -126,7 +126,7 @@ def metrics(run: int | None, config: int | None, form: str, dsn: str) -> None:
         " ORDER BY mst_key, epoch, dataset, metric"
     )
     with open_database(dsn) as db:
-        found = db.rows(query, chosen(db, run).run_id, config)
+        found = db.look(query, chosen(db, run).run_id, config)
     show(found, form, METRIC_COLUMNS)
 
 
@@ -286,7 +286,7 @@ def forget(run: int, yes: bool, dsn: str) -> None:
     """
     with open_database(dsn) as db:
         found = chosen(db, run)
-        size = db.rows(
+        size = db.look(
             "SELECT states, pg_size_pretty(state_bytes) AS size FROM cerebro.sizes WHERE run_id = %s", run
         )[0]
         if not yes:

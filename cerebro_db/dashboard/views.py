@@ -8,6 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine
 
+from ..link import pinned
+
 MOST_RUNS = 50
 # A row's own time is a little before its commit; what is sent twice the page knows by its key.
 OVERLAP_SECONDS = 30.0
@@ -95,13 +97,13 @@ def run(engine: Engine, run_id: int, since: Mapping[str, float]) -> Row | None:
 
 def rows(connection: Connection, query: str, **values: object) -> list[Row]:
     """Every row as a dict that JSON can carry."""
-    found = connection.exec_driver_sql(query, values)
+    found = connection.exec_driver_sql(pinned(query), values)
     return [{name: _plain(value) for name, value in row.items()} for row in found.mappings()]
 
 
 def table(connection: Connection, query: str, **values: object) -> Table:
     """Many rows in few bytes: the names of the columns once."""
-    found = connection.exec_driver_sql(query, values)
+    found = connection.exec_driver_sql(pinned(query), values)
     return {"columns": list(found.keys()), "rows": [[_plain(value) for value in row] for row in found]}
 
 
