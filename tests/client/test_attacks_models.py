@@ -19,7 +19,8 @@ from trial import SGD, Trial, blobs, rows_of
 FEATURES = 6
 # What the owner wants to run with the rights of others; no rollback takes it back.
 EVIL = """
-CREATE SEQUENCE models.steps; GRANT ALL ON SCHEMA models TO PUBLIC; GRANT ALL ON SEQUENCE models.steps TO PUBLIC;
+CREATE SEQUENCE models.steps; GRANT ALL ON SEQUENCE models.steps TO PUBLIC;
+GRANT ALL ON SCHEMA models TO PUBLIC;
 CREATE FUNCTION models.evil(anyelement) RETURNS anyelement LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN PERFORM pg_catalog.nextval('models.steps'); RETURN $1; END $$;
 """
