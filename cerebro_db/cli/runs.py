@@ -179,14 +179,32 @@ def report(run: int | None, output: Path | None, dsn: str) -> None:
     click.echo(output)
 
 
+def _without_password(_context: click.Context, _option: click.Parameter, address: str | None) -> str | None:
+    """Every user of the machine sees the command lines of all others."""
+    from urllib.parse import parse_qs, urlsplit
+
+    try:
+        parts = urlsplit(address or "")
+        secret = "@" in parts.netloc and ":" in parts.netloc.rpartition("@")[0]
+    except ValueError:
+        raise click.BadParameter("it is no address") from None
+    if secret or "password" in parse_qs(parts.query):
+        raise click.BadParameter(
+            "it has a password, which others could read here;"
+            " set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+        )
+    return address
+
+
 @click.command(short_help="Take a model or the metrics of a run elsewhere.")
 @of_run
 @of_config("The config whose model it is; by default the best.")
 @click.option("--model", type=PATH, metavar="FILE", help="The model, as .keras or .onnx.")
 @click.option("--tensorboard", type=PATH, metavar="FOLDER", help="The metrics, as TensorBoard's event files.")
 @click.option(
-    "--mlflow", metavar="URI", help="The configs with their metrics, to a tracking store of MLflow's."
-)
+    "--mlflow", metavar="URI", callback=_without_password,
+    help="The configs with their metrics, to a tracking store of MLflow's.",
+)  # fmt: skip
 @connected
 def export(
     run: int | None, config: int | None, model: Path | None, tensorboard: Path | None, mlflow: str | None,

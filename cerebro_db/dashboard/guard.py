@@ -11,6 +11,8 @@ been seen. A browser that has brought the token gets a cookie of its own, which 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import re
 import secrets
 import time
@@ -27,7 +29,7 @@ SAFE_METHODS = ("GET", "HEAD")
 # A grid of configs fits by far; a token more than does.
 MOST_BYTES, MOST_FORM_BYTES, MOST_PATH = 1_000_000, 4_000, 500
 BODY_SECONDS = 10.0
-MOST_COOKIES, COOKIE_SECONDS = 100, 7 * 86_400.0
+COOKIE_SECONDS = 7 * 86_400
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]*)?")
 LOOPBACK_NAMES = ("localhost",)
 # Open without the token: what is needed to ask for it.
@@ -115,8 +117,9 @@ class Guard:
         self._token = token
         # Good for one entry: it stands in for the token where more than its owner may get to see it.
         self._code = code
-        # Every other port of this host gets the cookie too, so it is not the token, and has an end.
-        self._entered: dict[str, float] = {}
+        # Every other port of this host gets the cookie too, so it is not the token, tells nothing of it, and
+        # has an end. It is good for the next page with the same token.
+        self._seal = hashlib.scrypt(token.encode(), salt=b"cerebro dashboard", n=2**14, r=8, p=1)
         self._loopback = is_loopback(host)
         # Cookies are kept by host, whatever the port: two pages on one machine must not share one.
         self._cookie = f"cerebro_{port}"
@@ -165,9 +168,7 @@ class Guard:
         return None
 
     def _welcome(self, answer: Response) -> Response:
-        now, value = time.monotonic(), secrets.token_urlsafe(32)
-        kept = [(cookie, end) for cookie, end in self._entered.items() if end > now]
-        self._entered = {**dict(kept[1 - MOST_COOKIES :]), value: now + COOKIE_SECONDS}
+        value = self._sealed(int(time.time()) + COOKIE_SECONDS)
         answer.set_cookie(self._cookie, value, httponly=True, samesite="strict", path="/")
         return answer
 
@@ -189,7 +190,12 @@ class Guard:
         except CookieError:
             return False
         cookie = cookies[self._cookie].value if self._cookie in cookies else ""
-        return self._entered.get(cookie, 0.0) > time.monotonic()
+        end = cookie.partition(".")[0]
+        known = end.isdecimal() and len(end) < 20 and _same(cookie, self._sealed(int(end)))
+        return known and int(end) > time.time()
+
+    def _sealed(self, end: int) -> str:
+        return f"{end}.{hmac.new(self._seal, str(end).encode(), 'sha256').hexdigest()}"
 
     def _fits(self, given: str) -> bool:
         return _same(given, self._token)

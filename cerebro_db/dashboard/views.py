@@ -11,11 +11,14 @@ from sqlalchemy import Connection, Engine
 from ..link import pinned
 
 MOST_RUNS = 50
+# A run may have been called anything, of any length.
+MOST_NAME, MOST_DESCRIPTION = 200, 10_000
 # A row's own time is a little before its commit; what is sent twice the page knows by its key.
 OVERLAP_SECONDS = 30.0
 
-_RUN_COLUMNS = """
-    run_id, owner, owner = current_user AS mine, status, name, description, source_table, validation_table,
+_RUN_COLUMNS = f"""
+    run_id, owner, owner = current_user AS mine, status, left(name, {MOST_NAME}) AS name,
+    left(description, {MOST_DESCRIPTION}) AS description, source_table, validation_table,
     model_table, configs, failed_configs, epochs, segments, visits_done, visits_total, seed, topology,
     extract(epoch FROM started_at)::float8 AS started_at, extract(epoch FROM ended_at)::float8 AS ended_at,
     seconds, detail"""

@@ -69,6 +69,17 @@ class Page:
             connection.close()
 
 
+def fake_browser(folder: Path) -> Path:
+    """A browser that keeps what it was asked to open, and the file that this is."""
+    program = folder / "browser"
+    program.write_text(
+        f'#!/bin/sh\nprintf \'%s\' "$1" > {folder}/asked\ncp -p "${{1#file://}}" {folder}/way-in.part\n'
+        f"mv {folder}/way-in.part {folder}/way-in.html\n"
+    )
+    program.chmod(0o755)
+    return program
+
+
 @contextmanager
 def dashboard(
     database: str, user: str | None = None, port: int = 0, token: str | None = None,
