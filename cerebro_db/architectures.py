@@ -54,7 +54,7 @@ class Architectures:
             description=description,
         )
         # The call keeps others out of the table until the end of its transaction.
-        last = f"SELECT max(model_id) AS model_id FROM {table_name(self.table)}"
+        last = f"SELECT pg_catalog.max(model_id) AS model_id FROM {table_name(self.table)}"
         return self._db.transaction([statement, last])[0]["model_id"]
 
     def remove(self, model_id: int) -> None:

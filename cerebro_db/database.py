@@ -58,6 +58,11 @@ class Database:
         """Run one statement in a transaction of its own and give its rows, a dict each."""
         return self.transaction([statement], *values)
 
+    def look(self, statement: str, *values: object) -> list[Row]:
+        """The same for a statement that needs no name of the user's: only the server's own are found."""
+        with self._link.session() as connection:
+            return link.look(connection, statement, values)
+
     def transaction(self, parts: Sequence[str], *values: object) -> list[Row]:
         """Run statements in one transaction and give the rows of the last; the values are the first one's."""
         found: list[Row] = []
@@ -173,13 +178,13 @@ class Database:
 
     def run(self, run_id: int) -> Run:
         """One of your runs, by its number."""
-        if not self.rows("SELECT 1 FROM cerebro.runs WHERE run_id = %s", run_id):
+        if not self.look("SELECT 1 FROM cerebro.runs WHERE run_id = %s", run_id):
             raise CerebroError(f"you have no run {run_id}", hint="db.runs() shows your runs.")
         return Run(self, run_id)
 
     def runs(self) -> pandas.DataFrame:
         """Your runs, newest first, as a data frame."""
-        return frames.frame(self.rows("SELECT * FROM cerebro.runs ORDER BY run_id DESC"))
+        return frames.frame(self.look("SELECT * FROM cerebro.runs ORDER BY run_id DESC"))
 
     def free_name(self, wanted: str) -> str:
         """Give a name that no table has: this one, or with a number behind it."""

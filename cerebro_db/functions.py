@@ -63,7 +63,7 @@ class Functions:
 
     def source(self, name: str) -> str:
         """The source of the newest version."""
-        found = self._db.rows(
+        found = self._db.look(
             "SELECT source FROM cerebro.functions WHERE name = %s ORDER BY version DESC LIMIT 1", name
         )
         if not found:
@@ -74,7 +74,7 @@ class Functions:
         """All of them, with all their versions, as a data frame."""
         from .frames import frame
 
-        rows = self._db.rows(f"SELECT {', '.join(_COLUMNS)} FROM cerebro.functions ORDER BY name, version")
+        rows = self._db.look(f"SELECT {', '.join(_COLUMNS)} FROM cerebro.functions ORDER BY name, version")
         return frame(rows, _COLUMNS)
 
 

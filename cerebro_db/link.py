@@ -12,7 +12,7 @@ from typing import Any, Protocol, TextIO, TypeVar
 
 import psycopg2
 import psycopg2.extensions
-from psycopg2.extensions import TRANSACTION_STATUS_IDLE
+from psycopg2.extensions import TRANSACTION_STATUS_IDLE, TRANSACTION_STATUS_INERROR
 from sqlalchemy import Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
@@ -23,6 +23,7 @@ Row = dict[str, Any]
 T = TypeVar("T")
 
 _log = logging.getLogger("cerebro_db")
+OWN_PATH = "pg_catalog, pg_temp"
 
 
 class Link(Protocol):
@@ -110,9 +111,10 @@ def open_link(target: str | Engine | Connection) -> Link:
         return ConnectionLink(target)
     try:
         url = make_url(target)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
+        # What cannot be read may be a password in the wrong place.
         raise CerebroError(
-            f"{target!r} is no address of a database",
+            "the text is no address of a database",
             hint="Write postgresql://user@host:port/database, or postgresql:///database.",
         ) from None
     if url.drivername in ("postgresql", "postgres"):
@@ -121,13 +123,46 @@ def open_link(target: str | Engine | Connection) -> Link:
     return EngineLink(create_engine(url), owned=True)
 
 
-def execute(connection: Connection, statement: str, values: tuple[object, ...] = ()) -> list[Row]:
+def pinned(statement: str) -> str:
+    """A statement of the client's own, which needs no name of the user's, as it is sent by itself.
+
+    Whoever may make a function or an operator where the user's search_path looks can give it types that fit
+    better than those of the server's own, and have it called with the user's rights. Here no such place is
+    looked at. What does need the user's names has every function, operator and type qualified instead.
+    """
+    return f"SET LOCAL search_path = {OWN_PATH};\n{statement}"
+
+
+def look(connection: Connection, statement: str, values: tuple[object, ...] = ()) -> list[Row]:
+    """Send such a statement; what comes after it in its transaction finds the search_path as it was."""
+    with setting(connection, "search_path", OWN_PATH):
+        return execute(connection, statement, values)
+
+
+@contextmanager
+def setting(connection: Connection, name: str, value: str) -> Iterator[None]:
+    """Give a setting of the session another value for a while."""
+    before = execute(connection, f"SHOW {name}")[0][name]
+    change = "SELECT pg_catalog.set_config(%s, %s, %s)"
+    local = not connection.autocommit
+    execute(connection, change, (name, value, local))
+    try:
+        yield
+    finally:
+        # A transaction that has failed takes the value with it.
+        if connection.info.transaction_status != TRANSACTION_STATUS_INERROR:
+            execute(connection, change, (name, before, local))
+
+
+def execute(
+    connection: Connection, statement: str, values: tuple[object, ...] = (), *, quietly: bool = False
+) -> list[Row]:
     """Send one statement, tell what the server tells meanwhile, and give the rows."""
-    return _interruptible(connection, lambda: _send(connection, statement, values))
+    return _interruptible(connection, lambda: _send(connection, statement, values), quietly)
 
 
 def copy(connection: Connection, statement: str, rows: TextIO) -> None:
-    """Send the rows of a COPY."""
+    """Send the rows of a COPY, or take them."""
 
     def send() -> None:
         with connection.cursor() as cursor:
@@ -136,7 +171,7 @@ def copy(connection: Connection, statement: str, rows: TextIO) -> None:
     _interruptible(connection, send)
 
 
-def _interruptible(connection: Connection, work: Callable[[], T]) -> T:
+def _interruptible(connection: Connection, work: Callable[[], T], quietly: bool = False) -> T:
     """Wait for the server in a thread of its own, since one that waits for it hears no Ctrl-C: this one then
     cancels the statement, so that nothing goes on behind the back of who has asked for its end."""
     connection.notices.clear()
@@ -151,7 +186,8 @@ def _interruptible(connection: Connection, work: Callable[[], T]) -> T:
     except psycopg2.Error as error:
         raise from_server(error) from error
     finally:
-        _tell(connection)
+        if not quietly:
+            _tell(connection)
 
 
 def _send(connection: Connection, statement: str, values: tuple[object, ...]) -> list[Row]:

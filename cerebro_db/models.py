@@ -68,7 +68,16 @@ def _model(keras: Any, architecture: str, known: Mapping[str, Any]) -> Any:
     for name in found:
         if name not in known:
             raise _missing(name)
-    return keras.saving.deserialize_keras_object(config, custom_objects={name: known[name] for name in found})
+    try:
+        return keras.saving.deserialize_keras_object(
+            config, custom_objects={name: known[name] for name in found}
+        )
+    except Exception as error:  # of any kind, with words from the architecture in its message
+        raise CerebroError(
+            "this Keras cannot make the model of its architecture",
+            detail=f"{type(error).__name__}: {error}",
+            hint=f"Here is Keras {keras.__version__}: is it the version of the server's?",
+        ) from error
 
 
 def _registered(value: Any) -> Iterator[str]:

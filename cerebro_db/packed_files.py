@@ -26,6 +26,8 @@ _SUMMARY_KEYS = (
     " num_classes segments seed total_rows"
 ).split()
 
+_HERE = f"WHERE {SEGMENT} OPERATOR(pg_catalog.=) %s AND {BUFFER} OPERATOR(pg_catalog.=) %s"
+
 
 @dataclass(frozen=True)
 class Buffer:
@@ -79,7 +81,9 @@ def _summary(db: Server, table: str, found: Mapping[str, Any]) -> dict[str, Any]
     where = f"FROM {table_name(table, '_summary')}"
     columns = [f"{name}_class_values" for name in found["dependent_varname"]]
     quoted = list(enumerate(map(identifier, columns)))
-    wanted = ", ".join(f"{c}::text[], pg_catalog.pg_typeof({c})::text AS t{i}" for i, c in quoted)
+    wanted = ", ".join(
+        f"{c}::pg_catalog.text[], pg_catalog.pg_typeof({c})::pg_catalog.text AS t{i}" for i, c in quoted
+    )
     classes = db.rows(f"SELECT {wanted} {where}")[0]
     return {
         **{key: found[key] for key in _SUMMARY_KEYS},
@@ -95,7 +99,7 @@ def _buffers(db: Server, table: str, summary: Mapping[str, Any], keys: Sequence[
     where = f"FROM {table_name(table)}"
     for found in db.rows(f"SELECT {SEGMENT}, {BUFFER} {where} ORDER BY {BUFFER}"):
         key, number = found[SEGMENT], found[BUFFER]
-        row = db.rows(f"SELECT {wanted} {where} WHERE {SEGMENT} = %s AND {BUFFER} = %s", key, number)[0]
+        row = db.rows(f"SELECT {wanted} {where} {_HERE}", key, number)[0]
         yield Buffer(keys.index(key), number, {n: _array(row, n, kind) for n, kind in kinds.items()})
 
 

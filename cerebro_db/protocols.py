@@ -18,6 +18,10 @@ class Server(Protocol):
         """Run one statement in a transaction of its own and give its rows."""
         ...
 
+    def look(self, statement: str, *values: object) -> list[Row]:
+        """The same for a statement that needs no name of the user's."""
+        ...
+
     def transaction(self, parts: Sequence[str], *values: object) -> list[Row]:
         """Run statements in one transaction and give the rows of the last."""
         ...
@@ -45,8 +49,8 @@ class RunRows(Protocol):
         """Its row of the view of runs."""
         ...
 
-    def info_on(self, connection: Connection) -> Row:
-        """The same, inside of a transaction that goes on."""
+    def models(self) -> str:
+        """The table of its models."""
         ...
 
     def rows(self, query: str) -> list[Row]:

@@ -154,7 +154,7 @@ def _times(run: RunRows) -> str:
 
 
 def _machine(run: RunRows, info: Row) -> str:
-    found = run.db.rows(
+    found = run.db.look(
         "SELECT pg_catalog.version() AS server,"
         " (SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'cerebro') AS extension"
     )[0]

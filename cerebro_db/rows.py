@@ -132,10 +132,10 @@ def _predicted(config: Predictor, given: Any, x: Columns | None, kind: str) -> t
     columns, index, written = _features(config, given, x)
     columns = {NUMBER: np.arange(len(index)), **columns}
     source, target = (f"cerebro_{what}_{secrets.token_hex(6)}" for what in ("rows", "predicted"))
+    model = config.run.models()
     with config.run.db.session() as connection:
         link.execute(connection, f"CREATE TEMPORARY TABLE {source} ({_definition(columns)}) ON COMMIT DROP")
         copy(connection, source, columns)
-        model = config.run.info_on(connection)["model_table"]
         link.execute(
             connection,
             call("madlib_predict", model, source, NUMBER, written, target, kind, mst_key=config.mst_key),

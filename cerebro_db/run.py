@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from . import frames, models, rows
+from . import frames, models, rows, stored
 from . import watch as watching
 from .errors import CerebroError
-from .link import Connection, Row, execute
+from .link import Row
 from .packing import Packed
 from .space import read_grid
-from .statements import Columns, call, names
+from .statements import Columns, call, names, table_name
 
 if TYPE_CHECKING:
     import pandas
@@ -54,9 +54,9 @@ class Run:
         """The run's row of the view `cerebro.runs`."""
         return self.rows(_INFO)[0]
 
-    def info_on(self, connection: Connection) -> Row:
-        """The same, inside of a transaction that goes on."""
-        return execute(connection, _INFO, (self.run_id,))[0]
+    def models(self) -> str:
+        """The table of its models, if it is one still."""
+        return stored.table(self.db, self.info()["model_table"])
 
     @property
     def status(self) -> str:
@@ -66,7 +66,11 @@ class Run:
     @property
     def packed(self) -> Packed:
         """The table that it trains on."""
-        return self._packed or Packed(self.db, self.info()["source_table"])
+        if self._packed is not None:
+            return self._packed
+        name = self.info()["source_table"]
+        stored.table(self.db, table_name(name, "_summary"))
+        return Packed(self.db, stored.table(self.db, name))
 
     def leaderboard(self) -> pandas.DataFrame:
         """The configs, best first."""
@@ -227,7 +231,7 @@ class Run:
 
     def rows(self, query: str) -> list[Row]:
         """Rows of a query on the views, whose one value is the run's number."""
-        rows = self.db.rows(query, self.run_id)
+        rows = self.db.look(query, self.run_id)
         if not rows and query == _INFO:
             raise CerebroError(f"you have no run {self.run_id}", hint="db.runs() shows your runs.")
         return rows
@@ -248,7 +252,7 @@ class Config:
 
     def info(self) -> Row:
         """Its row of the leaderboard."""
-        found = self.run.db.rows(
+        found = self.run.db.look(
             "SELECT * FROM cerebro.leaderboard WHERE run_id = %s AND mst_key = %s",
             self.run.run_id,
             self.mst_key,
@@ -261,7 +265,7 @@ class Config:
     def params(self) -> dict[str, Any]:
         """Its compile and fit parameters, as values."""
         texts = self.info()
-        return self.run.db.rows(
+        return self.run.db.look(
             "SELECT cerebro.read_params(%s, %s) AS params", texts["compile_params"], texts["fit_params"]
         )[0]["params"]
 
@@ -271,9 +275,9 @@ class Config:
         `custom_objects` has what stands here for registered functions, by their names: no source that comes
         from the server is executed.
         """
-        stored = self._stored()
-        state = self.run.db.rows("SELECT * FROM cerebro.config_state(%s, %s)", self.run.run_id, self.mst_key)
-        return models.build(stored["model_arch"], self.params, state, custom_objects or {})
+        architecture = self._architecture()
+        state = self.run.db.look("SELECT * FROM cerebro.config_state(%s, %s)", self.run.run_id, self.mst_key)
+        return models.build(architecture, self.params, state, custom_objects or {})
 
     def save(self, path: str | Path, custom_objects: Mapping[str, Any] | None = None) -> Path:
         """Write the trained model to a file: `.keras`, with its optimizer; or `.onnx`.
@@ -311,29 +315,21 @@ class Config:
         """The same as the server reads it."""
         return names(x or self.run.packed.x or self.features(None))
 
-    def _stored(self) -> Row:
-        """Its row of the run's model table."""
+    def _architecture(self) -> str:
+        """Its architecture, from the run's model table."""
         info = self.run.info()
         if info["status"] in GOING:
             raise CerebroError(
                 f"run {self.run.run_id} is {info['status']}: its models are there when it is over",
                 hint="run.wait() waits for that; run.stop() ends it with what there is.",
             )
-        keyed = self.run.db.rows(
-            "SELECT FROM pg_catalog.pg_attribute WHERE attrelid = pg_catalog.to_regclass(%s)"
-            " AND attname = 'mst_key'",
-            info["model_table"],
-        )
-        found = self.run.db.rows(
-            f"SELECT model_arch::text AS model_arch FROM {info['model_table']}"
-            + (f" WHERE mst_key = {self.mst_key:d}" if keyed else "")
-        )
-        if not found:
+        found = stored.architecture(self.run.db, info["model_table"], self.mst_key)
+        if found is None:
             raise CerebroError(
                 f"{info['model_table']} has no model of config {self.mst_key}",
                 hint="run.leaderboard() shows what failed, run.decisions() what was stopped or deleted.",
             )
-        return found[0]
+        return stored.checked(self.run.db, found)
 
 
 def _flat(item: Any) -> list[str]:

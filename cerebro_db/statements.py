@@ -62,7 +62,7 @@ def literal(value: object) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, bytes):
-        return f"decode('{value.hex()}', 'hex')"
+        return f"pg_catalog.decode('{value.hex()}', 'hex')"
     if isinstance(value, Mapping):
         return _text(json.dumps(value, allow_nan=False))
     if isinstance(value, Sequence) and not isinstance(value, str):

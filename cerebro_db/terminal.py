@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 
 # What moves the cursor, paints, renames the window or turns the direction of reading; lines and tabs stay.
@@ -11,3 +12,10 @@ _COMMANDS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u
 def harmless(text: object) -> str:
     """The text with every command to the terminal spelled out: a name must not act on who reads it."""
     return _COMMANDS.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
+
+
+class Harmless(logging.Formatter):
+    """What is logged, with the traces of errors, in the same way."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return harmless(super().format(record))

@@ -91,7 +91,7 @@ def dashboard(host: str, port: int, browser: bool, dsn: str) -> None:
     \b
     Examples:
       cerebro dashboard --dsn postgresql://alice@db/sales
-      ssh -L 8787:localhost:8787 db cerebro dashboard --no-browser
+      ssh -L 8787:127.0.0.1:8787 db cerebro dashboard --no-browser
     """
     import os
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..terminal import harmless
+from ..terminal import Harmless, harmless
 from .exits import NoServer
 
 if TYPE_CHECKING:
@@ -43,8 +43,11 @@ def _without_password(_context: click.Context, _option: click.Parameter, dsn: st
     dsn = dsn.replace("postgresql+psycopg2://", "postgresql://", 1)
     try:
         parts = psycopg2.extensions.parse_dsn(dsn)
-    except psycopg2.ProgrammingError as error:
-        raise click.BadParameter(str(error).strip()) from None
+    except psycopg2.ProgrammingError:
+        # The message would have parts of it, such as a password in the wrong place.
+        raise click.BadParameter(
+            "it is no address of a database; write postgresql://user@host/name or 'host=… dbname=…'"
+        ) from None
     if "password" in parts:
         raise click.BadParameter(
             "it has a password, which others could read here; set PGPASSWORD, or keep it in ~/.pgpass"
@@ -75,7 +78,8 @@ def open_database(dsn: str, architectures: str = "nets") -> Database:
     """The database, with a server that has answered, and the table that has its architectures."""
     from sqlalchemy.exc import OperationalError
 
-    from ..database import connect
+    from ..database import Database
+    from ..link import EngineLink
 
     engine = make_engine(dsn)
     try:
@@ -87,14 +91,7 @@ def open_database(dsn: str, architectures: str = "nets") -> Database:
             "Name the database with --dsn, or with PGHOST, PGPORT, PGUSER and PGDATABASE.",
         ) from None
     _let_be_heard()
-    return connect(engine, architectures=architectures)
-
-
-class _Notice(logging.Formatter):
-    """A line of the server's."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return f"NOTICE:  {harmless(record.getMessage())}"
+    return Database(EngineLink(engine, owned=True), architectures)
 
 
 def _let_be_heard() -> None:
@@ -102,7 +99,7 @@ def _let_be_heard() -> None:
     notices = logging.getLogger("cerebro_db")
     if not notices.handlers:
         handler = logging.StreamHandler()
-        handler.setFormatter(_Notice())
+        handler.setFormatter(Harmless("NOTICE:  %(message)s"))
         notices.addHandler(handler)
         notices.setLevel(logging.INFO)
 

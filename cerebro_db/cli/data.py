@@ -141,7 +141,7 @@ def predict(
     """
     with open_database(dsn) as db:
         found = chosen(db, run)
-        model = found.info()["model_table"]
+        model = found.models()
         key = chosen_config(found, config).mst_key
         from ..statements import identifier, names
 
@@ -161,7 +161,7 @@ def _predict_into(db: Database, arguments: tuple[str, ...], into: str, top: int 
     from ..statements import table_name
 
     db.rows(PREDICT, *arguments, into, top or "response", key)
-    return db.rows(f"SELECT count(*) AS rows FROM {table_name(into)}")[0]["rows"]
+    return db.rows(f"SELECT pg_catalog.count(*) AS rows FROM {table_name(into)}")[0]["rows"]
 
 
 def _predict_here(

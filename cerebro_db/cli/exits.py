@@ -33,6 +33,15 @@ class Refused(click.ClickException):
                 click.echo(f"{name}:  {harmless(text)}", err=True)
 
 
+class Unexpected(click.ClickException):
+    """A fault of the client's own, with its trace: names and messages of others may stand in it."""
+
+    exit_code = REFUSED
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(harmless(self.message), err=True)
+
+
 class NoServer(Refused):
     """Nobody to ask."""
 

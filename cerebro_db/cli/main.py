@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from . import admin, data, runs
-from .exits import INTERRUPTED, Refused
+from .exits import INTERRUPTED, Refused, Unexpected
 
 EPILOG = """
 \b
@@ -37,7 +38,7 @@ class Cerebro(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except click.ClickException:
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except KeyboardInterrupt:
             click.echo("\ninterrupted", err=True)
@@ -46,13 +47,13 @@ class Cerebro(click.Group):
             raise _told(error) from error
 
 
-def _told(error: Exception) -> Exception:
-    """What the client says of it; anything else is a fault of ours and keeps its trace."""
+def _told(error: Exception) -> click.ClickException:
+    """What the client says of it; anything else is a fault of ours and has its trace."""
     from ..errors import CerebroError
 
     if isinstance(error, CerebroError):
         return Refused(error.message, error.detail, error.hint)
-    return error
+    return Unexpected("".join(traceback.format_exception(error)).rstrip())
 
 
 @click.group(

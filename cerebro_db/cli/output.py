@@ -22,6 +22,8 @@ Row = Mapping[str, Any]
 
 # Of what terminals obey, all that JSON would leave as it is; spelled out it is the same JSON.
 _CONTROLS = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# Of a cell of a table; the other formats have everything.
+LONGEST = 1000
 FORMATS = ("table", "json", "csv")
 STATUS_COLOURS = {
     "running": "blue",
@@ -127,5 +129,6 @@ def _readable(value: Any) -> str:
         return f"{value:.4f}" if value == 0 or 0.001 <= abs(value) < 100_000 else f"{value:.3g}"
     if isinstance(value, datetime.datetime):
         return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    # One row is one line.
-    return harmless(" ".join(str(value).split()))
+    # One row is one line, which a person can read to its end.
+    text = harmless(" ".join(str(value)[: 2 * LONGEST].split()))
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -42,7 +42,7 @@ def of_config(text: str) -> Callable[[C], C]:
 
 def chosen(db: Database, run: int | None) -> Run:
     """The run of that number, or the newest of the caller's own."""
-    found = db.rows(
+    found = db.look(
         "SELECT max(run_id) AS run_id FROM cerebro.runs WHERE run_id = %s OR (%s AND owner = current_user)",
         run, run is None,
     )[0]["run_id"]  # fmt: skip
@@ -84,7 +84,7 @@ def runs(limit: int, form: str, dsn: str) -> None:
       cerebro runs --format json | jq '.[0].status'
     """
     with open_database(dsn) as db:
-        found = db.rows("SELECT * FROM cerebro.runs ORDER BY run_id DESC LIMIT %s", limit)
+        found = db.look("SELECT * FROM cerebro.runs ORDER BY run_id DESC LIMIT %s", limit)
     show(found, form, RUN_COLUMNS)
 
 
@@ -103,7 +103,7 @@ def leaderboard(run: int | None, limit: int | None, form: str, dsn: str) -> None
     """
     query = "SELECT * FROM cerebro.leaderboard WHERE run_id = %s ORDER BY rank, mst_key LIMIT %s"
     with open_database(dsn) as db:
-        found = db.rows(query, chosen(db, run).run_id, limit)
+        found = db.look(query, chosen(db, run).run_id, limit)
     failed = any(row["failure"] for row in found)
     show(found, form, (*BOARD_COLUMNS, "failure") if failed else BOARD_COLUMNS)
 
@@ -126,7 +126,7 @@ def metrics(run: int | None, config: int | None, form: str, dsn: str) -> None:
         " ORDER BY mst_key, epoch, dataset, metric"
     )
     with open_database(dsn) as db:
-        found = db.rows(query, chosen(db, run).run_id, config)
+        found = db.look(query, chosen(db, run).run_id, config)
     show(found, form, METRIC_COLUMNS)
 
 
@@ -179,14 +179,32 @@ def report(run: int | None, output: Path | None, dsn: str) -> None:
     click.echo(output)
 
 
+def _without_password(_context: click.Context, _option: click.Parameter, address: str | None) -> str | None:
+    """Every user of the machine sees the command lines of all others."""
+    from urllib.parse import parse_qs, urlsplit
+
+    try:
+        parts = urlsplit(address or "")
+        secret = "@" in parts.netloc and ":" in parts.netloc.rpartition("@")[0]
+    except ValueError:
+        raise click.BadParameter("it is no address") from None
+    if secret or "password" in parse_qs(parts.query):
+        raise click.BadParameter(
+            "it has a password, which others could read here;"
+            " set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+        )
+    return address
+
+
 @click.command(short_help="Take a model or the metrics of a run elsewhere.")
 @of_run
 @of_config("The config whose model it is; by default the best.")
 @click.option("--model", type=PATH, metavar="FILE", help="The model, as .keras or .onnx.")
 @click.option("--tensorboard", type=PATH, metavar="FOLDER", help="The metrics, as TensorBoard's event files.")
 @click.option(
-    "--mlflow", metavar="URI", help="The configs with their metrics, to a tracking store of MLflow's."
-)
+    "--mlflow", metavar="URI", callback=_without_password,
+    help="The configs with their metrics, to a tracking store of MLflow's.",
+)  # fmt: skip
 @connected
 def export(
     run: int | None, config: int | None, model: Path | None, tensorboard: Path | None, mlflow: str | None,
@@ -286,7 +304,7 @@ def forget(run: int, yes: bool, dsn: str) -> None:
     """
     with open_database(dsn) as db:
         found = chosen(db, run)
-        size = db.rows(
+        size = db.look(
             "SELECT states, pg_size_pretty(state_bytes) AS size FROM cerebro.sizes WHERE run_id = %s", run
         )[0]
         if not yes:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 SOURCE = Path(__file__).resolve().parents[1] / "server"
 SUPPORTED = range(13, 19)
 
+# Where the user's own names are found, which only the user's own search_path says.
+PATH = "SELECT pg_catalog.current_schemas(FALSE)::pg_catalog.text[] AS path"
 LOOK = """
 SELECT current_database()::text AS database, current_user::text AS role, r.rolsuper AS super,
     current_setting('server_version') AS version, current_setting('server_version_num')::int / 10000 AS major,
@@ -29,7 +31,7 @@ SELECT current_database()::text AS database, current_user::text AS role, r.rolsu
     coalesce(has_schema_privilege(to_regnamespace('cerebro'), 'USAGE'), FALSE) AS usage,
     EXISTS (SELECT FROM pg_proc WHERE pronamespace = to_regnamespace('cerebro') AND proname = 'diagnose')
         AS diagnoses,
-    (SELECT string_agg(quote_ident(s), ', ') FROM unnest(current_schemas(FALSE)) AS s
+    (SELECT string_agg(quote_ident(s), ', ') FROM unnest(%s::text[]) AS s
         WHERE has_schema_privilege(s, 'CREATE')) AS schemas
 FROM pg_roles AS r LEFT JOIN pg_extension AS e ON e.extname = 'cerebro'
 WHERE r.rolname = current_user
@@ -52,7 +54,7 @@ def plan(db: Database, grants: Sequence[str]) -> Plan:
     """Find the way from what the database has to what it needs."""
     from ..statements import literal
 
-    found = db.rows(LOOK)[0]
+    found = _look(db)
     granting = [f"SELECT cerebro.grant_usage({literal(role)})" for role in grants]
     if found["installed"] is None and found["available"] is None:
         return Plan("the server has no files of the extension cerebro", others=list(_by_hand(found)))
@@ -65,6 +67,10 @@ def plan(db: Database, grants: Sequence[str]) -> Plan:
         return Plan("", steps=steps)
     problem = f"{found['role']} may not do this: it takes a superuser"
     return Plan(problem, others=[f"psql -d {_database(found)} -c {_quoted(one)}" for one in steps])
+
+
+def _look(db: Database) -> Row:
+    return db.look(LOOK, db.rows(PATH)[0]["path"])[0]
 
 
 def _statements(found: Row) -> list[str]:
@@ -119,7 +125,7 @@ def unpack(folder: Path) -> None:
 
 def examine(db: Database) -> list[dict[str, Any]]:
     """One row for each thing that was looked at: item, status, what was found, and what to do."""
-    found = db.rows(LOOK)[0]
+    found = _look(db)
     rows = [_row(*one) for one in (_server(found), _python(found), _files(found), _extension(found))]
     rows += [_row(*one) for one in _rights(found)]
     if found["installed"] and found["usage"]:
@@ -182,7 +188,8 @@ def _rights(found: Row) -> Iterator[Finding]:
     if found["schemas"]:
         yield "right to make tables", "ok", f"in {found['schemas']}", None
     else:
-        advice = f"An administrator runs: GRANT CREATE ON SCHEMA public TO {identifier(role)}"
+        # A schema that all may write to lets each put functions in the way of the others.
+        advice = f"An administrator runs: CREATE SCHEMA AUTHORIZATION {identifier(role)}"
         yield "right to make tables", "wrong", f"{role} has none in its search_path", advice
 
 
@@ -194,14 +201,14 @@ def _server_side(db: Database, found: Row) -> list[dict[str, Any]]:
             _row("Python packages", "note", f"cerebro {found['installed']} cannot tell", "Run cerebro init.")
         ]
     try:
-        return db.rows(DIAGNOSE)
+        return db.look(DIAGNOSE)
     except CerebroError as error:
         advice = " ".join(filter(None, [error.detail, error.hint]))
         return [_row("Python packages", "wrong", error.message, advice)]
 
 
 def _access_rules(db: Database) -> Finding:
-    broken = db.rows("SELECT line_number, error FROM pg_hba_file_rules WHERE error IS NOT NULL")
+    broken = db.look("SELECT line_number, error FROM pg_hba_file_rules WHERE error IS NOT NULL")
     if not broken:
         return "pg_hba.conf", "ok", "every line can be read", None
     lines = "; ".join(f"line {row['line_number']}: {row['error']}" for row in broken)

@@ -23,7 +23,7 @@ from starlette.staticfiles import StaticFiles
 from ..errors import from_server
 from . import views
 from .actions import Desk, UnknownAction
-from .guard import MOST_BYTES, Guard, TooLarge, read_body, too_large
+from .guard import MOST_BYTES, Guard, read_body
 
 STATIC = Path(__file__).parent / "static"
 # No connection, none any more, or none to be had: by itself this may heal.
@@ -33,7 +33,9 @@ LOST_STATES = ("08", "53", "57P")
 HINTS = {"42P01": "The extension cerebro is not in this database: `cerebro init` says what to do."}
 
 
-def make_app(reading: Engine, acting: Engine, token: str, host: str, port: int) -> Starlette:
+def make_app(
+    reading: Engine, acting: Engine, token: str, host: str, port: int, code: str | None = None
+) -> Starlette:
     """The application; `acting` is the engine whose sessions do what viewers ask."""
     desk = Desk(acting)
 
@@ -54,8 +56,6 @@ def make_app(reading: Engine, acting: Engine, token: str, host: str, port: int) 
     async def action(request: Request) -> Response:
         try:
             given: Any = json.loads(await read_body(request, MOST_BYTES))
-        except TooLarge:
-            return too_large()
         # Brackets within brackets within brackets end in the latter.
         except (ValueError, RecursionError):
             given = None
@@ -75,7 +75,7 @@ def make_app(reading: Engine, acting: Engine, token: str, host: str, port: int) 
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
         middleware=[
-            Middleware(Guard, token=token, host=host, port=port),
+            Middleware(Guard, token=token, host=host, port=port, code=code),
             Middleware(GZipMiddleware, minimum_size=10_000),
         ],
     )

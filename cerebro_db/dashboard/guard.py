@@ -4,26 +4,33 @@ The page acts in the database with the rights of the role that it is connected a
 open to every user of the machine and to every site that a browser on it visits. So each request needs the
 token; its Host must be one that the page was started for (a name that a stranger lets point to loopback is
 none); and what changes something must come from the page's own origin. Whoever has no token is not listened
-to at length: what is sent has a limit, and only a form that holds the token is read before it has been seen.
+to at length: what is sent has a limit and a time, and only a form that holds the token is read before it has
+been seen. A browser that has brought the token gets a cookie of its own, which is good for some days here.
 """
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import hmac
 import re
 import secrets
+import time
 from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SAFE_METHODS = ("GET", "HEAD")
 # A grid of configs fits by far; a token more than does.
 MOST_BYTES, MOST_FORM_BYTES, MOST_PATH = 1_000_000, 4_000, 500
-_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:]*)(?::[0-9]*)?")
+BODY_SECONDS = 10.0
+COOKIE_SECONDS = 7 * 86_400
+_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]*)?")
 LOOPBACK_NAMES = ("localhost",)
 # Open without the token: what is needed to ask for it.
 OPEN_PATHS = ("/enter", "/static/style.css", "/static/icon.svg")
@@ -53,6 +60,15 @@ ENTRANCE = """<!doctype html>
 </main>
 </html>
 """
+# A browser that comes from another place, a file say, sends a new cookie only from this page on.
+WELCOME = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta http-equiv="refresh" content="0; url=/">
+<title>Cerebro DB</title>
+<a href="/">Cerebro DB</a>
+</html>
+"""
 
 
 def is_loopback(host: str) -> bool:
@@ -62,33 +78,48 @@ def is_loopback(host: str) -> bool:
         return host in LOOPBACK_NAMES
 
 
-class TooLarge(Exception):
-    """More is sent than anybody reads."""
+class NotRead(Exception):
+    """What is sent is more than anybody reads, or comes too slowly."""
+
+    def __init__(self, answer: Response) -> None:
+        super().__init__()
+        # What is still on its way is not read: the connection ends with the answer.
+        answer.headers["Connection"] = "close"
+        self.answer = answer
 
 
 async def read_body(request: Request, most: int) -> bytes:
     """What was sent, as long as it is no more than that: its sender may have promised less, or nothing."""
+    try:
+        return await asyncio.wait_for(_read(request, most), BODY_SECONDS)
+    except asyncio.TimeoutError:
+        raise NotRead(_problem(408, "what is sent comes too slowly")) from None
+
+
+async def _read(request: Request, most: int) -> bytes:
     body = bytearray()
     async for part in request.stream():
         body += part
         if len(body) > most:
-            raise TooLarge
+            raise _too_large()
     return bytes(body)
 
 
-def too_large() -> Response:
-    # What is still on its way is not read: the connection ends with the answer.
-    answer = _problem(413, "what is sent is too large", f"The page reads {MOST_BYTES} bytes at most.")
-    answer.headers["Connection"] = "close"
-    return answer
+def _too_large() -> NotRead:
+    return NotRead(_problem(413, "what is sent is too large", f"The page reads {MOST_BYTES} bytes at most."))
 
 
 class Guard:
     """Stands before the whole application."""
 
-    def __init__(self, app: ASGIApp, token: str, host: str, port: int) -> None:
+    def __init__(self, app: ASGIApp, token: str, host: str, port: int, code: str | None = None) -> None:
         self._app = app
         self._token = token
+        # Good for one entry: it stands in for the token where more than its owner may get to see it.
+        self._code = code
+        # Every other port of this host gets the cookie too, so it is not the token, tells nothing of it, and
+        # has an end. It is good for the next page with the same token.
+        self._seal = hashlib.scrypt(token.encode(), salt=b"cerebro dashboard", n=2**14, r=8, p=1)
         self._loopback = is_loopback(host)
         # Cookies are kept by host, whatever the port: two pages on one machine must not share one.
         self._cookie = f"cerebro_{port}"
@@ -100,59 +131,83 @@ class Guard:
         request = Request(scope, receive)
         try:
             answer = self._refuse(request) or await self._enter(request) or self._ask_for_token(request)
-        except TooLarge:
-            answer = too_large()
-        await (answer or self._app)(scope, receive, _with_policy(send))
+            await (answer or self._app)(scope, receive, _with_policy(send))
+        except NotRead as refused:
+            await refused.answer(scope, receive, _with_policy(send))
+        except ClientDisconnect:
+            pass  # nobody is left to be answered
 
     def _refuse(self, request: Request) -> Response | None:
         if _promised(request.headers) > MOST_BYTES:
-            return too_large()
-        if len(request.url.path) > MOST_PATH:
+            raise _too_large()
+        if len(_path(request)) > MOST_PATH:
             return _problem(414, "the address is too long")
         host = request.headers.get("host", "")
-        if self._loopback and not is_loopback(_without_port(host)):
+        name = _without_port(host)
+        if not name or (self._loopback and not is_loopback(name)):
             return _problem(421, f"this page does not answer to the name {host!r}")
         if request.method not in SAFE_METHODS and not _same_origin(request.headers, host):
             return _problem(403, "the request comes from another page")
         return None
 
     async def _enter(self, request: Request) -> Response | None:
-        """The token comes once and is a cookie from then on: no script can read it, no other site send it."""
-        if request.url.path == "/enter" and request.method == "POST":
+        """The token comes once, and a cookie from then on: no script can read it, no other site send it."""
+        path = _path(request)
+        if path == "/enter" and request.method == "POST":
             form = parse_qs((await read_body(request, MOST_FORM_BYTES)).decode("ascii", "replace"))
             if self._fits(form.get("token", [""])[0]):
-                return self._welcome()
+                return self._welcome(RedirectResponse("/", status_code=303))
             return _entrance('<p class="problem" role="alert">That is not this page\'s token.</p>')
-        if request.url.path == "/" and self._fits(request.query_params.get("token", "")):
-            return self._welcome()
+        if path == "/" and self._fits(request.query_params.get("token", "")):
+            return self._welcome(RedirectResponse("/", status_code=303))
+        if path == "/enter" and "code" in request.query_params:
+            if _same(request.query_params["code"], self._code or ""):
+                self._code = None
+                return self._welcome(HTMLResponse(WELCOME))
+            return _entrance('<p class="problem" role="alert">This way in was used already.</p>')
         return None
 
-    def _welcome(self) -> Response:
-        answer = RedirectResponse("/", status_code=303)
-        answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict", path="/")
+    def _welcome(self, answer: Response) -> Response:
+        value = self._sealed(int(time.time()) + COOKIE_SECONDS)
+        answer.set_cookie(self._cookie, value, httponly=True, samesite="strict", path="/")
         return answer
 
     def _ask_for_token(self, request: Request) -> Response | None:
-        if request.url.path in OPEN_PATHS or self._fits(self._brought(request)):
+        if _path(request) in OPEN_PATHS or self._may_enter(request):
             return None
-        if request.url.path == "/":
+        if _path(request) == "/":
             return _entrance("")
         return _problem(
             401, "the token is missing or old", "Open the address that cerebro dashboard has printed."
         )
 
-    def _brought(self, request: Request) -> str:
+    def _may_enter(self, request: Request) -> bool:
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
-            return given
+            return self._fits(given)
         try:
             cookies = SimpleCookie(request.headers.get("cookie", ""))
         except CookieError:
-            return ""
-        return cookies[self._cookie].value if self._cookie in cookies else ""
+            return False
+        cookie = cookies[self._cookie].value if self._cookie in cookies else ""
+        end = cookie.partition(".")[0]
+        known = end.isdecimal() and len(end) < 20 and _same(cookie, self._sealed(int(end)))
+        return known and int(end) > time.time()
+
+    def _sealed(self, end: int) -> str:
+        return f"{end}.{hmac.new(self._seal, str(end).encode(), 'sha256').hexdigest()}"
 
     def _fits(self, given: str) -> bool:
-        return secrets.compare_digest(given.encode(), self._token.encode())
+        return _same(given, self._token)
+
+
+def _same(given: str, secret: str) -> bool:
+    return bool(secret) and secrets.compare_digest(given.encode(), secret.encode())
+
+
+def _path(request: Request) -> str:
+    """What the application goes by; the address that Starlette makes may have parts of the header Host."""
+    return request.scope["path"]
 
 
 def _without_port(host: str) -> str:

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import secrets
+import signal
 import socket
+import sys
+import tempfile
 import threading
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from html import escape
+from pathlib import Path
+from typing import Any
 
 import uvicorn
 from sqlalchemy import Engine
 
+from ..terminal import Harmless
 from .app import make_app
+from .connections import Connection
 from .guard import is_loopback
 
 
@@ -36,18 +45,47 @@ def serve(
 ) -> None:
     """Answer until Ctrl-C."""
     port: int = sock.getsockname()[1]
-    token = token or secrets.token_urlsafe(32)
-    app = make_app(reading, acting, token, host, port)
-    address = f"http://{_shown(host)}:{port}/?token={token}"
-    say(f"the page is at {address}")
+    token, code = token or secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+    app = make_app(reading, acting, token, host, port, code if browse else None)
+    address = f"http://{_shown(host)}:{port}"
+    say(f"the page is at {address}/?token={token}")
     if not is_loopback(host):
         say("it is open to other machines, unencrypted: put it behind a proxy with TLS, or use a tunnel")
     say("Ctrl-C ends it; runs go on")
-    if browse:
-        threading.Timer(0.5, webbrowser.open, [address]).start()
     # The log of requests would have the token in it.
-    config = uvicorn.Config(app, log_level="error", access_log=False, timeout_graceful_shutdown=1, ws="none")
-    uvicorn.Server(config).run(sockets=[sock])
+    config = uvicorn.Config(
+        app, log_level="error", log_config=_logged(), access_log=False, timeout_graceful_shutdown=1,
+        http=Connection, ws="none",
+    )  # fmt: skip
+    with _way_in(f"{address}/enter?code={code}") if browse else nullcontext():
+        uvicorn.Server(config).run(sockets=[sock])
+
+
+@contextmanager
+def _way_in(address: str) -> Iterator[None]:
+    """Open the browser by a file that nobody else may read: every user of the machine reads command lines."""
+    # Else the process would end, once the server has, without a way back to here.
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    handle, name = tempfile.mkstemp(prefix="cerebro-", suffix=".html")
+    file = Path(name)
+    try:
+        with open(handle, "w") as written:
+            written.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(address)}">\n')
+        threading.Timer(0.5, webbrowser.open, [file.as_uri()]).start()
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def _logged() -> dict[str, Any]:
+    """Errors go to the error stream with their control characters spelled out."""
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"harmless": {"()": Harmless}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "harmless"}},
+        "loggers": {"uvicorn": {"handlers": ["stderr"], "propagate": False}},
+    }
 
 
 def _shown(host: str) -> str:

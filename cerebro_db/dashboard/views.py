@@ -8,12 +8,17 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine
 
+from ..link import pinned
+
 MOST_RUNS = 50
+# A run may have been called anything, of any length.
+MOST_NAME, MOST_DESCRIPTION = 200, 10_000
 # A row's own time is a little before its commit; what is sent twice the page knows by its key.
 OVERLAP_SECONDS = 30.0
 
-_RUN_COLUMNS = """
-    run_id, owner, owner = current_user AS mine, status, name, description, source_table, validation_table,
+_RUN_COLUMNS = f"""
+    run_id, owner, owner = current_user AS mine, status, left(name, {MOST_NAME}) AS name,
+    left(description, {MOST_DESCRIPTION}) AS description, source_table, validation_table,
     model_table, configs, failed_configs, epochs, segments, visits_done, visits_total, seed, topology,
     extract(epoch FROM started_at)::float8 AS started_at, extract(epoch FROM ended_at)::float8 AS ended_at,
     seconds, detail"""
@@ -95,13 +100,13 @@ def run(engine: Engine, run_id: int, since: Mapping[str, float]) -> Row | None:
 
 def rows(connection: Connection, query: str, **values: object) -> list[Row]:
     """Every row as a dict that JSON can carry."""
-    found = connection.exec_driver_sql(query, values)
+    found = connection.exec_driver_sql(pinned(query), values)
     return [{name: _plain(value) for name, value in row.items()} for row in found.mappings()]
 
 
 def table(connection: Connection, query: str, **values: object) -> Table:
     """Many rows in few bytes: the names of the columns once."""
-    found = connection.exec_driver_sql(query, values)
+    found = connection.exec_driver_sql(pinned(query), values)
     return {"columns": list(found.keys()), "rows": [[_plain(value) for value in row] for row in found]}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import cerebro_db
 import pytest
 from cerebro_db import CerebroError, Database, by_model, choice, integer, loguniform, uniform
 from cerebro_db.space import read_grid
@@ -116,3 +117,10 @@ def test_class_weights_keep_their_numbers() -> None:
 def test_a_grid_without_a_loss_says_so() -> None:
     with pytest.raises(CerebroError, match="names no loss"):
         read_grid({"optimizer": "Adam"})
+
+
+@pytest.mark.parametrize("address", ["postgresql:/alice:s3cret@h/db", "s3cret"])
+def test_an_address_that_cannot_be_read_is_not_repeated(address: str) -> None:
+    with pytest.raises(CerebroError, match="no address of a database") as refused:
+        cerebro_db.connect(address)
+    assert "s3cret" not in str(refused.value)

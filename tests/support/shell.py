@@ -52,6 +52,7 @@ class Page:
         self.address = address
         self.host, self.port = parts.hostname or "", parts.port or 0
         self.token = urllib.parse.parse_qs(parts.query)["token"][0]
+        self.said = ""  # on its error stream, once it has ended
 
     def ask(
         self, path: str, *, method: str = "GET", body: object = None, headers: Mapping[str, str] | None = None
@@ -68,14 +69,28 @@ class Page:
             connection.close()
 
 
+def fake_browser(folder: Path) -> Path:
+    """A browser that keeps what it was asked to open, and the file that this is."""
+    program = folder / "browser"
+    program.write_text(
+        f'#!/bin/sh\nprintf \'%s\' "$1" > {folder}/asked\ncp -p "${{1#file://}}" {folder}/way-in.part\n'
+        f"mv {folder}/way-in.part {folder}/way-in.html\n"
+    )
+    program.chmod(0o755)
+    return program
+
+
 @contextmanager
 def dashboard(
-    database: str, user: str | None = None, port: int = 0, token: str | None = None
-) -> Iterator[Page]:
-    """Serve the page as long as the block lasts."""
+    database: str, user: str | None = None, port: int = 0, token: str | None = None,
+    host: str = "127.0.0.1", browser: Path | None = None,
+) -> Iterator[Page]:  # fmt: skip
+    """Serve the page as long as the block lasts; `browser` is the program that gets it to open."""
     own = {"CEREBRO_DASHBOARD_TOKEN": token} if token else {}
+    opened = ["--browser"] if browser else ["--no-browser"]
+    own |= {"BROWSER": str(browser)} if browser else {}
     process = subprocess.Popen(
-        [sys.executable, CLIENT / "bin" / "cerebro", "dashboard", "--no-browser", "--port", str(port)],
+        [sys.executable, CLIENT / "bin" / "cerebro", "dashboard", *opened, f"--port={port}", "--host", host],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**environment(database, user), "PYTHONUNBUFFERED": "1", **own},
     )  # fmt: skip
@@ -83,7 +98,9 @@ def dashboard(
         assert process.stdout is not None and process.stderr is not None
         first = process.stdout.readline()
         assert "http://" in first, first + process.stderr.read()
-        yield Page(first.split()[-1])
+        page = Page(first.split()[-1])
+        yield page
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        _, said = process.communicate(timeout=30)
+    page.said = said

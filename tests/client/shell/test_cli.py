@@ -16,6 +16,8 @@ from pathlib import Path
 
 import psycopg2
 import pytest
+from cerebro_db.cli.main import Cerebro
+from click.testing import CliRunner
 
 import nets
 from fixtures import Connect, MakeRole, Sql, execute
@@ -143,6 +145,34 @@ def test_a_password_does_not_belong_on_a_command_line(dsn: str) -> None:
     done = cerebro("runs", "--dsn", dsn)
     assert done.code == 2
     assert ".pgpass" in done.err and "secret" not in done.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["runs", "--dsn", "postgresql:/me:secret@db/x"],
+        ["runs", "--dsn", "secret"],
+        ["export", "--mlflow", "http://me:secret@db/"],
+        ["export", "--mlflow", "postgresql://db/x?user=me&password=secret"],
+    ],
+)
+def test_what_may_be_a_password_is_not_repeated(words: list[str]) -> None:
+    done = cerebro(*words)
+    assert done.code == 2
+    assert "secret" not in done.err and "Traceback" not in done.err
+
+
+def test_a_fault_of_ours_is_told_without_acting_on_the_terminal() -> None:
+    group = Cerebro("cerebro")
+
+    @group.command()
+    def broken() -> None:
+        raise RuntimeError("\x1b]0;PWNED\x07\x1b[31mRED")
+
+    done = CliRunner().invoke(group, ["broken"])
+    assert done.exit_code == 1
+    assert "Traceback" in done.output and "\\x1b]0;PWNED" in done.output
+    assert "\x1b" not in done.output and "\x07" not in done.output
 
 
 # Spec files

@@ -182,7 +182,7 @@ def test_what_is_missing_is_found_with_what_to_do(
     code, found = findings(database, stranger)
     assert code == 1
     assert "grant_usage" in found["right to use cerebro"]["advice"]
-    assert "GRANT CREATE" in found["right to make tables"]["advice"]
+    assert "CREATE SCHEMA AUTHORIZATION" in found["right to make tables"]["advice"]
     assert "package keras" not in found
 
 

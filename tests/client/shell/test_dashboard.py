@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import http.client
 import json
 import select
 import socket
 import subprocess
 import sys
 import time
+import urllib.parse
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any
 
 import psycopg2
 import pytest
+from cerebro_db.dashboard import guard
+from cerebro_db.dashboard.connections import MOST_CONNECTIONS
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 
 import nets
 from fixtures import Connect, MakeRole, Sql, execute
-from shell import CLIENT, Page, cerebro, dashboard, environment
+from shell import CLIENT, Page, cerebro, dashboard, environment, fake_browser
 from trial import SGD, Trial, blobs, rows_of
 
 FEATURES = 6
@@ -69,6 +77,17 @@ def test_a_run_is_shown_with_all_that_belongs_to_it(page: Page, run: int, sql: S
     assert [(c["mst_key"], c["status"]) for c in found["configs"]] == [(1, "finished"), (2, "failed")]
     assert "nan" in found["configs"][1]["failure"] or "inf" in found["configs"][1]["failure"]
     assert {row[3] for row in found["metrics"]["rows"]} == {"accuracy", "loss"}
+
+
+def test_a_name_has_a_length_that_a_page_can_show(page: Page, run: int, sql: Sql) -> None:
+    ((name,),) = sql("SELECT name FROM cerebro._run WHERE run_id = %s", run)
+    change = "UPDATE cerebro._run SET name = %s, description = %s WHERE run_id = %s"
+    sql(change, "x" * 100_000, "y" * 100_000, run)
+    try:
+        shown = content(page.ask("/api/overview"))["runs"][0]
+        assert (len(shown["name"]), len(shown["description"])) == (200, 10_000)
+    finally:
+        sql(change, name, None, run)
 
 
 def test_only_what_is_new_is_sent_again(page: Page, run: int) -> None:
@@ -236,6 +255,7 @@ def test_the_token_becomes_a_cookie_and_leaves_the_address(page: Page) -> None:
     status, headers, _ = page.ask(f"/?token={page.token}", headers={"Authorization": ""})
     assert (status, headers["location"]) == (303, "/")
     cookie = headers["set-cookie"]
+    assert page.token not in cookie, "every other port of this machine gets it too"
     assert "HttpOnly" in cookie and "SameSite=strict" in cookie
     status, _, text = page.ask("/", headers={"Authorization": "", "Cookie": cookie.split(";")[0]})
     assert status == 200 and "<title>Cerebro DB</title>" in text
@@ -286,10 +306,26 @@ def test_a_body_has_a_limit_for_everybody(page: Page, run: int, length: int | No
 @pytest.mark.parametrize(
     "host",
     ["evil.example", "evil.example:8787", "127.0.0.1.evil.example", "", "[::1]evil.com", "[::1]:80evil.com",
-     "[::1", "::1]", "localhost:80:evil.com", "localhost]"],
+     "[::1", "::1]", "localhost:80:evil.com", "localhost]", "localhost/static/style.css?"],
 )  # fmt: skip
 def test_another_name_for_this_machine_is_refused(page: Page, host: str) -> None:
     assert page.ask("/api/overview", headers={"Host": host})[0] == 421
+
+
+@pytest.fixture(scope="module")
+def open_page(database: str) -> Iterator[Page]:
+    """A page that other machines may reach."""
+    with dashboard(database, host="0.0.0.0") as served:
+        served.host = "127.0.0.1"
+        yield served
+
+
+@pytest.mark.parametrize("host", ["x/static/style.css?", "x/", "x?", "a b", "", "x:y"])
+def test_what_is_no_name_is_refused_wherever_the_page_is_open(open_page: Page, host: str) -> None:
+    for token in ("", f"Bearer {open_page.token}"):
+        headers = {"Host": host, "Authorization": token}
+        assert open_page.ask("/api/overview", headers=headers)[0] in (400, 421)
+    assert open_page.ask("/api/overview", headers={"Host": "db_1.example.org:8787"})[0] == 200
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:1", "[::1]", "[::1]:8787", "127.0.0.1:8787"])
@@ -340,3 +376,95 @@ def test_it_ends_with_ctrl_c_at_once(database: str) -> None:
     process.send_signal(2)
     _, said = process.communicate(timeout=20)
     assert "Traceback" not in said
+
+
+def test_no_command_line_shows_a_way_in(database: str, tmp_path: Path) -> None:
+    way_in, asked = tmp_path / "way-in.html", tmp_path / "asked"
+    with dashboard(database, browser=fake_browser(tmp_path)) as page:
+        wait_until(way_in.exists)
+        opened = Path(urllib.parse.unquote(asked.read_text()).removeprefix("file://"))
+        assert way_in.stat().st_mode & 0o777 == 0o600
+        address = way_in.read_text().split("url=")[1].split('"')[0]
+        assert page.token not in address
+        path = address.split(f":{page.port}")[1]
+        status, headers, text = page.ask(path, headers={"Authorization": ""})
+        assert status == 200 and 'content="0; url=/"' in text
+        cookie = headers["set-cookie"].split(";")[0]
+        assert page.ask("/", headers={"Authorization": "", "Cookie": cookie})[0] == 200
+        status, headers, _ = page.ask(path, headers={"Authorization": ""})
+        assert status == 401 and "set-cookie" not in headers, "it is good for one entry"
+    assert not opened.exists()
+
+
+def test_a_cookie_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await PlainTextResponse("in")(scope, receive, send)
+
+    def status(path: str, cookie: str = "") -> tuple[int, str]:
+        said: list[Any] = []
+
+        async def send(message: Any) -> None:
+            said.append(message)
+
+        async def receive() -> Any:
+            return {"type": "http.request"}
+
+        path, _, query = path.partition("?")
+        headers = [(b"host", b"localhost"), (b"cookie", cookie.encode())]
+        scope = {
+            "type": "http", "method": "GET", "path": path, "query_string": query.encode(), "headers": headers
+        }  # fmt: skip
+        asyncio.run(door(scope, receive, send))
+        got = {name: value.decode() for name, value in said[0]["headers"]}
+        return said[0]["status"], got.get(b"set-cookie", "").split(";")[0]
+
+    door = guard.Guard(app, "sesame", "127.0.0.1", 80)
+    _, first = status("/?token=sesame")
+    assert status("/api", first)[0] == 200
+    assert status("/api", first.replace("=", "=1"))[0] == 401, "nobody can set another end"
+    monkeypatch.setattr(guard, "COOKIE_SECONDS", 0)
+    _, second = status("/?token=sesame")
+    assert second and status("/api", second)[0] == 401
+
+
+def silent(page: Page, sent: bytes) -> socket.socket:
+    connection = socket.create_connection((page.host, page.port), timeout=60)
+    connection.sendall(sent)
+    return connection
+
+
+def ended(connection: socket.socket) -> bytes:
+    """What comes until the other side has ended the connection."""
+    found = b""
+    with connection, suppress(ConnectionError):
+        while part := connection.recv(10_000):
+            found += part
+    return found
+
+
+def test_who_says_nothing_is_not_waited_for(database: str) -> None:
+    form = b"POST /enter HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3000\r\n\r\ntoken="
+    with dashboard(database) as page:
+        many = [silent(page, b"") for _ in range(MOST_CONNECTIONS + 20)]
+        wait_until(lambda: answers(page))
+        assert [ended(one) for one in many] == [b""] * len(many)
+        slow = [silent(page, form) for _ in range(3)] + [silent(page, b"GET / HTTP/1.1\r\nHost: loc")]
+        assert [ended(one)[9:12] for one in slow] == [b"408", b"408", b"408", b""]
+        for _ in range(3):
+            silent(page, form).close()
+        assert page.ask("/api/overview")[0] == 200
+    assert page.said == ""
+
+
+def answers(page: Page) -> bool:
+    try:
+        return page.ask("/api/overview")[0] == 200
+    except (ConnectionError, http.client.HTTPException):
+        return False
+
+
+def test_a_page_has_no_connection_that_it_does_not_use(database: str, sql: Sql) -> None:
+    with dashboard(database) as page:
+        assert page.ask("/api/overview")[0] == 200
+        names = sql("SELECT application_name FROM pg_stat_activity WHERE datname = current_database()")
+    assert ("cerebro dashboard",) in names and ("cerebro",) not in names

@@ -16,7 +16,7 @@ from playwright.sync_api import Page as Tab
 
 import nets
 from fixtures import execute
-from shell import Page, dashboard
+from shell import Page, dashboard, fake_browser
 from trial import SGD, Trial, blobs, rows_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -344,3 +344,20 @@ def test_two_hundred_configs(tab: Tab, trial: Trial) -> None:
         tab.locator("body").press("j")
     print(f"20 keys, each with a new choice among 200 configs: {time.perf_counter() - started:.2f} s")
     assert picture(tab, "curves") > 0
+
+
+def test_the_file_that_the_browser_gets_leads_to_the_page(
+    database: str, browser: Browser, tmp_path: Path
+) -> None:
+    way_in = tmp_path / "way-in.html"
+    with dashboard(database, browser=fake_browser(tmp_path)) as page:
+        deadline = time.monotonic() + 60
+        while not way_in.exists():
+            assert time.monotonic() < deadline, "no browser was opened"
+            time.sleep(0.05)
+        tab = browser.new_page()
+        tab.goto(way_in.as_uri())
+        tab.wait_for_url(f"http://127.0.0.1:{page.port}/")
+        expect(tab.locator("body")).to_contain_text(database)
+        expect(tab.get_by_label("Token")).to_have_count(0)
+        tab.close()

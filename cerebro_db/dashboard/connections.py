@@ -1,0 +1,52 @@
+"""Connections of the page: how many there may be, and how long one may say nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+MOST_CONNECTIONS = 100
+HEAD_SECONDS = 10.0
+
+
+class Connection(H11Protocol):
+    """A connection that ends if no request has come in time, or if there are too many of them.
+
+    Anybody who reaches the port may open one, before any token is asked for; without an end to them, those
+    who say nothing would use up the files that the process may have open.
+    """
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > MOST_CONNECTIONS:
+            transport.abort()
+        else:
+            self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        before = self.cycle
+        super().data_received(data)
+        if self.cycle is not before:
+            self._wait_no_more()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        # Another request may have been there already.
+        if self.cycle.response_complete:
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._wait_no_more()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        self._wait_no_more()
+        self._deadline = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+
+    def _wait_no_more(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None

@@ -1,0 +1,70 @@
+"""Tables that a run names: whoever owns them may have put something else in their place."""
+
+from __future__ import annotations
+
+import io
+import re
+import secrets
+from typing import TYPE_CHECKING
+
+from . import link
+from .errors import CerebroError
+from .statements import call
+
+if TYPE_CHECKING:
+    from .protocols import Server
+
+_TABLE = """
+SELECT relkind::text AS kind, pg_get_userbyid(relowner) = current_user AS own
+FROM pg_class WHERE oid = to_regclass(%s)
+"""
+_KEYED = "SELECT FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'mst_key'"
+# Plain ones and partitioned ones.
+_KINDS = ("r", "p")
+# What COPY writes otherwise than it is.
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_CHARACTERS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+def table(db: Server, name: str) -> str:
+    """The name of a table that a run names, if a table is what it is.
+
+    A view in its place would run its owner's functions with the rights of whoever reads it, who named no view
+    but a run. What one owns oneself may be anything.
+    """
+    found = db.look(_TABLE, name)
+    if found and found[0]["kind"] not in _KINDS and not found[0]["own"]:
+        raise CerebroError(
+            f"{name} is no table any more, and belongs to somebody else",
+            hint="What stands there now would run with your rights. Ask its owner for the table.",
+            sqlstate="42809",
+        )
+    return name
+
+
+def architecture(db: Server, models: str, mst_key: int) -> str | None:
+    """The architecture of a config in a table of models, if it has one.
+
+    It is taken by COPY, as pg_dump takes rows: this reads tables alone, and runs nothing that is its owner's.
+    """
+    keyed = bool(db.look(_KEYED, table(db, models)))
+    rows, columns = io.StringIO(newline="\n"), "mst_key, model_arch" if keyed else "model_arch"
+    with db.session() as connection, link.setting(connection, "row_security", "off"):
+        link.copy(connection, f"COPY {models} ({columns}) TO STDOUT", rows)
+    lines = (line.split("\t") for line in rows.getvalue().split("\n")[:-1])
+    found = [fields[-1] for fields in lines if not keyed or fields[0] == str(mst_key)]
+    return _ESCAPED.sub(_character, found[0]) if found else None
+
+
+def _character(escape: re.Match[str]) -> str:
+    return _CHARACTERS.get(escape[1], escape[1])
+
+
+def checked(db: Server, architecture: str) -> str:
+    """The architecture as the server takes it: parts that are on its list, of a size that it trains."""
+    name = f"pg_temp.cerebro_checked_{secrets.token_hex(6)}"
+    with db.session() as connection:
+        link.execute(connection, call("load_keras_model", name, architecture), quietly=True)
+        found = link.look(connection, f"SELECT model_arch::text AS model_arch FROM {name}")
+        link.execute(connection, f"DROP TABLE {name}", quietly=True)
+    return found[0]["model_arch"]
