@@ -57,7 +57,7 @@ def test_a_fit_that_fails_leaves_no_table(client: Database, wrong: dict[str, Any
     x, y = make_classification(120, n_features=4, random_state=1)
     before = client.rows(STANDING)
     with pytest.raises(CerebroError):
-        CerebroClassifier(client, **{**QUICK, **wrong}).fit(x * 1e9, y)
+        CerebroClassifier(client, **{**QUICK, **wrong}).fit(np.multiply(x, 1e9), y)
     assert client.rows(STANDING) == before
 
 
