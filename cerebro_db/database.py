@@ -21,6 +21,16 @@ from .statements import Columns
 if TYPE_CHECKING:
     import pandas
 
+# A table of that name, and the schema that one without a schema would come into.
+_TABLE = """
+SELECT pg_catalog.to_regclass(%s) IS NOT NULL AS there, pg_catalog.current_schema()::pg_catalog.text AS schema
+"""
+# A run that goes on leaves its models under this name.
+_RESERVED = """
+SELECT FROM cerebro.runs WHERE status IN ('running', 'paused') AND parse_ident(model_table) =
+    CASE cardinality(parse_ident(%s)) WHEN 1 THEN ARRAY[%s::text] ELSE ARRAY[]::text[] END || parse_ident(%s)
+"""
+
 
 def connect(target: str | Engine | Connection = "postgresql://", *, architectures: str = "nets") -> Database:
     """Open a database: by its URL, or on an engine or a connection that stays its owner's to close.
@@ -187,9 +197,13 @@ class Database:
         return frames.frame(self.look("SELECT * FROM cerebro.runs ORDER BY run_id DESC"))
 
     def free_name(self, wanted: str) -> str:
-        """Give a name that no table has: this one, or with a number behind it."""
+        """Give a name that no table has and no run is going to use: this one, or with a number behind it."""
         number, name = 1, statements.table_name(wanted)
-        while self.rows("SELECT 1 WHERE pg_catalog.to_regclass(%s) IS NOT NULL", name):
+        while self._is_taken(name):
             number += 1
             name = statements.table_name(wanted, f"_{number}")
         return name
+
+    def _is_taken(self, name: str) -> bool:
+        found = self.rows(_TABLE, name)[0]
+        return found["there"] or bool(self.look(_RESERVED, name, found["schema"], name))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 
 from .database import Database, connect
-from .errors import needs
+from .errors import CerebroError, needs
 from .packing import Packed
 from .run import Run
 from .statements import call, table_name
@@ -76,7 +77,7 @@ class _Estimator(BaseEstimator):
         self.scaler_ = StandardScaler().fit(x) if self.scale else None
         x = self._scaled(x)
         held = self._held_out(len(y), classes)
-        with _opened(self.db) as db:
+        with _opened(self.db) as db, _removed_on_failure(db, base):
             packed = _packed(db, base, x[~held], y[~held], **labels)
             validation = _packed(db, f"{base}_held", x[held], y[held], like=packed) if held.any() else None
             run = self._fit_run(db, packed, validation, x.shape[1], outputs)
@@ -224,6 +225,20 @@ class CerebroRegressor(RegressorMixin, _Estimator):
         if self.target_scaler_ is None:
             return found
         return np.ravel(self.target_scaler_.inverse_transform(found.reshape(-1, 1)))
+
+
+@contextmanager
+def _removed_on_failure(db: Database, base: str) -> Iterator[None]:
+    """Nobody has a handle of what a fit has made that fails."""
+    try:
+        yield
+    except Exception:
+        packed = [f"{base}_packed", f"{base}_held_packed"]
+        made = [base, f"{base}_held", *packed, *(f"{name}_summary" for name in packed)]
+        made += [f"{base}_packed_models{suffix}" for suffix in _LEFT]
+        with suppress(CerebroError):
+            db.rows(f"DROP TABLE IF EXISTS {', '.join(made)}")
+        raise
 
 
 def _packed(db: Database, base: str, x: Any, y: Any, **how: Any) -> Packed:

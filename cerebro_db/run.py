@@ -103,9 +103,12 @@ class Run:
             " AND failure IS NULL ORDER BY rank, mst_key LIMIT 1"
         )
         if not ranked:
+            going = self.status in GOING
             raise CerebroError(
-                f"no config of run {self.run_id} has been measured yet",
-                hint="run.wait() waits for its end; run.progress() shows where it stands.",
+                f"no config of run {self.run_id} has been measured" + (" yet" if going else ""),
+                hint="Wait for its end, or look at its progress."
+                if going
+                else "It ended before that: its configs show what failed, its decisions what was stopped.",
             )
         return Config(self, ranked[0]["mst_key"])
 

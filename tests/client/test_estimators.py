@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cerebro_db import Database, choice
+from cerebro_db import CerebroError, Database, choice
 from cerebro_db.estimators import CerebroClassifier, CerebroRegressor
 from sklearn.base import clone
 from sklearn.compose import TransformedTargetRegressor
@@ -29,6 +29,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 QUICK = {"epochs": 2, "random_state": 1, "options": {"backend": "jax"}}
 # All that scikit-learn checks holds; these where the database is given by its URL, since they pickle what
 # they are given, which an open database cannot be.
+STANDING = "SELECT relname FROM pg_class WHERE relname LIKE 'estimator_%' AND relkind = 'r' ORDER BY 1"
 PICKLING = ("check_estimators_pickle", "check_estimators_overwrite_params")
 
 
@@ -44,6 +45,20 @@ def test_a_classifier_learns_and_keeps_the_best(client: Database) -> None:
     np.testing.assert_allclose(made.predict_proba(x).sum(axis=1), 1, atol=1e-5)
     made.drop()
     assert client.rows("SELECT relname FROM pg_class WHERE relname LIKE 'estimator_%'") == []
+
+
+@pytest.mark.filterwarnings("ignore::cerebro_db.CerebroWarning")
+@pytest.mark.parametrize(
+    "wrong",
+    [{"grid": {"hidden": 8}}, {"search": "grid"}, {"grid": {"optimizer": "SGD", "learning_rate": 1e30}}],
+    ids=["argument", "search", "all fail"],
+)
+def test_a_fit_that_fails_leaves_no_table(client: Database, wrong: dict[str, Any]) -> None:
+    x, y = make_classification(120, n_features=4, random_state=1)
+    before = client.rows(STANDING)
+    with pytest.raises(CerebroError):
+        CerebroClassifier(client, **{**QUICK, **wrong}).fit(np.multiply(x, 1e9), y)
+    assert client.rows(STANDING) == before
 
 
 def test_a_regressor_searches_in_a_pipeline(client: Database) -> None:

@@ -49,6 +49,17 @@ def test_what_is_shown_is_what_was_sent(
     assert same == [{"n": 2}]
 
 
+def test_two_runs_in_the_background_need_no_names(client: Database, model: int) -> None:
+    packed = client.pack("cars", x=["weight", "power"], y="price", into='"Cars twice"')
+    space = {**LONG, "model": model}
+    first = client.fit(packed, space, epochs=100, backend="jax")
+    second = client.fit(packed, space, epochs=1, backend="jax")
+    made = [run.info()["model_table"] for run in (first, second)]
+    assert made == ['public."Cars twice_models"', 'public."Cars twice_models_2"']
+    first.stop()
+    assert [first.wait(), second.wait()] == ["finished", "finished"]
+
+
 @pytest.mark.doors("client", "background steer")
 def test_a_run_in_the_background_is_steered(client: Database, packed: Packed, model: int) -> None:
     run = client.fit(packed, {**LONG, "model": model}, epochs=100, seed=1, backend="jax")
