@@ -10,6 +10,7 @@ import pty
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -365,6 +366,10 @@ def test_a_run_is_stopped_and_resumed(database: str, run: int, trial: Trial) -> 
     refused = cerebro("predict", "blobs", "--x", "x", "--id", "id", database=database)
     assert refused.code == 1 and "cerebro watch" in refused.err
     assert cerebro("stop", str(number), "--config", "1", database=database).code == 0
+    # The visit that is under way ends first.
+    deadline = time.monotonic() + 60
+    while status(1) == "training" and time.monotonic() < deadline:
+        time.sleep(0.1)
     assert status(1) == "stopped"
     assert cerebro("resume", str(number), "--config", "1", database=database).code == 0
     assert cerebro("stop", str(number), database=database).code == 0
