@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -52,22 +51,6 @@ class Backend:
         """
         return self.looking or self.stating
 
-    @contextmanager
-    def at_statement(self, stating: bool) -> Generator[None]:
-        before, self.stating = self.stating, stating
-        try:
-            yield
-        finally:
-            self.stating = before
-
-    @contextmanager
-    def as_owner(self) -> Generator[None]:
-        self.owner = True
-        try:
-            yield
-        finally:
-            self.owner = False
-
 
 def backend() -> Backend:
     return memory.of(Backend)
@@ -106,10 +89,14 @@ class Session:
         _say(plpy.log, "cerebro: a run is told of something, a cancel perhaps")
 
     def as_owner(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        if backend().owner:
+        own = backend()
+        if own.owner:
             return work(*arguments, **named)
-        with backend().as_owner():
+        own.owner = True
+        try:
             return _through(partial(self.query, guards.AS_OWNER), partial(work, *arguments, **named))
+        finally:
+            own.owner = False
 
     def as_caller(self, role: str, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         _refuse_as_owner()
@@ -206,18 +193,20 @@ def _undone(work: Callable[[], T]) -> T:
 def _carefully(statement: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
     """Run a statement; an error of it becomes ours.
 
-    No context manager does this: an error of Greenplum's may jump over our frames, and a generator among
-    them crashes the server.
+    Not as a context manager: where an error of Greenplum's jumped over our frames, that crashed its
+    coordinator (tests/greenplum/test_cluster.py, a session that has lost its processes).
     """
     if interrupts.must_look():
         Session().look_for_cancel()
     gangs.refuse_without_segments()
+    own = backend()
+    before, own.stating = own.stating, True
     try:
-        with backend().at_statement(True):
-            return statement(*arguments, **named)
+        return statement(*arguments, **named)
     except plpy.SPIError as error:
         raise from_statement(error) from None
     finally:
+        own.stating = before
         interrupts.let_cancels_wait()
 
 
@@ -258,13 +247,16 @@ def _through(door: Callable[[], object], work: Callable[[], T]) -> T:
     errors: list[BaseException] = []
 
     def run() -> None:
+        own.stating = False
         try:
-            with backend().at_statement(False):
-                results.append(work())
+            results.append(work())
         except BaseException as error:
             errors.append(error)
+        finally:
+            own.stating = True
 
-    pending = backend().pending
+    own = backend()
+    pending = own.pending
     pending.append(run)
     try:
         door()

@@ -70,6 +70,8 @@ def _check_place() -> None:
             hint="Policies, views and the functions that they call may only read.",
             sqlstate=READ_ONLY_TRANSACTION,
         )
+    # An error of Greenplum's that jumped over our frames may have left it.
+    backend().owner = False
     gangs.check(Session())
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -85,9 +84,7 @@ class PostgreSQL:
 
     @property
     def may_signal(self) -> bool:
-        # A server with Python 3.13 has crashed in tests while signals looked for cancels. That they are the
-        # cause is not proven. Without them a cancel waits until Keras has built a net.
-        return sys.version_info < (3, 12)
+        return True
 
     def carry_out(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         from cerebro_plpy.segment import commands

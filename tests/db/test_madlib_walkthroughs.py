@@ -49,7 +49,7 @@ SELECT madlib.load_keras_model('iris_arch', $${net(HIDDEN, HIDDEN, HIDDEN)}$$::j
 ONE_MODEL = """
 DROP TABLE IF EXISTS iris_model, iris_model_summary;
 SELECT madlib.madlib_keras_fit('iris_train_packed', 'iris_model', 'iris_arch', 1,
-    $$ loss='categorical_crossentropy', optimizer='Adam(lr=0.03)', metrics=['accuracy'] $$,
+    $$ loss='categorical_crossentropy', optimizer='Adam(lr=0.01)', metrics=['accuracy'] $$,
     $$ batch_size=5, epochs=2, callbacks=[TensorBoard(log_dir='/tmp/logs/fit')] $$, 8);
 DROP TABLE IF EXISTS iris_measured;
 SELECT madlib.madlib_keras_evaluate('iris_model', 'iris_test_packed', 'iris_measured');

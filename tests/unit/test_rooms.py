@@ -18,6 +18,7 @@ PURE = {"engine", "logical", "madlib", "planner"}
 KNOWS: dict[str, set[str]] = {
     "errors": set(),
     "memory": set(),
+    "clocks": set(),
     "seeding": set(),
     "database": {"server"},
     "server": {"packing", "planner", "predicting", "segment", "store", "topology"},
@@ -101,7 +102,7 @@ def texts(file: Path) -> Iterator[str]:
 @every_module
 def test_a_room_knows_only_its_neighbours(file: Path) -> None:
     room = room_of(file)
-    common = {"errors", "memory", "seeding", room} | (set() if room in PURE else {"database"})
+    common = {"clocks", "errors", "memory", "seeding", room} | (set() if room in PURE else {"database"})
     inside = {name.split(".")[1] for name in imports(file) if name.startswith("cerebro_plpy.")}
     assert inside <= KNOWS.get(room, set()) | common
 

@@ -9,6 +9,7 @@ import importlib.metadata
 import importlib.util
 import os
 import random
+import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -30,6 +31,9 @@ _DISTRIBUTIONS = {
 # What Keras and TensorFlow import where it is installed, only to be able to work together with it. That takes
 # as long as all the rest, and half as much memory again, in every process.
 _COMPANIONS = ("IPython", "jax", "matplotlib", "pandas", "sklearn")
+
+# What a thread brings upon itself.
+_FAULTS = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGTRAP}
 
 
 @dataclass(frozen=True)
@@ -267,6 +271,13 @@ def _set_up_tensorflow(wanted: Running) -> None:
     tensorflow.get_logger().setLevel("ERROR")
     if already:
         return
+    _choose_gpu(tensorflow, wanted)
+    with _no_signals():
+        # What makes its threads.
+        tensorflow.config.list_logical_devices()
+
+
+def _choose_gpu(tensorflow: Any, wanted: Running) -> None:
     if not wanted.use_gpus:
         tensorflow.config.set_visible_devices([], "GPU")
     elif wanted.gpu is not None and wanted.gpu.memory_mb is not None:
@@ -276,7 +287,9 @@ def _set_up_tensorflow(wanted: Running) -> None:
 
 
 def _set_up_jax(wanted: Running) -> None:
-    importlib.import_module("jax")
+    jax = importlib.import_module("jax")
+    with _no_signals():
+        jax.devices()
 
 
 def _set_up_torch(wanted: Running) -> None:
@@ -314,6 +327,17 @@ def _alone() -> Iterator[None]:
     finally:
         for name in hidden:
             del sys.modules[name]
+
+
+@contextlib.contextmanager
+def _no_signals() -> Iterator[None]:
+    """Make threads that are sent no signals: the server's are for its own thread alone, and a thread that is
+    interrupted in one of oneDNN's kernels leaves the heap broken (clocks.py)."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager

@@ -104,13 +104,14 @@ def begin(db: Database, call: RunCall, run_inline: RunCommand) -> None:
     requests.check_about(call.name, call.description)
     given = call.read_options()
     name, path, made = call.model_output_table, call.search_path, call.result_tables
-    before = _earlier_run(db, name, path, made) if call.warm_start else None
+    earlier = earlier_tables(db, name, path, made) if call.warm_start else None
+    # In whose versions it names registered functions.
+    before = None if earlier is None else results.summary_row(db, earlier[-1].quoted).get("run_id")
     registry.begin(db, before or given.replay)
     request = call.resolve(db, given)
     examples = call.examples(request)
     requests.tell_what_is_left_out(db, [config.fit_params for config in examples])
     order = replay.order(db, request)
-    earlier = earlier_tables(db, name, path, made) if call.warm_start else None
     tables = targets(db, name, path, made.suffixes, earlier)
     if earlier is not None:
         written = background.with_built_in_types(db, request) if given.background else request
@@ -173,14 +174,12 @@ def targets(
         tables = [model, *(target(db, model.schema, model.name + suffix) for suffix in suffixes)]
     other = runs.making(db, tables[0].quoted, run_id, session.current_user(db))
     if other is not None:
-        own = other["owned"]
+        who, hint = "another run", "Give another name."
+        if other["owned"]:
+            who = f"run {other['run_id']}"
+            hint = f"Give another name, or wait for it: SELECT cerebro.wait({other['run_id']})."
         raise CerebroError(
-            f"{'run ' + str(other['run_id']) if own else 'another run'} is going to leave its models in"
-            f" {tables[0].quoted}",
-            hint=f"Give another name, or wait for it: SELECT cerebro.wait({other['run_id']})."
-            if own
-            else "Give another name.",
-            sqlstate=DUPLICATE_TABLE,
+            f"{who} is going to leave its models in {tables[0].quoted}", hint=hint, sqlstate=DUPLICATE_TABLE
         )
     return tables
 
@@ -220,16 +219,6 @@ def _check_kind(db: Database, model: Table, several: bool) -> None:
         hint=f"Go on with {maker}, or set warm_start to FALSE and give another name.",
         sqlstate=WRONG_OBJECT,
     )
-
-
-def _earlier_run(db: Database, name: str | None, search_path: str, made: ResultTables) -> int | None:
-    """The run that a warm start goes on from, in whose versions it names registered functions."""
-    try:
-        tables = earlier_tables(db, name, search_path, made)
-        return results.summary_row(db, tables[-1].quoted).get("run_id")
-    except CerebroError:
-        # What is wrong is said where the tables are needed.
-        return None
 
 
 def _arch_weights(request: requests.Request) -> list[Mapping[str, Any]]:

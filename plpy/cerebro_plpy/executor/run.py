@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -29,9 +28,6 @@ from cerebro_plpy.topology import Topology
 
 # A session that is lost, with the unit it was at, is replaced so many times in a row.
 RETRIES = 3
-# Where a segment's server ends one process it ends those of other sessions a moment later. A statement that
-# one of them begins meanwhile cannot be refused in time.
-SETTLE_SECONDS = 1.0
 MANY, SINGLE, AUTOML, EVALUATION = "many", "single", "automl", "evaluation"
 
 
@@ -329,8 +325,6 @@ def _ended(plan: Plan, config: Config, chosen: requests.Chosen, reasons: Mapping
 def _end_badly(topology: Topology, run_id: int, error: BaseException) -> None:
     """Leave no session behind, and a row that says what happened."""
     topology.stop()
-    if isinstance(error, CerebroError) and error.sqlstate == SEGMENT_GONE:
-        time.sleep(SETTLE_SECONDS)
     cancelled = not isinstance(error, CerebroError) or error.sqlstate in (QUERY_CANCELED, SEGMENT_GONE)
     event = "interrupted" if cancelled else "failed"
     # Where the server is going down this cannot be said any more; the lock that is gone says it too.

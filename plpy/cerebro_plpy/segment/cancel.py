@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
+from cerebro_plpy import memory
+from cerebro_plpy.clocks import WORK_OF_THREAD, Clock, handle_signals_apart
 from cerebro_plpy.database import Database
 from cerebro_plpy.store import interrupts
 
@@ -59,10 +61,18 @@ def _ignore(number: int, frame: object) -> None:
     """A signal that is on its way when nobody waits for it any more."""
 
 
+class _WorkClock(Clock):
+    """Counts how long Python's own thread works. No other thread is signaled: those of the engines would
+    not stand it."""
+
+    def __init__(self) -> None:
+        super().__init__(WORK_OF_THREAD, signal.SIGVTALRM, to_this_thread=True)
+
+
 @contextmanager
 def _signals(look: Callable[[], None], busy: Callable[[], bool]) -> Iterator[None]:
-    """Look between two steps of Python's while this process works: Keras makes and traces large nets for
-    minutes, and knows no place to look at.
+    """Look between two steps of Python's while it works: Keras makes and traces large nets for minutes, and
+    knows no place to look at.
 
     The server has no use for this signal. It gets a function again, not its default, which is to end.
     """
@@ -71,13 +81,15 @@ def _signals(look: Callable[[], None], busy: Callable[[], bool]) -> Iterator[Non
         if not busy():
             look()
 
+    handle_signals_apart()
     signal.signal(signal.SIGVTALRM, signaled)
     signal.siginterrupt(signal.SIGVTALRM, False)
-    signal.setitimer(signal.ITIMER_VIRTUAL, _WORK_SECONDS, _WORK_SECONDS)
+    clock = memory.of(_WorkClock)
+    clock.set(_WORK_SECONDS, _WORK_SECONDS)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        clock.set(0)
         signal.signal(signal.SIGVTALRM, _ignore)
 
 

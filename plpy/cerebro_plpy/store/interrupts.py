@@ -7,6 +7,7 @@ import math
 import signal
 
 from cerebro_plpy import memory
+from cerebro_plpy.clocks import SINCE_BOOT, Clock
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import QUERY_CANCELED, CerebroError
 from cerebro_plpy.store.dialect import is_greenplum
@@ -18,7 +19,6 @@ _STATEMENT_TIMEOUT = 3
 _LONGEST = 2_000_000
 # Code that catches the cancel has so long to end; then the session is.
 _GRACE_SECONDS = 5
-_CLOCK_MONOTONIC = 1
 # How the server calls advisory locks.
 _USER_LOCKS = 2
 TICK = "SELECT"
@@ -115,14 +115,14 @@ def begin_bound(limit: int) -> None:
     The coordinator cancels it in time; but SQL can catch that here too, and when the coordinator's session
     ends, a process that is busy does not notice. 0 is no limit.
     """
-    memory.of(_Clock).bound = limit
+    memory.of(_Ending).bound = limit
     if limit:
         _end_session_in(limit + _GRACE_SECONDS)
 
 
 def end_bound() -> None:
     """What this process is told next is no code of a user's."""
-    own = memory.of(_Clock)
+    own = memory.of(_Ending)
     if own.bound is not None:
         own.bound = None
         _end_session_in(0)
@@ -134,23 +134,13 @@ def drop_own_locks() -> None:
     _SERVER.LockReleaseSession(_USER_LOCKS)
 
 
-class _Event(ctypes.Structure):
-    """What Linux calls struct sigevent: which signal a clock sends."""
+class _Ending:
+    """What ends this session in time."""
 
-    _fields_ = (
-        ("value", ctypes.c_void_p),
-        ("signal", ctypes.c_int),
-        ("notify", ctypes.c_int),
-        ("rest", ctypes.c_byte * 64),
-    )
-
-
-class _Clock:
-    """What ends this session in time, once it is made."""
-
-    handle: ctypes.c_void_p | None = None
-    # How long code of a user's may take that a segment's process has been told of.
-    bound: int | None = None
+    def __init__(self) -> None:
+        self.clock = Clock(SINCE_BOOT, signal.SIGTERM)
+        # How long code of a user's may take that a segment's process has been told of.
+        self.bound: int | None = None
 
 
 def _end_session_in(seconds: int) -> None:
@@ -158,16 +148,7 @@ def _end_session_in(seconds: int) -> None:
 
     SQL can catch a cancel, as often as it comes, but not this. Without such a clock the cancel is all.
     """
-    own = memory.of(_Clock)
-    if own.handle is None:
-        event, clock = _Event(signal=signal.SIGTERM), ctypes.c_void_p()
-        if not hasattr(_SERVER, "timer_create") or _SERVER.timer_create(
-            _CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(clock)
-        ):
-            return
-        own.handle = clock
-    # Every so often, which is never, and for the first time.
-    _SERVER.timer_settime(own.handle, 0, (ctypes.c_long * 4)(0, 0, seconds, 0), None)
+    memory.of(_Ending).clock.set(seconds)
 
 
 def took_too_long(limit: int) -> CerebroError:

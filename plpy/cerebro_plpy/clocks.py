@@ -1,0 +1,73 @@
+"""Clocks of the kernel's that signal the thread or the process that made them."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+
+from cerebro_plpy import memory
+
+_PROCESS = ctypes.PyDLL(None)
+# Linux's own numbers: what clocks go by, and who is told.
+SINCE_BOOT, WORK_OF_THREAD = 1, 3
+_TELL_PROCESS, _TELL_THREAD = 0, 4
+_STACK_BYTES = 1 << 17
+
+
+class _Event(ctypes.Structure):
+    """What Linux calls struct sigevent: which signal a clock sends, and to whom."""
+
+    _fields_ = (
+        ("value", ctypes.c_void_p),
+        ("signal", ctypes.c_int),
+        ("notify", ctypes.c_int),
+        ("thread", ctypes.c_int),
+        ("rest", ctypes.c_byte * 60),
+    )
+
+
+class _StackPlace(ctypes.Structure):
+    """What Linux calls stack_t."""
+
+    _fields_ = (("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
+
+
+class Clock:
+    """Sends a signal when so many seconds are over; where it cannot be made, it does nothing."""
+
+    def __init__(self, goes_by: int, signal: int, *, to_this_thread: bool = False) -> None:
+        event = _Event(signal=signal, notify=_TELL_THREAD if to_this_thread else _TELL_PROCESS)
+        if to_this_thread:
+            event.thread = threading.get_native_id()
+        handle = ctypes.c_void_p()
+        made = hasattr(_PROCESS, "timer_create") and not _PROCESS.timer_create(
+            goes_by, ctypes.byref(event), ctypes.byref(handle)
+        )
+        self._handle = handle if made else None
+
+    def set(self, seconds: float, every: float = 0) -> None:
+        """Start anew: the first signal, and then one every so often. 0 is never."""
+        if self._handle is not None:
+            times = (*_seconds_and_nanoseconds(every), *_seconds_and_nanoseconds(seconds))
+            _PROCESS.timer_settime(self._handle, 0, (ctypes.c_long * 4)(*times), None)
+
+
+def _seconds_and_nanoseconds(seconds: float) -> tuple[int, int]:
+    return int(seconds), round(seconds % 1 * 1e9)
+
+
+class _SignalStack:
+    """Memory for this thread's handlers of signals."""
+
+    def __init__(self) -> None:
+        self.memory = ctypes.create_string_buffer(_STACK_BYTES)
+
+
+def handle_signals_apart() -> None:
+    """Have Python's handlers of signals use memory of their own in this thread, and not what its stack
+    pointer points to: in oneDNN's kernels that is the heap (https://github.com/uxlfoundation/oneDNN/issues/4845)."""
+    there = _StackPlace()
+    _PROCESS.sigaltstack(None, ctypes.byref(there))
+    if not there.start:
+        own = memory.of(_SignalStack).memory
+        _PROCESS.sigaltstack(ctypes.byref(_StackPlace(ctypes.addressof(own), 0, _STACK_BYTES)), None)

@@ -1,0 +1,25 @@
+"""What a process keeps has one owner, and a test may begin with nothing."""
+
+from __future__ import annotations
+
+from cerebro_plpy import memory
+
+
+class Things(list[int]):
+    """Something that is kept."""
+
+
+def test_each_kind_is_made_once() -> None:
+    own = memory.Memory()
+    own.of(Things).append(1)
+    assert own.of(Things) == [1]
+    assert memory.Memory().of(Things) == []
+
+
+def test_a_fresh_memory_has_nothing_and_gives_everything_back() -> None:
+    own = memory.Memory()
+    own.of(Things).append(1)
+    with own.fresh():
+        assert own.of(Things) == []
+        own.of(Things).append(2)
+    assert own.of(Things) == [1]
