@@ -1,9 +1,19 @@
 -- One function for each public one of cerebro, with the same parameters, defaults and result. They run with their
--- caller's rights and only call the other, which asks for its own privilege: PUBLIC may execute them.
+-- caller's rights and only call the other, which asks for its own privilege: PUBLIC may execute them. Nor have they a
+-- search_path of their own, which would hide the caller's: what they say names everything in full. In version 0.1.0 they had.
 DO $$
 DECLARE
     routine record;
 BEGIN
+    FOR routine IN
+        SELECT p.oid::regprocedure AS old
+        FROM pg_depend AS d
+        JOIN pg_extension AS e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+        JOIN pg_proc AS p ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
+        WHERE e.extname = 'cerebro_madlib' AND d.deptype = 'e' AND 'search_path' = ANY (p.proargnames)
+    LOOP
+        EXECUTE format('DROP FUNCTION %s', routine.old);
+    END LOOP;
     FOR routine IN
         SELECT
             p.proname,
@@ -18,7 +28,7 @@ BEGIN
         WHERE p.proname NOT LIKE '\_%'
     LOOP
         EXECUTE format(
-            'CREATE OR REPLACE FUNCTION madlib.%I(%s) RETURNS %s LANGUAGE sql SET search_path = pg_catalog, pg_temp AS %L',
+            'CREATE OR REPLACE FUNCTION madlib.%I(%s) RETURNS %s LANGUAGE sql AS %L',
             routine.proname, routine.arguments, routine.result,
             format('SELECT %scerebro.%I(%s)', routine.columns, routine.proname, routine.parameters));
         EXECUTE format('COMMENT ON FUNCTION madlib.%I(%s) IS %L', routine.proname, routine.identity, routine.comment);

@@ -1,6 +1,4 @@
--- The last part of every install and update. Nothing of the extension is open to PUBLIC but what every call's arguments go
--- through and what does nothing with them, `_reach_segments`: the roles of a database that a version without it was dumped
--- from must be able to call what they could. grant_usage is the one door.
+-- The last part of every install and update. Nothing of the extension is open to PUBLIC: grant_usage is the one door.
 
 CREATE OR REPLACE FUNCTION cerebro._members(catalog regclass) RETURNS SETOF oid
 LANGUAGE sql STABLE
@@ -21,7 +19,7 @@ FROM cerebro._members('pg_proc') AS member
 JOIN pg_proc AS p ON p.oid = member
 -- Public functions run with their caller's rights, and so the caller must be able to execute what they go through.
 WHERE p.proname IN (
-        '_boot', '_as_owner', '_array_bytes', '_host_facts',
+        '_boot', '_as_owner', '_array_bytes', '_host_facts', '_reach_segments',
         '_take_buffer', '_take_row', '_give_pieces', '_join_pieces', '_give_predictions')
     OR (p.proname NOT LIKE '\_%' AND p.proname NOT IN (
         'grant_usage', 'revoke_usage',
@@ -82,7 +80,7 @@ SELECT format('ROUTINE %s', p.oid::regprocedure), a.grantee
 FROM cerebro._members('pg_proc') AS member
 JOIN pg_proc AS p ON p.oid = member
 CROSS JOIN aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
-WHERE a.grantee <> p.proowner AND NOT (p.proname = '_reach_segments' AND a.grantee = 0)
+WHERE a.grantee <> p.proowner
     AND (installing OR a.grantee = 0 OR NOT EXISTS (SELECT FROM cerebro._usage_functions() AS f WHERE f::oid = p.oid))
 UNION
 SELECT format('%s %s', CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid::regclass), a.grantee
@@ -117,9 +115,6 @@ BEGIN
             unwanted.object, CASE unwanted.grantee WHEN 0 THEN 'PUBLIC' ELSE unwanted.grantee::regrole::text END);
     END LOOP;
 
-    IF NOT has_function_privilege('public', 'cerebro._reach_segments(text)', 'EXECUTE') THEN
-        GRANT EXECUTE ON FUNCTION cerebro._reach_segments(text) TO PUBLIC;
-    END IF;
     IF NOT has_schema_privilege('pg_monitor', 'cerebro', 'USAGE') THEN
         GRANT USAGE ON SCHEMA cerebro TO pg_monitor;
     END IF;

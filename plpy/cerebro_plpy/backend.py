@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -35,6 +36,8 @@ class Backend:
         self.plans: dict[tuple[str, tuple[str, ...]], Any] = {}
         # Work that waits behind a function with other rights; see `_through`.
         self.pending: list[Callable[[], None]] = []
+        # Where the caller of the function that it is at looks for tables.
+        self.search_path = session.OWN_PATH
         # Whether it is reading as a run's caller, so that code of a user's may be under way in it.
         self.looking = False
         # Whether it has the rights of the extension's owner.
@@ -67,6 +70,10 @@ class Session:
     def server(self) -> Server:
         return Greenplum(self) if gangs.IS_CLUSTER else PostgreSQL(self)
 
+    @property
+    def search_path(self) -> str:
+        return backend().search_path
+
     def query(self, sql: str, types: Sequence[str] = (), values: Sequence[object] = ()) -> list[Row]:
         return _carefully(_run, sql, types, values)
 
@@ -87,6 +94,12 @@ class Session:
 
     def look_for_cancel(self) -> None:
         _say(plpy.log, "cerebro: a run is told of something, a cancel perhaps")
+
+    def run_here(self, command: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        from cerebro_plpy.segment import commands
+
+        # Through JSON, so that both are given the same.
+        return commands.run(self, command, json.loads(json.dumps(request)))
 
     def as_owner(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         own = backend()

@@ -22,6 +22,11 @@ class Database(Protocol):
         """What this server does in its own way."""
         ...
 
+    @property
+    def search_path(self) -> str:
+        """Where the caller looks for tables that are named without a schema."""
+        ...
+
     def query(self, sql: str, types: Sequence[str] = (), values: Sequence[object] = ()) -> list[Row]:
         """Run one statement, prepared once per session, and give its rows."""
         ...
@@ -42,6 +47,10 @@ class Database(Protocol):
 
     def look_for_cancel(self) -> None:
         """Have the server act on a cancel that it has been told of, by a line in its log and no statement."""
+        ...
+
+    def run_here(self, command: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Do in the caller's own session what a segment session would be told to do."""
         ...
 
     def as_owner(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:

@@ -5,8 +5,7 @@ Errors of the package become the server's, with their SQLSTATE, DETAIL and HINT.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -15,8 +14,7 @@ import plpy  # provided by the server, inside a backend only
 from cerebro_plpy.backend import Session, backend
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, READ_ONLY_TRANSACTION, CerebroError, printable
 from cerebro_plpy.madlib import registered
-from cerebro_plpy.segment import commands
-from cerebro_plpy.store import interrupts
+from cerebro_plpy.store import interrupts, session
 from cerebro_plpy.store.cluster import gangs
 
 T = TypeVar("T")
@@ -57,10 +55,29 @@ def public(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def begun(*arguments: P.args, **named: P.kwargs) -> T:
-        answer(_check_place)
-        return answer(partial(function, *arguments, **named))
+        return answer(partial(_on_own_path, partial(function, *arguments, **named)))
 
     return begun
+
+
+def _on_own_path(work: Callable[[], T]) -> T:
+    """Work with the extension's search_path, and know the caller's.
+
+    A SET clause of the SQL function would hide the caller's. What an error leaves of this goes with the
+    transaction, or the part of it, that the error ends.
+    """
+    _check_place()
+    db, own = Session(), backend()
+    path = session.search_path(db)
+    session.take_own_path(db)
+    before, own.search_path = own.search_path, path
+    try:
+        gangs.learn_segments(db)
+        result = work()
+    finally:
+        own.search_path = before
+    session.give_back_path(db, path)
+    return result
 
 
 def _check_place() -> None:
@@ -72,7 +89,7 @@ def _check_place() -> None:
         )
     # An error of Greenplum's that jumped over our frames may have left it.
     backend().owner = False
-    gangs.check(Session())
+    gangs.refuse_inside_queries()
 
 
 def run_pending() -> None:
@@ -91,8 +108,3 @@ def end_look() -> None:
         backend().looking = False
         interrupts.end_limit()
         interrupts.drop_own_locks()
-
-
-def run_inline(command: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a segment session would do, in the caller's own; through JSON, so that both are given the same."""
-    return commands.run(Session(), command, json.loads(json.dumps(request)))

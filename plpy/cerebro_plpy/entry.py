@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cerebro_plpy.backend import DrivingSession, SegmentSession, Session, backend, is_busy
-from cerebro_plpy.doors import end_look, internal, public, run_inline, run_pending
+from cerebro_plpy.doors import end_look, internal, public, run_pending
 from cerebro_plpy.segment import cancel, commands
 from cerebro_plpy.store import interrupts, session
 
@@ -164,7 +164,7 @@ def bytes_to_array(data: bytes, dtype: str) -> list[float]:
 def load_keras_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
-    tables.load_model(Session(), run_inline, *arguments)
+    tables.load_model(Session(), *arguments)
 
 
 @public
@@ -193,7 +193,7 @@ def function(what: str, *arguments: Any) -> Any:
     """What concerns registered functions."""
     from cerebro_plpy.executor import function_calls
 
-    return function_calls.CALLS[what](Session(), run_inline, *arguments)
+    return function_calls.CALLS[what](Session(), *arguments)
 
 
 @public
@@ -213,7 +213,7 @@ def gpu_configuration(*arguments: Any) -> None:
 def _begin(call: Callable[..., RunCall], arguments: Sequence[Any]) -> None:
     from cerebro_plpy.executor import begin
 
-    begin.begin(Session(), call(*arguments), run_inline)
+    begin.begin(Session(), call(*arguments))
 
 
 @public
@@ -241,7 +241,7 @@ def fit(*arguments: Any) -> None:
 def evaluate(*arguments: Any) -> None:
     from cerebro_plpy.executor import evaluate as executor
 
-    executor.evaluate(Session(), executor.EvaluateCall(*arguments), run_inline)
+    executor.evaluate(Session(), executor.EvaluateCall(*arguments))
 
 
 @public
@@ -252,12 +252,12 @@ def forget(run_id: int | None) -> None:
 
 
 @public
-def resume(run_id: int | None, search_path: str) -> None:
+def resume(run_id: int | None) -> None:
     from cerebro_plpy.executor import resume as executor
     from cerebro_plpy.executor import steer
 
     if not steer.unpause(Session(), run_id):
-        executor.resume(Session(), run_id, search_path, run_inline)
+        executor.resume(Session(), run_id)
 
 
 @public
@@ -273,7 +273,7 @@ def bring_in(what: str, *arguments: Any) -> Any:
     """Bring configs into a run that goes on in another session."""
     from cerebro_plpy.executor import steer
 
-    return steer.BRINGS_IN[what](Session(), run_inline, *arguments)
+    return steer.BRINGS_IN[what](Session(), *arguments)
 
 
 @public

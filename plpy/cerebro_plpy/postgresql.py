@@ -34,7 +34,7 @@ class PostgreSQL:
     def places_for_work(self) -> int:
         return len(os.sched_getaffinity(0))
 
-    def rules(self, distribution_rules: str | None, search_path: str) -> Rules:
+    def rules(self, distribution_rules: str | None) -> Rules:
         from cerebro_plpy.packing.job import Rules
 
         self.ignore_rules(distribution_rules)

@@ -32,7 +32,7 @@ class Server(Protocol):
         """How many segments can be at work at the same time."""
         ...
 
-    def rules(self, distribution_rules: str | None, search_path: str) -> Rules:
+    def rules(self, distribution_rules: str | None) -> Rules:
         """Which segments of the server rows are to be dealt to."""
         ...
 

@@ -3,13 +3,11 @@ CREATE OR REPLACE FUNCTION cerebro.clone_config(
     mst_key integer,
     compile_params varchar DEFAULT NULL,
     fit_params varchar DEFAULT NULL,
-    with_state boolean DEFAULT TRUE,
-    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
+    with_state boolean DEFAULT TRUE
 ) RETURNS integer
-LANGUAGE plpython3u
-SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].bring_in("clone_config", run_id, mst_key, compile_params, fit_params, with_state, search_path)
+return GD["cerebro"].bring_in("clone_config", run_id, mst_key, compile_params, fit_params, with_state)
 $$;
 COMMENT ON FUNCTION cerebro.clone_config IS
 'Adds a copy of a config to one of your running runs. The copy has the architecture of the original, its parameters unless you give others, and its state after its last whole epoch unless with_state is false. Returns the new key.';

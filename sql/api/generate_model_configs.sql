@@ -7,13 +7,11 @@ CREATE OR REPLACE FUNCTION cerebro.generate_model_configs(
     search_type varchar DEFAULT 'grid',
     num_configs integer DEFAULT NULL,
     random_state integer DEFAULT NULL,
-    object_table varchar DEFAULT NULL,
-    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
+    object_table varchar DEFAULT NULL
 ) RETURNS void
-LANGUAGE plpython3u
-SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].generate_model_configs(model_arch_table, model_selection_table, model_id_list, compile_params_grid, fit_params_grid, search_type, num_configs, random_state, object_table, search_path)
+return GD["cerebro"].generate_model_configs(model_arch_table, model_selection_table, model_id_list, compile_params_grid, fit_params_grid, search_type, num_configs, random_state, object_table)
 $$;
 COMMENT ON FUNCTION cerebro.generate_model_configs IS
 'Creates a model selection table, or adds to one, from grids of parameters: every combination (grid), or a given number of random ones (random).';

@@ -2,13 +2,11 @@ CREATE OR REPLACE FUNCTION cerebro.load_custom_function(
     object_table varchar,
     object bytea,
     name text,
-    description text DEFAULT NULL,
-    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
+    description text DEFAULT NULL
 ) RETURNS void
-LANGUAGE plpython3u
-SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].function("load_custom_function", object_table, object, name, description, search_path)
+return GD["cerebro"].function("load_custom_function", object_table, object, name, description)
 $$;
 COMMENT ON FUNCTION cerebro.load_custom_function IS
 'Registers a loss or metric that dill has serialized, and lists it in an object table, which is created if it does not exist. Only a superuser may call it, and the server needs the package dill. To register source code, call register_function.';

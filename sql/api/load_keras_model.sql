@@ -3,13 +3,11 @@ CREATE OR REPLACE FUNCTION cerebro.load_keras_model(
     model_arch json,
     model_weights bytea DEFAULT NULL,
     name text DEFAULT NULL,
-    description text DEFAULT NULL,
-    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
+    description text DEFAULT NULL
 ) RETURNS void
-LANGUAGE plpython3u
-SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].load_keras_model(keras_model_arch_table, model_arch, model_weights, name, description, search_path)
+return GD["cerebro"].load_keras_model(keras_model_arch_table, model_arch, model_weights, name, description)
 $$;
 COMMENT ON FUNCTION cerebro.load_keras_model IS
 'Checks a Keras architecture (JSON of Keras 3 or Keras 2, with weights if they are given) and adds it to a table of architectures, which is created if it does not exist.';

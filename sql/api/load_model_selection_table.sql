@@ -4,13 +4,11 @@ CREATE OR REPLACE FUNCTION cerebro.load_model_selection_table(
     model_id_list integer[],
     compile_params_list varchar[],
     fit_params_list varchar[],
-    object_table varchar DEFAULT NULL,
-    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
+    object_table varchar DEFAULT NULL
 ) RETURNS void
-LANGUAGE plpython3u
-SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].load_model_selection_table(model_arch_table, model_selection_table, model_id_list, compile_params_list, fit_params_list, object_table, search_path)
+return GD["cerebro"].load_model_selection_table(model_arch_table, model_selection_table, model_id_list, compile_params_list, fit_params_list, object_table)
 $$;
 COMMENT ON FUNCTION cerebro.load_model_selection_table IS
 'Creates a model selection table: one config for every combination of architectures, compile parameters and fit parameters.';

@@ -4,13 +4,11 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_evaluate(
     output_table varchar,
     use_gpus boolean DEFAULT FALSE,
     mst_key integer DEFAULT NULL,
-    options jsonb DEFAULT NULL,
-    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
+    options jsonb DEFAULT NULL
 ) RETURNS void
-LANGUAGE plpython3u
-SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].evaluate(model_table, test_table, output_table, use_gpus, mst_key, options, search_path)
+return GD["cerebro"].evaluate(model_table, test_table, output_table, use_gpus, mst_key, options)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_evaluate IS
 'The same as madlib_keras_evaluate.';

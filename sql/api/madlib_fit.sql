@@ -13,13 +13,11 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_fit(
     name varchar DEFAULT NULL,
     description varchar DEFAULT NULL,
     object_table varchar DEFAULT NULL,
-    options jsonb DEFAULT NULL,
-    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
+    options jsonb DEFAULT NULL
 ) RETURNS void
-LANGUAGE plpython3u
-SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].fit(source_table, model, model_arch_table, model_id, compile_params, fit_params, num_iterations, use_gpus, validation_table, metrics_compute_frequency, warm_start, name, description, object_table, options, search_path)
+return GD["cerebro"].fit(source_table, model, model_arch_table, model_id, compile_params, fit_params, num_iterations, use_gpus, validation_table, metrics_compute_frequency, warm_start, name, description, object_table, options)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_fit IS
 'The same as madlib_keras_fit.';

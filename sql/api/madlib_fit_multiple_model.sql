@@ -10,13 +10,11 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_fit_multiple_model(
     name varchar DEFAULT NULL,
     description varchar DEFAULT NULL,
     use_caching boolean DEFAULT FALSE,
-    options jsonb DEFAULT NULL,
-    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
+    options jsonb DEFAULT NULL
 ) RETURNS void
-LANGUAGE plpython3u
-SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].fit_multiple_model(source_table, model_output_table, model_selection_table, num_iterations, use_gpus, validation_table, metrics_compute_frequency, warm_start, name, description, use_caching, options, search_path)
+return GD["cerebro"].fit_multiple_model(source_table, model_output_table, model_selection_table, num_iterations, use_gpus, validation_table, metrics_compute_frequency, warm_start, name, description, use_caching, options)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_fit_multiple_model IS
 'The same as madlib_keras_fit_multiple_model.';

@@ -6,17 +6,15 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict(
     output_table varchar,
     pred_type varchar DEFAULT 'prob',
     use_gpus boolean DEFAULT FALSE,
-    mst_key integer DEFAULT NULL,
-    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
+    mst_key integer DEFAULT NULL
 ) RETURNS void
-LANGUAGE plpython3u
-SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].predict(
-    model_table, mst_key, test_table, id_col, independent_varname, output_table, pred_type, use_gpus, search_path)
+    model_table, mst_key, test_table, id_col, independent_varname, output_table, pred_type, use_gpus)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_predict(
-    varchar, varchar, varchar, varchar, varchar, varchar, boolean, integer, text
+    varchar, varchar, varchar, varchar, varchar, varchar, boolean, integer
 ) IS
 'Predicts the rows of a table (one example per row, not packed) with a trained model and writes the predictions to a new table. Its columns are the id in its own type, class_name, class_value, prob and rank. For a model that predicts numbers they are the id, class_name and prediction (a number, or an array if an output has several values). pred_type is ''prob'' for all classes, or ''response'' for the most probable class of each row (then without rank). mst_key selects the model in a table of madlib_fit_multiple_model.';
 
@@ -28,17 +26,15 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict(
     output_table varchar,
     pred_type integer,
     use_gpus boolean DEFAULT FALSE,
-    mst_key integer DEFAULT NULL,
-    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
+    mst_key integer DEFAULT NULL
 ) RETURNS void
-LANGUAGE plpython3u
-SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].predict(
-    model_table, mst_key, test_table, id_col, independent_varname, output_table, pred_type, use_gpus, search_path)
+    model_table, mst_key, test_table, id_col, independent_varname, output_table, pred_type, use_gpus)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_predict(
-    varchar, varchar, varchar, varchar, varchar, integer, boolean, integer, text
+    varchar, varchar, varchar, varchar, varchar, integer, boolean, integer
 ) IS
 'Predicts the rows of a table (one example per row, not packed) with a trained model and writes the predictions to a new table. Its columns are the id in its own type, class_name, class_value, prob and rank. For a model that predicts numbers they are the id, class_name and prediction (a number, or an array if an output has several values). Here pred_type is a number k: the result has the k most probable classes of each row.';
 
@@ -50,16 +46,14 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict(
     output_table varchar,
     pred_type double precision,
     use_gpus boolean DEFAULT FALSE,
-    mst_key integer DEFAULT NULL,
-    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
+    mst_key integer DEFAULT NULL
 ) RETURNS void
-LANGUAGE plpython3u
-SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].predict(
-    model_table, mst_key, test_table, id_col, independent_varname, output_table, pred_type, use_gpus, search_path)
+    model_table, mst_key, test_table, id_col, independent_varname, output_table, pred_type, use_gpus)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_predict(
-    varchar, varchar, varchar, varchar, varchar, double precision, boolean, integer, text
+    varchar, varchar, varchar, varchar, varchar, double precision, boolean, integer
 ) IS
 'Predicts the rows of a table (one example per row, not packed) with a trained model and writes the predictions to a new table. Its columns are the id in its own type, class_name, class_value, prob and rank. For a model that predicts numbers they are the id, class_name and prediction (a number, or an array if an output has several values). Here pred_type is a probability p, from 0 to below 1: the result has the classes whose probability is greater than p.';

@@ -9,18 +9,16 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict_byom(
     use_gpus boolean DEFAULT FALSE,
     class_values text[] DEFAULT NULL,
     normalizing_const double precision DEFAULT NULL,
-    dependent_count integer DEFAULT 1,
-    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
+    dependent_count integer DEFAULT 1
 ) RETURNS void
-LANGUAGE plpython3u
-SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].predict_byom(
     model_arch_table, model_id, (class_values, normalizing_const, dependent_count),
-    test_table, id_col, independent_varname, output_table, pred_type, use_gpus, search_path)
+    test_table, id_col, independent_varname, output_table, pred_type, use_gpus)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_predict_byom(
-    varchar, integer, varchar, varchar, varchar, varchar, varchar, boolean, text[], double precision, integer, text
+    varchar, integer, varchar, varchar, varchar, varchar, varchar, boolean, text[], double precision, integer
 ) IS
 'Predicts the rows of a table with your own model, an architecture that was stored with its weights, and writes what madlib_keras_predict writes. class_values names the classes (one list for each output, dependent_count lists in all); without it they are numbered from 0. Without it, a model with a single output unit and no sigmoid predicts numbers.';
 
@@ -35,18 +33,16 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict_byom(
     use_gpus boolean DEFAULT FALSE,
     class_values text[] DEFAULT NULL,
     normalizing_const double precision DEFAULT NULL,
-    dependent_count integer DEFAULT 1,
-    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
+    dependent_count integer DEFAULT 1
 ) RETURNS void
-LANGUAGE plpython3u
-SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].predict_byom(
     model_arch_table, model_id, (class_values, normalizing_const, dependent_count),
-    test_table, id_col, independent_varname, output_table, pred_type, use_gpus, search_path)
+    test_table, id_col, independent_varname, output_table, pred_type, use_gpus)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_predict_byom(
-    varchar, integer, varchar, varchar, varchar, varchar, integer, boolean, text[], double precision, integer, text
+    varchar, integer, varchar, varchar, varchar, varchar, integer, boolean, text[], double precision, integer
 ) IS
 'Predicts the rows of a table with your own model, an architecture that was stored with its weights, and writes what madlib_keras_predict writes. class_values names the classes (one list for each output, dependent_count lists in all); without it they are numbered from 0. Here pred_type is a number k: the result has the k most probable classes of each row.';
 
@@ -61,17 +57,15 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict_byom(
     use_gpus boolean DEFAULT FALSE,
     class_values text[] DEFAULT NULL,
     normalizing_const double precision DEFAULT NULL,
-    dependent_count integer DEFAULT 1,
-    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
+    dependent_count integer DEFAULT 1
 ) RETURNS void
-LANGUAGE plpython3u
-SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].predict_byom(
     model_arch_table, model_id, (class_values, normalizing_const, dependent_count),
-    test_table, id_col, independent_varname, output_table, pred_type, use_gpus, search_path)
+    test_table, id_col, independent_varname, output_table, pred_type, use_gpus)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_predict_byom(
-    varchar, integer, varchar, varchar, varchar, varchar, double precision, boolean, text[], double precision, integer, text
+    varchar, integer, varchar, varchar, varchar, varchar, double precision, boolean, text[], double precision, integer
 ) IS
 'Predicts the rows of a table with your own model, an architecture that was stored with its weights, and writes what madlib_keras_predict writes. class_values names the classes (one list for each output, dependent_count lists in all); without it they are numbered from 0. Here pred_type is a probability p, from 0 to below 1: the result has the classes whose probability is greater than p.';

@@ -6,17 +6,15 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_predict(
     output_table varchar,
     pred_type varchar DEFAULT 'prob',
     use_gpus boolean DEFAULT FALSE,
-    mst_key integer DEFAULT NULL,
-    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
+    mst_key integer DEFAULT NULL
 ) RETURNS void
-LANGUAGE plpython3u
-SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].predict(
-    model_table, mst_key, test_table, id_col, independent_varname, output_table, pred_type, use_gpus, search_path)
+    model_table, mst_key, test_table, id_col, independent_varname, output_table, pred_type, use_gpus)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_predict(
-    varchar, varchar, varchar, varchar, varchar, varchar, boolean, integer, text
+    varchar, varchar, varchar, varchar, varchar, varchar, boolean, integer
 ) IS
 'The same as madlib_keras_predict.';
 
@@ -28,17 +26,15 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_predict(
     output_table varchar,
     pred_type integer,
     use_gpus boolean DEFAULT FALSE,
-    mst_key integer DEFAULT NULL,
-    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
+    mst_key integer DEFAULT NULL
 ) RETURNS void
-LANGUAGE plpython3u
-SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].predict(
-    model_table, mst_key, test_table, id_col, independent_varname, output_table, pred_type, use_gpus, search_path)
+    model_table, mst_key, test_table, id_col, independent_varname, output_table, pred_type, use_gpus)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_predict(
-    varchar, varchar, varchar, varchar, varchar, integer, boolean, integer, text
+    varchar, varchar, varchar, varchar, varchar, integer, boolean, integer
 ) IS
 'The same as madlib_keras_predict. Here pred_type is a number k: the result has the k most probable classes of each row.';
 
@@ -50,16 +46,14 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_predict(
     output_table varchar,
     pred_type double precision,
     use_gpus boolean DEFAULT FALSE,
-    mst_key integer DEFAULT NULL,
-    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
+    mst_key integer DEFAULT NULL
 ) RETURNS void
-LANGUAGE plpython3u
-SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].predict(
-    model_table, mst_key, test_table, id_col, independent_varname, output_table, pred_type, use_gpus, search_path)
+    model_table, mst_key, test_table, id_col, independent_varname, output_table, pred_type, use_gpus)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_predict(
-    varchar, varchar, varchar, varchar, varchar, double precision, boolean, integer, text
+    varchar, varchar, varchar, varchar, varchar, double precision, boolean, integer
 ) IS
 'The same as madlib_keras_predict. Here pred_type is a probability p, from 0 to below 1: the result has the classes whose probability is greater than p.';

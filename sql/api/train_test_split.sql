@@ -7,15 +7,13 @@ CREATE OR REPLACE FUNCTION cerebro.train_test_split(
     target_cols text DEFAULT NULL,
     with_replacement boolean DEFAULT FALSE,
     separate_output_tables boolean DEFAULT FALSE,
-    options jsonb DEFAULT NULL,
-    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
+    options jsonb DEFAULT NULL
 ) RETURNS void
-LANGUAGE plpython3u
-SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].prepare(
     "split", source_table, output_table, train_proportion, test_proportion, grouping_cols, target_cols, with_replacement,
-    separate_output_tables, options, search_path)
+    separate_output_tables, options)
 $$;
 COMMENT ON FUNCTION cerebro.train_test_split IS
 'Splits the rows of a table at random into training rows and test rows. It creates one table with a column split (1 for training, 0 for test), or two tables, <output_table>_train and <output_table>_test. With grouping_cols each group is split in these proportions. Options: seed; the same rows with the same seed are split in the same way.';

@@ -7,17 +7,15 @@ CREATE OR REPLACE FUNCTION cerebro.training_preprocessor_dl(
     normalizing_const real DEFAULT 1.0,
     num_classes integer[] DEFAULT NULL,
     distribution_rules text DEFAULT NULL,
-    options jsonb DEFAULT NULL,
-    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
+    options jsonb DEFAULT NULL
 ) RETURNS void
-LANGUAGE plpython3u
-SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].prepare(
     "training", source_table, output_table, dependent_varname, independent_varname, buffer_size, normalizing_const,
-    num_classes, distribution_rules, options, search_path)
+    num_classes, distribution_rules, options)
 $$;
 COMMENT ON FUNCTION cerebro.training_preprocessor_dl(
-    varchar, varchar, varchar, varchar, integer, real, integer[], text, jsonb, text
+    varchar, varchar, varchar, varchar, integer, real, integer[], text, jsonb
 ) IS
 'Packs a table for training. It shuffles the rows by a seed, deals them evenly to segments and stores them in buffers of arrays. Features are divided by normalizing_const, and labels are one-hot (or numbers for regression). Options: segments, seed, shape, task (classification or regression), memory_mb.';

@@ -6,17 +6,15 @@ CREATE OR REPLACE FUNCTION cerebro.validation_preprocessor_dl(
     training_preprocessor_table varchar,
     buffer_size integer DEFAULT NULL,
     distribution_rules text DEFAULT NULL,
-    options jsonb DEFAULT NULL,
-    search_path text DEFAULT cerebro._reach_segments(pg_catalog.current_setting('search_path'))
+    options jsonb DEFAULT NULL
 ) RETURNS void
-LANGUAGE plpython3u
-SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].prepare(
     "validation", source_table, output_table, dependent_varname, independent_varname, training_preprocessor_table, buffer_size,
-    distribution_rules, options, search_path)
+    distribution_rules, options)
 $$;
 COMMENT ON FUNCTION cerebro.validation_preprocessor_dl(
-    varchar, varchar, varchar, varchar, varchar, integer, text, jsonb, text
+    varchar, varchar, varchar, varchar, varchar, integer, text, jsonb
 ) IS
 'Packs a table for validation in the same way as its training table: with the same normalizing constant, class values, segments and seed. Options: memory_mb.';

@@ -25,7 +25,7 @@ INSERT INTO cerebro.settings VALUES ('connection', 'password=geheim');
 HOLDERS = """
 SELECT DISTINCT coalesce(nullif(a.grantee, 0)::regrole::text, 'PUBLIC') FROM (
     SELECT coalesce(proacl, acldefault('f', proowner)), proowner FROM pg_proc
-        WHERE pronamespace = 'cerebro'::regnamespace AND proname <> '_reach_segments'
+        WHERE pronamespace = 'cerebro'::regnamespace
     UNION ALL SELECT relacl, relowner FROM pg_class WHERE relnamespace = 'cerebro'::regnamespace
     UNION ALL SELECT nspacl, nspowner FROM pg_namespace WHERE nspname = 'cerebro'
 ) AS o (acl, owner), aclexplode(o.acl) AS a WHERE a.grantee <> o.owner

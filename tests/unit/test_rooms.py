@@ -34,8 +34,8 @@ KNOWS: dict[str, set[str]] = {
     "predicting": {"engine", "madlib", "packing", "planner", "segment", "store"},
     "executor": {"engine", "logical", "madlib", "planner", "predicting", "store", "topology"},
     "segment": {"engine", "logical", "madlib", "packing", "planner", "store"},
-    "backend": {"cluster", "postgresql", "server", "store"},
-    "doors": {"backend", "madlib", "segment", "store"},
+    "backend": {"cluster", "postgresql", "segment", "server", "store"},
+    "doors": {"backend", "madlib", "store"},
     "entry": {
         "backend",
         "doors",

@@ -13,13 +13,13 @@ from ..store.cluster import places
 _GPUS = "gpu_segments"
 
 
-def read(db: Database, text: str | None, search_path: str) -> Rules:
+def read(db: Database, text: str | None) -> Rules:
     """Read all_segments, gpu_segments, or the name of a table with a column dbid."""
     if text is None or text.strip().lower() == ALL_SEGMENTS:
         return Rules()
     if text.strip().lower() == _GPUS:
         return _rules(db, _with_gpus(db))
-    table = names.resolve_table(db, text, search_path, "table of distribution_rules")
+    table = names.resolve_table(db, text, "table of distribution_rules")
     if names.has_columns(db, table, ["dbid"]):
         raise CerebroError(
             f"{table.quoted} has no column dbid",

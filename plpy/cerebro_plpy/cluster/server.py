@@ -35,10 +35,10 @@ class Greenplum:
     def places_for_work(self) -> int:
         return places.primaries(self._db)
 
-    def rules(self, distribution_rules: str | None, search_path: str) -> Rules:
+    def rules(self, distribution_rules: str | None) -> Rules:
         from cerebro_plpy.cluster import rules
 
-        return rules.read(self._db, distribution_rules, search_path)
+        return rules.read(self._db, distribution_rules)
 
     def ignore_rules(self, distribution_rules: str | None) -> None:
         """A validation table lies where its training table does: that is no news here."""

@@ -34,7 +34,7 @@ class SearchTables(ManyTables):
     def create(self, db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None:
         """Make the three tables of models, and the two of the config that is to win."""
         super().create(db, tables, request)
-        selection = target_table(db, request.selection_table, "", "model selection table", ("_summary",))
+        selection = target_table(db, request.selection_table, "model selection table", ("_summary",))
         models.create_selection(db, selection)
         spelled = request.spelled.get("model_arch_table", request.arch_table.quoted)
         models.create_selection_summary(db, selection, request.arch_table, spelled, request.object_table)
@@ -84,7 +84,6 @@ class AutomlCall:
     description: str | None
     use_caching: bool | None
     options: str | None
-    search_path: str
 
     kind = runner.AUTOML
     result_tables = SearchTables()
@@ -95,13 +94,10 @@ class AutomlCall:
         return FitOptions(**parse_options(self.options, OPTIONS))
 
     def resolve(self, db: Database, given: FitOptions) -> requests.Request:
-        path = self.search_path
-        selection = target_table(db, self.model_selection_table, path, "model selection table", ("_summary",))
+        selection = target_table(db, self.model_selection_table, "model selection table", ("_summary",))
         method = read_method(self.automl_method, self.automl_params)
-        source, validation = requests.training_and_validation(
-            db, self.source_table, self.validation_table, path
-        )
-        arch_table = resolve_table(db, self.model_arch_table, path, "model architecture table")
+        source, validation = requests.training_and_validation(db, self.source_table, self.validation_table)
+        arch_table = resolve_table(db, self.model_arch_table, "model architecture table")
         random_state = _random_state(db, self, given)
         seed = random_state if given.seed is None and given.replay is None else replay.seed(db, given)
         search = SearchCall(
@@ -138,7 +134,7 @@ class AutomlCall:
             description=self.description,
             search=described,
             limits=given.limits,
-            object_table=requests.object_table(db, self.object_table, path),
+            object_table=requests.object_table(db, self.object_table),
             spelled=requests.spelled(
                 self.model_output_table,
                 source_table=self.source_table,

@@ -28,7 +28,6 @@ from cerebro_plpy.store.names import (
     target_table,
 )
 from cerebro_plpy.topology.choose import choose
-from cerebro_plpy.topology.inline import RunCommand
 
 
 class ResultTables(Protocol):
@@ -78,9 +77,6 @@ class RunCall(Protocol):
     @property
     def description(self) -> str | None: ...
 
-    @property
-    def search_path(self) -> str: ...
-
     def read_options(self) -> FitOptions: ...
 
     def resolve(self, db: Database, given: FitOptions) -> requests.Request:
@@ -98,13 +94,13 @@ class RunCall(Protocol):
         ...
 
 
-def begin(db: Database, call: RunCall, run_inline: RunCommand) -> None:
+def begin(db: Database, call: RunCall) -> None:
     """Begin a run and see it through, or leave it to a session in the background."""
     requests.check_writable(db)
     requests.check_about(call.name, call.description)
     given = call.read_options()
-    name, path, made = call.model_output_table, call.search_path, call.result_tables
-    earlier = earlier_tables(db, name, path, made) if call.warm_start else None
+    name, made = call.model_output_table, call.result_tables
+    earlier = earlier_tables(db, name, made) if call.warm_start else None
     # In whose versions it names registered functions.
     before = None if earlier is None else results.summary_row(db, earlier[-1].quoted).get("run_id")
     registry.begin(db, before or given.replay)
@@ -112,11 +108,11 @@ def begin(db: Database, call: RunCall, run_inline: RunCommand) -> None:
     examples = call.examples(request)
     requests.tell_what_is_left_out(db, [config.fit_params for config in examples])
     order = replay.order(db, request)
-    tables = targets(db, name, path, made.suffixes, earlier)
+    tables = targets(db, name, made.suffixes, earlier)
     if earlier is not None:
         written = background.with_built_in_types(db, request) if given.background else request
         replacing.check(db, tables, made.columns(written))
-    topology = choose(db, session.current_user(db), request.tables, run_inline)
+    topology = choose(db, request.tables)
     described = runner.check(
         db, topology, replace(request, configs=examples), sessions=1 if given.background else None
     )
@@ -161,7 +157,6 @@ def write_tables(
 def targets(
     db: Database,
     name: str | None,
-    search_path: str,
     suffixes: Sequence[str],
     earlier: Sequence[Table] | None,
     run_id: int | None = None,
@@ -170,7 +165,7 @@ def targets(
     if earlier is not None:
         tables = [TargetTable(t.schema, t.name, t.quoted) for t in earlier]
     else:
-        model = target_table(db, name, search_path, "model output table", suffixes)
+        model = target_table(db, name, "model output table", suffixes)
         tables = [model, *(target(db, model.schema, model.name + suffix) for suffix in suffixes)]
     other = runs.making(db, tables[0].quoted, run_id, session.current_user(db))
     if other is not None:
@@ -184,14 +179,14 @@ def targets(
     return tables
 
 
-def earlier_tables(db: Database, name: str | None, search_path: str, made: ResultTables) -> list[Table]:
+def earlier_tables(db: Database, name: str | None, made: ResultTables) -> list[Table]:
     """The tables of the run that a warm start goes on from: as the call makes them, and all of them."""
     schema, table = parse_table(name, "model output table")
     found: list[Table] = []
     for suffix in ("", *made.suffixes):
         full = quote(table + suffix) if schema is None else quote(schema, table + suffix)
         try:
-            found.append(resolve_table(db, full, search_path, "model output table"))
+            found.append(resolve_table(db, full, "model output table"))
         except CerebroError as error:
             raise CerebroError(
                 error.message,

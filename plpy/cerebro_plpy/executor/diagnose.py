@@ -116,7 +116,7 @@ def _version(name: str) -> str | None:
 def _logins(db: Database) -> Iterator[Finding]:
     """Where pg_hba.conf refuses segment sessions, runs are slow and none goes on in the background."""
     try:
-        topology = choose_local(db, session.current_user(db))
+        topology = choose_local(db)
     except CerebroError as error:
         advice = " ".join(filter(None, [error.hint, "docs/operations.md has the lines of pg_hba.conf."]))
         yield Finding("segment sessions", WRONG, f"{error.message}. {error.detail or ''}".strip(), advice)

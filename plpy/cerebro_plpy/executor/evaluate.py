@@ -14,10 +14,9 @@ from cerebro_plpy.logical.metrics import deciding
 from cerebro_plpy.logical.options import parse_engine_options
 from cerebro_plpy.predicting.trained import TrainedModel, find_model
 from cerebro_plpy.store import functions as registry
-from cerebro_plpy.store import models, results, session
+from cerebro_plpy.store import models, results
 from cerebro_plpy.store.names import target_table
 from cerebro_plpy.topology.choose import choose
-from cerebro_plpy.topology.inline import RunCommand
 
 
 @dataclass(frozen=True)
@@ -30,17 +29,16 @@ class EvaluateCall:
     use_gpus: bool | None
     mst_key: int | None
     options: str | None
-    search_path: str
 
 
-def evaluate(db: Database, call: EvaluateCall, run_inline: RunCommand) -> None:
+def evaluate(db: Database, call: EvaluateCall) -> None:
     """Measure a model's loss and metrics on the rows of a packed table."""
     requests.check_writable(db)
-    model = find_model(db, call.model_table, call.mst_key, call.search_path)
+    model = find_model(db, call.model_table, call.mst_key)
     registry.begin(db, model.run_id)
-    target = target_table(db, call.output_table, call.search_path)
+    target = target_table(db, call.output_table)
     request = _request(db, call, model)
-    topology = choose(db, session.current_user(db), request.tables, run_inline)
+    topology = choose(db, request.tables)
     described = runner.check(db, topology, request)
 
     def write(outcome: runner.Outcome) -> None:
@@ -68,7 +66,7 @@ def _row(request: requests.Request, outcome: runner.Outcome) -> dict[str, Any]:
 
 def _request(db: Database, call: EvaluateCall, model: TrainedModel) -> requests.Request:
     given = parse_engine_options(call.options)
-    source = requests.data(db, call.test_table, call.search_path, "test table")
+    source = requests.data(db, call.test_table, "test table")
     engines = requests.engines(db, given, bool(call.use_gpus), source.summary.segments, model.backend)
     architecture = models.Architecture(model.selected.model_id, model.stored.model_arch, True)
     return requests.Request(

@@ -58,7 +58,6 @@ class FitCall:
     description: str | None
     use_caching: bool | None
     options: str | None
-    search_path: str
 
     kind = runner.MANY
     result_tables = ManyTables()
@@ -68,11 +67,8 @@ class FitCall:
 
     def resolve(self, db: Database, given: FitOptions) -> requests.Request:
         epochs, frequency = requests.budget(self.num_iterations, self.metrics_compute_frequency, given)
-        path = self.search_path
-        source, validation = requests.training_and_validation(
-            db, self.source_table, self.validation_table, path
-        )
-        selection = requests.selected(db, self.model_selection_table, path)
+        source, validation = requests.training_and_validation(db, self.source_table, self.validation_table)
+        selection = requests.selected(db, self.model_selection_table)
         arch_table, configs = selection.arch_table, selection.configs
         architectures = models.architectures(db, arch_table, sorted({c.model_id for c in configs}))
         engines = requests.engines(db, given, bool(self.use_gpus), source.summary.segments)

@@ -23,7 +23,6 @@ from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.madlib.registered import LOSS, METRIC
 from cerebro_plpy.store import functions, session
 from cerebro_plpy.topology.choose import choose
-from cerebro_plpy.topology.inline import RunCommand
 
 MOST_CHARACTERS = 1_000_000
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
@@ -53,7 +52,6 @@ def used(described: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def register(
     db: Database,
-    run_inline: RunCommand,
     name: str | None,
     source: str | None,
     kind: str | None,
@@ -79,19 +77,16 @@ def register(
         "source": source,
         "higher_is_better": higher_is_better,
     }
-    _try(db, run_inline, row)
+    _try(db, row)
     role = session.current_user(db)
     return _add(db, role, row, description)
 
 
-def register_either(
-    db: Database, run_inline: RunCommand, name: str, source: str, description: str | None
-) -> None:
+def register_either(db: Database, name: str, source: str, description: str | None) -> None:
     """Register what is a loss or a metric; it need not be said which."""
     try:
         register(
             db,
-            run_inline=run_inline,
             name=name,
             source=source,
             kind=LOSS,
@@ -103,7 +98,6 @@ def register_either(
             raise
         register(
             db,
-            run_inline=run_inline,
             name=name,
             source=source,
             kind=METRIC,
@@ -120,10 +114,10 @@ def check_name(name: str) -> None:
         )
 
 
-def _try(db: Database, run_inline: RunCommand, row: Mapping[str, Any]) -> None:
+def _try(db: Database, row: Mapping[str, Any]) -> None:
     """Have an engine execute the source once, in a session such as those that train."""
     engines = requests.engines(db, FitOptions(), False, requests.default_segments(db))
-    topology = choose(db, session.current_user(db), [], run_inline)
+    topology = choose(db, [])
     topology.open({engines.backend: (engines.threads, False)}, 1)
     topology.ask(engines.backend, "check_function", {"functions": [row]})
 
@@ -146,7 +140,7 @@ def _add(db: Database, role: str, row: Mapping[str, Any], description: str | Non
     return version
 
 
-def unregister(db: Database, run_inline: RunCommand, name: str | None) -> None:
+def unregister(db: Database, name: str | None) -> None:
     """End all versions of a function; what runs at the moment goes on with it."""
     functions.check_superuser(db, "unregister functions")
     requests.check_writable(db)
@@ -163,12 +157,12 @@ def unregister(db: Database, run_inline: RunCommand, name: str | None) -> None:
     functions.revoke(db, str(name))
 
 
-def grant(db: Database, run_inline: RunCommand, name: str | None, role: str | None) -> None:
+def grant(db: Database, name: str | None, role: str | None) -> None:
     """Let a role name a function; "public" stands for every role."""
     _change_grant(db, name, role, give=True)
 
 
-def revoke(db: Database, run_inline: RunCommand, name: str | None, role: str | None) -> None:
+def revoke(db: Database, name: str | None, role: str | None) -> None:
     _change_grant(db, name, role, give=False)
 
 

@@ -17,7 +17,7 @@ _DESCRIBED = {
 }
 
 
-def write_configuration(db: Database, table: str | None, source: str | None, search_path: str) -> None:
+def write_configuration(db: Database, table: str | None, source: str | None) -> None:
     """Make a table of the GPUs of the hosts that have any."""
     requests.check_writable(db)
     described = _DESCRIBED.get((source or "tensorflow").strip().lower())
@@ -26,7 +26,7 @@ def write_configuration(db: Database, table: str | None, source: str | None, sea
             f"source has to be one of tensorflow or nvidia, not {source}",
             hint="Leave it out: both list the same GPUs.",
         )
-    target = target_table(db, table, search_path)
+    target = target_table(db, table)
     found = db.server.host_facts()
     rows = [
         (host, described.format(**gpu)) for host, facts in sorted(found.items()) for gpu in facts["devices"]

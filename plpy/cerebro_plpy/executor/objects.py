@@ -25,7 +25,6 @@ from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import objects
 from cerebro_plpy.store.names import resolve_table, target_table
-from cerebro_plpy.topology.inline import RunCommand
 
 WHAT = "object table"
 MOST_K = 99_999
@@ -33,12 +32,10 @@ MOST_K = 99_999
 
 def load_custom(
     db: Database,
-    run_inline: RunCommand,
     table_name: str | None,
     serialized: bytes | None,
     name: str | None,
     description: str | None,
-    search_path: str,
 ) -> None:
     """Register what dill has serialized, and list it."""
     registry.check_superuser(db, "load serialized functions")
@@ -57,9 +54,8 @@ def load_custom(
         name=name,
         description=description,
         serialized=serialized,
-        search_path=search_path,
     )
-    functions.register_either(db, run_inline, name, source, description)
+    functions.register_either(db, name, source, description)
     db.notice(f"{name} is registered: cerebro.grant_function lets other roles use it")
 
 
@@ -74,9 +70,7 @@ def _check_dill(name: str) -> None:
         )
 
 
-def load_top_k(
-    db: Database, run_inline: RunCommand, table_name: str | None, k: int | None, search_path: str
-) -> None:
+def load_top_k(db: Database, table_name: str | None, k: int | None) -> None:
     """List a metric that comes with the package."""
     if k is None:
         raise CerebroError("k is NULL", sqlstate=NULL_NOT_ALLOWED)
@@ -89,7 +83,6 @@ def load_top_k(
         name=f"top_{k}_accuracy",
         description=description,
         serialized=None,
-        search_path=search_path,
     )
 
 
@@ -99,31 +92,28 @@ def _add(
     name: str,
     description: str | None,
     serialized: bytes | None,
-    search_path: str,
 ) -> None:
     requests.check_writable(db)
     try:
-        quoted = requests.object_table(db, table_name, search_path)
+        quoted = requests.object_table(db, table_name)
     except CerebroError as error:
         if error.sqlstate != UNDEFINED_TABLE:
             raise
         quoted = None
     if quoted is None:
-        target = target_table(db, table_name, search_path, WHAT)
+        target = target_table(db, table_name, WHAT)
         objects.create(db, target)
         quoted = target.quoted
     if not objects.add(db, quoted, name, description, serialized):
         raise CerebroError(f"Function '{name}' already exists in {quoted}", sqlstate=DUPLICATE_OBJECT)
 
 
-def delete(
-    db: Database, run_inline: RunCommand, table_name: str | None, function: int | str | None, search_path: str
-) -> None:
+def delete(db: Database, table_name: str | None, function: int | str | None) -> None:
     """Take a function off the list, by its id or its name, and drop the list with the last."""
     if function is None:
         raise CerebroError("id or name is NULL", sqlstate=NULL_NOT_ALLOWED)
     requests.check_writable(db)
-    table = resolve_table(db, table_name, search_path, WHAT)
+    table = resolve_table(db, table_name, WHAT)
     objects.check(db, table)
     if not objects.delete(db, table.quoted, function):
         raise CerebroError(
@@ -131,8 +121,8 @@ def delete(
         )
 
 
-def update_table(db: Database, run_inline: RunCommand, table_name: str | None, search_path: str) -> None:
+def update_table(db: Database, table_name: str | None) -> None:
     """See that a list can be used as it is; nothing of it is ever unpickled, so that nothing gets too old."""
-    table = resolve_table(db, table_name, search_path, WHAT)
+    table = resolve_table(db, table_name, WHAT)
     objects.check(db, table)
     db.notice(f"{table.quoted} needs no update")

@@ -98,8 +98,8 @@ class Request:
         return [d.table.oid for d in data] + [self.arch_table.oid]
 
 
-def data(db: Database, name: str | None, search_path: str, what: str) -> Data:
-    table = resolve_table(db, name, search_path, what)
+def data(db: Database, name: str | None, what: str) -> Data:
+    table = resolve_table(db, name, what)
     # Whatever of a user's stands behind the tables runs with no more than the caller's rights.
     role = session.current_user(db)
     found = db.as_caller(role, packed.summary, db, table.schema, table.name)
@@ -114,13 +114,13 @@ def data(db: Database, name: str | None, search_path: str, what: str) -> Data:
 
 
 def training_and_validation(
-    db: Database, source: str | None, validation: str | None, search_path: str
+    db: Database, source: str | None, validation: str | None
 ) -> tuple[Data, Data | None]:
     """Resolve both tables and see that they belong together."""
-    training = data(db, source, search_path, "source table")
+    training = data(db, source, "source table")
     if validation is None or not validation.strip():
         return training, None
-    other = data(db, validation, search_path, "validation table")
+    other = data(db, validation, "validation table")
     _check_fits(training, other)
     return training, other
 
@@ -262,12 +262,12 @@ def seed(given: parse.FitOptions) -> int:
     return given.seed if given.seed is not None else secrets.randbits(31)
 
 
-def object_table(db: Database, name: str | None, search_path: str) -> str | None:
+def object_table(db: Database, name: str | None) -> str | None:
     """A table that lists functions, as MADlib has it. It is written down and nothing else: what a name means
     is said by the functions that are registered."""
     if name is None or not name.strip():
         return None
-    table = resolve_table(db, name, search_path, "object table")
+    table = resolve_table(db, name, "object table")
     objects.check(db, table)
     return table.quoted
 
@@ -297,11 +297,11 @@ class Selection:
     configs: list[Chosen]
 
 
-def selected(db: Database, name: str | None, search_path: str) -> Selection:
+def selected(db: Database, name: str | None) -> Selection:
     """Read a model selection table."""
     try:
-        table = resolve_table(db, name, search_path, "model selection table")
-        summary = resolve_table(db, _with_suffix(table, "_summary"), search_path, "model selection summary")
+        table = resolve_table(db, name, "model selection table")
+        summary = resolve_table(db, _with_suffix(table, "_summary"), "model selection summary")
     except CerebroError as error:
         raise CerebroError(
             error.message,
@@ -311,7 +311,7 @@ def selected(db: Database, name: str | None, search_path: str) -> Selection:
             sqlstate=error.sqlstate,
         ) from None
     named = models.selection_tables(db, summary)
-    arch_table = resolve_table(db, named.arch_table, search_path, "model architecture table")
+    arch_table = resolve_table(db, named.arch_table, "model architecture table")
     configs = choose(models.selection(db, table))
     return Selection(table, arch_table, named.arch_spelled, named.object_table, configs)
 

@@ -28,23 +28,22 @@ from cerebro_plpy.store import (
 from cerebro_plpy.store.names import Table, resolve_table
 from cerebro_plpy.topology import Topology
 from cerebro_plpy.topology.choose import choose, choose_local
-from cerebro_plpy.topology.inline import RunCommand
 
 RESULT_TABLES: Mapping[str, begin.ResultTables] = {
     call.kind: call.result_tables for call in (FitCall, AutomlCall, SingleCall)
 }
 
 
-def resume(db: Database, run_id: int | None, search_path: str, run_inline: RunCommand) -> None:
+def resume(db: Database, run_id: int | None) -> None:
     """Finish a run that was interrupted or whose tables were rolled back."""
     requests.check_writable(db)
     role = session.current_user(db)
     run = runs.own_run(db, run_id, role)
     functions.go_on(db, run.run_id)
-    request = request_of(db, run, search_path)
-    topology = choose(db, role, request.tables, run_inline)
+    request = request_of(db, run)
+    topology = choose(db, request.tables)
     with runner.behind(topology, run.run_id):
-        _go_on(db, topology, run, request, search_path)
+        _go_on(db, topology, run, request)
 
 
 def drive(db: Database, run_id: int, look_seconds: int) -> None:
@@ -54,11 +53,11 @@ def drive(db: Database, run_id: int, look_seconds: int) -> None:
     # Before the call that began the run ends, which holds these locks until then.
     tables = [name for name in (run.source_table, run.validation_table) if name is not None]
     packed.keep_from_changing(db, tables, role)
-    topology = choose_local(db, role, look_seconds)
+    topology = choose_local(db, look_seconds)
     with runner.behind(topology, run.run_id):
         functions.go_on(db, run.run_id)
-        request = background.with_built_in_types(db, request_of(db, run, "pg_catalog"))
-        _go_on(db, topology, run, request, "pg_catalog", begun=True)
+        request = background.with_built_in_types(db, request_of(db, run))
+        _go_on(db, topology, run, request, begun=True)
 
 
 def _go_on(
@@ -66,15 +65,13 @@ def _go_on(
     topology: Topology,
     run: runs.RunRow,
     request: requests.Request,
-    search_path: str,
     begun: bool = False,
 ) -> None:
-    earlier = _earlier(db, run, search_path)
+    earlier = _earlier(db, run)
     result_tables = RESULT_TABLES[run.kind]
     tables = begin.targets(
         db,
         name=run.model_table,
-        search_path=search_path,
         suffixes=result_tables.suffixes,
         earlier=earlier,
         run_id=run.run_id,
@@ -146,10 +143,10 @@ def forget(db: Database, run_id: int | None) -> None:
     runs.delete(db, run.run_id)
 
 
-def _earlier(db: Database, run: runs.RunRow, search_path: str) -> list[Table] | None:
+def _earlier(db: Database, run: runs.RunRow) -> list[Table] | None:
     """The tables that a warm start replaces; a run that has its tables already needs no resuming."""
     try:
-        found = begin.earlier_tables(db, run.model_table, search_path, RESULT_TABLES[run.kind])
+        found = begin.earlier_tables(db, run.model_table, RESULT_TABLES[run.kind])
     except CerebroError:
         if run.warm_start:
             raise
@@ -174,11 +171,9 @@ def _earlier(db: Database, run: runs.RunRow, search_path: str) -> list[Table] | 
     return found
 
 
-def request_of(db: Database, run: runs.RunRow, search_path: str) -> requests.Request:
+def request_of(db: Database, run: runs.RunRow) -> requests.Request:
     """What a run was asked for, from its rows."""
-    source, validation = requests.training_and_validation(
-        db, run.source_table, run.validation_table, search_path
-    )
+    source, validation = requests.training_and_validation(db, run.source_table, run.validation_table)
     rows = runs.configs(db, run.run_id)
     selected = [models.Selected(c.mst_key, c.model_id, c.compile_params, c.fit_params) for c in rows]
     limit = requests.MAX_PARAMETERS
@@ -188,7 +183,7 @@ def request_of(db: Database, run: runs.RunRow, search_path: str) -> requests.Req
     return requests.Request(
         source=source,
         validation=validation,
-        arch_table=resolve_table(db, run.arch_table, search_path, "model architecture table"),
+        arch_table=resolve_table(db, run.arch_table, "model architecture table"),
         architectures=[],
         configs=requests.choose(selected),
         epochs=run.epochs,

@@ -75,7 +75,6 @@ class SingleCall:
     description: str | None
     object_table: str | None
     options: str | None
-    search_path: str
 
     kind = runner.SINGLE
     result_tables = SingleTables()
@@ -85,11 +84,8 @@ class SingleCall:
 
     def resolve(self, db: Database, given: FitOptions) -> requests.Request:
         epochs, frequency = requests.budget(self.num_iterations, self.metrics_compute_frequency, given)
-        path = self.search_path
-        source, validation = requests.training_and_validation(
-            db, self.source_table, self.validation_table, path
-        )
-        arch_table = resolve_table(db, self.model_arch_table, path, "model architecture table")
+        source, validation = requests.training_and_validation(db, self.source_table, self.validation_table)
+        arch_table = resolve_table(db, self.model_arch_table, "model architecture table")
         if self.model_id is None or self.compile_params is None:
             raise CerebroError("model_id and compile_params cannot be NULL", sqlstate=NULL_NOT_ALLOWED)
         only = models.Selected(ONLY, self.model_id, self.compile_params, self.fit_params or "")
@@ -112,7 +108,7 @@ class SingleCall:
             warm_start=bool(self.warm_start),
             search=requests.early_stopping(given, configs, epochs, frequency),
             limits=given.limits,
-            object_table=requests.object_table(db, self.object_table, path),
+            object_table=requests.object_table(db, self.object_table),
             spelled=requests.spelled(
                 self.model_output_table,
                 source_table=self.source_table,

@@ -20,7 +20,6 @@ from cerebro_plpy.store.decisions import CLONE, DELETE, PAUSE, RESUME, SET_EPOCH
 from cerebro_plpy.store.names import Table, resolve_table
 from cerebro_plpy.store.writing import write
 from cerebro_plpy.topology.choose import choose
-from cerebro_plpy.topology.inline import RunCommand
 
 # Where a procedure hands out keys, those of configs that persons bring in begin behind them.
 FIRST_OWN_KEY = 1_000_001
@@ -228,13 +227,11 @@ def unpause(db: Database, run_id: int | None) -> bool:
 
 def clone_config(
     db: Database,
-    run_inline: RunCommand,
     run_id: int | None,
     mst_key: int | None,
     compile_params: str | None,
     fit_params: str | None,
     with_state: bool | None,
-    search_path: str,
 ) -> int:
     """Bring in a config with another one's architecture, and with its state; gives the new key."""
     standing = _changed(db, run_id)
@@ -245,17 +242,15 @@ def clone_config(
     )  # fmt: skip
     _check_number(standing, 1)
     if (new.compile_params, new.fit_params) != (source.compile_params, source.fit_params):
-        _check(db, run_inline=run_inline, standing=standing, new=[new], fresh=[], search_path=search_path)
+        _check(db, standing=standing, new=[new], fresh=[])
     _bring_in(db, standing, CLONE, new, source_key=source.mst_key, with_state=with_state is not False)
     return new.mst_key
 
 
-def add_configs(
-    db: Database, run_inline: RunCommand, run_id: int | None, selection_table: str | None, search_path: str
-) -> list[int]:
+def add_configs(db: Database, run_id: int | None, selection_table: str | None) -> list[int]:
     """Bring in the configs of a model selection table; gives their new keys, in the table's order."""
     standing = _changed(db, run_id)
-    selection = requests.selected(db, selection_table, search_path)
+    selection = requests.selected(db, selection_table)
     arch_table, chosen = selection.arch_table, selection.configs
     if arch_table.quoted != standing.run.arch_table:
         raise CerebroError(
@@ -263,17 +258,14 @@ def add_configs(
         )
     return _add(
         db,
-        run_inline=run_inline,
         standing=standing,
         arch_table=arch_table,
         chosen=chosen,
-        search_path=search_path,
     )
 
 
 def add_space(
     db: Database,
-    run_inline: RunCommand,
     run_id: int | None,
     model_ids: list[int] | None,
     compile_space: str | None,
@@ -281,11 +273,10 @@ def add_space(
     search_type: str | None,
     num_configs: int | None,
     random_state: int | None,
-    search_path: str,
 ) -> list[int]:
     """Bring in configs of a space, every one or drawn at random; gives their new keys."""
     standing = _changed(db, run_id)
-    arch_table = resolve_table(db, standing.run.arch_table, search_path, "model architecture table")
+    arch_table = resolve_table(db, standing.run.arch_table, "model architecture table")
     rows, seed = grid.search_configs(
         model_ids=model_ids or [],
         compile_grid=compile_space or "",
@@ -300,11 +291,9 @@ def add_space(
     ]
     added = _add(
         db,
-        run_inline=run_inline,
         standing=standing,
         arch_table=arch_table,
         chosen=requests.choose(selected),
-        search_path=search_path,
     )
     if seed is not None and random_state is None:
         db.notice(f"the configs were drawn with random_state {seed}")
@@ -320,11 +309,9 @@ BRINGS_IN: Mapping[str, Callable[..., Any]] = {
 
 def _add(
     db: Database,
-    run_inline: RunCommand,
     standing: RunStanding,
     arch_table: Table,
     chosen: Sequence[requests.Chosen],
-    search_path: str,
 ) -> list[int]:
     run_id = standing.run.run_id
     _check_number(standing, len(chosen))
@@ -343,9 +330,7 @@ def _add(
                 hint="Such an architecture must have been among those that the run began with.",
                 sqlstate=NOT_SUPPORTED,
             )
-    described = _check(
-        db, run_inline=run_inline, standing=standing, new=new, fresh=fresh, search_path=search_path
-    )
+    described = _check(db, standing=standing, new=new, fresh=fresh)
     added = [row for row in described if row.model_id in ids]
     runs.add_architectures(db, run_id, added)
     for config in new:
@@ -368,20 +353,18 @@ def _bring_in(db: Database, standing: RunStanding, decision: str, new: models.Se
 
 def _check(
     db: Database,
-    run_inline: RunCommand,
     standing: RunStanding,
     new: Sequence[models.Selected],
     fresh: Sequence[models.Architecture],
-    search_path: str,
 ) -> list[runs.ArchitectureRow]:
     """Have the engine look at new configs in a session of the caller's, as before a run."""
     run = standing.run
     known = runs.architectures(db, run.run_id)
     wanted = {config.model_id for config in new}
     kept = [models.Architecture(a.model_id, a.model_arch, False) for a in known if a.model_id in wanted]
-    like = resume.request_of(db, run, search_path)
+    like = resume.request_of(db, run)
     request = replace(like, configs=requests.choose(new), architectures=[*kept, *fresh])
-    topology = choose(db, session.current_user(db), [], run_inline)
+    topology = choose(db, [])
     described = runner.check(db, topology, request, sessions=1)
     registry.add_to_run(db, run.run_id, functions.used(described))
     return runner.described_rows(described)

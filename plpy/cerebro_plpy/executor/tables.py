@@ -12,34 +12,31 @@ from cerebro_plpy.logical.options import FitOptions
 from cerebro_plpy.logical.search import hyperband
 from cerebro_plpy.madlib import grid
 from cerebro_plpy.store import functions as registry
-from cerebro_plpy.store import models, names, session
+from cerebro_plpy.store import models, names
 from cerebro_plpy.store.names import Table, TargetTable, quote, resolve_table, target_table
 from cerebro_plpy.topology.choose import choose
-from cerebro_plpy.topology.inline import RunCommand
 
 
 def load_model(
     db: Database,
-    run_inline: RunCommand,
     table_name: str | None,
     model_arch: str | None,
     weights: bytes | None,
     name: str | None,
     description: str | None,
-    search_path: str,
 ) -> None:
     """Check an architecture with Keras and append it to the table, which is made if it is not there."""
     if model_arch is None:
         raise CerebroError("model_arch is NULL", sqlstate=NULL_NOT_ALLOWED)
-    table = _existing(db, table_name, search_path, "model architecture table")
+    table = _existing(db, table_name, "model architecture table")
     if table is not None:
         models.check_architectures(db, table)
     registry.begin(db)
-    found = _check_architecture(db, model_arch, weights, run_inline)
+    found = _check_architecture(db, model_arch, weights)
     if weights is None:
         _warn_of_no_statistics(db, found["adaptable"])
     if table is None:
-        target = target_table(db, table_name, search_path, "model architecture table")
+        target = target_table(db, table_name, "model architecture table")
         models.create_architectures(db, target)
         quoted = target.quoted
     else:
@@ -50,9 +47,9 @@ def load_model(
     db.notice(f"model_id {model_id} is in {quoted}")
 
 
-def _existing(db: Database, name: str | None, search_path: str, what: str) -> Table | None:
+def _existing(db: Database, name: str | None, what: str) -> Table | None:
     try:
-        return resolve_table(db, name, search_path, what)
+        return resolve_table(db, name, what)
     except CerebroError as error:
         if error.sqlstate == UNDEFINED_TABLE:
             return None
@@ -68,11 +65,9 @@ def _warn_of_no_statistics(db: Database, layers: Sequence[str]) -> None:
         )
 
 
-def _check_architecture(
-    db: Database, model_arch: str, weights: bytes | None, run_inline: RunCommand
-) -> Mapping[str, Any]:
+def _check_architecture(db: Database, model_arch: str, weights: bytes | None) -> Mapping[str, Any]:
     engines = requests.engines(db, FitOptions(), False, requests.default_segments(db))
-    topology = choose(db, session.current_user(db), [], run_inline)
+    topology = choose(db, [])
     topology.open({engines.backend: (engines.threads, False)}, 1)
     return topology.ask(
         engines.backend,
@@ -86,8 +81,8 @@ def _check_architecture(
     )
 
 
-def delete_model(db: Database, table_name: str | None, model_id: int | None, search_path: str) -> None:
-    table = resolve_table(db, table_name, search_path, "model architecture table")
+def delete_model(db: Database, table_name: str | None, model_id: int | None) -> None:
+    table = resolve_table(db, table_name, "model architecture table")
     if model_id is None:
         raise CerebroError("model_id is NULL", sqlstate=NULL_NOT_ALLOWED)
     models.check_architectures(db, table)
@@ -102,11 +97,10 @@ def load_selection(
     compile_list: list[str] | None,
     fit_list: list[str] | None,
     object_table: str | None,
-    search_path: str,
 ) -> None:
     """Make a model selection table with every combination of the lists."""
     registry.begin(db)
-    listed = requests.object_table(db, object_table, search_path)
+    listed = requests.object_table(db, object_table)
     for what, given in (
         ("model_id_list", model_ids),
         ("compile_params_list", compile_list),
@@ -114,8 +108,8 @@ def load_selection(
     ):
         if not given:
             raise CerebroError(f"{what} is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
-    target = target_table(db, table_name, search_path, "model selection table", ("_summary",))
-    arch_table = resolve_table(db, arch_table_name, search_path, "model architecture table")
+    target = target_table(db, table_name, "model selection table", ("_summary",))
+    arch_table = resolve_table(db, arch_table_name, "model architecture table")
     configs = grid.list_configs(model_ids or [], compile_list or [], fit_list or [])
     models.architectures(db, arch_table, sorted({c.model_id for c in configs}))
     _create_selection(
@@ -139,14 +133,13 @@ def generate_configs(
     num_configs: int | None,
     random_state: int | None,
     object_table: str | None,
-    search_path: str,
 ) -> None:
     """Make a model selection table from a grid, or append to one that is there."""
     registry.begin(db)
-    listed = requests.object_table(db, object_table, search_path)
-    arch_table = resolve_table(db, arch_table_name, search_path, "model architecture table")
-    table = _existing(db, table_name, search_path, "model selection table")
-    known = [] if table is None else _known_configs(db, table, arch_table, search_path)
+    listed = requests.object_table(db, object_table)
+    arch_table = resolve_table(db, arch_table_name, "model architecture table")
+    table = _existing(db, table_name, "model selection table")
+    known = [] if table is None else _known_configs(db, table, arch_table)
     configs, seed = grid.new_configs(
         known=known,
         model_ids=model_ids or [],
@@ -158,7 +151,7 @@ def generate_configs(
     )
     models.architectures(db, arch_table, sorted({c.model_id for c in configs}))
     if table is None:
-        target = target_table(db, table_name, search_path, "model selection table", ("_summary",))
+        target = target_table(db, table_name, "model selection table", ("_summary",))
         _create_selection(
             db,
             target=target,
@@ -169,7 +162,7 @@ def generate_configs(
         )
     else:
         models.add_selection(db, table.quoted, configs)
-        if _selection_summary(db, table, search_path) is None:
+        if _selection_summary(db, table) is None:
             selection = names.target(db, table.schema, table.name)
             models.create_selection_summary(db, selection, arch_table, str(arch_table_name), listed)
     if seed is not None and random_state is None:
@@ -182,14 +175,13 @@ def write_schedule(
     most: int | None,
     eta: int | None,
     skip_last: int | None,
-    search_path: str,
 ) -> None:
     """Make a table of the rungs that Hyperband would have."""
     for what, given in (("r", most), ("eta", eta), ("skip_last", skip_last)):
         if given is None:
             raise CerebroError(f"hyperband_schedule: {what} is NULL", sqlstate=NULL_NOT_ALLOWED)
     rungs = hyperband.schedule("hyperband_schedule", most or 0, eta or 0, skip_last or 0)
-    target = target_table(db, table_name, search_path, "schedule table")
+    target = target_table(db, table_name, "schedule table")
     models.create_schedule(db, target.quoted, [(rung.s, rung.i, rung.n_i, rung.r_i) for rung in rungs])
 
 
@@ -206,22 +198,22 @@ def _create_selection(
     models.create_selection_summary(db, target, arch_table, spelled, object_table)
 
 
-def _selection_summary(db: Database, table: Table, search_path: str) -> Table | None:
+def _selection_summary(db: Database, table: Table) -> Table | None:
     """The summary of a model selection table, if it has not been dropped."""
     name = quote(table.schema, table.name + "_summary")
-    return _existing(db, name, search_path, "model selection summary")
+    return _existing(db, name, "model selection summary")
 
 
-def _known_configs(db: Database, table: Table, arch_table: Table, search_path: str) -> list[grid.GridRow]:
+def _known_configs(db: Database, table: Table, arch_table: Table) -> list[grid.GridRow]:
     """What a model selection table holds already; it must belong to the same architecture table.
 
     One whose summary was dropped belongs to the table that is named now.
     """
-    summary = _selection_summary(db, table, search_path)
+    summary = _selection_summary(db, table)
     known = arch_table
     if summary is not None:
         name = models.selection_tables(db, summary).arch_table
-        known = resolve_table(db, name, search_path, "model architecture table")
+        known = resolve_table(db, name, "model architecture table")
     if known.oid != arch_table.oid:
         raise CerebroError(
             f"DL: Inconsistent model arch table: {table.quoted} belongs to {known.quoted},"

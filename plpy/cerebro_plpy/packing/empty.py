@@ -18,9 +18,9 @@ _INTEGERS = ("buffer_size", "segments", "seed", "total_rows")
 _LISTS = ("dependent_varname", "independent_varname", "dependent_vartype")
 
 
-def create(db: Database, output_table: str | None, summary: str | None, search_path: str) -> None:
+def create(db: Database, output_table: str | None, summary: str | None) -> None:
     """Make the table and its summary; the caller inserts the buffers."""
-    target = names.target_table(db, output_table, search_path, suffixes=(packed.SUMMARY,))
+    target = names.target_table(db, output_table, suffixes=(packed.SUMMARY,))
     found = _summary(str(output_table), summary)
     # Rows that come from a cluster keep their keys on another; on PostgreSQL a segment's number is its key.
     keys = db.server.distribution_keys(found.segments, Rules())

@@ -27,15 +27,14 @@ def pack_training(
     num_classes: Sequence[int | None] | None = None,
     distribution_rules: str | None = None,
     options: str | None = None,
-    search_path: str = "public",
 ) -> None:
     """Pack a training table."""
     chosen = option.parse(options, option.TRAINING)
-    source, target = _tables(db, source_table, output_table, search_path)
+    source, target = _tables(db, source_table, output_table)
     known = packed.columns_of(db, source)
     outputs = parse_items(dependent_varname, "dependent_varname")
     widths = _widths(num_classes, len(outputs))
-    rules = db.server.rules(distribution_rules, search_path)
+    rules = db.server.rules(distribution_rules)
     segments = chosen.segments or _usual_segments(db, source, rules)
     job = Job(
         source=source,
@@ -70,12 +69,11 @@ def pack_validation(
     buffer_size: int | None = None,
     distribution_rules: str | None = None,
     options: str | None = None,
-    search_path: str = "public",
 ) -> None:
     """Pack a validation table with the constant, classes, segments and seed of its training table."""
     chosen = option.parse(options, option.VALIDATION)
-    source, target = _tables(db, source_table, output_table, search_path)
-    table = names.resolve_table(db, training_preprocessor_table, search_path, "training_preprocessor_table")
+    source, target = _tables(db, source_table, output_table)
+    table = names.resolve_table(db, training_preprocessor_table, "training_preprocessor_table")
     training = packed.summary(db, table.schema, table.name)
     known = packed.columns_of(db, source)
     outputs = parse_items(dependent_varname, "dependent_varname")
@@ -110,10 +108,10 @@ def pack_validation(
 
 
 def _tables(
-    db: Database, source_table: str | None, output_table: str | None, search_path: str
+    db: Database, source_table: str | None, output_table: str | None
 ) -> tuple[names.Table, names.TargetTable]:
-    source = names.resolve_table(db, source_table, search_path, "input table")
-    return source, names.target_table(db, output_table, search_path, suffixes=(packed.SUMMARY,))
+    source = names.resolve_table(db, source_table, "input table")
+    return source, names.target_table(db, output_table, suffixes=(packed.SUMMARY,))
 
 
 def _tasks(

@@ -29,19 +29,18 @@ def train_test_split(
     with_replacement: bool | None = False,
     separate_output_tables: bool | None = False,
     options: str | None = None,
-    search_path: str = "public",
 ) -> None:
     """Split a table."""
     seed = parse_options(options, OPTIONS).get("seed")
     train, test = _proportions(train_proportion, test_proportion, bool(with_replacement))
-    source = names.resolve_table(db, source_table, search_path, "input table")
+    source = names.resolve_table(db, source_table, "input table")
     known = packed.columns_of(db, source)
     groups = _columns(grouping_cols, "grouping_cols", known, source)
     _check_groups(groups)
     columns = _target_columns(target_cols, groups, known, source)
     if session.read_only(db):
         raise CerebroError("the output table cannot be made in a read-only transaction", sqlstate=WRONG_STATE)
-    targets = _targets(db, output_table, search_path, bool(separate_output_tables))
+    targets = _targets(db, output_table, bool(separate_output_tables))
     if len(targets) == 1:
         _check_column(columns)
     if not splits.has_rows(db, source):
@@ -107,18 +106,13 @@ def _target_columns(
     return groups + [column for column in named if column not in groups]
 
 
-def _targets(
-    db: Database, output_table: str | None, search_path: str, separate: bool
-) -> list[names.TargetTable]:
+def _targets(db: Database, output_table: str | None, separate: bool) -> list[names.TargetTable]:
     """The table to be made, or the two."""
     if not separate:
-        return [names.target_table(db, output_table, search_path)]
+        return [names.target_table(db, output_table)]
     schema, table = names.parse_table(output_table, "output table", made=True)
     place = () if schema is None else (schema,)
-    return [
-        names.target_table(db, names.quote(*place, table + suffix), search_path)
-        for suffix in ("_train", "_test")
-    ]
+    return [names.target_table(db, names.quote(*place, table + suffix)) for suffix in ("_train", "_test")]
 
 
 def _check_column(columns: list[SourceColumn]) -> None:

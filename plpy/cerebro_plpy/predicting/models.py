@@ -38,7 +38,7 @@ class Model:
 def trained(db: Database, found: TrainedModel) -> Model:
     """A model of madlib_fit or madlib_fit_multiple_model."""
     table = found.table
-    summary = resolve_table(db, quote(table.schema, table.name + "_summary"), "", "model summary")
+    summary = resolve_table(db, quote(table.schema, table.name + "_summary"), "model summary")
     row = results.summary_row(db, summary.quoted)
     names: list[str] = row["dependent_varname"]
     values = predictions.class_values(db, summary, names)

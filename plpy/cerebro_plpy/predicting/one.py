@@ -33,8 +33,6 @@ Features = list[Any] | bytes
 
 KEPT_MODELS = 64
 KEPT_BYTES = 1 << 30
-# The names are given by the server, complete and quoted; only temporary tables come without a schema.
-_SEARCH_PATH = "pg_catalog, pg_temp"
 
 
 @dataclass
@@ -95,7 +93,7 @@ def _unchanged(db: Database, kept: Kept) -> bool:
 
 def _keep(db: Database, name: str, mst_key: int | None, features: Features) -> Kept:
     memory.of(_KeptModels).pop((name, mst_key), None)
-    found = find_model(db, name, mst_key, _SEARCH_PATH)
+    found = find_model(db, name, mst_key)
     version = predictions.version(db, found.table, mst_key)
     model = models.trained(db, found)
     models.start_engine(db, model.backend, False)

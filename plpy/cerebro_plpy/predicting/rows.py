@@ -46,7 +46,6 @@ class Rows:
     output_table: str | None
     pred_type: str | int | float | None
     use_gpus: bool | None
-    search_path: str
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class RowSource:
 
 def predict(db: Database, model_table: str | None, mst_key: int | None, rows: Rows) -> None:
     """Predict with a model that a run has made."""
-    found = find_model(db, model_table, mst_key, rows.search_path)
+    found = find_model(db, model_table, mst_key)
     model = models.trained(db, found)
     _predict(db, model, _source(db, rows), found.table.quoted)
 
@@ -78,15 +77,15 @@ def predict_byom(
     db: Database, arch_table: str | None, model_id: int | None, rows: Rows, given: GivenModel
 ) -> None:
     """Predict with an architecture that was stored with its weights."""
-    table = resolve_table(db, arch_table, rows.search_path, "model architecture table")
+    table = resolve_table(db, arch_table, "model architecture table")
     model = models.own(db, table, model_id, given)
     _predict(db, model, _source(db, rows), table.quoted)
 
 
 def _source(db: Database, rows: Rows) -> RowSource:
     choice = choices.parse(rows.pred_type)
-    table = resolve_table(db, rows.test_table, rows.search_path, "test table")
-    target = target_table(db, rows.output_table, rows.search_path)
+    table = resolve_table(db, rows.test_table, "test table")
+    target = target_table(db, rows.output_table)
     if session.read_only(db):
         raise CerebroError("the output table cannot be made in a read-only transaction", sqlstate=WRONG_STATE)
     known = packed.columns_of(db, table)

@@ -26,10 +26,10 @@ class TrainedModel:
     backend: str | None
 
 
-def find_model(db: Database, name: str | None, mst_key: int | None, search_path: str) -> TrainedModel:
+def find_model(db: Database, name: str | None, mst_key: int | None) -> TrainedModel:
     """Find a model: by its key among many, or the only one of its table."""
-    table = resolve_table(db, name, search_path, "model table")
-    summary = _beside(db, table, "_summary", search_path)
+    table = resolve_table(db, name, "model table")
+    summary = _beside(db, table, "_summary")
     if summary is None:
         raise CerebroError(
             f"table {quote(table.schema, table.name + '_summary')} does not exist",
@@ -42,7 +42,7 @@ def find_model(db: Database, name: str | None, mst_key: int | None, search_path:
     if not several:
         # What else is called so, such as an _info that was left when other tables were dropped, is no matter.
         return _single(db, table, row, mst_key)
-    info = _beside(db, table, "_info", search_path)
+    info = _beside(db, table, "_info")
     if info is None:
         raise CerebroError(
             f"table {quote(table.schema, table.name + '_info')} does not exist",
@@ -52,9 +52,9 @@ def find_model(db: Database, name: str | None, mst_key: int | None, search_path:
     return _one_of_many(db, table, info, row, mst_key)
 
 
-def _beside(db: Database, table: Table, suffix: str, search_path: str) -> Table | None:
+def _beside(db: Database, table: Table, suffix: str) -> Table | None:
     try:
-        return resolve_table(db, quote(table.schema, table.name + suffix), search_path)
+        return resolve_table(db, quote(table.schema, table.name + suffix))
     except CerebroError as error:
         if error.sqlstate == UNDEFINED_TABLE:
             return None

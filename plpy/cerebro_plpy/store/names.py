@@ -86,15 +86,15 @@ def parse_table(text: str | None, what: str, made: bool = False) -> tuple[str | 
     )
 
 
-def resolve_table(db: Database, name: str | None, search_path: str, what: str = "input table") -> Table:
+def resolve_table(db: Database, name: str | None, what: str = "input table") -> Table:
     """Find an existing table or view as the caller's own statements would."""
     schema, table = parse_table(name, what)
-    found = _find(db, _lookup_path(db, search_path) if schema is None else [_actual(db, schema)], table)
+    found = _find(db, _lookup_path(db) if schema is None else [_actual(db, schema)], table)
     if found is None:
         where = "" if schema is None else f" in schema {quote(schema)}"
         raise CerebroError(
             f"{what} {quote(table)} does not exist{where}",
-            detail=None if schema else f"The search_path is {search_path}.",
+            detail=None if schema else f"The search_path is {db.search_path}.",
             hint="Give schema.table if it is in another schema; names with capitals need double quotes.",
             sqlstate=UNDEFINED_TABLE,
         )
@@ -102,11 +102,11 @@ def resolve_table(db: Database, name: str | None, search_path: str, what: str = 
 
 
 def target_table(
-    db: Database, name: str | None, search_path: str, what: str = "output table", suffixes: Sequence[str] = ()
+    db: Database, name: str | None, what: str = "output table", suffixes: Sequence[str] = ()
 ) -> TargetTable:
     """Say where a new table goes, and refuse if it, or it with one of the suffixes, is there already."""
     schema, table = parse_table(name, what, made=True)
-    place = _creation_schema(db, search_path) if schema is None else schema
+    place = _creation_schema(db) if schema is None else schema
     tables = [table + suffix for suffix in ("", *suffixes)]
     for name in tables:
         if len(name.encode()) > LONGEST:
@@ -219,9 +219,9 @@ def _actual(db: Database, schema: str) -> str:
     return (_temporary_schema(db) or schema) if schema == "pg_temp" else schema
 
 
-def _listed(db: Database, search_path: str) -> list[str]:
-    """The schemas of a search_path setting that the caller may use, in order."""
-    names = [name for kind, name in tokens(search_path) if kind == "name"]
+def _listed(db: Database) -> list[str]:
+    """The schemas of the search_path that the caller may use, in order."""
+    names = [name for kind, name in tokens(db.search_path) if kind == "name"]
     rows = db.query(
         """SELECT s.name FROM (
                SELECT CASE WHEN p.name = '$user' THEN current_user::text ELSE p.name END AS name, p.place
@@ -235,18 +235,18 @@ def _listed(db: Database, search_path: str) -> list[str]:
     return [row["name"] for row in rows]
 
 
-def _lookup_path(db: Database, search_path: str) -> list[str]:
-    listed = _listed(db, search_path)
+def _lookup_path(db: Database) -> list[str]:
+    listed = _listed(db)
     implicit = [name for name in ("pg_temp", "pg_catalog") if name not in listed]
     return [_actual(db, name) for name in implicit + listed]
 
 
-def _creation_schema(db: Database, search_path: str) -> str:
-    listed = [name for name in _listed(db, search_path) if name != "pg_catalog"]
+def _creation_schema(db: Database) -> str:
+    listed = [name for name in _listed(db) if name != "pg_catalog"]
     if not listed:
         raise CerebroError(
             "no schema has been selected to create the output table in",
-            detail=f"The search_path is {search_path}.",
+            detail=f"The search_path is {db.search_path}.",
             hint="Give schema.table, or set search_path.",
             sqlstate=UNDEFINED_SCHEMA,
         )

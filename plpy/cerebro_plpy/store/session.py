@@ -12,6 +12,8 @@ from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.store.dialect import session_settings
 
 _SERVER = ctypes.PyDLL(None)
+# Where statements of the extension's look for what they name without a schema.
+OWN_PATH = "pg_catalog, pg_temp"
 # What a segment session is called that has nothing to do.
 IDLE = "cerebro idle"
 _SHOWN = (("run", "run_id"), ("config", "mst_key"), ("epoch", "epoch"), ("segment", "segment"))
@@ -37,12 +39,26 @@ SETTINGS = {
     "lock_timeout": "30s",
     "default_transaction_isolation": "read\\ committed",
     "default_transaction_read_only": "off",
-    "search_path": "pg_catalog,pg_temp",
+    "search_path": OWN_PATH.replace(" ", ""),
     "jit": "off",
 }
 # A visit need not wait for the disk: after a crash of the machine the run resumes from the last visit that
 # is there, to the same bits. What the control session and the caller commit later takes earlier visits along.
 VISIT_SETTINGS = {"synchronous_commit": "off"}
+
+
+def search_path(db: Database) -> str:
+    """What the caller has set. It may lead anywhere, so what asks names everything in full."""
+    return db.query("SELECT pg_catalog.current_setting('search_path') AS path")[0]["path"]
+
+
+def take_own_path(db: Database) -> None:
+    """For the rest of the transaction, or until the caller's is given back."""
+    db.query(f"SELECT pg_catalog.set_config('search_path', '{OWN_PATH}', true)")
+
+
+def give_back_path(db: Database, path: str) -> None:
+    db.query("SELECT pg_catalog.set_config('search_path', $1, true)", ["text"], [path])
 
 
 def seconds(db: Database, interval: str) -> float:

@@ -10,30 +10,31 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import CONNECTION_FAILURE, CerebroError
 from cerebro_plpy.store import interrupts, session
 from cerebro_plpy.topology import Topology
-from cerebro_plpy.topology.inline import InlineTopology, RunCommand
+from cerebro_plpy.topology.inline import InlineTopology
 from cerebro_plpy.topology.local import Bounds, LocalTopology, own_pids
 
 IDLE_MINUTES = 30
 RETRY_SECONDS = 30
 
 
-def choose(db: Database, role: str, tables: Sequence[int], run_inline: RunCommand) -> Topology:
+def choose(db: Database, tables: Sequence[int]) -> Topology:
     """Segment sessions where they can see the tables and may log in, else the caller's own backend."""
     reason = _why_not_local(db, tables)
     if reason is None:
         try:
-            return choose_local(db, role)
+            return choose_local(db)
         except CerebroError as error:
             if error.sqlstate != CONNECTION_FAILURE:
                 raise
             reason = f"{error.message}. {error.detail} {error.hint}"
     db.notice(f"this run uses only this session, one segment after the other, which is slower: {reason}")
-    return InlineTopology(run_inline)
+    return InlineTopology(db)
 
 
-def choose_local(db: Database, role: str, look_seconds: int | None = None) -> LocalTopology:
+def choose_local(db: Database, look_seconds: int | None = None) -> LocalTopology:
     """Segment sessions and nothing else; in the background, code may take the seconds that the call said."""
     fixed = session.settings(db, "idle_minutes", "retry_seconds")
+    role = session.current_user(db)
     bounds = Bounds(
         idle_minutes=int(fixed.get("idle_minutes") or IDLE_MINUTES),
         patience=int(fixed.get("retry_seconds") or RETRY_SECONDS),

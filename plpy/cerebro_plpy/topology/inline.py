@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from cerebro_plpy.database import Database
 from cerebro_plpy.errors import QUERY_CANCELED, CerebroError
 from cerebro_plpy.topology import EMPTY, Answer, Engine
-
-RunCommand = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
 
 
 class InlineTopology:
@@ -17,8 +16,8 @@ class InlineTopology:
 
     name = "inline"
 
-    def __init__(self, run: RunCommand) -> None:
-        self._run = run
+    def __init__(self, db: Database) -> None:
+        self._run = db.run_here
         self._answers: list[Answer] = []
         self._engines: dict[str, Mapping[str, Any]] = {}
         self._held: int | None = None

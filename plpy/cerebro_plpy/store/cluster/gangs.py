@@ -34,13 +34,7 @@ class _Ports(set[int]):
     """On which the servers of segments answer, mirrors included; a session reads it once."""
 
 
-def check(db: Database) -> None:
-    """Raise an error where a function may run no statements, and see from now on where processes are lost."""
-    _refuse_inside_queries()
-    _learn_segments(db)
-
-
-def _refuse_inside_queries() -> None:
+def refuse_inside_queries() -> None:
     """Raise an error in a segment's process, and while a query that is not over yet has segments at work."""
     role = before_statement.ROLE
     if role is not None and (role.value == before_statement.EXECUTE or before_statement.is_inside_a_query()):
@@ -51,7 +45,7 @@ def _refusal(said: Mapping[str, str]) -> CerebroError:
     return CerebroError(said["message"], detail=said["detail"], hint=said["hint"], sqlstate=said["sqlstate"])
 
 
-def _learn_segments(db: Database) -> None:
+def learn_segments(db: Database) -> None:
     """Have `refuse_without_segments` know the session's connections to segments from others."""
     ports = memory.of(_Ports)
     if IS_CLUSTER and not ports:
