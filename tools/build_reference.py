@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from build_sql import source
+
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = "docs/reference.md"
 HEAD = """# Reference
@@ -139,7 +141,7 @@ def _unquoted(text: str) -> str:
 
 def read(root: Path) -> str:
     files = sorted((root / "sql" / "api").glob("*.sql")) + [root / "sql" / "privileges.sql"]
-    return "\n".join(file.read_text() for file in files)
+    return "\n".join(map(source, files))
 
 
 def relations(root: Path) -> list[Relation]:

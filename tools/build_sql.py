@@ -34,6 +34,9 @@ CAREFUL_BOOT = """if "cerebro" not in GD:
     plpy.execute("SELECT cerebro._boot()")
 """
 RELEASED = "migrations/released.txt"
+# All that a file says whose function is another's under a name of its own.
+_SAME = re.compile(r"-- (The same as (\w+)\.)\n")
+_COMMENT = re.compile(r"(\nCOMMENT ON [^;']*? IS\n)'(?:[^']|'')*'")
 
 
 class BuildError(Exception):
@@ -95,6 +98,16 @@ def read_migrations(root: Path, released: Released) -> list[Path]:
     return migrations
 
 
+def source(file: Path) -> str:
+    """The text of an SQL file."""
+    text = file.read_text()
+    same = _SAME.fullmatch(text)
+    if same is None:
+        return text
+    other = file.with_stem(same[2]).read_text().replace(f"cerebro.{same[2]}", f"cerebro.{file.stem}")
+    return _COMMENT.sub(rf"\1'{same[1]}'", other)
+
+
 def read_idempotent(root: Path) -> list[Path]:
     rooms = ("internal", "api", "views")
     return [file for room in rooms for file in sorted((root / "sql" / room).glob("*.sql"))] + [
@@ -107,7 +120,7 @@ def join(command: str, head: str, files: list[Path]) -> str:
         [
             HEAD.format(command=command),
             head,
-            *(file.read_text().replace(BOOT, CAREFUL_BOOT) for file in files),
+            *(source(file).replace(BOOT, CAREFUL_BOOT) for file in files),
         ]
     )
 

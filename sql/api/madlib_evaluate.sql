@@ -1,14 +1,1 @@
-CREATE OR REPLACE FUNCTION cerebro.madlib_evaluate(
-    model_table varchar,
-    test_table varchar,
-    output_table varchar,
-    use_gpus boolean DEFAULT FALSE,
-    mst_key integer DEFAULT NULL,
-    options jsonb DEFAULT NULL
-) RETURNS void
-LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].evaluate(model_table, test_table, output_table, use_gpus, mst_key, options)
-$$;
-COMMENT ON FUNCTION cerebro.madlib_evaluate IS
-'The same as madlib_keras_evaluate.';
+-- The same as madlib_keras_evaluate.

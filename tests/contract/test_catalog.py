@@ -90,7 +90,8 @@ def test_each_api_file_holds_the_function_that_it_is_named_after() -> None:
         created = re.findall(
             r"CREATE OR REPLACE (?:FUNCTION|PROCEDURE|AGGREGATE) cerebro\.(\w+)", file.read_text()
         )
-        assert set(created) == {file.stem}
+        same = re.fullmatch(r"-- The same as (\w+)\.\n", file.read_text())
+        assert same or set(created) == {file.stem}
 
 
 def test_the_public_functions_are_the_api_files_and_the_door(sql: Sql) -> None:
