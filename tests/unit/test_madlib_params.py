@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 from cerebro_plpy.madlib.callbacks import left_out
-from cerebro_plpy.madlib.literal import MAX_LENGTH, read_arguments, read_value
+from cerebro_plpy.madlib.literal import MAX_LENGTH, Value, read_arguments, read_value
 from cerebro_plpy.madlib.names import LOSSES, METRICS, OPTIMIZERS, SCHEDULES
 from cerebro_plpy.madlib.params import Call, CompileParams, FitParams, parse_compile, parse_fit
-from cerebro_plpy.madlib.render import deduplicate, render_compile, render_fit
+from cerebro_plpy.madlib.render import deduplicate, render_row, render_value
 from cerebro_plpy.madlib.spellings import LOSS_TEXTS, METRIC_TEXTS
 
 FUZZ = settings(max_examples=150, derandomize=True, deadline=None)
@@ -284,6 +284,22 @@ ROUND_TRIPS = [
     "loss={'a\"b': 'mse', 'c\\'d': Huber(delta=2)}, metrics={'a\"b': 'mae'}, loss_weights={'a\"b': 1, 'c\\'d': 2}",
     "optimizer=LossScaleOptimizer(inner_optimizer='Adam(lr=0.1)'), loss=Dice(axis=[1, 2])",
 ]
+
+
+def render_compile(params: CompileParams) -> str:
+    """Write compile parameters so that reading the text gives the same parameters."""
+    others = {key: value for key, value in vars(params).items() if key != "optimizer" and value is not None}
+    return render_row({"optimizer": render_value(params.optimizer), **others})
+
+
+def render_fit(params: FitParams) -> str:
+    """Write fit parameters so that reading the text gives the same parameters."""
+    values: dict[str, Value] = {"batch_size": params.batch_size, "epochs": params.epochs}
+    if not params.shuffle:
+        values["shuffle"] = False
+    if params.class_weight is not None:
+        values["class_weight"] = {**params.class_weight}
+    return render_row(values)
 
 
 @pytest.mark.parametrize("text", ROUND_TRIPS)

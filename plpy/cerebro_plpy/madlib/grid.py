@@ -142,16 +142,6 @@ def list_configs(
     return [GridRow(model_id, compiled[0], fitted[0]) for model_id, compiled, fitted in combinations]
 
 
-def space_size(model_ids: Sequence[int | None], compile_grid: str | None, fit_grid: str | None) -> int | None:
-    """Give the number of configs that a search may find; None if there is no end of them.
-
-    Above the most that one call may generate, configs that mean the same are counted apart.
-    """
-    space = open_space(model_ids, compile_grid, fit_grid)
-    everything = _enumerated(space)
-    return space.volume if everything is None else len(everything)
-
-
 def _parse_with_optimizer(text: str) -> CompileParams:
     return parse_compile(text, require_optimizer=True)
 

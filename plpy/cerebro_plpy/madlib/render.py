@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
 
 from .literal import Call, Value
-from .params import CompileParams, FitParams, parse_fit, reparse_compile
+from .params import parse_fit, reparse_compile
 
 
 class _Canonical(Protocol):
@@ -15,22 +15,6 @@ class _Canonical(Protocol):
 
 
 P = TypeVar("P", bound=_Canonical)
-
-
-def render_compile(params: CompileParams) -> str:
-    """Write compile parameters so that reading the text gives the same parameters."""
-    others = {key: value for key, value in vars(params).items() if key != "optimizer" and value is not None}
-    return render_row({"optimizer": render_value(params.optimizer), **others})
-
-
-def render_fit(params: FitParams) -> str:
-    """Write fit parameters so that reading the text gives the same parameters."""
-    values: dict[str, Value] = {"batch_size": params.batch_size, "epochs": params.epochs}
-    if not params.shuffle:
-        values["shuffle"] = False
-    if params.class_weight is not None:
-        values["class_weight"] = {**params.class_weight}
-    return render_row(values)
 
 
 def render_row(values: Mapping[str, Value]) -> str:
