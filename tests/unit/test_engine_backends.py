@@ -49,7 +49,7 @@ START = """
 import sys
 sys.path.insert(0, "plpy")
 from cerebro_plpy.engine import runtime
-from cerebro_plpy.engine import architecture, calls, check, data, forms, loops, model, state
+from cerebro_plpy.engine import architecture, backends, calls, check, data, forms, model, state
 from cerebro_plpy.errors import CerebroError
 assert not {"keras", "tensorflow", "jax", "torch"} & set(sys.modules), "loaded before it was started"
 """

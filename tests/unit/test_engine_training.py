@@ -242,7 +242,7 @@ def test_large_states_are_taken_up_as_small_ones_are(monkeypatch: pytest.MonkeyP
     blocks = [[Block(partitions("cnn")[0], order_of(0, 100))]]
     small, _ = shared.train(state, blocks, 32, None, nothing)
     if BACKEND == "tensorflow":
-        monkeypatch.setattr("cerebro_plpy.engine.loop_tensorflow.MOST_BYTES_AT_ONCE", 0)
+        monkeypatch.setattr("cerebro_plpy.engine.on_tensorflow.MOST_BYTES_AT_ONCE", 0)
     large, _ = shared.train(state, blocks, 32, None, nothing)
     assert_same_bits(large.arrays, small.arrays)
 

@@ -7,7 +7,6 @@ no optimizer is made for any of them.
 from __future__ import annotations
 
 import functools
-import importlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from cerebro_plpy.errors import CerebroError
 
 from . import architecture, runtime
 from .architecture import DescribedModel
-from .loops import Tick
+from .backends import Tick
 
 Predict = Callable[[list[np.ndarray]], list[np.ndarray]]
 
@@ -40,10 +39,10 @@ class Inference:
     """An architecture's forward pass."""
 
     def __init__(self, described: DescribedModel) -> None:
-        self._backend = importlib.import_module(f".inference_{runtime.backend()}", __package__)
+        self._backend = runtime.own()
         self._model = architecture.build(described.json)
         self._variables = [*self._model.trainable_variables, *self._model.non_trainable_variables]
-        self._call = self._backend.compiled(self._model, described.inputs)
+        self._call = self._backend.make_forward(self._model, described.inputs)
         self._shapes = described.weight_shapes
         self.rows = max(1, min(MOST_ROWS, FLOPS_PER_CALL // max(1, described.flops_per_row)))
 
@@ -52,7 +51,7 @@ class Inference:
         arrays = zip(self._model.weights, split(weights, self._shapes), strict=True)
         given = {id(variable): array for variable, array in arrays}
         found = [self._array(v, given).astype(v.dtype, copy=False) for v in self._variables]
-        return Loaded([self._backend.tensor(array) for array in found], sum(a.nbytes for a in found))
+        return Loaded([self._backend.to_tensor(array) for array in found], sum(a.nbytes for a in found))
 
     @staticmethod
     def _array(variable: Any, given: dict[int, np.ndarray]) -> np.ndarray:
@@ -65,7 +64,7 @@ class Inference:
 
     def bound(self, loaded: Loaded) -> Predict:
         """Give the same for one model alone, which costs less to call and more to make."""
-        call = self._backend.bound(self._call, loaded.tensors)
+        call = self._call.bound(loaded.tensors)
         return lambda inputs: [np.asarray(output, np.float32) for output in call(inputs)]
 
     def predict_many(
@@ -76,7 +75,7 @@ class Inference:
         for first in range(0, len(inputs[0]), batch_rows):
             batch = [array[first : first + batch_rows] for array in inputs]
             rows = len(batch[0])
-            if self._backend.FIXED_ROWS:
+            if self._backend.fixed_rows:
                 batch = [_pad(array, batch_rows) for array in batch]
             found.append([output[:rows] for output in self.predict(loaded, batch)])
             tick()

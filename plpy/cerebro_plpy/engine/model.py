@@ -11,10 +11,10 @@ import numpy as np
 from cerebro_plpy import errors, memory
 from cerebro_plpy.errors import CerebroError
 
-from . import architecture, calls, forms, loops, runtime
+from . import architecture, calls, forms, runtime
 from . import state as states
+from .backends import Feed, Tick
 from .data import Block, Dataset, batched
-from .loops import Tick
 from .state import State
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class CompiledModel:
         forms.build_metrics(self._model, self.forms)
         self._layout = _StateLayout(self._model)
         self._starts_blank = self._layout.starts_blank(calls.optimizer(params.optimizer))
-        self._loop = loops.make(self._model, self._layout.variables)
+        self._loop = runtime.own().make_loop(self._model, self._layout.variables)
 
     def initial_state(self, params: CompileParams, seed: int, weights: bytes | None) -> State:
         """Give what a new model with this seed would hold."""
@@ -137,11 +137,11 @@ class CompiledModel:
         self._loop.set_metrics(sums)
         return self._results()
 
-    def _feed(self, dataset: Dataset, class_weight: dict[int, float] | None) -> loops.Feed:
+    def _feed(self, dataset: Dataset, class_weight: dict[int, float] | None) -> Feed:
         targets = [dataset.target(number, form) for number, form in enumerate(self.forms)]
         weight = None if class_weight is None else dataset.sample_weight(class_weight)
         key = (tuple(self.forms), class_weight is not None and tuple(sorted(class_weight.items())))
-        return loops.Feed(dataset, targets, weight, key)
+        return Feed(dataset, targets, weight, key)
 
     def _results(self) -> dict[str, float]:
         found = self._loop.results()
@@ -162,7 +162,7 @@ class _StateLayout:
     def __init__(self, model: Any) -> None:
         own, extra = list(model.variables), list(model.optimizer.variables)
         weights = {id(variable): number for number, variable in enumerate(model.weights)}
-        hidden = loops.hidden_variables()
+        hidden = runtime.own().own_variables()
         self.variables = own + extra + hidden
         self.names = [variable.path for variable in self.variables]
         self.kinds = [states.WEIGHT if id(v) in weights else states.OTHER for v in own]

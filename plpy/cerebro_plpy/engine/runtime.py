@@ -13,14 +13,17 @@ import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cerebro_plpy import errors, memory
 from cerebro_plpy.errors import CerebroError
 
-from .apart import apart
+from .apart import watch
+
+if TYPE_CHECKING:
+    from .backends import Backend
 
 BACKENDS = ("tensorflow", "jax", "torch")
 _DISTRIBUTIONS = {
@@ -58,6 +61,7 @@ class Running:
 
 class _Started:
     running: Running | None = None
+    backend: Backend | None = None
     # What the server calls at the end of this process; it must not be collected before.
     before_exit: Any = None
 
@@ -84,7 +88,7 @@ def backend() -> str:
     """Give the name of the backend that runs in this process."""
     running = _running()
     if running is None:
-        raise CerebroError("the engine has not been started", sqlstate=errors.INTERNAL)
+        raise _not_started()
     return running.backend
 
 
@@ -100,18 +104,28 @@ def keras() -> Any:
     return sys.modules["keras"]
 
 
+def own() -> Backend:
+    """Give the backend that runs in this process."""
+    found = memory.of(_Started).backend
+    if found is None:
+        raise _not_started()
+    return found
+
+
+def _not_started() -> CerebroError:
+    return CerebroError("the engine has not been started", sqlstate=errors.INTERNAL)
+
+
 @contextlib.contextmanager
 def generators_kept() -> Iterator[None]:
     """Put the process's random generators back: Keras draws from them, and other code may rely on them."""
-    python, legacy = random.getstate(), np.random.get_state()
-    torch = sys.modules["torch"].get_rng_state() if backend() == "torch" else None
+    python, legacy, its_own = random.getstate(), np.random.get_state(), own().generator()
     try:
         yield
     finally:
         random.setstate(python)
         np.random.set_state(legacy)
-        if torch is not None:
-            sys.modules["torch"].set_rng_state(torch)
+        own().set_generator(its_own)
 
 
 def seed_generators(seed: int) -> None:
@@ -122,18 +136,12 @@ def seed_generators(seed: int) -> None:
     """
     random.seed(seed)
     np.random.seed(seed)
-    if backend() == "torch":
-        sys.modules["torch"].manual_seed(seed)
+    own().seed(seed)
 
 
 def to_numpy(value: Any) -> np.ndarray:
-    """Copy a variable or tensor of any backend."""
-    tensor = value.value if hasattr(value, "path") else value
-    if backend() == "tensorflow" and hasattr(tensor, "numpy"):
-        return np.asarray(tensor.numpy())  # which has copied already
-    if backend() == "torch" and hasattr(tensor, "detach"):
-        tensor = tensor.detach().cpu().numpy()
-    return np.array(tensor)
+    """Copy a variable or tensor of the backend's."""
+    return own().to_numpy(value.value if hasattr(value, "path") else value)
 
 
 def versions() -> dict[str, str]:
@@ -188,7 +196,7 @@ def _check_installed(module: str) -> None:
 
 
 def _check_gpus(wanted: Running) -> None:
-    if wanted.use_gpus and not _HAS_GPU[wanted.backend]():
+    if wanted.use_gpus and not own().has_gpu():
         raise CerebroError(
             f"use_gpus is true, but {wanted.backend} finds no GPU on this server",
             detail=f"This process was given {wanted.gpu.device} of its host." if wanted.gpu else None,
@@ -248,79 +256,19 @@ def _end_at_once() -> None:
 
 
 def _import(wanted: Running) -> None:
-    with _uncollected():
-        _BACKEND_SET_UP[wanted.backend](wanted)
-        with _alone():
-            keras = importlib.import_module("keras")
+    watch()
+    with _uncollected(), _alone(wanted.backend):
+        made: Backend = importlib.import_module(f".on_{wanted.backend}", __package__).make()
+        made.set_up(wanted)
+        keras = importlib.import_module("keras")
     keras.utils.disable_interactive_logging()
-
-
-def _set_up_tensorflow(wanted: Running) -> None:
-    with apart(), _alone():
-        tensorflow = importlib.import_module("tensorflow")
-    try:
-        tensorflow.config.threading.set_intra_op_parallelism_threads(wanted.threads)
-        tensorflow.config.threading.set_inter_op_parallelism_threads(wanted.threads)
-        already = False
-    except RuntimeError:
-        # Code of the user's has used it in this session before: it keeps the threads that it has.
-        already = True
-    if wanted.threads > 1 or already:
-        # Else threads race where one batch updates a row of an embedding more than once.
-        tensorflow.config.experimental.enable_op_determinism()
-    tensorflow.get_logger().setLevel("ERROR")
-    if already:
-        return
-    _choose_gpu(tensorflow, wanted)
-    with _no_signals():
-        # What makes its threads.
-        tensorflow.config.list_logical_devices()
-
-
-def _choose_gpu(tensorflow: Any, wanted: Running) -> None:
-    if not wanted.use_gpus:
-        tensorflow.config.set_visible_devices([], "GPU")
-    elif wanted.gpu is not None and wanted.gpu.memory_mb is not None:
-        part = tensorflow.config.LogicalDeviceConfiguration(memory_limit=wanted.gpu.memory_mb)
-        for device in tensorflow.config.list_physical_devices("GPU"):
-            tensorflow.config.set_logical_device_configuration(device, [part])
-
-
-def _set_up_jax(wanted: Running) -> None:
-    jax = importlib.import_module("jax")
-    with _no_signals():
-        jax.devices()
-
-
-def _set_up_torch(wanted: Running) -> None:
-    torch = importlib.import_module("torch")
-    torch.set_num_threads(wanted.threads)
-    if wanted.gpu is not None and torch.cuda.is_available():
-        torch.cuda.set_per_process_memory_fraction(wanted.gpu.fraction)
-
-
-def _tensorflow_has_gpu() -> bool:
-    return bool(sys.modules["tensorflow"].config.list_physical_devices("GPU"))
-
-
-def _jax_has_gpu() -> bool:
-    with contextlib.suppress(RuntimeError):  # how JAX says that it knows no such platform
-        return bool(sys.modules["jax"].devices("gpu"))
-    return False
-
-
-def _torch_has_gpu() -> bool:
-    return sys.modules["torch"].cuda.is_available()
-
-
-_HAS_GPU = {"tensorflow": _tensorflow_has_gpu, "jax": _jax_has_gpu, "torch": _torch_has_gpu}
-_BACKEND_SET_UP = {"tensorflow": _set_up_tensorflow, "jax": _set_up_jax, "torch": _set_up_torch}
+    memory.of(_Started).backend = made
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    """Import something without its companions, unless they are there already: it takes them for missing."""
-    hidden = [name for name in _COMPANIONS if name not in sys.modules]
+def _alone(backend: str) -> Iterator[None]:
+    """Import a backend without companions, unless they are there already: it takes them for missing."""
+    hidden = [name for name in _COMPANIONS if name not in sys.modules and name != backend]
     sys.modules.update(dict.fromkeys(hidden))  # pyright: ignore[reportArgumentType, reportCallIssue]
     try:
         yield
@@ -330,7 +278,7 @@ def _alone() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _no_signals() -> Iterator[None]:
+def no_signals() -> Iterator[None]:
     """Make threads that are sent no signals: the server's are for its own thread alone, and a thread that is
     interrupted in one of oneDNN's kernels leaves the heap broken (clocks.py)."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)

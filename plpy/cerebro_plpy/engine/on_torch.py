@@ -1,8 +1,8 @@
-"""Training on PyTorch: batch after batch, as Keras does it."""
+"""PyTorch: batch after batch, as Keras does it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,7 +10,43 @@ import numpy as np
 import torch
 
 from . import forms, runtime
-from .loops import Feed, Tick, VariableLoop
+from .architecture import Shape
+from .backends import Backend, Feed, Forward, PlainForward, Tick, VariableLoop
+from .runtime import Running
+
+
+class Torch(Backend):
+    def set_up(self, wanted: Running) -> None:
+        torch.set_num_threads(wanted.threads)
+        if wanted.gpu is not None and torch.cuda.is_available():
+            torch.cuda.set_per_process_memory_fraction(wanted.gpu.fraction)
+
+    def has_gpu(self) -> bool:
+        return torch.cuda.is_available()
+
+    def seed(self, seed: int) -> None:
+        torch.manual_seed(seed)
+
+    def generator(self) -> Any:
+        return torch.get_rng_state()
+
+    def set_generator(self, state: Any) -> None:
+        torch.set_rng_state(state)
+
+    def own_variables(self) -> list[Any]:
+        return [Generator()]
+
+    def to_numpy(self, tensor: Any) -> np.ndarray:
+        return np.array(tensor.detach().cpu().numpy() if hasattr(tensor, "detach") else tensor)
+
+    def make_loop(self, model: Any, variables: list[Any]) -> TorchLoop:
+        return TorchLoop(model, variables)
+
+    def to_tensor(self, array: np.ndarray) -> Any:
+        return _tensor(np.array(array))
+
+    def make_forward(self, model: Any, inputs: Sequence[Shape]) -> Forward:
+        return PlainForward(partial(_forward, model))
 
 
 class Generator:
@@ -78,4 +114,16 @@ def _labels(feed: Feed) -> tuple[list[Any], list[Any]]:
     return [_tensor(array) for array in feed.targets], weight
 
 
-make = TorchLoop
+def _forward(model: Any, variables: list[Any], batch: list[np.ndarray]) -> list[np.ndarray]:
+    split = len(model.trainable_variables)
+    with torch.no_grad():
+        found, _ = model.stateless_call(
+            variables[:split],
+            variables[split:],
+            forms.pack(model, [_tensor(np.array(array)) for array in batch]),
+            training=False,
+        )
+    return [runtime.to_numpy(output) for output in runtime.keras().tree.flatten(found)]
+
+
+make = Torch

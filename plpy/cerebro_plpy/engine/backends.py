@@ -1,17 +1,20 @@
-"""What the model asks of a backend's loop over batches."""
+"""What is asked of a backend of Keras. Each is one file, on_<name>.py, whose `make` gives its `Backend`."""
 
 from __future__ import annotations
 
-import importlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from . import runtime
 from .data import Dataset
+
+if TYPE_CHECKING:
+    from .architecture import Shape
 
 Tick = Callable[[], None]
 
@@ -57,17 +60,69 @@ class Loop(Protocol):
     def results(self) -> dict[str, Any]: ...
 
 
-def hidden_variables() -> list[Any]:
-    """Give what training depends on beside the variables of model and optimizer."""
-    if runtime.backend() != "torch":
+BoundForward = Callable[[list[np.ndarray]], list[Any]]
+
+
+class Forward(Protocol):
+    """A model's forward pass: a function of its variables, trainable ones first, and of its inputs."""
+
+    def __call__(self, variables: list[Any], batch: list[np.ndarray]) -> list[Any]: ...
+
+    def bound(self, variables: list[Any]) -> BoundForward:
+        """A function of the inputs alone."""
+        ...
+
+
+class Backend(Protocol):
+    """One of Keras' backends."""
+
+    # Whether another number of rows costs another compilation.
+    fixed_rows = False
+
+    def set_up(self, wanted: runtime.Running) -> None:
+        """Give it its threads and its GPU."""
+        ...
+
+    def has_gpu(self) -> bool: ...
+
+    def make_loop(self, model: Any, variables: list[Any]) -> Loop: ...
+
+    def to_tensor(self, array: np.ndarray) -> Any:
+        """Copy to where it computes."""
+        ...
+
+    def make_forward(self, model: Any, inputs: Sequence[Shape]) -> Forward: ...
+
+    def to_numpy(self, tensor: Any) -> np.ndarray:
+        """Copy a tensor of its own, or what is an array already."""
+        return np.array(tensor)
+
+    def seed(self, seed: int) -> None:
+        """Seed its own generator, where Keras draws from one."""
+
+    def generator(self) -> Any:
+        """The state of that generator."""
+        return None
+
+    def set_generator(self, state: Any) -> None:
+        """Put it back."""
+
+    def own_variables(self) -> list[Any]:
+        """What training depends on beside the variables of model and optimizer."""
         return []
-    return [importlib.import_module(".loop_torch", __package__).Generator()]
 
 
-def make(model: Any, variables: list[Any]) -> Loop:
-    """Give the loop of the backend that runs; each loop_<backend>.py has a `make`."""
-    module = importlib.import_module(f".loop_{runtime.backend()}", __package__)
-    return module.make(model, variables)
+class PlainForward:
+    """A function that costs nothing for the variables that it is given."""
+
+    def __init__(self, call: Callable[[list[Any], list[np.ndarray]], list[Any]]) -> None:
+        self._call = call
+
+    def __call__(self, variables: list[Any], batch: list[np.ndarray]) -> list[Any]:
+        return self._call(variables, batch)
+
+    def bound(self, variables: list[Any]) -> BoundForward:
+        return partial(self._call, variables)
 
 
 class VariableLoop:

@@ -1,8 +1,10 @@
-"""Training on JAX: many batches in one compiled loop, over rows that stay on the device."""
+"""JAX: many batches in one compiled loop, over rows that stay on the device."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -11,8 +13,35 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import forms, runtime
+from .architecture import Shape
+from .backends import Backend, Feed, Forward, Pace, PlainForward, Tick
 from .data import is_shareable
-from .loops import Feed, Pace, Tick
+from .runtime import Running, no_signals
+
+
+class Jax(Backend):
+    # It compiles a program for each number of rows.
+    fixed_rows = True
+
+    def set_up(self, wanted: Running) -> None:
+        with no_signals():
+            # What makes its threads.
+            jax.devices()
+
+    def has_gpu(self) -> bool:
+        with contextlib.suppress(RuntimeError):  # how JAX says that it knows no such platform
+            return bool(jax.devices("gpu"))
+        return False
+
+    def make_loop(self, model: Any, variables: list[Any]) -> JaxLoop:
+        return JaxLoop(model, variables)
+
+    def to_tensor(self, array: np.ndarray) -> Any:
+        return jnp.array(array, copy=True)
+
+    def make_forward(self, model: Any, inputs: Sequence[Shape]) -> Forward:
+        return PlainForward(jax.jit(partial(_forward, model)))
+
 
 # JAX compiles for each shape, and Keras' own fit does too: a full batch and the last, smaller one
 # are two programs, here and there.
@@ -194,4 +223,12 @@ def _labels(feed: Feed) -> tuple[list[Any], list[Any]]:
     return [jnp.asarray(a) for a in feed.targets], weight
 
 
-make = JaxLoop
+def _forward(model: Any, variables: list[Any], batch: list[Any]) -> list[Any]:
+    split = len(model.trainable_variables)
+    found, _ = model.stateless_call(
+        variables[:split], variables[split:], forms.pack(model, batch), training=False
+    )
+    return runtime.keras().tree.flatten(found)
+
+
+make = Jax

@@ -1,18 +1,67 @@
-"""Training on TensorFlow: many batches in one graph, over rows that stay on the device."""
+"""TensorFlow: many batches in one graph, over rows that stay on the device."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from . import forms
+from . import forms, runtime
+from .architecture import Shape
+from .backends import Backend, BoundForward, Feed, Forward, Pace, Tick, VariableLoop
 from .data import is_shareable
-from .loops import Feed, Pace, Tick, VariableLoop
+from .runtime import Running, no_signals
 
 MOST_BYTES_AT_ONCE = 16 * 2**20
+
+
+class TensorFlow(Backend):
+    def set_up(self, wanted: Running) -> None:
+        try:
+            tf.config.threading.set_intra_op_parallelism_threads(wanted.threads)
+            tf.config.threading.set_inter_op_parallelism_threads(wanted.threads)
+            already = False
+        except RuntimeError:
+            # Code of the user's has used it in this session before: it keeps the threads that it has.
+            already = True
+        if wanted.threads > 1 or already:
+            # Else threads race where one batch updates a row of an embedding more than once.
+            tf.config.experimental.enable_op_determinism()
+        tf.get_logger().setLevel("ERROR")
+        if already:
+            return
+        _choose_gpu(wanted)
+        with no_signals():
+            # What makes its threads.
+            tf.config.list_logical_devices()
+
+    def has_gpu(self) -> bool:
+        return bool(tf.config.list_physical_devices("GPU"))
+
+    def to_numpy(self, tensor: Any) -> np.ndarray:
+        # Which has copied already.
+        return np.asarray(tensor.numpy()) if hasattr(tensor, "numpy") else np.array(tensor)
+
+    def make_loop(self, model: Any, variables: list[Any]) -> TensorFlowLoop:
+        return TensorFlowLoop(model, variables)
+
+    def to_tensor(self, array: np.ndarray) -> Any:
+        return tf.constant(array)
+
+    def make_forward(self, model: Any, inputs: Sequence[Shape]) -> Forward:
+        return _Forward(model, inputs)
+
+
+def _choose_gpu(wanted: Running) -> None:
+    if not wanted.use_gpus:
+        tf.config.set_visible_devices([], "GPU")
+    elif wanted.gpu is not None and wanted.gpu.memory_mb is not None:
+        part = tf.config.LogicalDeviceConfiguration(memory_limit=wanted.gpu.memory_mb)
+        for device in tf.config.list_physical_devices("GPU"):
+            tf.config.set_logical_device_configuration(device, [part])
 
 
 class TensorFlowLoop(VariableLoop):
@@ -115,4 +164,38 @@ def _specs(feed: Feed) -> Any:
     return [spec(a) for a in feed.inputs], [spec(a) for a in feed.targets], weight
 
 
-make = TensorFlowLoop
+class _Forward:
+    """One graph for every number of rows."""
+
+    def __init__(self, model: Any, inputs: Sequence[Shape]) -> None:
+        self._model = model
+        self._inputs = [tf.TensorSpec((None, *shape), tf.float32) for shape in inputs]
+        variables = [*model.trainable_variables, *model.non_trainable_variables]
+        self._split, self._end = len(model.trainable_variables), len(variables)
+        signature = [tf.TensorSpec(v.shape, v.dtype) for v in variables] + self._inputs
+        self._concrete = _traced(self._run, signature)
+
+    def __call__(self, variables: list[Any], batch: list[np.ndarray]) -> list[Any]:
+        return [output.numpy() for output in self._concrete(*variables, *map(tf.constant, batch))]
+
+    def bound(self, variables: list[Any]) -> BoundForward:
+        """A graph of the inputs alone: TensorFlow looks at every tensor that it is given, and on one row that
+        would cost more than the model."""
+        concrete = _traced(lambda *batch: self._run(*variables, *batch), self._inputs)
+        return lambda batch: [output.numpy() for output in concrete(*map(tf.constant, batch))]
+
+    def _run(self, *tensors: Any) -> Any:
+        found, _ = self._model.stateless_call(
+            list(tensors[: self._split]),
+            list(tensors[self._split : self._end]),
+            forms.pack(self._model, list(tensors[self._end :])),
+            training=False,
+        )
+        return runtime.keras().tree.flatten(found)
+
+
+def _traced(run: Callable[..., Any], signature: list[Any]) -> Any:
+    return tf.function(run, input_signature=signature, autograph=False).get_concrete_function()
+
+
+make = TensorFlow
