@@ -106,7 +106,7 @@ bench: ## measure everything against its peers and write docs/performance.md
 bench-quick: ## some of the same, with fewer rows and one repetition, in under five minutes
 	@$(MAKE) -s bench ARGS='--quick $(ARGS)'
 
-docker: ## build the container image cerebro-db (BASE=image, PACKAGES=requirements-gpu.lock for GPUs)
+docker: ## build the container image cerebro-db (BASE=image, PACKAGES=requirements/gpu.lock for GPUs)
 	@docker build -q -f docker/Dockerfile -t cerebro-db --label org.opencontainers.image.version=$(EXTVERSION) \
 		$(if $(BASE),--build-arg BASE=$(BASE)) $(if $(PACKAGES),--build-arg PACKAGES=$(PACKAGES)) .
 
@@ -146,11 +146,11 @@ typecheck: ## check the types
 	@tools/setup dev
 	@$(VENV)/bin/basedpyright
 
-lock: ## renew the lock files from requirements*.in (needs uv)
-	for name in requirements requirements-gpu requirements-page requirements-demo requirements-dev requirements-bench; do \
-		uv pip compile -q --upgrade --universal --fork-strategy=fewest --python-version=3.11 --generate-hashes \
-			--no-header --no-emit-index-url $$name.in -o $$name.lock || exit; \
-	done
+lock: ## renew the lock files from the groups of pyproject.toml (needs uv)
+	@compile() { uv pip compile -q --upgrade --universal --fork-strategy=fewest --python-version=3.11 --generate-hashes \
+		--no-header --no-emit-index-url --group "$$1" "$${@:3}" -o "$$2"; }; \
+	compile server requirements.lock && compile gpu requirements/gpu.lock && \
+	for group in page demo dev bench; do compile $$group requirements/$$group.lock -c requirements.lock || exit; done
 
 reference: ## write docs/reference.md from the SQL files
 	@python3 tools/build_reference.py
