@@ -1,4 +1,4 @@
-"""What is asked of a backend of Keras. Each is one file, on_<name>.py, whose `make` gives its `Backend`."""
+"""What is asked of a backend of Keras. Each is one file, on_<name>.py, whose `make` gives its `KerasBackend`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Forward(Protocol):
         ...
 
 
-class Backend(Protocol):
+class KerasBackend(Protocol):
     """One of Keras' backends."""
 
     # Whether another number of rows costs another compilation.

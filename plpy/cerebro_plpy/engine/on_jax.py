@@ -14,12 +14,12 @@ import numpy as np
 
 from . import forms, runtime
 from .architecture import Shape
-from .backends import Backend, Feed, Forward, Pace, PlainForward, Tick
+from .backends import Feed, Forward, KerasBackend, Pace, PlainForward, Tick
 from .data import is_shareable
 from .runtime import Running, no_signals
 
 
-class Jax(Backend):
+class Jax(KerasBackend):
     # It compiles a program for each number of rows.
     fixed_rows = True
 

@@ -11,14 +11,14 @@ import tensorflow as tf
 
 from . import forms, runtime
 from .architecture import Shape
-from .backends import Backend, BoundForward, Feed, Forward, Pace, Tick, VariableLoop
+from .backends import BoundForward, Feed, Forward, KerasBackend, Pace, Tick, VariableLoop
 from .data import is_shareable
 from .runtime import Running, no_signals
 
 MOST_BYTES_AT_ONCE = 16 * 2**20
 
 
-class TensorFlow(Backend):
+class TensorFlow(KerasBackend):
     def set_up(self, wanted: Running) -> None:
         try:
             tf.config.threading.set_intra_op_parallelism_threads(wanted.threads)
@@ -52,7 +52,7 @@ class TensorFlow(Backend):
         return tf.constant(array)
 
     def make_forward(self, model: Any, inputs: Sequence[Shape]) -> Forward:
-        return _Forward(model, inputs)
+        return _TracedForward(model, inputs)
 
 
 def _choose_gpu(wanted: Running) -> None:
@@ -164,7 +164,7 @@ def _specs(feed: Feed) -> Any:
     return [spec(a) for a in feed.inputs], [spec(a) for a in feed.targets], weight
 
 
-class _Forward:
+class _TracedForward:
     """One graph for every number of rows."""
 
     def __init__(self, model: Any, inputs: Sequence[Shape]) -> None:

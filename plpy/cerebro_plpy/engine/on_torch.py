@@ -11,11 +11,11 @@ import torch
 
 from . import forms, runtime
 from .architecture import Shape
-from .backends import Backend, Feed, Forward, PlainForward, Tick, VariableLoop
+from .backends import Feed, Forward, KerasBackend, PlainForward, Tick, VariableLoop
 from .runtime import Running
 
 
-class Torch(Backend):
+class Torch(KerasBackend):
     def set_up(self, wanted: Running) -> None:
         torch.set_num_threads(wanted.threads)
         if wanted.gpu is not None and torch.cuda.is_available():

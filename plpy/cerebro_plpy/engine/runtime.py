@@ -23,7 +23,7 @@ from cerebro_plpy.errors import CerebroError
 from .apart import watch
 
 if TYPE_CHECKING:
-    from .backends import Backend
+    from .backends import KerasBackend
 
 BACKENDS = ("tensorflow", "jax", "torch")
 _DISTRIBUTIONS = {
@@ -61,7 +61,7 @@ class Running:
 
 class _Started:
     running: Running | None = None
-    backend: Backend | None = None
+    backend: KerasBackend | None = None
     # What the server calls at the end of this process; it must not be collected before.
     before_exit: Any = None
 
@@ -104,7 +104,7 @@ def keras() -> Any:
     return sys.modules["keras"]
 
 
-def own() -> Backend:
+def own() -> KerasBackend:
     """Give the backend that runs in this process."""
     found = memory.of(_Started).backend
     if found is None:
@@ -258,7 +258,7 @@ def _end_at_once() -> None:
 def _import(wanted: Running) -> None:
     watch()
     with _uncollected(), _alone(wanted.backend):
-        made: Backend = importlib.import_module(f".on_{wanted.backend}", __package__).make()
+        made: KerasBackend = importlib.import_module(f".on_{wanted.backend}", __package__).make()
         made.set_up(wanted)
         keras = importlib.import_module("keras")
     keras.utils.disable_interactive_logging()
