@@ -1,4 +1,4 @@
-"""What is asked of a backend of Keras. Each is one file, on_<name>.py, whose `make` gives a `KerasBackend`."""
+"""What is asked of a backend of Keras. Each is one file, on_<name>.py; its `make` gives a `KerasBackend`."""
 
 from __future__ import annotations
 
