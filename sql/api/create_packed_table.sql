@@ -4,7 +4,7 @@ CREATE OR REPLACE FUNCTION cerebro.create_packed_table(
 ) RETURNS void
 LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-GD["cerebro"].prepare("empty", output_table, summary)
+return GD["cerebro"].prepare("empty", output_table, summary)
 $$;
 COMMENT ON FUNCTION cerebro.create_packed_table IS
 'Creates an empty packed table and its summary, for buffers that were packed elsewhere. You insert the buffers as rows. The summary has the columns of <table>_summary as keys, class values as text, and their types by column in class_value_types.';

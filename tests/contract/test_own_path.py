@@ -17,17 +17,18 @@ SHOWN = [("there, elsewhere",)]
 
 
 @pytest.fixture
-def caller(empty_database: str) -> Iterator[Connection]:
+def caller(database: str) -> Iterator[Connection]:
     """Somebody with a table in the second schema of their path."""
-    with closing(psycopg2.connect(dbname=empty_database)) as connection:
+    with closing(psycopg2.connect(dbname=database)) as connection:
         connection.autocommit = True
         execute(
             connection,
-            "CREATE EXTENSION cerebro CASCADE; CREATE SCHEMA there; CREATE SCHEMA elsewhere;"
+            "CREATE SCHEMA there; CREATE SCHEMA elsewhere;"
             "CREATE TABLE elsewhere.rows AS SELECT ARRAY[i, i]::real[] AS x, i % 2 AS y"
             " FROM generate_series(1, 20) AS i; SET search_path = there, elsewhere",
         )
         yield connection
+        execute(connection, "ROLLBACK; DROP SCHEMA there, elsewhere CASCADE")
 
 
 def test_tables_are_found_and_made_where_the_caller_looks(caller: Connection) -> None:
