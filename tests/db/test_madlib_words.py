@@ -125,7 +125,9 @@ def test_a_run_that_is_resumed_names_them_alike(trial: Trial) -> None:
     names = f"SELECT {columns} FROM again_summary"
     before = trial.one(names)
     trial.sql("DROP TABLE again, again_info, again_summary")
-    trial.sql("SELECT cerebro.resume(%s, 'pg_catalog')", run)
+    trial.sql("BEGIN; SET LOCAL search_path = pg_catalog")
+    trial.sql("SELECT cerebro.resume(%s)", run)
+    trial.sql("COMMIT")
     assert trial.one(names) == before
 
 
