@@ -147,10 +147,12 @@ typecheck: ## check the types
 	@$(VENV)/bin/basedpyright
 
 lock: ## renew the lock files from the groups of pyproject.toml (needs uv)
-	@compile() { uv pip compile -q --upgrade --universal --fork-strategy=fewest --python-version=3.11 --generate-hashes \
-		--no-header --no-emit-index-url --group "$$1" "$${@:3}" -o "$$2"; }; \
-	compile server requirements.lock && compile gpu requirements/gpu.lock && \
-	for group in page demo dev bench; do compile $$group requirements/$$group.lock -c requirements.lock || exit; done
+	@for group in server gpu page demo dev bench; do \
+		lock=requirements/$$group.lock like='-c requirements.lock'; \
+		case $$group in server) lock=requirements.lock like= ;; gpu) like= ;; esac; \
+		uv pip compile -q --upgrade --universal --fork-strategy=fewest --python-version=3.11 --generate-hashes \
+			--no-header --no-emit-index-url --group $$group $$like -o $$lock || exit; \
+	done
 
 reference: ## write docs/reference.md from the SQL files
 	@python3 tools/build_reference.py
