@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import time
@@ -62,6 +63,17 @@ def _is_greenplum() -> bool:
         return False
 
 
+@functools.cache
+def _server_version() -> int:
+    if "PGHOST" not in os.environ:
+        return 0
+    try:
+        with closing(_open("postgres")) as connection:
+            return connection.server_version
+    except psycopg2.OperationalError:
+        return 0
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out what the server at hand cannot be asked, and say so."""
     about_postgresql = ("postgresql", "is about PostgreSQL alone")
@@ -69,6 +81,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker(other):
             item.add_marker(pytest.mark.skip(reason=why))
+        if item.get_closest_marker("like_greenplum") and _server_version() >= 160000:
+            reason = "Greenplum is a PostgreSQL 12, and sets what no function may set from 16 on"
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

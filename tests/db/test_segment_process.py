@@ -88,7 +88,14 @@ WAYS = {
 }
 
 
-@pytest.fixture(params=list(WAYS.values()), ids=list(WAYS))
+stepwise = pytest.mark.like_greenplum
+BOTH = [
+    pytest.param(statement, id=name, marks=stepwise if "CALL" in statement else ())
+    for name, statement in WAYS.items()
+]
+
+
+@pytest.fixture(params=BOTH)
 def way(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -189,6 +196,7 @@ def test_a_state_comes_another_way_where_no_server_answers(trial: Trial, run_id:
     assert trial.sql(visited, run_id) == before
 
 
+@stepwise
 def test_a_visit_that_was_committed_unheard_is_made_again(trial: Trial, run_id: int) -> None:
     """Its state is there; what lacks is written."""
     way = WAYS["as segment sessions do"]
@@ -214,6 +222,7 @@ def timeout(trial: Trial) -> Iterator[None]:
 LINKS = "FROM pg_stat_activity WHERE application_name = 'cerebro link' AND datname = current_database()"
 
 
+@stepwise
 def test_a_connection_that_is_lost_is_opened_again(trial: Trial, run_id: int) -> None:
     way = WAYS["as segment sessions do"]
     ((last,),) = trial.sql("SELECT segment FROM cerebro._visit WHERE run_id = %s AND step = 4", run_id)
@@ -225,6 +234,7 @@ def test_a_connection_that_is_lost_is_opened_again(trial: Trial, run_id: int) ->
     assert trial.value("SELECT count(*) FROM cerebro._visit WHERE run_id = %s", run_id) == 4
 
 
+@stepwise
 def test_a_visit_waits_for_a_lock_and_looks_for_a_cancel(trial: Trial, run_id: int) -> None:
     way = WAYS["as segment sessions do"]
     ((last,),) = trial.sql("SELECT segment FROM cerebro._visit WHERE run_id = %s AND step = 4", run_id)
