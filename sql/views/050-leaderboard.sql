@@ -81,11 +81,14 @@ JOIN cerebro._config AS c USING (run_id)
 LEFT JOIN delivered ON delivered.run_id = c.run_id AND delivered.mst_key = c.mst_key
 LEFT JOIN best ON best.run_id = c.run_id AND best.mst_key = c.mst_key
 LEFT JOIN cerebro._failure AS f ON f.run_id = c.run_id AND f.mst_key = c.mst_key
+LEFT JOIN (
+    SELECT DISTINCT
+        x.run_id,
+        x.mst_key
+    FROM cerebro._decision AS x WHERE x.decision = 'delete'
+) AS gone ON gone.run_id = c.run_id AND gone.mst_key = c.mst_key
 CROSS JOIN LATERAL (
-    SELECT f.mst_key IS NULL AND delivered.epoch IS NOT NULL AND NOT EXISTS (
-        SELECT FROM cerebro._decision AS x
-        WHERE x.run_id = c.run_id AND x.mst_key = c.mst_key AND x.decision = 'delete'
-    ) AS counts
+    SELECT f.mst_key IS NULL AND delivered.epoch IS NOT NULL AND gone.mst_key IS NULL AS counts
 ) AS k;
 COMMENT ON VIEW cerebro.leaderboard IS 'The configs of your runs, best first within each run: by the first metric on the validation rows if there are any, else on the training rows.';
 COMMENT ON COLUMN cerebro.leaderboard.run_id IS 'Number of the run';
