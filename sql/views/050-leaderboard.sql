@@ -85,7 +85,8 @@ LEFT JOIN (
     SELECT DISTINCT
         x.run_id,
         x.mst_key
-    FROM cerebro._decision AS x WHERE x.decision = 'delete'
+    FROM cerebro._decision AS x
+    WHERE x.decision = 'delete' AND x.run_id = ANY (ARRAY(SELECT v.run_id FROM cerebro._visible_run AS v))
 ) AS gone ON gone.run_id = c.run_id AND gone.mst_key = c.mst_key
 CROSS JOIN LATERAL (
     SELECT f.mst_key IS NULL AND delivered.epoch IS NOT NULL AND gone.mst_key IS NULL AS counts
