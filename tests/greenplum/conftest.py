@@ -18,3 +18,11 @@ def trial(database: str) -> Iterator[Trial]:
         connection.autocommit = True
         connection.notices = []
         yield Trial(connection)
+
+
+@pytest.fixture
+def the_coordinator_lives_on(trial: Trial) -> Iterator[None]:
+    """Also the sessions of others, as this one."""
+    started = trial.value("SELECT pg_postmaster_start_time()")
+    yield
+    assert trial.value("SELECT pg_postmaster_start_time()") == started

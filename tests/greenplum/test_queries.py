@@ -12,7 +12,7 @@ import pytest
 from fixtures import Connection, execute
 from trial import Trial
 
-pytestmark = pytest.mark.greenplum
+pytestmark = [pytest.mark.greenplum, pytest.mark.usefixtures("the_coordinator_lives_on")]
 
 # Where a function stands in a query: as an expression, {f}, and in FROM, {t}, of a value that each row has;
 # as {g} of a value that an aggregate makes.
@@ -117,14 +117,6 @@ def caller(database: str) -> Iterator[Connection]:
     with closing(psycopg2.connect(dbname=database)) as connection:
         connection.autocommit = True
         yield connection
-
-
-@pytest.fixture(autouse=True)
-def the_coordinator_lives_on(trial: Trial) -> Iterator[None]:
-    """Also the sessions of others, as this one."""
-    started = trial.value("SELECT pg_postmaster_start_time()")
-    yield
-    assert trial.value("SELECT pg_postmaster_start_time()") == started
 
 
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import psycopg2.errors
 import pytest
 
 import nets
 from trial import ADAM, Trial, blobs, rows_of
 
-pytestmark = pytest.mark.greenplum
+pytestmark = [pytest.mark.greenplum, pytest.mark.usefixtures("the_coordinator_lives_on")]
 FEATURES = 6
 # The server has no plan for it; docs/greenplum.md says what to write instead.
 CANNOT_BE_COPIED = ("cerebro.progress", "cerebro.runs", "cerebro.sizes")
@@ -53,13 +51,6 @@ def views(trial: Trial) -> dict[str, list[str]]:
     )
     assert len(found) > 7
     return dict(found)
-
-
-@pytest.fixture(autouse=True)
-def the_coordinator_lives_on(trial: Trial) -> Iterator[None]:
-    started = trial.value("SELECT pg_postmaster_start_time()")
-    yield
-    assert trial.value("SELECT pg_postmaster_start_time()") == started
 
 
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
