@@ -53,35 +53,28 @@ def _drop_database(name: str) -> None:
                     raise
 
 
-def _is_greenplum() -> bool:
-    if "PGHOST" not in os.environ:
-        return False
-    try:
-        with closing(_open("postgres")) as connection:
-            return "Greenplum" in execute(connection, "SELECT version()")[0][0]
-    except psycopg2.OperationalError:
-        return False
-
-
 @functools.cache
-def _server_version() -> int:
+def _server() -> tuple[bool, int] | None:
+    """Whether the server that was named is Greenplum, and its version; None where none answers."""
     if "PGHOST" not in os.environ:
-        return 0
+        return None
     try:
         with closing(_open("postgres")) as connection:
-            return connection.server_version
+            is_greenplum = "Greenplum" in execute(connection, "SELECT version()")[0][0]
+            return is_greenplum, connection.server_version
     except psycopg2.OperationalError:
-        return 0
+        return None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out what the server at hand cannot be asked, and say so."""
+    is_greenplum, version = _server() or (False, 0)
     about_postgresql = ("postgresql", "is about PostgreSQL alone")
-    other, why = about_postgresql if _is_greenplum() else ("greenplum", "needs a Greenplum cluster")
+    other, why = about_postgresql if is_greenplum else ("greenplum", "needs a Greenplum cluster")
     for item in items:
         if item.get_closest_marker(other):
             item.add_marker(pytest.mark.skip(reason=why))
-        if item.get_closest_marker("like_greenplum") and _server_version() >= 160000:
+        if item.get_closest_marker("like_greenplum") and version >= 160000:
             reason = "Greenplum is a PostgreSQL 12, and sets what no function may set from 16 on"
             item.add_marker(pytest.mark.skip(reason=reason))
 
@@ -95,12 +88,11 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 def pytest_report_header() -> str:
     if "PGHOST" not in os.environ:
         return "no server: PGHOST is not set"
-    try:
-        with closing(_open("postgres")) as connection:
-            version = connection.server_version
-            name = "Greenplum on PostgreSQL" if _is_greenplum() else "PostgreSQL"
-    except psycopg2.OperationalError:
+    found = _server()
+    if found is None:
         return f"no server answers at {os.environ['PGHOST']}"
+    is_greenplum, version = found
+    name = "Greenplum on PostgreSQL" if is_greenplum else "PostgreSQL"
     return f"{name} {version // 10000}.{version % 10000} at {os.environ['PGHOST']}"
 
 
@@ -116,7 +108,8 @@ def server() -> None:
 @pytest.fixture(scope="session")
 def greenplum(server: None) -> bool:
     """Whether the server is a Greenplum cluster, for what is spelled otherwise there."""
-    return _is_greenplum()
+    found = _server()
+    return found is not None and found[0]
 
 
 @pytest.fixture(scope="session")

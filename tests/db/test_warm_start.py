@@ -187,10 +187,9 @@ def test_views_and_grants_stay_over_a_warm_start(
     tables = [out, f"{out}_info", f"{out}_summary"]
     for table in tables:
         trial.sql(f"CREATE VIEW {table}_view AS SELECT * FROM {table}; GRANT SELECT ON {table} TO pg_monitor")
-    scores = f"SELECT p.* FROM blobs, cerebro.predict('{out}', 1, x) AS p LIMIT 3"
-    trial.sql(
-        f"CREATE VIEW {out}_scored AS {scores if not greenplum else f'SELECT model_weights FROM {out}'}"
-    )
+    predicted = f"SELECT p.* FROM blobs, cerebro.predict('{out}', 1, x) AS p LIMIT 3"
+    trained = f"SELECT model_weights FROM {out}"
+    trial.sql(f"CREATE VIEW {out}_scored AS {trained if greenplum else predicted}")
     trial.sql(f"CREATE FUNCTION {out}_row({out}) RETURNS integer LANGUAGE sql AS 'SELECT 1'")
     scored, grants = trial.sql(f"TABLE {out}_scored"), [granted(trial, table) for table in tables]
     options = {"threads": 1, "seed": 7, "background": background}
