@@ -18,12 +18,15 @@ DATA_built = build/cerebro_madlib.control build/cerebro--$(EXTVERSION).sql build
 REGRESS = smoke
 REGRESS_OPTS = --inputdir=tests/installcheck --outputdir=build/installcheck
 
+# From which pg_upgrade is tried on a Debian 13: Debian 12 has it.
+OLD_SERVER = 15
+
 # What a machine without PyTorch, GPU and Greenplum can test.
 HERE = not torch and not gpu and not greenplum
 PYTEST = $(VENV)/bin/pytest --timeout=300 -m "not slow and not alone and $(HERE)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down psql env demo test test-server test-beside test-slow test-quick test-short test-debian test-docker test-greenplum faults bench bench-quick docker lint format typecheck lock reference doors shape freeze deploy dist build client clean-local install-python uninstall-python
+.PHONY: help setup up down psql env demo test test-server test-beside test-slow test-quick test-short test-debian test-version test-upgrade test-versions test-docker test-greenplum faults bench bench-quick docker lint format typecheck lock reference doors shape freeze deploy dist build client clean-local install-python uninstall-python
 
 help: ## list what can be made
 	@sed -n 's/^\(# \)\?\([a-z-]*\):.*## \(.*\)/\2\t\3/p' Makefile | expand -t 14
@@ -76,6 +79,33 @@ test-short: ## the tests of what another version of PostgreSQL or Python could c
 test-debian: ## the demo and a short tier on a Debian 13 that has nothing yet, with PostgreSQL 17 (needs root)
 	@tools/setup debian-root
 	@tools/debian-root trixie sh -c 'make demo && make test-short'
+
+# installcheck, all of the database tier, and updates, dumps and restores.
+test-version:
+	@tools/setup dev
+	@$(MAKE) -s deploy
+	@tools/cluster up
+	@$(MAKE) -s client
+	@eval "$$(tools/cluster env)" && $(MAKE) -s installcheck
+	@$(MAKE) -s test-server
+	@eval "$$(tools/cluster env)" && $(VENV)/bin/pytest --timeout=900 -m "slow and $(HERE)" \
+		tests/contract/test_update.py tests/contract/test_dump.py
+
+# The extension's SQL names its Python by a path, so the old server finds the same.
+test-upgrade:
+	@tools/setup dev
+	@tools/setup old-server
+	@$(MAKE) -s deploy
+	@cp "$$($(PG_CONFIG) --sharedir)"/extension/cerebro* /usr/share/postgresql/$(OLD_SERVER)/extension/
+	@tools/cluster up
+	@eval "$$(tools/cluster env)" && CEREBRO_TEST_OLD_SERVER=/usr/lib/postgresql/$(OLD_SERVER)/bin \
+		$(VENV)/bin/pytest --timeout=900 -m "$(HERE)" tests/contract/test_update.py
+
+test-versions: ## the database tests on Debian 13 and on Debian unstable, and pg_upgrade from 15 to 17 (needs root)
+	@tools/setup debian-root
+	@tools/debian-root trixie make test-version
+	@tools/debian-root trixie make test-upgrade
+	@tools/debian-root sid make test-version
 
 test-docker: ## the tests of the container image, where a Docker engine answers
 	@tools/setup dev

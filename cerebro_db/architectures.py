@@ -102,7 +102,7 @@ def architecture_json(model: Model) -> str:
     if hasattr(model, "to_json"):
         return model.to_json()
     raise CerebroError(
-        f"{type(model).__name__} is no architecture", hint="Give a keras.Model, or its to_json()."
+        f"{type(model).__name__} is not an architecture", hint="Give a keras.Model, or its to_json()."
     )
 
 

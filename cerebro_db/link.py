@@ -114,7 +114,7 @@ def open_link(target: str | Engine | Connection) -> Link:
     except (ArgumentError, ValueError):
         # What cannot be read may be a password in the wrong place.
         raise CerebroError(
-            "the text is no address of a database",
+            "the text is not the address of a database",
             hint="Write postgresql://user@host:port/database, or postgresql:///database.",
         ) from None
     if url.drivername in ("postgresql", "postgres"):

@@ -53,7 +53,7 @@ class FitRequest:
         if self.search in (None, RANDOM):
             if self.search is None and not grid.is_finite:
                 raise CerebroError(
-                    "the grid has a range, so that there is no end of its configs",
+                    "the grid has a range, so its configs have no end",
                     hint='Say how to search it: search="random" or search="asha", with configs=20.',
                 )
             return self._begin_all(db, models, grid, out)

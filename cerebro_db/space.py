@@ -139,7 +139,7 @@ def _optimizer(value: Any, shared: Mapping[str, Json]) -> Json:
     if isinstance(value, Mapping) and "optimizer" in value:
         return {**shared, **{str(key): _leaf(item) for key, item in value.items()}}
     raise CerebroError(
-        f"{value!r} is no optimizer",
+        f"{value!r} is not an optimizer",
         hint='Write a name, or a dict such as {"optimizer": "SGD", "momentum": [0.0, 0.9]}.',
     )
 

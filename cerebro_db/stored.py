@@ -35,8 +35,8 @@ def table(db: Server, name: str) -> str:
     found = db.look(_TABLE, name)
     if found and found[0]["kind"] not in _KINDS and not found[0]["own"]:
         raise CerebroError(
-            f"{name} is no table any more, and belongs to somebody else",
-            hint="What stands there now would run with your rights. Ask its owner for the table.",
+            f"{name} is no longer a table, and somebody else owns it",
+            hint="What is there now would run with your rights. Ask its owner for the table.",
             sqlstate="42809",
         )
     return name

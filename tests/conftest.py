@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import itertools
 import os
 import time
@@ -17,6 +18,7 @@ from psycopg2.sql import Composable
 from fixtures import Connect, Connection, MakeRole, Rows, Sql, execute
 
 _numbers = itertools.count(1)
+HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
 DROP_SECONDS = 20
 
 
@@ -74,6 +76,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker(other):
             item.add_marker(pytest.mark.skip(reason=why))
+        if item.get_closest_marker("tensorflow") and not HAS_TENSORFLOW:
+            item.add_marker(pytest.mark.skip(reason="TensorFlow has no release for this Python"))
         if item.get_closest_marker("like_greenplum") and version >= 160000:
             reason = "Greenplum is a PostgreSQL 12, and sets what no function may set from 16 on"
             item.add_marker(pytest.mark.skip(reason=reason))
@@ -119,6 +123,8 @@ def template(server: None) -> Iterator[str]:
     _run("postgres", "CREATE DATABASE {} TEMPLATE template0", name)
     try:
         _run(name, "CREATE EXTENSION cerebro CASCADE")
+        if not HAS_TENSORFLOW:
+            _run(name, "INSERT INTO cerebro.settings VALUES ('backend', 'jax')")
         yield name
     finally:
         _drop_database(name)

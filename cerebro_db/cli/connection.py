@@ -46,7 +46,7 @@ def _without_password(_context: click.Context, _option: click.Parameter, dsn: st
     except psycopg2.ProgrammingError:
         # The message would have parts of it, such as a password in the wrong place.
         raise click.BadParameter(
-            "it is no address of a database; write postgresql://user@host/name or 'host=… dbname=…'"
+            "it is not the address of a database; write postgresql://user@host/name or 'host=… dbname=…'"
         ) from None
     if "password" in parts:
         raise click.BadParameter(

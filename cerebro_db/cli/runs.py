@@ -187,7 +187,7 @@ def _without_password(_context: click.Context, _option: click.Parameter, address
         parts = urlsplit(address or "")
         secret = "@" in parts.netloc and ":" in parts.netloc.rpartition("@")[0]
     except ValueError:
-        raise click.BadParameter("it is no address") from None
+        raise click.BadParameter("it is not an address") from None
     if secret or "password" in parse_qs(parts.query):
         raise click.BadParameter(
             "it has a password, which others could read here;"

@@ -12,6 +12,7 @@ import plpy  # provided by the server, inside a backend only
 
 from cerebro_plpy import memory
 from cerebro_plpy.cluster.server import Greenplum
+from cerebro_plpy.commands import Sent
 from cerebro_plpy.database import Row
 from cerebro_plpy.errors import INTERNAL, QUERY_CANCELED, CerebroError, from_statement
 from cerebro_plpy.postgresql import PostgreSQL
@@ -95,11 +96,11 @@ class Session:
     def look_for_cancel(self) -> None:
         _say(plpy.log, "cerebro: a run is told of something, a cancel perhaps")
 
-    def run_here(self, command: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        from cerebro_plpy.segment import commands
+    def run_here(self, sent: Sent) -> Mapping[str, Any]:
+        from cerebro_plpy.segment import handlers
 
         # Through JSON, so that both are given the same.
-        return commands.run(self, command, json.loads(json.dumps(request)))
+        return handlers.carry_out(self, Sent.of(sent.way.name, json.loads(sent.as_json())))
 
     def as_owner(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         own = backend()

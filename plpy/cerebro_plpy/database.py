@@ -1,4 +1,4 @@
-"""What the rest of the package may ask of the session it runs in; `entry` implements it over plpy."""
+"""What the rest of the package may ask of the session it runs in; `backend` implements it over plpy."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from cerebro_plpy.commands import Sent
     from cerebro_plpy.server import Server
 
 Row = Mapping[str, Any]
@@ -49,7 +50,7 @@ class Database(Protocol):
         """Have the server act on a cancel that it has been told of, by a line in its log and no statement."""
         ...
 
-    def run_here(self, command: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    def run_here(self, sent: Sent) -> Mapping[str, Any]:
         """Do in the caller's own session what a segment session would be told to do."""
         ...
 

@@ -13,8 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cerebro_plpy.backend import DrivingSession, SegmentSession, Session, backend, is_busy
+from cerebro_plpy.commands import Drive, Sent
 from cerebro_plpy.doors import end_look, internal, public, run_pending
-from cerebro_plpy.segment import cancel, commands
+from cerebro_plpy.segment import cancel, handlers
 from cerebro_plpy.store import interrupts, session
 
 if TYPE_CHECKING:
@@ -26,14 +27,14 @@ __all__ = ["run_pending"]
 @internal
 def segment(command: str, request: str) -> str:
     """What a segment session does; other sessions see at once what it is."""
-    asked = json.loads(request)
-    own = SegmentSession(asked.pop("look_seconds", 0))
-    session.set_application_name(own, command, asked)
-    if command == "drive":
-        _drive(asked["role"], asked["run_id"], own.look_seconds)
+    sent = Sent.of(command, json.loads(request))
+    own = SegmentSession(sent.look_seconds)
+    session.set_application_name(own, sent.shown())
+    if isinstance(sent.command, Drive):
+        _drive(sent.command, own.look_seconds)
         return "{}"
     with cancel.interruptible(cancel.ticker(own), is_busy if own.server.may_signal else None):
-        return json.dumps(commands.run(own, command, asked))
+        return json.dumps(handlers.carry_out(own, sent))
 
 
 @internal
@@ -59,9 +60,11 @@ def begin_command(command: str, request: str) -> Sequence[str | None]:
 
     end_look()
     asked = json.loads(request)
-    own = SegmentSession(asked.pop("look_seconds", 0))
+    lacking = asked.pop("lacking", None)
+    sent = Sent.of(command, asked)
+    own = SegmentSession(sent.look_seconds)
     with cancel.interruptible(cancel.ticker(own)):
-        return _next(procedure.begin(own, command, asked, own.look_seconds))
+        return _next(procedure.begin(own, sent, lacking))
 
 
 @internal
@@ -124,12 +127,12 @@ def join_pieces(*arguments: Any) -> list[bytes]:
     return pack_rows.join(*arguments)
 
 
-def _drive(role: str, run_id: int, look_seconds: int) -> None:
+def _drive(asked: Drive, look_seconds: int) -> None:
     """Stand behind a run that was begun by a session which need not be there any more."""
     from cerebro_plpy.executor import resume as executor
 
-    driving = DrivingSession(role, look_seconds)
-    driving.drive(partial(executor.drive, driving, run_id, look_seconds))
+    driving = DrivingSession(asked.role, look_seconds)
+    driving.drive(partial(executor.drive, driving, asked.run_id, look_seconds))
 
 
 @public

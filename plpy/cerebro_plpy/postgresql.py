@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cerebro_plpy.database import Database
 
 if TYPE_CHECKING:
+    from cerebro_plpy.commands import Sent
     from cerebro_plpy.packing.faults import Faults
     from cerebro_plpy.packing.job import Job, Rules
     from cerebro_plpy.packing.pack import PackedRows
@@ -86,11 +87,11 @@ class PostgreSQL:
     def may_signal(self) -> bool:
         return True
 
-    def carry_out(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        from cerebro_plpy.segment import commands
+    def carry_out(self, sent: Sent) -> Mapping[str, Any]:
+        from cerebro_plpy.segment import handlers
         from cerebro_plpy.segment.supply import TableSupply
 
-        return commands.work(TableSupply(self._db), name, request, self._db.notice)
+        return handlers.work(TableSupply(self._db), sent, self._db.notice)
 
     def refused_logins(self, topology: Topology) -> Sequence[tuple[int, int]] | None:
         return None

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from cerebro_plpy.commands import Sent
     from cerebro_plpy.packing.faults import Faults
     from cerebro_plpy.packing.job import Job, Rules
     from cerebro_plpy.packing.pack import PackedRows
@@ -74,8 +75,8 @@ class Server(Protocol):
         """Whether a signal may look for a cancel while a session works."""
         ...
 
-    def carry_out(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Carry out a command that needs an engine, beside the rows that it is about."""
+    def carry_out(self, sent: Sent) -> Mapping[str, Any]:
+        """Carry out a command that is not done at the tables alone."""
         ...
 
     def refused_logins(self, topology: Topology) -> Sequence[tuple[int, int]] | None:

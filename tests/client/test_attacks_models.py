@@ -93,7 +93,7 @@ def test_what_stands_in_place_of_the_models_is_not_called(
     forging.sql("CREATE VIEW seen AS SELECT evil(mst_key) AS mst_key, model_weights, model_arch FROM made")
     forging.sql("ALTER TABLE made RENAME TO was; ALTER VIEW seen RENAME TO made")
     for use in (config.to_keras, lambda: config.predict([[0.0] * FEATURES])):
-        with pytest.raises(CerebroError, match="no table any more") as refused:
+        with pytest.raises(CerebroError, match="no longer a table") as refused:
             use()
         assert refused.value.sqlstate == "42809"
     run = str(config.run.run_id)
@@ -102,7 +102,7 @@ def test_what_stands_in_place_of_the_models_is_not_called(
         ["predict", "models.blobs", "--x", "x", "--id", "id", "--run", run, "--config", "1"],
     ):
         done = cerebro(*words, database=database)
-        assert done.code == 1 and "no table any more" in done.err
+        assert done.code == 1 and "no longer a table" in done.err
     forging.sql("DROP VIEW made; ALTER TABLE was RENAME TO made")
     assert not forging.value("SELECT is_called FROM models.steps")
 
@@ -113,7 +113,7 @@ def test_what_stands_in_place_of_the_packed_rows_is_not_called(
     owner.sql("ALTER TABLE packed_summary RENAME TO was_summary")
     owner.sql("CREATE VIEW packed_summary AS SELECT *, evil(1) AS more FROM was_summary")
     try:
-        with pytest.raises(CerebroError, match="no table any more"):
+        with pytest.raises(CerebroError, match="no longer a table"):
             config.run.packed.export(tmp_path / "rows.npz")
     finally:
         owner.sql("DROP VIEW packed_summary; ALTER TABLE was_summary RENAME TO packed_summary")

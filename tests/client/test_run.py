@@ -98,7 +98,7 @@ def test_a_search_takes_its_numbers_from_the_call(client: Database, packed: Pack
 
 
 def test_a_range_without_a_search_is_refused_before_anything_is_made(client: Database, model: int) -> None:
-    with pytest.raises(CerebroError, match="no end of its configs"):
+    with pytest.raises(CerebroError, match="its configs have no end"):
         client.fit(
             "cars_packed", {"loss": "mse", "learning_rate": loguniform(0.1, 1), "model": model}, epochs=1
         )
@@ -164,7 +164,8 @@ def test_what_the_client_opened_it_closes(client_database: str, client: Database
 
 
 @pytest.mark.parametrize(
-    ("target", "said"), [("nonsense", "no address of a database"), ("sqlite://", "speaks sqlite through")]
+    ("target", "said"),
+    [("nonsense", "not the address of a database"), ("sqlite://", "speaks sqlite through")],
 )
 def test_an_address_that_leads_nowhere_says_so(target: str, said: str) -> None:
     with pytest.raises(CerebroError, match=said):

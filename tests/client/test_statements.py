@@ -121,6 +121,6 @@ def test_a_grid_without_a_loss_says_so() -> None:
 
 @pytest.mark.parametrize("address", ["postgresql:/alice:s3cret@h/db", "s3cret"])
 def test_an_address_that_cannot_be_read_is_not_repeated(address: str) -> None:
-    with pytest.raises(CerebroError, match="no address of a database") as refused:
+    with pytest.raises(CerebroError, match="not the address of a database") as refused:
         cerebro_db.connect(address)
     assert "s3cret" not in str(refused.value)

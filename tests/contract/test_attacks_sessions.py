@@ -332,10 +332,10 @@ def test_a_run_in_the_background_keeps_its_tables(scene: Scene) -> None:
         ):  # fmt: skip
             with pytest.raises(psycopg2.errors.LockNotAvailable):
                 execute(scene.login, f"SET lock_timeout = '200ms'; {statement}")
-        # Of a table that another run is going to leave, no second one is begun.
+        # Of a table that another run is going to make, no second one is begun.
         with pytest.raises(psycopg2.errors.DuplicateTable) as caught:
             scene.fit("kept", background=True)
-        assert f"run {run_id} is going to leave its models" in str(caught.value)
+        assert f"run {run_id} will write its models to" in str(caught.value)
         execute(scene.login, "RESET lock_timeout")
     assert execute(scene.login, "SELECT cerebro.wait(%s)", run_id) == [("finished",)]
 

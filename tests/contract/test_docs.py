@@ -224,3 +224,11 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_a_page_names_no_machine_and_no_registry(page: Path) -> None:
     forbidden = r"/work/|/tmp/|/root/|/home/|pypi\.org|pythonhosted|docker\.io|proxy\.golang|index-url"
     assert not re.findall(forbidden, page.read_text())
+
+
+def test_a_long_page_has_a_reason() -> None:
+    """CONTRIBUTING.md names the pages of more than 2,000 words, and why each is one."""
+    pages = (ROOT / "docs").rglob("*.md")
+    long = {page.name for page in pages if len(page.read_text().split()) > 2000}
+    said = (ROOT / "CONTRIBUTING.md").read_text().split("more than 2,000 words", 1)[1]
+    assert set(re.findall(r"`([\w-]+\.md)`", said.split("\n- ")[0])) == long

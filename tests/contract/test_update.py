@@ -175,8 +175,13 @@ def restored(dump: str, roles: None) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def moved(dump: str) -> Iterator[Server]:
-    """A server that pg_upgrade made of one with the old dump restored, and the extension elsewhere."""
-    with private_server() as old, private_server(empty=True) as new:
+    """A server that pg_upgrade made of one with the old dump restored, and the extension elsewhere.
+
+    Of another version of PostgreSQL's where CEREBRO_TEST_OLD_SERVER names its programs.
+    """
+    before = os.environ.get("CEREBRO_TEST_OLD_SERVER")
+    programs = Path(before) if before else None
+    with private_server(programs=programs) as old, private_server(empty=True) as new:
         with closing(old.connect()) as connection:
             _make_roles(connection)
             execute(connection, "DROP EXTENSION cerebro")

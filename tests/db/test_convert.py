@@ -20,5 +20,5 @@ def test_arrays_come_back_from_their_bytes(sql: Sql) -> None:
 
 
 def test_bytes_that_are_no_array_are_refused(sql: Sql) -> None:
-    with pytest.raises(psycopg2.Error, match="5 bytes are no whole number of 4-byte values"):
+    with pytest.raises(psycopg2.Error, match="5 bytes are not a whole number of 4-byte values"):
         sql("SELECT cerebro.convert_bytea_to_real_array('\\x0000000000')")

@@ -13,7 +13,9 @@ import pytest
 from psycopg2.extras import wait_select
 
 import nets
+import reference
 from cerebro_plpy.cluster.sessions import ClusterSession
+from cerebro_plpy.commands import Sent
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.store import session
 from trial import ADAM, Trial, like_a_cluster
@@ -21,7 +23,7 @@ from trial import ADAM, Trial, like_a_cluster
 pytestmark = [pytest.mark.postgresql, pytest.mark.like_greenplum]
 FEATURES = 12
 DIRECT, STEPWISE = "SELECT cerebro._work", "CALL cerebro._command"
-TENSORFLOW = {"backend": "tensorflow", "threads": 1, "use_gpus": False}
+ENGINE = {"backend": reference.BACKEND, "threads": 1, "use_gpus": False}
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +67,8 @@ def finish(opened: ClusterSession) -> None:
 
 
 def do(opened: ClusterSession, name: str, run_id: int, mst_key: int = 1, **more: Any) -> dict[str, Any]:
-    request = {"run_id": run_id, "mst_key": mst_key, "engine": TENSORFLOW, **more}
-    opened.begin(name, request)
+    request = {"run_id": run_id, "mst_key": mst_key, "engine": ENGINE, **more}
+    opened.begin(Sent.of(name, request))
     finish(opened)
     return dict(opened.result())
 
@@ -140,6 +142,7 @@ def test_a_process_that_knows_another_run_is_told_of_this_one(
     assert (trial.sql(LOGGED, run_id), trial.sql(LOGGED, other_run)) == before
 
 
+@pytest.mark.tensorflow
 def test_an_error_comes_back_as_it_is(trial: Trial, run_id: int, there: ClusterSession) -> None:
     visit(trial, there, run_id, 1, 1)
     segment = trial.value("SELECT segment FROM cerebro.visits WHERE run_id = %s AND step = 1", run_id)

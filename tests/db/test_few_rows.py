@@ -83,7 +83,7 @@ def test_it_comes_to_what_keras_alone_comes_to(trial: Trial, run: int) -> None:
         )
         for key in KEYS
     ]
-    job = reference.Job("tensorflow", 7, EPOCHS, [1, 1, 1, 0, 0], configs)
+    job = reference.Job(reference.BACKEND, 7, EPOCHS, [1, 1, 1, 0, 0], configs)
     with tempfile.TemporaryDirectory() as folder:
         alone = reference.run(job, rows, Path(folder))
     assert trial.weights("out") == alone.weights

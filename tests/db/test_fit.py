@@ -95,7 +95,8 @@ def test_info_table(trial: Trial, base: int) -> None:
         row["reason"],
         row["backend"],
     )
-    assert said == ("madlib_keras", ["accuracy"], "categorical_crossentropy", "finished", None, "tensorflow")
+    backend = reference.BACKEND
+    assert said == ("madlib_keras", ["accuracy"], "categorical_crossentropy", "finished", None, backend)
     assert row["model_size"] == pytest.approx(259 * 4 / 1024)
     assert trial.value(
         "SELECT conkey FROM pg_constraint WHERE conrelid = 'base_info'::regclass AND contype = 'p'"
@@ -486,7 +487,7 @@ def test_metrics_and_class_weight_are_those_of_plain_keras(trial: Trial) -> None
         for key, text in texts.items()
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
-        plain = reference.run(reference.Job("tensorflow", 7, 2, buffers, configs), rows, Path(folder))
+        plain = reference.run(reference.Job(reference.BACKEND, 7, 2, buffers, configs), rows, Path(folder))
     assert trial.weights("measured_models") == plain.weights
     for key, expected in plain.evaluations.items():
         found = dict(

@@ -137,6 +137,7 @@ def test_segments_work_at_the_same_time(trial: Trial, done: Done) -> None:
     assert overlaps > 0
 
 
+@pytest.mark.tensorflow
 def test_tensorflow_run_equals_plain_keras_bit_for_bit(trial: Trial, done: Done) -> None:
     expected = plain_keras(trial, "tensorflow", range(1, len(CONFIGS) + 1))
     assert differing(done.weights, expected.weights) == []
@@ -147,6 +148,7 @@ def test_jax_run_equals_plain_keras_bit_for_bit(trial: Trial, jax: Done) -> None
     assert differing(jax.weights, expected.weights) == []
 
 
+@pytest.mark.tensorflow
 def test_backends_are_not_the_same(done: Done, jax: Done) -> None:
     """Or the option would do nothing and the two tests above prove one thing."""
     same = {key: done.weights[key] for key in JAX_KEYS}

@@ -12,6 +12,7 @@ import nets
 from fixtures import Connection, execute
 from trial import Trial, blobs, rows_of
 
+pytestmark = pytest.mark.tensorflow
 FEATURES, UNITS = 6, 8
 LIGHT = "SELECT cerebro.version()"
 PREDICT = "SELECT cerebro.madlib_keras_predict_byom('arch', 1, 'rows', 'id', 'x', 'out', 'prob')"

@@ -327,15 +327,15 @@ def test_validation_tables_that_do_not_fit_are_refused(sql: Sql) -> None:
     make(sql)
     train(sql)
     sql("CREATE TABLE u AS SELECT x, quantity, number, x[1:2] AS short, label || 'x' AS label FROM t")
-    validation_refused(sql, INVALID_PARAMETER_VALUE, "not: Antx, beex, catx", source="u")
+    validation_refused(sql, INVALID_PARAMETER_VALUE, "does not have: Antx, beex, catx", source="u")
     # Labels of another type are classes where their text is that of one.
-    validation_refused(sql, INVALID_PARAMETER_VALUE, "not: 0, 1, 2, 3, 4", source="u", dep="number")
+    validation_refused(sql, INVALID_PARAMETER_VALUE, "does not have: 0, 1, 2, 3, 4", source="u", dep="number")
     validation_refused(sql, INVALID_PARAMETER_VALUE, "[2], which cannot be [4]", source="u", indep="short")
     validation_refused(sql, INVALID_PARAMETER_VALUE, "2 columns", source="u", dep="label,quantity")
     validation_refused(sql, UNDEFINED_TABLE, "t_summary", source="u", training="t")
     validation_refused(sql, UNDEFINED_TABLE, "nosuch", source="u", training="nosuch")
     sql("UPDATE u SET label = NULL")
-    validation_refused(sql, INVALID_PARAMETER_VALUE, "not: NULL", source="u")
+    validation_refused(sql, INVALID_PARAMETER_VALUE, "does not have: NULL", source="u")
 
 
 LAST = "row 41 of the scan"

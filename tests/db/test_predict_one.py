@@ -171,6 +171,7 @@ def with_the_servers_compiler(session: Connection) -> None:
     execute(session, "SET jit_above_cost = 100000")
 
 
+@pytest.mark.tensorflow
 def test_the_servers_own_compiler_and_tensorflow_bear_each_other(trial: Trial, connect: Connect) -> None:
     """Either may be loaded first; a crash would end every session of the server."""
     ask = "SELECT (cerebro.predict('many', 2, x)).class FROM new WHERE id = 1"

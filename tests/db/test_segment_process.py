@@ -15,6 +15,7 @@ import psycopg2
 import pytest
 
 import nets
+import reference
 from fixtures import execute
 from trial import ADAM, Trial, like_a_cluster
 
@@ -23,13 +24,15 @@ FEATURES = 12
 _VISIT = """
 CREATE FUNCTION again(command text, request text) RETURNS text LANGUAGE plpython3u AS $$
 import json
-from cerebro_plpy import entry, memory
+from cerebro_plpy import entry
 from cerebro_plpy.cluster import coordinator
+from cerebro_plpy.commands import Sent
 from cerebro_plpy.store.cluster import messages
 before = messages.PIECE_BYTES
 try:
     messages.PIECE_BYTES = 1000
-    return json.dumps(coordinator.carry_out(entry.SegmentSession(), command, json.loads(request)))
+    sent = Sent.of(command, json.loads(request))
+    return json.dumps(coordinator.carry_out(entry.SegmentSession(), sent))
 finally:
     messages.PIECE_BYTES = before
 $$
@@ -42,6 +45,7 @@ import json
 from cerebro_plpy import entry, memory
 from cerebro_plpy.engine.model import CompiledModel
 from cerebro_plpy.cluster import coordinator, process
+from cerebro_plpy.commands import Sent
 from cerebro_plpy.store.cluster import servers
 calls = {"measured": 0, "asked": 0}
 def counting(function, name):
@@ -58,7 +62,7 @@ try:
     CompiledModel.evaluate = counting(CompiledModel.evaluate, "measured")
     process.work = counting(process.work, "asked")
     db = entry.SegmentSession()
-    steps, reply = coordinator.steps_of(db, command, json.loads(request)), None
+    steps, reply = coordinator.steps_of(db, Sent.of(command, json.loads(request))), None
     while True:
         reply = coordinator._do(db, steps.send(reply))
 except StopIteration:
@@ -100,9 +104,11 @@ def way(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
+ENGINE = {"backend": reference.BACKEND, "threads": 1, "use_gpus": False}
+
+
 def again(trial: Trial, way: str, command: str, run_id: int, **more: object) -> Any:
-    engine = {"backend": "tensorflow", "threads": 1, "use_gpus": False}
-    request = {"run_id": run_id, "mst_key": 1, **more, "engine": engine}
+    request = {"run_id": run_id, "mst_key": 1, **more, "engine": ENGINE}
     return trial.value(way, command, json.dumps(request))
 
 
@@ -145,7 +151,7 @@ def test_rows_are_given_back_where_they_were_read(trial: Trial, run_id: int) -> 
     way = WAYS["in a transaction of its caller's, in pieces"]
     again(trial, way, "evaluate", run_id, epoch=2, segment=0)
     assert trial.value("SELECT partitions()") > 0
-    again(trial, way, "give_back", run_id, segment=1)
+    trial.value(way, "give_back", json.dumps({"segment": 1, "engine": ENGINE}))
     assert trial.value("SELECT partitions()") == 0
 
 

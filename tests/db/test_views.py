@@ -16,6 +16,7 @@ import pytest
 from psycopg2.extras import RealDictCursor
 
 import nets
+import reference
 from fixtures import Connection, Rows, execute
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
@@ -245,7 +246,7 @@ def test_accuracy_is_better_when_it_is_higher(seen: Seen, user: Trial) -> None:
 
 def test_the_engine_of_a_config_can_be_seen(seen: Seen, user: Trial) -> None:
     assert user.sql("SELECT DISTINCT backend FROM cerebro.leaderboard WHERE run_id = %s", seen.run_id) == [
-        ("tensorflow",)
+        (reference.BACKEND,)
     ]
 
 

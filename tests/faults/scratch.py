@@ -110,13 +110,13 @@ def may_mount() -> bool:
 class Server:
     """One private server; its socket lies in its folder."""
 
-    def __init__(self, folder: Path, disk: Disk | None) -> None:
+    def __init__(self, folder: Path, disk: Disk | None, programs: Path | None = None) -> None:
         self.folder = folder
         self.disk = disk
         self.data = folder / "disk" / "data"
         self.log = folder / "log"
         self.cache = folder / "cache"
-        self.bin = Path(shell("find_pg_config")).parent
+        self.bin = programs or Path(shell("find_pg_config")).parent
 
     def make(self) -> None:
         self.init()
@@ -263,13 +263,16 @@ def end_in_order() -> None:
 
 
 @contextmanager
-def server(empty: bool = False) -> Iterator[Server]:
-    """A new server, removed at the end; an empty one is not even started."""
+def server(empty: bool = False, programs: Path | None = None) -> Iterator[Server]:
+    """A new server, made by the `programs` of another version perhaps, and removed at the end.
+
+    An empty one is not even started.
+    """
     folder = Path(tempfile.mkdtemp(prefix="cerebro-faults-"))
     for name in ("disk", "cache"):
         (folder / name).mkdir()
     disk = Disk(folder.with_suffix(".image"), folder / "disk") if may_mount() else None
-    made = Server(folder, disk)
+    made = Server(folder, disk, programs)
     try:
         made.init() if empty else made.make()
         yield made

@@ -37,6 +37,7 @@ def full(harness: Harness) -> Harness:
 
 
 @pytest.mark.slow
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("number", range(ROUNDS + 1, 2 * ROUNDS + 1))
 def test_nothing_is_lost_by_several_sessions(full: Harness, number: int) -> None:
     play(full, number)

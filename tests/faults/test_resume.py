@@ -13,6 +13,7 @@ import psycopg2.errors
 import pytest
 
 import workload
+from cerebro_plpy.commands import Engine
 from cerebro_plpy.store import session
 from cerebro_plpy.topology import local
 from fixtures import Connect, Connection, MakeRole, Sql, execute
@@ -352,7 +353,7 @@ def test_runs_that_start_at_once_keep_to_the_bound(database: str) -> None:
     )  # fmt: skip
     topology = local.LocalTopology("postgres", at, bounds, lambda: None)
     try:
-        topology.open({"jax": (1, False)}, 2)
+        topology.open([Engine("jax", 1, False)], 2)
         # One for the segments, and the control session.
         assert len(local.own_pids()) == 2
     finally:

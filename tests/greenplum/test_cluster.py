@@ -164,7 +164,7 @@ def test_what_has_hopped_is_counted(trial: Trial, base: int) -> None:
 
 def test_predict_for_single_rows_is_refused(trial: Trial, base: int) -> None:
     with pytest.raises(
-        psycopg2.errors.FeatureNotSupported, match="predict is not there on Greenplum"
+        psycopg2.errors.FeatureNotSupported, match="predict does not work on Greenplum"
     ) as caught:
         trial.sql("SELECT cerebro.predict('base', 1, x) FROM blobs")
     assert "cerebro.madlib_predict" in (caught.value.diag.message_hint or "")

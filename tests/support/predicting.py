@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 import nets
+import reference
 from every_layer import put
 from fixtures import MakeRole
 from trial import ADAM, Trial, blobs, rows_of
@@ -84,7 +85,7 @@ def store(
         "model_id": 1,
         "compile_params": ADAM,
         "fit_params": "batch_size=32",
-        "backend": "tensorflow",
+        "backend": reference.BACKEND,
         **more,
     }
     trial.sql(

@@ -5,6 +5,7 @@ Run as a program: reads a job (JSON) and rows (npz), writes weights and evaluati
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -16,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+# The engine of runs that name none: where Python has no TensorFlow, the tests' databases are set to JAX.
+BACKEND = "tensorflow" if importlib.util.find_spec("tensorflow") else "jax"
 # The class of an optimizer, schedule or metric with its arguments, as plain JSON.
 Call = Sequence[Any]
 

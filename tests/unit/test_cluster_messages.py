@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from cerebro_plpy.cluster.loading import Load
+from cerebro_plpy.cluster.protocol import ExpectBuffers
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.segment.loading import Load
 from cerebro_plpy.store.cluster import messages
 
 
@@ -25,8 +26,18 @@ def test_parts_arrive_as_they_were_sent(sizes: list[int], monkeypatch: pytest.Mo
 def load(in_memory: bool = True) -> Load:
     buffers = [[7, 2, 8], [9, 1, 4]]
     kinds = [None, "one-hot"]
-    place = {"role": "r", "table": "t", "segment": 1}
-    return Load({**place, "version": [1], "buffers": buffers, "kinds": kinds, "in_memory": in_memory})
+    return Load(
+        ExpectBuffers(
+            ticket="one",
+            role="r",
+            table="t",
+            segment=1,
+            version=[1],
+            buffers=buffers,
+            kinds=kinds,
+            in_memory=in_memory,
+        )
+    )
 
 
 FIRST = (7, [[2, 1], [2, 2]], [bytes(8), bytes([1, 0, 0, 0, 0, 0, 1, 0])])

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from contextlib import closing
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 from cerebro_plpy.cluster import pack_rows
+from cerebro_plpy.cluster.protocol import DealRows, OpenRows
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.packing import dealing
 from cerebro_plpy.packing.faults import Faults
@@ -59,12 +61,17 @@ def alone(given: list[list[bytes]], how: dealing.Deal, memory: int) -> dict[int,
         }
 
 
+def opening(memory: int) -> OpenRows:
+    """As a process is told, through JSON."""
+    told = OpenRows(ticket="ticket", columns=DESCRIBED, sample=[True, True], seed=SEED, memory=memory)
+    return OpenRows.of(json.loads(json.dumps(asdict(told))))
+
+
 def shared(
     given: list[list[bytes]], how: dealing.Deal, sizes: list[int], memory: int
 ) -> dict[int, list[bytes]]:
     """The same with as many processes as there are sizes, and what they say to each other."""
-    request = json.loads(json.dumps({"columns": DESCRIBED, "seed": SEED, "memory": memory}))
-    shares = [pack_rows.RowShare(request, given[0]) for _ in sizes]
+    shares = [pack_rows.RowShare(opening(memory), given[0]) for _ in sizes]
     bounds = np.cumsum([0, *sizes])
     for own, first, last in zip(shares, bounds, bounds[1:], strict=False):
         for fields in given[first:last]:
@@ -77,8 +84,8 @@ def shared(
     pieces = defaultdict(list)
     for own, mine in zip(shares, np.split(ranks, bounds[1:-1]), strict=True):
         places = [CLASS_NAMES.index(str(label)) for label in own.labels()[0] or []]
-        deal = {"deal": vars(how), "keys": KEYS, "places": [places, None], "widths": [3, None]}
-        own.deal(json.loads(json.dumps(deal)), mine)
+        dealt = DealRows(ticket="ticket", deal=vars(how), keys=KEYS, places=[places, None], widths=[3, None])
+        own.deal(DealRows.of(json.loads(json.dumps(asdict(dealt)))), mine)
         for key, buffer_id, place, fields in own.pieces():
             assert key == KEYS[buffer_id // how.buffers]
             pieces[buffer_id].append((place, fields))
@@ -98,9 +105,7 @@ def test_the_buffers_are_those_of_one_process(sizes: list[int], memory: int) -> 
 
 
 def test_rows_are_handed_over_only_with_the_ticket() -> None:
-    pack_rows.expect(
-        "ticket", pack_rows.RowShare({"columns": DESCRIBED, "seed": 1, "memory": MEGABYTE}, rows()[0])
-    )
+    pack_rows.expect("ticket", pack_rows.RowShare(opening(MEGABYTE), rows()[0]))
     assert pack_rows.take_row("ticket", rows()[0]) == 1
     with pytest.raises(CerebroError, match="no rows are expected"):
         pack_rows.take_row("another", rows()[0])

@@ -55,9 +55,9 @@ def test_what_fits_is_accepted(
     [
         (4, CROSS, None, (3,), ONE_HOT, "is 4 wide, the packed table has 3 classes"),
         (2, SPARSE, None, (3,), ONE_HOT, "is 2 wide, the packed table has 3 classes"),
-        (1, CROSS, None, (2,), ONE_HOT, "wants one unit per class"),
+        (1, CROSS, None, (2,), ONE_HOT, "needs one unit per class"),
         (1, "binary_crossentropy", None, (3,), ONE_HOT, "is 1 wide, the packed table has 3 classes"),
-        (3, SPARSE, None, (1,), VALUE, "wants class labels"),
+        (3, SPARSE, None, (1,), VALUE, "needs class labels"),
         (2, "mse", None, (3,), VALUE, "targets have shape"),
         (3, CROSS, ["sparse_categorical_accuracy"], (3,), ONE_HOT, "wants labels as class indices"),
         (3, SPARSE, ["AUC"], (3,), ONE_HOT, "wants labels as one column per class"),

@@ -9,6 +9,16 @@ from typing import Any
 
 import pytest
 
+from cerebro_plpy.commands import (
+    Command,
+    ConfigCommand,
+    Decide,
+    DropStates,
+    Evaluate,
+    Merge,
+    TellEpochs,
+    Visit,
+)
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.executor import decide
 from cerebro_plpy.executor import loop as loops
@@ -16,7 +26,7 @@ from cerebro_plpy.executor.decide import Decider, Search
 from cerebro_plpy.executor.loop import RunLoop
 from cerebro_plpy.logical.budget import Limits
 from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, StartConfig, Stop
-from cerebro_plpy.planner.plan import EVALUATE, MERGE, VISIT, Config, Plan
+from cerebro_plpy.planner.plan import Config, Plan
 from cerebro_plpy.planner.routes import route, step_of
 from cerebro_plpy.store.decisions import Asked, Entry
 from cerebro_plpy.store.runs import ConfigRow
@@ -25,7 +35,6 @@ from cerebro_plpy.topology import Answer
 SEGMENTS = 3
 COMPILE = "loss='mse',optimizer='sgd()',metrics=['accuracy']"
 FIT = "batch_size=8,epochs=1"
-Request = Mapping[str, Any]
 SEEDS = range(20)
 
 
@@ -79,39 +88,39 @@ class World:
 
     def notice(self, message: str) -> None: ...
 
-    def query(self, sql: str, types: Any = (), values: Any = ()) -> list[Request]:
+    def query(self, sql: str, types: Any = (), values: Any = ()) -> list[Mapping[str, Any]]:
         answered = {entry.request_id for entry in self.log}
         return [vars(asked) for asked in self.requests if asked.request_id not in answered]
 
-    def command(self, name: str, request: Request) -> Request:
-        assert name == "decide"
-        self.log += [Entry(**entry) for entry in request["entries"]]
-        self.rows |= {c["mst_key"]: ConfigRow(**c) for c in request["configs"]}
+    def command(self, command: Command) -> Mapping[str, Any]:
+        assert isinstance(command, Decide)
+        self.log += command.entries
+        self.rows |= {config.mst_key: config for config in command.configs}
         return {}
 
     def free(self, segment: int) -> bool:
         return segment not in self.running
 
-    def submit(self, segment: int, backend: str, name: str, request: Request) -> None:
-        self.running[segment] = (name, request)
+    def submit(self, backend: str, command: ConfigCommand) -> None:
+        self.running[command.segment] = command
 
     def answers(self) -> list[Answer]:
         if not self.running:
             return []
         segment = self.random.choice(sorted(self.running))
-        name, request = self.running.pop(segment)
+        command = self.running.pop(segment)
         if len(self.visits) >= self.kill_after:
             self.kill_after = 10**9
             raise Killed
-        return [Answer(segment, self.work(name, request), None)]
+        return [Answer(segment, self.work(command), None)]
 
-    def work(self, name: str, request: Request) -> Request:
-        key, epoch = request["mst_key"], request["epoch"]
-        if name == VISIT:
-            self.visit(key, epoch, request["stop"], request["segment"])
-        elif name == EVALUATE:
+    def work(self, command: ConfigCommand) -> Mapping[str, Any]:
+        key, epoch = command.mst_key, command.epoch
+        if isinstance(command, Visit):
+            self.visit(key, epoch, command.stop, command.segment)
+        elif isinstance(command, Evaluate):
             assert (key, epoch * SEGMENTS) in self.states
-        elif name == MERGE:
+        elif isinstance(command, Merge):
             values = {"loss": 1.0, "accuracy": self.accuracy(key, epoch)}
             self.metrics[key, epoch] = {**values}
             return {"training": values, "seconds": 0.0}
@@ -131,17 +140,16 @@ class World:
         if asked is not None:
             self.requests.append(asked)
 
-    def background(self, name: str, request: Request) -> None:
-        if name == "tell_epochs":
+    def background(self, command: Command) -> None:
+        if isinstance(command, TellEpochs):
             # Whoever hears of an epoch finds it there.
             assert all(
-                [v[:2] for v in self.visits].count((key, epoch)) >= SEGMENTS
-                for key, epoch in request["ended"]
+                [v[:2] for v in self.visits].count((key, epoch)) >= SEGMENTS for key, epoch in command.ended
             )
-            self.told += request["ended"]
+            self.told += command.ended
             return
-        assert name == "drop_states"
-        for key, keep in request["keep"]:
+        assert isinstance(command, DropStates)
+        for key, keep in command.keep:
             self.states -= {(k, s) for k, s in self.states if k == key and s < max(keep) and s not in keep}
 
     def finish_background(self) -> None: ...
@@ -154,7 +162,7 @@ class World:
 
     def run(self, procedure: Procedure | None = None, **more: Any) -> Plan:
         """Begin, or go on from what is written down."""
-        self.running: dict[int, tuple[str, Request]] = {}
+        self.running: dict[int, ConfigCommand] = {}
         until = self.epochs if procedure is None else 0
         plan = Plan(5, SEGMENTS, self.epochs, 1, {k: planned(r, until) for k, r in self.rows.items()})
         plan.evaluated = set(self.metrics)
@@ -241,7 +249,7 @@ def test_a_log_that_the_procedure_does_not_follow_is_refused() -> None:
     with pytest.raises(Killed):
         world.run(Halving())
     world.log[2] = Entry(**{**vars(world.log[2]), "epochs": 2})
-    with pytest.raises(CerebroError, match="decides otherwise") as caught:
+    with pytest.raises(CerebroError, match="decides differently") as caught:
         world.run(Halving())
     assert caught.value.detail == "It decides start for config 3, and the log has start for config 3."
 

@@ -6,19 +6,21 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+from cerebro_plpy.commands import Command, ConfigCommand, DropStates, Evaluate, FailConfig, Merge, Visit
 from cerebro_plpy.errors import CONFIG_FAILED, DATA_CORRUPTED, QUERY_CANCELED, CerebroError
+from cerebro_plpy.executor import loop
 from cerebro_plpy.executor.loop import RunLoop
-from cerebro_plpy.planner.plan import VISIT, Config, Plan, Unit
+from cerebro_plpy.planner.plan import Config, Plan, Unit
 from cerebro_plpy.topology import Answer
 
+T = TypeVar("T")
 SEEDS = range(20)
 RETRIES = 3
-Request = Mapping[str, Any]
-Fate = Callable[[str, Request], CerebroError | None]
+Fate = Callable[[ConfigCommand], CerebroError | None]
 
 
 class Played:
@@ -28,19 +30,19 @@ class Played:
 
     def __init__(self, seed: int, fate: Fate | None = None, lost: float = 0.0) -> None:
         self.random = random.Random(seed)
-        self.fate = fate or (lambda name, request: None)
+        self.fate = fate or (lambda command: None)
         self.lost = lost
-        self.running: dict[int, tuple[str, Request]] = {}
-        self.committed: list[tuple[str, Request]] = []
-        self.in_background: list[tuple[str, Request]] = []
+        self.running: dict[int, ConfigCommand] = {}
+        self.committed: list[ConfigCommand] = []
+        self.in_background: list[Command] = []
         self.finished = False
 
     def free(self, segment: int) -> bool:
         return segment not in self.running
 
-    def submit(self, segment: int, backend: str, name: str, request: Request) -> None:
-        assert segment not in self.running
-        self.running[segment] = (name, request)
+    def submit(self, backend: str, command: ConfigCommand) -> None:
+        assert command.segment not in self.running
+        self.running[command.segment] = command
 
     def answers(self) -> list[Answer]:
         if not self.running:
@@ -49,23 +51,28 @@ class Played:
         return [self._answer(segment) for segment in some]
 
     def _answer(self, segment: int) -> Answer:
-        name, request = self.running.pop(segment)
+        command = self.running.pop(segment)
         if self.random.random() < self.lost:
             return Answer(segment, None, CerebroError("the connection was closed"), lost=True)
-        error = self.fate(name, request)
+        error = self.fate(command)
         if error is not None:
             return Answer(segment, None, error)
-        self.committed.append((name, request))
+        self.committed.append(command)
         return Answer(segment, {"seconds": self.random.random(), "loss": 0.5}, None)
 
-    def background(self, name: str, request: Request) -> None:
-        self.in_background.append((name, request))
+    def background(self, command: Command) -> None:
+        self.in_background.append(command)
+
+    def told(self, kind: type[T]) -> list[T]:
+        """What was done in the background, of one kind."""
+        return [command for command in self.in_background if isinstance(command, kind)]
 
     def finish_background(self) -> None:
         self.finished = True
 
     def visits(self) -> Counter[tuple[int, int, int]]:
-        return Counter((r["mst_key"], r["epoch"], r["segment"]) for n, r in self.committed if n == VISIT)
+        made = [command for command in self.committed if isinstance(command, Visit)]
+        return Counter((visit.mst_key, visit.epoch, visit.segment) for visit in made)
 
 
 def make_plan(configs: int = 4, segments: int = 3, epochs: int = 2) -> Plan:
@@ -107,7 +114,7 @@ def test_lost_sessions_are_asked_again(seed: int) -> None:
 def test_a_config_fails_when_its_session_is_lost_too_often() -> None:
     class Deadly(Played):
         def _answer(self, segment: int) -> Answer:
-            if self.running[segment][1]["mst_key"] == 2:
+            if self.running[segment].mst_key == 2:
                 self.submitted += 1
                 self.running.pop(segment)
                 return Answer(segment, None, CerebroError("the connection was closed"), lost=True)
@@ -125,14 +132,14 @@ def test_a_config_fails_when_its_session_is_lost_too_often() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_config_that_fails_is_written_down_once_and_the_others_finish(seed: int) -> None:
-    def fate(name: str, request: Request) -> CerebroError | None:
-        doomed = name == VISIT and request["mst_key"] == 3 and request["epoch"] == 2
+    def fate(command: ConfigCommand) -> CerebroError | None:
+        doomed = isinstance(command, Visit) and command.mst_key == 3 and command.epoch == 2
         return CerebroError("the loss became nan", sqlstate=CONFIG_FAILED) if doomed else None
 
     topology, plan = Played(seed, fate), make_plan()
     run(topology, plan)
-    failures = [request for name, request in topology.in_background if name == "fail_config"]
-    assert [(f["mst_key"], f["epoch"], f["reason"]) for f in failures] == [(3, 2, "the loss became nan")]
+    failures = topology.told(FailConfig)
+    assert [(f.mst_key, f.epoch, f.reason) for f in failures] == [(3, 2, "the loss became nan")]
     assert topology.visits() == everything([1, 2, 4]) + Counter({(3, 1, s): 1 for s in range(3)})
 
 
@@ -140,19 +147,19 @@ def test_a_config_that_fails_is_written_down_once_and_the_others_finish(seed: in
 def test_a_config_whose_evaluations_all_fail_is_written_down_once(seed: int) -> None:
     """Several segments evaluate one config at the same time."""
 
-    def fate(name: str, request: Request) -> CerebroError | None:
-        doomed = name == "evaluate" and request["mst_key"] == 1
+    def fate(command: ConfigCommand) -> CerebroError | None:
+        doomed = isinstance(command, Evaluate) and command.mst_key == 1
         return CerebroError("the memory ran out", sqlstate=CONFIG_FAILED) if doomed else None
 
     topology, plan = Played(seed, fate), make_plan()
     run(topology, plan)
-    assert [r["mst_key"] for n, r in topology.in_background if n == "fail_config"] == [1]
+    assert [f.mst_key for f in topology.told(FailConfig)] == [1]
     assert topology.visits() == everything([1, 2, 3, 4])
 
 
 def test_any_other_error_ends_the_run() -> None:
-    def fate(name: str, request: Request) -> CerebroError | None:
-        return CerebroError("the disk is full", sqlstate=DATA_CORRUPTED) if request["epoch"] == 2 else None
+    def fate(command: ConfigCommand) -> CerebroError | None:
+        return CerebroError("the disk is full", sqlstate=DATA_CORRUPTED) if command.epoch == 2 else None
 
     with pytest.raises(CerebroError, match="the disk is full"):
         run(Played(1, fate), make_plan())
@@ -172,22 +179,20 @@ def test_a_cancel_ends_the_loop_where_it_is() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_state_is_dropped_that_is_needed(seed: int) -> None:
+def test_no_state_is_dropped_that_is_needed(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A state is read by the next visit and by the evaluation of its epoch."""
-    dropped: list[int] = []
+    monkeypatch.setattr(loop, "DROP_SECONDS", 0.0)
+    missed: list[int] = []
 
-    def fate(name: str, request: Request) -> CerebroError | None:
-        keep = [r["keep"] for n, r in topology.in_background if n == "drop_states" and r["mst_key"] == 1]
-        if request["mst_key"] == 1 and keep:
-            step = (
-                request["epoch"] * 3
-                if name == "evaluate"
-                else (request["epoch"] - 1) * 3 + request.get("stop", 0)
-            )
-            if name != "merge" and step < max(keep[-1]) and step not in keep[-1]:
-                dropped.append(step)
+    def fate(command: ConfigCommand) -> CerebroError | None:
+        keep = [dict(drop.keep)[1] for drop in topology.told(DropStates) if 1 in dict(drop.keep)]
+        if command.mst_key == 1 and keep and not isinstance(command, Merge):
+            step = (command.epoch - 1) * 3 + command.stop if isinstance(command, Visit) else command.epoch * 3
+            if step < max(keep[-1]) and step not in keep[-1]:
+                missed.append(step)
         return None
 
     topology = Played(seed, fate)
     run(topology, make_plan())
-    assert dropped == []
+    assert topology.told(DropStates)
+    assert missed == []

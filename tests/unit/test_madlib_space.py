@@ -127,7 +127,7 @@ def test_a_fault_of_an_optimizer_is_named_with_its_path(group: dict[str, Any], t
         ('{"batch_size": {"int": [0, 8]}}', "$.fit_params.batch_size is 0: Fit param check failed for: batch_size=0"),
         ('{"batchsize": 8}', "$.fit_params.batchsize is 8: Fit param check failed for: batchsize=8"),
         ('{"batch_size": 8, "batch_size": 9}', "the space has the key batch_size twice in one object"),
-        ('{"batch_size": [1, NaN]}', "the space holds NaN, which is no number to search with"),
+        ('{"batch_size": [1, NaN]}', "the space holds NaN, which is not a number that can be searched"),
     ],
 )  # fmt: skip
 def test_a_fault_of_a_fit_space_is_named_with_its_path(space: str, text: str) -> None:

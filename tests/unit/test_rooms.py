@@ -20,24 +20,36 @@ KNOWS: dict[str, set[str]] = {
     "memory": set(),
     "clocks": set(),
     "seeding": set(),
-    "database": {"server"},
-    "server": {"packing", "planner", "predicting", "segment", "store", "topology"},
-    "postgresql": {"packing", "planner", "predicting", "segment", "store", "topology"},
-    "cluster": {"engine", "madlib", "packing", "planner", "predicting", "segment", "store", "topology"},
+    "database": {"commands", "server"},
+    "commands": {"store"},
+    "server": {"commands", "packing", "planner", "predicting", "segment", "store", "topology"},
+    "postgresql": {"commands", "packing", "planner", "predicting", "segment", "store", "topology"},
+    "cluster": {
+        "commands",
+        "engine",
+        "madlib",
+        "packing",
+        "planner",
+        "predicting",
+        "segment",
+        "store",
+        "topology",
+    },
     "madlib": set(),
     "logical": {"madlib"},
     "planner": {"logical"},
     "engine": {"madlib"},
     "store": {"madlib"},
     "packing": {"logical", "madlib", "store"},
-    "topology": {"store"},
+    "topology": {"commands", "store"},
     "predicting": {"engine", "madlib", "packing", "planner", "segment", "store"},
-    "executor": {"engine", "logical", "madlib", "planner", "predicting", "store", "topology"},
-    "segment": {"engine", "logical", "madlib", "packing", "planner", "store"},
-    "backend": {"cluster", "postgresql", "segment", "server", "store"},
+    "executor": {"commands", "engine", "logical", "madlib", "planner", "predicting", "store", "topology"},
+    "segment": {"commands", "engine", "logical", "madlib", "packing", "planner", "store"},
+    "backend": {"cluster", "commands", "postgresql", "segment", "server", "store"},
     "doors": {"backend", "madlib", "store"},
     "entry": {
         "backend",
+        "commands",
         "doors",
         "cluster",
         "engine",
@@ -158,13 +170,6 @@ def test_the_folder_plpy_does_not_stand_for_the_servers_module() -> None:
     assert str(ROOT) not in sys.path
     assert "" not in sys.path
     assert importlib.util.find_spec("plpy") is None
-
-
-def test_the_coordinator_knows_all_commands_that_are_sent_to_be_carried_out_stepwise() -> None:
-    from cerebro_plpy.cluster import coordinator
-    from cerebro_plpy.store import session
-
-    assert set(coordinator.STEPWISE) == set(session.STEPWISE)
 
 
 def test_the_page_on_architecture_says_what_is_so() -> None:

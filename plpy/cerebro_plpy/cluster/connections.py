@@ -192,8 +192,8 @@ def _refusal(error: psycopg2.Error) -> CerebroError:
         return CerebroError(
             "a segment's server does not answer its own process",
             detail=" ".join(str(error).split()),
-            hint="It is down, or starts again: gp_segment_configuration and its log say so. When it answers,"
-            " cerebro.resume goes on with the run.",
+            hint="It is down or restarting: gp_segment_configuration and its log show which."
+            " When it answers again, cerebro.resume continues the run.",
             sqlstate=SEGMENT_GONE,
         )
     return CerebroError(

@@ -9,24 +9,45 @@ from __future__ import annotations
 import base64
 import json
 import secrets
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 from cerebro_plpy import memory
-from cerebro_plpy.cluster.protocol import Given, Left, Order, Reply, What
+from cerebro_plpy.cluster.protocol import (
+    EndLoad,
+    ExpectBuffers,
+    Give,
+    GiveLeft,
+    Given,
+    Left,
+    LogIn,
+    Order,
+    Reply,
+    What,
+    tell,
+)
 from cerebro_plpy.cluster.told import PartitionPlace
+from cerebro_plpy.commands import (
+    BesideRows,
+    Command,
+    ConfigCommand,
+    Evaluate,
+    GiveBack,
+    Reach,
+    Sent,
+    TryLogins,
+    Visit,
+)
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import INTERNAL, CerebroError
-from cerebro_plpy.segment import commands
-from cerebro_plpy.segment.commands import CommandRequest
+from cerebro_plpy.segment import handlers
 from cerebro_plpy.segment.rows import Layout, TableSource, datasets, layout
 from cerebro_plpy.segment.supply import Facts, TableSupply
 from cerebro_plpy.store import measurements, partitions, runs, state_rows
 from cerebro_plpy.store.cluster import places, servers, statements
-from cerebro_plpy.store.writing import TELL, write
+from cerebro_plpy.store.writing import write
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -62,7 +83,6 @@ class Write:
 
 Step = Look | Find | Write
 Steps = Generator[Step, Any, Mapping[str, Any]]
-Stepwise = Callable[[Database, str, CommandRequest, bool], Steps]
 
 
 class Known:
@@ -96,13 +116,18 @@ def _of_run(cache: C, run_id: int) -> C:
     return cache
 
 
-def carry_out(db: Database, name: str, request: CommandRequest) -> Mapping[str, Any]:
-    """Do what needs an engine beside the rows that it is about, in the transaction that is under way."""
-    if name in _ABOUT_SEGMENTS:
-        return _ABOUT_SEGMENTS[name](db)
-    if name not in STEPWISE:
-        return _tell(db, name, request)
-    steps, reply = steps_of(db, name, request, commits=False), None
+def carry_out(db: Database, sent: Sent) -> Mapping[str, Any]:
+    """Do what is not done at the tables alone, in the transaction that is under way."""
+    match sent.command:
+        case Reach():
+            return {"segments": places.reach(db)}
+        case TryLogins():
+            return {"refused": _refused_logins(db)}
+        case GiveBack():
+            return _give_back(db, sent)
+    if not sent.way.stepwise:
+        return _tell(db, sent)
+    steps, reply = steps_of(db, sent, commits=False), None
     while True:
         try:
             step = steps.send(reply)
@@ -121,47 +146,79 @@ def _do(db: Database, step: Step) -> Any:
             return write(db, [(statement, given)])
 
 
-def _tell(db: Database, name: str, request: CommandRequest) -> Mapping[str, Any]:
+def _tell(db: Database, sent: Sent) -> Mapping[str, Any]:
     """Have a segment's process do what needs nothing but an engine."""
-    if name == "give_back":
-        return _give_back(db, request)
-    segment = request.get("segment", 0)
+    segment = sent.command.segment if isinstance(sent.command, BesideRows) else 0
     known = memory.of(Known)
     if segment >= len(known.near):
         known.near = places.keys(db, segment + 1)
-    head, _ = places.exchange(db, known.near[segment], name, {"request": request}, [])
-    for line in head["told"]:
+    answer = tell(db, known.near[segment], sent)
+    for line in answer.told:
         db.notice(line)
-    return head["result"]
+    return answer.result
 
 
-def _give_back(db: Database, request: CommandRequest) -> Mapping[str, Any]:
+def _give_back(db: Database, sent: Sent) -> Mapping[str, Any]:
     """Wherever a process of this session has worked for the run, it lets go of the run's rows."""
     at_work = memory.of(Known).at_work
     while at_work:
-        places.exchange(db, at_work.pop(), "give_back", {"request": request}, [])
+        tell(db, at_work.pop(), sent)
     return {}
 
 
-def steps_of(db: Database, name: str, request: CommandRequest, commits: bool = True) -> Steps:
+def _refused_logins(db: Database) -> list[tuple[int, int]]:
+    """Which segments' servers do not let which others' processes in, as pairs of their numbers."""
+    keys = places.keys(db, places.primaries(db))
+    refused: list[tuple[int, int]] = []
+    for number, key in enumerate(keys):
+        found = tell(db, key, LogIn(where=servers.where(db, key, keys)))
+        refused += [(other, number) for other in found.result]
+    return refused
+
+
+def steps_of(db: Database, sent: Sent, lacking: What | None = None, commits: bool = True) -> Steps:
     """What has to be done for a command; whoever carries the statements out sends the replies.
 
-    The process on the segment `commits` what it makes, or it belongs to the transaction under way here.
+    The process on the segment `commits` what it makes, or it belongs to the transaction under way here. If it
+    was sent the command before, it has said what is `lacking`.
     """
-    return STEPWISE[name](db, name, request, commits)
+    if isinstance(sent.command, ConfigCommand):
+        return _CommandForConfig(db, sent, sent.command, lacking, commits).steps()
+    return _written(db, sent.command)
 
 
-class _ConfigCommand(ABC):
+def _written(db: Database, command: Command) -> Steps:
+    """What writes rows of runs, by statements that are no subtransactions.
+
+    What one has written may be lost in early versions of Greenplum 7, and what it has deleted may come back
+    (docs/greenplum.md).
+    """
+    work = handlers.WRITING[type(command)](db, command)
+    try:
+        while True:
+            for statement, given in next(work):
+                yield Write(statement, given)
+    except StopIteration as end:
+        return end.value
+
+
+class _CommandForConfig:
     """One command about one config on one segment."""
 
-    def __init__(self, db: Database, name: str, request: CommandRequest, commits: bool) -> None:
-        self._db, self._name, self._request, self._commits = db, name, request, commits
-        self._run_id, self._mst_key = request["run_id"], request["mst_key"]
-        self._lacking: What | None = request.get("lacking")
+    def __init__(
+        self,
+        db: Database,
+        sent: Sent,
+        command: ConfigCommand,
+        lacking: What | None,
+        commits: bool,
+    ) -> None:
+        self._db, self._sent, self._command, self._commits = db, sent, command, commits
+        self._run_id, self._mst_key, self._lacking = command.run_id, command.mst_key, lacking
         self._direct = TableSupply(db)
         self._known = memory.of(Known)
         self._run = self._find_facts(self._run_id, self._mst_key).run
-        self._key = self._key_of(request["segment"])
+        self._key = self._key_of(command.segment)
 
     def steps(self) -> Steps:
         answer = yield from self._insist()
@@ -171,13 +228,11 @@ class _ConfigCommand(ABC):
 
     def _insist(self) -> Generator[Step, Any, Reply]:
         """Have the process do it, with all that it turns out to lack."""
-        request = {name: value for name, value in self._request.items() if name != "lacking"}
-        order = Order(self._name, request, self._key, self._commits)
         self._known.at_work.add(self._key)
         given = yield from self._first()
         for turn in range(_MOST_TURNS):
-            asked = replace(order, first=turn == 0, given=given)
-            reply = Reply(**json.loads((yield Find(statements.work(self._key), asdict(asked)))))
+            order = Order(self._sent, self._key, self._commits, first=turn == 0, given=given)
+            reply = Reply(**json.loads((yield Find(statements.work(self._key), order.as_dict()))))
             if reply.error is not None:
                 raise CerebroError(**reply.error)
             if reply.lacking is None:
@@ -197,7 +252,7 @@ class _ConfigCommand(ABC):
 
     def _look(self) -> Generator[Step, Any, list[Given]]:
         """Have the caller look at the partitions that the process is to read."""
-        places = [(self._run.owner, table, self._request["segment"]) for table in self._tables()]
+        places = [(self._run.owner, table, self._command.segment) for table in self._tables()]
         if not places:
             return []
         found = yield Look(self._run.owner, self._key, [self._source(place).looking for place in places])
@@ -225,15 +280,20 @@ class _ConfigCommand(ABC):
         keys = [self._key_of(segment) for segment in range(self._run.segments)]
         return "servers", [self._run_id], servers.where(self._db, self._key, keys)
 
-    @abstractmethod
     def _tables(self) -> list[str]:
         """The packed tables that the process reads."""
+        match self._command:
+            case Visit():
+                return [self._run.source_table]
+            case Evaluate():
+                return list(datasets(self._run).values())
+            case _:
+                return []
 
     def _write(self, left: Left) -> Generator[Step, Any, None]:
         """What the process has not committed."""
         for visit in left.visits:
-            _, parts = places.exchange(self._db, self._key, "left", {"request": {}}, [])
-            servers.write_visit(self._db, visit, parts)
+            servers.write_visit(self._db, visit, tell(self._db, self._key, GiveLeft()).parts)
         if left.evaluations:
             servers.write_evaluations(self._db, left.evaluations)
         for measured in left.metrics:
@@ -290,7 +350,7 @@ class _ConfigCommand(ABC):
         return given
 
     def _give(self, what: What, value: Any, parts: Sequence[bytes]) -> None:
-        places.exchange(self._db, self._key, "give", {"request": {"what": what, "value": value}}, parts)
+        tell(self._db, self._key, Give(what=what, value=value), parts)
 
     def _measured(self, run_id: int, mst_key: int, epoch: int) -> Mapping[str, Sequence[str]]:
         found = {
@@ -307,34 +367,19 @@ class _ConfigCommand(ABC):
             partitions.parse(self._known.seen[self._run_id, place]),
         )
         ticket, columns = secrets.token_hex(16), source.layout.columns
-        expected = {
-            "ticket": ticket,
-            "role": role,
-            "table": table,
-            "segment": segment,
-            "version": version,
-            "buffers": [astuple(buffer) for buffer in buffers],
-            "kinds": [None] * len(columns.independent) + list(source.layout.kinds),
-            "in_memory": in_memory,
-        }
-        places.exchange(self._db, self._key, "expect", {"request": expected}, [])
+        expected = ExpectBuffers(
+            ticket=ticket,
+            role=role,
+            table=table,
+            segment=segment,
+            version=version,
+            buffers=[astuple(buffer) for buffer in buffers],
+            kinds=[None] * len(columns.independent) + list(source.layout.kinds),
+            in_memory=in_memory,
+        )
+        tell(self._db, self._key, expected)
         self._db.as_caller(role, places.send_buffers, self._db, table, source.key, columns, ticket)
-        places.exchange(self._db, self._key, "loaded", {"request": {"ticket": ticket}}, [])
-
-
-class _Visit(_ConfigCommand):
-    def _tables(self) -> list[str]:
-        return [self._run.source_table]
-
-
-class _Evaluate(_ConfigCommand):
-    def _tables(self) -> list[str]:
-        return list(datasets(self._run).values())
-
-
-class _Merge(_ConfigCommand):
-    def _tables(self) -> list[str]:
-        return []
+        tell(self._db, self._key, EndLoad(ticket=ticket))
 
 
 def _as_told(facts: Iterable[Facts]) -> Mapping[str, Any]:
@@ -346,68 +391,3 @@ def _as_told(facts: Iterable[Facts]) -> Mapping[str, Any]:
         "nets": list(nets.items()),
         "functions": list(found[-1].functions) if found else [],
     }
-
-
-def _with(command: type[_ConfigCommand]) -> Stepwise:
-    return lambda db, name, request, commits: command(db, name, request, commits).steps()
-
-
-def _drop_states(db: Database, name: str, request: CommandRequest, commits: bool) -> Steps:
-    """Remove what nobody needs any more, by a statement that is no subtransaction.
-
-    What a subtransaction has deleted may come back in early versions of Greenplum 7 (docs/greenplum.md).
-    """
-    yield Write(state_rows.DROP_STATES, commands.stale_states(request))
-    return {}
-
-
-def _tell_epochs(db: Database, name: str, request: CommandRequest, commits: bool) -> Steps:
-    yield Write(TELL, runs.told(request["run_id"], "epoch", commands.ended_epochs(request)))
-    return {}
-
-
-def _written(steps: Callable[[Database, CommandRequest], commands.Writes]) -> Stepwise:
-    """What writes rows of runs, by statements that are no subtransactions.
-
-    What one has written may be lost in early versions of Greenplum 7 (docs/greenplum.md).
-    """
-
-    def carry_out(db: Database, name: str, request: CommandRequest, commits: bool) -> Steps:
-        work = steps(db, request)
-        try:
-            while True:
-                for statement, given in next(work):
-                    yield Write(statement, given)
-        except StopIteration as end:
-            return end.value
-
-    return carry_out
-
-
-def _reach(db: Database) -> Mapping[str, Any]:
-    return {"segments": places.reach(db)}
-
-
-def _try_logins(db: Database) -> Mapping[str, Any]:
-    """Which segments' servers do not let which others' processes in, as pairs of their numbers."""
-    keys = places.keys(db, places.primaries(db))
-    refused: list[tuple[int, int]] = []
-    for number, key in enumerate(keys):
-        where = {"request": {"where": servers.where(db, key, keys)}}
-        refused += [(other, number) for other in places.exchange(db, key, "log_in", where, [])[0]["result"]]
-    return {"refused": refused}
-
-
-_ABOUT_SEGMENTS: Mapping[str, Callable[[Database], Mapping[str, Any]]] = {
-    "reach": _reach,
-    "try_logins": _try_logins,
-}
-# What comes again and again in a run, and what writes its rows.
-STEPWISE: Mapping[str, Stepwise] = {
-    **{name: _written(steps) for name, steps in commands.WRITING.items()},
-    "visit": _with(_Visit),
-    "evaluate": _with(_Evaluate),
-    "merge": _with(_Merge),
-    "drop_states": _drop_states,
-    "tell_epochs": _tell_epochs,
-}

@@ -7,24 +7,25 @@ hashes, and where they lay before has no say in it.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..database import Database, Row
-from ..errors import WRONG_STATE, CerebroError
-from ..packing import dealing
-from ..packing.classes import Labels
-from ..packing.faults import Faults
-from ..packing.job import Job
-from ..packing.reading import Column
-from ..store.cluster import places
-from ..store.names import Table
-from ..store.packed import Expression, PackedOutput
-from . import pack_rows
+from cerebro_plpy.cluster import pack_rows
+from cerebro_plpy.cluster.protocol import CloseRows, DealRows, OpenRows, SortRows, tell, tell_all
+from cerebro_plpy.database import Database, Row
+from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.packing import dealing
+from cerebro_plpy.packing.classes import Labels
+from cerebro_plpy.packing.faults import Faults
+from cerebro_plpy.packing.job import Job
+from cerebro_plpy.packing.reading import Column
+from cerebro_plpy.store.cluster import places
+from cerebro_plpy.store.names import Table
+from cerebro_plpy.store.packed import Expression, PackedOutput
 
 # What a segment may be asked for no rows at all: the memory that any process has.
 LEAST_BYTES = 16 << 20
@@ -63,16 +64,16 @@ class RowsOnSegments:
     def read(self, statement: str, sample: Row) -> int:
         """Have every process take its rows; gives the number of all."""
         self._hand_out(statement, sample)
-        found = self._tell("sort", {})
-        for segment, (head, _) in enumerate(found):
-            self._seen.join(head["result"]["faults"], segment)
-        self._labels = [head["result"]["labels"] for head, _ in found]
+        found = tell_all(self._db, SortRows(ticket=self._ticket))
+        for segment, own in enumerate(found):
+            self._seen.join(own.result["faults"], segment)
+        self._labels = [own.result["labels"] for own in found]
         for labels in self._labels:
             for column, own in zip(self._columns, labels, strict=True):
                 if column.classes is not None:
                     column.classes.codes(own)
-        self._hashes = [np.frombuffer(parts[0], np.uint64) for _, parts in found]
-        return sum(head["result"]["rows"] for head, _ in found)
+        self._hashes = [np.frombuffer(own.parts[0], np.uint64) for own in found]
+        return sum(own.result["rows"] for own in found)
 
     def _hand_out(self, statement: str, sample: Row) -> None:
         expressions = [part.expression for part in self._job.parts]
@@ -95,32 +96,27 @@ class RowsOnSegments:
             for number, (column, shape) in enumerate(zip(self._columns, shapes, strict=True))
         ]
         memory = max(LEAST_BYTES, self._job.memory // places.primaries(self._db))
-        request = {
-            "columns": columns,
-            "sample": [field is not None for field in fields],
-            "seed": self._job.seed,
-            "memory": memory,
-        }
-        self._tell("open", request, [field for field in fields if field is not None])
-
-    def _tell(
-        self, command: str, request: Mapping[str, Any], parts: Sequence[bytes] = ()
-    ) -> list[tuple[dict[str, Any], list[memoryview]]]:
-        head = {"request": {"ticket": self._ticket, **request}}
-        return places.exchange_all(self._db, command, head, parts)
+        opening = OpenRows(
+            ticket=self._ticket,
+            columns=columns,
+            sample=[field is not None for field in fields],
+            seed=self._job.seed,
+            memory=memory,
+        )
+        tell_all(self._db, opening, [field for field in fields if field is not None])
 
     def write(self, output: PackedOutput, labels: Sequence[Labels], how: dealing.Deal) -> None:
         """Have every process give its rows to the segments that they belong to."""
         keys = places.keys(self._db, len(self._hashes))
         for key, ranks, own in zip(keys, self._ranks(), self._labels, strict=True):
-            request = {
-                "ticket": self._ticket,
-                "deal": asdict(how),
-                "keys": list(output.dist_keys or ()),
-                "places": self._places(labels, own),
-                "widths": [label.width for label in labels] + [None] * len(self._job.independents),
-            }
-            places.exchange(self._db, key, "deal", {"request": request}, [ranks.astype("<i8").tobytes()])
+            dealt = DealRows(
+                ticket=self._ticket,
+                deal=asdict(how),
+                keys=list(output.dist_keys or ()),
+                places=self._places(labels, own),
+                widths=[label.width for label in labels] + [None] * len(self._job.independents),
+            )
+            tell(self._db, key, dealt, [ranks.astype("<i8").tobytes()])
         places.send_pieces(self._db, self._ticket)
         shapes = [self._shape(number, labels) for number in range(len(self._columns))]
         widths = [
@@ -153,5 +149,5 @@ class RowsOnSegments:
         return found
 
     def close(self) -> None:
-        self._tell("close", {})
+        tell_all(self._db, CloseRows(ticket=self._ticket))
         places.drop_temporary(self._db)

@@ -12,15 +12,15 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from cerebro_plpy import memory
-
-from ..errors import WRONG_STATE, CerebroError
-from ..packing import dealing
-from ..packing.faults import Faults
-from ..packing.labels import one_hot
-from ..packing.reading import Column, batch_rows, hasher_of, open_column, read_batch
-from ..packing.sorting import Sorter
-from ..packing.sources import SourcePart
-from ..store.packed import SourceColumn
+from cerebro_plpy.cluster.protocol import DealRows, ExpectRows, OpenRows
+from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.packing import dealing
+from cerebro_plpy.packing.faults import Faults
+from cerebro_plpy.packing.labels import one_hot
+from cerebro_plpy.packing.reading import Column, batch_rows, hasher_of, open_column, read_batch
+from cerebro_plpy.packing.sorting import Sorter
+from cerebro_plpy.packing.sources import SourcePart
+from cerebro_plpy.store.packed import SourceColumn
 
 # A row as the scan hands it over: labels as UTF-8, all else as it is.
 Fields = Sequence[bytes | None]
@@ -37,18 +37,18 @@ def _part(described: Mapping[str, Any]) -> SourcePart:
     return SourcePart(described["name"], columns, described["kind"])
 
 
-def columns_of(request: Mapping[str, Any], sample: Sequence[bytes | None], seen: Faults) -> list[Column]:
-    """The columns that a request describes, with a value of each."""
+def columns_of(asked: OpenRows | ExpectRows, sample: Sequence[bytes | None], seen: Faults) -> list[Column]:
+    """The columns that a message describes, with a value of each."""
     return [
         open_column(
             part=_part(d),
             sample=value,
             shape=d["shape"],
             divisor=d["divisor"],
-            seed=request["seed"],
+            seed=asked.seed,
             seen=seen,
         )
-        for d, value in zip(request["columns"], sample, strict=True)
+        for d, value in zip(asked.columns, sample, strict=True)
     ]
 
 
@@ -63,12 +63,12 @@ class Taker(Protocol):
 class RowShare:
     """The rows that this process was handed, and where each is to go."""
 
-    def __init__(self, request: Mapping[str, Any], sample: Sequence[bytes | None]) -> None:
+    def __init__(self, asked: OpenRows, sample: Sequence[bytes | None]) -> None:
         self.faults = Faults()
-        self.columns = columns_of(request, sample, self.faults)
+        self.columns = columns_of(asked, sample, self.faults)
         self._batch = batch_rows({str(n): value for n, value in enumerate(sample)})
-        self._sorter = Sorter([column.stored for column in self.columns], request["memory"], self._batch)
-        self._hasher = hasher_of(self.columns, request["seed"])
+        self._sorter = Sorter([column.stored for column in self.columns], asked.memory, self._batch)
+        self._hasher = hasher_of(self.columns, asked.seed)
         self._waiting: list[Fields] = []
         self.rows = 0
         self._deal: Iterator[Piece] = iter(())
@@ -103,14 +103,14 @@ class RowShare:
     def labels(self) -> list[list[str | None] | None]:
         return [None if c.classes is None else c.classes.labels for c in self.columns]
 
-    def deal(self, request: Mapping[str, Any], ranks: np.ndarray) -> None:
+    def deal(self, asked: DealRows, ranks: np.ndarray) -> None:
         """Be ready to give the rows away, `ranks` being their places in the order of all."""
-        how = dealing.Deal(**request["deal"])
+        how = dealing.Deal(**asked.deal)
         encoders = [
             _Encoder(column, places, width)
-            for column, places, width in zip(self.columns, request["places"], request["widths"], strict=True)
+            for column, places, width in zip(self.columns, asked.places, asked.widths, strict=True)
         ]
-        self._deal = _pieces(self._sorter, how, request["keys"], encoders, ranks)
+        self._deal = _pieces(self._sorter, how, asked.keys, encoders, ranks)
 
     def pieces(self) -> Iterator[Piece]:
         yield from self._deal

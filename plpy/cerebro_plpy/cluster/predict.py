@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from cerebro_plpy.cluster import pack, pack_rows
+from cerebro_plpy.cluster.protocol import CloseRows, ExpectRows, PredictRest, TakeGpu, tell, tell_all
+from cerebro_plpy.commands import Engine
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine import runtime
 from cerebro_plpy.packing.faults import Faults
@@ -33,14 +34,14 @@ class PredictorOnSegments:
             packed.Expression(packed.TEXT, (source.id_column,)),
             *(part.expression for part in source.inputs),
         ]
-        about = {"request": self._request(asked, ticket)}
+        expected = self._expected(asked, ticket)
         fields = [asked.sample[f"c{n}"] for n in range(1, len(asked.columns) + 1)]
         sent = [*fields, asked.model.weights()]
 
         def expect() -> None:
             for key, own in zip(places.keys(self._db, len(self._shares)), self._shares, strict=True):
-                places.exchange(self._db, key, "take_gpu", {"request": own.told()}, [])
-            places.exchange_all(self._db, "expect_rows", about, sent)
+                tell(self._db, key, TakeGpu(**own.told()))
+            tell_all(self._db, expected, sent)
 
         try:
             pack.hand_out(
@@ -51,39 +52,32 @@ class PredictorOnSegments:
                 ticket=ticket,
                 expect=expect,
             )
-            told = places.exchange_all(self._db, "predict_rest", {"request": {"ticket": ticket}}, [])
+            found = tell_all(self._db, PredictRest(ticket=ticket))
             seen = Faults()
-            for segment, (head, _) in enumerate(told):
-                seen.join(head["result"]["faults"], segment)
+            for segment, own in enumerate(found):
+                seen.join(own.result["faults"], segment)
             if seen:
-                raise seen.error(sum(head["result"]["rows"] for head, _ in told))
+                raise seen.error(sum(own.result["rows"] for own in found))
             predictions.create(self._db, asked.output, source.table, asked.about)
             places.write_predictions(self._db, asked.output, ticket)
         finally:
-            places.exchange_all(self._db, "close", {"request": {"ticket": ticket}}, [])
+            tell_all(self._db, CloseRows(ticket=ticket))
             places.drop_temporary(self._db)
 
-    def _request(self, asked: Prediction, ticket: str) -> Mapping[str, Any]:
+    def _expected(self, asked: Prediction, ticket: str) -> ExpectRows:
         backend = runtime.backend()
-        engine = {
-            "backend": backend,
-            "threads": runtime.threads_of(backend),
-            "use_gpus": self._use_gpus,
-        }
-        return {
-            "ticket": ticket,
-            "engine": engine,
-            "seed": 0,
-            "columns": [
-                pack_rows.describe(column.part, None, asked.model.divisor) for column in asked.columns
-            ],
-            "shapes": [list(column.shape) for column in asked.columns],
-            "model_arch": asked.model.model_arch,
-            "functions": asked.functions,
-            "outputs": [asdict(output) for output in asked.outputs],
-            "choice": asdict(asked.source.choice),
-            "batch_rows": asked.batch_rows,
-        }
+        return ExpectRows(
+            ticket=ticket,
+            engine=Engine(backend, runtime.threads_of(backend) or 1, self._use_gpus),
+            seed=0,
+            columns=[pack_rows.describe(column.part, None, asked.model.divisor) for column in asked.columns],
+            shapes=[list(column.shape) for column in asked.columns],
+            model_arch=asked.model.model_arch,
+            functions=asked.functions,
+            outputs=[asdict(output) for output in asked.outputs],
+            choice=asdict(asked.source.choice),
+            batch_rows=asked.batch_rows,
+        )
 
 
 def _deal_gpus(db: Database) -> Sequence[gpus.GpuShare]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from cerebro_plpy.cluster import pack_rows
+from cerebro_plpy.cluster.protocol import ExpectRows
 from cerebro_plpy.engine import custom
 from cerebro_plpy.engine.architecture import describe
 from cerebro_plpy.engine.inference import inference
@@ -26,21 +26,21 @@ class Predicting:
 
     def __init__(
         self,
-        request: Mapping[str, Any],
+        asked: ExpectRows,
         sample: Sequence[bytes | None],
         weights: bytes,
         tick: Callable[[], None],
     ) -> None:
         self.faults, self.rows = Faults(), 0
-        self._columns = pack_rows.columns_of(request, sample, self.faults)
-        shapes = [tuple(shape) for shape in request["shapes"]]
+        self._columns = pack_rows.columns_of(asked, sample, self.faults)
+        shapes = [tuple(shape) for shape in asked.shapes]
         self._shapes = shapes
-        with registered.scope(custom.take(request["functions"])):
-            self._forward = inference(describe(request["model_arch"], input_shapes=tuple(shapes)))
+        with registered.scope(custom.take(asked.functions)):
+            self._forward = inference(describe(asked.model_arch, input_shapes=tuple(shapes)))
         self._loaded = self._forward.load(weights)
-        self._outputs = [Output(**output) for output in request["outputs"]]
-        self._choice = ClassChoice(**request["choice"])
-        self._batch: int = request["batch_rows"]
+        self._outputs = [Output(**output) for output in asked.outputs]
+        self._choice = ClassChoice(**asked.choice)
+        self._batch = asked.batch_rows
         self._tick = tick
         self._waiting: list[pack_rows.Fields] = []
         self._found: list[tuple[Output, list[str | None], np.ndarray]] = []

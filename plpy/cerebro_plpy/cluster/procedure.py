@@ -12,6 +12,8 @@ from typing import Any
 
 from cerebro_plpy import memory
 from cerebro_plpy.cluster import coordinator
+from cerebro_plpy.cluster.protocol import What
+from cerebro_plpy.commands import Sent
 from cerebro_plpy.database import Database
 from cerebro_plpy.store import guards, session
 from cerebro_plpy.store.cluster import statements
@@ -27,10 +29,10 @@ class _UnderWay:
     tasks: Tasks
 
 
-def begin(db: Database, name: str, request: Mapping[str, Any], look_seconds: int) -> ProcedureTask:
+def begin(db: Database, sent: Sent, lacking: What | None) -> ProcedureTask:
     """The first thing to do for a command; what an earlier one left undone is forgotten."""
-    session.show(session.shown(name, request))
-    memory.of(_UnderWay).tasks = _tasks(db, name, request, look_seconds)
+    session.show(sent.shown())
+    memory.of(_UnderWay).tasks = _tasks(db, sent, lacking)
     return go_on(None)
 
 
@@ -46,8 +48,8 @@ def go_on(found: str | None) -> ProcedureTask:
         raise
 
 
-def _tasks(db: Database, name: str, request: Mapping[str, Any], look_seconds: int) -> Tasks:
-    steps = coordinator.steps_of(db, name, request)
+def _tasks(db: Database, sent: Sent, lacking: What | None) -> Tasks:
+    steps = coordinator.steps_of(db, sent, lacking)
     reply: Any = None
     while True:
         try:
@@ -55,7 +57,7 @@ def _tasks(db: Database, name: str, request: Mapping[str, Any], look_seconds: in
         except StopIteration as end:
             return end.value
         if isinstance(step, coordinator.Look):
-            reply = yield from _look(db, step, look_seconds)
+            reply = yield from _look(db, step, sent.look_seconds)
         else:
             kind = "find" if isinstance(step, coordinator.Find) else "write"
             reply = yield _task(kind, step.given, step.statement)

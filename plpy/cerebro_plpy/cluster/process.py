@@ -16,19 +16,33 @@ from typing import Any
 
 from cerebro_plpy import memory
 from cerebro_plpy.cluster import connections, row_commands
-from cerebro_plpy.cluster.protocol import Lacking, Left, Order, Reply, Where
+from cerebro_plpy.cluster.loading import Load
+from cerebro_plpy.cluster.protocol import (
+    MESSAGES,
+    EndLoad,
+    ExpectBuffers,
+    Give,
+    GiveLeft,
+    Lacking,
+    Left,
+    LogIn,
+    Message,
+    Order,
+    Reply,
+    Where,
+)
 from cerebro_plpy.cluster.told import Looks, PartitionPlace, RunTold, Seen
+from cerebro_plpy.commands import Sent, StartEngine
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine.data import Dataset
 from cerebro_plpy.engine.state import State, of_config
 from cerebro_plpy.errors import QUERY_CANCELED, WRONG_STATE, CerebroError
-from cerebro_plpy.segment import cancel, commands
-from cerebro_plpy.segment.commands import CommandRequest
-from cerebro_plpy.segment.loading import Load
-from cerebro_plpy.segment.supply import EvaluationRow, Facts
+from cerebro_plpy.segment import cancel, handlers
+from cerebro_plpy.segment.supply import Facts
 from cerebro_plpy.store import interrupts, measurements, runs
 from cerebro_plpy.store.cluster import messages
 from cerebro_plpy.store.cluster.messages import Part
+from cerebro_plpy.store.writing import as_given
 
 
 class _Received:
@@ -157,7 +171,7 @@ class ToldSupply:
     def leave_visit(self, visit: runs.VisitRow, parts: Iterable[bytes]) -> int:
         kept = list(parts)
         size = sum(map(len, kept))
-        row = {**asdict(replace(visit, state_bytes=size)), "place": self._key}
+        row = as_given(replace(visit, state_bytes=size, place=self._key))
         if self._commits:
             self.connections.write_visit(row, kept)
         else:
@@ -165,16 +179,11 @@ class ToldSupply:
             _known().left_parts = kept
         return size
 
-    def leave_evaluation(self, evaluation: EvaluationRow) -> None:
-        data = base64.b64encode(evaluation.data).decode()
-        self.left.evaluations.append({**vars(evaluation), "place": self._key, "data": data})
+    def leave_evaluation(self, evaluation: measurements.EvaluationRow) -> None:
+        self.left.evaluations.append(as_given(replace(evaluation, place=self._key)))
 
-    def leave_metrics(
-        self, run_id: int, mst_key: int, epoch: int, dataset: str, values: Sequence[measurements.Measured]
-    ) -> None:
-        about = {"epoch": epoch, "dataset": dataset}
-        found = [{**about, "position": n, **asdict(value)} for n, value in enumerate(values)]
-        self.left.metrics.extend(found)
+    def leave_metrics(self, measured: Sequence[measurements.Measured]) -> None:
+        self.left.metrics.extend(as_given(row) for row in measured)
 
     def finish(self) -> None:
         """What a command has measured is written together."""
@@ -191,7 +200,7 @@ def work(db: Database, order: str) -> str:
         if asked["bound"] is not None:
             interrupts.begin_bound(asked["bound"])
         return "{}"
-    told = Order(**asked)
+    told = Order.of(asked)
     if told.first:
         _known().given.clear()
         _known().looks.begin()
@@ -233,7 +242,7 @@ def _work(db: Database, order: Order) -> Reply:
     supply = ToldSupply(db, order.key, order.commits)
     try:
         with cancel.interruptible(supply.ticker()):
-            result = commands.work(supply, order.command, commands.with_own_gpu(order.request), db.notice)
+            result = handlers.work(supply, handlers.with_own_gpu(order.sent), db.notice)
         supply.finish()
     except Lacking as lacking:
         return Reply(lacking=lacking.what)
@@ -251,80 +260,63 @@ def _described(error: CerebroError) -> Mapping[str, Any]:
     return vars(error)
 
 
-def answer(db: Database, command: str, piece: bytes) -> bytes:
+def answer(db: Database, name: str, piece: bytes) -> bytes:
     """Take a piece of a message; at the last one do what it says, and give the first piece of the answer."""
     interrupts.end_bound()
-    if command == "more":
+    if name == messages.MORE:
         _known().incoming.append(piece)
         return b""
-    if command == "rest":
+    if name == messages.REST:
         return _known().outgoing.pop(0)
     pieces = [*_known().incoming, piece]
     _known().incoming.clear()
-    _known().outgoing = _answer(db, command, pieces)
+    _known().outgoing = _answer(db, name, pieces)
     return _known().outgoing.pop(0)
 
 
-def _answer(db: Database, command: str, pieces: Sequence[bytes]) -> list[bytes]:
+def _answer(db: Database, name: str, pieces: Sequence[bytes]) -> list[bytes]:
     head, parts = messages.unpack(pieces)
-    request, told, supply = head["request"], list[str](), ToldSupply(db)
+    told, supply = list[str](), ToldSupply(db)
     sent: list[bytes] = []
     try:
         with cancel.interruptible(supply.ticker()):
-            if command in row_commands.COMMANDS:
-                result, sent = row_commands.COMMANDS[command](request, parts, supply.ticker)
-            elif command in _ORDERS:
-                result, sent = _ORDERS[command](supply, request, parts)
+            if name in MESSAGES:
+                result, sent = _take(supply, MESSAGES[name].of(head["request"]), parts)
             else:
-                if request.get("commits"):
-                    # That it cannot write what it will make is known before it makes anything.
-                    supply.connections.log_in()
-                result = commands.work(supply, command, request, told.append)
+                result = _carry_out(supply, Sent.of(name, head["request"]), told.append)
     except CerebroError as error:
         return list(messages.pack({"error": _described(error)}, []))
     return list(messages.pack({"result": result, "told": told}, sent))
 
 
-def _give(supply: ToldSupply, request: CommandRequest, parts: Sequence[Part]) -> row_commands.RowReply:
-    """Keep what a command that waits has asked for."""
-    _known().given.add(request["what"], request["value"], parts)
+def _carry_out(supply: ToldSupply, sent: Sent, tell: Callable[[str], None]) -> handlers.CommandResult:
+    if isinstance(sent.command, StartEngine) and sent.command.commits:
+        # That it cannot write what it will make is known before it makes anything.
+        supply.connections.log_in()
+    return handlers.work(supply, sent, tell)
+
+
+def _take(supply: ToldSupply, message: Message, parts: Sequence[Part]) -> row_commands.RowReply:
+    known = _known()
+    match message:
+        case Give(what=what, value=value):
+            known.given.add(what, value, parts)
+        case ExpectBuffers(ticket=ticket):
+            known.loads.clear()
+            known.loads[ticket] = Load(message)
+        case EndLoad(ticket=ticket):
+            load = known.loads.pop(ticket)
+            load.check()
+            known.loaded[load.place] = load
+        case LogIn(where=where):
+            return supply.connections.refused(where), []
+        case GiveLeft():
+            left = known.left_parts.copy()
+            known.left_parts.clear()
+            return None, left
+        case _:
+            return row_commands.ABOUT_ROWS[type(message)](message, parts, supply.ticker)
     return None, []
-
-
-def _expect(supply: ToldSupply, request: CommandRequest, parts: Sequence[Part]) -> row_commands.RowReply:
-    """Make ready for the rows of a partition."""
-    _known().loads.clear()
-    _known().loads[request["ticket"]] = Load(request)
-    return None, []
-
-
-def _loaded_whole(
-    supply: ToldSupply, request: CommandRequest, parts: Sequence[Part]
-) -> row_commands.RowReply:
-    load = _known().loads.pop(request["ticket"])
-    load.check()
-    _known().loaded[load.place] = load
-    return None, []
-
-
-def _log_in(supply: ToldSupply, request: CommandRequest, parts: Sequence[Part]) -> row_commands.RowReply:
-    return supply.connections.refused(request["where"]), []
-
-
-def _give_left(supply: ToldSupply, request: CommandRequest, parts: Sequence[Part]) -> row_commands.RowReply:
-    """The state that the last visit has made need not be kept here any longer."""
-    left = _known().left_parts.copy()
-    _known().left_parts.clear()
-    return None, left
-
-
-_ORDERS: Mapping[str, Callable[[ToldSupply, CommandRequest, Sequence[Part]], row_commands.RowReply]] = {
-    "give": _give,
-    "expect": _expect,
-    "loaded": _loaded_whole,
-    "log_in": _log_in,
-    "left": _give_left,
-}
 
 
 def take_buffer(ticket: str, buffer_id: int, shapes: str, fields: Sequence[bytes]) -> int:

@@ -22,9 +22,9 @@ An order goes by `cerebro._work`, in one of two ways:
   session's Python names (procedure.py, coordinator.py). A directly sent order whose reply says that something
   lacks is sent again this way.
 
-All else goes by messages, `cerebro._on_segment` (store/cluster/messages.py): a command's name, one JSON
-object and raw bytes, there and back. They start engines, have models checked, and carry weights, states and
-rows to be packed or predicted.
+All else goes by messages, `cerebro._on_segment` (store/cluster/messages.py): a name, one JSON object and raw
+bytes, there and back. A message is a command that goes by no order (engines are started so, and models
+checked), or one of `MESSAGES` below: they carry weights, states and rows to be packed or predicted.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Self
 
-from cerebro_plpy.segment.commands import CommandRequest
+from cerebro_plpy.commands import Engine, FunctionRow, RowShape, Sent
+from cerebro_plpy.database import Database
+from cerebro_plpy.store.cluster import places
 
 # What lacks: of which kind, about what.
 What = list[Any]
@@ -51,16 +53,21 @@ class Order:
     The process `commits` what it makes, or leaves it to the transaction that is under way in the session.
     """
 
-    command: str
-    request: CommandRequest
+    sent: Sent
     key: int
     commits: bool = True
     # Whether this is the first try: what was given for another command is forgotten.
     first: bool = True
     given: Sequence[Given] = ()
 
-    def as_json(self) -> str:
-        return json.dumps(asdict(self))
+    def as_dict(self) -> dict[str, Any]:
+        about = {"key": self.key, "commits": self.commits, "first": self.first, "given": self.given}
+        return {"command": self.sent.way.name, "request": self.sent.as_dict(), **about}
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Order:
+        about = dict(fields)
+        return cls(Sent.of(about.pop("command"), about.pop("request")), **about)
 
 
 @dataclass(frozen=True)
@@ -91,3 +98,179 @@ class Lacking(Exception):
     def __init__(self, kind: str, *arguments: Any) -> None:
         super().__init__(kind, *arguments)
         self.what: What = [kind, *arguments]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """Something that a process is told or asked, beside the commands."""
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        return cls(**fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Give(Message):
+    """What a command that waits has said it lacks; its bytes come as parts."""
+
+    what: What
+    value: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectBuffers(Message):
+    """Make ready for the buffers of a partition, which a scan hands over by `cerebro._take_buffer`."""
+
+    ticket: str
+    role: str
+    table: str
+    segment: int
+    version: Sequence[Any]
+    buffers: Sequence[Sequence[Any]]
+    # None for an input.
+    kinds: Sequence[str | None]
+    in_memory: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndLoad(Message):
+    """The scan is over: an error if a buffer is missing."""
+
+    ticket: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogIn(Message):
+    """Try to log in at these servers; the answer numbers those that refuse."""
+
+    where: Sequence[Where]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GiveLeft(Message):
+    """Give the state that the last visit has made, and keep it no longer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenRows(Message):
+    """Make ready for rows to be packed, which a scan hands over by `cerebro._take_row`.
+
+    `sample` says of which columns a value comes as a part.
+    """
+
+    ticket: str
+    columns: Sequence[Mapping[str, Any]]
+    sample: Sequence[bool]
+    seed: int
+    memory: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SortRows(Message):
+    """Put the rows in the order of their hashes; the answer has the hashes, and the labels that were met."""
+
+    ticket: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DealRows(Message):
+    """Be ready to give the rows to buffers; their places among all rows come as a part."""
+
+    ticket: str
+    deal: Mapping[str, Any]
+    keys: Sequence[int]
+    places: Sequence[Sequence[int] | None]
+    widths: Sequence[int | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakeGpu(Message):
+    """What this process has of its host's GPUs: what is said to all at once cannot name the GPU of each."""
+
+    device: str
+    fraction: float
+    memory_mb: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectRows(Message):
+    """Load a model, and make ready for rows to be predicted.
+
+    A value of each column, and the weights, come as parts.
+    """
+
+    ticket: str
+    engine: Engine
+    seed: int
+    columns: Sequence[Mapping[str, Any]]
+    shapes: Sequence[RowShape]
+    model_arch: str
+    functions: Sequence[FunctionRow]
+    outputs: Sequence[Mapping[str, Any]]
+    choice: Mapping[str, Any]
+    batch_rows: int
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        given = dict(fields)
+        return cls(engine=Engine(**given.pop("engine")), **given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictRest(Message):
+    """All rows are there: predict the last of them."""
+
+    ticket: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloseRows(Message):
+    """Let go of the rows that came with a ticket."""
+
+    ticket: str
+
+
+MESSAGES: Mapping[str, type[Message]] = {
+    "give": Give,
+    "expect_buffers": ExpectBuffers,
+    "end_load": EndLoad,
+    "log_in": LogIn,
+    "give_left": GiveLeft,
+    "open_rows": OpenRows,
+    "sort_rows": SortRows,
+    "deal_rows": DealRows,
+    "take_gpu": TakeGpu,
+    "expect_rows": ExpectRows,
+    "predict_rest": PredictRest,
+    "close_rows": CloseRows,
+}
+_NAMES: Mapping[type[Message], str] = {kind: name for name, kind in MESSAGES.items()}
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What came back: a result, lines for the caller, and raw bytes."""
+
+    result: Any
+    told: Sequence[str]
+    parts: Sequence[memoryview]
+
+
+def tell(db: Database, key: int, message: Message | Sent, parts: Sequence[bytes] = ()) -> Answered:
+    """Send a message to this session's process beside a key's rows."""
+    return _answered(*places.exchange(db, key, *_packed(message), parts))
+
+
+def tell_all(db: Database, message: Message, parts: Sequence[bytes] = ()) -> list[Answered]:
+    """Send a message to this session's processes on all segments at once; answers in the segments' order."""
+    return [_answered(*answer) for answer in places.exchange_all(db, *_packed(message), parts)]
+
+
+def _packed(message: Message | Sent) -> tuple[str, Mapping[str, Any]]:
+    if isinstance(message, Sent):
+        return message.way.name, {"request": message.as_dict()}
+    return _NAMES[type(message)], {"request": asdict(message)}
+
+
+def _answered(head: Mapping[str, Any], parts: Sequence[memoryview]) -> Answered:
+    return Answered(head["result"], head["told"], parts)

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from cerebro_plpy import memory
 from cerebro_plpy.cluster import pack_rows
+from cerebro_plpy.cluster.protocol import (
+    CloseRows,
+    DealRows,
+    ExpectRows,
+    Message,
+    OpenRows,
+    PredictRest,
+    SortRows,
+    TakeGpu,
+)
 from cerebro_plpy.engine import runtime
-from cerebro_plpy.segment.commands import CommandRequest
 
 Parts = Sequence[bytes | memoryview]
 Ticker = Callable[[], Callable[[], None]]
@@ -21,64 +31,61 @@ class _OwnGpu:
     gpu: runtime.Gpu | None = None
 
 
-def _sample(request: CommandRequest, parts: Parts) -> list[bytes | None]:
+def _open(asked: OpenRows, parts: Parts, ticker: Ticker) -> RowReply:
     rest = iter(parts)
-    return [bytes(next(rest)) if there else None for there in request["sample"]]
-
-
-def _open(request: CommandRequest, parts: Parts, ticker: Ticker) -> RowReply:
-    pack_rows.expect(request["ticket"], pack_rows.RowShare(request, _sample(request, parts)))
+    sample = [bytes(next(rest)) if there else None for there in asked.sample]
+    pack_rows.expect(asked.ticket, pack_rows.RowShare(asked, sample))
     return None, []
 
 
-def _sort(request: CommandRequest, parts: Parts, ticker: Ticker) -> RowReply:
-    own = pack_rows.found(request["ticket"], pack_rows.RowShare)
+def _sort(asked: SortRows, parts: Parts, ticker: Ticker) -> RowReply:
+    own = pack_rows.found(asked.ticket, pack_rows.RowShare)
     hashes = own.hashes()
     return {"rows": own.rows, "labels": own.labels(), "faults": own.faults.found()}, [hashes]
 
 
-def _deal(request: CommandRequest, parts: Parts, ticker: Ticker) -> RowReply:
-    pack_rows.found(request["ticket"], pack_rows.RowShare).deal(request, np.frombuffer(parts[0], "<i8"))
+def _deal(asked: DealRows, parts: Parts, ticker: Ticker) -> RowReply:
+    pack_rows.found(asked.ticket, pack_rows.RowShare).deal(asked, np.frombuffer(parts[0], "<i8"))
     return None, []
 
 
-def _take_gpu(request: CommandRequest, parts: Parts, ticker: Ticker) -> RowReply:
-    """What is said to all processes at once cannot name the GPU of each."""
-    memory.of(_OwnGpu).gpu = runtime.Gpu(**request)
+def _take_gpu(asked: TakeGpu, parts: Parts, ticker: Ticker) -> RowReply:
+    memory.of(_OwnGpu).gpu = runtime.Gpu(**asdict(asked))
     return None, []
 
 
-def _expect_rows(request: CommandRequest, parts: Parts, ticker: Ticker) -> RowReply:
+def _expect_rows(asked: ExpectRows, parts: Parts, ticker: Ticker) -> RowReply:
     """Make ready to predict: the model is there before a row is."""
     from cerebro_plpy.cluster.predict_rows import Predicting
     from cerebro_plpy.predicting import models
 
-    models.start_chosen(**request["engine"], gpu=memory.of(_OwnGpu).gpu)
+    engine = asked.engine
+    models.start_chosen(engine.backend, engine.threads, bool(engine.use_gpus), memory.of(_OwnGpu).gpu)
     *sample, weights = parts
     given = [bytes(value) for value in sample]
-    pack_rows.expect(request["ticket"], Predicting(request, given, bytes(weights), ticker()))
+    pack_rows.expect(asked.ticket, Predicting(asked, given, bytes(weights), ticker()))
     return None, []
 
 
-def _predict_rest(request: CommandRequest, parts: Parts, ticker: Ticker) -> RowReply:
+def _predict_rest(asked: PredictRest, parts: Parts, ticker: Ticker) -> RowReply:
     from cerebro_plpy.cluster.predict_rows import Predicting
 
-    own = pack_rows.found(request["ticket"], Predicting)
+    own = pack_rows.found(asked.ticket, Predicting)
     own.finish()
     return {"rows": own.rows, "faults": own.faults.found()}, []
 
 
-def _close(request: CommandRequest, parts: Parts, ticker: Ticker) -> RowReply:
-    pack_rows.close(request["ticket"])
+def _close(asked: CloseRows, parts: Parts, ticker: Ticker) -> RowReply:
+    pack_rows.close(asked.ticket)
     return None, []
 
 
-COMMANDS: Mapping[str, Callable[[CommandRequest, Parts, Ticker], RowReply]] = {
-    "open": _open,
-    "sort": _sort,
-    "deal": _deal,
-    "take_gpu": _take_gpu,
-    "expect_rows": _expect_rows,
-    "predict_rest": _predict_rest,
-    "close": _close,
+ABOUT_ROWS: Mapping[type[Message], Callable[[Any, Parts, Ticker], RowReply]] = {
+    OpenRows: _open,
+    SortRows: _sort,
+    DealRows: _deal,
+    TakeGpu: _take_gpu,
+    ExpectRows: _expect_rows,
+    PredictRest: _predict_rest,
+    CloseRows: _close,
 }

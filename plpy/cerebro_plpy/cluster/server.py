@@ -10,6 +10,7 @@ from cerebro_plpy.errors import NOT_SUPPORTED, WRONG_OBJECT, CerebroError
 from cerebro_plpy.store.cluster import places
 
 if TYPE_CHECKING:
+    from cerebro_plpy.commands import Sent
     from cerebro_plpy.packing.faults import Faults
     from cerebro_plpy.packing.job import Job, Rules
     from cerebro_plpy.packing.pack import PackedRows
@@ -76,7 +77,7 @@ class Greenplum:
 
     def check_predicts_in_queries(self) -> None:
         raise CerebroError(
-            "cerebro.predict is not there on Greenplum",
+            "cerebro.predict does not work on Greenplum",
             detail="A function may not read a model's table there while a query is at work on other rows.",
             hint="Use cerebro.madlib_predict, which predicts on all segments at once.",
             sqlstate=NOT_SUPPORTED,
@@ -87,10 +88,12 @@ class Greenplum:
         # Its handler would run inside what the server calls for extensions (store/cluster/uncancelled.py).
         return False
 
-    def carry_out(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    def carry_out(self, sent: Sent) -> Mapping[str, Any]:
         from cerebro_plpy.cluster import coordinator
 
-        return coordinator.carry_out(self._db, name, request)
+        return coordinator.carry_out(self._db, sent)
 
     def refused_logins(self, topology: Topology) -> Sequence[tuple[int, int]] | None:
-        return topology.command("try_logins", {})["refused"]
+        from cerebro_plpy.commands import TryLogins
+
+        return topology.command(TryLogins())["refused"]

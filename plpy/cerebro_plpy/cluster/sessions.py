@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import psycopg2
 
-from cerebro_plpy.cluster.protocol import Order, Reply
+from cerebro_plpy.cluster.protocol import Order, Reply, What
+from cerebro_plpy.commands import ConfigCommand, Reach, Sent
 from cerebro_plpy.errors import SEGMENT_GONE, CerebroError
-from cerebro_plpy.segment.commands import CommandRequest
 from cerebro_plpy.store import guards, interrupts, session
 from cerebro_plpy.store.cluster import statements
 from cerebro_plpy.topology import loopback
@@ -30,23 +31,25 @@ class ClusterSession(LoopbackSession):
         super().__init__(target, settings)
         # By run and segment, the key beside which the process stands that has worked for them.
         self._keys: dict[tuple[int, int], int] = {}
-        self._asked: tuple[str, CommandRequest] = "", {}
+        self._sent: Sent | None = None
+        self._place: tuple[int, int] | None = None
         self._is_direct = False
         self._reply = Reply()
         self._began = 0.0
 
-    def begin(self, name: str, request: CommandRequest) -> None:
-        self._asked = name, request
-        key = self._keys.get(_place(request)) if name in session.DIRECT else None
+    def begin(self, sent: Sent) -> None:
+        self._sent, command = sent, sent.command
+        self._place = (command.run_id, command.segment) if isinstance(command, ConfigCommand) else None
+        key = self._keys.get(self._place) if self._place is not None and sent.way.direct else None
         self._is_direct = key is not None
         if key is not None:
-            order = Order(name, request, key).as_json()
-            self._send(statements.work_directly(key), order, session.shown(name, request))
-        elif name in session.STEPWISE:
-            self._send_stepwise(name, request)
+            order = json.dumps(Order(sent, key).as_dict())
+            self._send(statements.work_directly(key), order, sent.shown())
+        elif sent.way.stepwise:
+            self._send_stepwise(sent)
         else:
             self._keys.clear()
-            super().begin(name, request)
+            super().begin(sent)
 
     def ready(self) -> bool:
         """A process that lacks something is told again by way of the session, which can find it."""
@@ -54,16 +57,17 @@ class ClusterSession(LoopbackSession):
             return False
         if self._is_direct:
             self._reply = Reply(**super().result())
-            if self._reply.lacking is not None:
-                name, request = self._asked
+            if self._reply.lacking is not None and self._sent is not None:
                 self._is_direct = False
-                self._send_stepwise(name, {**request, "lacking": self._reply.lacking})
+                self._send_stepwise(self._sent, self._reply.lacking)
                 return False
         return True
 
-    def _send_stepwise(self, name: str, request: CommandRequest) -> None:
+    def _send_stepwise(self, sent: Sent, lacking: What | None = None) -> None:
         self._began = time.monotonic()
-        self._send(session.STEPWISE_COMMAND, name, json.dumps({**request, "look_seconds": self.look_seconds}))
+        bounded = replace(sent, look_seconds=self.look_seconds).as_dict()
+        request = bounded if lacking is None else {**bounded, "lacking": lacking}
+        self._send(session.STEPWISE_COMMAND, sent.way.name, json.dumps(request))
 
     def _has_answered(self) -> bool:
         try:
@@ -83,13 +87,9 @@ class ClusterSession(LoopbackSession):
             return self._reply.result or {}
         found = dict(super().result())
         key = found.pop("key", None)
-        if key is not None:
-            self._keys[_place(self._asked[1])] = key
+        if key is not None and self._place is not None:
+            self._keys[self._place] = key
         return found
-
-
-def _place(request: CommandRequest) -> tuple[int, int]:
-    return request["run_id"], request["segment"]
 
 
 class SegmentsAway(psycopg2.OperationalError):
@@ -107,7 +107,7 @@ class GreenplumTopology(LocalTopology):
         opened = super()._opened(key)
         if self._held is not None:
             try:
-                opened.begin("reach", {})
+                opened.begin(Sent(Reach()))
                 self._finish([opened])
                 opened.result()
             except CerebroError as error:
@@ -126,6 +126,6 @@ def refused(target: session.LoginTarget, error: psycopg2.Error) -> CerebroError:
         "not all segments of the cluster answer",
         detail=str(error),
         hint="gp_segment_configuration and the logs of the segments say which do not. When all answer,"
-        " cerebro.resume goes on with the run.",
+        " cerebro.resume continues the run.",
         sqlstate=SEGMENT_GONE,
     )

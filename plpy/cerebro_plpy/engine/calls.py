@@ -130,7 +130,7 @@ def _find(name: str, what: str, classes: frozenset[str]) -> str:
     for candidate in classes:
         if fold(candidate) == fold(name):
             return candidate
-    raise CerebroError(f'unknown {what} "{name}"', hint=f"Known are: {', '.join(sorted(classes))}.")
+    raise CerebroError(f'unknown {what} "{name}"', hint=f"Known names: {', '.join(sorted(classes))}.")
 
 
 def _instance(call: Call, what: str, classes: frozenset[str], module: str) -> Any:

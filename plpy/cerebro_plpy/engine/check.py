@@ -103,7 +103,7 @@ def _check_output(arch: DescribedModel, number: int, loss: Any, target: _Packed)
 def _check_values(where: str, loss: Any, form: TargetForm, output: Shape, given: Shape) -> None:
     if form.name == SPARSE:
         raise CerebroError(
-            f'the loss "{loss_name(loss)}" wants class labels, the packed table has numbers to regress on',
+            f'the loss "{loss_name(loss)}" needs class labels, but the packed table has numbers',
             hint="Use a loss such as mse. If the numbers are classes, pack them with num_classes.",
         )
     if len(output) != len(given) or any(w not in (None, g) for w, g in zip(output, given, strict=True)):
@@ -150,7 +150,7 @@ def _check_one_column(where: str, name: str, target: _Packed) -> None:
     classes = target.classes
     if calls.fold(name) in _CATEGORICAL:
         raise CerebroError(
-            f'the loss "{name}" wants one unit per class, {where} has 1',
+            f'the loss "{name}" needs one unit per class, but {where} has 1',
             hint=f"Give the last layer {classes} units with softmax, or use binary_crossentropy.",
         )
     if classes is not None and classes > 2:

@@ -102,7 +102,7 @@ def of_config(parts: Iterable[StateBuffer], run_id: int, mst_key: int, step: int
         raise CerebroError(
             f"the state of config {mst_key} after step {step} of run {run_id} is damaged",
             detail=error.detail,
-            hint="Where the state before it is whole, cerebro.resume goes on from that one.",
+            hint="If the state before it is intact, cerebro.resume continues from there.",
             sqlstate=errors.DATA_CORRUPTED,
         ) from None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from cerebro_plpy.commands import Drive
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 from cerebro_plpy.executor import request as requests
@@ -21,7 +22,7 @@ def begin(db: Database, topology: Topology, new: runner.NewRun) -> None:
     if not isinstance(topology, LocalTopology):
         raise CerebroError(
             "this run cannot go on in the background: no other session sees its tables, or none may log in",
-            hint="A NOTICE before this says what stands in the way.",
+            hint="The NOTICE before this error says why.",
             sqlstate=NOT_SUPPORTED,
         )
     made = [new.model_table, *([new.request.selection_table] if new.kind == runner.AUTOML else [])]
@@ -35,7 +36,7 @@ def begin(db: Database, topology: Topology, new: runner.NewRun) -> None:
     run_id = runner.write_down(db, topology, new)
     leave_running(
         session.target(db),
-        {"run_id": run_id, "role": session.current_user(db)},
+        Drive(run_id=run_id, role=session.current_user(db)),
         interrupts.look_seconds(db),
         lambda: decisions.status(db, run_id) != "interrupted",
         partial(interrupts.tick, db),

@@ -6,10 +6,11 @@ What is particular to a kind of call stands in a file of its own: a `RunCall` re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
+from cerebro_plpy.commands import StartingWeights
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DUPLICATE_TABLE, UNDEFINED_TABLE, WRONG_OBJECT, CerebroError
 from cerebro_plpy.executor import background, replay
@@ -174,7 +175,7 @@ def targets(
             who = f"run {other['run_id']}"
             hint = f"Give another name, or wait for it: SELECT cerebro.wait({other['run_id']})."
         raise CerebroError(
-            f"{who} is going to leave its models in {tables[0].quoted}", hint=hint, sqlstate=DUPLICATE_TABLE
+            f"{who} will write its models to {tables[0].quoted}", hint=hint, sqlstate=DUPLICATE_TABLE
         )
     return tables
 
@@ -190,7 +191,7 @@ def earlier_tables(db: Database, name: str | None, made: ResultTables) -> list[T
         except CerebroError as error:
             raise CerebroError(
                 error.message,
-                hint="A warm start goes on from the tables of an earlier run: keep all of them, or set"
+                hint="A warm start continues from the tables of an earlier run: keep all of them, or set"
                 " warm_start to FALSE.",
                 sqlstate=UNDEFINED_TABLE,
             ) from None
@@ -216,10 +217,16 @@ def _check_kind(db: Database, model: Table, several: bool) -> None:
     )
 
 
-def _arch_weights(request: requests.Request) -> list[Mapping[str, Any]]:
+def _arch_weights(request: requests.Request) -> list[StartingWeights]:
     """Architectures that were stored with weights start from those (transfer learning)."""
     return [
-        runner.weights_of(request.arch_table.quoted, "model_id", a.model_id, a.model_id, runs.EVERY_CONFIG)
+        StartingWeights(
+            model_id=a.model_id,
+            mst_key=runs.EVERY_CONFIG,
+            table=request.arch_table.quoted,
+            key_column="model_id",
+            key=a.model_id,
+        )
         for a in request.architectures
         if a.has_weights
     ]

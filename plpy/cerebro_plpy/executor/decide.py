@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from cerebro_plpy.commands import Decide
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DATA_CORRUPTED, CerebroError
 from cerebro_plpy.logical.budget import Limits
@@ -148,8 +149,8 @@ class Decider:
         if self._results and not self._closed:
             key, epoch = self._results[0].mst_key, self._results[0].epoch
             raise CerebroError(
-                f"this run cannot repeat the other: config {key} was measured after epoch {epoch}, and there"
-                " it was not, or not at this point",
+                f"this run cannot repeat the other: config {key} was measured after epoch {epoch},"
+                " but not in the other run, or not at this point",
                 sqlstate=DATA_CORRUPTED,
             )
 
@@ -264,14 +265,7 @@ class Decider:
         rows = [row for _, row in decided if row is not None]
         planned = [self._planned(row, 0) for row in rows]
         numbered = _number([entry for entry, _ in decided], self._number)
-        self._topology.command(
-            "decide",
-            {
-                "run_id": self._run_id,
-                "entries": [asdict(entry) for entry in numbered],
-                "configs": [asdict(row) for row in rows],
-            },
-        )
+        self._topology.command(Decide(run_id=self._run_id, entries=numbered, configs=rows))
         self._rows |= {row.mst_key: row for row in rows}
         for config in planned:
             self._plan.add(config)
@@ -388,7 +382,7 @@ def _same(expected: Entry, found: Entry) -> bool:
 
 def _otherwise(expected: Entry | None, found: Entry | None) -> CerebroError:
     return CerebroError(
-        "the search procedure decides otherwise than the run's log says",
+        "the search procedure decides differently from the run's log",
         detail=f"It decides {_words(expected)}, and the log has {_words(found)}.",
         hint="Was the run begun by another version of cerebro?",
         sqlstate=DATA_CORRUPTED,

@@ -88,7 +88,7 @@ def _engines(db: Database) -> Iterator[Finding]:
                 "Install it, or INSERT INTO cerebro.settings VALUES ('backend', 'jax').",
             )  # fmt: skip
         else:
-            yield Finding(f"backend {engine}", OK, "not there; only runs that ask for it need it")
+            yield Finding(f"backend {engine}", OK, "not installed; only runs that ask for it need it")
 
 
 def _against_lock(item: str, found: str, locked: str | None) -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from cerebro_plpy.commands import StartingWeights
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.executor import output
@@ -88,8 +89,14 @@ def _start(db: Database, model: TrainedModel) -> runner.Start:
     key = model.selected.mst_key
     if model.stored.has_weights:
         column = None if model.mst_key is None else "mst_key"
-        place = runner.weights_of(model.table.quoted, column, model.mst_key, model.selected.model_id, key)
-        return runner.Start([place])
+        weights = StartingWeights(
+            model_id=model.selected.model_id,
+            mst_key=key,
+            table=model.table.quoted,
+            key_column=column,
+            key=model.mst_key,
+        )
+        return runner.Start([weights])
     states = runner.kept_states(db, model.run_id)
     if key not in states:
         raise CerebroError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cerebro_plpy.commands import StartingWeights
 from cerebro_plpy.database import Database
 from cerebro_plpy.executor import output, replay
 from cerebro_plpy.executor import request as requests
@@ -115,7 +116,13 @@ class FitCall:
         warm = {c.mst_key: states[c.mst_key] for c in known if c.mst_key in states}
         kept = {row["mst_key"] for row in results.keys_with_weights(db, model.quoted)}
         weights = [
-            runner.weights_of(model.quoted, "mst_key", c.mst_key, c.model_id, c.mst_key)
+            StartingWeights(
+                model_id=c.model_id,
+                mst_key=c.mst_key,
+                table=model.quoted,
+                key_column="mst_key",
+                key=c.mst_key,
+            )
             for c in known
             if c.mst_key not in states and c.mst_key in kept
         ]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from cerebro_plpy.commands import CheckFunctions, Engine
 from cerebro_plpy.database import Database, Row, as_owner
 from cerebro_plpy.errors import (
     DUPLICATE_OBJECT,
@@ -37,8 +38,8 @@ def go_on(db: Database, run_id: int) -> None:
         function = known.get(row["digest"])
         if function is None:
             raise CerebroError(
-                f"run {run_id} uses the registered function {row['name']}, which was unregistered since",
-                hint="Where a superuser registers the same source again, the run can go on.",
+                f"run {run_id} uses the registered function {row['name']}, which has been unregistered since",
+                hint="If a superuser registers the same source again, the run can continue.",
                 sqlstate=WRONG_STATE,
             )
         if not function.usable:
@@ -118,8 +119,8 @@ def _try(db: Database, row: Mapping[str, Any]) -> None:
     """Have an engine execute the source once, in a session such as those that train."""
     engines = requests.engines(db, FitOptions(), False, requests.default_segments(db))
     topology = choose(db, [])
-    topology.open({engines.backend: (engines.threads, False)}, 1)
-    topology.ask(engines.backend, "check_function", {"functions": [row]})
+    topology.open([Engine(engines.backend, engines.threads, False)], 1)
+    topology.ask(engines.backend, CheckFunctions(functions=[row]))
 
 
 @as_owner

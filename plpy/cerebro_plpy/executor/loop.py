@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from cerebro_plpy.commands import ConfigCommand, DropStates, Evaluate, FailConfig, Merge, TellEpochs, Visit
 from cerebro_plpy.errors import CONFIG_FAILED, OUT_OF_MEMORY, CerebroError
 from cerebro_plpy.planner.plan import EVALUATE, VISIT, Plan, Unit
 from cerebro_plpy.topology import Answer, Topology
@@ -63,9 +64,14 @@ class RunLoop:
         self._topology.finish_background()
 
     def _submit(self, unit: Unit) -> None:
-        request = {"run_id": self._run_id, "mst_key": unit.mst_key, "epoch": unit.epoch}
-        request |= {"segment": unit.segment, "stop": unit.stop}
-        self._topology.submit(unit.segment, self._plan.configs[unit.mst_key].backend, unit.kind, request)
+        self._topology.submit(self._plan.configs[unit.mst_key].backend, self._command(unit))
+
+    def _command(self, unit: Unit) -> ConfigCommand:
+        run_id, mst_key, epoch, segment = self._run_id, unit.mst_key, unit.epoch, unit.segment
+        if unit.kind == VISIT:
+            return Visit(run_id=run_id, mst_key=mst_key, epoch=epoch, segment=segment, stop=unit.stop)
+        kind = Evaluate if unit.kind == EVALUATE else Merge
+        return kind(run_id=run_id, mst_key=mst_key, epoch=epoch, segment=segment)
 
     def _take(self, answer: Answer) -> None:
         unit = self._plan.under_way(answer.segment)
@@ -104,8 +110,15 @@ class RunLoop:
 
     def _fail(self, unit: Unit, reason: str) -> None:
         self._plan.failed(unit, reason)
-        request = {"run_id": self._run_id, "mst_key": unit.mst_key, "epoch": unit.epoch}
-        self._topology.background("fail_config", {**request, "segment": unit.segment, "reason": reason})
+        self._topology.background(
+            FailConfig(
+                run_id=self._run_id,
+                mst_key=unit.mst_key,
+                epoch=unit.epoch,
+                segment=unit.segment,
+                reason=reason,
+            )
+        )
         self._report(unit, {"failure": reason})
 
     def _drop_states(self) -> None:
@@ -114,7 +127,7 @@ class RunLoop:
         if not self._stale or (now < self._next_drop and self._stale_bytes < DROP_BYTES):
             return
         keep = {mst_key: self._plan.needed_steps(mst_key) for mst_key in self._stale}
-        self._topology.background("drop_states", {"run_id": self._run_id, "keep": list(keep.items())})
+        self._topology.background(DropStates(run_id=self._run_id, keep=list(keep.items())))
         self._stale.clear()
         self._stale_bytes = 0
         self._next_drop = now + DROP_SECONDS
@@ -122,6 +135,6 @@ class RunLoop:
     def _tell_epochs(self, at_once: bool = False) -> None:
         now = time.monotonic()
         if self._ended and (at_once or now >= self._next_tell):
-            self._topology.background("tell_epochs", {"run_id": self._run_id, "ended": self._ended})
+            self._topology.background(TellEpochs(run_id=self._run_id, ended=self._ended))
             self._ended = []
             self._next_tell = now + TELL_SECONDS

@@ -69,8 +69,8 @@ def field(db: Database, mst_key: int, weights: bytes) -> bytes | None:
     if len(weights) <= LARGEST_FIELD:
         return weights
     db.warning(
-        f"the weights of config {mst_key} ({len(weights)} bytes) are larger than a field may be:"
-        " model_weights is NULL, the state of the run has them"
+        f"the weights of config {mst_key} ({len(weights)} bytes) are too large for a field:"
+        " model_weights is NULL, and the state of the run keeps them"
     )
     return None
 

@@ -38,7 +38,7 @@ def order_of(db: Database, run_id: int, request: Request) -> list[tuple[int, int
             )
     if any(entry.role is not None for entry in log):
         raise CerebroError(
-            f"run {run_id} cannot be replayed: persons decided in it as well",
+            f"run {run_id} cannot be replayed: people made decisions in it as well",
             hint="The view cerebro.decisions shows what they did.",
             sqlstate=WRONG_STATE,
         )

@@ -160,7 +160,7 @@ def choose(rows: Sequence[models.Selected]) -> list[Chosen]:
         if row.mst_key < 0:
             raise CerebroError(f"mst_key {row.mst_key} in the model selection table is negative")
         if keys.count(row.mst_key) > 1:
-            raise CerebroError(f"mst_key {row.mst_key} stands more than once in the model selection table")
+            raise CerebroError(f"mst_key {row.mst_key} appears more than once in the model selection table")
     return [_chosen(row) for row in rows]
 
 
@@ -331,17 +331,6 @@ def owned(db: Database, tables: Sequence[Table]) -> None:
     for table in tables:
         if not models.owns(db, table):
             raise CerebroError(f"must be owner of table {table.quoted}", sqlstate=INSUFFICIENT_PRIVILEGE)
-
-
-def shapes(summary: packed.PackedSummary) -> Mapping[str, Any]:
-    """What the packed rows look like, for the check against the architectures."""
-    return {
-        "input_shapes": summary.input_shapes,
-        "target_shapes": summary.target_shapes,
-        "target_kinds": ["one-hot" if one_hot else "value" for one_hot in summary.one_hot],
-        # NULL stands first; those behind the classes only leave room.
-        "null_classes": [values is not None and values[:1] == [None] for values in summary.class_values],
-    }
 
 
 def default_segments(db: Database) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cerebro_plpy.commands import ResumeRun
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DUPLICATE_TABLE, WRONG_STATE, CerebroError
 from cerebro_plpy.executor import background, begin, functions, replay
@@ -85,7 +86,7 @@ def _go_on(
     last = max([request.epochs, *(entry.epochs for entry in log if entry.epochs is not None)])
     epochs = evaluation_epochs(last, request.metrics_frequency)
     if not begun:
-        found = topology.command("resume_run", {"run_id": run.run_id, "evaluation_epochs": epochs})
+        found = topology.command(ResumeRun(run_id=run.run_id, evaluation_epochs=epochs))
         _tell_damage(db, found["damaged"])
     configs, standings = runs.configs(db, run.run_id), runs.standings(db, run.run_id)
     seconds = measurements.seconds_spent(db, run.run_id)

@@ -10,6 +10,16 @@ from functools import partial
 from typing import Any
 
 from cerebro_plpy import memory
+from cerebro_plpy.commands import (
+    Check,
+    CheckedConfig,
+    CreateRun,
+    DeleteRun,
+    EndRun,
+    Engine,
+    NextRunId,
+    StartingWeights,
+)
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import QUERY_CANCELED, SEGMENT_GONE, WRONG_STATE, CerebroError
 from cerebro_plpy.executor import functions, gpus
@@ -48,22 +58,8 @@ class Warm:
 class Start:
     """Where first weights come from, besides chance: columns of users' tables, states of earlier runs."""
 
-    weights: Sequence[Mapping[str, Any]] = ()
+    weights: Sequence[StartingWeights] = ()
     warm: Mapping[int, Warm] = field(default_factory=dict)
-
-
-def weights_of(
-    table: str, key_column: str | None, key: int | None, model_id: int, mst_key: int
-) -> Mapping[str, Any]:
-    """Weights in a row of a user's table, and the config, or the architecture, that starts from them."""
-    return {
-        "table": table,
-        "column": "model_weights",
-        "key_column": key_column,
-        "key": key,
-        "model_id": model_id,
-        "mst_key": mst_key,
-    }
 
 
 def kept_states(db: Database, run_id: int | None) -> dict[int, Warm]:
@@ -115,20 +111,22 @@ def check(
     """Have the engine look at every architecture and config before anything is written."""
     engines = request.engines
     open_sessions(db, topology, request, sessions)
+    architectures, summary = request.architectures, request.source.summary
     return topology.ask(
         engines.backend,
-        "check",
-        {
-            "architectures": {a.model_id: a.model_arch for a in request.architectures},
-            "configs": [asdict(c) for c in request.configs],
-            "functions": registry.needed(
-                db,
-                [c.compile_params for c in request.configs],
-                [a.model_arch for a in request.architectures],
+        Check(
+            architectures={str(a.model_id): a.model_arch for a in architectures},
+            configs=[CheckedConfig(c.mst_key, c.model_id, c.compile_params) for c in request.configs],
+            functions=registry.needed(
+                db, [c.compile_params for c in request.configs], [a.model_arch for a in architectures]
             ),
-            "max_parameters": engines.max_parameters,
-            **requests.shapes(request.source.summary),
-        },
+            max_parameters=engines.max_parameters,
+            input_shapes=summary.input_shapes,
+            target_shapes=summary.target_shapes,
+            target_kinds=["one-hot" if one_hot else "value" for one_hot in summary.one_hot],
+            # NULL stands first; those behind the classes only leave room.
+            null_classes=[values is not None and values[:1] == [None] for values in summary.class_values],
+        ),
     )
 
 
@@ -138,15 +136,18 @@ def open_sessions(
     """Have the segments' engines ready, each with the GPU that is its own."""
     engines = request.engines
     dealt = gpus.of_segments(db, engines.use_gpus, request.source.summary, topology.name == "inline")
-    topology.open({engines.backend: (engines.threads, dealt)}, sessions or request.segments)
+    topology.open([Engine(engines.backend, engines.threads, dealt)], sessions or request.segments)
 
 
 def perform(db: Database, topology: Topology, new: NewRun, write: Callable[[Outcome], None]) -> None:
     """Write a new run down and carry it out."""
     request = new.request
-    run_id = topology.command("next_run_id", {})["run_id"]
+    run_id = topology.command(NextRunId())["run_id"]
     with _ending(topology, run_id):
-        configs = _create(db, topology, new, run_id, topology.hold)
+        creation = _creation(db, topology, new, run_id)
+        topology.hold(run_id, creation)
+        _remember(db, new, run_id)
+        configs = creation.configs
         planned = planning(db, request, run_id)
         plan = make_plan(request, configs, planned, {})
         decider = Decider(
@@ -167,12 +168,9 @@ def perform(db: Database, topology: Topology, new: NewRun, write: Callable[[Outc
 
 def write_down(db: Database, topology: Topology, new: NewRun) -> int:
     """Write a new run down that another session is to carry out; gives its number."""
-    run_id = topology.command("next_run_id", {})["run_id"]
-
-    def write(_: int, name: str, asked: Mapping[str, Any]) -> None:
-        topology.command(name, asked)
-
-    _create(db, topology, new, run_id, write)
+    run_id = topology.command(NextRunId())["run_id"]
+    topology.command(_creation(db, topology, new, run_id))
+    _remember(db, new, run_id)
     return run_id
 
 
@@ -184,31 +182,22 @@ def last_run(db: Database) -> int:
     return run_id
 
 
-def _create(
-    db: Database,
-    topology: Topology,
-    new: NewRun,
-    run_id: int,
-    write: Callable[[int, str, Mapping[str, Any]], object],
-) -> list[runs.ConfigRow]:
-    request = new.request
-    configs = [_config_row(request, c, new.start) for c in request.configs]
-    write(
-        run_id,
-        "create_run",
-        {
-            "run": asdict(_run_row(db, topology, new, run_id)),
-            "architectures": [asdict(a) for a in described_rows(new.described)],
-            "configs": [asdict(c) for c in configs],
-            "weights": list(new.start.weights),
-            "functions": functions.used(new.described),
-        },
+def _creation(db: Database, topology: Topology, new: NewRun, run_id: int) -> CreateRun:
+    return CreateRun(
+        run=_run_row(db, topology, new, run_id),
+        architectures=described_rows(new.described),
+        configs=[_config_row(new.request, c, new.start) for c in new.request.configs],
+        weights=new.start.weights,
+        functions=functions.used(new.described),
     )
-    if request.search is not None and request.validation is None:
+
+
+def _remember(db: Database, new: NewRun, run_id: int) -> None:
+    """The run is written down: it is this session's newest."""
+    if new.request.search is not None and new.request.validation is None:
         db.notice("no validation table was given: the training rows decide")
     if new.kind != EVALUATION:
         memory.of(_NewestRuns)[session.current_user(db)] = run_id
-    return configs
 
 
 @contextmanager
@@ -271,12 +260,12 @@ def carry_out(
     report.finish()
     write(_outcome(db, run_id, plan, decider.reasons))
     if measures_only:
-        topology.command("delete_run", {"run_id": run_id})
+        topology.command(DeleteRun(run_id=run_id))
     else:
         keep = [(c.mst_key, step) for c in plan.configs.values() if (step := _kept_step(plan, c)) is not None]
         failure = _failure_of_all(plan)
         event = "finished" if failure is None else "failed"
-        topology.command("end_run", {"run_id": run_id, "event": event, "detail": failure, "keep": keep})
+        topology.command(EndRun(run_id=run_id, event=event, detail=failure, keep=keep))
         if event == "finished":
             runs.notify(db, run_id, event)
 
@@ -329,7 +318,7 @@ def _end_badly(topology: Topology, run_id: int, error: BaseException) -> None:
     event = "interrupted" if cancelled else "failed"
     # Where the server is going down this cannot be said any more; the lock that is gone says it too.
     with suppress(CerebroError):
-        topology.command("end_run", {"run_id": run_id, "event": event, "detail": str(error)})
+        topology.command(EndRun(run_id=run_id, event=event, detail=str(error)))
         topology.let_go()
     topology.close()
 

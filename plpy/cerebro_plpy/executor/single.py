@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cerebro_plpy.commands import StartingWeights
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
 from cerebro_plpy.executor import output, replay
@@ -133,7 +134,9 @@ class SingleCall:
         if ONLY in states:
             return runner.Start(cold.weights, {ONLY: states[ONLY]})
         db.notice("it goes on from its weights alone: the state of the earlier run is gone")
-        own = runner.weights_of(model.quoted, None, None, request.configs[0].model_id, ONLY)
+        own = StartingWeights(
+            model_id=config.model_id, mst_key=ONLY, table=model.quoted, key_column=None, key=None
+        )
         return runner.Start([*cold.weights, own])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cerebro_plpy.commands import CheckModel, Engine
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, UNDEFINED_TABLE, CerebroError
 from cerebro_plpy.executor import request as requests
@@ -68,16 +69,15 @@ def _warn_of_no_statistics(db: Database, layers: Sequence[str]) -> None:
 def _check_architecture(db: Database, model_arch: str, weights: bytes | None) -> Mapping[str, Any]:
     engines = requests.engines(db, FitOptions(), False, requests.default_segments(db))
     topology = choose(db, [])
-    topology.open({engines.backend: (engines.threads, False)}, 1)
+    topology.open([Engine(engines.backend, engines.threads, False)], 1)
     return topology.ask(
         engines.backend,
-        "check_model",
-        {
-            "model_arch": model_arch,
-            "weights_bytes": None if weights is None else len(weights),
-            "max_parameters": engines.max_parameters,
-            "functions": registry.needed(db, [], [model_arch]),
-        },
+        CheckModel(
+            model_arch=model_arch,
+            weights_bytes=None if weights is None else len(weights),
+            max_parameters=engines.max_parameters,
+            functions=registry.needed(db, [], [model_arch]),
+        ),
     )
 
 

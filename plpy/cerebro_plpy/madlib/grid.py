@@ -81,7 +81,7 @@ def new_configs(
             return fresh[:num_configs], random_state
         wanted += num_configs - len(fresh)
     if not fresh:
-        raise CerebroError("the model selection table holds every config of the grid already")
+        raise CerebroError("the model selection table already holds every config of the grid")
     return fresh, random_state
 
 

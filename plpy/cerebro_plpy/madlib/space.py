@@ -114,7 +114,7 @@ def _read_grid(text: str, kind: str) -> tuple[dict[str, Value], TextPlace]:
     for key in grid:
         if not isinstance(key, str):
             raise CerebroError(
-                f"Invalid syntax in '{kind}_params_dict'", detail=f"The key {key} is no string."
+                f"Invalid syntax in '{kind}_params_dict'", detail=f"The key {key} is not a string."
             )
     return {str(key): value for key, value in grid.items()}, TextPlace(kind)
 
@@ -131,7 +131,7 @@ def _read_json(text: str) -> dict[str, Value] | None:
         return found
 
     def number(constant: str) -> float:
-        raise CerebroError(f"the space holds {constant}, which is no number to search with")
+        raise CerebroError(f"the space holds {constant}, which is not a number that can be searched")
 
     try:
         found = json.loads(text, object_pairs_hook=unique, parse_constant=number)

@@ -95,7 +95,7 @@ def _known_labels(
     if strange:
         shown = ", ".join("NULL" if label is None else label for label in sorted(strange, key=str)[:10])
         raise CerebroError(
-            f'column "{column.part.name}" has class values that the training table has not: {shown}',
+            f'column "{column.part.name}" has class values that the training table does not have: {shown}',
             detail=f"The training table has {', '.join('NULL' if v is None else v for v in values[:100])}.",
             hint="Class values of validation rows must be a subset of those of the training rows.",
         )

@@ -80,7 +80,9 @@ def _read(text: str | None) -> dict[str, Any]:
             raise _wrong(key, given.get(key), "a list of strings")
     made = [*given["dependent_varname"], *given["independent_varname"]]
     if len(set(made)) < len(made) or any(len(name.encode()) > names.LONGEST - 13 for name in made):
-        raise CerebroError(f"{made} are no names of packed columns", hint="Short ones, each once, are.")
+        raise CerebroError(
+            f"{made} cannot be the names of packed columns", hint="Use short names, each of them once."
+        )
     return given
 
 

@@ -21,7 +21,7 @@ class _Codes(dict[Label, int]):
     def __missing__(self, label: Label) -> int:
         if len(self) == MOST_CLASSES:
             raise CerebroError(
-                f'column "{self._column}" has more than {MOST_CLASSES} distinct values to be classes',
+                f'column "{self._column}" has more than {MOST_CLASSES} distinct values, too many for classes',
                 hint='If it is a quantity, pack it as one: options {"task": "regression"}.',
             )
         self[label] = len(self)

@@ -35,5 +35,5 @@ def bytes_to_array(data: bytes, dtype: str) -> list[float]:
     """A buffer's values, flat."""
     width = np.dtype(dtype).itemsize
     if len(data) % width:
-        raise CerebroError(f"{len(data)} bytes are no whole number of {width}-byte values")
+        raise CerebroError(f"{len(data)} bytes are not a whole number of {width}-byte values")
     return np.frombuffer(data, dtype).tolist()

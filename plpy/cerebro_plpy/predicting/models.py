@@ -60,7 +60,7 @@ def trained(db: Database, found: TrainedModel) -> Model:
 def _weights(db: Database, found: TrainedModel) -> bytes:
     if found.stored.has_weights:
         key_column = None if found.mst_key is None else "mst_key"
-        return results.weights_from(db, found.table.quoted, "model_weights", key_column, found.mst_key)
+        return results.weights_from(db, found.table.quoted, key_column, found.mst_key)
     role, key, run_id = session.current_user(db), found.selected.mst_key, found.run_id
     parts = _state(db, run_id, key, role) if run_id is not None else []
     if not parts:
@@ -108,7 +108,7 @@ def own(db: Database, arch_table: Table, model_id: int | None, given: GivenModel
         None,
         divisor,
         lambda described: _own_outputs(described, values),
-        partial(results.weights_from, db, arch_table.quoted, "model_weights", "model_id", model_id),
+        partial(results.weights_from, db, arch_table.quoted, "model_id", model_id),
     )
 
 

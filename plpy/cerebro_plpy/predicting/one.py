@@ -106,7 +106,7 @@ def _keep(db: Database, name: str, mst_key: int | None, features: Features) -> K
         or (outputs[0].values is None and outputs[0].width > 1)
     ):
         raise CerebroError(
-            f"{name} has several inputs or gives several values, which cerebro.predict cannot take or give",
+            f"{name} has several inputs or outputs, which cerebro.predict does not support",
             hint="Use cerebro.madlib_predict.",
             sqlstate=NOT_SUPPORTED,
         )

@@ -33,7 +33,7 @@ def find_model(db: Database, name: str | None, mst_key: int | None) -> TrainedMo
     if summary is None:
         raise CerebroError(
             f"table {quote(table.schema, table.name + '_summary')} does not exist",
-            detail=f"{table.quoted} is no model table without it.",
+            detail=f"{table.quoted} is not a model table without it.",
             sqlstate=UNDEFINED_TABLE,
         )
     several = results.holds_several(db, table)

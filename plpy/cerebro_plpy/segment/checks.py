@@ -3,56 +3,56 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cerebro_plpy.commands import Check, CheckModel, FunctionRow
 from cerebro_plpy.engine import architecture, custom, taken
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.params import functions_in, parse_compile
 
 
-def check(request: Mapping[str, Any]) -> Mapping[str, Any]:
+def check(asked: Check) -> Mapping[str, Any]:
     """Describe each architecture and check each config against the packed table's shapes."""
-    with registered.scope(custom.take(request["functions"])):
-        return _check(request)
+    with registered.scope(custom.take(asked.functions)):
+        return _check(asked)
 
 
-def _check(request: Mapping[str, Any]) -> Mapping[str, Any]:
+def _check(asked: Check) -> Mapping[str, Any]:
     from cerebro_plpy.engine import check as fits
 
-    limit = request["max_parameters"]
-    shapes = tuple(tuple(shape) for shape in request["input_shapes"])
+    shapes = tuple(tuple(shape) for shape in asked.input_shapes)
     described = {
-        model_id: _describe(model_id, text, limit, shapes)
-        for model_id, text in request["architectures"].items()
+        model_id: _describe(model_id, text, asked.max_parameters, shapes)
+        for model_id, text in asked.architectures.items()
     }
     used = {model_id: set(found.functions) for model_id, found in described.items()}
-    for config in request["configs"]:
-        model_id, params = str(config["model_id"]), parse_compile(config["compile_params"])
+    for config in asked.configs:
+        model_id, params = str(config.model_id), parse_compile(config.compile_params)
         used[model_id] |= {function.digest for function in functions_in(params)}
         try:
             fits.check_config(
                 described[model_id],
                 params,
                 shapes,
-                target_shapes=tuple(tuple(shape) for shape in request["target_shapes"]),
-                target_kinds=request["target_kinds"],
-                null_classes=tuple(request["null_classes"]),
+                target_shapes=tuple(tuple(shape) for shape in asked.target_shapes),
+                target_kinds=tuple(asked.target_kinds),
+                null_classes=tuple(asked.null_classes),
             )
         except CerebroError as error:
-            raise _about(error, f"config {config['mst_key']}") from None
+            raise _about(error, f"config {config.mst_key}") from None
     return {
         model_id: {**_facts(found), "functions": list(used[model_id])}
         for model_id, found in described.items()
     }
 
 
-def check_model(request: Mapping[str, Any]) -> Mapping[str, Any]:
+def check_model(asked: CheckModel) -> Mapping[str, Any]:
     """Check one architecture on its own, and that its weights have the right length."""
-    with registered.scope(custom.take(request["functions"])):
-        found = architecture.describe(request["model_arch"], max_parameters=request["max_parameters"])
-    given = request["weights_bytes"]
+    with registered.scope(custom.take(asked.functions)):
+        found = architecture.describe(asked.model_arch, max_parameters=asked.max_parameters)
+    given = asked.weights_bytes
     expected = sum(math.prod(shape) for shape in found.weight_shapes)
     if given is not None and given != 4 * expected:
         raise CerebroError(
@@ -62,9 +62,9 @@ def check_model(request: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**_facts(found), "adaptable": list(found.adaptable)}
 
 
-def check_functions(request: Mapping[str, Any]) -> Mapping[str, Any]:
+def check_functions(sources: Sequence[FunctionRow]) -> Mapping[str, Any]:
     """Execute sources that are to be registered: each must define what it is said to be."""
-    for function in custom.take(request["functions"]):
+    for function in custom.take(sources):
         taken.check(function.name)
         custom.get(function.digest)
     return {}

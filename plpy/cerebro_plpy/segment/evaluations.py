@@ -9,20 +9,21 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_plpy.commands import Evaluate, Merge
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.logical.metrics import better
 from cerebro_plpy.segment import rows, visits
-from cerebro_plpy.segment.supply import EvaluationRow, Supply
+from cerebro_plpy.segment.supply import Supply
 from cerebro_plpy.store import measurements
 
 # Metrics do not depend on the batches; larger ones than most configs train with are faster.
 BATCH_SIZE = 256
 
 
-def evaluate(supply: Supply, run_id: int, mst_key: int, epoch: int, segment: int) -> Mapping[str, Any]:
+def evaluate(supply: Supply, asked: Evaluate) -> Mapping[str, Any]:
     """Measure a config's state after an epoch on one segment's rows, training and validation both."""
-    clock = time.monotonic()
-    work = visits.task(supply, run_id, mst_key)
+    clock, epoch, segment = time.monotonic(), asked.epoch, asked.segment
+    work = visits.task(supply, asked.run_id, asked.mst_key)
     state = visits.state_after(supply, work, epoch * work.run.segments)
     # All that may lack is asked for before anything is measured, or it would be measured again.
     tables = rows.datasets(work.run).items()
@@ -49,7 +50,7 @@ def _measure(
     data, seconds = _pack(variables), time.monotonic() - clock
     key = work.config.mst_key
     supply.leave_evaluation(
-        EvaluationRow(
+        measurements.EvaluationRow(
             run_id=run.run_id,
             mst_key=key,
             epoch=epoch,
@@ -61,10 +62,10 @@ def _measure(
     )
 
 
-def merge(supply: Supply, run_id: int, mst_key: int, epoch: int) -> Mapping[str, Any]:
+def merge(supply: Supply, asked: Merge) -> Mapping[str, Any]:
     """Sum what the segments measured and store the metrics."""
-    work = visits.task(supply, run_id, mst_key)
-    return {dataset: _merge(supply, work, epoch, dataset) for dataset in rows.datasets(work.run)}
+    work = visits.task(supply, asked.run_id, asked.mst_key)
+    return {dataset: _merge(supply, work, asked.epoch, dataset) for dataset in rows.datasets(work.run)}
 
 
 def _merge(supply: Supply, work: visits.Task, epoch: int, dataset: str) -> Mapping[str, float]:
@@ -72,8 +73,20 @@ def _merge(supply: Supply, work: visits.Task, epoch: int, dataset: str) -> Mappi
     parts = supply.evaluations(run_id, mst_key, epoch, dataset)
     with visits.own_faults("was evaluated"):
         values = work.model.merge([_unpack(part) for part in parts])
-    measured = [measurements.Measured(n, v, better(n, work.compile) == "max") for n, v in values.items()]
-    supply.leave_metrics(run_id, mst_key, epoch, dataset, measured)
+    measured = [
+        measurements.Measured(
+            run_id=run_id,
+            mst_key=mst_key,
+            epoch=epoch,
+            dataset=dataset,
+            position=position,
+            metric=name,
+            value=value,
+            higher_is_better=better(name, work.compile) == "max",
+        )
+        for position, (name, value) in enumerate(values.items())
+    ]
+    supply.leave_metrics(measured)
     return values
 
 

@@ -29,19 +29,6 @@ class Facts:
     functions: Sequence[Mapping[str, Any]] = ()
 
 
-@dataclass(frozen=True)
-class EvaluationRow:
-    """What one segment measured of one config."""
-
-    run_id: int
-    mst_key: int
-    epoch: int
-    dataset: str
-    segment: int
-    data: bytes
-    seconds: float
-
-
 class Supply(Protocol):
     def ticker(self) -> Callable[[], None]:
         """A function to call often, with which a cancel is noticed."""
@@ -61,11 +48,9 @@ class Supply(Protocol):
         """Store a visit's row and state; gives the state's size."""
         ...
 
-    def leave_evaluation(self, evaluation: EvaluationRow) -> None: ...
+    def leave_evaluation(self, evaluation: measurements.EvaluationRow) -> None: ...
 
-    def leave_metrics(
-        self, run_id: int, mst_key: int, epoch: int, dataset: str, values: Sequence[measurements.Measured]
-    ) -> None: ...
+    def leave_metrics(self, measured: Sequence[measurements.Measured]) -> None: ...
 
 
 @as_owner
@@ -113,12 +98,8 @@ class TableSupply:
         runs.write_visit(self._db, replace(visit, state_bytes=size, write_seconds=seconds))
         return size
 
-    def leave_evaluation(self, evaluation: EvaluationRow) -> None:
-        measurements.write_evaluation(self._db, **vars(evaluation))
+    def leave_evaluation(self, evaluation: measurements.EvaluationRow) -> None:
+        measurements.write_evaluation(self._db, evaluation)
 
-    def leave_metrics(
-        self, run_id: int, mst_key: int, epoch: int, dataset: str, values: Sequence[measurements.Measured]
-    ) -> None:
-        measurements.write_metrics(
-            self._db, run_id=run_id, mst_key=mst_key, epoch=epoch, dataset=dataset, values=values
-        )
+    def leave_metrics(self, measured: Sequence[measurements.Measured]) -> None:
+        measurements.write_metrics(self._db, measured)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy import memory, seeding
+from cerebro_plpy.commands import Visit
 from cerebro_plpy.engine import custom
 from cerebro_plpy.engine import model as engine
 from cerebro_plpy.engine import state as states
@@ -110,9 +111,10 @@ def warmed(fresh: states.State, old: states.State) -> states.State:
     return warm
 
 
-def visit(supply: Supply, run_id: int, mst_key: int, epoch: int, stop: int) -> Mapping[str, Any]:
+def visit(supply: Supply, asked: Visit) -> Mapping[str, Any]:
     """Train one config on one segment; state and log row are committed with the statement that asked."""
     started_at, clock = time.time(), time.monotonic()
+    run_id, mst_key, epoch, stop = asked.run_id, asked.mst_key, asked.epoch, asked.stop
     work = task(supply, run_id, mst_key)
     run = work.run
     whole_epoch = work.config.epochs_before + epoch

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 
 from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.store.dialect import is_greenplum
 from cerebro_plpy.store.runs import ConfigRow, inserts, role_oid
-from cerebro_plpy.store.writing import Writing
+from cerebro_plpy.store.writing import BigInt, Role, Writing, as_given, insertion, selection
 
 MEASURED, START, CLONE, GO_ON, STOP = "measured", "start", "clone", "go_on", "stop"
 RESUME, DELETE, SET_EPOCHS, PAUSE, REFUSED = "resume", "delete", "set_epochs", "pause", "refused"
@@ -31,8 +31,8 @@ class Entry:
     epochs: int | None = None
     value: float | None = None
     reason: str | None = None
-    role: str | None = None
-    request_id: int | None = None
+    role: Role | None = None
+    request_id: BigInt | None = None
     cause: int | None = None
 
 
@@ -40,8 +40,8 @@ class Entry:
 class Asked:
     """What a person asks of a run; `mst_key` is a new one's own."""
 
-    request_id: int
-    role: str
+    request_id: BigInt
+    role: Role
     decision: str
     mst_key: int | None = None
     epochs: int | None = None
@@ -52,26 +52,13 @@ class Asked:
     fit_params: str | None = None
 
 
-_ROLE = "pg_catalog.pg_get_userbyid({}.role)::text AS role"
-_ASKED = ", ".join(_ROLE.format("q") if f.name == "role" else f"q.{f.name}" for f in fields(Asked))
-_ENTRY = ", ".join(_ROLE.format("d") if f.name == "role" else f"d.{f.name}" for f in fields(Entry))
+_ASKED, _ENTRY = selection(Asked, "q"), selection(Entry, "d")
 
 
 def writings(run_id: int, entries: Sequence[Entry], configs: Sequence[ConfigRow]) -> list[Writing]:
     """What notes decisions, and the configs that come in with them; a second time it changes nothing."""
-    statement = (
-        "INSERT INTO cerebro._decision"
-        " (run_id, number, decision, mst_key, step, epochs, value, reason, role, request_id, cause)"
-        " SELECT ($1::jsonb->>'run_id')::bigint, e.number, e.decision, e.mst_key, e.step, e.epochs, e.value,"
-        " e.reason,"
-        " (SELECT o.oid FROM pg_catalog.pg_roles AS o WHERE o.rolname = e.role), e.request_id, e.cause"
-        " FROM pg_catalog.jsonb_to_recordset($1::jsonb->'entries') AS e"
-        " (number integer, decision text, mst_key integer,"
-        " step integer, epochs integer, value double precision, reason text, role text,"
-        " request_id bigint, cause integer)"
-        " ON CONFLICT DO NOTHING"
-    )
-    noted = {"run_id": run_id, "entries": [asdict(e) for e in entries]}
+    noted = [as_given(entry) for entry in entries]
+    statement = insertion("cerebro._decision", Entry, {"run_id": str(int(run_id))})
     return [*inserts("cerebro._config", run_id, [asdict(c) for c in configs]), (statement, noted)]
 
 

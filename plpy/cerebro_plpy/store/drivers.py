@@ -76,7 +76,7 @@ def hold_new(db: Database, run_id: int, behind: Behind) -> list[Writing]:
 def _running(run_id: int) -> CerebroError:
     return CerebroError(
         f"run {run_id} is running",
-        detail="Another session stands behind it.",
+        detail="Another session is running it.",
         hint="Wait for it, or cancel it there.",
         sqlstate=WRONG_STATE,
     )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.store.runs import LONGEST_REASON, inserts
-from cerebro_plpy.store.writing import Writing, write
+from cerebro_plpy.store.writing import BigInt, Writing, as_given, insertion, write
 
 
 @as_owner
@@ -22,23 +22,26 @@ def drop_partial_evaluations(db: Database, run_id: int) -> None:
     )
 
 
-@as_owner
-def write_evaluation(
-    db: Database,
-    run_id: int,
-    mst_key: int,
-    epoch: int,
-    dataset: str,
-    segment: int,
-    data: bytes,
-    seconds: float,
-) -> None:
-    db.query(
-        "INSERT INTO cerebro._evaluation (run_id, mst_key, epoch, dataset, segment, data, seconds)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING",
-        ["bigint", "integer", "integer", "text", "integer", "bytea", "float8"],
-        [run_id, mst_key, epoch, dataset, segment, data, seconds],
-    )
+@dataclass(frozen=True)
+class EvaluationRow:
+    """What one segment measured of one config."""
+
+    run_id: BigInt
+    mst_key: int
+    epoch: int
+    dataset: str
+    segment: int
+    data: bytes
+    seconds: float
+    # On Greenplum the distribution key of the rows beside which it was made.
+    place: int = 0
+
+
+EVALUATION_ROWS = insertion("cerebro._evaluation", EvaluationRow)
+
+
+def write_evaluation(db: Database, evaluation: EvaluationRow) -> None:
+    write(db, [(EVALUATION_ROWS, [as_given(evaluation)])])
 
 
 @as_owner
@@ -55,22 +58,23 @@ def read_evaluations(db: Database, run_id: int, mst_key: int, epoch: int, datase
 
 @dataclass(frozen=True)
 class Measured:
+    """What a config has reached on all segments together."""
+
+    run_id: BigInt
+    mst_key: int
+    epoch: int
+    dataset: str
+    position: int
     metric: str
     value: float
     higher_is_better: bool
 
 
-@as_owner
-def write_metrics(
-    db: Database, run_id: int, mst_key: int, epoch: int, dataset: str, values: Sequence[Measured]
-) -> None:
-    for position, measured in enumerate(values):
-        db.query(
-            'INSERT INTO cerebro._metric (run_id, mst_key, epoch, dataset, "position", metric, value,'
-            " higher_is_better) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING",
-            ["bigint", "integer", "integer", "text", "integer", "text", "float8", "boolean"],
-            [run_id, mst_key, epoch, dataset, position, *astuple(measured)],
-        )
+_METRIC_ROWS = insertion("cerebro._metric", Measured)
+
+
+def write_metrics(db: Database, measured: Sequence[Measured]) -> None:
+    write(db, [(_METRIC_ROWS, [as_given(row) for row in measured])])
 
 
 @as_owner

@@ -298,10 +298,10 @@ def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def weights_from(db: Database, table: str, column: str, key_column: str | None, key: int | None) -> bytes:
+def weights_from(db: Database, table: str, key_column: str | None, key: int | None) -> bytes:
     """Read weights from a user's table; runs with the caller's rights."""
     condition = f" WHERE {key_column} = $1" if key_column else " WHERE $1::integer IS NULL"
-    rows = db.query(f"SELECT {column} AS weights FROM {table}{condition}", ["integer"], [key])
+    rows = db.query(f"SELECT model_weights AS weights FROM {table}{condition}", ["integer"], [key])
     if not rows or rows[0]["weights"] is None:
         raise CerebroError(f"there are no weights to start from in {table}", sqlstate=UNDEFINED_TABLE)
     return rows[0]["weights"]

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database, Row, as_owner
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, WRONG_STATE, CerebroError
 from cerebro_plpy.store import drivers
-from cerebro_plpy.store.writing import TELL, Writing, write
+from cerebro_plpy.store.writing import (
+    TELL,
+    BigInt,
+    Json,
+    Moment,
+    Role,
+    Writing,
+    as_given,
+    insertion,
+    selection,
+    write,
+)
 
 # In place of a config's key: the weights serve every config of an architecture.
 EVERY_CONFIG = -1
@@ -26,8 +37,8 @@ _TABLES = (
 class RunRow:
     """A run as it was asked for."""
 
-    run_id: int
-    owner: str
+    run_id: BigInt
+    owner: Role
     kind: str
     source_table: str
     validation_table: str | None
@@ -77,9 +88,9 @@ class ConfigRow:
     source_step: int | None = None
 
 
-# A role's name as it is; the text of a regrole may have quotes around it.
-_OWNER = "pg_catalog.pg_get_userbyid(owner)::text AS owner"
-_RUN_COLUMNS = ", ".join(_OWNER if f.name == "owner" else f.name for f in fields(RunRow))
+_RUN_COLUMNS = selection(RunRow, "_run")
+_ARCHITECTURE_COLUMNS = selection(ArchitectureRow, "_architecture")
+_CONFIG_COLUMNS = selection(ConfigRow, "_config")
 
 
 def searched(run: RunRow) -> Any:
@@ -157,18 +168,18 @@ def event_of(run_id: int, event: str, detail: str | None = None) -> list[Writing
     shown = detail and detail[:LONGEST_REASON]
     noted = inserts("cerebro._run_event", run_id, [{"event": event, "detail": shown}])
     # That a run is finished is told by the session that leaves the result tables, with these.
-    return noted if event == "finished" else [*noted, (TELL, told(run_id, event))]
+    return noted if event == "finished" else [*noted, telling(run_id, event)]
 
 
 @as_owner
-def notify(db: Database, run_id: int, event: str, about: Sequence[Mapping[str, int]] = ({},)) -> None:
+def notify(db: Database, run_id: int, event: str) -> None:
     """Tell whoever listens, when this transaction is committed."""
-    write(db, [(TELL, told(run_id, event, about))])
+    write(db, [telling(run_id, event)])
 
 
-def told(run_id: int, event: str, about: Sequence[Mapping[str, int]] = ({},)) -> list[str]:
-    """What they hear."""
-    return [json.dumps({"run": run_id, "event": event, **each}) for each in about]
+def telling(run_id: int, event: str, about: Sequence[Mapping[str, int]] = ({},)) -> Writing:
+    """What tells them, of several things at once."""
+    return TELL, [json.dumps({"run": run_id, "event": event, **each}) for each in about]
 
 
 @as_owner
@@ -235,18 +246,20 @@ def last_event(db: Database, run_id: int) -> str | None:
 
 @as_owner
 def configs(db: Database, run_id: int) -> list[ConfigRow]:
-    names = ", ".join(f.name for f in fields(ConfigRow))
     rows = db.query(
-        f"SELECT {names} FROM cerebro._config WHERE run_id = $1 ORDER BY mst_key", ["bigint"], [run_id]
+        f"SELECT {_CONFIG_COLUMNS} FROM cerebro._config WHERE run_id = $1 ORDER BY mst_key",
+        ["bigint"],
+        [run_id],
     )
     return [ConfigRow(**row) for row in rows]
 
 
 @as_owner
 def architectures(db: Database, run_id: int) -> list[ArchitectureRow]:
-    names = ", ".join(f.name for f in fields(ArchitectureRow))
     rows = db.query(
-        f"SELECT {names} FROM cerebro._architecture WHERE run_id = $1 ORDER BY model_id", ["bigint"], [run_id]
+        f"SELECT {_ARCHITECTURE_COLUMNS} FROM cerebro._architecture WHERE run_id = $1 ORDER BY model_id",
+        ["bigint"],
+        [run_id],
     )
     return [ArchitectureRow(**row) for row in rows]
 
@@ -291,9 +304,8 @@ def step_back(db: Database, run_id: int, mst_key: int, step: int) -> None:
 
 @as_owner
 def config(db: Database, run_id: int, mst_key: int) -> ConfigRow:
-    names = ", ".join(f.name for f in fields(ConfigRow))
     rows = db.query(
-        f"SELECT {names} FROM cerebro._config WHERE run_id = $1 AND mst_key = $2",
+        f"SELECT {_CONFIG_COLUMNS} FROM cerebro._config WHERE run_id = $1 AND mst_key = $2",
         ["bigint", "integer"],
         [run_id, mst_key],
     )
@@ -338,35 +350,31 @@ def weights(db: Database, run_id: int, model_id: int, mst_key: int) -> bytes | N
 
 @dataclass(frozen=True)
 class VisitRow:
-    run_id: int
+    run_id: BigInt
     mst_key: int
     step: int
     epoch: int
     segment: int
-    rows: int
+    rows: BigInt
     loss: float | None
-    logs: str
-    state_bytes: int
+    logs: Json
+    state_bytes: BigInt
     read_seconds: float
     train_seconds: float
     write_seconds: float
-    started_at: float
+    started_at: Moment
     pid: int
+    # On Greenplum the distribution key of the rows beside which it was made.
+    place: int = 0
 
 
 # What a visit or an evaluation writes may be there already: its session was lost between the commit and
 # the answer, or a session of a caller that died has gone on to its end. It is the same then, bit for bit.
-@as_owner
+VISIT_ROWS = insertion("cerebro._visit", VisitRow, {"ended_at": "pg_catalog.clock_timestamp()"})
+
+
 def write_visit(db: Database, visit: VisitRow) -> None:
-    db.query(
-        'INSERT INTO cerebro._visit (run_id, mst_key, step, epoch, segment, "rows", loss, logs, state_bytes,'
-        " read_seconds, train_seconds, write_seconds, started_at, pid, ended_at)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, pg_catalog.to_timestamp($13),"
-        " $14, pg_catalog.clock_timestamp()) ON CONFLICT DO NOTHING",
-        ["bigint", "integer", "integer", "integer", "integer", "bigint", "float8", "jsonb", "bigint",
-         "float8", "float8", "float8", "float8", "integer"],
-        list(asdict(visit).values()),
-    )  # fmt: skip
+    write(db, [(VISIT_ROWS, [as_given(visit)])])
 
 
 @as_owner

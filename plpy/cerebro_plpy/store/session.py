@@ -16,21 +16,14 @@ _SERVER = ctypes.PyDLL(None)
 OWN_PATH = "pg_catalog, pg_temp"
 # What a segment session is called that has nothing to do.
 IDLE = "cerebro idle"
-_SHOWN = (("run", "run_id"), ("config", "mst_key"), ("epoch", "epoch"), ("segment", "segment"))
 # What statements without parameters begin with that come again and again.
 REPEATED = ("SELECT", "SET SESSION", "RESET")
 # About a table of our own, of which the server says nothing when it is done.
 COMMENT = "COMMENT "
 # Sent to another session, so its parameters are written as the driver wants them.
 COMMAND = "SELECT cerebro._segment(%s, %s)"
-# On Greenplum these are carried out statement by statement (cluster/procedure.py).
-STEPWISE = (
-    "visit", "evaluate", "merge", "drop_states", "tell_epochs",
-    "create_run", "hold_run", "resume_run", "end_run", "fail_config", "decide",
-)  # fmt: skip
+# On Greenplum some are carried out statement by statement (cluster/procedure.py).
 STEPWISE_COMMAND = "CALL cerebro._command(%s, %s)"
-# Of these a segment's process leaves nothing to be written down for it.
-DIRECT = ("visit", "evaluate")
 # Nothing may be sent to the caller's side unasked, and no setting of a role may end a visit.
 SETTINGS = {
     "client_min_messages": "error",
@@ -233,11 +226,9 @@ def read_only(db: Database) -> bool:
     return db.query("SELECT pg_catalog.current_setting('transaction_read_only') AS mode")[0]["mode"] == "on"
 
 
-def set_application_name(db: Database, command: str, request: Mapping[str, object]) -> None:
-    """Tell other sessions what this one is doing until this transaction ends; the progress view reads it."""
-    db.query(
-        "SELECT pg_catalog.set_config('application_name', $1, true)", ["text"], [shown(command, request)]
-    )
+def set_application_name(db: Database, name: str) -> None:
+    """Tell other sessions what this one is doing until this transaction ends."""
+    db.query("SELECT pg_catalog.set_config('application_name', $1, true)", ["text"], [name])
 
 
 def show(name: str) -> None:
@@ -246,8 +237,3 @@ def show(name: str) -> None:
     A setting would be sent to every segment of a Greenplum cluster, and none needs it.
     """
     _SERVER.pgstat_report_appname(name.encode())
-
-
-def shown(command: str, request: Mapping[str, object]) -> str:
-    words = [f"{name}={request[key]}" for name, key in _SHOWN if request.get(key) is not None]
-    return " ".join(["cerebro", command, *words])

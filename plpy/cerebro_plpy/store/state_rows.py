@@ -8,11 +8,9 @@ from itertools import groupby
 from typing import Any
 
 from cerebro_plpy.database import Database, as_owner
-from cerebro_plpy.store.writing import given
+from cerebro_plpy.store.writing import Writing, given
 
-# States of configs that nobody needs any more; newer ones than those to be kept may have come since this was
-# asked for, and stay. No join: nothing moves.
-DROP_STATES = (
+_DROP_STATES = (
     f"DELETE FROM cerebro._state WHERE run_id = {given('run_id', 'bigint')}"
     " AND step < ($1::jsonb->'newest'->>mst_key::text)::integer"
     " AND NOT ($1::jsonb->'keep'->mst_key::text) @> pg_catalog.to_jsonb(step)"
@@ -74,6 +72,16 @@ def parts(db: Database, run_id: int, mst_key: int, step: int) -> list[bytes]:
         [run_id, mst_key, step],
     )
     return [row["data"] for row in rows]
+
+
+def dropping(run_id: int, keep: Mapping[int, Sequence[int]]) -> Writing:
+    """What removes all states of these configs but those after these steps, while their run goes on.
+
+    Newer ones may have come since this was asked for, and stay.
+    """
+    newest = {mst_key: max(steps) for mst_key, steps in keep.items()}
+    # No join: nothing moves between the segments of a cluster.
+    return _DROP_STATES, {"run_id": run_id, "keep": keep, "newest": newest}
 
 
 @as_owner

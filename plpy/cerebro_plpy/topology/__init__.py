@@ -1,20 +1,23 @@
 """Where segments are and how a command reaches them.
 
-A topology opens sessions, sends them commands (JSON in, JSON out, one transaction each) and tells which have
-answered. The executor knows nothing more of where it runs.
+A topology opens sessions, sends them commands (`commands.py`) and tells which have answered. The executor
+knows nothing more of where it runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from cerebro_plpy.commands import BesideRows, Command, ConfigCommand, CreateRun, Engine, HoldRun
 from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.store.drivers import Behind
 
-# The threads of a backend, and whether it uses GPUs; or, segment by segment, what of which.
-EMPTY: Mapping[str, Any] = {}
-Engine = tuple[int, bool | tuple[tuple[Any, ...], ...]]
+
+def holding(run_id: int, new: CreateRun | None, behind: Behind) -> HoldRun | CreateRun:
+    """The command by which these sessions stand behind a run."""
+    return HoldRun(run_id=run_id, behind=behind) if new is None else replace(new, behind=behind)
 
 
 @dataclass(frozen=True)
@@ -30,35 +33,35 @@ class Answer:
 class Topology(Protocol):
     name: str
 
-    def open(self, engines: Mapping[str, Engine], segments: int) -> None:
-        """Make the sessions ready: for each segment one per backend, with its threads and use of GPUs."""
+    def open(self, engines: Sequence[Engine], segments: int) -> None:
+        """Make a session ready for each segment and engine."""
         ...
 
-    def hold(self, run_id: int, name: str = "hold_run", request: Mapping[str, Any] = EMPTY) -> None:
-        """Stand behind a run from now on, by this command; an error if another session does."""
+    def hold(self, run_id: int, new: CreateRun | None = None) -> None:
+        """Stand behind a run from now on, a `new` one or one that is there; an error if another does."""
         ...
 
     def let_go(self) -> None:
         """Stand behind no run any more."""
         ...
 
-    def command(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    def command(self, command: Command) -> Mapping[str, Any]:
         """Do something in the control session and wait for it."""
         ...
 
-    def ask(self, backend: str, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Do something where Keras is loaded and wait for it."""
+    def ask(self, backend: str, command: BesideRows) -> Mapping[str, Any]:
+        """Do something where Keras runs on this backend and wait for it."""
         ...
 
     def free(self, segment: int) -> bool:
         """Whether the session that serves a segment has nothing under way."""
         ...
 
-    def submit(self, segment: int, backend: str, name: str, request: Mapping[str, Any]) -> None:
-        """Begin a command on a segment."""
+    def submit(self, backend: str, command: ConfigCommand) -> None:
+        """Begin a command on its segment."""
         ...
 
-    def background(self, name: str, request: Mapping[str, Any]) -> None:
+    def background(self, command: Command) -> None:
         """Do something off the hot path, some time before `finish_background` returns."""
         ...
 

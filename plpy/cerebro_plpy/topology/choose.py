@@ -44,7 +44,7 @@ def choose_local(db: Database, look_seconds: int | None = None) -> LocalTopology
         room=partial(session.room, db, role),
     )
     local = db.server.segment_sessions(role, session.target(db), bounds, partial(interrupts.tick, db))
-    local.open({}, 0)
+    local.open([], 0)
     return local
 
 

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cerebro_plpy.commands import (
+    BesideRows,
+    Command,
+    ConfigCommand,
+    CreateRun,
+    Engine,
+    GiveBack,
+    LetGo,
+    Sent,
+    StartEngine,
+)
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import QUERY_CANCELED, CerebroError
-from cerebro_plpy.topology import EMPTY, Answer, Engine
+from cerebro_plpy.store.drivers import Behind
+from cerebro_plpy.topology import Answer, holding
 
 
 class InlineTopology:
@@ -17,49 +29,46 @@ class InlineTopology:
     name = "inline"
 
     def __init__(self, db: Database) -> None:
-        self._run = db.run_here
+        self._db = db
         self._answers: list[Answer] = []
-        self._engines: dict[str, Mapping[str, Any]] = {}
+        self._engines: dict[str, Engine] = {}
         self._held: int | None = None
 
-    def open(self, engines: Mapping[str, Engine], segments: int) -> None:
-        self._engines = {
-            backend: {"backend": backend, "threads": threads, "use_gpus": use_gpus}
-            for backend, (threads, use_gpus) in engines.items()
-        }
-        for engine in self._engines.values():
-            self._run("start", {"engine": engine})
+    def open(self, engines: Sequence[Engine], segments: int) -> None:
+        self._engines = {engine.backend: engine for engine in engines}
+        for backend in self._engines:
+            self.ask(backend, StartEngine())
 
-    def hold(self, run_id: int, name: str = "hold_run", request: Mapping[str, Any] = EMPTY) -> None:
-        self._run(name, {**request, "run_id": run_id, "driver": os.getpid(), "sessions": []})
+    def hold(self, run_id: int, new: CreateRun | None = None) -> None:
+        self.command(holding(run_id, new, Behind(os.getpid(), [])))
         self._held = run_id
 
     def let_go(self) -> None:
         if self._held is not None:
-            self._run("let_go", {"run_id": self._held})
+            self.command(LetGo(run_id=self._held))
             for backend in self._engines:
-                self.ask(backend, "give_back", {})
+                self.ask(backend, GiveBack())
         self._held = None
 
-    def command(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._run(name, request)
+    def command(self, command: Command) -> Mapping[str, Any]:
+        return self._db.run_here(Sent(command))
 
-    def ask(self, backend: str, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._run(name, {**request, "engine": self._engines[backend]})
+    def ask(self, backend: str, command: BesideRows) -> Mapping[str, Any]:
+        return self._db.run_here(Sent(command, self._engines[backend]))
 
     def free(self, segment: int) -> bool:
         return not self._answers
 
-    def submit(self, segment: int, backend: str, name: str, request: Mapping[str, Any]) -> None:
+    def submit(self, backend: str, command: ConfigCommand) -> None:
         try:
-            self._answers.append(Answer(segment, self.ask(backend, name, request), None))
+            self._answers.append(Answer(command.segment, self.ask(backend, command), None))
         except CerebroError as error:
             if error.sqlstate == QUERY_CANCELED:
                 raise
-            self._answers.append(Answer(segment, None, error))
+            self._answers.append(Answer(command.segment, None, error))
 
-    def background(self, name: str, request: Mapping[str, Any]) -> None:
-        self._run(name, request)
+    def background(self, command: Command) -> None:
+        self.command(command)
 
     def finish_background(self) -> None:
         pass

@@ -18,9 +18,21 @@ import psycopg2
 import psycopg2.extensions
 
 from cerebro_plpy import memory
+from cerebro_plpy.commands import (
+    BesideRows,
+    Command,
+    ConfigCommand,
+    CreateRun,
+    Engine,
+    GiveBack,
+    LetGo,
+    Sent,
+    StartEngine,
+)
 from cerebro_plpy.errors import INTERNAL, OUT_OF_MEMORY, TOO_MANY_CONNECTIONS, CerebroError, from_driver
 from cerebro_plpy.store import session
-from cerebro_plpy.topology import EMPTY, Answer, Engine
+from cerebro_plpy.store.drivers import Behind
+from cerebro_plpy.topology import Answer, holding
 from cerebro_plpy.topology.loopback import (
     CONTROL,
     WAIT_SECONDS,
@@ -83,20 +95,20 @@ class LocalTopology:
         self._target = target
         self._tick = tick
         self._engines: dict[str, Engine] = {}
-        self._queue: list[tuple[str, Mapping[str, Any]]] = []
+        self._queue: list[Command] = []
         self._running: dict[int, LoopbackSession] = {}
         self._held: int | None = None
         self._control_losses = 0
 
-    def open(self, engines: Mapping[str, Engine], segments: int) -> None:
+    def open(self, engines: Sequence[Engine], segments: int) -> None:
         """Open what is not open yet; the servers' answers and the engines' imports go side by side."""
         self._insist(self._open, engines, segments)
 
-    def _open(self, engines: Mapping[str, Engine], segments: int) -> None:
+    def _open(self, engines: Sequence[Engine], segments: int) -> None:
         for key in [k for k, s in self._pool.items() if k[0] == self._role and s.busy]:
             # What an earlier call had under way when it was cancelled.
             self._pool.pop(key).stop()
-        self._engines = dict(engines)
+        self._engines = {engine.backend: engine for engine in engines}
         self._slots = max(1, min(segments, self._bounds.most_sessions() or segments))
         opens = self._missing() > 0
         if opens:
@@ -108,7 +120,7 @@ class LocalTopology:
             self._make_room()
         sessions = {key: self._session(key) for key in self._wanted()}
         for key, started in sessions.items():
-            started.begin("start", self._with_engine(key[2], {"segment": key[1], "commits": True}))
+            started.begin(Sent(StartEngine(segment=key[1], commits=True), self._engines[key[2]]))
         self._finish(list(sessions.values()))
         for started in sessions.values():
             started.result()
@@ -136,21 +148,21 @@ class LocalTopology:
             self._pool.pop(key).stop()
         self._slots = min(self._slots, allowed)
 
-    def hold(self, run_id: int, name: str = "hold_run", request: Mapping[str, Any] = EMPTY) -> None:
-        self.command(name, {**request, **self._behind(run_id)})
+    def hold(self, run_id: int, new: CreateRun | None = None) -> None:
+        self.command(holding(run_id, new, self._behind()))
         self._held = run_id
 
-    def _behind(self, run_id: int) -> Mapping[str, Any]:
+    def _behind(self) -> Behind:
         """The processes behind a run; this one decides."""
         own = [s for key, s in self._pool.items() if key[0] == self._role and key[1] != CONTROL]
         pids = [s.connection.info.backend_pid for s in own if not s.connection.closed]
         own_pid = os.getpid()
         sessions = [*pids, own_pid] if self._bounds.background else pids
-        return {"run_id": run_id, "driver": own_pid, "sessions": sessions}
+        return Behind(own_pid, sessions)
 
     def let_go(self) -> None:
         if self._held is not None:
-            self.command("let_go", {"run_id": self._held})
+            self.command(LetGo(run_id=self._held))
         self._held = None
         self._give_back()
 
@@ -159,7 +171,7 @@ class LocalTopology:
         asked = {key: self._pool[key] for key in self._wanted() if key in self._pool}
         for key, there in asked.items():
             with self._losing(there):
-                there.begin("give_back", self._with_engine(key[2], {"segment": key[1]}))
+                there.begin(Sent(GiveBack(segment=key[1]), self._engines[key[2]]))
         for there in asked.values():
             with self._losing(there):
                 if there.busy:
@@ -174,9 +186,9 @@ class LocalTopology:
         except SessionLost:
             self._forget(there)
 
-    def command(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    def command(self, command: Command) -> Mapping[str, Any]:
         self.finish_background()
-        return self._insist(self._tell_control, name, request)
+        return self._insist(self._tell_control, command)
 
     def _insist(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Do something again when its session is lost: what was committed then is not done twice."""
@@ -187,40 +199,41 @@ class LocalTopology:
                 continue
         return work(*arguments, **named)
 
-    def _tell_control(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._do(self._control(), name, request)
+    def _tell_control(self, command: Command) -> Mapping[str, Any]:
+        return self._do(self._control(), Sent(command))
 
-    def _tell_first(self, backend: str, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._do(self._session(self._key(0, backend)), name, self._with_engine(backend, request))
+    def _tell_first(self, backend: str, command: BesideRows) -> Mapping[str, Any]:
+        return self._do(self._session(self._key(0, backend)), Sent(command, self._engines[backend]))
 
-    def _do(self, there: LoopbackSession, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _do(self, there: LoopbackSession, sent: Sent) -> Mapping[str, Any]:
         try:
-            there.begin(name, request)
+            there.begin(sent)
             self._finish([there])
             return there.result()
         except SessionLost:
             self._forget(there)
             raise
 
-    def ask(self, backend: str, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    def ask(self, backend: str, command: BesideRows) -> Mapping[str, Any]:
         """Do something in the first segment's session, which has Keras, and wait for it."""
-        return self._insist(self._tell_first, backend, name, request)
+        return self._insist(self._tell_first, backend, command)
 
     def free(self, segment: int) -> bool:
         return segment % self._slots not in {busy % self._slots for busy in self._running}
 
-    def submit(self, segment: int, backend: str, name: str, request: Mapping[str, Any]) -> None:
-        running = self._session(self._key(segment % self._slots, backend))
-        self._running[segment] = running
+    def submit(self, backend: str, command: ConfigCommand) -> None:
+        running = self._session(self._key(command.segment % self._slots, backend))
+        self._running[command.segment] = running
         try:
             self._finish([running])
-            running.begin(name, self._with_engine(backend, request))
+            # With its engine: a session that replaces a lost one has to start that first.
+            running.begin(Sent(command, self._engines[backend]))
         except SessionLost:
             # It died while it was idle: `answers` reports it as lost.
             running.connection.close()
 
-    def background(self, name: str, request: Mapping[str, Any]) -> None:
-        self._queue.append((name, request))
+    def background(self, command: Command) -> None:
+        self._queue.append(command)
         self._drain()
 
     def answers(self) -> list[Answer]:
@@ -276,7 +289,7 @@ class LocalTopology:
                 control.result()
                 self._queue.pop(0)
             if self._queue:
-                control.begin(*self._queue[0])
+                control.begin(Sent(self._queue[0]))
         except (psycopg2.Error, SessionLost) as error:
             self._take_control_error(control, error)
 
@@ -293,17 +306,12 @@ class LocalTopology:
         before = self._pool.get(key)
         control = self._session(key)
         if control is not before and self._held is not None:
-            self._do(control, "hold_run", self._behind(self._held))
+            self._do(control, Sent(holding(self._held, None, self._behind())))
         return control
 
-    def _with_engine(self, backend: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A session that replaces a lost one has to start its engine first, so each command names it."""
-        threads, use_gpus = self._engines[backend]
-        return {**request, "engine": {"backend": backend, "threads": threads, "use_gpus": use_gpus}}
-
     def _key(self, slot: int, backend: str) -> Key:
-        threads, use_gpus = self._engines.get(backend, (0, False))
-        return (self._role, slot, backend, threads, use_gpus)
+        engine = self._engines.get(backend, Engine(backend, 0, False))
+        return (self._role, slot, backend, engine.threads, engine.use_gpus)
 
     def _session(self, key: Key) -> LoopbackSession:
         found = self._pool.get(key)
@@ -330,7 +338,7 @@ class LocalTopology:
                     raise self._refusal(error) from None
             self._rest()
         if self._held is not None and key[1] != CONTROL:
-            self.command("hold_run", self._behind(self._held))
+            self.command(holding(self._held, None, self._behind()))
         return opened
 
     def _refusal(self, error: psycopg2.Error) -> CerebroError:

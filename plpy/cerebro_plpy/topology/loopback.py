@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import select
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import psycopg2
 import psycopg2.extensions
 
+from cerebro_plpy.commands import Drive, Sent
 from cerebro_plpy.errors import CONNECTION_FAILURE, INTERNAL, SEGMENT_GONE, CerebroError, from_driver
 from cerebro_plpy.store import session
 
@@ -45,8 +47,9 @@ class LoopbackSession:
             self.busy = False
             raise error_of(self, error) from None
 
-    def begin(self, name: str, request: Mapping[str, Any]) -> None:
-        self._send(session.COMMAND, name, json.dumps({**request, "look_seconds": self.look_seconds}))
+    def begin(self, sent: Sent) -> None:
+        bounded = replace(sent, look_seconds=self.look_seconds)
+        self._send(session.COMMAND, sent.way.name, bounded.as_json())
 
     def _send(self, statement: str, *values: str) -> None:
         try:
@@ -112,7 +115,7 @@ def is_lost(of: LoopbackSession, error: psycopg2.Error) -> bool:
 
 def leave_running(
     target: session.LoginTarget,
-    request: Mapping[str, Any],
+    command: Drive,
     look_seconds: int,
     taken_up: Callable[[], bool],
     tick: Callable[[], None],
@@ -126,7 +129,7 @@ def leave_running(
     try:
         wait_for([there], tick)
         check_superuser(there)
-        there.begin("drive", request)
+        there.begin(Sent(command))
         while not taken_up():
             if there.poll() == psycopg2.extensions.POLL_OK:
                 there.result()
@@ -142,7 +145,7 @@ def leave_running(
 def check_superuser(opened: LoopbackSession) -> None:
     """Only a superuser's session can become a run's caller."""
     if opened.connection.info.parameter_status("is_superuser") != "on":
-        raise psycopg2.OperationalError("the role that logs in is no superuser")
+        raise psycopg2.OperationalError("the role that logs in is not a superuser")
     opened.opened = True
 
 

@@ -18,6 +18,9 @@ from shell import CLIENT, environment
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = ("shell", "dashboard")
 MARK = "-- example "
+# All commands of the guides run once, in the set-up of the first test: a busy machine takes minutes for that.
+ALL_SECONDS = 800
+pytestmark = pytest.mark.timeout(ALL_SECONDS + 60)
 SETTINGS = "INSERT INTO cerebro.settings VALUES ('segments', '2'), ('threads', '1'), ('backend', 'jax')"
 # The live page ends with Ctrl-C; here, when it has said where it is.
 PRELUDE = """
@@ -61,7 +64,7 @@ def outputs(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     path = os.pathsep.join([str(CLIENT / "bin"), str(Path(program("psql")).parent), os.environ["PATH"]])
     shown = subprocess.run(
         ["bash", "-u"], input="\n".join(lines), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        cwd=tmp_path_factory.mktemp("shell"), timeout=280, check=False,
+        cwd=tmp_path_factory.mktemp("shell"), timeout=ALL_SECONDS, check=False,
         env={**environment(database), "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"},
     ).stdout  # fmt: skip
     parts = re.split(rf"^{re.escape(MARK)}(.*)\n", shown, flags=re.M)

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 Part = bytes | memoryview
+# What is sent when more pieces of a message come, and to ask for the rest of an answer.
+MORE, REST = "more", "rest"
 # A field holds 1 GB at most, and a statement's parameters are copied several times on their way.
 PIECE_BYTES = 128 << 20
 _LENGTH = struct.Struct("<Q")

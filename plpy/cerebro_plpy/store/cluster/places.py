@@ -156,7 +156,7 @@ def exchange(
     """Have the process of this session that stands beside a key's rows do something."""
     *before, last = messages.pack(head, parts)
     for piece in before:
-        _send(db, key, "more", piece)
+        _send(db, key, messages.MORE, piece)
     return _opened(_all_pieces(db, key, _send(db, key, command, last)))
 
 
@@ -189,7 +189,7 @@ def _send(db: Database, key: int, command: str, piece: bytes) -> bytes:
 def _all_pieces(db: Database, key: int, first: bytes) -> list[bytes]:
     pieces = [first]
     while not messages.is_whole(pieces):
-        pieces.append(_send(db, key, "rest", b""))
+        pieces.append(_send(db, key, messages.REST, b""))
     return pieces
 
 

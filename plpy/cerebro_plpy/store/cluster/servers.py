@@ -5,35 +5,17 @@ States go by COPY, which needs no other form of their bytes. What else is writte
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cerebro_plpy.database import Database, as_owner
-from cerebro_plpy.store import session, state_rows
+from cerebro_plpy.database import Database
+from cerebro_plpy.store import measurements, runs, session, state_rows
 from cerebro_plpy.store.cluster import places
 from cerebro_plpy.store.cluster.messages import Part
 from cerebro_plpy.store.dialect import is_greenplum
-from cerebro_plpy.store.names import quote
-
-_PLACED = {"place": "integer", "run_id": "bigint", "mst_key": "integer"}
-_VISIT = _PLACED | {
-    "step": "integer", "epoch": "integer", "segment": "integer", "rows": "bigint", "loss": "float8",
-    "logs": "text", "state_bytes": "bigint", "read_seconds": "float8", "train_seconds": "float8",
-    "write_seconds": "float8", "pid": "integer", "started_at": "float8",
-}  # fmt: skip
-_EVALUATION = _PLACED | {
-    "epoch": "integer", "dataset": "text", "segment": "integer", "seconds": "float8", "data": "text",
-}  # fmt: skip
-# How a column is made of what is given, where it is not the same.
-_MADE = {
-    "logs": "g.logs::jsonb",
-    "started_at": "pg_catalog.to_timestamp(g.started_at)",
-    "data": "pg_catalog.decode(g.data, 'base64')",
-    "ended_at": "pg_catalog.clock_timestamp()",
-}
+from cerebro_plpy.store.writing import write
 
 _HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _TRAILER = b"\xff\xff"
@@ -89,16 +71,6 @@ def where(db: Database, key: int, keys: Sequence[int]) -> list[tuple[str | None,
     ]
 
 
-def _insert(table: str, columns: Mapping[str, str], more: Sequence[str] = ()) -> str:
-    names = [*columns, *more]
-    given = ", ".join(f"{quote(name)} {kind}" for name, kind in columns.items())
-    return (
-        f"INSERT INTO cerebro.{table} ({', '.join(map(quote, names))})"
-        f" SELECT {', '.join(_MADE.get(name, quote(name)) for name in names)}"
-        f" FROM pg_catalog.json_to_recordset($1) AS g ({given}) ON CONFLICT DO NOTHING"
-    )
-
-
 # Planned once for each connection.
 VISITS, EVALUATIONS = "EXECUTE visits (%s)", "EXECUTE evaluations (%s)"
 # A visit is a transaction, told to the server in two turns.
@@ -107,11 +79,10 @@ BEGIN_WITH_STATE = (
 )
 END_WITH_VISIT = f"{VISITS}; COMMIT"
 UNDO = "ROLLBACK"
-_VISIT_ROWS, _EVALUATION_ROWS = _insert("_visit", _VISIT, ["ended_at"]), _insert("_evaluation", _EVALUATION)
-PREPARE = f"PREPARE visits (json) AS {_VISIT_ROWS}; PREPARE evaluations (json) AS {_EVALUATION_ROWS}"
+_PREPARED = {"visits": runs.VISIT_ROWS, "evaluations": measurements.EVALUATION_ROWS}
+PREPARE = "; ".join(f"PREPARE {name} (json) AS {statement}" for name, statement in _PREPARED.items())
 
 
-@as_owner
 def write_visit(db: Database, visit: Mapping[str, Any], parts: Sequence[Part]) -> None:
     """The same in a transaction that is under way elsewhere."""
     state_rows.write(
@@ -122,12 +93,11 @@ def write_visit(db: Database, visit: Mapping[str, Any], parts: Sequence[Part]) -
         parts=parts,
         place=visit["place"],
     )
-    db.query(_VISIT_ROWS, ["json"], [json.dumps([visit])])
+    write(db, [(runs.VISIT_ROWS, [visit])])
 
 
-@as_owner
 def write_evaluations(db: Database, evaluations: Sequence[Mapping[str, Any]]) -> None:
-    db.query(_EVALUATION_ROWS, ["json"], [json.dumps(evaluations)])
+    write(db, [(measurements.EVALUATION_ROWS, evaluations)])
 
 
 def read_state(run_id: int, mst_key: int, step: int) -> str:

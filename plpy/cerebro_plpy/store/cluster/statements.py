@@ -8,20 +8,9 @@ with a parameter in their place may go to every segment.
 from __future__ import annotations
 
 from cerebro_plpy.database import Database, as_owner
-from cerebro_plpy.store.writing import given
-
-_MEASURED = {
-    "epoch": "integer", "dataset": "text", "position": "integer", "metric": "text", "value": "float8",
-    "higher_is_better": "boolean",
-}  # fmt: skip
-
-
-def _values(columns: dict[str, str]) -> str:
-    return ", ".join(given(name, kind) for name, kind in columns.items())
-
-
-def _names(columns: dict[str, str]) -> str:
-    return ", ".join(f'"{name}"' for name in columns)
+from cerebro_plpy.store.measurements import Measured
+from cerebro_plpy.store.names import quote
+from cerebro_plpy.store.writing import columns, given
 
 
 def work(key: int) -> str:
@@ -42,9 +31,11 @@ def work_directly(key: int) -> str:
 
 
 def write_metric(run_id: int, mst_key: int) -> str:
+    rest = {n: kind for n, kind in columns(Measured).items() if n not in ("run_id", "mst_key")}
+    values = ", ".join(given(name, kind.given) for name, kind in rest.items())
     return (
-        f"INSERT INTO cerebro._metric (run_id, mst_key, {_names(_MEASURED)})"
-        f" VALUES ({int(run_id)}, {int(mst_key)}, {_values(_MEASURED)}) ON CONFLICT DO NOTHING"
+        f"INSERT INTO cerebro._metric (run_id, mst_key, {', '.join(map(quote, rest))})"
+        f" VALUES ({int(run_id)}, {int(mst_key)}, {values}) ON CONFLICT DO NOTHING"
     )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
+from cerebro_plpy.cluster.protocol import ExpectBuffers
 from cerebro_plpy.engine.data import Dataset, Target, room
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.packing import read
@@ -20,16 +20,15 @@ from cerebro_plpy.store import partitions
 class Load:
     """The arrays of one partition, allocated when the first buffer tells the shapes of rows."""
 
-    def __init__(self, request: Mapping[str, Any]) -> None:
-        self.place = (request["role"], request["table"], request["segment"])
-        self.version = tuple(request["version"])
-        self._kinds: Sequence[str | None] = request["kinds"]  # None for an input
-        self._in_memory: bool = request["in_memory"]
+    def __init__(self, asked: ExpectBuffers) -> None:
+        self.place = (asked.role, asked.table, asked.segment)
+        self.version = tuple(asked.version)
+        self._kinds, self._in_memory = asked.kinds, asked.in_memory
         self._places: dict[int, tuple[int, int]] = {}
         self._missing: set[int] = set()
         self._arrays: list[np.ndarray] = []
         self._rows = 0
-        for buffer in (partitions.Buffer(*b) for b in request["buffers"]):
+        for buffer in (partitions.Buffer(*b) for b in asked.buffers):
             self._places[buffer.buffer_id] = self._rows, buffer.rows
             self._missing.add(buffer.buffer_id)
             self._rows += buffer.rows

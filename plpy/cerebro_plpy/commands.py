@@ -1,0 +1,359 @@
+"""The commands: what a session that works for a run can be asked to do, each in one transaction.
+
+The executor asks. A topology adds the engine and sends the command to a session (`Sent`), which reads it and
+carries it out: `segment/handlers.py` on any server, `cluster/` where Greenplum needs another way. `WAYS` says
+of each command where it is carried out and what it needs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from cerebro_plpy.store.decisions import Entry
+from cerebro_plpy.store.drivers import Behind
+from cerebro_plpy.store.runs import ArchitectureRow, ConfigRow, RunRow
+
+# A registered function: its name, kind, digest and source.
+FunctionRow = Mapping[str, Any]
+RowShape = Sequence[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """One thing to do. Its fields travel as JSON."""
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        return cls(**fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BesideRows(Command):
+    """What is done where the rows of a segment are."""
+
+    segment: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartEngine(BesideRows):
+    """Have the engine ready. Where the session `commits` what it makes, it shows that it can write."""
+
+    commits: bool = False
+
+
+@dataclass(frozen=True)
+class CheckedConfig:
+    mst_key: int
+    model_id: int
+    compile_params: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check(BesideRows):
+    """Describe architectures, by their model_id, and check configs against the shapes of packed rows."""
+
+    architectures: Mapping[str, str]
+    configs: Sequence[CheckedConfig]
+    functions: Sequence[FunctionRow]
+    max_parameters: int
+    input_shapes: Sequence[RowShape]
+    target_shapes: Sequence[RowShape]
+    target_kinds: Sequence[str]
+    null_classes: Sequence[bool]
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        given = dict(fields)
+        return cls(configs=[CheckedConfig(**c) for c in given.pop("configs")], **given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckModel(BesideRows):
+    """Describe one architecture, and check the length of its weights."""
+
+    model_arch: str
+    weights_bytes: int | None
+    max_parameters: int
+    functions: Sequence[FunctionRow]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckFunctions(BesideRows):
+    """Execute sources that are to be registered."""
+
+    functions: Sequence[FunctionRow]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigCommand(BesideRows):
+    """What is done again and again for a config of a run."""
+
+    run_id: int
+    mst_key: int
+    epoch: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Visit(ConfigCommand):
+    """Train a config on a segment, the `stop`-th of its route in an epoch."""
+
+    stop: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate(ConfigCommand):
+    """Measure a config's state after an epoch on a segment's rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merge(ConfigCommand):
+    """Make metrics of what all segments have measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GiveBack(BesideRows):
+    """Let go of a run's rows; compiled models stay for the next run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextRunId(Command):
+    """Draw the number of a new run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartingWeights:
+    """Weights in a row of a user's table, and the config, or the architecture, that starts from them."""
+
+    model_id: int
+    mst_key: int
+    table: str
+    key_column: str | None
+    key: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateRun(Command):
+    """Write a run down, and stand behind it where that is said."""
+
+    run: RunRow
+    architectures: Sequence[ArchitectureRow]
+    configs: Sequence[ConfigRow]
+    weights: Sequence[StartingWeights]
+    functions: Sequence[str]
+    behind: Behind | None = None
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        behind = fields["behind"]
+        return cls(
+            run=RunRow(**fields["run"]),
+            architectures=[ArchitectureRow(**a) for a in fields["architectures"]],
+            configs=[ConfigRow(**c) for c in fields["configs"]],
+            weights=[StartingWeights(**w) for w in fields["weights"]],
+            functions=fields["functions"],
+            behind=None if behind is None else Behind(**behind),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HoldRun(Command):
+    """Stand behind a run that is there; an error if another session does."""
+
+    run_id: int
+    behind: Behind
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        return cls(run_id=fields["run_id"], behind=Behind(**fields["behind"]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeRun(Command):
+    """Make a run ready to go on: what was left half-made is removed, damage found."""
+
+    run_id: int
+    evaluation_epochs: Sequence[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LetGo(Command):
+    """Stand behind a run no more."""
+
+    run_id: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndRun(Command):
+    """Note how a run has ended, and keep the states of these configs and steps alone."""
+
+    run_id: int
+    event: str
+    detail: str | None = None
+    keep: Sequence[tuple[int, int]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteRun(Command):
+    """Remove every row of a run."""
+
+    run_id: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailConfig(Command):
+    """Note why a config takes no further part in its run."""
+
+    run_id: int
+    mst_key: int
+    epoch: int
+    segment: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decide(Command):
+    """Note decisions, and the configs that come in with them."""
+
+    run_id: int
+    entries: Sequence[Entry]
+    configs: Sequence[ConfigRow]
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        return cls(
+            run_id=fields["run_id"],
+            entries=[Entry(**e) for e in fields["entries"]],
+            configs=[ConfigRow(**c) for c in fields["configs"]],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropStates(Command):
+    """Remove states that nobody needs any more: of each config all but those after these steps."""
+
+    run_id: int
+    keep: Sequence[tuple[int, Sequence[int]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TellEpochs(Command):
+    """Tell whoever listens which configs have ended which epochs."""
+
+    run_id: int
+    ended: Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drive(Command):
+    """Carry out a run as its caller: what the session behind a run in the background does."""
+
+    run_id: int
+    role: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach(Command):
+    """Have every segment of a cluster answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TryLogins(Command):
+    """Find which servers of a cluster's segments refuse which others' processes."""
+
+
+# Where a command is carried out: beside a segment's rows; where the tables are; where a cluster's segments
+# are known; in a session that drives a run.
+ROWS, TABLES, SERVERS, DRIVER = "rows", "tables", "servers", "driver"
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a command travels, and what it needs where it arrives."""
+
+    name: str
+    place: str
+    engine: bool = False
+    # On Greenplum: as statements that are no subtransactions of Python's (cluster/procedure.py).
+    stepwise: bool = False
+    # On Greenplum: may go straight to the process that has worked for the run (cluster/sessions.py).
+    direct: bool = False
+
+
+WAYS: Mapping[type[Command], Way] = {
+    StartEngine: Way("start", ROWS, engine=True),
+    Check: Way("check", ROWS, engine=True),
+    CheckModel: Way("check_model", ROWS, engine=True),
+    CheckFunctions: Way("check_functions", ROWS, engine=True),
+    Visit: Way("visit", ROWS, engine=True, stepwise=True, direct=True),
+    Evaluate: Way("evaluate", ROWS, engine=True, stepwise=True, direct=True),
+    Merge: Way("merge", ROWS, engine=True, stepwise=True),
+    # Also by a process that was stopped before its engine was there.
+    GiveBack: Way("give_back", ROWS),
+    NextRunId: Way("next_run_id", TABLES),
+    CreateRun: Way("create_run", TABLES, stepwise=True),
+    HoldRun: Way("hold_run", TABLES, stepwise=True),
+    ResumeRun: Way("resume_run", TABLES, stepwise=True),
+    LetGo: Way("let_go", TABLES),
+    EndRun: Way("end_run", TABLES, stepwise=True),
+    DeleteRun: Way("delete_run", TABLES),
+    FailConfig: Way("fail_config", TABLES, stepwise=True),
+    Decide: Way("decide", TABLES, stepwise=True),
+    DropStates: Way("drop_states", TABLES, stepwise=True),
+    TellEpochs: Way("tell_epochs", TABLES, stepwise=True),
+    Drive: Way("drive", DRIVER),
+    Reach: Way("reach", SERVERS),
+    TryLogins: Way("try_logins", SERVERS),
+}
+_KINDS = {way.name: kind for kind, way in WAYS.items()}
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The engine of a run: `use_gpus` says whether it has GPUs, or what of them each segment has.
+
+    Where a command is carried out, `gpu` is what its segment has.
+    """
+
+    backend: str
+    threads: int
+    use_gpus: bool | Sequence[Sequence[Any]]
+    gpu: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A command on its way to a session: with which engine, and how long code of the caller's may take."""
+
+    command: Command
+    engine: Engine | None = None
+    look_seconds: int = 0
+
+    @property
+    def way(self) -> Way:
+        return WAYS[type(self.command)]
+
+    def as_json(self) -> str:
+        return json.dumps(self.as_dict())
+
+    def as_dict(self) -> dict[str, Any]:
+        engine = {} if self.engine is None else {"engine": asdict(self.engine)}
+        return {**asdict(self.command), **engine, "look_seconds": self.look_seconds}
+
+    @classmethod
+    def of(cls, name: str, request: Mapping[str, Any]) -> Sent:
+        fields = dict(request)
+        engine, look_seconds = fields.pop("engine", None), fields.pop("look_seconds", 0)
+        command = _KINDS[name].of(fields)
+        return cls(command, None if engine is None else Engine(**engine), look_seconds)
+
+    def shown(self) -> str:
+        """What other sessions see that a session is at; the progress view reads it."""
+        found = [(word, getattr(self.command, name, None)) for word, name in _SHOWN]
+        words = [f"{word}={value}" for word, value in found if value is not None]
+        return " ".join(["cerebro", self.way.name, *words])
+
+
+_SHOWN = (("run", "run_id"), ("config", "mst_key"), ("epoch", "epoch"), ("segment", "segment"))

@@ -1,0 +1,286 @@
+"""What a session does when it is asked: a function for each command (`commands.py`).
+
+What needs an engine, or rows, is done where the rows are; all else where the tables are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from cerebro_plpy.commands import (
+    TABLES,
+    BesideRows,
+    Check,
+    CheckFunctions,
+    CheckModel,
+    Command,
+    ConfigCommand,
+    CreateRun,
+    Decide,
+    DeleteRun,
+    DropStates,
+    EndRun,
+    Engine,
+    Evaluate,
+    FailConfig,
+    GiveBack,
+    HoldRun,
+    LetGo,
+    Merge,
+    NextRunId,
+    ResumeRun,
+    Sent,
+    StartEngine,
+    StartingWeights,
+    TellEpochs,
+    Visit,
+)
+from cerebro_plpy.database import Database
+from cerebro_plpy.planner import gpus
+from cerebro_plpy.store import (
+    decisions,
+    drivers,
+    measurements,
+    results,
+    runs,
+    session,
+    state_rows,
+)
+from cerebro_plpy.store.writing import Writing, write
+
+if TYPE_CHECKING:
+    from cerebro_plpy.segment.supply import Supply
+
+CommandResult = Mapping[str, Any]
+# What a command writes comes as it has to be written, and its answer at the end.
+Writes = Generator[Sequence[Writing], None, CommandResult]
+
+
+def carry_out(db: Database, sent: Sent) -> CommandResult:
+    """Carry out a command, with the engine that it names."""
+    if sent.way.place == TABLES:
+        return AT_TABLES[type(sent.command)](db, sent.command)
+    return db.server.carry_out(with_own_gpu(sent))
+
+
+def with_own_gpu(sent: Sent) -> Sent:
+    """Of the GPUs that a run's segments have been given, leave that of the segment which this is for."""
+    engine, command = sent.engine, sent.command
+    if engine is None or isinstance(engine.use_gpus, bool) or not isinstance(command, BesideRows):
+        return sent
+    own = gpus.GpuShare(*engine.use_gpus[command.segment % len(engine.use_gpus)])
+    if not isinstance(command, ConfigCommand):
+        # On Greenplum what is about no run's rows, as the start of the engine, must go to a host that has the
+        # GPU.
+        command = replace(command, segment=own.content)
+    return replace(sent, command=command, engine=replace(engine, use_gpus=True, gpu=own.told()))
+
+
+def work(supply: Supply, sent: Sent, tell: Callable[[str], None]) -> CommandResult:
+    """Do something where the rows are, with the engine that the command names."""
+    if sent.way.engine and sent.engine is not None:
+        start_engine(sent.engine, tell if isinstance(sent.command, StartEngine) else None)
+    return BESIDE_ROWS[type(sent.command)](supply, sent.command)
+
+
+def start_engine(wanted: Engine, tell: Callable[[str], None] | None) -> None:
+    from cerebro_plpy.engine import runtime
+
+    threads = runtime.threads_of(wanted.backend)
+    if tell is not None and threads not in (None, wanted.threads):
+        # Only the caller's own session can be in this case: it has made predictions, say, before.
+        tell(
+            f"this session's engine goes on with {threads} threads, not {wanted.threads}:"
+            " the last bits of the result may differ"
+        )
+    gpu = None if wanted.gpu is None else runtime.Gpu(**wanted.gpu)
+    runtime.start(wanted.backend, threads or wanted.threads, bool(wanted.use_gpus), gpu)
+
+
+def _start(supply: Supply, command: StartEngine) -> CommandResult:
+    """The engine is up before any command is carried out."""
+    return {}
+
+
+def _check(supply: Supply, command: Check) -> CommandResult:
+    from cerebro_plpy.segment import checks
+
+    return checks.check(command)
+
+
+def _check_model(supply: Supply, command: CheckModel) -> CommandResult:
+    from cerebro_plpy.segment import checks
+
+    return checks.check_model(command)
+
+
+def _check_functions(supply: Supply, command: CheckFunctions) -> CommandResult:
+    from cerebro_plpy.segment import checks
+
+    return checks.check_functions(command.functions)
+
+
+def _visit(supply: Supply, command: Visit) -> CommandResult:
+    from cerebro_plpy.segment import visits
+
+    return visits.visit(supply, command)
+
+
+def _evaluate(supply: Supply, command: Evaluate) -> CommandResult:
+    from cerebro_plpy.segment import evaluations
+
+    return evaluations.evaluate(supply, command)
+
+
+def _merge(supply: Supply, command: Merge) -> CommandResult:
+    from cerebro_plpy.segment import evaluations
+
+    return evaluations.merge(supply, command)
+
+
+def _give_back(supply: Supply, command: GiveBack) -> CommandResult:
+    """Let go of a run's rows, and of what memory was free before; compiled models stay for the next."""
+    from cerebro_plpy.segment import rows
+
+    rows.let_go()
+    # Another C library than glibc has no such call.
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+    return {}
+
+
+def create_run(db: Database, command: CreateRun) -> Writes:
+    """Write the run down and copy the weights that it starts from, read with the caller's rights."""
+    # If it is there, the session that wrote it down was lost before it could say so.
+    if runs.last_event(db, command.run.run_id) is None:
+        yield from _write_down(db, command)
+    if command.behind is not None:
+        # Last, since code of the caller's may have been under way until here.
+        yield drivers.hold_new(db, command.run.run_id, command.behind)
+    return {}
+
+
+def _write_down(db: Database, command: CreateRun) -> Generator[Sequence[Writing], None, None]:
+    from cerebro_plpy.segment import rows
+
+    run = replace(command.run, versions=rows.versions(db, command.run))
+    yield runs.creation(db, run, command.architectures, command.configs)
+    used = [{"digest": digest} for digest in sorted(command.functions)]
+    yield runs.inserts("cerebro._run_function", run.run_id, used)
+    retention = session.setting(db, "retention_days")
+    if retention is not None:
+        runs.delete_older(db, int(retention))
+    for weights in command.weights:
+        _copy_weights(db, run, weights)
+
+
+def _copy_weights(db: Database, run: runs.RunRow, source: StartingWeights) -> None:
+    place = source.table, source.key_column, source.key
+    found = db.as_caller(run.owner, results.weights_from, db, *place)
+    runs.add_weights(db, run.run_id, source.model_id, source.mst_key, found)
+
+
+def _next_run_id(db: Database, command: NextRunId) -> CommandResult:
+    return {"run_id": runs.next_run_id(db)}
+
+
+def resume_run(db: Database, command: ResumeRun) -> Writes:
+    from cerebro_plpy.segment import mending
+
+    measurements.drop_partial_evaluations(db, command.run_id)
+    yield runs.event_of(command.run_id, "running")
+    return {"damaged": mending.mend(db, command.run_id, command.evaluation_epochs)}
+
+
+def hold_run(db: Database, command: HoldRun) -> Writes:
+    yield drivers.hold(db, command.run_id, command.behind)
+    return {}
+
+
+def _let_go(db: Database, command: LetGo) -> CommandResult:
+    drivers.let_go(db, command.run_id)
+    return {}
+
+
+def end_run(db: Database, command: EndRun) -> Writes:
+    run_id = command.run_id
+
+    # Else it is another session's run by now, or was never begun: not ours to judge.
+    if drivers.holds(db, run_id) and runs.last_event(db, run_id) == "running":
+        if command.keep is not None:
+            state_rows.keep_only(db, run_id, command.keep)
+        yield runs.event_of(run_id, command.event, command.detail)
+    return {}
+
+
+def fail_config(db: Database, command: FailConfig) -> Writes:
+    yield measurements.failure_of(**asdict(command))
+    return {}
+
+
+def decide(db: Database, command: Decide) -> Writes:
+    yield decisions.writings(command.run_id, command.entries, command.configs)
+    return {}
+
+
+def drop_states(db: Database, command: DropStates) -> Writes:
+    yield [state_rows.dropping(command.run_id, dict(command.keep))]
+    return {}
+
+
+def tell_epochs(db: Database, command: TellEpochs) -> Writes:
+    ended = [{"epoch": epoch, "config": mst_key} for mst_key, epoch in command.ended]
+    yield [runs.telling(command.run_id, "epoch", ended)]
+    return {}
+
+
+def _delete_run(db: Database, command: DeleteRun) -> CommandResult:
+    runs.delete(db, command.run_id)
+    return {}
+
+
+def _written(steps: Callable[[Database, Any], Writes]) -> Callable[[Database, Any], CommandResult]:
+    """A command whose writing is done by statements of Python's."""
+
+    def carry_out(db: Database, command: Command) -> CommandResult:
+        work = steps(db, command)
+        try:
+            while True:
+                write(db, next(work))
+        except StopIteration as end:
+            return end.value
+
+    return carry_out
+
+
+BESIDE_ROWS: Mapping[type[Command], Callable[[Supply, Any], CommandResult]] = {
+    StartEngine: _start,
+    Check: _check,
+    CheckModel: _check_model,
+    CheckFunctions: _check_functions,
+    Visit: _visit,
+    Evaluate: _evaluate,
+    Merge: _merge,
+    GiveBack: _give_back,
+}
+# What writes rows of runs. On Greenplum statements of Python's do not (cluster/coordinator.py says why).
+WRITING: Mapping[type[Command], Callable[[Database, Any], Writes]] = {
+    CreateRun: create_run,
+    HoldRun: hold_run,
+    ResumeRun: resume_run,
+    EndRun: end_run,
+    FailConfig: fail_config,
+    Decide: decide,
+    DropStates: drop_states,
+    TellEpochs: tell_epochs,
+}
+AT_TABLES: Mapping[type[Command], Callable[[Database, Any], CommandResult]] = {
+    **{command: _written(steps) for command, steps in WRITING.items()},
+    NextRunId: _next_run_id,
+    LetGo: _let_go,
+    DeleteRun: _delete_run,
+}
