@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from cerebro_plpy.store.decisions import Entry
 from cerebro_plpy.store.drivers import Behind
+from cerebro_plpy.store.rates import RateRow
 from cerebro_plpy.store.runs import ArchitectureRow, ConfigRow, RunRow
 
 # A registered function: its name, kind, digest and source.
@@ -63,6 +64,8 @@ class Check(BesideRows):
     target_shapes: Sequence[RowShape]
     target_kinds: Sequence[str]
     null_classes: Sequence[bool]
+    # Whether the answer is to say of each config how large its state is.
+    sizes: bool = False
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
@@ -193,6 +196,13 @@ class EndRun(Command):
     event: str
     detail: str | None = None
     keep: Sequence[tuple[int, int]] | None = None
+    # What the run has measured of each kind of config.
+    rates: Sequence[RateRow] = ()
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        given = dict(fields)
+        return cls(rates=[RateRow(**rate) for rate in given.pop("rates", ())], **given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,6 +331,8 @@ class Engine:
     threads: int
     use_gpus: bool | Sequence[Sequence[Any]]
     gpu: Mapping[str, Any] | None = None
+    # Whether an engine that runs already will do: nets are described alike by all.
+    or_any: bool = False
 
 
 @dataclass(frozen=True)

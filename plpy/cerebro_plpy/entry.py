@@ -248,6 +248,15 @@ def evaluate(*arguments: Any) -> None:
 
 
 @public
+def explain(what: str, *arguments: Any) -> list[str]:
+    """The plan of a run that has not begun, or of one that has."""
+    from cerebro_plpy.executor import explain, explain_run
+
+    ways = {"fit": explain.fit, "automl": explain.automl, "run": explain_run.explain_run}
+    return ways[what](Session(), *arguments)
+
+
+@public
 def forget(run_id: int | None) -> None:
     from cerebro_plpy.executor import resume as executor
 

@@ -12,6 +12,7 @@ import pytest
 from cerebro_plpy.engine import architecture, calls, model, runtime
 from cerebro_plpy.engine.data import INDEX, ONE_HOT, VALUE, Block, Dataset, Target, whole
 from cerebro_plpy.engine.state import State
+from cerebro_plpy.madlib.nearest import fold
 from cerebro_plpy.madlib.params import Call, CompileParams
 
 pytestmark = [
@@ -211,7 +212,7 @@ def test_several_outputs(losses: Any, metrics: Any) -> None:
 
 def test_every_metric_of_keras_was_tried() -> None:
     tried = [spec if isinstance(spec, str) else spec.name for spec in CATEGORICAL + SPARSE + REGRESSION]
-    known = {calls.fold(name) for name in tried}
+    known = {fold(name) for name in tried}
     short = {"mae": "meanabsoluteerror", "mse": "meansquarederror", "mape": "meanabsolutepercentageerror"}
     known |= {short.get(name, name) for name in known} | {"meansquaredlogarithmicerror"}
-    assert {calls.fold(name) for name in calls.METRICS} - known == set()
+    assert {fold(name) for name in calls.METRICS} - known == set()

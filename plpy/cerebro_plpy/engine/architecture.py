@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from cerebro_plpy import errors
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib import registered
 
-from . import connected, custom, derived, legacy, runtime, symbolic, validate
+from . import connected, counting, custom, derived, legacy, runtime, symbolic, validate
 from .calls import one_line
 
 Shape = tuple[int | None, ...]
@@ -34,6 +34,8 @@ class DescribedModel:
     output_names: tuple[str, ...]
     parameters: int
     flops_per_row: int
+    # What one row costs, by family of layers (`counting`).
+    work: Mapping[str, float]
     weight_shapes: tuple[tuple[int, ...], ...]
     # Layers that do nothing before they are given weights.
     adaptable: tuple[str, ...] = ()
@@ -234,7 +236,8 @@ def _summary(model: Any, text: str) -> DescribedModel:
         input_names=tuple(tensor.name for tensor in model.inputs),
         output_names=tuple(output_names(model)),
         parameters=sum(math.prod(shape) for shape in shapes),
-        flops_per_row=sum(_flops(layer) for layer in _leaves(model)),
+        flops_per_row=sum(counting.flops(layer) for layer in _leaves(model)),
+        work=counting.work(_leaves(model)),
         weight_shapes=shapes,
         adaptable=tuple(layer.name for layer in derived.adaptable(model)),
         functions=tuple(sorted(set(validate.registered_layers(json.loads(text)).values()))),
@@ -257,25 +260,3 @@ def _leaves(model: Any) -> list[Any]:
     for layer in model.layers:
         layers += _leaves(layer) if hasattr(layer, "layers") else [layer]
     return layers
-
-
-def _flops(layer: Any) -> int:
-    """Estimate two operations per weight and place where it is used."""
-    weights = sum(math.prod(w.shape) for w in getattr(layer, "weights", []) if len(w.shape) > 1)
-    if type(layer).__name__ == "Embedding":
-        return 0
-    return 2 * weights * _places(layer)
-
-
-def _places(layer: Any) -> int:
-    try:
-        before, after = layer.input.shape, layer.output.shape
-    except Exception:
-        return 1
-    if not isinstance(before, tuple) or not isinstance(after, tuple):
-        return 1
-    # Recurrent layers use their weights at each step, also where only the last output is given.
-    shape = before if len(before) == 3 and len(after) == 2 else after
-    if getattr(layer, "data_format", None) == "channels_first":
-        return math.prod(d or 1 for d in shape[2:])
-    return math.prod(d or 1 for d in shape[1:-1])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.madlib.nearest import fold
 
 from . import custom, runtime
 from . import losses as losses_
@@ -42,11 +43,6 @@ METRICS = frozenset(
 )
 _LOSS_ABBREVIATIONS = frozenset("mse mae mape msle bce kld ce crossentropy".split())
 _METRIC_ABBREVIATIONS = _LOSS_ABBREVIATIONS | {"acc", "accuracy"}
-
-
-def fold(name: str) -> str:
-    """Bring the spellings of one name (BinaryIoU, binary_io_u, binaryiou) together."""
-    return name.replace("_", "").lower()
 
 
 def optimizer(call: Call) -> Any:

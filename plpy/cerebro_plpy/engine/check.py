@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.literal import Call
+from cerebro_plpy.madlib.nearest import fold
 
 from . import calls, forms, losses
 from .architecture import DescribedModel, Shape
@@ -108,7 +109,7 @@ def _check_values(where: str, loss: Any, form: TargetForm, output: Shape, given:
         )
     if len(output) != len(given) or any(w not in (None, g) for w, g in zip(output, given, strict=True)):
         hint = None
-        if len(output) == 1 and given in ((), (1,)) and calls.fold(loss_name(loss)) in _CATEGORICAL:
+        if len(output) == 1 and given in ((), (1,)) and fold(loss_name(loss)) in _CATEGORICAL:
             hint = (
                 "The labels are floats, which are numbers to regress on. If they are classes, pack them with"
                 f" num_classes => ARRAY[{output[0]}]."
@@ -148,7 +149,7 @@ def _check_class_weights(where: str, loss: Any, width: int | None) -> None:
 
 def _check_one_column(where: str, name: str, target: _Packed) -> None:
     classes = target.classes
-    if calls.fold(name) in _CATEGORICAL:
+    if fold(name) in _CATEGORICAL:
         raise CerebroError(
             f'the loss "{name}" needs one unit per class, but {where} has 1',
             hint=f"Give the last layer {classes} units with softmax, or use binary_crossentropy.",

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import architecture, calls
+from cerebro_plpy.madlib.nearest import fold
+
+from . import architecture
 from .data import BINARY, DENSE, SPARSE, TargetForm
 
 if TYPE_CHECKING:
@@ -77,7 +79,7 @@ def metric_wants(metric: Any) -> str | None:
 
 def name_of(spec: Any) -> str:
     """Give the folded name of a loss or metric, which may be a name or a call."""
-    return calls.fold(spec if isinstance(spec, str) else getattr(spec, "name", ""))
+    return fold(spec if isinstance(spec, str) else getattr(spec, "name", ""))
 
 
 def of_output(loss: Any, shape: tuple[int | None, ...]) -> TargetForm:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,7 @@ class _CompiledModels(dict[tuple[str, str], "CompiledModel"]):
 
 def compiled(architecture_json: str, params: CompileParams) -> CompiledModel:
     """Give the process's model for these, compiling it if it is not there yet."""
-    key = (architecture_json, compile_key(params))
+    key = (architecture_json, params.compile_key())
     kept = memory.of(_CompiledModels)
     if key not in kept:
         while len(kept) >= MOST_COMPILED:
@@ -43,19 +42,6 @@ def compiled(architecture_json: str, params: CompileParams) -> CompiledModel:
 def forget() -> None:
     """Drop every compiled model, to give back its memory."""
     memory.of(_CompiledModels).clear()
-
-
-def compile_key(params: CompileParams) -> str:
-    """Write what compiled code depends on: everything but a learning rate that is a number."""
-    fields = json.loads(params.to_json())
-    optimizer = fields["optimizer"]
-    optimizer["kwargs"] = sorted(
-        pair
-        for pair in optimizer["kwargs"]
-        if pair[0] != "learning_rate" or not isinstance(pair[1], int | float)
-    )
-    optimizer["call"] = calls.fold(optimizer["call"])
-    return json.dumps(fields, sort_keys=True)
 
 
 class CompiledModel:

@@ -144,6 +144,10 @@ def to_numpy(value: Any) -> np.ndarray:
     return own().to_numpy(value.value if hasattr(value, "path") else value)
 
 
+def is_started() -> bool:
+    return _running() is not None
+
+
 def versions() -> dict[str, str]:
     """Give the versions of everything that decides the bits of a result."""
     found = {"python": ".".join(map(str, sys.version_info[:3]))}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -68,7 +68,7 @@ def to_parts(state: State, part_bytes: int | None = None) -> Iterator[bytes]:
     """Cut a state in parts of bounded size; every byte is copied once."""
     pieces: list[memoryview] = []
     if part_bytes is None:
-        part_bytes = SMALL_PART_BYTES if state.nbytes <= PART_BYTES else PART_BYTES
+        part_bytes = _part_bytes(state.nbytes)
     room, number = part_bytes, 0
     for buffer in _buffers(state):
         start = 0
@@ -82,6 +82,10 @@ def to_parts(state: State, part_bytes: int | None = None) -> Iterator[bytes]:
                 pieces, room, number = [], part_bytes, number + 1
     if pieces:
         yield _seal(number, pieces)
+
+
+def _part_bytes(nbytes: int) -> int:
+    return SMALL_PART_BYTES if nbytes <= PART_BYTES else PART_BYTES
 
 
 def from_parts(parts: Iterable[StateBuffer]) -> State:
@@ -125,6 +129,18 @@ def _buffers(state: State) -> Iterator[memoryview]:
         yield memoryview(bytes(-raw.nbytes % _ALIGNMENT))
 
 
+def size_of(layout: Sequence[tuple[str, Sequence[int], str, str]]) -> int:
+    """The bytes of the parts of a state whose variables have these names, shapes, element types and kinds."""
+    names, shapes, dtypes, kinds = (list(column) for column in zip(*layout, strict=True))
+    fields = {
+        "names": names, "shapes": [list(s) for s in shapes], "dtypes": dtypes, "kinds": kinds,
+        "weight_order": [n for n, kind in enumerate(kinds) if kind == WEIGHT], "step": 0, "fixed_batch": None,
+    }  # fmt: skip
+    arrays = _sizes(fields)
+    payload = _HEADER_LENGTH.size + len(_as_header(fields)) + sum(arrays)
+    return payload + -(-payload // _part_bytes(sum(arrays))) * _PART.size
+
+
 def _header(state: State) -> bytes:
     fields = {
         "names": state.names,
@@ -135,6 +151,10 @@ def _header(state: State) -> bytes:
         "step": state.step,
         "fixed_batch": state.fixed_batch,
     }
+    return _as_header(fields)
+
+
+def _as_header(fields: Mapping[str, Any]) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -261,7 +281,7 @@ def _nbytes(shape: list[int], dtype: str) -> int:
     return count * _dtype(dtype).itemsize
 
 
-def _sizes(fields: dict[str, Any]) -> list[int]:
+def _sizes(fields: Mapping[str, Any]) -> list[int]:
     exact = [_nbytes(s, d) for s, d in zip(fields["shapes"], fields["dtypes"], strict=True)]
     return [size + -size % _ALIGNMENT for size in exact]
 

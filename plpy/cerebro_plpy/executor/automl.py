@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cerebro_plpy.database import Database
@@ -95,6 +95,10 @@ class AutomlCall:
 
     def resolve(self, db: Database, given: FitOptions) -> requests.Request:
         selection = target_table(db, self.model_selection_table, "model selection table", ("_summary",))
+        return replace(self.described(db, given), selection_table=selection.quoted)
+
+    def described(self, db: Database, given: FitOptions) -> requests.Request:
+        """The search, wherever its winner is to be written."""
         method = read_method(self.automl_method, self.automl_params)
         source, validation = requests.training_and_validation(db, self.source_table, self.validation_table)
         arch_table = resolve_table(db, self.model_arch_table, "model architecture table")
@@ -125,7 +129,6 @@ class AutomlCall:
             arch_table=arch_table,
             architectures=architectures,
             configs=[],
-            selection_table=selection.quoted,
             epochs=search.method.epochs,
             metrics_frequency=_frequency(self, given, search),
             seed=seed,

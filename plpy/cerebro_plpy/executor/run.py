@@ -22,7 +22,7 @@ from cerebro_plpy.commands import (
 )
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import QUERY_CANCELED, SEGMENT_GONE, WRONG_STATE, CerebroError
-from cerebro_plpy.executor import functions, gpus
+from cerebro_plpy.executor import calibrating, functions, gpus
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor.decide import Decider, Planned, Search
 from cerebro_plpy.executor.loop import RunLoop
@@ -109,24 +109,25 @@ def check(
     db: Database, topology: Topology, request: requests.Request, sessions: int | None = None
 ) -> Mapping[str, Mapping[str, Any]]:
     """Have the engine look at every architecture and config before anything is written."""
-    engines = request.engines
     open_sessions(db, topology, request, sessions)
+    return topology.ask(request.engines.backend, check_command(db, request))
+
+
+def check_command(db: Database, request: requests.Request) -> Check:
+    """What asks the engine of every architecture and config."""
     architectures, summary = request.architectures, request.source.summary
-    return topology.ask(
-        engines.backend,
-        Check(
-            architectures={str(a.model_id): a.model_arch for a in architectures},
-            configs=[CheckedConfig(c.mst_key, c.model_id, c.compile_params) for c in request.configs],
-            functions=registry.needed(
-                db, [c.compile_params for c in request.configs], [a.model_arch for a in architectures]
-            ),
-            max_parameters=engines.max_parameters,
-            input_shapes=summary.input_shapes,
-            target_shapes=summary.target_shapes,
-            target_kinds=["one-hot" if one_hot else "value" for one_hot in summary.one_hot],
-            # NULL stands first; those behind the classes only leave room.
-            null_classes=[values is not None and values[:1] == [None] for values in summary.class_values],
+    return Check(
+        architectures={str(a.model_id): a.model_arch for a in architectures},
+        configs=[CheckedConfig(c.mst_key, c.model_id, c.compile_params) for c in request.configs],
+        functions=registry.needed(
+            db, [c.compile_params for c in request.configs], [a.model_arch for a in architectures]
         ),
+        max_parameters=request.engines.max_parameters,
+        input_shapes=summary.input_shapes,
+        target_shapes=summary.target_shapes,
+        target_kinds=["one-hot" if one_hot else "value" for one_hot in summary.one_hot],
+        # NULL stands first; those behind the classes only leave room.
+        null_classes=[values is not None and values[:1] == [None] for values in summary.class_values],
     )
 
 
@@ -265,7 +266,8 @@ def carry_out(
         keep = [(c.mst_key, step) for c in plan.configs.values() if (step := _kept_step(plan, c)) is not None]
         failure = _failure_of_all(plan)
         event = "finished" if failure is None else "failed"
-        topology.command(EndRun(run_id=run_id, event=event, detail=failure, keep=keep))
+        rates = calibrating.measured(db, run_id, request)
+        topology.command(EndRun(run_id=run_id, event=event, detail=failure, keep=keep, rates=rates))
         if event == "finished":
             runs.notify(db, run_id, event)
 
@@ -414,7 +416,13 @@ def _run_row(db: Database, topology: Topology, new: NewRun, run_id: int) -> runs
 def described_rows(described: Mapping[str, Mapping[str, Any]]) -> list[runs.ArchitectureRow]:
     """The architectures that the engine has described, as a run keeps them."""
     return [
-        runs.ArchitectureRow(int(model_id), facts["json"], facts["parameters"], facts["flops_per_row"])
+        runs.ArchitectureRow(
+            model_id=int(model_id),
+            model_arch=facts["json"],
+            parameters=facts["parameters"],
+            flops_per_row=facts["flops_per_row"],
+            work=json.dumps(facts["work"]),
+        )
         for model_id, facts in described.items()
     ]
 

@@ -24,6 +24,11 @@ def _likeness(wanted: str, item: str) -> tuple[bool, float, float]:
     return sorted(wanted.lower()) == sorted(item.lower()), folded, exact
 
 
+def fold(name: str) -> str:
+    """Bring the spellings of one name (BinaryIoU, binary_io_u, binaryiou) together."""
+    return name.replace("_", "").lower()
+
+
 def unknown(message: str, name: str, known: Iterable[str]) -> CerebroError:
     """Make the error for a name that is not among the known ones."""
     options = sorted(known, key=str.lower)

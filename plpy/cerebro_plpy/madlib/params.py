@@ -13,7 +13,7 @@ from . import registered
 from .callbacks import check_callbacks, check_initial_epoch
 from .check import Named, check_loss, check_metric, check_optimizer, not_supported, wrong
 from .literal import Call, Value, read_arguments, shorten
-from .nearest import unknown
+from .nearest import fold, unknown
 from .registered import Function
 
 __all__ = [
@@ -68,6 +68,18 @@ class CompileParams:
     def to_json(self) -> str:
         """Write it as JSON; equal parameters give equal text."""
         return _to_json(self)
+
+    def compile_key(self) -> str:
+        """Write what compiled code depends on: everything but a learning rate that is a number."""
+        fields = json.loads(self.to_json())
+        optimizer = fields["optimizer"]
+        optimizer["kwargs"] = sorted(
+            pair
+            for pair in optimizer["kwargs"]
+            if pair[0] != "learning_rate" or not isinstance(pair[1], int | float)
+        )
+        optimizer["call"] = fold(optimizer["call"])
+        return json.dumps(fields, sort_keys=True)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from cerebro_plpy.commands import Check, CheckModel, FunctionRow
@@ -21,6 +22,7 @@ def check(asked: Check) -> Mapping[str, Any]:
 
 def _check(asked: Check) -> Mapping[str, Any]:
     from cerebro_plpy.engine import check as fits
+    from cerebro_plpy.engine import sizing
 
     shapes = tuple(tuple(shape) for shape in asked.input_shapes)
     described = {
@@ -28,6 +30,7 @@ def _check(asked: Check) -> Mapping[str, Any]:
         for model_id, text in asked.architectures.items()
     }
     used = {model_id: set(found.functions) for model_id, found in described.items()}
+    sized: dict[str, dict[int, Mapping[str, Any]]] = {model_id: {} for model_id in described}
     for config in asked.configs:
         model_id, params = str(config.model_id), parse_compile(config.compile_params)
         used[model_id] |= {function.digest for function in functions_in(params)}
@@ -42,8 +45,11 @@ def _check(asked: Check) -> Mapping[str, Any]:
             )
         except CerebroError as error:
             raise _about(error, f"config {config.mst_key}") from None
+        if asked.sizes:
+            sizes = sizing.of_config(described[model_id].json, params)
+            sized[model_id][config.mst_key] = asdict(sizes)
     return {
-        model_id: {**_facts(found), "functions": list(used[model_id])}
+        model_id: {**_facts(found), "functions": list(used[model_id]), "sizes": sized[model_id]}
         for model_id, found in described.items()
     }
 
@@ -90,6 +96,7 @@ def _facts(found: architecture.DescribedModel) -> Mapping[str, Any]:
         "json": found.json,
         "parameters": found.parameters,
         "flops_per_row": found.flops_per_row,
+        "work": dict(found.work),
         "inputs": [list(shape) for shape in found.inputs],
         "outputs": [list(shape) for shape in found.outputs],
     }

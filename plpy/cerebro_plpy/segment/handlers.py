@@ -44,6 +44,7 @@ from cerebro_plpy.store import (
     decisions,
     drivers,
     measurements,
+    rates,
     results,
     runs,
     session,
@@ -89,6 +90,8 @@ def work(supply: Supply, sent: Sent, tell: Callable[[str], None]) -> CommandResu
 def start_engine(wanted: Engine, tell: Callable[[str], None] | None) -> None:
     from cerebro_plpy.engine import runtime
 
+    if wanted.or_any and runtime.is_started():
+        return
     threads = runtime.threads_of(wanted.backend)
     if tell is not None and threads not in (None, wanted.threads):
         # Only the caller's own session can be in this case: it has made predictions, say, before.
@@ -213,7 +216,10 @@ def end_run(db: Database, command: EndRun) -> Writes:
     if drivers.holds(db, run_id) and runs.last_event(db, run_id) == "running":
         if command.keep is not None:
             state_rows.keep_only(db, run_id, command.keep)
-        yield runs.event_of(run_id, command.event, command.detail)
+        yield [
+            *rates.writings(run_id, command.rates),
+            *runs.event_of(run_id, command.event, command.detail),
+        ]
     return {}
 
 

@@ -72,6 +72,8 @@ class ArchitectureRow:
     model_arch: str
     parameters: int
     flops_per_row: int
+    # JSON: what one row costs, by family of layers; older versions did not know.
+    work: str | None = None
 
 
 @dataclass(frozen=True)

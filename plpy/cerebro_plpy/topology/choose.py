@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 
+from cerebro_plpy.commands import Engine
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import CONNECTION_FAILURE, CerebroError
 from cerebro_plpy.store import interrupts, session
@@ -33,19 +34,30 @@ def choose(db: Database, tables: Sequence[int]) -> Topology:
 
 def choose_local(db: Database, look_seconds: int | None = None) -> LocalTopology:
     """Segment sessions and nothing else; in the background, code may take the seconds that the call said."""
+    seconds = interrupts.look_seconds(db) if look_seconds is None else look_seconds
+    local = _local(db, seconds, background=look_seconds is not None)
+    local.open([], 0)
+    return local
+
+
+def _local(db: Database, look_seconds: int, *, background: bool) -> LocalTopology:
     fixed = session.settings(db, "idle_minutes", "retry_seconds")
     role = session.current_user(db)
     bounds = Bounds(
         idle_minutes=int(fixed.get("idle_minutes") or IDLE_MINUTES),
         patience=int(fixed.get("retry_seconds") or RETRY_SECONDS),
-        look_seconds=interrupts.look_seconds(db) if look_seconds is None else look_seconds,
-        background=look_seconds is not None,
+        look_seconds=look_seconds,
+        background=background,
         most_sessions=partial(_most_sessions, db),
         room=partial(session.room, db, role),
     )
-    local = db.server.segment_sessions(role, session.target(db), bounds, partial(interrupts.tick, db))
-    local.open([], 0)
-    return local
+    return db.server.segment_sessions(role, session.target(db), bounds, partial(interrupts.tick, db))
+
+
+def warm_sessions(db: Database, engine: Engine, segments: int) -> LocalTopology | None:
+    """The sessions of a run where this session has them all from an earlier one; none is opened."""
+    topology = _local(db, interrupts.look_seconds(db), background=False)
+    return topology if topology.has([engine], segments) else None
 
 
 def _why_not_local(db: Database, tables: Sequence[int]) -> str | None:

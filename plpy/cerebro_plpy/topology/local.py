@@ -104,6 +104,13 @@ class LocalTopology:
         """Open what is not open yet; the servers' answers and the engines' imports go side by side."""
         self._insist(self._open, engines, segments)
 
+    def has(self, engines: Sequence[Engine], segments: int) -> bool:
+        """Whether all sessions are open already that these need, and have nothing under way."""
+        self._engines = {engine.backend: engine for engine in engines}
+        self._slots = segments
+        found = [self._pool.get(key) for key in self._wanted()]
+        return all(there is not None and not there.busy and there.alive() for there in found)
+
     def _open(self, engines: Sequence[Engine], segments: int) -> None:
         for key in [k for k, s in self._pool.items() if k[0] == self._role and s.busy]:
             # What an earlier call had under way when it was cancelled.

@@ -1,0 +1,39 @@
+-- What runs have measured, for the estimates of later ones.
+ALTER TABLE cerebro._architecture ADD COLUMN work text;
+COMMENT ON COLUMN cerebro._architecture.work IS 'What one row costs, by family of layers; NULL in runs of older versions';
+
+CREATE TABLE cerebro._rate (
+    run_id bigint NOT NULL,
+    host text NOT NULL,
+    backend text NOT NULL,
+    threads integer NOT NULL,
+    versions text NOT NULL,
+    kind text NOT NULL,
+    architecture text NOT NULL,
+    batch_size integer NOT NULL,
+    work text NOT NULL,
+    parameters bigint NOT NULL,
+    state_bytes bigint NOT NULL,
+    visits integer NOT NULL,
+    batch_seconds double precision NOT NULL,
+    compile_seconds double precision,
+    write_seconds double precision NOT NULL,
+    rest_seconds double precision NOT NULL,
+    evaluation_seconds double precision,
+    read_seconds double precision,
+    PRIMARY KEY (run_id, host, kind)
+);
+COMMENT ON TABLE cerebro._rate IS 'What runs have measured of each kind of config: seconds of a mini-batch, of compiling, of writing a state, between visits, and of measuring. No row names a table, a role or a value. Estimates are made of it.';
+
+-- Nobody is granted this table; with no policy, whoever should be reads nothing.
+ALTER TABLE cerebro._rate ENABLE ROW LEVEL SECURITY;
+
+DO $$
+BEGIN
+    IF version() LIKE '%Greenplum%' THEN
+        EXECUTE 'ALTER TABLE cerebro._rate SET DISTRIBUTED BY (run_id)';
+    END IF;
+END
+$$;
+
+SELECT pg_catalog.pg_extension_config_dump('cerebro._rate', '');

@@ -1,0 +1,142 @@
+"""The kinds of a run's configs, and what the run has measured of them, for the estimates of later runs."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from cerebro_plpy import memory
+from cerebro_plpy.database import Database
+from cerebro_plpy.executor import request as requests
+from cerebro_plpy.executor.diagnose import ENGINES
+from cerebro_plpy.madlib import registered
+from cerebro_plpy.madlib.params import parse_compile, parse_fit
+from cerebro_plpy.planner import calibration
+from cerebro_plpy.planner.gpus import HERE
+from cerebro_plpy.planner.rates import Observation
+from cerebro_plpy.planner.work import ConfigKind, digest
+from cerebro_plpy.store import packed, rates, runs
+
+
+def segment_rows(data: requests.Data | None, segments: int) -> list[int]:
+    """Rows of each segment: they are dealt evenly, the first ones of the segments have one more."""
+    return dealt(0 if data is None else data.summary.total_rows, segments)
+
+
+def dealt(total: int, segments: int) -> list[int]:
+    return [total // segments + (number < total % segments) for number in range(segments)]
+
+
+def row_bytes(summary: packed.PackedSummary) -> float:
+    """A row in memory: features and quantities in four bytes each, classes in two for each column."""
+    features = 4 * sum(math.prod(shape) for shape in summary.input_shapes)
+    widths = zip(summary.target_shapes, summary.one_hot, strict=True)
+    return features + sum(math.prod(shape) * (2 if one_hot else 4) for shape, one_hot in widths)
+
+
+def kind_of(
+    config: requests.Chosen | runs.ConfigRow,
+    model_arch: str,
+    work: Mapping[str, float],
+    parameters: int,
+    sizes: Mapping[str, int] | None = None,
+) -> ConfigKind:
+    """What decides how long a config's visits take."""
+    with registered.checked_before():
+        params = parse_compile(config.compile_params)
+    fit = parse_fit(config.fit_params)
+    architecture = digest(model_arch)
+    return ConfigKind(
+        model_id=config.model_id,
+        architecture=architecture,
+        compiled=digest(architecture, params.compile_key()),
+        batch_size=fit.batch_size,
+        passes=fit.epochs,
+        work=work,
+        parameters=parameters,
+        state_bytes=(sizes or {}).get("state_bytes", 0),
+        weight_bytes=(sizes or {}).get("weight_bytes", 4 * parameters),
+    )
+
+
+class _CompiledHere(set[tuple[str, int, str]]):
+    """The kinds that the sessions of this one have trained, by engine and threads."""
+
+
+def compiled_here(engines: requests.Engines) -> frozenset[str]:
+    known = memory.of(_CompiledHere)
+    return frozenset(k for b, t, k in known if (b, t) == (engines.backend, engines.threads))
+
+
+def kinds_of_run(db: Database, run_id: int) -> dict[int, ConfigKind]:
+    """Of the configs of a run that is written down."""
+    architectures = {a.model_id: a for a in runs.architectures(db, run_id)}
+    found: dict[int, ConfigKind] = {}
+    for row in runs.configs(db, run_id):
+        architecture = architectures[row.model_id]
+        work = json.loads(architecture.work or "{}")
+        found[row.mst_key] = kind_of(row, architecture.model_arch, work, architecture.parameters)
+    return found
+
+
+def measured(db: Database, run_id: int, request: requests.Request) -> list[rates.RateRow]:
+    """What a run that ends has measured of each kind."""
+    kinds = kinds_of_run(db, run_id)
+    rows = {
+        "training": segment_rows(request.source, request.segments),
+        "validation": segment_rows(request.validation, request.segments),
+    }
+    engines = request.engines
+    memory.of(_CompiledHere).update((engines.backend, engines.threads, k.name) for k in kinds.values())
+    found = calibration.calibrate(
+        kinds,
+        [calibration.VisitTime(**row) for row in rates.visits(db, run_id)],
+        [calibration.EvaluationTime(**row) for row in rates.evaluations(db, run_id)],
+        rows,
+        row_bytes(request.source.summary),
+    )
+    return [_row(run_id, request, times) for times in found]
+
+
+def _row(run_id: int, request: requests.Request, times: calibration.KindTimes) -> rates.RateRow:
+    kind = times.kind
+    return rates.RateRow(
+        run_id=run_id,
+        host=HERE,
+        backend=request.engines.backend,
+        threads=request.engines.threads,
+        versions=versions_of(request.engines.backend),
+        kind=kind.name,
+        architecture=kind.architecture,
+        batch_size=kind.batch_size,
+        work=json.dumps(dict(kind.work)),
+        parameters=kind.parameters,
+        state_bytes=times.state_bytes,
+        visits=times.visits,
+        batch_seconds=times.batch_seconds,
+        compile_seconds=times.compile_seconds,
+        write_seconds=times.write_seconds,
+        rest_seconds=times.rest_seconds,
+        evaluation_seconds=times.evaluation_seconds,
+        read_seconds=times.read_seconds,
+    )
+
+
+def versions_of(backend: str) -> str:
+    """What decides how fast an engine is."""
+    found = []
+    for name in (*ENGINES[backend], "keras"):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found.append(f"{name} {importlib.metadata.version(name)}")
+    return ", ".join(found)
+
+
+def observations(db: Database, before: int | None = None) -> Sequence[Observation]:
+    """What earlier runs have measured on this server, with the versions that it has now."""
+    current = {backend: versions_of(backend) for backend in ENGINES}
+    rows: list[dict[str, Any]] = [dict(row) for row in rates.known(db, before)]
+    return [Observation(**row) for row in rows if row.pop("versions") == current.get(row["backend"])]

@@ -1,0 +1,351 @@
+"""cerebro.explain_fit and explain_automl: what a call would cost. Nothing is written, and no session opened.
+
+The call is read and checked as one that begins a run is (`begin.py`), so that it is refused with the same
+errors; an engine that is up already describes the nets, in a session that is warm or in this one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cerebro_plpy.commands import Engine, Sent
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.executor import calibrating, gpus
+from cerebro_plpy.executor import request as requests
+from cerebro_plpy.executor import run as runner
+from cerebro_plpy.executor.automl import AutomlCall
+from cerebro_plpy.executor.fit import FitCall
+from cerebro_plpy.logical import options as parse
+from cerebro_plpy.logical.search.build import build
+from cerebro_plpy.logical.search.template import Clone, StartConfig
+from cerebro_plpy.planner import tree
+from cerebro_plpy.planner.estimates import estimate, summarize
+from cerebro_plpy.planner.explanation import Alternative, Explained, Machine, counted
+from cerebro_plpy.planner.explanation import tree as explained
+from cerebro_plpy.planner.gpus import HERE
+from cerebro_plpy.planner.rates import Rates
+from cerebro_plpy.planner.searching import scenarios
+from cerebro_plpy.planner.simulation import Prices
+from cerebro_plpy.planner.work import ConfigKind, RunWork
+from cerebro_plpy.store import functions as registry
+from cerebro_plpy.store import models, session
+from cerebro_plpy.topology.choose import cores, warm_sessions
+
+WHAT_IF: dict[str, parse.Validator] = {
+    "rows": parse.integer(1),
+    "segments": parse.integer(1, 16384),
+    "threads": parse.integer(1, 4096),
+    "backend": parse.one_of(*parse.BACKENDS),
+    "epochs": parse.integer(1),
+}
+FORMATS = ("text", "json")
+# An alternative is played for so many visits at most.
+ALTERNATIVE_VISITS = 300
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How a plan is wanted."""
+
+    format: str | None
+    what_if: str | None
+
+    def check(self) -> Mapping[str, Any]:
+        if self.format not in FORMATS:
+            raise CerebroError(f"format is {self.format}", detail=f"It must be one of {', '.join(FORMATS)}.")
+        return parse.parse_options(self.what_if, WHAT_IF)
+
+
+def fit(
+    db: Database,
+    source_table: str | None,
+    selection_table: str | None,
+    num_iterations: int | None,
+    use_gpus: bool | None,
+    validation_table: str | None,
+    frequency: int | None,
+    options: str | None,
+    format: str | None,
+    what_if: str | None,
+) -> list[str]:
+    """The plan of madlib_fit_multiple_model."""
+    asked = Asked(format, what_if)
+    call = FitCall(
+        source_table=source_table,
+        model_output_table=None,
+        model_selection_table=selection_table,
+        num_iterations=num_iterations,
+        use_gpus=use_gpus,
+        validation_table=validation_table,
+        metrics_compute_frequency=frequency,
+        warm_start=False,
+        name=None,
+        description=None,
+        use_caching=False,
+        options=options,
+    )
+    return _explain(db, call, asked)
+
+
+def automl(
+    db: Database,
+    source_table: str | None,
+    arch_table: str | None,
+    model_ids: Sequence[int | None] | None,
+    compile_grid: str | None,
+    fit_grid: str | None,
+    method: str | None,
+    params: str | None,
+    random_state: int | None,
+    use_gpus: bool | None,
+    validation_table: str | None,
+    frequency: int | None,
+    options: str | None,
+    format: str | None,
+    what_if: str | None,
+) -> list[str]:
+    """The plan of madlib_automl."""
+    asked = Asked(format, what_if)
+    call = AutomlCall(
+        source_table=source_table,
+        model_output_table=None,
+        model_arch_table=arch_table,
+        model_selection_table=None,
+        model_id_list=model_ids,
+        compile_params_grid=compile_grid,
+        fit_params_grid=fit_grid,
+        automl_method=method,
+        automl_params=params,
+        random_state=0 if random_state is None else random_state,
+        object_table=None,
+        use_gpus=use_gpus,
+        validation_table=validation_table,
+        metrics_compute_frequency=frequency,
+        name=None,
+        description=None,
+        use_caching=False,
+        options=options,
+    )
+    return _explain(db, call, asked)
+
+
+def _explain(db: Database, call: FitCall | AutomlCall, asked: Asked) -> list[str]:
+    wanted = asked.check()
+    given = call.read_options()
+    registry.begin(db, given.replay)
+    request = call.described(db, given) if isinstance(call, AutomlCall) else call.resolve(db, given)
+    examples = call.examples(request)
+    described, warm = _describe(db, replace(request, configs=examples))
+    work = _supposed(_work(request, examples, described, warm), wanted, request)
+    observed = calibrating.observations(db)
+    if request.search is None:
+        about = _about_fit(request, work, observed)
+    else:
+        about = _about_search(request, work, observed, described)
+    return show(explained(replace(about, machine=machine(db))), asked.format or "text")
+
+
+def show(node: tree.Node, format: str) -> list[str]:
+    return [tree.as_json(node)] if format == "json" else tree.as_text(node)
+
+
+def machine(db: Database) -> Machine:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        space = os.statvfs(session.data_directory(db))
+        free = space.f_bavail * space.f_frsize
+    except OSError:
+        free = None
+    return Machine(memory, free, cores())
+
+
+def _describe(db: Database, request: requests.Request) -> tuple[Mapping[str, Mapping[str, Any]], bool]:
+    """What the engine says of the nets and configs, and whether the sessions of a run are there already."""
+    engines = request.engines
+    dealt = gpus.of_segments(db, engines.use_gpus, request.source.summary, False)
+    engine = Engine(engines.backend, engines.threads, dealt)
+    command = replace(runner.check_command(db, request), sizes=True)
+    sessions = warm_sessions(db, engine, request.segments)
+    if sessions is not None:
+        return sessions.ask(engines.backend, command), True
+    return db.run_here(Sent(command, replace(engine, or_any=True))), False
+
+
+def _work(
+    request: requests.Request,
+    examples: Sequence[requests.Chosen],
+    described: Mapping[str, Mapping[str, Any]],
+    warm: bool,
+) -> RunWork:
+    engines = request.engines
+    kinds = {c.mst_key: _kind(c, described) for c in examples}
+    return RunWork(
+        kinds=kinds,
+        rows=calibrating.segment_rows(request.source, request.segments),
+        validation_rows=calibrating.segment_rows(request.validation, request.segments),
+        row_bytes=calibrating.row_bytes(request.source.summary),
+        epochs=request.epochs,
+        frequency=request.metrics_frequency,
+        seed=request.seed,
+        backend=engines.backend,
+        threads=engines.threads,
+        sessions=request.segments,
+        memory_mb=engines.memory_mb,
+        host=HERE,
+        warm=warm,
+        compiled=calibrating.compiled_here(engines) if warm else frozenset(),
+    )
+
+
+def _kind(config: requests.Chosen, described: Mapping[str, Mapping[str, Any]]) -> ConfigKind:
+    facts = described[str(config.model_id)]
+    sizes = facts["sizes"].get(config.mst_key) or facts["sizes"].get(str(config.mst_key))
+    return calibrating.kind_of(config, facts["json"], facts["work"], facts["parameters"], sizes)
+
+
+def _supposed(work: RunWork, wanted: Mapping[str, Any], request: requests.Request) -> RunWork:
+    """The same run with other facts."""
+    segments, rows = wanted.get("segments", work.segments), wanted.get("rows", sum(work.rows))
+    if segments != work.segments or rows != sum(work.rows):
+        validation = sum(work.validation_rows)
+        work = replace(
+            work,
+            rows=calibrating.dealt(rows, segments),
+            validation_rows=calibrating.dealt(validation, segments),
+            sessions=segments,
+        )
+    threads = wanted.get("threads", work.threads)
+    if "segments" in wanted and "threads" not in wanted:
+        threads = max(1, cores() // segments) if segments <= cores() else 1
+    backend, epochs = wanted.get("backend", work.backend), wanted.get("epochs", work.epochs)
+    frequency = min(work.frequency, epochs) if work.frequency != work.epochs else epochs
+    changed = (backend, threads) != (work.backend, work.threads)
+    return replace(
+        work,
+        threads=threads,
+        backend=backend,
+        epochs=epochs,
+        frequency=frequency,
+        warm=work.warm and not changed and segments <= request.segments,
+        compiled=frozenset() if changed else work.compiled,
+    )
+
+
+def _rates(work: RunWork, observed: Sequence[Any]) -> Rates:
+    return Rates(observed, work.host, work.backend, work.threads)
+
+
+def _about_fit(request: requests.Request, work: RunWork, observed: Sequence[Any]) -> Explained:
+    rates = _rates(work, observed)
+    notes = []
+    if request.limits.max_seconds is not None:
+        notes.append(f"the run ends after {request.limits.max_seconds} seconds, whatever is left")
+    return Explained(
+        name="Fit",
+        estimate=estimate(work, rates),
+        settings=settings(request, work),
+        machine=Machine(0, None, 0),
+        visits_known=rates.visits,
+        alternatives=_alternatives(work, observed),
+        notes=notes,
+    )
+
+
+def _alternatives(work: RunWork, observed: Sequence[Any]) -> list[Alternative]:
+    """Other engines, segments and threads, and fewer evaluations."""
+    found: list[Alternative] = []
+
+    def add(name: str, other: RunWork, other_bits: bool) -> None:
+        value = estimate(other, _rates(other, observed), ALTERNATIVE_VISITS)
+        found.append(Alternative(name, value, other_bits))
+
+    for backend in ("tensorflow", "jax"):
+        if backend != work.backend:
+            add(f"backend {backend}", _with(work, backend=backend), True)
+    for segments in sorted({1, cores()} - {work.segments}):
+        threads = max(1, cores() // segments)
+        other = replace(
+            _with(work, threads=threads),
+            rows=calibrating.dealt(sum(work.rows), segments),
+            validation_rows=calibrating.dealt(sum(work.validation_rows), segments),
+            sessions=segments,
+        )
+        add(
+            f"{segments} segment{'' if segments == 1 else 's'} of {threads} thread{'' if threads == 1 else 's'}",
+            other,
+            True,
+        )
+    if work.segments > len(work.kinds) and (threads := cores() // max(1, len(work.kinds))) > work.threads:
+        add(f"{threads} threads", _with(work, threads=threads), True)
+    for every in (5, work.epochs):
+        if work.frequency < every <= work.epochs:
+            name = "evaluate at the end" if every == work.epochs else f"evaluate every {every} epochs"
+            add(name, replace(work, frequency=every), False)
+    return found
+
+
+def _with(work: RunWork, backend: str | None = None, threads: int | None = None) -> RunWork:
+    changed = replace(work, backend=backend or work.backend, threads=threads or work.threads)
+    same = (changed.backend, changed.threads) == (work.backend, work.threads)
+    # Compared as if each had its sessions.
+    return changed if same else replace(changed, compiled=frozenset())
+
+
+def _about_search(
+    request: requests.Request,
+    work: RunWork,
+    observed: Sequence[Any],
+    described: Mapping[str, Mapping[str, Any]],
+) -> Explained:
+    """A search is played with invented results, since what it trains depends on them."""
+    rates = _rates(work, observed)
+    by_code = {(kind.model_id, kind.compiled): kind for kind in work.kinds.values()}
+    by_model = {kind.model_id: kind for kind in work.kinds.values()}
+
+    def kind_of(new: StartConfig | Clone) -> ConfigKind:
+        row = models.Selected(new.mst_key, new.model_id, new.compile_params, new.fit_params)
+        chosen = requests.choose([row])[0]
+        facts = described[str(new.model_id)]
+        kind = calibrating.kind_of(chosen, facts["json"], facts["work"], facts["parameters"])
+        like = by_code.get((kind.model_id, kind.compiled)) or by_model[kind.model_id]
+        return replace(kind, state_bytes=like.state_bytes, weight_bytes=like.weight_bytes)
+
+    search = request.search or {}
+    stops = search["method"] == "early_stopping"
+
+    begins = work if stops else replace(work, kinds={})
+    played = scenarios(lambda: build(search), begins, lambda: Prices(work, rates), kind_of)
+    found = [summarize(own, rates, course) for own, course in played]
+    middle = sorted(found, key=lambda one: one.seconds)[len(found) // 2]
+    counts = sorted({len(one.work.kinds) for one in found})
+    configs = f"{counts[0]} configs" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} configs"
+    exact = len({one.played.visits for one in found}) == 1
+    notes = [] if exact else ["how much is trained depends on the results: the range covers invented ones"]
+    return Explained(
+        name="Fit with early stopping" if stops else f"Search by {search['method']}",
+        estimate=middle,
+        settings=settings(request, work),
+        machine=Machine(0, None, 0),
+        visits_known=rates.visits,
+        low=min(one.low for one in found),
+        high=max(one.high for one in found),
+        configs=configs,
+        notes=notes,
+    )
+
+
+def settings(request: requests.Request, work: RunWork) -> Mapping[str, Any]:
+    return {
+        "backend": work.backend,
+        "segments": work.segments,
+        "threads": work.threads,
+        "epochs": work.epochs,
+        "metrics_compute_frequency": work.frequency,
+        "memory_mb": work.memory_mb,
+        "seed": request.seed,
+        "use_gpus": request.engines.use_gpus or None,
+    }

@@ -1,0 +1,153 @@
+"""cerebro.explain_run: what earlier runs would have made one expect of a run, beside what it took."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import mean
+from typing import Any
+
+from cerebro_plpy.database import Database, Row
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.executor import calibrating, explain
+from cerebro_plpy.executor import request as requests
+from cerebro_plpy.planner.estimates import summarize
+from cerebro_plpy.planner.explanation import Explained, nodes, tree
+from cerebro_plpy.planner.gpus import HERE
+from cerebro_plpy.planner.rates import Rates
+from cerebro_plpy.planner.simulation import Prices, configs_of, plan_of, play
+from cerebro_plpy.planner.tree import NODE_TYPE, PLANS, Node
+from cerebro_plpy.planner.work import ConfigKind, RunWork
+from cerebro_plpy.store import rates as store
+from cerebro_plpy.store import runs, session
+
+
+def explain_run(db: Database, run_id: int | None, format: str | None) -> list[str]:
+    explain.Asked(format, None).check()
+    run = runs.own_run(db, run_id, session.current_user(db), members=True)
+    visits = store.visits(db, run.run_id)
+    status = store.standing(db, run.run_id)
+    work, epochs = _work(db, run, visits)
+    observed = calibrating.observations(db, before=run.run_id)
+    rates = Rates(observed, HERE, work.backend, work.threads)
+    prices = Prices(work, rates)
+    # Configs that a search has stopped are taken for what they came to.
+    configs = configs_of(work, prices, 0)
+    for key, config in configs.items():
+        config.until = epochs.get(key, run.epochs)
+    played = play(plan_of(work, configs, run.epochs), work, prices, work.kinds.__getitem__)
+    found = summarize(work, rates, played)
+    about = Explained(
+        name=f"Run {run.run_id}, {status['status']}",
+        estimate=found,
+        settings={
+            "backend": work.backend,
+            "segments": work.segments,
+            "threads": work.threads,
+            "epochs": run.epochs,
+            "metrics_compute_frequency": run.metrics_frequency,
+            "memory_mb": run.memory_mb,
+            "seed": run.seed,
+        },
+        machine=explain.machine(db),
+        visits_known=rates.visits,
+    )
+    actual = _actual(work, visits, store.evaluations(db, run.run_id), status)
+    return explain.show(_beside(tree(about), nodes(found), work, actual), format or "text")
+
+
+def _work(db: Database, run: runs.RunRow, visits: Sequence[Row]) -> tuple[RunWork, Mapping[int, int]]:
+    """What the run had to do, and how many epochs each config has got where that is known."""
+    kinds = calibrating.kinds_of_run(db, run.run_id)
+    sizes = {v["mst_key"]: v["state_bytes"] for v in visits}
+    kinds = {key: _sized(kind, sizes.get(key)) for key, kind in kinds.items()}
+    rows, validation, row_bytes = _rows(db, run, visits)
+    backend = next((c.backend for c in runs.configs(db, run.run_id)), requests.DEFAULT_BACKEND)
+    done = Counter(v["mst_key"] for v in visits)
+    ended = run.search is not None or store.standing(db, run.run_id)["status"] not in ("running", "paused")
+    epochs = {key: -(-done[key] // run.segments) for key in kinds} if ended else {}
+    return (
+        RunWork(
+            kinds=kinds,
+            rows=rows,
+            validation_rows=validation,
+            row_bytes=row_bytes,
+            epochs=run.epochs,
+            frequency=run.metrics_frequency,
+            seed=run.seed,
+            backend=backend,
+            threads=run.threads,
+            sessions=1 if run.topology == "inline" else len({v["pid"] for v in visits}) or run.segments,
+            memory_mb=run.memory_mb,
+            host=HERE,
+            warm=True,
+        ),
+        epochs,
+    )
+
+
+def _sized(kind: ConfigKind, state_bytes: int | None) -> ConfigKind:
+    return replace(kind, state_bytes=state_bytes or kind.state_bytes)
+
+
+def _rows(db: Database, run: runs.RunRow, visits: Sequence[Row]) -> tuple[list[int], list[int], float]:
+    """As the packed tables have them, or else as the visits did: they may be gone."""
+    try:
+        source, validation = requests.training_and_validation(db, run.source_table, run.validation_table)
+    except CerebroError:
+        seen: dict[int, int] = {v["segment"]: v["rows"] for v in visits}
+        usual = int(mean(seen.values())) if seen else 0
+        return [seen.get(s, usual) for s in range(run.segments)], [0] * run.segments, 0.0
+    return (
+        calibrating.segment_rows(source, run.segments),
+        calibrating.segment_rows(validation, run.segments),
+        calibrating.row_bytes(source.summary),
+    )
+
+
+def _actual(
+    work: RunWork, visits: Sequence[Row], evaluations: Sequence[Row], status: Row
+) -> Mapping[str, Any]:
+    """What the run took, by kind of config."""
+    by_kind: dict[str, Counter[str]] = defaultdict(Counter)
+    for visit in visits:
+        kind = work.kinds.get(visit["mst_key"])
+        if kind is not None:
+            by_kind[kind.name].update(
+                {
+                    "Actual Training Time": visit["train_seconds"],
+                    "Actual Read Time": visit["read_seconds"],
+                    "Actual Write Time": visit["write_seconds"],
+                }
+            )
+    return {
+        "kinds": by_kind,
+        "evaluating": sum(e["seconds"] for e in evaluations),
+        "seconds": status["seconds"],
+        "visits": len(visits),
+        "log_bytes": sum(v["state_bytes"] for v in visits),
+    }
+
+
+def _beside(node: Node, parts: Sequence[Node], work: RunWork, actual: Mapping[str, Any]) -> Node:
+    """The tree with what was measured in it."""
+    placed: list[Node] = []
+    for part in parts:
+        if part[NODE_TYPE] == "Train":
+            kind = work.kinds[part["Configs"][0]]
+            took = actual["kinds"].get(kind.name, {})
+            part = {**part, "Actual Work Time": sum(took.values()), **took}
+        elif part[NODE_TYPE] == "Evaluate":
+            part = {**part, "Actual Work Time": actual["evaluating"]}
+        placed.append(part)
+    return {
+        **node,
+        "Actual Total Time": actual["seconds"],
+        "Actual Visits": actual["visits"],
+        "Actual State Bytes Written": actual["log_bytes"],
+        "Alternatives": None,
+        "Machine Memory Bytes": None,
+        "Disk Free Bytes": None,
+        PLANS: placed,
+    }

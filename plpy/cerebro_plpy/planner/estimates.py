@@ -1,0 +1,183 @@
+"""What a run is expected to take, as a whole: time, waiting, bytes of states and of the log, memory.
+
+A long run is played in part, and what was played is scaled to what there is to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cerebro_plpy.planner import constants
+from cerebro_plpy.planner.rates import SPREAD, Rates, spread
+from cerebro_plpy.planner.simulation import (
+    COMPILE,
+    MB,
+    MEASURE,
+    READ,
+    REST,
+    TRAIN,
+    WRITE,
+    Played,
+    Prices,
+    configs_of,
+    plan_of,
+    play,
+)
+from cerebro_plpy.planner.work import RunWork
+
+# A plan is played for at most so many visits of so many configs: an answer is wanted at once.
+MOST_VISITS, MOST_CONFIGS = 1200, 40
+# The log has a state once more, cut in rows with a head each; and the row of its visit.
+LOG_FACTOR, VISIT_LOG, EVALUATION_LOG = 1.03, 900, 700
+# States of a config that are kept while it trains: `Plan.needed_steps`, and what waits to be removed.
+STATES_AT_ONCE = 4
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A run's figures. Seconds of activities are those of sessions, by config and activity."""
+
+    work: RunWork
+    played: Played
+    seconds: float
+    low: float
+    high: float
+    starting: float
+    first_leaderboard: float | None
+    bound: float
+    longest: tuple[int, float] | None
+    waiting: float
+    sources: frozenset[str]
+
+    @property
+    def states_kept(self) -> int:
+        return sum(kind.state_bytes for kind in self.work.kinds.values())
+
+    @property
+    def states_peak(self) -> int:
+        """States at their most, and the models beside them when the result tables are written."""
+        return STATES_AT_ONCE * self.states_kept + sum(k.weight_bytes for k in self.work.kinds.values())
+
+    @property
+    def log_bytes(self) -> int:
+        kinds, count = self.work.kinds, len(self.work.kinds)
+        if not count:
+            return 0
+        state = sum(kind.state_bytes for kind in kinds.values()) / count
+        weights = sum(kind.weight_bytes for kind in kinds.values())
+        evaluations = self.played.evaluations * (self.work.segments + 1) * EVALUATION_LOG
+        return int(self.played.visits * (state * LOG_FACTOR + VISIT_LOG) + evaluations + weights * LOG_FACTOR)
+
+    @property
+    def session_bytes(self) -> int:
+        """A segment's session at its most: engine, nets, rows, and a state being cut in parts."""
+        work = self.work
+        rows = max((work.segment_bytes(s) for s in range(work.segments)), default=0)
+        own = constants.SESSION_MB[work.backend] * MB
+        own += len({kind.name for kind in work.kinds.values()}) * constants.COMPILED_MB[work.backend] * MB
+        states = 3 * max((kind.state_bytes for kind in work.kinds.values()), default=0)
+        return int(own + min(rows * -(-work.segments // work.sessions), work.memory_mb * MB) + states)
+
+
+def estimate(work: RunWork, rates: Rates, most_visits: int = MOST_VISITS) -> Estimate:
+    """Of a run whose configs all train to the end."""
+    sample = _sample(work)
+    visits = max(1, len(sample.kinds) * work.segments)
+    epochs = min(work.epochs, max(1, most_visits // visits))
+    part = replace(sample, frequency=min(work.frequency, epochs) if epochs < work.epochs else work.frequency)
+    prices = Prices(part, rates)
+    played = play(
+        plan_of(part, configs_of(part, prices, epochs), epochs), part, prices, part.kinds.__getitem__
+    )
+    if len(sample.kinds) < len(work.kinds) or epochs < work.epochs:
+        played = _scaled(work, rates, part, played)
+    return summarize(work, rates, played)
+
+
+def summarize(work: RunWork, rates: Rates, played: Played) -> Estimate:
+    """Make the figures of what was played."""
+    start = 0.0 if work.warm else rates.starting().seconds
+    sources = _sources(work, rates, played)
+    factor = spread(sources)
+    chains = {key: _chain(work, rates, key, played) for key in work.kinds}
+    longest = max(chains.items(), key=lambda one: one[1], default=None)
+    bound = max(played.busy / work.sessions, longest[1] if longest else 0.0)
+    # A start is as uncertain as the shipped constants are.
+    own = SPREAD["shipped"] if start else 1.0
+    return Estimate(
+        work=work,
+        played=played,
+        seconds=start + played.seconds,
+        low=start / own + max(played.seconds / factor, 0.0),
+        high=start * own + played.seconds * factor,
+        starting=start,
+        first_leaderboard=None if played.first_measured is None else start + played.first_measured,
+        bound=start + bound,
+        longest=longest,
+        waiting=played.waiting(work.sessions),
+        sources=frozenset(source for _, source in sources),
+    )
+
+
+def _sample(work: RunWork) -> RunWork:
+    """Some configs for all: of each kind as many as its share is."""
+    if len(work.kinds) <= MOST_CONFIGS:
+        return work
+    keys = sorted(work.kinds, key=lambda key: (work.kinds[key].name, key))
+    step = len(keys) / MOST_CONFIGS
+    chosen = sorted({keys[int(number * step)] for number in range(MOST_CONFIGS)})
+    return replace(work, kinds={key: work.kinds[key] for key in chosen})
+
+
+def _scaled(work: RunWork, rates: Rates, part: RunWork, played: Played) -> Played:
+    """What was played of a part, as it would be of all: how much there is to do can be counted."""
+    full, prices = Played(), Prices(work, rates)
+    full.visits = len(work.kinds) * work.segments * work.epochs
+    full.evaluations = len(work.kinds) * -(-work.epochs // work.frequency)
+    compiled: set[str] = set()
+    for key, kind in work.kinds.items():
+        seconds = prices.seconds(kind)
+        times = work.epochs
+        batches = sum(work.visit_batches(kind, s) for s in range(work.segments))
+        measures = -(-work.epochs // work.frequency)
+        full.spent[key, TRAIN] = seconds[TRAIN] * batches * times
+        full.spent[key, WRITE] = seconds[WRITE] * work.segments * times
+        full.spent[key, REST] = seconds[REST] * (work.segments * times + (work.segments + 1) * measures)
+        full.spent[key, MEASURE] = (
+            seconds[MEASURE] * measures * (1 + sum(work.evaluation_batches(s) for s in range(work.segments)))
+        )
+        if kind.name not in work.compiled and kind.name not in compiled:
+            compiled.add(kind.name)
+            full.spent[key, COMPILE] = seconds[COMPILE] * work.sessions
+    megabytes = sum(work.segment_bytes(s) for s in range(work.segments)) / MB
+    first = next(iter(work.kinds))
+    times = full.visits / work.segments if work.streams else 1
+    full.spent[first, READ] = prices.seconds(work.kinds[first])[READ] * megabytes * times
+    share = 1 - played.waiting(part.sessions)
+    full.seconds = full.busy / work.sessions / max(share, 1e-6)
+    full.first_measured = played.first_measured
+    return full
+
+
+def _chain(work: RunWork, rates: Rates, key: int, played: Played) -> float:
+    """What a config takes one visit after the other; measuring may be done beside it."""
+    return sum(played.spent.get((key, activity), 0.0) for activity in (TRAIN, WRITE, REST, COMPILE))
+
+
+def _sources(work: RunWork, rates: Rates, played: Played) -> Sequence[tuple[float, str]]:
+    """How many seconds rest on which kind of knowledge."""
+    found: list[tuple[float, str]] = []
+    for key, kind in work.kinds.items():
+        for activity, known in (
+            (TRAIN, rates.batch(kind)),
+            (MEASURE, rates.evaluation_batch(kind)),
+            (COMPILE, rates.compiling(kind)),
+            (WRITE, rates.writing(kind)),
+            (REST, rates.resting()),
+            (READ, rates.reading()),
+        ):
+            seconds = played.spent.get((key, activity), 0.0)
+            if seconds:
+                found.append((seconds, known.source))
+    return found

@@ -1,0 +1,196 @@
+"""What is said of a run before it begins, or of one that was: a tree of nodes from an estimate."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cerebro_plpy.planner.estimates import Estimate
+from cerebro_plpy.planner.rates import SPREAD
+from cerebro_plpy.planner.simulation import COMPILE, MEASURE, READ, REST, TRAIN, WRITE
+from cerebro_plpy.planner.tree import DETAIL, NODE_TYPE, PLANS, Node, seconds
+
+# A share of waiting that is worth a word, and a gain.
+MUCH_WAITING, MUCH_GAIN = 0.15, 0.05
+MOST_KEYS = 12
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """The same run with something chosen otherwise."""
+
+    name: str
+    estimate: Estimate
+    # Whether the results would have other bits.
+    other_bits: bool = False
+
+
+@dataclass(frozen=True)
+class Machine:
+    memory_bytes: int
+    disk_free_bytes: int | None
+    cores: int
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Everything that a plan is made of."""
+
+    name: str
+    estimate: Estimate
+    settings: Mapping[str, Any]
+    machine: Machine
+    visits_known: int
+    alternatives: Sequence[Alternative] = ()
+    # What a search's scenarios come to at least and at most.
+    low: float | None = None
+    high: float | None = None
+    configs: str | None = None
+    notes: Sequence[str] = ()
+
+
+def tree(about: Explained) -> Node:
+    found, work = about.estimate, about.estimate.work
+    return {
+        NODE_TYPE: about.name,
+        DETAIL: about.configs or counted(len(work.kinds), "config"),
+        "Total Time": found.seconds,
+        "Total Time Low": found.low if about.low is None else min(about.low, found.low),
+        "Total Time High": found.high if about.high is None else max(about.high, found.high),
+        "First Leaderboard Time": found.first_leaderboard,
+        "Least Possible Time": found.bound,
+        "Calibration": _calibration(about),
+        "Settings": dict(about.settings),
+        "Visits": found.played.visits,
+        "Evaluations": found.played.evaluations,
+        "Waiting Share": found.waiting,
+        "Longest Config": _longest(found),
+        "Rows": _rows(found),
+        "Row Bytes": int(sum(work.segment_bytes(s) for s in range(work.segments))),
+        "Session Memory Bytes": found.session_bytes,
+        "Memory Bytes": found.session_bytes * work.sessions,
+        "Machine Memory Bytes": about.machine.memory_bytes,
+        "State Bytes Kept": found.states_kept,
+        "Log Bytes": found.log_bytes,
+        "Disk Peak Bytes": found.states_peak,
+        "Disk Free Bytes": about.machine.disk_free_bytes,
+        "Alternatives": [_alternative(about, other) for other in ranked(about.alternatives)],
+        "Advice": [*about.notes, *advice(about)],
+        PLANS: nodes(found),
+    }
+
+
+def nodes(found: Estimate) -> list[Node]:
+    """Where the sessions' time goes."""
+    work, played = found.work, found.played
+    by_kind: dict[str, list[int]] = defaultdict(list)
+    for key, kind in work.kinds.items():
+        by_kind[kind.name].append(key)
+    listed: list[Node] = []
+    if found.starting:
+        listed.append(
+            {NODE_TYPE: "Start", DETAIL: counted(work.sessions, "session"), "Work Time": found.starting}
+        )
+    ordered = sorted(by_kind.values(), key=lambda keys: -_spent(found, TRAIN, keys))
+    for keys in ordered:
+        listed.append(_kind_node(found, keys))
+    measuring = played.of_activity(MEASURE)
+    if measuring:
+        listed.append({NODE_TYPE: "Evaluate", "Evaluations": played.evaluations, "Work Time": measuring})
+    waits = found.waiting * (played.seconds * work.sessions)
+    listed.append({NODE_TYPE: "Wait", "Work Time": waits})
+    return listed
+
+
+def _kind_node(found: Estimate, keys: Sequence[int]) -> Node:
+    work = found.work
+    kind = work.kinds[keys[0]]
+    parts = {a: _spent(found, a, keys) for a in (TRAIN, COMPILE, READ, WRITE, REST)}
+    return {
+        NODE_TYPE: "Train",
+        DETAIL: f"{counted(len(keys), 'config')} of model {kind.model_id}, batch size {kind.batch_size}",
+        "Work Time": sum(parts.values()),
+        "Configs": list(keys[:MOST_KEYS]),
+        "Parameters": kind.parameters,
+        "Training Time": parts[TRAIN],
+        "Compile Time": parts[COMPILE],
+        "Read Time": parts[READ],
+        "Write Time": parts[WRITE],
+        "Between Visits Time": parts[REST],
+        "State Bytes": kind.state_bytes,
+    }
+
+
+def _spent(found: Estimate, activity: str, keys: Sequence[int]) -> float:
+    return found.played.of_activity(activity, keys)
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _calibration(about: Explained) -> str:
+    sources = about.estimate.sources
+    worst = max(sources, key=lambda source: SPREAD[source], default="shipped")
+    visits = about.visits_known
+    if worst == "shipped" and not visits:
+        return "never measured here: within a factor of 2"
+    known = f"calibrated on {counted(visits, 'visit')} of this server"
+    if worst == "measured":
+        return f"{known}, these kinds of configs among them"
+    if "measured" in sources:
+        return f"{known}, some of these kinds of configs among them"
+    return f"{known}, of other kinds of configs"
+
+
+def _longest(found: Estimate) -> Mapping[str, Any] | None:
+    if found.longest is None:
+        return None
+    return {"Config": found.longest[0], "Time": found.longest[1]}
+
+
+def _rows(found: Estimate) -> str:
+    work = found.work
+    where = "streamed: they exceed memory_mb" if work.streams else "in memory"
+    return f"{sum(work.rows)} for training, {sum(work.validation_rows)} for validation, {where}"
+
+
+def ranked(alternatives: Sequence[Alternative]) -> list[Alternative]:
+    return sorted(alternatives, key=lambda other: other.estimate.seconds)
+
+
+def _alternative(about: Explained, other: Alternative) -> Mapping[str, Any]:
+    return {
+        DETAIL: other.name,
+        "Total Time": other.estimate.seconds,
+        "Change": other.estimate.seconds / about.estimate.seconds - 1 if about.estimate.seconds else 0.0,
+        "Bits": "others" if other.other_bits else None,
+    }
+
+
+def advice(about: Explained) -> list[str]:
+    """What would make it cheaper, or possible."""
+    found, work = about.estimate, about.estimate.work
+    said: list[str] = []
+    if found.waiting > MUCH_WAITING and len(work.kinds) < 2 * work.segments:
+        said.append(
+            f"{counted(work.segments, 'segment')} wait {found.waiting:.0%} of the time:"
+            f" {counted(len(work.kinds), 'config')} are too few"
+        )
+    for other in ranked(about.alternatives):
+        change = other.estimate.seconds / found.seconds - 1 if found.seconds else 0.0
+        if change < -MUCH_GAIN:
+            bits = "; the results have other bits" if other.other_bits else ""
+            said.append(f"{other.name}: {change:+.0%}{bits}")
+    if found.session_bytes * work.sessions > about.machine.memory_bytes:
+        said.append("the sessions need more memory than the machine has: lower memory_mb or segments")
+    free = about.machine.disk_free_bytes
+    if free is not None and found.states_peak + found.log_bytes > free:
+        said.append("the disk has less room than states and log may need")
+    if found.longest and found.longest[1] > 0.9 * found.seconds and len(work.kinds) > 1:
+        said.append(
+            f"config {found.longest[0]} alone takes {seconds(found.longest[1])}: the others wait for it"
+        )
+    return said

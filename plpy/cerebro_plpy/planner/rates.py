@@ -1,0 +1,235 @@
+"""How long each part of a run takes: from what runs before it have measured, else from shipped constants.
+
+A mini-batch takes  sum over families of layers of (a * batch size * operations per row)
+                    + b * layers + c * steps of recurrence + d * parameters + e * numbers passed on + f.
+
+The coefficients are fitted, never below zero, over what this server has measured, for each engine and number
+of threads. A kind of config that was measured itself takes what it took. Estimates change no bits: they only
+order visits and are shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+
+import numpy as np
+
+from cerebro_plpy.planner import constants
+from cerebro_plpy.planner.work import EVALUATION_BATCH, ConfigKind
+
+FAMILIES = ("dense", "convolution", "recurrent", "attention", "embedding")
+MEASURED, FITTED, SCALED, SHIPPED = "measured", "fitted", "scaled", "shipped"
+# A range is the estimate divided and multiplied by so much.
+SPREAD = {MEASURED: 1.2, FITTED: 1.35, SCALED: 1.6, SHIPPED: 2.0}
+# So many kinds must have been measured before coefficients are fitted to them.
+LEAST_KINDS = 4
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a run has measured of one kind of config. Seconds are those of one mini-batch, visit or start."""
+
+    host: str
+    backend: str
+    threads: int
+    kind: str
+    architecture: str
+    batch_size: int
+    work: Mapping[str, float]
+    parameters: int
+    state_bytes: int
+    visits: int
+    batch_seconds: float
+    compile_seconds: float | None
+    write_seconds: float
+    # From the end of a visit to the beginning of the next of a session that has one to do.
+    rest_seconds: float
+    evaluation_seconds: float | None
+    # For one MB of rows.
+    read_seconds: float | None
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """Seconds, and where they come from."""
+
+    seconds: float
+    source: str
+
+
+def features(work: Mapping[str, float], parameters: int, batch: int) -> np.ndarray:
+    """What the seconds of a mini-batch are a sum of."""
+    arithmetic = [work.get(family, 0.0) * batch for family in FAMILIES]
+    rest = [
+        work.get("layers", 0.0),
+        work.get("steps", 0.0),
+        float(parameters),
+        work.get("numbers", 0.0) * batch,
+    ]
+    return np.array([*arithmetic, *rest, 1.0])
+
+
+def fit(rows: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    """Least squares of relative errors, with no coefficient below zero (by coordinate descent)."""
+    scale = np.maximum(np.abs(rows).max(axis=0), 1e-30)
+    weighted = rows / scale / seconds[:, None]
+    # A touch of ridge, so that coefficients that nothing tells apart share what they explain.
+    gram = weighted.T @ weighted + 1e-6 * np.eye(rows.shape[1])
+    aim = weighted.sum(axis=0)
+    found = np.zeros(rows.shape[1])
+    for _ in range(300):
+        for column in range(len(found)):
+            rest = aim[column] - gram[column] @ found + gram[column, column] * found[column]
+            found[column] = max(0.0, rest / gram[column, column])
+    return found / scale
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Answers how long something takes on a host with an engine and so many threads."""
+
+    observations: Sequence[Observation]
+    host: str
+    backend: str
+    threads: int
+
+    def batch(self, kind: ConfigKind) -> Estimated:
+        """A mini-batch in training."""
+        exact = self._exact(kind)
+        if exact is not None:
+            return Estimated(exact.batch_seconds, MEASURED)
+        return self._estimated(kind, kind.batch_size, constants.TRAINING, lambda o: o.batch_seconds)
+
+    def evaluation_batch(self, kind: ConfigKind) -> Estimated:
+        exact = self._alike(kind)
+        if exact is not None and exact.evaluation_seconds is not None:
+            return Estimated(exact.evaluation_seconds, MEASURED)
+        return self._estimated(kind, EVALUATION_BATCH, constants.EVALUATION, lambda o: o.evaluation_seconds)
+
+    def compiling(self, kind: ConfigKind) -> Estimated:
+        exact = self._alike(kind)
+        if exact is not None and exact.compile_seconds is not None:
+            return Estimated(exact.compile_seconds, MEASURED)
+        base, each = constants.COMPILING[self.backend]
+        shipped = base + each * kind.work.get("layers", 0.0)
+        known = [
+            o.compile_seconds / (base + each * o.work.get("layers", 0.0))
+            for o in self._own
+            if o.compile_seconds is not None
+        ]
+        return Estimated(shipped * median(known), SCALED) if known else Estimated(shipped, SHIPPED)
+
+    def writing(self, kind: ConfigKind) -> Estimated:
+        exact = self._alike(kind)
+        if exact is not None:
+            return Estimated(exact.write_seconds, MEASURED)
+        shipped = constants.WRITING + constants.WRITING_BYTE * kind.state_bytes
+        known = [
+            o.write_seconds / (constants.WRITING + constants.WRITING_BYTE * o.state_bytes) for o in self._here
+        ]
+        return Estimated(shipped * median(known), SCALED) if known else Estimated(shipped, SHIPPED)
+
+    def resting(self) -> Estimated:
+        known = [o.rest_seconds for o in self._here]
+        return Estimated(median(known), MEASURED) if known else Estimated(constants.RESTING, SHIPPED)
+
+    def reading(self) -> Estimated:
+        """One MB of rows."""
+        known = [o.read_seconds for o in self._here if o.read_seconds is not None]
+        return Estimated(median(known), MEASURED) if known else Estimated(constants.READING, SHIPPED)
+
+    def starting(self) -> Estimated:
+        """A session with its engine."""
+        return Estimated(constants.STARTING[self.backend] * self._speed, SHIPPED)
+
+    @property
+    def visits(self) -> int:
+        return sum(o.visits for o in self._own)
+
+    @cached_property
+    def _here(self) -> list[Observation]:
+        return [o for o in self.observations if o.host == self.host]
+
+    @cached_property
+    def _own(self) -> list[Observation]:
+        return [o for o in self._here if (o.backend, o.threads) == (self.backend, self.threads)]
+
+    @cached_property
+    def _speed(self) -> float:
+        """How much slower this host is than the one that the shipped constants were measured on."""
+        known = [
+            o.batch_seconds
+            / self._shipped(constants.TRAINING, o.work, o.parameters, o.batch_size, o.backend, o.threads)
+            for o in self._here
+        ]
+        return median(known) if known else 1.0
+
+    def _exact(self, kind: ConfigKind) -> Observation | None:
+        return next((o for o in reversed(self._own) if o.kind == kind.name), None)
+
+    def _alike(self, kind: ConfigKind) -> Observation | None:
+        """The same net, whatever its batches."""
+        exact = self._exact(kind)
+        if exact is not None:
+            return exact
+        return next((o for o in reversed(self._own) if o.architecture == kind.architecture), None)
+
+    def _estimated(
+        self,
+        kind: ConfigKind,
+        batch: int,
+        shipped: Mapping[str, Sequence[float]],
+        what: Callable[[Observation], float | None],
+    ) -> Estimated:
+        """A kind that was not measured: as its features say, corrected by the most similar one that was."""
+        own = {o.kind: o for o in self._own if what(o) is not None}
+        size = (lambda o: o.batch_size) if shipped is constants.TRAINING else (lambda o: EVALUATION_BATCH)
+        if not own:
+            seconds = self._shipped(shipped, kind.work, kind.parameters, batch, self.backend, self.threads)
+            return Estimated(seconds * self._speed, SCALED if self._here else SHIPPED)
+        seen = list(own.values())
+        rows = np.array([features(o.work, o.parameters, size(o)) for o in seen])
+        took = np.array([max(what(o) or 0.0, 1e-7) for o in seen])
+        wanted = features(kind.work, kind.parameters, batch)
+        if len(seen) < LEAST_KINDS:
+            ratio = median(
+                seconds / self._shipped(shipped, o.work, o.parameters, size(o), self.backend, self.threads)
+                for o, seconds in zip(seen, took, strict=True)
+            )
+            guess = self._shipped(shipped, kind.work, kind.parameters, batch, self.backend, self.threads)
+            return Estimated(guess * ratio, SCALED)
+        coefficients = fit(rows, took)
+        said = rows @ coefficients
+        distances = np.abs(np.log1p(rows) - np.log1p(wanted)).sum(axis=1)
+        near = int(np.argmin(distances))
+        # The nearer, the more of its error is taken over.
+        trust = 1 / (1 + float(distances[near]))
+        correction = float(took[near] / said[near]) ** trust if said[near] > 0 else 1.0
+        return Estimated(float(wanted @ coefficients) * correction, FITTED)
+
+    @staticmethod
+    def _shipped(
+        table: Mapping[str, Sequence[float]],
+        work: Mapping[str, float],
+        parameters: int,
+        batch: int,
+        backend: str,
+        threads: int,
+    ) -> float:
+        coefficients = np.array(table[backend])
+        parts = features(work, parameters, batch) * coefficients
+        # Threads share the arithmetic, and nothing else.
+        shared = parts[: len(FAMILIES)].sum() / threads**constants.SHARING
+        return float(max(shared + parts[len(FAMILIES) :].sum(), 1e-7))
+
+
+def spread(found: Sequence[tuple[float, str]]) -> float:
+    """The range of a sum: each part's by its share in it."""
+    total = sum(seconds for seconds, _ in found)
+    if total <= 0:
+        return 1.0
+    return math.exp(sum(seconds * math.log(SPREAD[source]) for seconds, source in found) / total)

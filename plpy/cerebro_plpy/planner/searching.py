@@ -1,0 +1,100 @@
+"""A search procedure played with invented results: how much it would train, which no one can know before."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, StartConfig, Stop
+from cerebro_plpy.planner.plan import Config, Plan
+from cerebro_plpy.planner.simulation import Played, Prices, play
+from cerebro_plpy.planner.work import ConfigKind, RunWork
+
+KindOf = Callable[[StartConfig | Clone], ConfigKind]
+# Visits times configs that a scenario may have before it is counted and no longer played.
+MOST_PLAYED = 60_000
+
+
+@dataclass
+class Curves:
+    """Invented losses: each config has a level that it comes down to, and a little chance on the way."""
+
+    seed: int
+
+    def value(self, mst_key: int, epoch: int) -> float:
+        level = random.Random(f"{self.seed}/{mst_key}").random()
+        chance = random.Random(f"{self.seed}/{mst_key}/{epoch}").random()
+        return level + 1 / (1 + epoch) + 0.05 * chance
+
+
+class Scenario:
+    """One course of a search."""
+
+    def __init__(
+        self, procedure: Procedure, work: RunWork, prices: Prices, kind_of: KindOf, seed: int
+    ) -> None:
+        self._procedure, self._work, self._prices, self._kind_of = procedure, work, prices, kind_of
+        self._curves = Curves(seed)
+        self.kinds: dict[int, ConfigKind] = {}
+        self.plan = Plan(
+            seed=work.seed, segments=work.segments, epochs=work.epochs, frequency=work.frequency, configs={}
+        )
+        # Those of a fit call, which wait for the procedure's word.
+        for key, kind in work.kinds.items():
+            self._add(key, kind, 0)
+
+    def play(self) -> Played:
+        self._apply(self._procedure.begin())
+        return play(self.plan, self._work, self._prices, self.kinds.__getitem__, self._measured)
+
+    def _measured(self, mst_key: int, epoch: int) -> None:
+        config = self.plan.configs[mst_key]
+        if epoch == config.until and config.stop_at is None:
+            value = self._curves.value(mst_key, epoch)
+            self._apply(self._procedure.observe(Result(mst_key, epoch, value)))
+
+    def _apply(self, decided: Sequence[Decision]) -> None:
+        for decision in decided:
+            key = decision.mst_key
+            if isinstance(decision, StartConfig | Clone):
+                source = decision.source if isinstance(decision, Clone) else None
+                self._add(key, self._kind_of(decision), decision.epochs, source)
+            elif isinstance(decision, GoOn):
+                self.plan.set_until(key, decision.epochs)
+            elif isinstance(decision, Stop):
+                self.plan.stop(key, self.plan.begun_step(key))
+            self.plan.settle(key)
+
+    def _add(self, key: int, kind: ConfigKind, epochs: int, source: int | None = None) -> None:
+        self.kinds[key] = kind
+        before = 0 if source is None else self.plan.whole_epochs(self.plan.configs[source])
+        self.plan.add(
+            Config(
+                mst_key=key,
+                backend=self._work.backend,
+                kind=kind.name,
+                visit_units=self._prices.visit_seconds(kind),
+                until=epochs,
+                source=source if before else None,
+                first_step=before * self._work.segments,
+            )
+        )
+
+
+def scenarios(
+    make: Callable[[], Procedure],
+    work: RunWork,
+    prices: Callable[[], Prices],
+    kind_of: KindOf,
+    count: int = 3,
+) -> list[tuple[RunWork, Played]]:
+    """Several courses of one search, each with the configs that it came to."""
+    found: list[tuple[RunWork, Played]] = []
+    for seed in range(count):
+        scenario = Scenario(make(), work, prices(), kind_of, seed)
+        played = scenario.play()
+        found.append((replace(work, kinds=dict(scenario.kinds)), played))
+        if played.visits * len(scenario.kinds) > MOST_PLAYED:
+            break
+    return found

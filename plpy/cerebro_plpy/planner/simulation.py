@@ -1,0 +1,159 @@
+"""Plays a plan in invented time: the same `Plan.next` that a run asks, and prices in place of work."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cerebro_plpy.planner.plan import EVALUATE, MERGE, VISIT, Config, Plan, Unit
+from cerebro_plpy.planner.rates import Rates
+from cerebro_plpy.planner.work import ConfigKind, RunWork
+
+COMPILE, READ, TRAIN, WRITE, MEASURE, REST = "compile", "read", "train", "write", "evaluate", "rest"
+ACTIVITIES = (COMPILE, READ, TRAIN, WRITE, MEASURE, REST)
+MB = 2**20
+
+
+@dataclass
+class Played:
+    """What came of it. `spent` are seconds of sessions, by config and activity."""
+
+    seconds: float = 0.0
+    first_measured: float | None = None
+    spent: dict[tuple[int, str], float] = field(default_factory=dict)
+    visits: int = 0
+    evaluations: int = 0
+
+    @property
+    def busy(self) -> float:
+        return sum(self.spent.values())
+
+    def of_config(self, mst_key: int) -> float:
+        return sum(seconds for (key, _), seconds in self.spent.items() if key == mst_key)
+
+    def of_activity(self, activity: str, keys: Sequence[int] | None = None) -> float:
+        return sum(
+            seconds
+            for (key, what), seconds in self.spent.items()
+            if what == activity and (keys is None or key in keys)
+        )
+
+    def waiting(self, sessions: int) -> float:
+        """The share of the sessions' time in which they have nothing to do."""
+        return max(0.0, 1 - self.busy / (self.seconds * sessions)) if self.seconds else 0.0
+
+
+class Prices:
+    """What each unit costs, with what a session keeps: compiled nets and rows are paid for once."""
+
+    def __init__(self, work: RunWork, rates: Rates) -> None:
+        self._work, self._rates = work, rates
+        self._compiled: set[tuple[int, str]] = set()
+        self._read: set[int] = set()
+        self._known: dict[str, Mapping[str, float]] = {}
+
+    def of(self, unit: Unit, kind: ConfigKind, slot: int) -> Mapping[str, float]:
+        work, seconds = self._work, self.seconds(kind)
+        found: Counter[str] = Counter({REST: seconds[REST]})
+        if unit.kind == MERGE:
+            found[MEASURE] += seconds[MEASURE]
+            return found
+        megabytes = work.segment_bytes(unit.segment) / MB
+        if unit.segment not in self._read or work.streams:
+            self._read.add(unit.segment)
+            times = kind.passes if work.streams and unit.kind == VISIT else 1
+            found[READ] += seconds[READ] * megabytes * times
+        if unit.kind == EVALUATE:
+            found[MEASURE] += seconds[MEASURE] * work.evaluation_batches(unit.segment)
+            return found
+        if kind.name not in work.compiled and (slot, kind.name) not in self._compiled:
+            self._compiled.add((slot, kind.name))
+            found[COMPILE] += seconds[COMPILE]
+        found[TRAIN] += seconds[TRAIN] * work.visit_batches(kind, unit.segment)
+        found[WRITE] += seconds[WRITE]
+        return found
+
+    def seconds(self, kind: ConfigKind) -> Mapping[str, float]:
+        if kind.name not in self._known:
+            rates = self._rates
+            self._known[kind.name] = {
+                COMPILE: rates.compiling(kind).seconds,
+                READ: rates.reading().seconds,
+                TRAIN: rates.batch(kind).seconds,
+                WRITE: rates.writing(kind).seconds,
+                MEASURE: rates.evaluation_batch(kind).seconds,
+                REST: rates.resting().seconds,
+            }
+        return self._known[kind.name]
+
+    def visitseconds(self, kind: ConfigKind) -> float:
+        """A usual visit, with everything in place."""
+        seconds, work = self.seconds(kind), self._work
+        batches = sum(work.visit_batches(kind, s) for s in range(work.segments)) / work.segments
+        return seconds[TRAIN] * batches + seconds[WRITE] + seconds[REST]
+
+
+def configs_of(work: RunWork, prices: Prices, until: int) -> dict[int, Config]:
+    """The configs of a run as its plan has them, with what is known of their costs."""
+    return {
+        key: Config(
+            mst_key=key,
+            backend=work.backend,
+            kind=kind.name,
+            visit_units=prices.visit_seconds(kind),
+            until=until,
+        )
+        for key, kind in work.kinds.items()
+    }
+
+
+def plan_of(work: RunWork, configs: dict[int, Config], epochs: int) -> Plan:
+    return Plan(
+        seed=work.seed, segments=work.segments, epochs=epochs, frequency=work.frequency, configs=configs
+    )
+
+
+def play(
+    plan: Plan,
+    work: RunWork,
+    prices: Prices,
+    kind_of: Callable[[int], ConfigKind],
+    measured: Callable[[int, int], None] = lambda key, epoch: None,
+) -> Played:
+    """Let the sessions work until nothing is left; `measured` hears of each evaluation, and may decide."""
+    played, now = Played(), 0.0
+    ends: list[tuple[float, int, Unit]] = []
+    busy: set[int] = set()
+    number = 0
+    plan.take_up()
+    while True:
+        for segment in range(work.segments):
+            slot = segment % work.sessions
+            unit = None if slot in busy else plan.next(segment)
+            if unit is None:
+                continue
+            parts = prices.of(unit, kind_of(unit.mst_key), slot)
+            for activity, seconds in parts.items():
+                place = unit.mst_key, activity
+                played.spent[place] = played.spent.get(place, 0.0) + seconds
+            number += 1
+            heapq.heappush(ends, (now + sum(parts.values()), number, unit))
+            busy.add(slot)
+        if not ends:
+            break
+        now, _, unit = heapq.heappop(ends)
+        busy.discard(unit.segment % work.sessions)
+        if unit.kind == VISIT:
+            played.visits += 1
+            plan.visited(unit, sum(prices.of(unit, kind_of(unit.mst_key), unit.segment).values()), None)
+        elif unit.kind == EVALUATE:
+            plan.evaluated_on(unit)
+        else:
+            plan.merged(unit)
+            played.evaluations += 1
+            played.first_measured = now if played.first_measured is None else played.first_measured
+            measured(unit.mst_key, unit.epoch)
+    played.seconds = now
+    return played

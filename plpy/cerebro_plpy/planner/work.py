@@ -1,0 +1,81 @@
+"""What a run has to do, in numbers: its kinds of configs, its rows, its sessions.
+
+Nothing here knows how long anything takes (`rates.py`) or in which order it is done (`plan.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+# As segment/evaluations.py measures.
+EVALUATION_BATCH = 256
+
+
+def digest(*parts: str) -> str:
+    """A short name for what is equal only where all parts are."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class ConfigKind:
+    """What configs have in common that cost the same: an architecture, how it is compiled, a batch size."""
+
+    model_id: int
+    architecture: str
+    # Of the architecture and the parameters that its code depends on.
+    compiled: str
+    batch_size: int
+    passes: int
+    # What one row costs, as engine/counting.py tells.
+    work: Mapping[str, float] = field(hash=False)
+    parameters: int = 0
+    state_bytes: int = 0
+    weight_bytes: int = 0
+
+    @property
+    def name(self) -> str:
+        return digest(self.compiled, str(self.batch_size))
+
+
+@dataclass(frozen=True)
+class RunWork:
+    """A run before it begins. `rows` and `validation_rows` are those of each segment."""
+
+    kinds: Mapping[int, ConfigKind]
+    rows: Sequence[int]
+    validation_rows: Sequence[int]
+    row_bytes: float
+    epochs: int
+    frequency: int
+    seed: int
+    backend: str
+    threads: int
+    sessions: int
+    memory_mb: int
+    host: str
+    inline: bool = False
+    # Whether the sessions have started their engines already, and what they have compiled before.
+    warm: bool = False
+    compiled: frozenset[str] = frozenset()
+
+    @property
+    def segments(self) -> int:
+        return len(self.rows)
+
+    def visit_batches(self, kind: ConfigKind, segment: int) -> int:
+        return kind.passes * -(-self.rows[segment] // kind.batch_size)
+
+    def evaluation_batches(self, segment: int) -> int:
+        sizes = (self.rows[segment], self.validation_rows[segment])
+        return sum(-(-size // EVALUATION_BATCH) for size in sizes)
+
+    def segment_bytes(self, segment: int) -> int:
+        """The rows of a segment in memory."""
+        return int(self.row_bytes * (self.rows[segment] + self.validation_rows[segment]))
+
+    @property
+    def streams(self) -> bool:
+        """Whether rows are read again in each pass, since they exceed the budget of memory."""
+        return any(self.segment_bytes(s) > self.memory_mb * 2**20 for s in range(self.segments))

@@ -1,0 +1,105 @@
+"""SQL on what runs have measured of their kinds of configs, and on the visits that it is made of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cerebro_plpy.database import Database, Row, as_owner
+from cerebro_plpy.store.writing import BigInt, Writing, as_given, insertion
+
+# Older rows go: a server that was changed takes other times.
+MOST_ROWS = 2000
+
+
+@dataclass(frozen=True)
+class RateRow:
+    """What one run has measured of one kind of config, as `cerebro._rate` has it."""
+
+    run_id: BigInt
+    host: str
+    backend: str
+    threads: int
+    versions: str
+    kind: str
+    architecture: str
+    batch_size: int
+    # JSON: operations by family of layers.
+    work: str
+    parameters: BigInt
+    state_bytes: BigInt
+    visits: int
+    batch_seconds: float
+    compile_seconds: float | None
+    write_seconds: float
+    rest_seconds: float
+    evaluation_seconds: float | None
+    read_seconds: float | None
+
+
+_INSERTION = insertion("cerebro._rate", RateRow)
+_COLUMNS = (
+    "host, backend, threads, versions, kind, architecture, batch_size, work, parameters,"
+    " state_bytes, visits, batch_seconds, compile_seconds, write_seconds, rest_seconds, evaluation_seconds,"
+    " read_seconds"
+)
+
+
+def writings(run_id: int, rates: Sequence[RateRow]) -> list[Writing]:
+    """What keeps the rates of a run, and removes those that are too old."""
+    if not rates:
+        return []
+    drop = (
+        "DELETE FROM cerebro._rate WHERE run_id < ($1::json->>'run_id')::bigint"
+        f" - {MOST_ROWS} AND (SELECT count(*) FROM cerebro._rate) > {MOST_ROWS}"
+    )
+    return [(_INSERTION, [as_given(rate) for rate in rates]), (drop, {"run_id": run_id})]
+
+
+@as_owner
+def known(db: Database, before: int | None = None) -> list[Row]:
+    """The rates of earlier runs, the newest last; only of those before a run, where one is given."""
+    rows = db.query(
+        f"SELECT {_COLUMNS} FROM cerebro._rate WHERE $1 IS NULL OR run_id < $1 ORDER BY run_id DESC"
+        f" LIMIT {MOST_ROWS}",
+        ["bigint"],
+        [before],
+    )
+    return [{**row, "work": json.loads(row["work"])} for row in reversed(rows)]
+
+
+@as_owner
+def visits(db: Database, run_id: int) -> list[Row]:
+    """The visits of a run in the order in which they began, with when that was."""
+    return db.query(
+        "SELECT mst_key, segment, rows, state_bytes, read_seconds, train_seconds, write_seconds, pid,"
+        " pg_catalog.date_part('epoch', started_at) AS began"
+        " FROM cerebro._visit WHERE run_id = $1 ORDER BY started_at",
+        ["bigint"],
+        [run_id],
+    )
+
+
+@as_owner
+def evaluations(db: Database, run_id: int) -> list[Row]:
+    """What measuring took, by config, segment and kind of rows."""
+    return db.query(
+        "SELECT mst_key, segment, dataset, min(seconds) AS least,"
+        " sum(seconds) AS seconds"
+        " FROM cerebro._evaluation WHERE run_id = $1 GROUP BY mst_key, segment, dataset",
+        ["bigint"],
+        [run_id],
+    )
+
+
+@as_owner
+def standing(db: Database, run_id: int) -> Row:
+    """How a run stands, and how long it has taken so far."""
+    return db.query(
+        "SELECT status, pg_catalog.date_part('epoch',"
+        " COALESCE(ended_at, pg_catalog.clock_timestamp()) - started_at) AS seconds"
+        " FROM cerebro.runs WHERE run_id = $1",
+        ["bigint"],
+        [run_id],
+    )[0]
