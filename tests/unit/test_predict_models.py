@@ -15,7 +15,7 @@ from cerebro_plpy.predicting.outputs import Dependent, Output, settle
 
 def described(*outputs: tuple[int | None, ...]) -> DescribedModel:
     names = tuple(f"out_{number}" for number in range(len(outputs)))
-    return DescribedModel("{}", ((4,),), outputs, ("in",), names, 0, 0, ())
+    return DescribedModel("{}", ((4,),), outputs, ("in",), names, 0, 0, {}, ())
 
 
 def loss(text: str) -> Any:

@@ -275,7 +275,7 @@ def _alternatives(work: RunWork, observed: Sequence[Any]) -> list[Alternative]:
             sessions=segments,
         )
         add(
-            f"{segments} segment{'' if segments == 1 else 's'} of {threads} thread{'' if threads == 1 else 's'}",
+            f"{counted(segments, 'segment')} of {counted(threads, 'thread')}",
             other,
             True,
         )

@@ -11,7 +11,7 @@ order visits and are shown.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
@@ -89,6 +89,24 @@ def fit(rows: np.ndarray, seconds: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
+class _What:
+    """Training or measuring."""
+
+    shipped: Mapping[str, Sequence[float]]
+    # Where it is always the same number of rows.
+    batch: int | None
+
+    def size(self, batch_size: int) -> int:
+        return batch_size if self.batch is None else self.batch
+
+    def took(self, of: Observation) -> float | None:
+        return of.batch_seconds if self.batch is None else of.evaluation_seconds
+
+
+_TRAINING, _EVALUATION = _What(constants.TRAINING, None), _What(constants.EVALUATION, EVALUATION_BATCH)
+
+
+@dataclass(frozen=True)
 class Rates:
     """Answers how long something takes on a host with an engine and so many threads."""
 
@@ -102,13 +120,13 @@ class Rates:
         exact = self._exact(kind)
         if exact is not None:
             return Estimated(exact.batch_seconds, MEASURED)
-        return self._estimated(kind, kind.batch_size, constants.TRAINING, lambda o: o.batch_seconds)
+        return self._estimated(kind, _TRAINING)
 
     def evaluation_batch(self, kind: ConfigKind) -> Estimated:
         exact = self._alike(kind)
         if exact is not None and exact.evaluation_seconds is not None:
             return Estimated(exact.evaluation_seconds, MEASURED)
-        return self._estimated(kind, EVALUATION_BATCH, constants.EVALUATION, lambda o: o.evaluation_seconds)
+        return self._estimated(kind, _EVALUATION)
 
     def compiling(self, kind: ConfigKind) -> Estimated:
         exact = self._alike(kind)
@@ -178,37 +196,29 @@ class Rates:
             return exact
         return next((o for o in reversed(self._own) if o.architecture == kind.architecture), None)
 
-    def _estimated(
-        self,
-        kind: ConfigKind,
-        batch: int,
-        shipped: Mapping[str, Sequence[float]],
-        what: Callable[[Observation], float | None],
-    ) -> Estimated:
+    def _estimated(self, kind: ConfigKind, of: _What) -> Estimated:
         """A kind that was not measured: as its features say, corrected by the most similar one that was."""
-        own = {o.kind: o for o in self._own if what(o) is not None}
-        size = (lambda o: o.batch_size) if shipped is constants.TRAINING else (lambda o: EVALUATION_BATCH)
-        if not own:
-            seconds = self._shipped(shipped, kind.work, kind.parameters, batch, self.backend, self.threads)
-            return Estimated(seconds * self._speed, SCALED if self._here else SHIPPED)
-        seen = list(own.values())
-        rows = np.array([features(o.work, o.parameters, size(o)) for o in seen])
-        took = np.array([max(what(o) or 0.0, 1e-7) for o in seen])
-        wanted = features(kind.work, kind.parameters, batch)
+        batch = of.size(kind.batch_size)
+        shipped = self._shipped(of.shipped, kind.work, kind.parameters, batch, self.backend, self.threads)
+        seen = list({o.kind: o for o in self._own if of.took(o)}.values())
+        if not seen:
+            return Estimated(shipped * self._speed, SCALED if self._here else SHIPPED)
+        took = np.array([max(of.took(o) or 0.0, 1e-7) for o in seen])
         if len(seen) < LEAST_KINDS:
-            ratio = median(
-                seconds / self._shipped(shipped, o.work, o.parameters, size(o), self.backend, self.threads)
-                for o, seconds in zip(seen, took, strict=True)
-            )
-            guess = self._shipped(shipped, kind.work, kind.parameters, batch, self.backend, self.threads)
-            return Estimated(guess * ratio, SCALED)
+            here = [
+                self._shipped(of.shipped, o.work, o.parameters, of.size(o.batch_size), o.backend, o.threads)
+                for o in seen
+            ]
+            return Estimated(shipped * median(took / np.array(here)), SCALED)
+        rows = np.array([features(o.work, o.parameters, of.size(o.batch_size)) for o in seen])
+        wanted = features(kind.work, kind.parameters, batch)
         coefficients = fit(rows, took)
-        said = rows @ coefficients
         distances = np.abs(np.log1p(rows) - np.log1p(wanted)).sum(axis=1)
         near = int(np.argmin(distances))
+        said = float(rows[near] @ coefficients)
         # The nearer, the more of its error is taken over.
         trust = 1 / (1 + float(distances[near]))
-        correction = float(took[near] / said[near]) ** trust if said[near] > 0 else 1.0
+        correction = float(took[near] / said) ** trust if said > 0 else 1.0
         return Estimated(float(wanted @ coefficients) * correction, FITTED)
 
     @staticmethod

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, StartConfig, Stop
+from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, StartConfig
 from cerebro_plpy.planner.plan import Config, Plan
 from cerebro_plpy.planner.simulation import Played, Prices, play
 from cerebro_plpy.planner.work import ConfigKind, RunWork
@@ -62,7 +62,7 @@ class Scenario:
                 self._add(key, self._kind_of(decision), decision.epochs, source)
             elif isinstance(decision, GoOn):
                 self.plan.set_until(key, decision.epochs)
-            elif isinstance(decision, Stop):
+            else:
                 self.plan.stop(key, self.plan.begun_step(key))
             self.plan.settle(key)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -56,7 +56,7 @@ class Prices:
 
     def of(self, unit: Unit, kind: ConfigKind, slot: int) -> Mapping[str, float]:
         work, seconds = self._work, self.seconds(kind)
-        found: Counter[str] = Counter({REST: seconds[REST]})
+        found: dict[str, float] = defaultdict(float, {REST: seconds[REST]})
         if unit.kind == MERGE:
             found[MEASURE] += seconds[MEASURE]
             return found
@@ -88,7 +88,7 @@ class Prices:
             }
         return self._known[kind.name]
 
-    def visitseconds(self, kind: ConfigKind) -> float:
+    def visit_seconds(self, kind: ConfigKind) -> float:
         """A usual visit, with everything in place."""
         seconds, work = self.seconds(kind), self._work
         batches = sum(work.visit_batches(kind, s) for s in range(work.segments)) / work.segments

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 # Nodes within a node, as PostgreSQL names them.
 PLANS = "Plans"
@@ -38,9 +38,10 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.4g}")
     if isinstance(value, Mapping):
-        return {key: _rounded(each) for key, each in value.items() if each is not None}
+        pairs = cast("Mapping[str, Any]", value).items()
+        return {key: _rounded(each) for key, each in pairs if each is not None}
     if isinstance(value, list | tuple):
-        return [_rounded(each) for each in value]
+        return [_rounded(each) for each in cast("Sequence[Any]", value)]
     return value
 
 
@@ -58,15 +59,19 @@ def _lines(node: Node, depth: int) -> Iterator[str]:
 
 
 def _property(indent: str, key: str, value: Any) -> Iterator[str]:
-    if isinstance(value, Sequence) and not isinstance(value, str) and value and not isinstance(value[0], int):
+    items = cast("list[Any]", value) if isinstance(value, list) else []
+    if items and not isinstance(items[0], int):
         yield f"{indent}{key}:"
-        for item in value:
-            shown = ", ".join(_pairs(item)) if isinstance(item, Mapping) else str(item)
-            yield f"{indent}  {shown}"
+        for item in items:
+            yield f"{indent}  {_item(item)}"
         return
-    if isinstance(value, Mapping):
-        value = ", ".join(_pairs(value))
-    yield f"{indent}{key}: {shown(key, value)}"
+    yield f"{indent}{key}: {_item(value) if isinstance(value, Mapping) else shown(key, value)}"
+
+
+def _item(item: Any) -> str:
+    if not isinstance(item, Mapping):
+        return str(item)
+    return ", ".join(_pairs(cast("Mapping[str, Any]", item)))
 
 
 def _pairs(values: Mapping[str, Any]) -> Iterator[str]:
@@ -93,8 +98,8 @@ def shown(key: str, value: Any) -> str:
     """A figure with its unit, which the last word of its key tells."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
+    if isinstance(value, list):
+        return ", ".join(map(str, cast("list[Any]", value)))
     if isinstance(value, int | float):
         last = key.rsplit(" ", 1)[-1]
         if last == "Time":
