@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cerebro_plpy import errors
@@ -35,7 +35,7 @@ class DescribedModel:
     parameters: int
     flops_per_row: int
     # What one row costs, by family of layers (`counting`).
-    work: Mapping[str, float]
+    work: Mapping[str, float] = field(hash=False)
     weight_shapes: tuple[tuple[int, ...], ...]
     # Layers that do nothing before they are given weights.
     adaptable: tuple[str, ...] = ()

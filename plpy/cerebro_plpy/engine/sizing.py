@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from . import architecture, calls, symbolic
+import numpy as np
+
+from cerebro_plpy import memory
+
+from . import architecture, calls, runtime, symbolic
 from .state import OPTIMIZER, OTHER, WEIGHT, size_of
 
 if TYPE_CHECKING:
     from cerebro_plpy.madlib.params import CompileParams
+
+# In place of a variable's dimensions: small, and told apart in the shapes of what an optimizer keeps of it.
+_STAND_INS: tuple[int, ...] = (2, 3, 5, 7, 11, 13, 17)
 
 
 @dataclass(frozen=True)
@@ -20,39 +28,72 @@ class Sizes:
     weight_bytes: int
 
 
+@dataclass(frozen=True)
+class _Variable:
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    kind: str
+    trainable: bool
+
+
 def of_config(architecture_json: str, params: CompileParams) -> Sizes:
     """Of an architecture as `describe` gave it, compiled with these parameters."""
-    return _sizes(architecture_json, params.compile_key(), _Hidden(params))
+    known, key = memory.of(_Known), (architecture_json, params.compile_key())
+    if key not in known:
+        own = _variables(architecture_json)
+        kept = _kept(calls.optimizer(params.optimizer), [v for v in own if v.trainable])
+        layout = [*((v.path, v.shape, v.dtype, v.kind) for v in own), *kept]
+        known[key] = Sizes(size_of(layout), sum(4 * math.prod(v.shape) for v in own if v.kind == WEIGHT))
+    return known[key]
 
 
-class _Hidden:
-    """Parameters that a cache tells apart by their `compile_key` alone."""
-
-    def __init__(self, params: CompileParams) -> None:
-        self.params = params
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Hidden)
-
-    def __hash__(self) -> int:
-        return 0
+class _Known(dict[tuple[str, str], Sizes]):
+    """By architecture and what its code depends on: learning rates make no difference."""
 
 
-@functools.lru_cache(maxsize=256)
-def _sizes(architecture_json: str, key: str, hidden: _Hidden) -> Sizes:
-    def look() -> Sizes:
+@functools.lru_cache(maxsize=64)
+def _variables(architecture_json: str) -> Sequence[_Variable]:
+    def look() -> list[_Variable]:
         with architecture.unallocated():
             model = architecture.build(architecture_json)
-            optimizer = calls.optimizer(hidden.params.optimizer)
-            optimizer.build(model.trainable_variables)
             weights = {id(weight) for weight in model.weights}
-            kinds = [(v, WEIGHT if id(v) in weights else OTHER) for v in model.variables]
-            kinds += [(v, OPTIMIZER) for v in optimizer.variables]
-            layout = [(v.path, _shape(v), v.dtype, kind) for v, kind in kinds]
-            return Sizes(size_of(layout), sum(4 * math.prod(_shape(w)) for w in model.weights))
+            trainable = {id(variable) for variable in model.trainable_variables}
+            return [
+                _Variable(
+                    path=v.path,
+                    shape=tuple(int(d) for d in v.shape),
+                    dtype=str(v.dtype),
+                    kind=WEIGHT if id(v) in weights else OTHER,
+                    trainable=id(v) in trainable,
+                )
+                for v in model.variables
+            ]
 
     return symbolic.without_computing(look)
 
 
-def _shape(variable: Any) -> tuple[int, ...]:
-    return tuple(int(dimension) for dimension in variable.shape)
+def _kept(optimizer: Any, trained: Sequence[_Variable]) -> list[tuple[str, Sequence[int], str, str]]:
+    """What an optimizer keeps of these variables: tried with small ones in their place."""
+    keras, found = runtime.keras(), []
+    small: list[Any] = []
+    for variable in trained:
+        stand_in = keras.Variable(np.zeros(_STAND_INS[: len(variable.shape)], variable.dtype))
+        stand_in._path = variable.path
+        small.append(stand_in)
+    optimizer.build(small)
+    by_name = {variable.path.replace("/", "_"): variable for variable in trained}
+    for slot in optimizer.variables:
+        shape = tuple(int(d) for d in slot.shape)
+        of = _of(slot.path, by_name) if shape else None
+        if of is not None:
+            dimensions = dict(zip(_STAND_INS, of.shape, strict=False))
+            shape = tuple(dimensions.get(d, d) for d in shape)
+        found.append((slot.path, shape, str(slot.dtype), OPTIMIZER))
+    return found
+
+
+def _of(path: str, by_name: dict[str, _Variable]) -> _Variable | None:
+    """The variable of which something is kept: its name is within."""
+    within = [name for name in by_name if name in path]
+    return by_name[max(within, key=len)] if within else None

@@ -145,7 +145,7 @@ def _beside(node: Node, parts: Sequence[Node], work: RunWork, actual: Mapping[st
         **node,
         "Actual Total Time": actual["seconds"],
         "Actual Visits": actual["visits"],
-        "Actual State Bytes Written": actual["log_bytes"],
+        "Actual Written State Bytes": actual["log_bytes"],
         "Alternatives": None,
         "Machine Memory Bytes": None,
         "Disk Free Bytes": None,

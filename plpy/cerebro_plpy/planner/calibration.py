@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 
 from cerebro_plpy.planner.work import EVALUATION_BATCH, ConfigKind
+
+# Of fewer rows than that the reading is not told from chance.
+LEAST_READ_MB = 4
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class EvaluationTime:
     segment: int
     dataset: str
     least: float
+    most: float
     # All times together.
     seconds: float
 
@@ -65,7 +69,8 @@ def calibrate(
 ) -> list[KindTimes]:
     """Of each kind that was seen when its code was there already. `visits` are in the order of beginning."""
     known = [v for v in visits if v.mst_key in kinds and v.rows]
-    rest, read = _rest(known), _reading(known, row_bytes)
+    rest, read = _rest(known), _reading(known, kinds, row_bytes)
+    first_measuring = _first_measuring(kinds, evaluations)
     by_kind: dict[str, list[VisitTime]] = defaultdict(list)
     for visit in known:
         by_kind[kinds[visit.mst_key].name].append(visit)
@@ -76,7 +81,7 @@ def calibrate(
         if not usual:
             continue
         each = median(v.train_seconds / _batches(v, kind) for v in usual)
-        over = [v.train_seconds - each * _batches(v, kind) for v in first]
+        over = [v.train_seconds - each * _batches(v, kind) + _building(v, usual) for v in first]
         found.append(
             KindTimes(
                 kind=kind,
@@ -84,7 +89,7 @@ def calibrate(
                 state_bytes=own[-1].state_bytes,
                 batch_seconds=max(each, 1e-7),
                 # A session that had compiled it before began at once.
-                compile_seconds=_compiling([s for s in over if s > 3 * each]),
+                compile_seconds=_compiling([s for s in over if s > 3 * each], first_measuring[kind.compiled]),
                 write_seconds=median(v.write_seconds for v in own),
                 rest_seconds=rest,
                 evaluation_seconds=_evaluating(kind, kinds, evaluations, rows),
@@ -110,8 +115,23 @@ def _apart(visits: Sequence[VisitTime]) -> tuple[list[VisitTime], list[VisitTime
     return usual, list(first.values())
 
 
-def _compiling(seconds: Sequence[float]) -> float | None:
-    return median(seconds) if seconds else None
+def _compiling(seconds: Sequence[float], measuring: float) -> float | None:
+    return median(seconds) + measuring if seconds else None
+
+
+def _first_measuring(
+    kinds: Mapping[int, ConfigKind], evaluations: Sequence[EvaluationTime]
+) -> Mapping[str, float]:
+    """What the first measuring of a net takes beside the others: a share of it for each kind that has it."""
+    over: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    for evaluation in evaluations:
+        if evaluation.mst_key in kinds:
+            segments = over[kinds[evaluation.mst_key].compiled]
+            segments[evaluation.segment] = max(
+                segments[evaluation.segment], evaluation.most - evaluation.least
+            )
+    sharing = Counter({kind.name: kind.compiled for kind in kinds.values()}.values())
+    return defaultdict(float, {c: median(s.values()) / sharing[c] for c, s in over.items()})
 
 
 def _rest(visits: Sequence[VisitTime]) -> float:
@@ -128,13 +148,24 @@ def _rest(visits: Sequence[VisitTime]) -> float:
     return quantiles(gaps, n=4)[0]
 
 
-def _reading(visits: Sequence[VisitTime], row_bytes: float) -> float | None:
-    """Seconds for a MB of rows: the first visit of a session to a segment reads them."""
-    first: dict[tuple[int, int], VisitTime] = {}
+def _building(first: VisitTime, usual: Sequence[VisitTime]) -> float:
+    """What a session's first visit of a kind takes for the net itself before it trains."""
+    return max(0.0, first.read_seconds - median(v.read_seconds for v in usual))
+
+
+def _reading(visits: Sequence[VisitTime], kinds: Mapping[int, ConfigKind], row_bytes: float) -> float | None:
+    """Seconds for a MB of rows. A session's very first visit reads them, and the first of each other kind
+    has as much to do beside."""
+    firsts: dict[int, dict[str, VisitTime]] = defaultdict(dict)
     for visit in visits:
-        first.setdefault((visit.pid, visit.segment), visit)
-    megabytes = sum(v.rows for v in first.values()) * row_bytes / 2**20
-    return sum(v.read_seconds for v in first.values()) / megabytes if megabytes else None
+        firsts[visit.pid].setdefault(kinds[visit.mst_key].name, visit)
+    found: list[float] = []
+    for own in firsts.values():
+        first, *others = own.values()
+        megabytes = first.rows * row_bytes / 2**20
+        if others and megabytes >= LEAST_READ_MB:
+            found.append(max(0.0, first.read_seconds - median(v.read_seconds for v in others)) / megabytes)
+    return median(found) if found else None
 
 
 def _evaluating(

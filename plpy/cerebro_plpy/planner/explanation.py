@@ -72,7 +72,7 @@ def tree(about: Explained) -> Node:
         "Session Memory Bytes": found.session_bytes,
         "Memory Bytes": found.session_bytes * work.sessions,
         "Machine Memory Bytes": about.machine.memory_bytes,
-        "State Bytes Kept": found.states_kept,
+        "Kept State Bytes": found.states_kept,
         "Log Bytes": found.log_bytes,
         "Disk Peak Bytes": found.states_peak,
         "Disk Free Bytes": about.machine.disk_free_bytes,

@@ -86,7 +86,7 @@ def evaluations(db: Database, run_id: int) -> list[Row]:
     """What measuring took, by config, segment and kind of rows."""
     return db.query(
         "SELECT mst_key, segment, dataset, min(seconds) AS least,"
-        " sum(seconds) AS seconds"
+        " max(seconds) AS most, sum(seconds) AS seconds"
         " FROM cerebro._evaluation WHERE run_id = $1 GROUP BY mst_key, segment, dataset",
         ["bigint"],
         [run_id],
