@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .errors import CerebroError, CerebroWarning
     from .functions import Functions
     from .packing import Packed
+    from .plan import Plan
     from .run import Config, Run
     from .space import by_model, choice, integer, loguniform, uniform
 
@@ -24,6 +25,7 @@ _HOMES = {
     "Database": "database",
     "Functions": "functions",
     "Packed": "packing",
+    "Plan": "plan",
     "Run": "run",
     "by_model": "space",
     "choice": "space",
@@ -41,6 +43,7 @@ __all__ = [
     "Database",
     "Functions",
     "Packed",
+    "Plan",
     "Run",
     "by_model",
     "choice",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from . import frames, link, packed_files, rows, statements
 from .architectures import Architectures
@@ -14,6 +14,7 @@ from .errors import CerebroError
 from .functions import Functions
 from .link import Connection, Engine, Link, Row
 from .packing import Packed
+from .plan import Plan
 from .requests import FitRequest, Search
 from .run import Run
 from .statements import Columns
@@ -139,6 +140,7 @@ class Database:
         packed_files.load(self, Path(path), into)
         return Packed(self, into)
 
+    @overload
     def fit(
         self,
         table: Packed | str,
@@ -155,9 +157,51 @@ class Database:
         description: str | None = None,
         gpus: bool = False,
         wait: bool = False,
+        explain: Literal[False] = False,
         **options: Any,
-    ) -> Run:
-        """Train the configs of a grid on a packed table.
+    ) -> Run: ...
+
+    @overload
+    def fit(
+        self,
+        table: Packed | str,
+        grid: Mapping[str, Any],
+        *,
+        epochs: int,
+        validation: Packed | str | None = None,
+        search: Search = None,
+        configs: int | None = None,
+        seed: int | None = None,
+        out: str | None = None,
+        every: int | None = None,
+        name: str | None = None,
+        description: str | None = None,
+        gpus: bool = False,
+        wait: bool = False,
+        explain: Literal[True],
+        **options: Any,
+    ) -> Plan: ...
+
+    def fit(
+        self,
+        table: Packed | str,
+        grid: Mapping[str, Any],
+        *,
+        epochs: int,
+        validation: Packed | str | None = None,
+        search: Search = None,
+        configs: int | None = None,
+        seed: int | None = None,
+        out: str | None = None,
+        every: int | None = None,
+        name: str | None = None,
+        description: str | None = None,
+        gpus: bool = False,
+        wait: bool = False,
+        explain: bool = False,
+        **options: Any,
+    ) -> Run | Plan:
+        """Train the configs of a grid on a packed table; with `explain`, only say what that would cost.
 
         The run goes on in the background of the server, and is given as soon as it has begun. With `wait`
         it is this session's, and given when it is over; Ctrl-C interrupts it then, and `Run.resume` goes on
@@ -184,7 +228,7 @@ class Database:
             background=not wait,
             options=options,
         )
-        return request.begin(self)
+        return request.explain(self) if explain else request.begin(self)
 
     def run(self, run_id: int) -> Run:
         """One of your runs, by its number."""

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from . import plan
 from .errors import CerebroError
 from .packing import Packed
+from .plan import Plan
 from .run import Run
 from .space import Grid, read_grid
 from .statements import call, parameters, table_name
@@ -47,21 +49,59 @@ class FitRequest:
 
     def begin(self, db: Home) -> Run:
         """Send the statements."""
+        out = db.free_name(self.out or table_name(self.table.table, "_models"))
+        if not self._trains_all:
+            return self._send(db, [self._searching(db, "madlib_keras_automl", out=out)])
+        selection = db.free_name(table_name(out, "_configs"))
+        made = self._making(db, selection)
+        named = self._named(self._every, names_run=True)
+        fit = call("madlib_fit_multiple_model", self.table.table, out, selection, self.epochs, **named)
+        db.rows(made)
+        try:
+            return self._send(db, [made, fit])
+        except CerebroError:
+            _drop(db, selection)
+            raise
+
+    def explain(self, db: Home) -> Plan:
+        """What it would cost. The configs of a grid are in a table while the server looks at them."""
+        if not self._trains_all:
+            return plan.explain(db, lambda form: self._searching(db, "explain_automl", format=form))
+        selection = db.free_name(table_name(self.table.table, "_explained"))
+        db.rows(self._making(db, selection))
+        try:
+            return plan.explain(db, lambda form: self._explaining(selection, form))
+        finally:
+            _drop(db, selection)
+
+    def _explaining(self, selection: str, form: str) -> str:
+        named = self._named(self._every, format=form)
+        return call("explain_fit", self.table.table, selection, self.epochs, **named)
+
+    @property
+    def _trains_all(self) -> bool:
+        return self.search in (None, RANDOM)
+
+    @property
+    def _every(self) -> int:
+        """Each epoch is measured, so that there are curves."""
+        return self.every or 1
+
+    def _space(self, db: Home) -> tuple[Sequence[int], Grid]:
         space = dict(self.grid)
         models = db.architectures.chosen(space.pop("model", None))
-        grid, out = read_grid(space), db.free_name(self.out or table_name(self.table.table, "_models"))
-        if self.search in (None, RANDOM):
-            if self.search is None and not grid.is_finite:
-                raise CerebroError(
-                    "the grid has a range, so its configs have no end",
-                    hint='Say how to search it: search="random" or search="asha", with configs=20.',
-                )
-            return self._begin_all(db, models, grid, out)
-        return self._begin_search(db, models, grid, out)
+        grid = read_grid(space)
+        if self.search is None and not grid.is_finite:
+            raise CerebroError(
+                "the grid has a range, so its configs have no end",
+                hint='Say how to search it: search="random" or search="asha", with configs=20.',
+            )
+        return models, grid
 
-    def _begin_all(self, db: Home, models: Sequence[int], grid: Grid, out: str) -> Run:
-        selection = db.free_name(table_name(out, "_configs"))
-        made = call(
+    def _making(self, db: Home, selection: str) -> str:
+        """What makes the table of configs."""
+        models, grid = self._space(db)
+        return call(
             "generate_model_configs",
             db.architectures.table,
             selection,
@@ -71,23 +111,10 @@ class FitRequest:
             num_configs=self.configs,
             random_state=self.seed if self.search == RANDOM else None,
         )
-        fit = call(
-            "madlib_fit_multiple_model",
-            self.table.table,
-            out,
-            selection,
-            self.epochs,
-            # Each epoch is measured, so that there are curves.
-            **self._named(self.every or 1),
-        )
-        db.rows(made)
-        try:
-            return self._send(db, [made, fit])
-        except CerebroError:
-            db.rows(f"DROP TABLE {selection}, {table_name(selection, '_summary')}")
-            raise
 
-    def _begin_search(self, db: Home, models: Sequence[int], grid: Grid, out: str) -> Run:
+    def _searching(self, db: Home, function: str, out: str | None = None, **more: Any) -> str:
+        """The call of a search; one that is explained leaves no tables."""
+        models, grid = self._space(db)
         method, given = _method(self.search)
         number, most = _NAMES.get(method, _USUAL)
         if self.configs is not None and number is None:
@@ -95,24 +122,25 @@ class FitRequest:
                 f"how many configs {method} trains follows from epochs", hint="Leave configs out."
             )
         numbers = {**({number: self.configs} if number else {}), most: self.epochs, **given}
-        search = call(
-            "madlib_keras_automl",
+        architectures = db.architectures.table
+        tables = (
+            [architectures] if out is None else [out, architectures, db.free_name(table_name(out, "_best"))]
+        )
+        return call(
+            function,
             self.table.table,
-            out,
-            db.architectures.table,
-            db.free_name(table_name(out, "_best")),
+            *tables,
             models,
             *grid.texts(),
             method,
             parameters(numbers),
             random_state=self.seed,
-            **self._named(self.every),
+            **self._named(self.every, names_run=out is not None, **more),
         )
-        return self._send(db, [search])
 
-    def _named(self, every: int | None) -> dict[str, Any]:
+    def _named(self, every: int | None, names_run: bool = False, **more: Any) -> dict[str, Any]:
         options = dict(self.options)
-        if self.background:
+        if self.background and names_run:
             options["background"] = True
         if self.seed is not None:
             options.setdefault("seed", self.seed)
@@ -120,14 +148,18 @@ class FitRequest:
             "validation_table": self.validation.table if self.validation else None,
             "metrics_compute_frequency": every,
             "use_gpus": self.gpus or None,
-            "name": self.name,
-            "description": self.description,
+            **({"name": self.name, "description": self.description} if names_run else {}),
             "options": options or None,
+            **more,
         }
 
     def _send(self, db: Home, shown: Sequence[str]) -> Run:
         begun = db.transaction([shown[-1], "SELECT cerebro.last_run() AS run_id"])
         return Run(db, begun[0]["run_id"], statements=tuple(shown), packed=self.table)
+
+
+def _drop(db: Home, selection: str) -> None:
+    db.rows(f"DROP TABLE {selection}, {table_name(selection, '_summary')}")
 
 
 def _method(search: Search) -> tuple[str, dict[str, Any]]:

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from . import frames, models, rows, stored
+from . import frames, models, plan, rows, stored
 from . import watch as watching
 from .errors import CerebroError
 from .link import Row
 from .packing import Packed
+from .plan import Plan
 from .space import read_grid
 from .statements import Columns, call, names, table_name
 
@@ -224,6 +225,10 @@ class Run:
         models = self.db.architectures.chosen(space.pop("model", None))
         how = () if configs is None else ("random", configs, seed)
         return [row["answer"] for row in self._ask("add_configs", models, *read_grid(space).texts(), *how)]
+
+    def explain(self) -> Plan:
+        """The run's plan: what was to be expected, beside what it took."""
+        return plan.explain(self.db, lambda form: call("explain_run", self.run_id, format=form))
 
     def forget(self) -> None:
         """Remove the states and log rows of the run; its tables stay."""

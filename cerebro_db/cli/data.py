@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,10 +77,11 @@ def pack(table: str, form: str, dsn: str, **given: Any) -> None:
     help="What to train, as TOML.",
 )  # fmt: skip
 @click.option("--check", is_flag=True, help="Only look whether the file is right; ask no server.")
+@click.option("--explain", is_flag=True, help="Only show what it would cost; --format json for programs.")
 @click.option("--watch", is_flag=True, help="Follow the run until it is over.")
 @formatted
 @connected
-def fit(spec: Path, check: bool, watch: bool, form: str, dsn: str) -> None:
+def fit(spec: Path, check: bool, explain: bool, watch: bool, form: str, dsn: str) -> None:
     """Begin the run that a spec file describes.
 
     It goes on in the background of the server; --watch, or cerebro watch later, follows it.
@@ -100,6 +102,7 @@ def fit(spec: Path, check: bool, watch: bool, form: str, dsn: str) -> None:
       batch_size = [16, 64]
     \b
     Examples:
+      cerebro fit --spec run.toml --explain
       cerebro fit --spec run.toml --watch
       run=$(cerebro fit --spec run.toml --format json | jq '.[0].run_id')
     """
@@ -110,6 +113,10 @@ def fit(spec: Path, check: bool, watch: bool, form: str, dsn: str) -> None:
         click.echo(f"{spec} is right")
         return
     with open_database(dsn, found.architectures) as db:
+        if explain:
+            plan = found.explain(db)
+            click.echo(json.dumps([plan.tree]) if form == "json" else str(plan))
+            return
         run = found.begin(db)
         show([run.info()], form, BEGUN_COLUMNS)
         if watch:

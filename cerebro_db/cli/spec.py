@@ -19,6 +19,7 @@ from .exits import BadSpec
 
 if TYPE_CHECKING:
     from ..database import Database
+    from ..plan import Plan
     from ..run import Run
 
 SCHEMA = Path(__file__).with_name("run.schema.json")
@@ -41,18 +42,25 @@ class Spec:
 
     def begin(self, db: Database) -> Run:
         """Begin the run; what only the server knows, it says."""
+        return db.fit(**self._arguments())
+
+    def explain(self, db: Database) -> Plan:
+        """What it would cost."""
+        return db.fit(**self._arguments(), explain=True)
+
+    def _arguments(self) -> dict[str, Any]:
         search = dict(self.content.get("search", {}))
         configs = search.pop("configs", None)
         method = search.get("method")
         passed = {name: self.content[name] for name in PASSED if name in self.content}
-        return db.fit(
-            self.content["table"],
-            {name: _values(value) for name, value in self.content["grid"].items()},
-            search=method if method in (None, "random") else search,
-            configs=configs,
+        return {
+            "table": self.content["table"],
+            "grid": {name: _values(value) for name, value in self.content["grid"].items()},
+            "search": method if method in (None, "random") else search,
+            "configs": configs,
             **passed,
             **self.content.get("options", {}),
-        )
+        }
 
 
 def read_spec(file: Path) -> Spec:

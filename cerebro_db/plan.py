@@ -1,0 +1,101 @@
+"""What a run would cost, before it begins, or has cost: the server's plan, to be read, shown and compared."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .link import Row
+from .protocols import Server
+
+PLANS = "Plans"
+
+
+class Plan:
+    """A plan of a run: `str()` is the text that psql shows, `tree` what a program reads."""
+
+    def __init__(self, tree: Mapping[str, Any], text: str) -> None:
+        self.tree = tree
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"<plan of {self.seconds:.3g} s, {self.low:.3g} to {self.high:.3g}>"
+
+    @property
+    def seconds(self) -> float:
+        """How long the run would take."""
+        return self.tree["Total Time"]
+
+    @property
+    def low(self) -> float:
+        """The least that it is likely to take."""
+        return self.tree["Total Time Low"]
+
+    @property
+    def high(self) -> float:
+        """The most that it is likely to take."""
+        return self.tree["Total Time High"]
+
+    @property
+    def actual_seconds(self) -> float | None:
+        """What the run has taken, if it has begun."""
+        return self.tree.get("Actual Total Time")
+
+    @property
+    def alternatives(self) -> Sequence[Mapping[str, Any]]:
+        """The same run with something chosen otherwise, the quickest first."""
+        return self.tree.get("Alternatives", ())
+
+    @property
+    def advice(self) -> Sequence[str]:
+        """What would make it cheaper, or possible."""
+        return self.tree.get("Advice", ())
+
+    def _repr_html_(self) -> str:
+        """A tree in a notebook, whose nodes open."""
+        return _node(self.tree, True)
+
+
+def explain(db: Server, statement: Callable[[str], str]) -> Plan:
+    """Ask for a plan by the statement for each format."""
+    lines, tree = ([_only(row) for row in db.rows(statement(form))] for form in ("text", "json"))
+    return Plan(json.loads(tree[0])[0], "\n".join(lines))
+
+
+def _only(row: Row) -> str:
+    """The one column, whatever it is called where a function stands in the list of columns."""
+    (value,) = row.values()
+    return value
+
+
+def _node(node: Mapping[str, Any], opened: bool) -> str:
+    rows = "".join(
+        f"<tr><td>{html.escape(key)}</td><td>{html.escape(_shown(value))}</td></tr>"
+        for key, value in node.items()
+        if key not in (PLANS, "Node Type", "Detail") and value not in ([], {})
+    )
+    title = html.escape(f"{node['Node Type']} {node.get('Detail', '')}".strip())
+    inner = "".join(_node(child, False) for child in node.get(PLANS, ()))
+    state = " open" if opened else ""
+    return (
+        f'<details{state} style="margin-left:1em"><summary>{title}{_time(node)}</summary>'
+        f"<table>{rows}</table>{inner}</details>"
+    )
+
+
+def _time(node: Mapping[str, Any]) -> str:
+    found = node.get("Total Time", node.get("Work Time"))
+    return "" if found is None else f" ({found:.3g} s)"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_shown(each)}" for key, each in value.items())
+    if isinstance(value, list):
+        return "; ".join(map(_shown, value))
+    return str(value)
