@@ -29,7 +29,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class _Variable:
+class _SizedVariable:
     path: str
     shape: tuple[int, ...]
     dtype: str
@@ -39,7 +39,7 @@ class _Variable:
 
 def of_config(architecture_json: str, params: CompileParams) -> Sizes:
     """Of an architecture as `describe` gave it, compiled with these parameters."""
-    known, key = memory.of(_Known), (architecture_json, params.compile_key())
+    known, key = memory.of(_KnownSizes), (architecture_json, params.compile_key())
     if key not in known:
         own = _variables(architecture_json)
         kept = _kept(calls.optimizer(params.optimizer), [v for v in own if v.trainable])
@@ -48,19 +48,19 @@ def of_config(architecture_json: str, params: CompileParams) -> Sizes:
     return known[key]
 
 
-class _Known(dict[tuple[str, str], Sizes]):
+class _KnownSizes(dict[tuple[str, str], Sizes]):
     """By architecture and what its code depends on: learning rates make no difference."""
 
 
 @functools.lru_cache(maxsize=64)
-def _variables(architecture_json: str) -> Sequence[_Variable]:
-    def look() -> list[_Variable]:
+def _variables(architecture_json: str) -> Sequence[_SizedVariable]:
+    def look() -> list[_SizedVariable]:
         with architecture.unallocated():
             model = architecture.build(architecture_json)
             weights = {id(weight) for weight in model.weights}
             trainable = {id(variable) for variable in model.trainable_variables}
             return [
-                _Variable(
+                _SizedVariable(
                     path=v.path,
                     shape=tuple(int(d) for d in v.shape),
                     dtype=str(v.dtype),
@@ -73,7 +73,7 @@ def _variables(architecture_json: str) -> Sequence[_Variable]:
     return symbolic.without_computing(look)
 
 
-def _kept(optimizer: Any, trained: Sequence[_Variable]) -> list[tuple[str, Sequence[int], str, str]]:
+def _kept(optimizer: Any, trained: Sequence[_SizedVariable]) -> list[tuple[str, Sequence[int], str, str]]:
     """What an optimizer keeps of these variables: tried with small ones in their place."""
     keras, found = runtime.keras(), []
     small: list[Any] = []
@@ -93,7 +93,7 @@ def _kept(optimizer: Any, trained: Sequence[_Variable]) -> list[tuple[str, Seque
     return found
 
 
-def _of(path: str, by_name: dict[str, _Variable]) -> _Variable | None:
+def _of(path: str, by_name: dict[str, _SizedVariable]) -> _SizedVariable | None:
     """The variable of which something is kept: its name is within."""
     within = [name for name in by_name if name in path]
     return by_name[max(within, key=len)] if within else None

@@ -48,7 +48,7 @@ ALTERNATIVE_VISITS = 300
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlanWanted:
     """How a plan is wanted."""
 
     format: str | None
@@ -73,7 +73,7 @@ def fit(
     what_if: str | None,
 ) -> list[str]:
     """The plan of madlib_fit_multiple_model."""
-    asked = Asked(format, what_if)
+    asked = PlanWanted(format, what_if)
     call = FitCall(
         source_table=source_table,
         model_output_table=None,
@@ -109,7 +109,7 @@ def automl(
     what_if: str | None,
 ) -> list[str]:
     """The plan of madlib_automl."""
-    asked = Asked(format, what_if)
+    asked = PlanWanted(format, what_if)
     call = AutomlCall(
         source_table=source_table,
         model_output_table=None,
@@ -133,7 +133,7 @@ def automl(
     return _explain(db, call, asked)
 
 
-def _explain(db: Database, call: FitCall | AutomlCall, asked: Asked) -> list[str]:
+def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> list[str]:
     wanted = asked.check()
     given = call.read_options()
     registry.begin(db, given.replay)

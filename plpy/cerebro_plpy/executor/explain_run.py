@@ -24,7 +24,7 @@ from cerebro_plpy.store import runs, session
 
 
 def explain_run(db: Database, run_id: int | None, format: str | None) -> list[str]:
-    explain.Asked(format, None).check()
+    explain.PlanWanted(format, None).check()
     run = runs.own_run(db, run_id, session.current_user(db), members=True)
     visits = store.visits(db, run.run_id)
     status = store.standing(db, run.run_id)

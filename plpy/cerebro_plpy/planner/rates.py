@@ -89,7 +89,7 @@ def fit(rows: np.ndarray, seconds: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class _What:
+class _BatchOf:
     """Training or measuring."""
 
     shipped: Mapping[str, Sequence[float]]
@@ -103,7 +103,7 @@ class _What:
         return of.batch_seconds if self.batch is None else of.evaluation_seconds
 
 
-_TRAINING, _EVALUATION = _What(constants.TRAINING, None), _What(constants.EVALUATION, EVALUATION_BATCH)
+_TRAINING, _EVALUATION = _BatchOf(constants.TRAINING, None), _BatchOf(constants.EVALUATION, EVALUATION_BATCH)
 
 
 @dataclass(frozen=True)
@@ -179,11 +179,7 @@ class Rates:
     @cached_property
     def _speed(self) -> float:
         """How much slower this host is than the one that the shipped constants were measured on."""
-        known = [
-            o.batch_seconds
-            / self._shipped(constants.TRAINING, o.work, o.parameters, o.batch_size, o.backend, o.threads)
-            for o in self._here
-        ]
+        known = [o.batch_seconds / _shipped_of(_TRAINING, o) for o in self._here]
         return median(known) if known else 1.0
 
     def _exact(self, kind: ConfigKind) -> Observation | None:
@@ -196,22 +192,18 @@ class Rates:
             return exact
         return next((o for o in reversed(self._own) if o.architecture == kind.architecture), None)
 
-    def _estimated(self, kind: ConfigKind, of: _What) -> Estimated:
+    def _estimated(self, kind: ConfigKind, of: _BatchOf) -> Estimated:
         """A kind that was not measured: as its features say, corrected by the most similar one that was."""
-        batch = of.size(kind.batch_size)
-        shipped = self._shipped(of.shipped, kind.work, kind.parameters, batch, self.backend, self.threads)
+        shipped = self._shipped(of, kind)
         seen = list({o.kind: o for o in self._own if of.took(o)}.values())
         if not seen:
             return Estimated(shipped * self._speed, SCALED if self._here else SHIPPED)
         took = np.array([max(of.took(o) or 0.0, 1e-7) for o in seen])
         if len(seen) < LEAST_KINDS:
-            here = [
-                self._shipped(of.shipped, o.work, o.parameters, of.size(o.batch_size), o.backend, o.threads)
-                for o in seen
-            ]
-            return Estimated(shipped * median(took / np.array(here)), SCALED)
+            here = [_shipped_of(of, o) for o in seen]
+            return Estimated(shipped * float(np.median(took / np.array(here))), SCALED)
         rows = np.array([features(o.work, o.parameters, of.size(o.batch_size)) for o in seen])
-        wanted = features(kind.work, kind.parameters, batch)
+        wanted = features(kind.work, kind.parameters, of.size(kind.batch_size))
         coefficients = fit(rows, took)
         distances = np.abs(np.log1p(rows) - np.log1p(wanted)).sum(axis=1)
         near = int(np.argmin(distances))
@@ -221,20 +213,23 @@ class Rates:
         correction = float(took[near] / said) ** trust if said > 0 else 1.0
         return Estimated(float(wanted @ coefficients) * correction, FITTED)
 
-    @staticmethod
-    def _shipped(
-        table: Mapping[str, Sequence[float]],
-        work: Mapping[str, float],
-        parameters: int,
-        batch: int,
-        backend: str,
-        threads: int,
-    ) -> float:
-        coefficients = np.array(table[backend])
-        parts = features(work, parameters, batch) * coefficients
-        # Threads share the arithmetic, and nothing else.
-        shared = parts[: len(FAMILIES)].sum() / threads**constants.SHARING
-        return float(max(shared + parts[len(FAMILIES) :].sum(), 1e-7))
+    def _shipped(self, of: _BatchOf, kind: ConfigKind) -> float:
+        """What the constants say of a kind."""
+        parts = features(kind.work, kind.parameters, of.size(kind.batch_size))
+        return _by_constants(of.shipped[self.backend], parts, self.threads)
+
+
+def _shipped_of(of: _BatchOf, seen: Observation) -> float:
+    """What the constants would have said of a kind that was measured."""
+    parts = features(seen.work, seen.parameters, of.size(seen.batch_size))
+    return _by_constants(of.shipped[seen.backend], parts, seen.threads)
+
+
+def _by_constants(coefficients: Sequence[float], parts: np.ndarray, threads: int) -> float:
+    """Threads share the arithmetic, and nothing else."""
+    costs = parts * np.array(coefficients)
+    shared = costs[: len(FAMILIES)].sum() / threads**constants.SHARING
+    return float(max(shared + costs[len(FAMILIES) :].sum(), 1e-7))
 
 
 def spread(found: Sequence[tuple[float, str]]) -> float:

@@ -1,0 +1,194 @@
+"""Estimates of whole runs, played by the plan itself: bounds, counts, waiting, and trees of what is said."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from cerebro_plpy.logical.search.early_stopping import EarlyStopping
+from cerebro_plpy.logical.search.hyperband import Hyperband, schedule
+from cerebro_plpy.madlib.grid import GridRow
+from cerebro_plpy.planner import calibration, tree
+from cerebro_plpy.planner.estimates import Estimate, estimate
+from cerebro_plpy.planner.explanation import Alternative, Explained, Machine
+from cerebro_plpy.planner.explanation import tree as explained
+from cerebro_plpy.planner.rates import Rates
+from cerebro_plpy.planner.searching import scenarios
+from cerebro_plpy.planner.simulation import Prices
+from cerebro_plpy.planner.work import ConfigKind, RunWork
+from measured_kinds import GRID, kind, observed
+
+RATES = Rates([observed(k) for k in GRID], "localhost", "jax", 1)
+MACHINE = Machine(2**34, 2**36, 2)
+
+
+def work(kinds: dict[int, ConfigKind], segments: int = 2, epochs: int = 5, **more: object) -> RunWork:
+    given = RunWork(
+        kinds=kinds,
+        rows=[1000] * segments,
+        validation_rows=[200] * segments,
+        row_bytes=256.0,
+        epochs=epochs,
+        frequency=epochs,
+        seed=3,
+        backend="jax",
+        threads=1,
+        sessions=segments,
+        memory_mb=1024,
+        host="localhost",
+        warm=True,
+    )
+    return replace(given, **more)  # pyright: ignore[reportArgumentType]
+
+
+def many(count: int) -> dict[int, ConfigKind]:
+    return {key: GRID[key % len(GRID)] for key in range(1, count + 1)}
+
+
+def test_it_counts_what_a_run_does() -> None:
+    found = estimate(work(many(6), frequency=2), RATES)
+    assert found.played.visits == 6 * 2 * 5
+    # After epochs 2, 4 and the last.
+    assert found.played.evaluations == 6 * 3
+
+
+@pytest.mark.parametrize("configs", [1, 2, 3, 6, 17])
+def test_no_order_beats_the_bound(configs: int) -> None:
+    found = estimate(work(many(configs)), RATES)
+    assert found.bound <= found.seconds + 1e-9
+    assert found.low <= found.seconds <= found.high
+
+
+def test_one_config_keeps_one_session_busy() -> None:
+    found = estimate(work(many(1)), RATES)
+    assert found.waiting == pytest.approx(0.5, abs=0.1)
+
+
+def test_many_configs_keep_all_busy() -> None:
+    assert estimate(work(many(24), epochs=10), RATES).waiting < 0.1
+
+
+def test_a_long_run_is_played_in_part_and_comes_to_the_same() -> None:
+    plan = work(many(8), epochs=40, frequency=10)
+    whole, part = estimate(plan, RATES, most_visits=10_000), estimate(plan, RATES, most_visits=100)
+    assert part.played.visits == whole.played.visits
+    assert part.played.evaluations == whole.played.evaluations
+    assert part.seconds == pytest.approx(whole.seconds, rel=0.1)
+
+
+def test_so_are_very_many_configs() -> None:
+    plan = work(many(120), epochs=2)
+    whole = estimate(plan, RATES)
+    assert whole.played.visits == 120 * 2 * 2
+    assert whole.seconds == pytest.approx(whole.played.busy / 2, rel=0.15)
+
+
+def test_a_warm_session_does_not_start_and_does_not_compile_again() -> None:
+    cold = estimate(work(many(4), warm=False), RATES)
+    warm = estimate(work(many(4)), RATES)
+    again = estimate(work(many(4), compiled=frozenset(k.name for k in GRID)), RATES)
+    assert cold.seconds > warm.seconds > again.seconds
+
+
+def test_rows_beyond_the_budget_are_read_in_each_visit() -> None:
+    within = estimate(work(many(4)), RATES)
+    beyond = estimate(work(many(4), row_bytes=2.0**20, memory_mb=16), RATES)
+    assert not within.work.streams
+    assert beyond.work.streams
+    assert beyond.played.of_activity("read") > 10 * within.played.of_activity("read")
+
+
+def test_hyperband_is_played_exactly() -> None:
+    rungs = schedule("test", 9, 3, 0)
+    configs = [GridRow(1, "", "") for _ in range(sum(r.n_i for r in rungs if r.i == 0))]
+    courses = scenarios(
+        lambda: Hyperband(rungs, configs), work({}), lambda: Prices(work({}), RATES), lambda new: GRID[0]
+    )
+    visits = {played.visits for _, played in courses}
+    epochs = sum(
+        rung.n_i * (rung.r_i - max([r.r_i for r in rungs if r.s == rung.s and r.i < rung.i], default=0))
+        for rung in rungs
+    )
+    assert visits == {2 * epochs}
+
+
+def test_early_stopping_trains_at_most_to_the_end() -> None:
+    plan = work(many(4), frequency=1)
+    courses = scenarios(
+        lambda: EarlyStopping([1, 2, 3, 4], 5, 1, patience=1), plan, lambda: Prices(plan, RATES),
+        lambda new: GRID[0],
+    )  # fmt: skip
+    assert all(0 < played.visits <= 4 * 2 * 5 for _, played in courses)
+
+
+def said(found: Estimate, **more: object) -> Explained:
+    given = Explained("Fit", found, {"backend": "jax"}, MACHINE, 48)
+    return replace(given, **more)  # pyright: ignore[reportArgumentType]
+
+
+def test_the_tree_is_json_as_the_servers() -> None:
+    (plan,) = json.loads(tree.as_json(explained(said(estimate(work(many(6)), RATES)))))
+    assert plan["Node Type"] == "Fit"
+    assert [n["Node Type"] for n in plan["Plans"]][-2:] == ["Evaluate", "Wait"]
+    trained = [n for n in plan["Plans"] if n["Node Type"] == "Train"]
+    assert sorted(key for n in trained for key in n["Configs"]) == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_parts_are_the_whole() -> None:
+    found = estimate(work(many(6), warm=False), RATES)
+    plan = explained(said(found))
+    parts = sum(node["Work Time"] for node in plan["Plans"] if node["Node Type"] != "Start")
+    assert parts == pytest.approx(found.played.seconds * 2, rel=1e-6)
+
+
+def test_advice_names_what_is_cheaper_and_what_does_not_fit() -> None:
+    found, quick = estimate(work(many(2)), RATES), estimate(work(many(1)), RATES)
+    plan = explained(
+        said(
+            found,
+            alternatives=[Alternative("backend tensorflow", quick, True)],
+            machine=Machine(2**20, 0, 2),
+        )
+    )
+    assert any(line.startswith("backend tensorflow: -") and "other bits" in line for line in plan["Advice"])
+    assert any("more memory" in line for line in plan["Advice"])
+    assert any("disk" in line for line in plan["Advice"])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0012, "1.2 ms"), (0.5, "0.5 s"), (42.0, "42 s"), (150.0, "2.5 min"), (9000.0, "2.5 h")],
+)
+def test_seconds_are_read_at_a_glance(value: float, text: str) -> None:
+    assert tree.seconds(value) == text
+
+
+def test_bytes_have_units() -> None:
+    assert [tree.size(n) for n in (12, 2048, 5 * 2**20, 3 * 2**30)] == ["12 bytes", "2 kB", "5 MB", "3 GB"]
+
+
+def visit(key: int, began: float, train: float, pid: int = 1, read: float = 0.001) -> calibration.VisitTime:
+    return calibration.VisitTime(key, 0, 320, 1000, read, train, 0.002, pid, began)
+
+
+def test_the_first_visit_of_a_session_tells_of_compiling() -> None:
+    kinds = {1: kind(32)}
+    log = [visit(1, 0.0, 1.1, read=0.3), *(visit(1, 2.0 + 0.11 * n, 0.1) for n in range(8))]
+    (found,) = calibration.calibrate(kinds, log, [], {"training": [320]}, 256.0)
+    assert found.batch_seconds == pytest.approx(0.01)
+    assert found.compile_seconds == pytest.approx(1.3, rel=0.01)
+    assert found.rest_seconds == pytest.approx(0.007, rel=0.01)
+    assert found.visits == 9
+
+
+def test_a_session_that_had_compiled_it_tells_nothing_of_compiling() -> None:
+    log = [visit(1, 0.2 * n, 0.1) for n in range(6)]
+    (found,) = calibration.calibrate({1: kind(32)}, log, [], {"training": [320]}, 256.0)
+    assert found.compile_seconds is None
+
+
+def test_one_visit_tells_nothing() -> None:
+    log = [visit(1, 0.0, 1.1)]
+    assert calibration.calibrate({1: kind(32)}, log, [], {"training": [320]}, 256.0) == []

@@ -1,0 +1,83 @@
+"""How long a mini-batch takes: measured kinds exactly, others by coefficients that are never below zero."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cerebro_plpy.planner import rates
+from cerebro_plpy.planner.rates import FITTED, MEASURED, SCALED, SHIPPED, Observation, Rates
+from cerebro_plpy.planner.work import ConfigKind
+from measured_kinds import GRID, kind, observed, true_seconds
+
+
+def of(*seen: Observation, backend: str = "jax", threads: int = 1) -> Rates:
+    return Rates(seen, "localhost", backend, threads)
+
+
+def test_a_kind_that_was_measured_takes_what_it_took() -> None:
+    found = of(*map(observed, GRID)).batch(GRID[3])
+    assert found == rates.Estimated(true_seconds(GRID[3]), MEASURED)
+
+
+def test_the_newest_measurement_counts() -> None:
+    found = of(observed(GRID[0]), observed(GRID[0], 3.0)).batch(GRID[0])
+    assert found.seconds == pytest.approx(3 * true_seconds(GRID[0]))
+
+
+@pytest.mark.parametrize("wanted", [kind(64), kind(256, 64), kind(1024, 32), kind(300, 300)])
+def test_another_kind_is_fitted(wanted: ConfigKind) -> None:
+    chance = random.Random(3)
+    found = of(*(observed(k, chance.uniform(0.95, 1.05)) for k in GRID)).batch(wanted)
+    assert found.source == FITTED
+    assert found.seconds == pytest.approx(true_seconds(wanted), rel=0.2)
+
+
+def test_no_coefficient_is_below_zero_and_known_ones_are_found() -> None:
+    rows = np.array([rates.features(k.work, k.parameters, k.batch_size) for k in GRID])
+    seconds = np.array([true_seconds(k) for k in GRID])
+    found = rates.fit(rows, seconds)
+    assert (found >= 0).all()
+    assert rows @ found == pytest.approx(seconds, rel=0.05)
+
+
+def test_without_measurements_the_shipped_constants_say_so() -> None:
+    found = of().batch(GRID[0])
+    assert found.source == SHIPPED
+    assert found.seconds > 0
+
+
+def test_few_measurements_scale_the_shipped_constants() -> None:
+    base = of().batch(kind(64)).seconds
+    slow = replace(observed(GRID[0]), batch_seconds=5 * of().batch(GRID[0]).seconds)
+    found = of(slow).batch(kind(64))
+    assert found.source == SCALED
+    assert found.seconds == pytest.approx(5 * base, rel=0.01)
+
+
+def test_another_engine_takes_the_speed_of_the_host_over() -> None:
+    slow = replace(observed(GRID[0]), batch_seconds=4 * of().batch(GRID[0]).seconds)
+    plain = of(backend="tensorflow").batch(GRID[0]).seconds
+    found = of(slow, backend="tensorflow").batch(GRID[0])
+    assert found.source == SCALED
+    assert found.seconds == pytest.approx(4 * plain)
+
+
+def test_other_hosts_say_nothing() -> None:
+    elsewhere = replace(observed(GRID[0]), host="sdw2")
+    assert of(elsewhere).batch(GRID[0]).source == SHIPPED
+
+
+def test_more_threads_share_the_arithmetic_alone() -> None:
+    large = kind(100_000, 512)
+    one, two = (of(threads=threads).batch(large).seconds for threads in (1, 2))
+    assert 0.5 < two / one < 0.7
+
+
+def test_a_range_is_as_wide_as_what_it_rests_on() -> None:
+    assert rates.spread([(1.0, SHIPPED)]) == pytest.approx(2.0)
+    assert rates.spread([(9.0, MEASURED), (1.0, SHIPPED)]) < rates.spread([(1.0, MEASURED), (9.0, SHIPPED)])
+    assert rates.spread([]) == 1.0
