@@ -32,6 +32,7 @@ DOORS = {
 }
 ABILITIES = {
     "pack": "pack rows",
+    "explain": "explain",
     "fit": "train",
     "background": "train in the background",
     "watch": "watch",

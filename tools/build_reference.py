@@ -48,6 +48,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "forget",
         "config_state",
     ),
+    "Planning a run": ("explain_fit", "explain_automl", "explain_run"),
     "Steering a run": (
         "pause",
         "stop",

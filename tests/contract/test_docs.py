@@ -146,7 +146,7 @@ def _iris_rows(table: str) -> str:
     return f"INSERT INTO {table} (attributes, {kind}) VALUES {', '.join(rows)};"
 
 
-@pytest.mark.doors("psql", "pack fit background watch compare predict steer search resume")
+@pytest.mark.doors("psql", "pack explain fit background watch compare predict steer search resume")
 @pytest.mark.parametrize("example", [e for page in PAGES for e in examples(page)], ids=lambda e: e.name)
 def test_an_example_shows_what_it_says(example: Example, outputs: dict[str, str]) -> None:
     shown = readable(outputs[example.name])

@@ -254,6 +254,17 @@ def test_a_spec_trains_what_it_says(database: str, run: int, sql: Sql) -> None:
     assert ["0.01" in rates[0], "0.1" in rates[1]] == [True, True]
 
 
+@pytest.mark.doors("shell", "explain")
+def test_a_spec_is_explained_and_nothing_begun(database: str, run: int, spec: Path, sql: Sql) -> None:
+    before = sql("SELECT max(run_id) FROM cerebro.runs")
+    done = cerebro("fit", "--spec", spec, "--explain", database=database)
+    assert done.code == 0, done.err
+    assert done.out.startswith("Fit 2 configs  (time=")
+    (plan,) = cerebro("fit", "--spec", spec, "--explain", "--format", "json", database=database).rows
+    assert plan["Visits"] > 0
+    assert sql("SELECT max(run_id) FROM cerebro.runs") == before
+
+
 @pytest.mark.doors("shell", "compare")
 def test_rows_come_as_a_person_or_a_program_wants_them(database: str, run: int, sql: Sql) -> None:
     expected = sql("SELECT mst_key, value FROM cerebro.leaderboard WHERE run_id = %s ORDER BY rank", run)
