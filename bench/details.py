@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jobs
 import numpy as np
@@ -21,6 +21,10 @@ import workloads
 from measure import Spread, ratio, slope
 from tables import Goal
 from workloads import Workload
+
+if TYPE_CHECKING:
+    from cerebro_plpy.planner.rates import Rates
+    from cerebro_plpy.planner.work import RunWork
 
 Tell = Callable[[str], None]
 
@@ -134,19 +138,43 @@ def _time_goals(workload: Workload, found: Sequence[timeline.Shares]) -> list[Go
     ]
 
 
+def _run_of(seconds: Sequence[float], segments: int, seed: int) -> tuple[RunWork, Rates]:
+    """A run whose configs take so long on each segment, and what tells so."""
+    from cerebro_plpy.planner.rates import Observation, Rates
+    from cerebro_plpy.planner.work import ConfigKind, RunWork
+
+    random = np.random.default_rng(seed)
+    kinds = {key: ConfigKind(1, str(key), str(key), 1, 1, {}, 0, 0, 0) for key in range(1, len(seconds) + 1)}
+    observed = [
+        Observation(
+            host="here", backend="jax", threads=1, kind=kinds[key].name, architecture=str(key), batch_size=1,
+            work={}, parameters=0, state_bytes=0, visits=1, batch_seconds=each * random.uniform(0.9, 1.1),
+            compile_seconds=0.0, write_seconds=0.0, rest_seconds=0.0, evaluation_seconds=0.0,
+            read_seconds=0.0,
+        )
+        for key, each in enumerate(seconds, 1)
+    ]  # fmt: skip
+    work = RunWork(
+        kinds=kinds, rows=[1] * segments, validation_rows=[0] * segments, row_bytes=0.0, epochs=10,
+        frequency=10, seed=seed, backend="jax", threads=1, sessions=segments, memory_mb=1, host="here",
+        warm=True,
+    )  # fmt: skip
+    return work, Rates(observed, "here", "jax", 1)
+
+
 def _simulated(segments: int) -> list[Goal]:
     """The schedule alone, as the planner simulates it: 12 configs that take 1 and 4 that take 10.
 
     A config cannot be in two visits, so the large ones alone may take longer than all work shared evenly.
     """
-    from cerebro_plpy.planner.schedule import simulate
+    from cerebro_plpy.planner.estimates import estimate
 
-    random = np.random.default_rng(1)
+    # Each config has a time of its own, a little more or less.
     units = [1.0] * 12 + [10.0] * 4
-    runs = [simulate(units, segments, 10, lambda: random.uniform(0.9, 1.1), seed) for seed in range(1, 6)]
+    runs = [estimate(*_run_of(units, segments, seed), most_visits=10_000) for seed in range(1, 6)]
     what = f"`mixed` simulated on {segments} segments"
-    waits = Spread.of([run.waiting_share for run in runs])
-    beyond = Spread.of([run.makespan / run.lower_bound - 1 for run in runs])
+    waits = Spread.of([run.waiting for run in runs])
+    beyond = Spread.of([run.seconds / run.bound - 1 for run in runs])
     return [
         Goal(f"{what}: share in which segments wait", 0.05, waits),
         Goal(f"{what}: time beyond what no schedule can avoid", 0.05, beyond),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from cerebro_plpy.planner import costs, routes, schedule
@@ -39,24 +37,11 @@ def test_the_config_with_most_left_goes_first() -> None:
     assert schedule.choose([]) is None
 
 
-@pytest.mark.parametrize(
-    ("unit_seconds", "segments", "bound"),
-    [([1.0] * 16, 8, 1.05), ([1.0] * 8, 8, 1.09), ([1.0] * 38 + [12.0] * 10, 8, 1.05)],
-)
-def test_the_makespan_stays_near_its_lower_bound(
-    unit_seconds: list[float], segments: int, bound: float
-) -> None:
-    rng = random.Random(5)
-    result = schedule.simulate(unit_seconds, segments, 10, lambda: rng.uniform(0.9, 1.1))
-    assert result.makespan <= bound * result.lower_bound
-
-
 def test_measured_visits_correct_the_estimate() -> None:
     model = costs.CostModel()
-    small, large = costs.estimate(1000, 1, 32, 10_000), costs.estimate(1000, 1, 32, 10_000_000)
-    assert large > small
-    model.record("small", small, 1.0)
-    assert model.seconds("small", 2 * small) == pytest.approx(2.0)
-    model.record("small", small, 3.0)
-    assert model.seconds("small", small) > 1.5
-    assert model.seconds("unseen", small) > 0
+    assert model.seconds("small", 2.0) == pytest.approx(2.0)
+    model.record("small", 2.0, 1.0)
+    assert model.seconds("small", 4.0) == pytest.approx(2.0)
+    model.record("small", 2.0, 3.0)
+    assert model.seconds("small", 2.0) > 1.5
+    assert model.seconds("unseen", 2.0) > 0

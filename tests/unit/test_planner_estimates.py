@@ -70,6 +70,23 @@ def test_many_configs_keep_all_busy() -> None:
     assert estimate(work(many(24), epochs=10), RATES).waiting < 0.1
 
 
+@pytest.mark.parametrize(
+    ("unit_seconds", "segments", "bound"),
+    [([1.0] * 16, 8, 1.05), ([1.0] * 8, 8, 1.09), ([1.0] * 38 + [12.0] * 10, 8, 1.05)],
+)
+def test_the_makespan_stays_near_its_lower_bound(
+    unit_seconds: list[float], segments: int, bound: float
+) -> None:
+    kinds = {key: kind(key) for key in range(1, len(unit_seconds) + 1)}
+    measured = [
+        replace(observed(kinds[key]), batch_seconds=seconds, rest_seconds=0.0, write_seconds=0.0)
+        for key, seconds in enumerate(unit_seconds, 1)
+    ]
+    plan = work(kinds, segments, 10, compiled=frozenset(k.name for k in kinds.values()))
+    found = estimate(plan, Rates(measured, "localhost", "jax", 1), most_visits=100_000)
+    assert found.seconds <= bound * found.bound
+
+
 def test_a_long_run_is_played_in_part_and_comes_to_the_same() -> None:
     plan = work(many(8), epochs=40, frequency=10)
     whole, part = estimate(plan, RATES, most_visits=10_000), estimate(plan, RATES, most_visits=100)

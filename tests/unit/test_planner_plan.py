@@ -190,13 +190,34 @@ def test_a_visit_that_commits_after_its_config_failed_changes_nothing() -> None:
     for segment in (first, 1 - first):
         plan.visited(expect(plan, segment, VISIT), 0.1, 0.1)
     evaluation = expect(plan, 1 - second, EVALUATE)
-    plan.evaluated_on(expect(plan, second, EVALUATE))
+    # The only config has all that is left before it: its visits go first.
     visit = expect(plan, second, VISIT)
     plan.failed(evaluation, "it failed")
     assert not plan.done()
     plan.visited(visit, 0.1, 0.1)
     assert plan.done()
     assert [plan.next(segment) for segment in (0, 1)] == [None, None]
+
+
+def test_a_config_that_will_be_the_last_one_goes_before_evaluations() -> None:
+    plan = make_plan(2, 2, 4, 1)
+    plan.configs[1].visit_units, plan.configs[2].visit_units = 100.0, 1.0
+    plan.configs[1].visiting = True
+    for segment in route(3, 1, 2, 2):
+        plan.visited(expect(plan, segment, VISIT), 1.0, 0.1)
+    plan.configs[1].visiting = False
+    # Config 1 stands at one of the segments, where an evaluation of config 2 waits.
+    stands = route(3, 1, 1, 2)[0]
+    assert expect(plan, stands, VISIT).mst_key == 1
+
+
+def test_equal_configs_let_evaluations_pass() -> None:
+    plan = make_plan(2, 2, 4, 1)
+    plan.configs[1].visit_units = plan.configs[2].visit_units = 1.0
+    for _ in range(2):
+        for unit in [expect(plan, segment, VISIT) for segment in (0, 1)]:
+            plan.visited(unit, 1.0, 0.1)
+    assert expect(plan, 0, EVALUATE).epoch == 1
 
 
 def expect(plan: Plan, segment: int, kind: str) -> Unit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,7 +17,7 @@ from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
 from cerebro_plpy.planner import calibration
 from cerebro_plpy.planner.gpus import HERE
-from cerebro_plpy.planner.rates import Observation
+from cerebro_plpy.planner.rates import Observation, Rates
 from cerebro_plpy.planner.work import ConfigKind, digest
 from cerebro_plpy.store import packed, rates, runs
 
@@ -81,6 +81,31 @@ def kinds_of_run(db: Database, run_id: int) -> dict[int, ConfigKind]:
         work = json.loads(architecture.work or "{}")
         found[row.mst_key] = kind_of(row, architecture.model_arch, work, architecture.parameters)
     return found
+
+
+def visit_seconds(
+    db: Database, run_id: int, request: requests.Request
+) -> Callable[[runs.ConfigRow], tuple[str, float]]:
+    """What tells of a config of a run its kind, and how long a usual visit should take."""
+    engines = request.engines
+    known_rates = Rates(observations(db), HERE, engines.backend, engines.threads)
+    rows = request.source.summary.total_rows // request.segments
+    architectures: dict[int, runs.ArchitectureRow] = {}
+    known: dict[str, float] = {}
+
+    def of(row: runs.ConfigRow) -> tuple[str, float]:
+        if row.model_id not in architectures:
+            architectures.update({a.model_id: a for a in runs.architectures(db, run_id)})
+        found = architectures[row.model_id]
+        work = json.loads(found.work or "{}")
+        kind = kind_of(row, found.model_arch, work, found.parameters)
+        name = f"{kind.name} {kind.passes}"
+        if name not in known:
+            batches = kind.passes * -(-rows // kind.batch_size)
+            known[name] = batches * known_rates.batch(kind).seconds + known_rates.resting().seconds
+        return name, known[name]
+
+    return of
 
 
 def measured(db: Database, run_id: int, request: requests.Request) -> list[rates.RateRow]:

@@ -10,7 +10,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.executor import output, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
-from cerebro_plpy.logical.options import FitOptions, parse_fit_options
+from cerebro_plpy.logical.options import AUTO, FitOptions, parse_fit_options
 from cerebro_plpy.store import models, results
 from cerebro_plpy.store.names import Table, TargetTable
 
@@ -72,7 +72,8 @@ class FitCall:
         selection = requests.selected(db, self.model_selection_table)
         arch_table, configs = selection.arch_table, selection.configs
         architectures = models.architectures(db, arch_table, sorted({c.model_id for c in configs}))
-        engines = requests.engines(db, given, bool(self.use_gpus), source.summary.segments)
+        few = len(configs) if given.threads == AUTO else None
+        engines = requests.engines(db, given, bool(self.use_gpus), source.summary.segments, at_a_time=few)
         return requests.Request(
             source=source,
             validation=validation,

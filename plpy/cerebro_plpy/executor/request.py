@@ -240,15 +240,33 @@ def early_stopping(
 
 
 def engines(
-    db: Database, given: parse.FitOptions, use_gpus: bool, segments: int, usual_backend: str | None = None
+    db: Database,
+    given: parse.FitOptions,
+    use_gpus: bool,
+    segments: int,
+    usual_backend: str | None = None,
+    at_a_time: int | None = None,
 ) -> Engines:
-    """What the call says, else what an administrator has fixed, else what the machine suggests."""
+    """What the call says, else what an administrator has fixed, else what the machine suggests.
+
+    So many configs train `at_a_time`, where the call knows that they are fewer than the segments.
+    """
     fixed = session.settings(db, "backend", "threads", "memory_mb", "max_parameters")
     backend = given.backend or usual_backend or fixed.get("backend") or DEFAULT_BACKEND
-    threads = given.threads or int(fixed.get("threads") or max(1, cores() // segments))
+    threads = _threads(given.threads, fixed.get("threads"), segments, at_a_time)
     memory = given.memory_mb or int(fixed.get("memory_mb") or _memory_mb(segments))
     limit = int(fixed.get("max_parameters") or MAX_PARAMETERS)
     return Engines(backend, threads, use_gpus, memory, limit)
+
+
+def _threads(given: int | str | None, fixed: str | None, segments: int, at_a_time: int | None) -> int:
+    """A config's bits depend on its threads. So how many run beside it counts only where the call says
+    "auto", and in a run that has one config by its kind."""
+    if isinstance(given, int):
+        return given
+    if given is None and fixed is not None:
+        return int(fixed)
+    return max(1, cores() // min(segments, at_a_time or segments))
 
 
 def _memory_mb(segments: int) -> int:

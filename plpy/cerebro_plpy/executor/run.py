@@ -29,8 +29,6 @@ from cerebro_plpy.executor.loop import RunLoop
 from cerebro_plpy.executor.report import ByEpoch, Report
 from cerebro_plpy.logical.search.build import build
 from cerebro_plpy.madlib import registered
-from cerebro_plpy.madlib.params import parse_fit
-from cerebro_plpy.planner import costs
 from cerebro_plpy.planner.plan import Config, Plan, Unit
 from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import interrupts, measurements, models, runs, session, state_rows
@@ -327,20 +325,15 @@ def _end_badly(topology: Topology, run_id: int, error: BaseException) -> None:
 
 def planning(db: Database, request: requests.Request, run_id: int) -> Planned:
     """How a config becomes one of the plan; those that come in later may bring architectures."""
-    rows = request.source.summary.total_rows // request.segments
-    flops: dict[int, int] = {}
+    visit_seconds = calibrating.visit_seconds(db, run_id, request)
 
     def planned(row: runs.ConfigRow, until: int) -> Config:
-        if row.model_id not in flops:
-            known = runs.architectures(db, run_id)
-            flops.update({a.model_id: a.flops_per_row for a in known})
-        fit = parse_fit(row.fit_params)
-        units = costs.estimate(rows, fit.epochs, fit.batch_size, flops[row.model_id])
+        kind, seconds = visit_seconds(row)
         return Config(
             mst_key=row.mst_key,
             backend=row.backend,
-            kind=(row.model_id, fit.batch_size),
-            visit_units=units,
+            kind=kind,
+            visit_units=seconds,
             until=until,
             epochs_before=row.epochs_before,
             source=row.source_key if row.source_step is not None else None,

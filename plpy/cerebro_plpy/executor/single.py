@@ -92,7 +92,8 @@ class SingleCall:
         only = models.Selected(ONLY, self.model_id, self.compile_params, self.fit_params or "")
         configs = requests.choose([only])
         architectures = models.architectures(db, arch_table, [self.model_id])
-        engines = requests.engines(db, given, bool(self.use_gpus), source.summary.segments)
+        segments = source.summary.segments
+        engines = requests.engines(db, given, bool(self.use_gpus), segments, at_a_time=1)
         return requests.Request(
             source=source,
             validation=validation,

@@ -17,6 +17,7 @@ Validator: TypeAlias = Callable[[str, object], Any]
 
 BACKENDS: Final = ("tensorflow", "jax", "torch")
 LARGEST: Final = 2**63 - 1
+AUTO: Final = "auto"
 LEAST_MEMORY_MB: Final = 16
 
 
@@ -27,7 +28,8 @@ class FitOptions:
     seed: int | None = None
     backend: str | None = None
     memory_mb: int | None = None
-    threads: int | None = None
+    # "auto" for as many as the configs that train at a time leave to each.
+    threads: int | str | None = None
     patience: int | None = None
     min_delta: float | None = None
     target: float | None = None
@@ -121,6 +123,18 @@ def boolean() -> Validator:
     return check
 
 
+def integer_or(word: str, low: int, high: int = LARGEST) -> Validator:
+    """Make the check for an integer within bounds, or one word."""
+    number = integer(low, high)
+
+    def check(key: str, value: object) -> Any:
+        if isinstance(value, str) and value != word:
+            raise _wrong(key, value, f'an integer from {low} to {high}, or "{word}"')
+        return value if value == word else number(key, value)
+
+    return check
+
+
 ENGINE_OPTIONS: Final[dict[str, Validator]] = {
     "seed": integer(-LARGEST),
     "backend": one_of(*BACKENDS),
@@ -129,6 +143,7 @@ ENGINE_OPTIONS: Final[dict[str, Validator]] = {
 }
 FIT_OPTIONS: Final[dict[str, Validator]] = {
     **ENGINE_OPTIONS,
+    "threads": integer_or(AUTO, 1, 4096),
     "patience": integer(1),
     "min_delta": number(0.0),
     "target": number(),

@@ -1,9 +1,9 @@
 """The plan of a run: what each config has behind it, and which visit is next on a free segment, and why.
 
-`Plan.next` answers that. Evaluations go first; then, of the configs whose route (`routes`) has this segment
-as its next stop, the one with the longest estimated time before it (`costs`, `schedule`). It knows no
-database and no search procedure: what is decided about configs reaches it by `set_until`, `stop`, `add` and
-the like.
+`Plan.next` answers that. Evaluations go first, unless a config waits that will be the last one; then, of the
+configs whose route (`routes`) has this segment as its next stop, the one with the longest estimated time
+before it (`costs`, `schedule`). It knows no database and no search procedure: what is decided about configs
+reaches it by `set_until`, `stop`, `add` and the like.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from cerebro_plpy.planner import costs, routes, schedule
 
 VISIT, EVALUATE, MERGE = "visit", "evaluate", "merge"
+# Estimates are not exact: a little more than its share is none.
+PRESSING = 1.1
 
 
 @dataclass(frozen=True)
@@ -142,10 +144,13 @@ class Plan:
         return self._visits_left(self.configs[mst_key]) > 0
 
     def next(self, segment: int) -> Unit | None:
-        """What a free segment does now: evaluations are short and somebody waits for them; then training."""
+        """What a free segment does now: evaluations are short and somebody waits for them; then training.
+
+        A config that will be the last one anyhow goes before evaluations: the end would wait for them.
+        """
         if segment in self._under_way or self.paused:
             return None
-        if self._evaluations[segment]:
+        if self._evaluations[segment] and not self._presses(segment):
             unit = self._evaluations[segment].pop(0)
         else:
             unit = self._next_visit(segment)
@@ -153,11 +158,22 @@ class Plan:
             self._under_way[segment] = unit
         return unit
 
-    def _next_visit(self, segment: int) -> Unit | None:
+    def _presses(self, segment: int) -> bool:
+        """Whether the config that is next here has more before it than its share of all work that is left."""
+        key = self._next_key(segment)
+        if key is None:
+            return False
+        left = {c.mst_key: self.remaining_seconds(c) for c in self.configs.values()}
+        return left[key] > PRESSING * sum(left.values()) / self.segments
+
+    def _next_key(self, segment: int) -> int | None:
         if self.visits_limit is not None and self.visits_begun >= self.visits_limit:
             return None
         waiting = [c for c in self.configs.values() if self._stands_at(c, segment)]
-        key = schedule.choose(schedule.Waiting(c.mst_key, self.remaining_seconds(c)) for c in waiting)
+        return schedule.choose(schedule.Waiting(c.mst_key, self.remaining_seconds(c)) for c in waiting)
+
+    def _next_visit(self, segment: int) -> Unit | None:
+        key = self._next_key(segment)
         if key is None:
             return None
         config = self.configs[key]

@@ -124,7 +124,7 @@ def play(
 ) -> Played:
     """Let the sessions work until nothing is left; `measured` hears of each evaluation, and may decide."""
     played, now = Played(), 0.0
-    ends: list[tuple[float, int, Unit]] = []
+    ends: list[tuple[float, int, Unit, float]] = []
     busy: set[int] = set()
     number = 0
     plan.take_up()
@@ -139,15 +139,16 @@ def play(
                 place = unit.mst_key, activity
                 played.spent[place] = played.spent.get(place, 0.0) + seconds
             number += 1
-            heapq.heappush(ends, (now + sum(parts.values()), number, unit))
+            took = sum(parts.values())
+            heapq.heappush(ends, (now + took, number, unit, took))
             busy.add(slot)
         if not ends:
             break
-        now, _, unit = heapq.heappop(ends)
+        now, _, unit, took = heapq.heappop(ends)
         busy.discard(unit.segment % work.sessions)
         if unit.kind == VISIT:
             played.visits += 1
-            plan.visited(unit, sum(prices.of(unit, kind_of(unit.mst_key), unit.segment).values()), None)
+            plan.visited(unit, took, None)
         elif unit.kind == EVALUATE:
             plan.evaluated_on(unit)
         else:

@@ -116,7 +116,10 @@ class LocalTopology:
             # What an earlier call had under way when it was cancelled.
             self._pool.pop(key).stop()
         self._engines = {engine.backend: engine for engine in engines}
-        self._slots = max(1, min(segments, self._bounds.most_sessions() or segments))
+        most = self._bounds.most_sessions()
+        self._slots = max(1, min(segments, most or segments))
+        if most is not None:
+            self._stop_others()
         opens = self._missing() > 0
         if opens:
             self._fit_in()
@@ -135,9 +138,19 @@ class LocalTopology:
     def _fit_in(self) -> None:
         """Take as many sessions as there is room for; an error if a run cannot do with them."""
         room = self._bounds.room()
+        if self._missing() > room.free and self._stop_others():
+            room = self._bounds.room()
         while (missing := self._missing()) > room.free and self._slots > 1:
             self._slots -= 1
         check_room(room, missing)
+
+    def _stop_others(self) -> bool:
+        """End the idle sessions that this run has no use for."""
+        wanted = [self._key(CONTROL, ""), *self._wanted()]
+        others = [key for key in self._pool if key[0] == self._role and key not in wanted]
+        for key in others:
+            self._pool.pop(key).stop()
+        return bool(others)
 
     def _missing(self) -> int:
         wanted = [self._key(CONTROL, ""), *self._wanted()]
@@ -325,8 +338,9 @@ class LocalTopology:
         if found is not None and (found.busy or found.alive()):
             found.look_seconds = self._bounds.look_seconds
             return found
-        for other in [k for k in self._pool if k[:3] == key[:3]]:
-            self._pool.pop(other).stop()
+        if found is not None:
+            self._pool.pop(key).stop()
+        self._keep_one_other(key)
         # A run that goes on waits a while for a server that has no room for a new session.
         deadline = time.monotonic() + (self._bounds.patience if self._held is not None else 0.0)
         while True:
@@ -347,6 +361,12 @@ class LocalTopology:
         if self._held is not None and key[1] != CONTROL:
             self.command(holding(self._held, None, self._behind()))
         return opened
+
+    def _keep_one_other(self, key: Key) -> None:
+        """Calls with one number of threads and with another may take turns: the sessions of either stay."""
+        others = [other for other in self._pool if other[:3] == key[:3] and other != key]
+        for other in others[:-1]:
+            self._pool.pop(other).stop()
 
     def _refusal(self, error: psycopg2.Error) -> CerebroError:
         """What is said of a session that could not be opened."""
