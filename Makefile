@@ -96,7 +96,8 @@ test-upgrade:
 	@tools/setup dev
 	@tools/setup old-server
 	@$(MAKE) -s deploy
-	@cp "$$($(PG_CONFIG) --sharedir)"/extension/cerebro* /usr/share/postgresql/$(OLD_SERVER)/extension/
+	@bash -c '. tools/common.sh && cp "$$($$(find_pg_config) --sharedir)"/extension/cerebro* \
+		/usr/share/postgresql/$(OLD_SERVER)/extension/'
 	@tools/cluster up
 	@eval "$$(tools/cluster env)" && CEREBRO_TEST_OLD_SERVER=/usr/lib/postgresql/$(OLD_SERVER)/bin \
 		$(VENV)/bin/pytest --timeout=900 -m "$(HERE)" tests/contract/test_update.py

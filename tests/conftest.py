@@ -19,6 +19,9 @@ from fixtures import Connect, Connection, MakeRole, Rows, Sql, execute
 
 _numbers = itertools.count(1)
 HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
+if not HAS_TENSORFLOW:
+    # Keras in the tests' own process.
+    os.environ.setdefault("KERAS_BACKEND", "jax")
 DROP_SECONDS = 20
 
 
