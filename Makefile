@@ -26,7 +26,7 @@ HERE = not torch and not gpu and not greenplum
 PYTEST = $(VENV)/bin/pytest --timeout=300 -m "not slow and not alone and $(HERE)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down psql env demo test test-server test-beside test-slow test-quick test-short test-debian test-version test-upgrade test-versions test-docker test-greenplum faults bench bench-quick docker lint format typecheck lock reference doors shape freeze deploy dist build client clean-local install-python uninstall-python
+.PHONY: help setup up down psql env demo test test-server test-beside test-slow test-quick test-short test-debian test-version test-upgrade test-versions test-docker test-greenplum faults bench bench-plan bench-quick docker lint format typecheck lock reference doors shape freeze deploy dist build client clean-local install-python uninstall-python
 
 help: ## list what can be made
 	@sed -n 's/^\(# \)\?\([a-z-]*\):.*## \(.*\)/\2\t\3/p' Makefile | expand -t 14
@@ -133,6 +133,12 @@ bench: ## measure everything against its peers and write docs/performance.md
 	@$(MAKE) -s deploy
 	@tools/cluster up
 	@eval "$$(tools/cluster env)" && $(VENV)-bench/bin/python bench/run.py $(ARGS)
+
+bench-plan: ## compare plans with what the runs took; ARGS='--only digits wide' chooses
+	@tools/setup dev
+	@$(MAKE) -s deploy
+	@tools/cluster up
+	@eval "$$(tools/cluster env)" && $(VENV)/bin/python bench/plans.py $(ARGS)
 
 bench-quick: ## some of the same, with fewer rows and one repetition, in under five minutes
 	@$(MAKE) -s bench ARGS='--quick $(ARGS)'

@@ -1,0 +1,199 @@
+"""How true plans are: estimates of whole runs beside what the runs took. `make bench-plan` prints the tables.
+
+For each workload a run of another grid goes before, in the same session. Then the plan is asked for, and the
+run made. "Cold" is what the plan says in a database that has measured nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import server
+import workloads
+from measure import PeakMemory
+from workloads import Config, Rows, Workload, sequential
+
+WORDS, LENGTH = 2000, 40
+
+
+def _readings(rows: int) -> Rows:
+    """Readings over time of two kinds, told apart by their rhythm."""
+    random = np.random.default_rng(4)
+    y = random.integers(0, 2, rows)
+    steps = np.arange(24)[None, :, None] * (0.4 + 0.3 * y[:, None, None])
+    x = np.sin(steps + random.uniform(0, 6, (rows, 1, 8))) + random.normal(0, 0.7, (rows, 24, 8))
+    return Rows(x.reshape(rows, -1).astype(np.float32), y.astype(np.int32))
+
+
+def _sentences(rows: int) -> Rows:
+    """Numbers of words, some of which occur in one kind of sentence more than in the other."""
+    random = np.random.default_rng(5)
+    y = random.integers(0, 2, rows)
+    x = random.integers(0, WORDS, (rows, LENGTH))
+    x = np.where(random.random(x.shape) < 0.1, x // 2 + y[:, None] * WORDS // 2, x)
+    return Rows(x.astype(np.float32), y.astype(np.int32))
+
+
+def _configs(batches: Sequence[int]) -> list[Config]:
+    return [Config(0, rate, batch) for rate in (0.003, 0.001) for batch in batches]
+
+
+_DENSE = ("Dense", {"units": 2, "activation": "softmax"})
+LSTM = Workload(
+    "lstm", "6,000 series of 24 readings of 8 values, LSTM 32, 4 configs, 2 epochs",
+    (24, 8), 2, 6000, _readings, [sequential((24, 8), [("LSTM", {"units": 32}), _DENSE])],
+    _configs((64, 128)), 2,
+)  # fmt: skip
+EMBEDDED = Workload(
+    "words", "20,000 sentences of 40 words, embedding 2,000 x 32, 4 configs, 2 epochs",
+    (LENGTH,), 2, 20_000, _sentences,
+    [
+        sequential(
+            (LENGTH,),
+            [("Embedding", {"input_dim": WORDS, "output_dim": 32}), ("GlobalAveragePooling1D", {}), _DENSE],
+        )
+    ],
+    _configs((64, 256)), 2,
+)  # fmt: skip
+ALL = {**workloads.ALL, "lstm": LSTM, "words": EMBEDDED}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What a plan said of a run and what the run took."""
+
+    name: str
+    plan: Mapping[str, Any]
+    cold: float
+    seconds: float
+    log_bytes: int
+    state_bytes: int
+    memory: int
+    asking: float
+
+    @property
+    def error(self) -> float:
+        return abs(self.plan["Total Time"] - self.seconds) / self.seconds
+
+    @property
+    def contained(self) -> bool:
+        return self.plan["Total Time Low"] <= self.seconds <= self.plan["Total Time High"]
+
+
+def other_grid(workload: Workload) -> Workload:
+    """The same nets with other learning rates and batch sizes."""
+    return replace(
+        workload,
+        configs=[
+            replace(c, learning_rate=c.learning_rate / 2, batch_size=c.batch_size * 3 // 2)
+            for c in workload.configs
+        ],
+    )
+
+
+def explain(
+    connection: Any, workload: Workload, options: Mapping[str, Any], what_if: Mapping[str, Any] | None = None
+) -> Mapping[str, Any]:
+    name = workload.name
+    text = server.value(
+        connection,
+        "SELECT cerebro.explain_fit(%s, %s, %s, validation_table => %s, options => %s, format => 'json',"
+        " what_if => %s)",
+        (f"{name}_train_packed", f"{name}_configs", workload.epochs, f"{name}_validation_packed",
+         json.dumps(options), None if what_if is None else json.dumps(what_if)),
+    )  # fmt: skip
+    return json.loads(text)[0]
+
+
+def compare(workload: Workload, options: Mapping[str, Any]) -> Compared:
+    with closing(server.connect()) as connection:
+        server.load(connection, workload)
+        server.pack(connection, workload, server.packing_options(workload))
+        server.query(connection, "TRUNCATE cerebro._rate")
+        server.make_configs(connection, workload)
+        cold = explain(connection, workload, options)["Total Time"]
+    with server.session() as connection:
+        # Of other workloads it knows nothing either.
+        server.make_configs(connection, other_grid(workload))
+        server.fit(connection, workload, json.dumps(options))
+        server.make_configs(connection, workload)
+        clock = time.perf_counter()
+        plan = explain(connection, workload, options)
+        asking = time.perf_counter() - clock
+        pids = {pid for (pid,) in server.query(connection, _SESSIONS)}
+        before = server.value(connection, "SELECT pg_current_wal_lsn()")
+        with PeakMemory(lambda: pids) as memory:
+            run_id, seconds = server.fit(connection, workload, json.dumps(options))
+        log = server.value(connection, "SELECT pg_current_wal_lsn() - %s::pg_lsn", (before,))
+        state = server.value(
+            connection, "SELECT max(state_bytes) FROM cerebro.visits WHERE run_id = %s", (run_id,)
+        )
+    return Compared(workload.name, plan, cold, seconds, int(log), int(state), sum(memory.peak), asking)
+
+
+_SESSIONS = (
+    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'cerebro%'"
+    " ORDER BY backend_start OFFSET 1"
+)
+
+
+def show(found: Sequence[Compared]) -> None:
+    print("| workload | planned | took | error | in range | cold ÷ took | log | states | memory | asked in |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for one in found:
+        largest = max(node.get("State Bytes", 0) for node in one.plan["Plans"])
+        print(
+            f"| {one.name} | {one.plan['Total Time']:.2f} s | {one.seconds:.2f} s | {one.error:.0%}"
+            f" | {'yes' if one.contained else 'no'} | {one.cold / one.seconds:.2f}"
+            f" | {one.plan['Log Bytes'] / one.log_bytes:.2f} | {largest - one.state_bytes:+d} B"
+            f" | {one.plan['Memory Bytes'] / one.memory if one.memory else float('nan'):.2f}"
+            f" | {one.asking * 1000:.0f} ms |"
+        )
+    errors = [one.error for one in found]
+    print(f"\nmedian error {statistics.median(errors):.0%}, worst {max(errors):.0%}")
+
+
+def show_what_if(names: Sequence[str], options: Mapping[str, Any]) -> None:
+    """Told from a run of a quarter of the rows, beside a run of all of them."""
+    print("\n| workload | said of four times the rows | took | error |\n|---|---|---|---|")
+    for name in names:
+        workload = ALL[name]
+        small = replace(workload, rows=workload.rows // 4)
+        with server.session() as connection:
+            server.query(connection, "TRUNCATE cerebro._rate")
+            for rows in (small, workload):
+                server.load(connection, rows)
+                server.pack(connection, rows, server.packing_options(rows))
+                server.make_configs(connection, rows)
+                if rows is small:
+                    server.fit(connection, rows, json.dumps(options))
+                    said = explain(connection, rows, options, {"rows": workload.training_rows})["Total Time"]
+            _, seconds = server.fit(connection, workload, json.dumps(options))
+        print(f"| {name} | {said:.2f} s | {seconds:.2f} s | {abs(said - seconds) / seconds:.0%} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="*", default=list(ALL))
+    parser.add_argument("--what-if", nargs="*", default=["images", "wide", "words"])
+    parser.add_argument("--backend", default="tensorflow")
+    given = parser.parse_args()
+    options = {"seed": server.SEED, "backend": given.backend}
+    server.make_database()
+    try:
+        show([compare(ALL[name], options) for name in given.only])
+        show_what_if(given.what_if, options)
+    finally:
+        server.drop_database()
+
+
+if __name__ == "__main__":
+    main()
