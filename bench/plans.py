@@ -166,7 +166,7 @@ def show_what_if(names: Sequence[str], options: Mapping[str, Any]) -> None:
     print("\n| workload | said of four times the rows | took | error |\n|---|---|---|---|")
     for name in names:
         workload = ALL[name]
-        small = replace(workload, rows=workload.rows // 4)
+        small, said = replace(workload, rows=workload.rows // 4), 0.0
         with server.session() as connection:
             server.query(connection, "TRUNCATE cerebro._rate")
             for rows in (small, workload):

@@ -10,6 +10,7 @@ CREATE TABLE cerebro._rate (
     versions text NOT NULL,
     kind text NOT NULL,
     architecture text NOT NULL,
+    compiled text NOT NULL,
     batch_size integer NOT NULL,
     work text NOT NULL,
     parameters bigint NOT NULL,

@@ -73,6 +73,31 @@ class Check(BesideRows):
         return cls(configs=[CheckedConfig(**c) for c in given.pop("configs")], **given)
 
 
+@dataclass(frozen=True)
+class ProbedConfig:
+    mst_key: int
+    model_id: int
+    compile_params: str
+    batch_size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe(BesideRows):
+    """Time a few mini-batches of configs on invented rows of these shapes."""
+
+    architectures: Mapping[str, str]
+    configs: Sequence[ProbedConfig]
+    functions: Sequence[FunctionRow]
+    input_shapes: Sequence[RowShape]
+    target_shapes: Sequence[RowShape]
+    target_kinds: Sequence[str]
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        given = dict(fields)
+        return cls(configs=[ProbedConfig(**c) for c in given.pop("configs")], **given)
+
+
 @dataclass(frozen=True, kw_only=True)
 class CheckModel(BesideRows):
     """Describe one architecture, and check the length of its weights."""
@@ -297,6 +322,7 @@ WAYS: Mapping[type[Command], Way] = {
     Check: Way("check", ROWS, engine=True),
     CheckModel: Way("check_model", ROWS, engine=True),
     CheckFunctions: Way("check_functions", ROWS, engine=True),
+    Probe: Way("probe", ROWS, engine=True),
     Visit: Way("visit", ROWS, engine=True, stepwise=True, direct=True),
     Evaluate: Way("evaluate", ROWS, engine=True, stepwise=True, direct=True),
     Merge: Way("merge", ROWS, engine=True, stepwise=True),

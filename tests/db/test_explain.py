@@ -176,6 +176,19 @@ def test_other_facts_can_be_supposed(trial: Trial, run: int) -> None:
     assert explain(trial, what_if={"backend": "tensorflow"})["Settings"]["backend"] == "tensorflow"
 
 
+def test_a_few_batches_can_be_timed_first(trial: Trial) -> None:
+    """Where nothing was measured: the range gets narrower, and nothing is kept of it."""
+    trial.sql("DELETE FROM cerebro._rate")
+    plain, probed = explain(trial), explain(trial, probe=True)
+    assert plain["Calibration"].startswith("never measured here")
+    assert probed["Calibration"].startswith("timed just now")
+    wide, narrow = (p["Total Time High"] / p["Total Time Low"] for p in (plain, probed))
+    assert narrow < wide
+    assert trial.value("SELECT count(*) FROM cerebro._rate") == 0
+    with pytest.raises(psycopg2.Error, match="probe times what is there"):
+        explain(trial, probe=True, what_if={"threads": 2})
+
+
 def test_fewer_evaluations_are_an_alternative(trial: Trial) -> None:
     plan = explain(trial, epochs=10, metrics_compute_frequency=1)
     assert {"evaluate at the end", "evaluate every 5 epochs"} <= {a["Detail"] for a in plan["Alternatives"]}

@@ -82,7 +82,7 @@ def test_the_makespan_stays_near_its_lower_bound(
         replace(observed(kinds[key]), batch_seconds=seconds, rest_seconds=0.0, write_seconds=0.0)
         for key, seconds in enumerate(unit_seconds, 1)
     ]
-    plan = work(kinds, segments, 10, compiled=frozenset(k.name for k in kinds.values()))
+    plan = work(kinds, segments, 10, compiled=frozenset(k.code for k in kinds.values()))
     found = estimate(plan, Rates(measured, "localhost", "jax", 1), most_visits=100_000)
     assert found.seconds <= bound * found.bound
 
@@ -105,7 +105,7 @@ def test_so_are_very_many_configs() -> None:
 def test_a_warm_session_does_not_start_and_does_not_compile_again() -> None:
     cold = estimate(work(many(4), warm=False), RATES)
     warm = estimate(work(many(4)), RATES)
-    again = estimate(work(many(4), compiled=frozenset(k.name for k in GRID)), RATES)
+    again = estimate(work(many(4), compiled=frozenset(k.code for k in GRID)), RATES)
     assert cold.seconds > warm.seconds > again.seconds
 
 

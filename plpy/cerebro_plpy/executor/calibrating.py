@@ -18,7 +18,7 @@ from cerebro_plpy.madlib.params import parse_compile, parse_fit
 from cerebro_plpy.planner import calibration
 from cerebro_plpy.planner.gpus import HERE
 from cerebro_plpy.planner.rates import Observation, Rates
-from cerebro_plpy.planner.work import ConfigKind, digest
+from cerebro_plpy.planner.work import Code, ConfigKind, digest
 from cerebro_plpy.store import packed, rates, runs
 
 
@@ -63,13 +63,13 @@ def kind_of(
     )
 
 
-class _CompiledHere(set[tuple[str, int, str]]):
-    """The kinds that the sessions of this one have trained, by engine and threads."""
+class _CompiledHere(set[tuple[str, int, Code]]):
+    """What the sessions of this one have made code for, by engine and threads."""
 
 
-def compiled_here(engines: requests.Engines) -> frozenset[str]:
+def compiled_here(engines: requests.Engines) -> frozenset[Code]:
     known = memory.of(_CompiledHere)
-    return frozenset(k for b, t, k in known if (b, t) == (engines.backend, engines.threads))
+    return frozenset(c for b, t, c in known if (b, t) == (engines.backend, engines.threads))
 
 
 def kinds_of_run(db: Database, run_id: int) -> dict[int, ConfigKind]:
@@ -116,7 +116,7 @@ def measured(db: Database, run_id: int, request: requests.Request) -> list[rates
         "validation": segment_rows(request.validation, request.segments),
     }
     engines = request.engines
-    memory.of(_CompiledHere).update((engines.backend, engines.threads, k.name) for k in kinds.values())
+    memory.of(_CompiledHere).update((engines.backend, engines.threads, k.code) for k in kinds.values())
     found = calibration.calibrate(
         kinds,
         [calibration.VisitTime(**row) for row in rates.visits(db, run_id)],
@@ -137,6 +137,7 @@ def _row(run_id: int, request: requests.Request, times: calibration.KindTimes) -
         versions=versions_of(request.engines.backend),
         kind=kind.name,
         architecture=kind.architecture,
+        compiled=kind.compiled,
         batch_size=kind.batch_size,
         work=json.dumps(dict(kind.work)),
         parameters=kind.parameters,
@@ -165,3 +166,8 @@ def observations(db: Database, before: int | None = None) -> Sequence[Observatio
     current = {backend: versions_of(backend) for backend in ENGINES}
     rows: list[dict[str, Any]] = [dict(row) for row in rates.known(db, before)]
     return [Observation(**row) for row in rows if row.pop("versions") == current.get(row["backend"])]
+
+
+def code_before(db: Database, run_id: int) -> frozenset[Code]:
+    """What the sessions of a run had made code for when it began; where they were new, nothing."""
+    return frozenset((row["compiled"], row["batch_size"]) for row in rates.code_before(db, run_id))

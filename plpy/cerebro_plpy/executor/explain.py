@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cerebro_plpy.commands import Engine, Sent
+from cerebro_plpy.commands import BesideRows, Engine, Probe, ProbedConfig, Sent
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.executor import calibrating, gpus
@@ -27,7 +27,7 @@ from cerebro_plpy.planner.estimates import estimate, summarize
 from cerebro_plpy.planner.explanation import Alternative, Explained, Machine, counted
 from cerebro_plpy.planner.explanation import tree as explained
 from cerebro_plpy.planner.gpus import HERE
-from cerebro_plpy.planner.rates import Rates
+from cerebro_plpy.planner.rates import Observation, Rates
 from cerebro_plpy.planner.searching import scenarios
 from cerebro_plpy.planner.simulation import Prices
 from cerebro_plpy.planner.work import ConfigKind, RunWork
@@ -53,11 +53,18 @@ class PlanWanted:
 
     format: str | None
     what_if: str | None
+    probe: bool | None = None
 
     def check(self) -> Mapping[str, Any]:
         if self.format not in FORMATS:
             raise CerebroError(f"format is {self.format}", detail=f"It must be one of {', '.join(FORMATS)}.")
-        return parse.parse_options(self.what_if, WHAT_IF)
+        found = parse.parse_options(self.what_if, WHAT_IF)
+        if self.probe and found.keys() & {"backend", "threads"}:
+            raise CerebroError(
+                "probe times what is there, and what_if supposes another engine or other threads",
+                hint="Ask without probe, or name the engine in the options.",
+            )
+        return found
 
 
 def fit(
@@ -70,10 +77,11 @@ def fit(
     frequency: int | None,
     options: str | None,
     format: str | None,
+    probe: bool | None,
     what_if: str | None,
 ) -> list[str]:
     """The plan of madlib_fit_multiple_model."""
-    asked = PlanWanted(format, what_if)
+    asked = PlanWanted(format, what_if, probe)
     call = FitCall(
         source_table=source_table,
         model_output_table=None,
@@ -106,10 +114,11 @@ def automl(
     frequency: int | None,
     options: str | None,
     format: str | None,
+    probe: bool | None,
     what_if: str | None,
 ) -> list[str]:
     """The plan of madlib_automl."""
-    asked = PlanWanted(format, what_if)
+    asked = PlanWanted(format, what_if, probe)
     call = AutomlCall(
         source_table=source_table,
         model_output_table=None,
@@ -139,14 +148,19 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
     registry.begin(db, given.replay)
     request = call.described(db, given) if isinstance(call, AutomlCall) else call.resolve(db, given)
     examples = call.examples(request)
-    described, warm = _describe(db, replace(request, configs=examples))
+    ask = _Asking(db, request)
+    described = ask.describe(replace(request, configs=examples))
+    warm = ask.warm
     work = _supposed(_work(request, examples, described, warm), wanted, request)
     observed = calibrating.observations(db)
+    if asked.probe:
+        observed = [*observed, *ask.probe(work, request, examples, described)]
     if request.search is None:
         about = _about_fit(request, work, observed)
     else:
         about = _about_search(request, work, observed, described)
-    return show(explained(replace(about, machine=machine(db))), asked.format or "text")
+    about = replace(about, machine=machine(db), probed=bool(asked.probe))
+    return show(explained(about), asked.format or "text")
 
 
 def show(node: tree.Node, format: str) -> list[str]:
@@ -163,16 +177,72 @@ def machine(db: Database) -> Machine:
     return Machine(memory, free, cores())
 
 
-def _describe(db: Database, request: requests.Request) -> tuple[Mapping[str, Mapping[str, Any]], bool]:
-    """What the engine says of the nets and configs, and whether the sessions of a run are there already."""
-    engines = request.engines
-    dealt = gpus.of_segments(db, engines.use_gpus, request.source.summary, False)
-    engine = Engine(engines.backend, engines.threads, dealt)
-    command = replace(runner.check_command(db, request), sizes=True)
-    sessions = warm_sessions(db, engine, request.segments)
-    if sessions is not None:
-        return sessions.ask(engines.backend, command), True
-    return db.run_here(Sent(command, replace(engine, or_any=True))), False
+class _Asking:
+    """An engine that is asked: that of a run's sessions, where they are there, or one in this session."""
+
+    def __init__(self, db: Database, request: requests.Request) -> None:
+        self._db = db
+        engines = request.engines
+        dealt = gpus.of_segments(db, engines.use_gpus, request.source.summary, False)
+        self._engine = Engine(engines.backend, engines.threads, dealt)
+        self._sessions = warm_sessions(db, self._engine, request.segments)
+
+    @property
+    def warm(self) -> bool:
+        return self._sessions is not None
+
+    def describe(self, request: requests.Request) -> Mapping[str, Mapping[str, Any]]:
+        """What it says of the nets and configs."""
+        command = replace(runner.check_command(self._db, request), sizes=True)
+        return self._ask(command, replace(self._engine, or_any=True))
+
+    def _ask(self, command: BesideRows, engine: Engine) -> Mapping[str, Any]:
+        if self._sessions is not None:
+            return self._sessions.ask(engine.backend, command)
+        return self._db.run_here(Sent(command, engine))
+
+    def probe(
+        self,
+        work: RunWork,
+        request: requests.Request,
+        examples: Sequence[requests.Chosen],
+        described: Mapping[str, Mapping[str, Any]],
+    ) -> list[Observation]:
+        """Times one config of each kind; gives it as if a run had measured it."""
+        one_each = {work.kinds[config.mst_key].name: config for config in examples}.values()
+        summary, check = request.source.summary, runner.check_command(self._db, request)
+        command = Probe(
+            architectures={model_id: facts["json"] for model_id, facts in described.items()},
+            configs=[ProbedConfig(c.mst_key, c.model_id, c.compile_params, c.batch_size) for c in one_each],
+            functions=check.functions,
+            input_shapes=summary.input_shapes,
+            target_shapes=summary.target_shapes,
+            target_kinds=check.target_kinds,
+        )
+        found = self._ask(command, self._engine)
+        return [_observed(work, work.kinds[int(key)], times) for key, times in found.items()]
+
+
+def _observed(work: RunWork, kind: ConfigKind, times: Mapping[str, float]) -> Observation:
+    plain = Rates((), work.host, work.backend, work.threads)
+    return Observation(
+        host=work.host,
+        backend=work.backend,
+        threads=work.threads,
+        kind=kind.name,
+        architecture=kind.architecture,
+        batch_size=kind.batch_size,
+        work=kind.work,
+        parameters=kind.parameters,
+        state_bytes=kind.state_bytes,
+        visits=0,
+        batch_seconds=times["batch"],
+        compile_seconds=times["compile"] or None,
+        write_seconds=plain.writing(kind).seconds,
+        rest_seconds=plain.resting().seconds,
+        evaluation_seconds=times["evaluation"],
+        read_seconds=None,
+    )
 
 
 def _work(

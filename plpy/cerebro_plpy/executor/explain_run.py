@@ -64,6 +64,7 @@ def _work(db: Database, run: runs.RunRow, visits: Sequence[Row]) -> tuple[RunWor
     kinds = {key: _sized(kind, sizes.get(key)) for key, kind in kinds.items()}
     rows, validation, row_bytes = _rows(db, run, visits)
     backend = next((c.backend for c in runs.configs(db, run.run_id)), requests.DEFAULT_BACKEND)
+    code = calibrating.code_before(db, run.run_id)
     done = Counter(v["mst_key"] for v in visits)
     ended = run.search is not None or store.standing(db, run.run_id)["status"] not in ("running", "paused")
     epochs = {key: -(-done[key] // run.segments) for key in kinds} if ended else {}
@@ -81,7 +82,8 @@ def _work(db: Database, run: runs.RunRow, visits: Sequence[Row]) -> tuple[RunWor
             sessions=1 if run.topology == "inline" else len({v["pid"] for v in visits}) or run.segments,
             memory_mb=run.memory_mb,
             host=HERE,
-            warm=True,
+            warm=bool(code) or run.topology == "inline",
+            compiled=code,
         ),
         epochs,
     )

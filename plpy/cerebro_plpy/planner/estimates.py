@@ -135,7 +135,7 @@ def _scaled(work: RunWork, rates: Rates, part: RunWork, played: Played) -> Playe
     full, prices = Played(), Prices(work, rates)
     full.visits = len(work.kinds) * work.segments * work.epochs
     full.evaluations = len(work.kinds) * -(-work.epochs // work.frequency)
-    compiled: set[str] = set()
+    code = set(work.compiled)
     for key, kind in work.kinds.items():
         seconds = prices.seconds(kind)
         times = work.epochs
@@ -147,9 +147,9 @@ def _scaled(work: RunWork, rates: Rates, part: RunWork, played: Played) -> Playe
         full.spent[key, MEASURE] = (
             seconds[MEASURE] * measures * (1 + sum(work.evaluation_batches(s) for s in range(work.segments)))
         )
-        if kind.name not in work.compiled and kind.name not in compiled:
-            compiled.add(kind.name)
+        if work.needs_code(kind, code):
             full.spent[key, COMPILE] = seconds[COMPILE] * work.sessions
+        code.add(kind.code)
     megabytes = sum(work.segment_bytes(s) for s in range(work.segments)) / MB
     first = next(iter(work.kinds))
     times = full.visits / work.segments if work.streams else 1

@@ -49,6 +49,7 @@ class Explained:
     high: float | None = None
     configs: str | None = None
     notes: Sequence[str] = ()
+    probed: bool = False
 
 
 def tree(about: Explained) -> Node:
@@ -132,6 +133,8 @@ def counted(number: int, what: str) -> str:
 
 
 def _calibration(about: Explained) -> str:
+    if about.probed:
+        return "timed just now, on invented rows"
     sources = about.estimate.sources
     worst = max(sources, key=lambda source: SPREAD[source], default="shipped")
     visits = about.visits_known

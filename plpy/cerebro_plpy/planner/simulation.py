@@ -50,7 +50,7 @@ class Prices:
 
     def __init__(self, work: RunWork, rates: Rates) -> None:
         self._work, self._rates = work, rates
-        self._compiled: set[tuple[int, str]] = set()
+        self._code = {slot: set(work.compiled) for slot in range(work.sessions)}
         self._read: set[int] = set()
         self._known: dict[str, Mapping[str, float]] = {}
 
@@ -68,9 +68,9 @@ class Prices:
         if unit.kind == EVALUATE:
             found[MEASURE] += seconds[MEASURE] * work.evaluation_batches(unit.segment)
             return found
-        if kind.name not in work.compiled and (slot, kind.name) not in self._compiled:
-            self._compiled.add((slot, kind.name))
+        if work.needs_code(kind, self._code[slot]):
             found[COMPILE] += seconds[COMPILE]
+        self._code[slot].add(kind.code)
         found[TRAIN] += seconds[TRAIN] * work.visit_batches(kind, unit.segment)
         found[WRITE] += seconds[WRITE]
         return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 # As segment/evaluations.py measures.
@@ -16,6 +17,10 @@ EVALUATION_BATCH = 256
 def digest(*parts: str) -> str:
     """A short name for what is equal only where all parts are."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+# What code was made for: a net as it is compiled, and the rows of a batch.
+Code = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,10 @@ class ConfigKind:
     def name(self) -> str:
         return digest(self.compiled, str(self.batch_size))
 
+    @property
+    def code(self) -> Code:
+        return self.compiled, self.batch_size
+
 
 @dataclass(frozen=True)
 class RunWork:
@@ -58,11 +67,21 @@ class RunWork:
     inline: bool = False
     # Whether the sessions have started their engines already, and what they have compiled before.
     warm: bool = False
-    compiled: frozenset[str] = frozenset()
+    compiled: frozenset[Code] = frozenset()
 
     @property
     def segments(self) -> int:
         return len(self.rows)
+
+    def needs_code(self, kind: ConfigKind, there: AbstractSet[Code]) -> bool:
+        """Whether a session that has made some code has to make more for this kind.
+
+        JAX has code of its own for each number of rows. TensorFlow and PyTorch have code for any once they
+        have seen two.
+        """
+        if kind.code in there:
+            return False
+        return self.backend == "jax" or sum(compiled == kind.compiled for compiled, _ in there) < 2
 
     def visit_batches(self, kind: ConfigKind, segment: int) -> int:
         return kind.passes * -(-self.rows[segment] // kind.batch_size)

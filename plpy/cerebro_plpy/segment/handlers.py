@@ -31,6 +31,7 @@ from cerebro_plpy.commands import (
     LetGo,
     Merge,
     NextRunId,
+    Probe,
     ResumeRun,
     Sent,
     StartEngine,
@@ -124,6 +125,12 @@ def _check_functions(supply: Supply, command: CheckFunctions) -> CommandResult:
     from cerebro_plpy.segment import checks
 
     return checks.check_functions(command.functions)
+
+
+def _probe(supply: Supply, command: Probe) -> CommandResult:
+    from cerebro_plpy.segment import probing
+
+    return probing.probe(command, supply.ticker())
 
 
 def _visit(supply: Supply, command: Visit) -> CommandResult:
@@ -268,6 +275,7 @@ BESIDE_ROWS: Mapping[type[Command], Callable[[Supply, Any], CommandResult]] = {
     Check: _check,
     CheckModel: _check_model,
     CheckFunctions: _check_functions,
+    Probe: _probe,
     Visit: _visit,
     Evaluate: _evaluate,
     Merge: _merge,

@@ -11,6 +11,7 @@ from cerebro_plpy.store.writing import BigInt, Writing, as_given, insertion
 
 # Older rows go: a server that was changed takes other times.
 MOST_ROWS = 2000
+MOST_RUNS_BEFORE = 100
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class RateRow:
     versions: str
     kind: str
     architecture: str
+    compiled: str
     batch_size: int
     # JSON: operations by family of layers.
     work: str
@@ -67,6 +69,18 @@ def known(db: Database, before: int | None = None) -> list[Row]:
         [before],
     )
     return [{**row, "work": json.loads(row["work"])} for row in reversed(rows)]
+
+
+@as_owner
+def code_before(db: Database, run_id: int) -> list[Row]:
+    """What the sessions of a run had made code for when it began, for the runs just before it."""
+    return db.query(
+        "SELECT DISTINCT compiled, batch_size FROM cerebro._rate WHERE run_id IN ("
+        " SELECT v.run_id FROM cerebro._visit AS v WHERE v.run_id < $1 AND v.run_id >= $1 - $2"
+        " AND v.pid IN (SELECT x.pid FROM cerebro._visit AS x WHERE x.run_id = $1))",
+        ["bigint", "integer"],
+        [run_id, MOST_RUNS_BEFORE],
+    )
 
 
 @as_owner
