@@ -1,4 +1,4 @@
-"""The page's server: three kinds of answers in JSON, and the files of the page."""
+"""The page's server: four kinds of answers in JSON, and the files of the page."""
 
 from __future__ import annotations
 
@@ -53,6 +53,10 @@ def make_app(
             return _problem(400, "the times to go on from are numbers")
         return await _answer(lambda: views.run(reading, run_id, since))
 
+    async def plan(request: Request) -> Response:
+        run_id: int = request.path_params["run_id"]
+        return await _answer(lambda: views.plan(reading, run_id))
+
     async def action(request: Request) -> Response:
         try:
             given: Any = json.loads(await read_body(request, MOST_BYTES))
@@ -71,6 +75,7 @@ def make_app(
             Route("/", index),
             Route("/api/overview", overview),
             Route("/api/runs/{run_id:int}", run),
+            Route("/api/runs/{run_id:int}/plan", plan),
             Route("/api/runs/{run_id:int}/{action}", action, methods=["POST"]),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],

@@ -62,6 +62,8 @@ WHERE run_id = %(run)s AND number > %(since)s
 ORDER BY number
 """
 
+PLAN = 'SELECT "QUERY PLAN" AS line FROM cerebro.explain_run(%(run)s)'
+
 Row = dict[str, Any]
 Table = dict[str, list[Any]]
 
@@ -96,6 +98,14 @@ def run(engine: Engine, run_id: int, since: Mapping[str, float]) -> Row | None:
                 "decisions": _last(decisions, "number", since.get("decisions", -1)),
             },
         }
+
+
+def plan(engine: Engine, run_id: int) -> Row | None:
+    """What was to be expected of a run, beside what it took."""
+    with engine.connect() as connection:
+        if not rows(connection, RUN, run=run_id):
+            return None
+        return {"lines": [row["line"] for row in rows(connection, PLAN, run=run_id)]}
 
 
 def rows(connection: Connection, query: str, **values: object) -> list[Row]:

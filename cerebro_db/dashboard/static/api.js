@@ -27,6 +27,8 @@ export const overview = () => call("/api/overview");
 
 export const readRun = (id, since) => call(`/api/runs/${id}?${new URLSearchParams(since)}`);
 
+export const readPlan = (id) => call(`/api/runs/${id}/plan`);
+
 const send = (id, action, body) =>
   call(`/api/runs/${id}/${action}`, {
     method: "POST",

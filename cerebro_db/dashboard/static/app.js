@@ -1,6 +1,6 @@
 // The page: which run is shown, how often it is asked for, what is done when nobody answers.
 
-import { overview, readRun, Trouble } from "./api.js";
+import { overview, readPlan, readRun, Trouble } from "./api.js";
 import { Asking, configActions, runActions } from "./actions.js";
 import { Board } from "./board.js";
 import { Curves, Timeline } from "./charts.js";
@@ -111,7 +111,23 @@ function begin(id) {
   state.run = new Run(id);
   state.chosen = null;
   state.measure = null;
+  at("plan").hidden = true;
+  setText(at("plan-button"), "Show");
   for (const link of at("runs").querySelectorAll("a")) link.toggleAttribute("aria-current", link.hash === `#run=${id}`);
+}
+
+// Asked for when somebody wants it: it is made anew each time.
+async function showPlan() {
+  const run = state.run;
+  try {
+    const { lines } = await readPlan(run.id);
+    if (run !== state.run) return;
+    setText(at("plan"), lines.join("\n"));
+    at("plan").hidden = false;
+    setText(at("plan-button"), "Renew");
+  } catch (error) {
+    hurt(error);
+  }
 }
 
 function nothing(title, text, command) {
@@ -300,6 +316,7 @@ addEventListener("keydown", (event) => {
 addEventListener("hashchange", look);
 document.addEventListener("visibilitychange", () => document.hidden || look());
 at("theme").addEventListener("click", toggleTheme);
+at("plan-button").addEventListener("click", showPlan);
 at("help-button").addEventListener("click", () => at("help").showModal());
 at("span").addEventListener("change", () => draw());
 at("measure").addEventListener("change", () => {

@@ -79,6 +79,14 @@ def test_a_run_is_shown_with_all_that_belongs_to_it(page: Page, run: int, sql: S
     assert {row[3] for row in found["metrics"]["rows"]} == {"accuracy", "loss"}
 
 
+@pytest.mark.doors("page", "explain")
+def test_a_run_has_its_plan(page: Page, run: int) -> None:
+    lines = content(page.ask(f"/api/runs/{run}/plan"))["lines"]
+    assert lines[0].startswith(f"Run {run}, finished 2 configs  (time=")
+    assert "(actual time=" in lines[0]
+    assert page.ask("/api/runs/999999/plan")[0] == 404
+
+
 def test_a_name_has_a_length_that_a_page_can_show(page: Page, run: int, sql: Sql) -> None:
     ((name,),) = sql("SELECT name FROM cerebro._run WHERE run_id = %s", run)
     change = "UPDATE cerebro._run SET name = %s, description = %s WHERE run_id = %s"
