@@ -126,8 +126,6 @@ def template(server: None) -> Iterator[str]:
     _run("postgres", "CREATE DATABASE {} TEMPLATE template0", name)
     try:
         _run(name, "CREATE EXTENSION cerebro CASCADE")
-        if not HAS_TENSORFLOW:
-            _run(name, "INSERT INTO cerebro.settings VALUES ('backend', 'jax')")
         yield name
     finally:
         _drop_database(name)

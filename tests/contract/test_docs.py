@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import runpy
@@ -152,7 +153,8 @@ def test_an_example_shows_what_it_says(example: Example, outputs: dict[str, str]
     shown = readable(outputs[example.name])
     if "ERROR:" not in (example.output or ""):
         assert not [line for line in shown if line.startswith("ERROR:")], "\n".join(shown)
-    if example.output is not None:
+    # What is measured with another engine differs.
+    if example.output is not None and importlib.util.find_spec("tensorflow") is not None:
         assert missing(readable(example.output), shown) is None, "\n".join(shown)
 
 

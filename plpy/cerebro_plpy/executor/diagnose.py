@@ -76,7 +76,7 @@ def _packages() -> Iterator[Finding]:
 
 
 def _engines(db: Database) -> Iterator[Finding]:
-    wanted = session.setting(db, "backend") or "tensorflow"
+    wanted = session.setting(db, "backend") or session.default_backend()
     locked = _locked()
     for engine, names in ENGINES.items():
         found = next(((name, v) for name in names if (v := _version(name)) is not None), None)

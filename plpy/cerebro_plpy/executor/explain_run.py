@@ -63,7 +63,7 @@ def _work(db: Database, run: runs.RunRow, visits: Sequence[Row]) -> tuple[RunWor
     sizes = {v["mst_key"]: v["state_bytes"] for v in visits}
     kinds = {key: _sized(kind, sizes.get(key)) for key, kind in kinds.items()}
     rows, validation, row_bytes = _rows(db, run, visits)
-    backend = next((c.backend for c in runs.configs(db, run.run_id)), requests.DEFAULT_BACKEND)
+    backend = next((c.backend for c in runs.configs(db, run.run_id)), session.default_backend())
     code = calibrating.code_before(db, run.run_id)
     done = Counter(v["mst_key"] for v in visits)
     ended = run.search is not None or store.standing(db, run.run_id)["status"] not in ("running", "paused")

@@ -26,7 +26,6 @@ from cerebro_plpy.store import models, objects, packed, session
 from cerebro_plpy.store.names import Table, resolve_table, with_suffix
 from cerebro_plpy.topology.choose import cores
 
-DEFAULT_BACKEND = "tensorflow"
 MAX_PARAMETERS = 2_000_000_000
 LONGEST_NAME, LONGEST_DESCRIPTION = 200, 10_000
 
@@ -252,7 +251,7 @@ def engines(
     So many configs train `at_a_time`, where the call knows that they are fewer than the segments.
     """
     fixed = session.settings(db, "backend", "threads", "memory_mb", "max_parameters")
-    backend = given.backend or usual_backend or fixed.get("backend") or DEFAULT_BACKEND
+    backend = given.backend or usual_backend or fixed.get("backend") or session.default_backend()
     threads = _threads(given.threads, fixed.get("threads"), segments, at_a_time)
     memory = given.memory_mb or int(fixed.get("memory_mb") or _memory_mb(segments))
     limit = int(fixed.get("max_parameters") or MAX_PARAMETERS)

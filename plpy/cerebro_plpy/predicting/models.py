@@ -21,8 +21,6 @@ from cerebro_plpy.predicting.trained import TrainedModel
 from cerebro_plpy.store import functions, models, predictions, results, session, state_rows
 from cerebro_plpy.store.names import Table, quote, resolve_table
 
-DEFAULT_BACKEND = "tensorflow"
-
 
 @dataclass(frozen=True)
 class Model:
@@ -153,7 +151,7 @@ def _fit(values: list[str | None], width: int | None) -> list[str | None]:
 def start_engine(db: Database, backend: str | None, use_gpus: bool) -> None:
     """Bring up Keras in this process, unless it runs already: then that one serves, on whatever backend."""
     if not _runs():
-        chosen = backend or session.setting(db, "backend") or DEFAULT_BACKEND
+        chosen = backend or session.setting(db, "backend") or session.default_backend()
         runtime.start(chosen, _threads(db), use_gpus, _first_gpu(db) if use_gpus else None)
 
 

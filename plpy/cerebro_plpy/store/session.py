@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import importlib.util
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.store.dialect import session_settings
 
 _SERVER = ctypes.PyDLL(None)
+ENGINES = ("tensorflow", "jax", "torch")
 # Where statements of the extension's look for what they name without a schema.
 OWN_PATH = "pg_catalog, pg_temp"
 # What a segment session is called that has nothing to do.
@@ -224,6 +227,13 @@ def isolation(db: Database) -> str:
 
 def read_only(db: Database) -> bool:
     return db.query("SELECT pg_catalog.current_setting('transaction_read_only') AS mode")[0]["mode"] == "on"
+
+
+@functools.cache
+def default_backend() -> str:
+    """The first engine that this server's Python has: not every one has TensorFlow."""
+    found = [name for name in ENGINES if importlib.util.find_spec(name) is not None]
+    return found[0] if found else ENGINES[0]
 
 
 def set_application_name(db: Database, name: str) -> None:
