@@ -105,7 +105,7 @@ def test_asking_writes_nothing_and_opens_nothing(connect: Connect, trial: Trial,
     execute(other, "SELECT * FROM cerebro.explain_fit('packed', 'two', 4)")
     search = f"'packed', 'arch', ARRAY[1], {GRID}, 'asha', 'num_configs=4'"
     execute(other, f"SELECT * FROM cerebro.explain_automl({search})")
-    assert execute(other, "SELECT pg_current_xact_id_if_assigned()") == [(None,)]
+    assert execute(other, "SELECT txid_current_if_assigned()") == [(None,)]
     modes = execute(other, LOCKS)
     assert {mode for (mode,) in modes} <= {"AccessShareLock"}
     execute(other, "COMMIT")
