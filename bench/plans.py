@@ -9,10 +9,12 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -118,8 +120,6 @@ def compare(workload: Workload, options: Mapping[str, Any]) -> Compared:
         server.load(connection, workload)
         server.pack(connection, workload, server.packing_options(workload))
         server.query(connection, "TRUNCATE cerebro._rate")
-        server.make_configs(connection, workload)
-        cold = explain(connection, workload, options)["Total Time"]
     with server.session() as connection:
         # Of other workloads it knows nothing either.
         server.make_configs(connection, other_grid(workload))
@@ -128,6 +128,7 @@ def compare(workload: Workload, options: Mapping[str, Any]) -> Compared:
         clock = time.perf_counter()
         plan = explain(connection, workload, options)
         asking = time.perf_counter() - clock
+        cold = _unmeasured(connection, workload, options)
         pids = {pid for (pid,) in server.query(connection, _SESSIONS)}
         before = server.value(connection, "SELECT pg_current_wal_lsn()")
         with PeakMemory(lambda: pids) as memory:
@@ -137,6 +138,47 @@ def compare(workload: Workload, options: Mapping[str, Any]) -> Compared:
             connection, "SELECT max(state_bytes) FROM cerebro.visits WHERE run_id = %s", (run_id,)
         )
     return Compared(workload.name, plan, cold, seconds, int(log), int(state), sum(memory.peak), asking)
+
+
+def _unmeasured(connection: Any, workload: Workload, options: Mapping[str, Any]) -> float:
+    """What the plan would have said if nothing had been measured."""
+    server.query(connection, "BEGIN; DELETE FROM cerebro._rate")
+    found = explain(connection, workload, options)["Total Time"]
+    server.query(connection, "ROLLBACK")
+    return found
+
+
+def show_constants(names: Sequence[str]) -> None:
+    """The constants of `planner/constants.py` as this machine has them, one thread a segment."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "plpy"))
+    from cerebro_plpy.planner import rates
+
+    for backend in ("tensorflow", "jax"):
+        options = json.dumps({"seed": server.SEED, "backend": backend, "threads": 1})
+        with server.session() as connection:
+            server.query(connection, "TRUNCATE cerebro._rate")
+            for name in names:
+                workload = ALL[name]
+                server.load(connection, workload)
+                server.pack(connection, workload, server.packing_options(workload))
+                for grid in (workload, other_grid(workload)):
+                    server.make_configs(connection, grid)
+                    server.fit(connection, grid, options)
+            found = server.query(
+                connection,
+                "SELECT work::json, parameters, batch_size, batch_seconds, evaluation_seconds,"
+                " compile_seconds, write_seconds, state_bytes, rest_seconds, read_seconds FROM cerebro._rate",
+            )
+        for what, size, column in (("training", None, 3), ("evaluation", 256, 4)):
+            seen = [row for row in found if row[column]]
+            parts = np.array([rates.features(r[0], r[1], size or r[2]) for r in seen])
+            took = np.array([row[column] for row in seen])
+            fitted = rates.fit(parts, took)
+            print(backend, what, [float(f"{each:.2g}") for each in fitted])
+            print("  said ÷ took", [round(float(x), 2) for x in parts @ fitted / took])
+        print(backend, "compiling", [(row[0]["layers"], round(row[5], 2)) for row in found if row[5]])
+        print(backend, "writing", sorted({(row[7], round(row[6], 4)) for row in found}))
+        print(backend, "resting", [round(row[8], 4) for row in found], "reading", [row[9] for row in found])
 
 
 _SESSIONS = (
@@ -185,10 +227,14 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(ALL))
     parser.add_argument("--what-if", nargs="*", default=["images", "wide", "words"])
     parser.add_argument("--backend", default="tensorflow")
+    parser.add_argument("--constants", nargs="*", help="print constants fitted on these instead")
     given = parser.parse_args()
     options = {"seed": server.SEED, "backend": given.backend}
     server.make_database()
     try:
+        if given.constants is not None:
+            show_constants(given.constants or list(ALL))
+            return
         show([compare(ALL[name], options) for name in given.only])
         show_what_if(given.what_if, options)
     finally:

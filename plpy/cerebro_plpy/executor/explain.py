@@ -44,7 +44,7 @@ WHAT_IF: dict[str, parse.Validator] = {
 }
 FORMATS = ("text", "json")
 # An alternative is played for so many visits at most.
-ALTERNATIVE_VISITS = 300
+ALTERNATIVE_VISITS = 160
 
 
 @dataclass(frozen=True)

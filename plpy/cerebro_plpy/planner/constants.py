@@ -6,20 +6,22 @@ parameters, numbers passed on, and one mini-batch.
 """
 
 TRAINING = {
-    "tensorflow": (6e-11, 1e-10, 1e-10, 1e-10, 4e-9, 3e-5, 2e-5, 6e-10, 1e-9, 2.5e-4),
-    "jax": (6e-11, 1.6e-10, 1e-10, 1e-10, 4e-9, 8e-6, 1.5e-5, 6e-10, 5e-10, 1e-4),
-    "torch": (6e-11, 1.2e-10, 1e-10, 1e-10, 4e-9, 8e-5, 6e-5, 8e-10, 1e-9, 8e-4),
+    "tensorflow": (2e-10, 5e-11, 1e-10, 1e-10, 1.8e-9, 1.2e-4, 1.8e-4, 0.0, 4.9e-9, 1.4e-4),
+    "jax": (1.1e-10, 2.9e-10, 1e-10, 1e-10, 1e-9, 2.8e-5, 1e-5, 2e-10, 1.4e-9, 7e-5),
+    "torch": (1.2e-10, 1.2e-10, 1e-10, 1e-10, 4e-9, 8e-5, 6e-5, 8e-10, 1e-9, 8e-4),
 }
 EVALUATION = {
-    "tensorflow": (2e-11, 3e-11, 3e-11, 3e-11, 1e-9, 1e-5, 8e-6, 0.0, 3e-10, 2e-4),
-    "jax": (2e-11, 5e-11, 3e-11, 3e-11, 1e-9, 3e-6, 5e-6, 0.0, 2e-10, 1e-4),
-    "torch": (2e-11, 4e-11, 3e-11, 3e-11, 1e-9, 3e-5, 2e-5, 0.0, 3e-10, 3e-4),
+    "tensorflow": (6.7e-11, 1.5e-11, 6.6e-11, 5e-11, 5e-10, 5.7e-4, 0.0, 0.0, 0.0, 1e-4),
+    "jax": (3.9e-11, 3.8e-11, 3.6e-11, 4e-11, 5e-10, 3.1e-4, 0.0, 0.0, 0.0, 1e-4),
+    "torch": (4e-11, 4e-11, 4e-11, 4e-11, 1e-9, 4e-4, 0.0, 0.0, 0.0, 3e-4),
 }
 # For a net, and for each of its layers.
-COMPILING = {"tensorflow": (0.7, 0.08), "jax": (0.4, 0.06), "torch": (0.05, 0.01)}
-STARTING = {"tensorflow": 4.0, "jax": 2.5, "torch": 3.5}
+COMPILING = {"tensorflow": (0.8, 0.02), "jax": (3.5, 0.1), "torch": (0.05, 0.01)}
+STARTING = {"tensorflow": 3.0, "jax": 2.5, "torch": 3.5}
 # Seconds for a state, and for each byte of it; between two visits; for a MB of rows.
-WRITING, WRITING_BYTE, RESTING, READING = 0.002, 8e-9, 0.004, 0.004
+WRITING, WRITING_BYTE, RESTING, READING = 0.0006, 4.8e-9, 0.0017, 0.005
+# Seconds before the first visit and after the last, and for each config.
+AROUND, AROUND_CONFIG = 0.2, 0.015
 # The arithmetic of so many threads takes 1 / threads**SHARING of the time.
 SHARING = 0.8
 # MB of a session's own memory with its engine, and for each net that it has compiled.

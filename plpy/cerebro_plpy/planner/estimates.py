@@ -27,9 +27,9 @@ from cerebro_plpy.planner.simulation import (
 from cerebro_plpy.planner.work import RunWork
 
 # A plan is played for at most so many visits of so many configs: an answer is wanted at once.
-MOST_VISITS, MOST_CONFIGS = 1200, 40
+MOST_VISITS, MOST_CONFIGS = 800, 40
 # The log has a state once more, cut in rows with a head each; and the row of its visit.
-LOG_FACTOR, VISIT_LOG, EVALUATION_LOG = 1.03, 900, 700
+LOG_FACTOR, VISIT_LOG, EVALUATION_LOG = 1.1, 1500, 900
 # States of a config that are kept while it trains: `Plan.needed_steps`, and what waits to be removed.
 STATES_AT_ONCE = 4
 
@@ -44,6 +44,8 @@ class Estimate:
     low: float
     high: float
     starting: float
+    # Before the first visit and after the last: checks, the run's rows, result tables.
+    around: float
     first_leaderboard: float | None
     bound: float
     longest: tuple[int, float] | None
@@ -98,6 +100,7 @@ def estimate(work: RunWork, rates: Rates, most_visits: int = MOST_VISITS) -> Est
 def summarize(work: RunWork, rates: Rates, played: Played) -> Estimate:
     """Make the figures of what was played."""
     start = 0.0 if work.warm else rates.starting().seconds
+    around = constants.AROUND + constants.AROUND_CONFIG * len(work.kinds)
     sources = _sources(work, rates, played)
     factor = spread(sources)
     chains = {key: _chain(work, rates, key, played) for key in work.kinds}
@@ -108,16 +111,26 @@ def summarize(work: RunWork, rates: Rates, played: Played) -> Estimate:
     return Estimate(
         work=work,
         played=played,
-        seconds=start + played.seconds,
-        low=start / own + max(played.seconds / factor, 0.0),
-        high=start * own + played.seconds * factor,
+        seconds=start + around + played.seconds,
+        low=start / own + (around + played.seconds) / factor,
+        high=start * own + (around + played.seconds) * factor,
         starting=start,
+        around=around,
         first_leaderboard=None if played.first_measured is None else start + played.first_measured,
-        bound=start + bound,
+        bound=start + around + bound,
         longest=longest,
         waiting=played.waiting(work.sessions),
-        sources=frozenset(source for _, source in sources),
+        sources=_weighty(sources),
     )
+
+
+def _weighty(sources: Sequence[tuple[float, str]]) -> frozenset[str]:
+    """What a part of the time rests on that is worth a word."""
+    by_source: dict[str, float] = {}
+    for seconds, source in sources:
+        by_source[source] = by_source.get(source, 0.0) + seconds
+    least = 0.05 * sum(by_source.values())
+    return frozenset(source for source, seconds in by_source.items() if seconds >= least)
 
 
 def _sample(work: RunWork) -> RunWork:

@@ -100,6 +100,7 @@ def nodes(found: Estimate) -> list[Node]:
     measuring = played.of_activity(MEASURE)
     if measuring:
         listed.append({NODE_TYPE: "Evaluate", "Evaluations": played.evaluations, "Work Time": measuring})
+    listed.append({NODE_TYPE: "Begin and End", "Work Time": found.around})
     waits = found.waiting * (played.seconds * work.sessions)
     listed.append({NODE_TYPE: "Wait", "Work Time": waits})
     return listed

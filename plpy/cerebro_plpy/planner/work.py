@@ -76,12 +76,11 @@ class RunWork:
     def needs_code(self, kind: ConfigKind, there: AbstractSet[Code]) -> bool:
         """Whether a session that has made some code has to make more for this kind.
 
-        JAX has code of its own for each number of rows. TensorFlow and PyTorch have code for any once they
-        have seen two.
+        JAX has code of its own for each number of rows, TensorFlow and PyTorch have one for any.
         """
-        if kind.code in there:
-            return False
-        return self.backend == "jax" or sum(compiled == kind.compiled for compiled, _ in there) < 2
+        if self.backend == "jax":
+            return kind.code not in there
+        return all(compiled != kind.compiled for compiled, _ in there)
 
     def visit_batches(self, kind: ConfigKind, segment: int) -> int:
         return kind.passes * -(-self.rows[segment] // kind.batch_size)
