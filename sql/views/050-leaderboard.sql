@@ -33,12 +33,37 @@ history AS NOT MATERIALIZED ( -- a filter on one run must reach it
         AND l.metric = 'loss'
 ),
 
+going AS (
+    -- Configs that still train in a run that keeps them side by side: they are ranked at the last epoch that all
+    -- of them have been measured at. The same is in planner/plan.py.
+    SELECT
+        c.run_id,
+        c.mst_key,
+        COALESCE(pg_catalog.max(m.epoch), 0) AS measured
+    FROM cerebro._visible_run AS x
+    JOIN cerebro._standing AS c USING (run_id)
+    LEFT JOIN cerebro._failure AS f ON f.run_id = c.run_id AND f.mst_key = c.mst_key
+    LEFT JOIN cerebro._metric AS m ON m.run_id = c.run_id AND m.mst_key = c.mst_key
+    WHERE COALESCE((x.limits::json ->> 'even')::boolean, FALSE)
+        AND f.mst_key IS NULL AND NOT c.stopped AND NOT c.deleted
+    GROUP BY c.run_id, c.mst_key, c.epochs
+    HAVING COALESCE(pg_catalog.max(m.epoch), 0) < c.epochs
+),
+
+reached AS (
+    SELECT
+        g.run_id,
+        pg_catalog.min(g.measured) AS epoch
+    FROM going AS g GROUP BY g.run_id
+),
+
 delivered AS (
     -- After the epoch whose state is the config's result: the last, or with restore_best the one that was best
     -- by what the run decides by. The same is in executor/report.py.
     SELECT DISTINCT ON (h.run_id, h.mst_key) h.*
     FROM history AS h
     JOIN cerebro._visible_run AS x USING (run_id)
+    LEFT JOIN reached USING (run_id)
     CROSS JOIN LATERAL (
         SELECT CASE
             WHEN NOT COALESCE((x.limits::json ->> 'restore_best')::boolean, FALSE) THEN NULL
@@ -46,6 +71,7 @@ delivered AS (
             WHEN h.loss NOT IN ('NaN', 'Infinity', '-Infinity') THEN h.loss
         END AS kept_by
     ) AS k
+    WHERE h.epoch <= COALESCE(reached.epoch, h.epoch)
     ORDER BY h.run_id, h.mst_key, k.kept_by, CASE WHEN k.kept_by IS NULL THEN -h.epoch ELSE h.epoch END
 ),
 
@@ -56,6 +82,15 @@ best AS (
         h.epoch,
         h.value
     FROM history AS h ORDER BY h.run_id, h.mst_key, h.badness, h.epoch
+),
+
+newest AS (
+    SELECT DISTINCT ON (h.run_id, h.mst_key)
+        h.run_id,
+        h.mst_key,
+        h.epoch,
+        h.value
+    FROM history AS h ORDER BY h.run_id, h.mst_key, h.epoch DESC
 )
 
 SELECT
@@ -75,11 +110,14 @@ SELECT
     c.compile_params,
     c.fit_params,
     f.reason AS failure,
-    c.backend
+    c.backend,
+    newest.value AS newest_value,
+    newest.epoch AS newest_epoch
 FROM cerebro._visible_run AS r
 JOIN cerebro._config AS c USING (run_id)
 LEFT JOIN delivered ON delivered.run_id = c.run_id AND delivered.mst_key = c.mst_key
 LEFT JOIN best ON best.run_id = c.run_id AND best.mst_key = c.mst_key
+LEFT JOIN newest ON newest.run_id = c.run_id AND newest.mst_key = c.mst_key
 LEFT JOIN cerebro._failure AS f ON f.run_id = c.run_id AND f.mst_key = c.mst_key
 LEFT JOIN (
     SELECT DISTINCT
@@ -101,6 +139,8 @@ COMMENT ON COLUMN cerebro.leaderboard.metric IS 'Metric that decides: the first 
 COMMENT ON COLUMN cerebro.leaderboard.value IS 'Value of the metric for the state that is the config''s result: after the last epoch that was evaluated, with restore_best after the best one';
 COMMENT ON COLUMN cerebro.leaderboard.loss IS 'The loss of the same state';
 COMMENT ON COLUMN cerebro.leaderboard.epoch IS 'The epoch that left this state';
+COMMENT ON COLUMN cerebro.leaderboard.newest_value IS 'The value after the last epoch that was evaluated';
+COMMENT ON COLUMN cerebro.leaderboard.newest_epoch IS 'The epoch of the newest value; with the option order, "even", configs are ranked at an epoch that all of them have reached';
 COMMENT ON COLUMN cerebro.leaderboard.best_value IS 'The best value after any epoch that was evaluated';
 COMMENT ON COLUMN cerebro.leaderboard.best_epoch IS 'The epoch of the best value';
 COMMENT ON COLUMN cerebro.leaderboard.compile_params IS 'Compile parameters of the config';

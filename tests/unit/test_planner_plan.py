@@ -38,10 +38,13 @@ class Player:
         for _ in range(most):
             if self.plan.done():
                 return
-            self.fill()
-            assert self.running, "the plan is not done, and nothing is under way"
-            self.end(self.running.pop(self.random.randrange(len(self.running))))
+            self.step()
         raise AssertionError("the plan never ends")
+
+    def step(self) -> None:
+        self.fill()
+        assert self.running, "the plan is not done, and nothing is under way"
+        self.end(self.running.pop(self.random.randrange(len(self.running))))
 
     def fill(self) -> None:
         for segment in range(self.plan.segments):
@@ -209,6 +212,26 @@ def test_a_config_that_will_be_the_last_one_goes_before_evaluations() -> None:
     # Config 1 stands at one of the segments, where an evaluation of config 2 waits.
     stands = route(3, 1, 1, 2)[0]
     assert expect(plan, stands, VISIT).mst_key == 1
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_side_by_side_no_config_is_an_epoch_ahead(seed: int) -> None:
+    plan = make_plan(5, 3, 4, 1)
+    plan.even = True
+    player = Player(plan, seed, lost=0.1)
+    while not plan.done():
+        player.step()
+        epochs = [plan.whole_epochs(c) for c in plan.configs.values()]
+        assert max(epochs) - min(epochs) <= 1
+
+
+def test_side_by_side_configs_are_ranked_at_an_epoch_that_all_have_reached() -> None:
+    plan = make_plan(2, 2, 4, 1)
+    assert plan.even_epoch() is None
+    plan.even = True
+    assert plan.even_epoch() == 0
+    plan.evaluated |= {(1, 1), (1, 2), (2, 1)}
+    assert plan.even_epoch() == 1
 
 
 def test_equal_configs_let_evaluations_pass() -> None:

@@ -266,6 +266,7 @@ def _work(
         sessions=request.segments,
         memory_mb=engines.memory_mb,
         host=HERE,
+        even=request.limits.even,
         warm=warm,
         compiled=calibrating.compiled_here(engines) if warm else frozenset(),
     )
@@ -351,6 +352,8 @@ def _alternatives(work: RunWork, observed: Sequence[Any]) -> list[Alternative]:
         )
     if work.segments > len(work.kinds) and (threads := cores() // max(1, len(work.kinds))) > work.threads:
         add(f"{threads} threads", _with(work, threads=threads), True)
+    if not work.even and len(work.kinds) > 1:
+        add("order even", replace(work, even=True), False)
     for every in (5, work.epochs):
         if work.frequency < every <= work.epochs:
             name = "evaluate at the end" if every == work.epochs else f"evaluate every {every} epochs"

@@ -82,6 +82,7 @@ def _work(db: Database, run: runs.RunRow, visits: Sequence[Row]) -> tuple[RunWor
             sessions=1 if run.topology == "inline" else len({v["pid"] for v in visits}) or run.segments,
             memory_mb=run.memory_mb,
             host=HERE,
+            even=bool(runs.limits(run).get("even")),
             warm=bool(code) or run.topology == "inline",
             compiled=code,
         ),

@@ -97,8 +97,12 @@ class Report:
         config, measured = self._plan.configs[mst_key], self._measured.get(mst_key)
         if not measured or config.failure is not None or config.deleted:
             return None
-        kept = self._plan.best_epoch(config)
-        values = measured[max(measured) if kept is None else kept]
+        kept, even = self._plan.best_epoch(config), self._plan.even_epoch()
+        if even is not None:
+            measured = {epoch: values for epoch, values in measured.items() if epoch <= even}
+            if not measured:
+                return None
+        values = measured[kept if kept in measured else max(measured)]
         name = deciding(list(values))
         if name is None or (value := values[name]) is None:
             return None

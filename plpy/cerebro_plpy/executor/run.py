@@ -367,6 +367,7 @@ def make_plan(
         configs=made,
         evaluated=done,
         keeps_best=best,
+        even=request.limits.even,
     )
 
 

@@ -12,14 +12,15 @@ MOST_EPOCHS: Final = 2**31 - 1
 
 @dataclass(frozen=True)
 class Limits:
-    """What ends a run before its configs have all their epochs, which of their states are its result, and
-    which run it repeats."""
+    """What ends a run before its configs have all their epochs, which of their states are its result, which
+    run it repeats, and whether its configs train side by side, none an epoch ahead of the others."""
 
     restore_best: bool = False
     max_seconds: int | None = None
     max_visits: int | None = None
     max_configs: int | None = None
     replay: int | None = None
+    even: bool = False
 
 
 def check_budget(num_iterations: int | None, metrics_compute_frequency: int | None) -> tuple[int, int]:

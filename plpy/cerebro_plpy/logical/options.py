@@ -18,6 +18,7 @@ Validator: TypeAlias = Callable[[str, object], Any]
 BACKENDS: Final = ("tensorflow", "jax", "torch")
 LARGEST: Final = 2**63 - 1
 AUTO: Final = "auto"
+LONGEST, EVEN = "longest", "even"
 LEAST_MEMORY_MB: Final = 16
 
 
@@ -39,6 +40,7 @@ class FitOptions:
     max_configs: int | None = None
     replay: int | None = None
     background: bool | None = None
+    order: str | None = None
 
     @property
     def measures_each_epoch(self) -> bool:
@@ -48,7 +50,12 @@ class FitOptions:
     @property
     def limits(self) -> Limits:
         return Limits(
-            bool(self.restore_best), self.max_seconds, self.max_visits, self.max_configs, self.replay
+            restore_best=bool(self.restore_best),
+            max_seconds=self.max_seconds,
+            max_visits=self.max_visits,
+            max_configs=self.max_configs,
+            replay=self.replay,
+            even=self.order == EVEN,
         )
 
 
@@ -153,6 +160,7 @@ FIT_OPTIONS: Final[dict[str, Validator]] = {
     "max_configs": integer(1),
     "replay": integer(1),
     "background": boolean(),
+    "order": one_of(LONGEST, EVEN),
 }
 
 

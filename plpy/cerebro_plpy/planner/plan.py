@@ -74,6 +74,8 @@ class Plan:
     configs: dict[int, Config]
     evaluated: set[tuple[int, int]] = field(default_factory=set)
     keeps_best: bool = False
+    # No config begins an epoch while another that trains has an epoch less behind it.
+    even: bool = False
     visits_limit: int | None = None
     costs: costs.CostModel = field(default_factory=costs.CostModel)
     paused: bool = False
@@ -170,7 +172,24 @@ class Plan:
         if self.visits_limit is not None and self.visits_begun >= self.visits_limit:
             return None
         waiting = [c for c in self.configs.values() if self._stands_at(c, segment)]
+        if self.even:
+            least = min((self.whole_epochs(c) for c in self._going()), default=0)
+            waiting = [c for c in waiting if self.whole_epochs(c) <= least]
         return schedule.choose(schedule.Waiting(c.mst_key, self.remaining_seconds(c)) for c in waiting)
+
+    def _going(self) -> list[Config]:
+        return [c for c in self.configs.values() if self._visits_left(c)]
+
+    def even_epoch(self) -> int | None:
+        """The last epoch after which all configs that train have been measured; what ranks them meanwhile."""
+        going = self._going()
+        if not self.even or not going:
+            return None
+        last = {c.mst_key: 0 for c in going}
+        for key, epoch in self.evaluated:
+            if key in last:
+                last[key] = max(last[key], epoch)
+        return min(last.values())
 
     def _next_visit(self, segment: int) -> Unit | None:
         key = self._next_key(segment)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, StartConfig
-from cerebro_plpy.planner.plan import Config, Plan
-from cerebro_plpy.planner.simulation import Played, Prices, play
+from cerebro_plpy.planner.plan import Config
+from cerebro_plpy.planner.simulation import Played, Prices, plan_of, play
 from cerebro_plpy.planner.work import ConfigKind, RunWork
 
 KindOf = Callable[[StartConfig | Clone], ConfigKind]
@@ -37,9 +37,7 @@ class Scenario:
         self._procedure, self._work, self._prices, self._kind_of = procedure, work, prices, kind_of
         self._curves = Curves(seed)
         self.kinds: dict[int, ConfigKind] = {}
-        self.plan = Plan(
-            seed=work.seed, segments=work.segments, epochs=work.epochs, frequency=work.frequency, configs={}
-        )
+        self.plan = plan_of(work, {}, work.epochs)
         # Those of a fit call, which wait for the procedure's word.
         for key, kind in work.kinds.items():
             self._add(key, kind, 0)

@@ -111,7 +111,12 @@ def configs_of(work: RunWork, prices: Prices, until: int) -> dict[int, Config]:
 
 def plan_of(work: RunWork, configs: dict[int, Config], epochs: int) -> Plan:
     return Plan(
-        seed=work.seed, segments=work.segments, epochs=epochs, frequency=work.frequency, configs=configs
+        seed=work.seed,
+        segments=work.segments,
+        epochs=epochs,
+        frequency=work.frequency,
+        configs=configs,
+        even=work.even,
     )
 
 

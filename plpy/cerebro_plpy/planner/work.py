@@ -64,7 +64,7 @@ class RunWork:
     sessions: int
     memory_mb: int
     host: str
-    inline: bool = False
+    even: bool = False
     # Whether the sessions have started their engines already, and what they have compiled before.
     warm: bool = False
     compiled: frozenset[Code] = frozenset()
