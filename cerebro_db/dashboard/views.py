@@ -36,7 +36,8 @@ FROM cerebro.runs WHERE run_id = %(run)s
 CONFIGS = """
 SELECT p.mst_key, p.model_id, p.status, p.epoch, p.epochs, p.visits_done, p.visits_total, p.segment,
     p.loss AS visit_loss, p.seconds_left, p.failure, p.compile_params, p.fit_params, p.cloned_from, p.asked,
-    b.rank, b.dataset, b.metric, b.value, b.loss, b.epoch AS measured_epoch, b.best_value, b.best_epoch
+    b.rank, b.dataset, b.metric, b.value, b.loss, b.epoch AS measured_epoch, b.best_value, b.best_epoch,
+    b.newest_value, b.newest_epoch
 FROM cerebro.progress AS p
 LEFT JOIN (SELECT * FROM cerebro.leaderboard WHERE run_id = %(run)s) AS b USING (mst_key)
 WHERE p.run_id = %(run)s

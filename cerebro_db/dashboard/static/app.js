@@ -116,6 +116,14 @@ function begin(id) {
   for (const link of at("runs").querySelectorAll("a")) link.toggleAttribute("aria-current", link.hash === `#run=${id}`);
 }
 
+// By what the leaderboard ranks.
+function deciding() {
+  const { deciding: by, comparedAt } = state.run;
+  if (!by) return "nothing is measured yet";
+  const words = `by ${by.replace(/^(\S+) (.*)$/, "$2 on the $1 rows")}`;
+  return comparedAt === null ? words : `${words}, all after epoch ${comparedAt}`;
+}
+
 // Asked for when somebody wants it: it is made anew each time.
 async function showPlan() {
   const run = state.run;
@@ -154,7 +162,7 @@ function showRun() {
   showMeasures();
   draw();
   board.show(state.run, state.chosen);
-  setText(at("deciding"), state.run.deciding ? `by ${state.run.deciding.replace(/^(\S+) (.*)$/, "$2 on the $1 rows")}` : "nothing is measured yet");
+  setText(at("deciding"), deciding());
   showDecisions();
 }
 

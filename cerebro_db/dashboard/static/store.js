@@ -77,6 +77,14 @@ export class Run {
     return config ? `${config.dataset} ${config.metric}` : null;
   }
 
+  // The epoch after which all are compared although some are further on; null where each has its own.
+  get comparedAt() {
+    const measured = this.configs.filter((config) => config.measured_epoch !== null);
+    const epochs = new Set(measured.map((config) => config.measured_epoch));
+    const ahead = measured.some((config) => config.newest_epoch > config.measured_epoch);
+    return this.live && epochs.size === 1 && ahead ? measured[0].measured_epoch : null;
+  }
+
   // Lines of a chart: [{key, points: [[epoch, value], …]}].
   lines(measure) {
     const segments = this.run.segments;
