@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import jobs
 import numpy as np
 import server
 import workloads
@@ -148,6 +152,66 @@ def _unmeasured(connection: Any, workload: Workload, options: Mapping[str, Any])
     return found
 
 
+_BARE = """
+import json, sys, time
+from pathlib import Path
+import jobs
+order, settings = jobs.Order(**json.loads(sys.argv[1])), jobs.Settings()
+jobs.set_environment(settings)
+import keras
+clock = time.perf_counter()
+rows = jobs.read_rows(jobs.export(order), order.what)
+jobs.train_one(order.what, 0, order.epochs, settings, rows, Path(order.folder))
+print(time.perf_counter() - clock)
+"""
+
+
+def show_single(names: Sequence[str], rounds: int = 3) -> None:
+    """One config on all cores: pack, train, evaluate, beside plain Keras on exported rows, in turn."""
+    print("\n| workload | ours, warm | plain Keras, all cores | ratio |\n|---|---|---|---|")
+    for name in names:
+        workload = ALL[name]
+        ours: list[float] = []
+        bare: list[float] = []
+        with server.session() as connection:
+            server.load(connection, workload)
+            _fit_one(connection, workload)
+            for _ in range(rounds):
+                ours.append(_fit_one(connection, workload))
+                bare.append(_bare_one(workload))
+        ratio = statistics.median(ours) / statistics.median(bare)
+        print(f"| {name} | {statistics.median(ours):.2f} s | {statistics.median(bare):.2f} s | {ratio:.2f} |")
+
+
+def _fit_one(connection: Any, workload: Workload) -> float:
+    name, config = workload.name, workload.configs[0]
+    seconds = server.pack(connection, workload, server.packing_options(workload))
+    server.drop(connection, [f"{name}_one", f"{name}_one_summary"])
+    clock = time.perf_counter()
+    server.query(
+        connection,
+        "SELECT cerebro.madlib_fit(%s, %s, %s, %s, %s, %s, %s, FALSE, %s, options => %s)",
+        (f"{name}_train_packed", f"{name}_one", f"{name}_nets", config.net + 1,
+         f"optimizer='Adam(learning_rate={config.learning_rate!r})',loss='categorical_crossentropy',"
+         "metrics=['accuracy']", f"batch_size={config.batch_size}", workload.epochs,
+         f"{name}_validation_packed", json.dumps({"seed": server.SEED})),
+    )  # fmt: skip
+    return seconds + time.perf_counter() - clock
+
+
+def _bare_one(workload: Workload) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        order = asdict(jobs.Order(workload.name, workload.rows, folder, workload.epochs, {}))
+        ended = subprocess.run(
+            [sys.executable, "-c", _BARE, json.dumps(order)],
+            env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parent)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return float(ended.stdout.split()[-1])
+
+
 def show_constants(names: Sequence[str]) -> None:
     """The constants of `planner/constants.py` as this machine has them, one thread a segment."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "plpy"))
@@ -227,6 +291,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(ALL))
     parser.add_argument("--what-if", nargs="*", default=["images", "wide", "words"])
     parser.add_argument("--backend", default="tensorflow")
+    parser.add_argument("--single", nargs="*", help="compare one config with plain Keras instead")
     parser.add_argument("--constants", nargs="*", help="print constants fitted on these instead")
     given = parser.parse_args()
     options = {"seed": server.SEED, "backend": given.backend}
@@ -234,6 +299,9 @@ def main() -> None:
     try:
         if given.constants is not None:
             show_constants(given.constants or list(ALL))
+            return
+        if given.single is not None:
+            show_single(given.single or ["wide", "images"])
             return
         show([compare(ALL[name], options) for name in given.only])
         show_what_if(given.what_if, options)
