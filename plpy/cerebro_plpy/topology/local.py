@@ -92,6 +92,7 @@ class LocalTopology:
         self._pool = memory.of(_Pool)
         self._bounds = bounds
         self._slots = 1
+        self._keeps_others = True
         self._target = target
         self._tick = tick
         self._engines: dict[str, Engine] = {}
@@ -118,8 +119,7 @@ class LocalTopology:
         self._engines = {engine.backend: engine for engine in engines}
         most = self._bounds.most_sessions()
         self._slots = max(1, min(segments, most or segments))
-        if most is not None:
-            self._stop_others()
+        self._keeps_others = most is None
         opens = self._missing() > 0
         if opens:
             self._fit_in()
@@ -363,9 +363,12 @@ class LocalTopology:
         return opened
 
     def _keep_one_other(self, key: Key) -> None:
-        """Calls with one number of threads and with another may take turns: the sessions of either stay."""
+        """Calls with one number of threads and with another may take turns: the sessions of either stay.
+
+        Where an administrator has said how many there may be, only those that are used do.
+        """
         others = [other for other in self._pool if other[:3] == key[:3] and other != key]
-        for other in others[:-1]:
+        for other in others[:-1] if self._keeps_others else others:
             self._pool.pop(other).stop()
 
     def _refusal(self, error: psycopg2.Error) -> CerebroError:
