@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import json
 import math
@@ -152,6 +153,7 @@ def _row(run_id: int, request: requests.Request, times: calibration.KindTimes) -
     )
 
 
+@functools.cache
 def versions_of(backend: str) -> str:
     """What decides how fast an engine is."""
     found = []
