@@ -170,6 +170,11 @@ class Rates:
         return sum(o.visits for o in self._own)
 
     @cached_property
+    def _fitted(self) -> dict[int | None, np.ndarray]:
+        """The coefficients, of training and of measuring: made once, since that takes milliseconds."""
+        return {}
+
+    @cached_property
     def _here(self) -> list[Observation]:
         return [o for o in self.observations if o.host == self.host]
 
@@ -205,7 +210,9 @@ class Rates:
             return Estimated(shipped * float(np.median(took / np.array(here))), SCALED)
         rows = np.array([features(o.work, o.parameters, of.size(o.batch_size)) for o in seen])
         wanted = features(kind.work, kind.parameters, of.size(kind.batch_size))
-        coefficients = fit(rows, took)
+        if of.batch not in self._fitted:
+            self._fitted[of.batch] = fit(rows, took)
+        coefficients = self._fitted[of.batch]
         distances = np.abs(np.log1p(rows) - np.log1p(wanted)).sum(axis=1)
         near = int(np.argmin(distances))
         said = float(rows[near] @ coefficients)
