@@ -21,7 +21,7 @@ from cerebro_plpy.planner.work import ConfigKind, RunWork
 from measured_kinds import GRID, kind, observed
 
 RATES = Rates([observed(k) for k in GRID], "localhost", "jax", 1)
-MACHINE = Machine(2**34, 2**36, 2)
+MACHINE = Machine(2**34, 2**36)
 
 
 def work(kinds: dict[int, ConfigKind], segments: int = 2, epochs: int = 5, **more: object) -> RunWork:
@@ -168,7 +168,7 @@ def test_advice_names_what_is_cheaper_and_what_does_not_fit() -> None:
         said(
             found,
             alternatives=[Alternative("backend tensorflow", quick, True)],
-            machine=Machine(2**20, 0, 2),
+            machine=Machine(2**20, 0),
         )
     )
     assert any(line.startswith("backend tensorflow: -") and "other bits" in line for line in plan["Advice"])

@@ -22,6 +22,9 @@ from cerebro_plpy.planner.rates import Observation, Rates
 from cerebro_plpy.planner.work import Code, ConfigKind, digest
 from cerebro_plpy.store import packed, rates, runs
 
+# A run may have made a million; its first ones tell as much.
+MOST_VISITS = 20_000
+
 
 def segment_rows(data: requests.Data | None, segments: int) -> list[int]:
     """Rows of each segment: they are dealt evenly, the first ones of the segments have one more."""
@@ -120,7 +123,7 @@ def measured(db: Database, run_id: int, request: requests.Request) -> list[rates
     memory.of(_CompiledHere).update((engines.backend, engines.threads, k.code) for k in kinds.values())
     found = calibration.calibrate(
         kinds,
-        [calibration.VisitTime(**row) for row in rates.visits(db, run_id)],
+        [calibration.VisitTime(**row) for row in rates.visits(db, run_id, MOST_VISITS)],
         [calibration.EvaluationTime(**row) for row in rates.evaluations(db, run_id)],
         rows,
         row_bytes(request.source.summary),

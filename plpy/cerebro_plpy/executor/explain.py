@@ -150,17 +150,15 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
     examples = call.examples(request)
     ask = _Asking(db, request)
     described = ask.describe(replace(request, configs=examples))
-    warm = ask.warm
-    work = _supposed(_work(request, examples, described, warm), wanted, request)
+    work = _supposed(_work(request, examples, described, ask.warm), wanted, request)
     observed = calibrating.observations(db)
     if asked.probe:
         observed = [*observed, *ask.probe(work, request, examples, described)]
     if request.search is None:
-        about = _about_fit(request, work, observed)
+        about = _about_fit(request, work, observed, machine(db))
     else:
-        about = _about_search(request, work, observed, described)
-    about = replace(about, machine=machine(db), probed=bool(asked.probe))
-    return show(explained(about), asked.format or "text")
+        about = _about_search(request, work, observed, described, machine(db))
+    return show(explained(replace(about, probed=bool(asked.probe))), asked.format or "text")
 
 
 def show(node: tree.Node, format: str) -> list[str]:
@@ -174,7 +172,7 @@ def machine(db: Database) -> Machine:
         free = space.f_bavail * space.f_frsize
     except OSError:
         free = None
-    return Machine(memory, free, cores())
+    return Machine(memory, free)
 
 
 class _Asking:
@@ -306,11 +304,13 @@ def _supposed(work: RunWork, wanted: Mapping[str, Any], request: requests.Reques
     )
 
 
-def _rates(work: RunWork, observed: Sequence[Any]) -> Rates:
+def _rates(work: RunWork, observed: Sequence[Observation]) -> Rates:
     return Rates(observed, work.host, work.backend, work.threads)
 
 
-def _about_fit(request: requests.Request, work: RunWork, observed: Sequence[Any]) -> Explained:
+def _about_fit(
+    request: requests.Request, work: RunWork, observed: Sequence[Observation], machine: Machine
+) -> Explained:
     rates = _rates(work, observed)
     notes = []
     if request.limits.max_seconds is not None:
@@ -319,14 +319,14 @@ def _about_fit(request: requests.Request, work: RunWork, observed: Sequence[Any]
         name="Fit",
         estimate=estimate(work, rates),
         settings=settings(request, work),
-        machine=Machine(0, None, 0),
+        machine=machine,
         visits_known=rates.visits,
         alternatives=_alternatives(work, observed),
         notes=notes,
     )
 
 
-def _alternatives(work: RunWork, observed: Sequence[Any]) -> list[Alternative]:
+def _alternatives(work: RunWork, observed: Sequence[Observation]) -> list[Alternative]:
     """Other engines, segments and threads, and fewer evaluations."""
     found: list[Alternative] = []
 
@@ -371,8 +371,9 @@ def _with(work: RunWork, backend: str | None = None, threads: int | None = None)
 def _about_search(
     request: requests.Request,
     work: RunWork,
-    observed: Sequence[Any],
+    observed: Sequence[Observation],
     described: Mapping[str, Mapping[str, Any]],
+    machine: Machine,
 ) -> Explained:
     """A search is played with invented results, since what it trains depends on them."""
     rates = _rates(work, observed)
@@ -402,7 +403,7 @@ def _about_search(
         name="Fit with early stopping" if stops else f"Search by {search['method']}",
         estimate=middle,
         settings=settings(request, work),
-        machine=Machine(0, None, 0),
+        machine=machine,
         visits_known=rates.visits,
         low=min(one.low for one in found),
         high=max(one.high for one in found),

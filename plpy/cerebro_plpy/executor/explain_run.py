@@ -12,10 +12,11 @@ from cerebro_plpy.database import Database, Row
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.executor import calibrating, explain
 from cerebro_plpy.executor import request as requests
-from cerebro_plpy.planner.estimates import summarize
+from cerebro_plpy.planner.estimates import Estimate, estimate, summarize
 from cerebro_plpy.planner.explanation import Explained, nodes, tree
 from cerebro_plpy.planner.gpus import HERE
 from cerebro_plpy.planner.rates import Rates
+from cerebro_plpy.planner.searching import MOST_PLAYED
 from cerebro_plpy.planner.simulation import Prices, configs_of, plan_of, play
 from cerebro_plpy.planner.tree import NODE_TYPE, PLANS, Node
 from cerebro_plpy.planner.work import ConfigKind, RunWork
@@ -28,16 +29,10 @@ def explain_run(db: Database, run_id: int | None, format: str | None) -> list[st
     run = runs.own_run(db, run_id, session.current_user(db), members=True)
     visits = store.visits(db, run.run_id)
     status = store.standing(db, run.run_id)
-    work, epochs = _work(db, run, visits)
+    work, epochs = _work(db, run, visits, status["status"])
     observed = calibrating.observations(db, before=run.run_id)
     rates = Rates(observed, HERE, work.backend, work.threads)
-    prices = Prices(work, rates)
-    # Configs that a search has stopped are taken for what they came to.
-    configs = configs_of(work, prices, 0)
-    for key, config in configs.items():
-        config.until = epochs.get(key, run.epochs)
-    played = play(plan_of(work, configs, run.epochs), work, prices, work.kinds.__getitem__)
-    found = summarize(work, rates, played)
+    found = _estimate(work, rates, epochs)
     about = Explained(
         name=f"Run {run.run_id}, {status['status']}",
         estimate=found,
@@ -57,7 +52,21 @@ def explain_run(db: Database, run_id: int | None, format: str | None) -> list[st
     return explain.show(_beside(tree(about), nodes(found), work, actual), format or "text")
 
 
-def _work(db: Database, run: runs.RunRow, visits: Sequence[Row]) -> tuple[RunWork, Mapping[int, int]]:
+def _estimate(work: RunWork, rates: Rates, epochs: Mapping[int, int]) -> Estimate:
+    """Configs that were stopped are taken for what they came to, if there are not too many to be played."""
+    prices = Prices(work, rates)
+    configs = configs_of(work, prices, 0)
+    for key, config in configs.items():
+        config.until = epochs.get(key, work.epochs)
+    if sum(c.until for c in configs.values()) * work.segments * len(configs) > MOST_PLAYED:
+        return estimate(work, rates)
+    played = play(plan_of(work, configs, work.epochs), work, prices, work.kinds.__getitem__)
+    return summarize(work, rates, played)
+
+
+def _work(
+    db: Database, run: runs.RunRow, visits: Sequence[Row], status: str
+) -> tuple[RunWork, Mapping[int, int]]:
     """What the run had to do, and how many epochs each config has got where that is known."""
     kinds = calibrating.kinds_of_run(db, run.run_id)
     sizes = {v["mst_key"]: v["state_bytes"] for v in visits}
@@ -66,7 +75,7 @@ def _work(db: Database, run: runs.RunRow, visits: Sequence[Row]) -> tuple[RunWor
     backend = next((c.backend for c in runs.configs(db, run.run_id)), session.default_backend())
     code = calibrating.code_before(db, run.run_id)
     done = Counter(v["mst_key"] for v in visits)
-    ended = run.search is not None or store.standing(db, run.run_id)["status"] not in ("running", "paused")
+    ended = run.search is not None or status not in ("running", "paused")
     epochs = {key: -(-done[key] // run.segments) for key in kinds} if ended else {}
     return (
         RunWork(
@@ -79,7 +88,8 @@ def _work(db: Database, run: runs.RunRow, visits: Sequence[Row]) -> tuple[RunWor
             seed=run.seed,
             backend=backend,
             threads=run.threads,
-            sessions=1 if run.topology == "inline" else len({v["pid"] for v in visits}) or run.segments,
+            # One that was lost has been replaced.
+            sessions=min(run.segments, len({v["pid"] for v in visits}) or run.segments),
             memory_mb=run.memory_mb,
             host=HERE,
             even=bool(runs.limits(run).get("even")),

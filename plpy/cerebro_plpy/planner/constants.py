@@ -1,8 +1,8 @@
-"""What things cost where nothing was measured yet, by engine. `make bench-plan` prints them anew.
+"""What things cost where nothing was measured yet, by engine.
 
-Measured on a server of two cores of 2.6 GHz, with one thread. A training coefficient is seconds for each of
-`rates.features`: operations of dense, convolution, recurrent, attention and embedding layers, layers, steps,
-parameters, numbers passed on, and one mini-batch.
+Measured on a server of two cores, with one thread: `make bench-plan ARGS=--constants` prints them anew. A
+training coefficient is seconds for each of `rates.features`: operations of dense, convolution, recurrent,
+attention and embedding layers, layers, steps, parameters, numbers passed on, and one mini-batch.
 """
 
 TRAINING = {

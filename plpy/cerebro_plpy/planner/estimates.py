@@ -103,7 +103,7 @@ def summarize(work: RunWork, rates: Rates, played: Played) -> Estimate:
     around = constants.AROUND + constants.AROUND_CONFIG * len(work.kinds)
     sources = _sources(work, rates, played)
     factor = spread(sources)
-    chains = {key: _chain(work, rates, key, played) for key in work.kinds}
+    chains = {key: _chain(key, played) for key in work.kinds}
     longest = max(chains.items(), key=lambda one: one[1], default=None)
     bound = max(played.busy / work.sessions, longest[1] if longest else 0.0)
     # A start is as uncertain as the shipped constants are.
@@ -173,7 +173,7 @@ def _scaled(work: RunWork, rates: Rates, part: RunWork, played: Played) -> Playe
     return full
 
 
-def _chain(work: RunWork, rates: Rates, key: int, played: Played) -> float:
+def _chain(key: int, played: Played) -> float:
     """What a config takes one visit after the other; measuring may be done beside it."""
     return sum(played.spent.get((key, activity), 0.0) for activity in (TRAIN, WRITE, REST, COMPILE))
 

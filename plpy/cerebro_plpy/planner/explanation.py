@@ -31,7 +31,6 @@ class Alternative:
 class Machine:
     memory_bytes: int
     disk_free_bytes: int | None
-    cores: int
 
 
 @dataclass(frozen=True)

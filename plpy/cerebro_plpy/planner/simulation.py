@@ -30,9 +30,6 @@ class Played:
     def busy(self) -> float:
         return sum(self.spent.values())
 
-    def of_config(self, mst_key: int) -> float:
-        return sum(seconds for (key, _), seconds in self.spent.items() if key == mst_key)
-
     def of_activity(self, activity: str, keys: Sequence[int] | None = None) -> float:
         return sum(
             seconds

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-# As segment/evaluations.py measures.
+# Metrics do not depend on the batches; larger ones than most configs train with are faster.
 EVALUATION_BATCH = 256
 
 

@@ -12,12 +12,10 @@ import numpy as np
 from cerebro_plpy.commands import Evaluate, Merge
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.logical.metrics import better
+from cerebro_plpy.planner.work import EVALUATION_BATCH
 from cerebro_plpy.segment import rows, visits
 from cerebro_plpy.segment.supply import Supply
 from cerebro_plpy.store import measurements
-
-# Metrics do not depend on the batches; larger ones than most configs train with are faster.
-BATCH_SIZE = 256
 
 
 def evaluate(supply: Supply, asked: Evaluate) -> Mapping[str, Any]:
@@ -46,7 +44,7 @@ def _measure(
 ) -> None:
     clock, run = time.monotonic(), work.run
     with visits.own_faults("was evaluated"):
-        variables = work.model.evaluate(state, partition.in_order(), BATCH_SIZE, supply.ticker())
+        variables = work.model.evaluate(state, partition.in_order(), EVALUATION_BATCH, supply.ticker())
     data, seconds = _pack(variables), time.monotonic() - clock
     key = work.config.mst_key
     supply.leave_evaluation(

@@ -14,11 +14,11 @@ from cerebro_plpy.engine import model as engine
 from cerebro_plpy.engine.data import ONE_HOT, Block, Dataset, Target
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.params import parse_compile
+from cerebro_plpy.planner.work import EVALUATION_BATCH
 
 # Enough to be told from chance, few enough to be waited for.
 BATCHES = 8
 SEED = 1
-EVALUATION_BATCH = 256
 # Of rows that are invented, whatever the batch size.
 MOST_BYTES = 256 * 2**20
 

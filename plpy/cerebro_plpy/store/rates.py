@@ -11,7 +11,10 @@ from cerebro_plpy.store.writing import BigInt, Writing, as_given, insertion
 
 # Older rows go: a server that was changed takes other times.
 MOST_ROWS = 2000
+# What an estimate looks at; each run begins with one.
+MOST_KINDS = 500
 MOST_RUNS_BEFORE = 100
+_KIND = "host, backend, threads, versions, kind"
 
 
 @dataclass(frozen=True)
@@ -61,10 +64,11 @@ def writings(run_id: int, rates: Sequence[RateRow]) -> list[Writing]:
 
 @as_owner
 def known(db: Database, before: int | None = None) -> list[Row]:
-    """The rates of earlier runs, the newest last; only of those before a run, where one is given."""
+    """The newest rates of each kind, the newest of all last; only of runs before one, where one is given."""
     rows = db.query(
-        f"SELECT {_COLUMNS} FROM cerebro._rate WHERE $1 IS NULL OR run_id < $1 ORDER BY run_id DESC"
-        f" LIMIT {MOST_ROWS}",
+        f"SELECT {_COLUMNS} FROM (SELECT DISTINCT ON ({_KIND}) * FROM cerebro._rate"
+        f" WHERE $1 IS NULL OR run_id < $1 ORDER BY {_KIND}, run_id DESC) AS newest"
+        f" ORDER BY run_id DESC LIMIT {MOST_KINDS}",
         ["bigint"],
         [before],
     )
@@ -84,14 +88,14 @@ def code_before(db: Database, run_id: int) -> list[Row]:
 
 
 @as_owner
-def visits(db: Database, run_id: int) -> list[Row]:
-    """The visits of a run in the order in which they began, with when that was."""
+def visits(db: Database, run_id: int, most: int | None = None) -> list[Row]:
+    """The visits of a run in the order in which they began, with when that was; only so many, where said."""
     return db.query(
         "SELECT mst_key, segment, rows, state_bytes, read_seconds, train_seconds, write_seconds, pid,"
         " pg_catalog.date_part('epoch', started_at) AS began"
-        " FROM cerebro._visit WHERE run_id = $1 ORDER BY started_at",
-        ["bigint"],
-        [run_id],
+        " FROM cerebro._visit WHERE run_id = $1 ORDER BY started_at LIMIT $2",
+        ["bigint", "integer"],
+        [run_id, most],
     )
 
 
