@@ -144,7 +144,7 @@ def _run_of(seconds: Sequence[float], segments: int, seed: int) -> tuple[RunWork
     from cerebro_plpy.planner.work import ConfigKind, RunWork
 
     random = np.random.default_rng(seed)
-    kinds = {key: ConfigKind(1, str(key), str(key), 1, 1, {}, 0, 0, 0) for key in range(1, len(seconds) + 1)}
+    kinds = {key: ConfigKind(1, str(key), str(key), 1, 1, "jax", {}) for key in range(1, len(seconds) + 1)}
     observed = [
         Observation(
             host="here", backend="jax", threads=1, kind=kinds[key].name, architecture=str(key), batch_size=1,
@@ -156,10 +156,10 @@ def _run_of(seconds: Sequence[float], segments: int, seed: int) -> tuple[RunWork
     ]  # fmt: skip
     work = RunWork(
         kinds=kinds, rows=[1] * segments, validation_rows=[0] * segments, row_bytes=0.0, epochs=10,
-        frequency=10, seed=seed, backend="jax", threads=1, sessions=segments, memory_mb=1, host="here",
+        frequency=10, seed=seed, threads=1, sessions=segments, memory_mb=1, host="here",
         warm=True,
     )  # fmt: skip
-    return work, Rates(observed, "here", "jax", 1)
+    return work, Rates(observed, "here", 1)
 
 
 def _simulated(segments: int) -> list[Goal]:

@@ -38,3 +38,14 @@ END
 $$;
 
 SELECT pg_catalog.pg_extension_config_dump('cerebro._rate', '');
+
+-- Whether the planner may choose what a call leaves to it.
+ALTER TABLE cerebro.settings DROP CONSTRAINT settings_name_check, DROP CONSTRAINT settings_check;
+ALTER TABLE cerebro.settings
+    ADD CONSTRAINT settings_name_check CHECK (name IN (
+        'backend', 'choosing', 'connection', 'idle_minutes', 'look_seconds', 'max_parameters', 'memory_mb',
+        'retention_days', 'retries', 'retry_seconds', 'segments', 'sessions', 'threads')),
+    ADD CONSTRAINT settings_check
+        CHECK (name IN ('backend', 'choosing', 'connection') OR value ~ '^[0-9]{1,9}$'),
+    ADD CHECK (name <> 'choosing' OR value IN ('on', 'off'));
+COMMENT ON COLUMN cerebro.settings.name IS 'backend, choosing, connection, idle_minutes, look_seconds, max_parameters, memory_mb, retention_days, retries, retry_seconds, segments, sessions or threads';

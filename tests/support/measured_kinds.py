@@ -6,22 +6,22 @@ from cerebro_plpy.planner.rates import Observation
 from cerebro_plpy.planner.work import ConfigKind
 
 
-def kind(units: int, batch: int = 32) -> ConfigKind:
+def kind(units: int, batch: int = 32, backend: str = "jax") -> ConfigKind:
     """A dense net with a hidden layer of so many units."""
     flops = 2.0 * 64 * units + 2.0 * units * 10
     work = {"dense": flops, "layers": 3, "steps": 0, "numbers": units + 10.0}
     name = f"dense-{units}"
-    return ConfigKind(1, name, name, batch, 1, work, 64 * units + 10 * units, 100_000, 50_000)
+    return ConfigKind(1, name, name, batch, 1, backend, work, 64 * units + 10 * units, 100_000, 50_000)
 
 
 def true_seconds(of: ConfigKind) -> float:
     return 2e-4 + 3e-5 * 3 + 8e-11 * of.batch_size * of.work["dense"] + 5e-10 * of.parameters
 
 
-def observed(of: ConfigKind, factor: float = 1.0, threads: int = 1, backend: str = "jax") -> Observation:
+def observed(of: ConfigKind, factor: float = 1.0, threads: int = 1) -> Observation:
     return Observation(
         host="localhost",
-        backend=backend,
+        backend=of.backend,
         threads=threads,
         kind=of.name,
         architecture=of.architecture,

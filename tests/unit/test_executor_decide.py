@@ -24,6 +24,7 @@ from cerebro_plpy.executor import decide
 from cerebro_plpy.executor import loop as loops
 from cerebro_plpy.executor.decide import Decider, Search
 from cerebro_plpy.executor.loop import RunLoop
+from cerebro_plpy.executor.request import Engines
 from cerebro_plpy.logical.budget import Limits
 from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, StartConfig, Stop
 from cerebro_plpy.planner.plan import Config, Plan
@@ -35,6 +36,7 @@ from cerebro_plpy.topology import Answer
 SEGMENTS = 3
 COMPILE = "loss='mse',optimizer='sgd()',metrics=['accuracy']"
 FIT = "batch_size=8,epochs=1"
+ENGINES = Engines("jax", 1, False, 64, 10**6)
 SEEDS = range(20)
 
 
@@ -172,7 +174,7 @@ class World:
         search = None if procedure is None else Search(procedure, False, self.more.get("order", ()))
         db: Any = self
         limits = Limits(**self.more.get("limits", {}))
-        decider = Decider(db, db, 9, "jax", plan, planned, list(self.rows.values()), search, limits)
+        decider = Decider(db, db, 9, ENGINES, plan, planned, list(self.rows.values()), search, limits)
         decider.take_up(self.log, self.metrics)
         plan.take_up()
         loop = RunLoop(9, plan, db, decider.take, decider.turn, lambda: None, 3)

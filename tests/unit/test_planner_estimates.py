@@ -20,7 +20,7 @@ from cerebro_plpy.planner.simulation import Prices
 from cerebro_plpy.planner.work import ConfigKind, RunWork
 from measured_kinds import GRID, kind, observed
 
-RATES = Rates([observed(k) for k in GRID], "localhost", "jax", 1)
+RATES = Rates([observed(k) for k in GRID], "localhost", 1)
 MACHINE = Machine(2**34, 2**36)
 
 
@@ -33,7 +33,6 @@ def work(kinds: dict[int, ConfigKind], segments: int = 2, epochs: int = 5, **mor
         epochs=epochs,
         frequency=epochs,
         seed=3,
-        backend="jax",
         threads=1,
         sessions=segments,
         memory_mb=1024,
@@ -83,7 +82,7 @@ def test_the_makespan_stays_near_its_lower_bound(
         for key, seconds in enumerate(unit_seconds, 1)
     ]
     plan = work(kinds, segments, 10, compiled=frozenset(k.code for k in kinds.values()))
-    found = estimate(plan, Rates(measured, "localhost", "jax", 1), most_visits=100_000)
+    found = estimate(plan, Rates(measured, "localhost", 1), most_visits=100_000)
     assert found.seconds <= bound * found.bound
 
 

@@ -14,8 +14,8 @@ from cerebro_plpy.planner.work import ConfigKind
 from measured_kinds import GRID, kind, observed, true_seconds
 
 
-def of(*seen: Observation, backend: str = "jax", threads: int = 1) -> Rates:
-    return Rates(seen, "localhost", backend, threads)
+def of(*seen: Observation, threads: int = 1) -> Rates:
+    return Rates(seen, "localhost", threads)
 
 
 def test_a_kind_that_was_measured_takes_what_it_took() -> None:
@@ -60,8 +60,9 @@ def test_few_measurements_scale_the_shipped_constants() -> None:
 
 def test_another_engine_takes_the_speed_of_the_host_over() -> None:
     slow = replace(observed(GRID[0]), batch_seconds=4 * of().batch(GRID[0]).seconds)
-    plain = of(backend="tensorflow").batch(GRID[0]).seconds
-    found = of(slow, backend="tensorflow").batch(GRID[0])
+    other = replace(GRID[0], backend="tensorflow")
+    plain = of().batch(other).seconds
+    found = of(slow).batch(other)
     assert found.source == SCALED
     assert found.seconds == pytest.approx(4 * plain)
 

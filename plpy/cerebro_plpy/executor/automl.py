@@ -92,7 +92,13 @@ class AutomlCall:
     warm_start = False
 
     def read_options(self) -> FitOptions:
-        return FitOptions(**parse_options(self.options, OPTIONS))
+        given = FitOptions(**parse_options(self.options, OPTIONS))
+        if given.plan is not None and given.plan.within is not None:
+            raise CerebroError(
+                "option plan.within is for fits: how much a search trains depends on its results",
+                hint="Give max_seconds to end the search after so long.",
+            )
+        return given
 
     def resolve(self, db: Database, given: FitOptions) -> requests.Request:
         selection = target_table(db, self.model_selection_table, "model selection table", ("_summary",))
@@ -138,6 +144,7 @@ class AutomlCall:
             description=self.description,
             search=described,
             limits=given.limits,
+            choosable=requests.choosable(db, given, source.summary.segments, configs=0, frequency=0),
             object_table=requests.object_table(db, self.object_table),
             spelled=requests.spelled(
                 self.model_output_table,
@@ -146,7 +153,7 @@ class AutomlCall:
                 model_arch_table=self.model_arch_table,
                 model_selection_table=self.model_selection_table,
             ),
-        )
+        ).on(engines)
 
     def examples(self, request: requests.Request) -> Sequence[requests.Chosen]:
         rows = search_of(request).examples()

@@ -114,6 +114,7 @@ def begin(db: Database, call: RunCall) -> None:
         written = background.with_built_in_types(db, request) if given.background else request
         replacing.check(db, tables, made.columns(written))
     topology = choose(db, request.tables)
+    request = runner.settle(db, topology, request, examples)
     described = runner.check(
         db, topology, replace(request, configs=examples), sessions=1 if given.background else None
     )

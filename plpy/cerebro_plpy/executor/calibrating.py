@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy import memory
@@ -42,49 +43,62 @@ def row_bytes(summary: packed.PackedSummary) -> float:
     return features + sum(math.prod(shape) * (2 if one_hot else 4) for shape, one_hot in widths)
 
 
+@dataclass(frozen=True)
+class Net:
+    """What is known of an architecture."""
+
+    model_arch: str
+    work: Mapping[str, float]
+    parameters: int
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Net:
+        """As an engine has described it."""
+        return cls(facts["json"], facts["work"], facts["parameters"])
+
+    @classmethod
+    def of_run(cls, row: runs.ArchitectureRow) -> Net:
+        return cls(row.model_arch, json.loads(row.work or "{}"), row.parameters)
+
+
 def kind_of(
     config: requests.Chosen | runs.ConfigRow,
-    model_arch: str,
-    work: Mapping[str, float],
-    parameters: int,
+    backend: str,
+    net: Net,
     sizes: Mapping[str, int] | None = None,
 ) -> ConfigKind:
     """What decides how long a config's visits take."""
     with registered.checked_before():
         params = parse_compile(config.compile_params)
     fit = parse_fit(config.fit_params)
-    architecture = digest(model_arch)
+    architecture = digest(net.model_arch)
     return ConfigKind(
         model_id=config.model_id,
         architecture=architecture,
         compiled=digest(architecture, params.compile_key()),
         batch_size=fit.batch_size,
         passes=fit.epochs,
-        work=work,
-        parameters=parameters,
+        backend=backend,
+        work=net.work,
+        parameters=net.parameters,
         state_bytes=(sizes or {}).get("state_bytes", 0),
-        weight_bytes=(sizes or {}).get("weight_bytes", 4 * parameters),
+        weight_bytes=(sizes or {}).get("weight_bytes", 4 * net.parameters),
     )
 
 
-class _CompiledHere(set[tuple[str, int, Code]]):
-    """What the sessions of this one have made code for, by engine and threads."""
+class _CompiledHere(set[tuple[int, Code]]):
+    """What the sessions of this one have made code for, by threads."""
 
 
 def compiled_here(engines: requests.Engines) -> frozenset[Code]:
     known = memory.of(_CompiledHere)
-    return frozenset(c for b, t, c in known if (b, t) == (engines.backend, engines.threads))
+    return frozenset(code for threads, code in known if threads == engines.threads)
 
 
 def kinds_of_run(db: Database, run_id: int) -> dict[int, ConfigKind]:
     """Of the configs of a run that is written down."""
-    architectures = {a.model_id: a for a in runs.architectures(db, run_id)}
-    found: dict[int, ConfigKind] = {}
-    for row in runs.configs(db, run_id):
-        architecture = architectures[row.model_id]
-        work = json.loads(architecture.work or "{}")
-        found[row.mst_key] = kind_of(row, architecture.model_arch, work, architecture.parameters)
-    return found
+    nets = {a.model_id: Net.of_run(a) for a in runs.architectures(db, run_id)}
+    return {row.mst_key: kind_of(row, row.backend, nets[row.model_id]) for row in runs.configs(db, run_id)}
 
 
 def visit_seconds(
@@ -92,17 +106,15 @@ def visit_seconds(
 ) -> Callable[[runs.ConfigRow], tuple[str, float]]:
     """What tells of a config of a run its kind, and how long a usual visit should take."""
     engines = request.engines
-    known_rates = Rates(observations(db), HERE, engines.backend, engines.threads)
+    known_rates = Rates(observations(db), HERE, engines.threads)
     rows = request.source.summary.total_rows // request.segments
-    architectures: dict[int, runs.ArchitectureRow] = {}
+    nets: dict[int, Net] = {}
     known: dict[str, float] = {}
 
     def of(row: runs.ConfigRow) -> tuple[str, float]:
-        if row.model_id not in architectures:
-            architectures.update({a.model_id: a for a in runs.architectures(db, run_id)})
-        found = architectures[row.model_id]
-        work = json.loads(found.work or "{}")
-        kind = kind_of(row, found.model_arch, work, found.parameters)
+        if row.model_id not in nets:
+            nets.update({a.model_id: Net.of_run(a) for a in runs.architectures(db, run_id)})
+        kind = kind_of(row, row.backend, nets[row.model_id])
         name = f"{kind.name} {kind.passes}"
         if name not in known:
             batches = kind.passes * -(-rows // kind.batch_size)
@@ -120,7 +132,7 @@ def measured(db: Database, run_id: int, request: requests.Request) -> list[rates
         "validation": segment_rows(request.validation, request.segments),
     }
     engines = request.engines
-    memory.of(_CompiledHere).update((engines.backend, engines.threads, k.code) for k in kinds.values())
+    memory.of(_CompiledHere).update((engines.threads, k.code) for k in kinds.values())
     found = calibration.calibrate(
         kinds,
         [calibration.VisitTime(**row) for row in rates.visits(db, run_id, MOST_VISITS)],
@@ -136,9 +148,9 @@ def _row(run_id: int, request: requests.Request, times: calibration.KindTimes) -
     return rates.RateRow(
         run_id=run_id,
         host=HERE,
-        backend=request.engines.backend,
+        backend=kind.backend,
         threads=request.engines.threads,
-        versions=versions_of(request.engines.backend),
+        versions=versions_of(kind.backend),
         kind=kind.name,
         architecture=kind.architecture,
         compiled=kind.compiled,
@@ -175,4 +187,5 @@ def observations(db: Database, before: int | None = None) -> Sequence[Observatio
 
 def code_before(db: Database, run_id: int) -> frozenset[Code]:
     """What the sessions of a run had made code for when it began; where they were new, nothing."""
-    return frozenset((row["compiled"], row["batch_size"]) for row in rates.code_before(db, run_id))
+    found = rates.code_before(db, run_id)
+    return frozenset((row["backend"], row["compiled"], row["batch_size"]) for row in found)

@@ -14,6 +14,7 @@ from typing import Any
 from cerebro_plpy.commands import Decide
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DATA_CORRUPTED, CerebroError
+from cerebro_plpy.executor.request import Engines
 from cerebro_plpy.logical.budget import Limits
 from cerebro_plpy.logical.metrics import badness, deciding
 from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, StartConfig
@@ -49,7 +50,7 @@ class Decider:
         db: Database,
         topology: Topology,
         run_id: int,
-        backend: str,
+        engines: Engines,
         plan: Plan,
         planned: Planned,
         rows: Sequence[ConfigRow],
@@ -60,7 +61,7 @@ class Decider:
         self._db = db
         self._topology = topology
         self._run_id = run_id
-        self._backend = backend
+        self._engines = engines
         self._plan = plan
         self._planned = planned
         self._rows = {row.mst_key: row for row in rows}
@@ -206,7 +207,8 @@ class Decider:
             step = self._plan.whole_epochs(self._plan.configs[source]) * self._plan.segments
             before = self._plan.configs[source].epochs_before
         return ConfigRow(
-            of.mst_key, of.model_id, of.compile_params, of.fit_params, self._backend,
+            of.mst_key, of.model_id, of.compile_params, of.fit_params,
+            self._engines.of(of.model_id),
             epochs_before=before or 0, source_key=source, source_step=step,
         )  # fmt: skip
 

@@ -14,7 +14,7 @@ from typing import Any
 from cerebro_plpy.commands import BesideRows, Engine, Probe, ProbedConfig, Sent
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.executor import calibrating, gpus
+from cerebro_plpy.executor import calibrating, choosing, gpus
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.executor.automl import AutomlCall
@@ -23,10 +23,10 @@ from cerebro_plpy.logical import options as parse
 from cerebro_plpy.logical.search.build import build
 from cerebro_plpy.logical.search.template import Clone, StartConfig
 from cerebro_plpy.planner import tree
+from cerebro_plpy.planner.choosing import cheapest_engines
 from cerebro_plpy.planner.estimates import estimate, summarize
 from cerebro_plpy.planner.explanation import Alternative, Explained, Machine, counted
 from cerebro_plpy.planner.explanation import tree as explained
-from cerebro_plpy.planner.gpus import HERE
 from cerebro_plpy.planner.rates import Observation, Rates
 from cerebro_plpy.planner.searching import scenarios
 from cerebro_plpy.planner.simulation import Prices
@@ -148,9 +148,14 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
     registry.begin(db, given.replay)
     request = call.described(db, given) if isinstance(call, AutomlCall) else call.resolve(db, given)
     examples = call.examples(request)
+    request = choosing.replayed(db, request)
     ask = _Asking(db, request)
     described = ask.describe(replace(request, configs=examples))
-    work = _supposed(_work(request, examples, described, ask.warm), wanted, request)
+    if request.choosable is not None:
+        request = choosing.settled(db, request, examples, described, tells=False)
+        ask = _Asking(db, request)
+    work = choosing.work_of(request, examples, described, ask.warm)
+    work = _supposed(work, wanted, request)
     observed = calibrating.observations(db)
     if asked.probe:
         observed = [*observed, *ask.probe(work, request, examples, described)]
@@ -182,8 +187,8 @@ class _Asking:
         self._db = db
         engines = request.engines
         dealt = gpus.of_segments(db, engines.use_gpus, request.source.summary, False)
-        self._engine = Engine(engines.backend, engines.threads, dealt)
-        self._sessions = warm_sessions(db, self._engine, request.segments)
+        self._engines = {name: Engine(name, engines.threads, dealt) for name in request.backends}
+        self._sessions = warm_sessions(db, list(self._engines.values()), request.segments)
 
     @property
     def warm(self) -> bool:
@@ -192,7 +197,8 @@ class _Asking:
     def describe(self, request: requests.Request) -> Mapping[str, Mapping[str, Any]]:
         """What it says of the nets and configs."""
         command = replace(runner.check_command(self._db, request), sizes=True)
-        return self._ask(command, replace(self._engine, or_any=True))
+        engine = next(iter(self._engines.values()))
+        return self._ask(command, replace(engine, or_any=True))
 
     def _ask(self, command: BesideRows, engine: Engine) -> Mapping[str, Any]:
         if self._sessions is not None:
@@ -209,23 +215,26 @@ class _Asking:
         """Times one config of each kind; gives it as if a run had measured it."""
         one_each = {work.kinds[config.mst_key].name: config for config in examples}.values()
         summary, check = request.source.summary, runner.check_command(self._db, request)
-        command = Probe(
-            architectures={model_id: facts["json"] for model_id, facts in described.items()},
-            configs=[ProbedConfig(c.mst_key, c.model_id, c.compile_params, c.batch_size) for c in one_each],
-            functions=check.functions,
-            input_shapes=summary.input_shapes,
-            target_shapes=summary.target_shapes,
-            target_kinds=check.target_kinds,
-        )
-        found = self._ask(command, self._engine)
+        found: dict[str, Mapping[str, float]] = {}
+        for name, engine in self._engines.items():
+            own = [c for c in one_each if request.engines.of(c.model_id) == name]
+            command = Probe(
+                architectures={model_id: facts["json"] for model_id, facts in described.items()},
+                configs=[ProbedConfig(c.mst_key, c.model_id, c.compile_params, c.batch_size) for c in own],
+                functions=check.functions,
+                input_shapes=summary.input_shapes,
+                target_shapes=summary.target_shapes,
+                target_kinds=check.target_kinds,
+            )
+            found.update(self._ask(command, engine))
         return [_observed(work, work.kinds[int(key)], times) for key, times in found.items()]
 
 
 def _observed(work: RunWork, kind: ConfigKind, times: Mapping[str, float]) -> Observation:
-    plain = Rates((), work.host, work.backend, work.threads)
+    plain = Rates((), work.host, work.threads)
     return Observation(
         host=work.host,
-        backend=work.backend,
+        backend=kind.backend,
         threads=work.threads,
         kind=kind.name,
         architecture=kind.architecture,
@@ -243,39 +252,6 @@ def _observed(work: RunWork, kind: ConfigKind, times: Mapping[str, float]) -> Ob
     )
 
 
-def _work(
-    request: requests.Request,
-    examples: Sequence[requests.Chosen],
-    described: Mapping[str, Mapping[str, Any]],
-    warm: bool,
-) -> RunWork:
-    engines = request.engines
-    kinds = {c.mst_key: _kind(c, described) for c in examples}
-    return RunWork(
-        kinds=kinds,
-        rows=calibrating.segment_rows(request.source, request.segments),
-        validation_rows=calibrating.segment_rows(request.validation, request.segments),
-        row_bytes=calibrating.row_bytes(request.source.summary),
-        epochs=request.epochs,
-        frequency=request.metrics_frequency,
-        seed=request.seed,
-        backend=engines.backend,
-        threads=engines.threads,
-        sessions=request.segments,
-        memory_mb=engines.memory_mb,
-        host=HERE,
-        even=request.limits.even,
-        warm=warm,
-        compiled=calibrating.compiled_here(engines) if warm else frozenset(),
-    )
-
-
-def _kind(config: requests.Chosen, described: Mapping[str, Mapping[str, Any]]) -> ConfigKind:
-    facts = described[str(config.model_id)]
-    sizes = facts["sizes"].get(config.mst_key) or facts["sizes"].get(str(config.mst_key))
-    return calibrating.kind_of(config, facts["json"], facts["work"], facts["parameters"], sizes)
-
-
 def _supposed(work: RunWork, wanted: Mapping[str, Any], request: requests.Request) -> RunWork:
     """The same run with other facts."""
     segments, rows = wanted.get("segments", work.segments), wanted.get("rows", sum(work.rows))
@@ -290,13 +266,14 @@ def _supposed(work: RunWork, wanted: Mapping[str, Any], request: requests.Reques
     threads = wanted.get("threads", work.threads)
     if "segments" in wanted and "threads" not in wanted:
         threads = max(1, cores() // segments) if segments <= cores() else 1
-    backend, epochs = wanted.get("backend", work.backend), wanted.get("epochs", work.epochs)
+    epochs = wanted.get("epochs", work.epochs)
     frequency = min(work.frequency, epochs) if work.frequency != work.epochs else epochs
-    changed = (backend, threads) != (work.backend, work.threads)
+    changed = threads != work.threads or wanted.get("backend", *work.backends[:1]) not in work.backends
+    if "backend" in wanted:
+        work = _all_on(work, wanted["backend"])
     return replace(
         work,
         threads=threads,
-        backend=backend,
         epochs=epochs,
         frequency=frequency,
         warm=work.warm and not changed and segments <= request.segments,
@@ -305,7 +282,7 @@ def _supposed(work: RunWork, wanted: Mapping[str, Any], request: requests.Reques
 
 
 def _rates(work: RunWork, observed: Sequence[Observation]) -> Rates:
-    return Rates(observed, work.host, work.backend, work.threads)
+    return Rates(observed, work.host, work.threads)
 
 
 def _about_fit(
@@ -320,7 +297,7 @@ def _about_fit(
         estimate=estimate(work, rates),
         settings=settings(request, work),
         machine=machine,
-        visits_known=rates.visits,
+        visits_known=rates.visits(work.backends),
         alternatives=_alternatives(work, observed),
         notes=notes,
     )
@@ -328,15 +305,19 @@ def _about_fit(
 
 def _alternatives(work: RunWork, observed: Sequence[Observation]) -> list[Alternative]:
     """Other engines, segments and threads, and fewer evaluations."""
+    engines = session.engines_here(*requests.CHOOSABLE)
     found: list[Alternative] = []
 
     def add(name: str, other: RunWork, other_bits: bool) -> None:
         value = estimate(other, _rates(other, observed), ALTERNATIVE_VISITS)
         found.append(Alternative(name, value, other_bits))
 
-    for backend in ("tensorflow", "jax"):
-        if backend != work.backend:
+    for backend in engines:
+        if [backend] != work.backends:
             add(f"backend {backend}", _with(work, backend=backend), True)
+    own = cheapest_engines(work, engines, _rates(work, observed))
+    if len(set(own.values())) > 1 and (mixed := work.on(own)) != work:
+        add(f"backend {_by_engine(own)}", replace(mixed, compiled=frozenset()), True)
     for segments in sorted({1, cores()} - {work.segments}):
         threads = max(1, cores() // segments)
         other = replace(
@@ -362,10 +343,22 @@ def _alternatives(work: RunWork, observed: Sequence[Observation]) -> list[Altern
 
 
 def _with(work: RunWork, backend: str | None = None, threads: int | None = None) -> RunWork:
-    changed = replace(work, backend=backend or work.backend, threads=threads or work.threads)
-    same = (changed.backend, changed.threads) == (work.backend, work.threads)
+    changed = work if backend is None else _all_on(work, backend)
     # Compared as if each had its sessions.
-    return changed if same else replace(changed, compiled=frozenset())
+    return replace(changed, threads=threads or work.threads, compiled=frozenset())
+
+
+def _all_on(work: RunWork, backend: str) -> RunWork:
+    return work.on({kind.model_id: backend for kind in work.kinds.values()})
+
+
+def _by_engine(backends: Mapping[int, str]) -> str:
+    """Each engine with the architectures that it would train."""
+    names = sorted(set(backends.values()))
+    return ", ".join(
+        f"{name} for model {', '.join(str(m) for m in sorted(backends) if backends[m] == name)}"
+        for name in names
+    )
 
 
 def _about_search(
@@ -384,7 +377,8 @@ def _about_search(
         row = models.Selected(new.mst_key, new.model_id, new.compile_params, new.fit_params)
         chosen = requests.choose([row])[0]
         facts = described[str(new.model_id)]
-        kind = calibrating.kind_of(chosen, facts["json"], facts["work"], facts["parameters"])
+        backend = request.engines.of(new.model_id)
+        kind = calibrating.kind_of(chosen, backend, calibrating.Net.of(facts))
         like = by_code.get((kind.model_id, kind.compiled)) or by_model[kind.model_id]
         return replace(kind, state_bytes=like.state_bytes, weight_bytes=like.weight_bytes)
 
@@ -404,7 +398,7 @@ def _about_search(
         estimate=middle,
         settings=settings(request, work),
         machine=machine,
-        visits_known=rates.visits,
+        visits_known=rates.visits(work.backends),
         low=min(one.low for one in found),
         high=max(one.high for one in found),
         configs=configs,
@@ -414,7 +408,7 @@ def _about_search(
 
 def settings(request: requests.Request, work: RunWork) -> Mapping[str, Any]:
     return {
-        "backend": work.backend,
+        "backend": choosing.spelled_engines(request.engines) if len(work.backends) > 1 else work.backends[0],
         "segments": work.segments,
         "threads": work.threads,
         "epochs": work.epochs,

@@ -31,13 +31,13 @@ def explain_run(db: Database, run_id: int | None, format: str | None) -> list[st
     status = store.standing(db, run.run_id)
     work, epochs = _work(db, run, visits, status["status"])
     observed = calibrating.observations(db, before=run.run_id)
-    rates = Rates(observed, HERE, work.backend, work.threads)
+    rates = Rates(observed, HERE, work.threads)
     found = _estimate(work, rates, epochs)
     about = Explained(
         name=f"Run {run.run_id}, {status['status']}",
         estimate=found,
         settings={
-            "backend": work.backend,
+            "backend": ", ".join(work.backends),
             "segments": work.segments,
             "threads": work.threads,
             "epochs": run.epochs,
@@ -46,7 +46,7 @@ def explain_run(db: Database, run_id: int | None, format: str | None) -> list[st
             "seed": run.seed,
         },
         machine=explain.machine(db),
-        visits_known=rates.visits,
+        visits_known=rates.visits(work.backends),
     )
     actual = _actual(work, visits, store.evaluations(db, run.run_id), status)
     return explain.show(_beside(tree(about), nodes(found), work, actual), format or "text")
@@ -72,7 +72,6 @@ def _work(
     sizes = {v["mst_key"]: v["state_bytes"] for v in visits}
     kinds = {key: _sized(kind, sizes.get(key)) for key, kind in kinds.items()}
     rows, validation, row_bytes = _rows(db, run, visits)
-    backend = next((c.backend for c in runs.configs(db, run.run_id)), session.default_backend())
     code = calibrating.code_before(db, run.run_id)
     done = Counter(v["mst_key"] for v in visits)
     ended = run.search is not None or status not in ("running", "paused")
@@ -86,7 +85,6 @@ def _work(
             epochs=run.epochs,
             frequency=run.metrics_frequency,
             seed=run.seed,
-            backend=backend,
             threads=run.threads,
             # One that was lost has been replaced.
             sessions=min(run.segments, len({v["pid"] for v in visits}) or run.segments),

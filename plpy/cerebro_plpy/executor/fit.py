@@ -90,6 +90,9 @@ class FitCall:
             warm_start=bool(self.warm_start),
             search=requests.early_stopping(given, configs, epochs, frequency),
             limits=given.limits,
+            choosable=requests.choosable(
+                db, given, source.summary.segments, len(configs), self.metrics_compute_frequency
+            ),
             object_table=selection.object_table,
             spelled=requests.spelled(
                 self.model_output_table,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cerebro_plpy.database import Database
@@ -22,11 +22,15 @@ from cerebro_plpy.logical.metrics import direction
 from cerebro_plpy.madlib.callbacks import left_out
 from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
+from cerebro_plpy.planner.choosing import Choosable
 from cerebro_plpy.store import models, objects, packed, session
 from cerebro_plpy.store.names import Table, resolve_table, with_suffix
 from cerebro_plpy.topology.choose import cores
 
 MAX_PARAMETERS = 2_000_000_000
+# PyTorch is never faster here.
+CHOOSABLE = ("tensorflow", "jax")
+OFF = "off"
 LONGEST_NAME, LONGEST_DESCRIPTION = 200, 10_000
 
 
@@ -52,11 +56,21 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Engines:
+    """What trains: an engine, or others for some architectures, each with so many threads."""
+
     backend: str
     threads: int
     use_gpus: bool
     memory_mb: int
     max_parameters: int
+    by_model: Mapping[int, str] = field(default_factory=dict)
+
+    def of(self, model_id: int) -> str:
+        return self.by_model.get(model_id, self.backend)
+
+    def among(self, model_ids: Iterable[int]) -> list[str]:
+        """The engines of these architectures."""
+        return sorted({self.of(model_id) for model_id in model_ids})
 
 
 @dataclass(frozen=True)
@@ -78,12 +92,29 @@ class Request:
     search: Mapping[str, Any] | None = None
     limits: Limits = Limits()
     object_table: str | None = None
+    # What the planner is to choose before the run begins.
+    choosable: Choosable | None = None
     # How the call wrote the names of its tables, by the summary's column.
     spelled: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def segments(self) -> int:
         return self.source.summary.segments
+
+    @property
+    def backends(self) -> list[str]:
+        """The engines that its configs need: a segment has a session for each."""
+        models = {c.model_id for c in self.configs} or {a.model_id for a in self.architectures}
+        return self.engines.among(models) or [self.engines.backend]
+
+    def on(self, engines: Engines, frequency: int | None = None) -> Request:
+        """The same with these engines, which a search has among what is written down of it."""
+        search = self.search
+        if search is not None and "backend" in search:
+            by_model = {str(model_id): name for model_id, name in engines.by_model.items()}
+            search = {**search, "backend": engines.backend, **({"backends": by_model} if by_model else {})}
+        often = frequency or self.metrics_frequency
+        return replace(self, engines=engines, search=search, metrics_frequency=often)
 
     @property
     def deciding_rows(self) -> str:
@@ -250,12 +281,49 @@ def engines(
 
     So many configs train `at_a_time`, where the call knows that they are fewer than the segments.
     """
-    fixed = session.settings(db, "backend", "threads", "memory_mb", "max_parameters")
-    backend = given.backend or usual_backend or fixed.get("backend") or session.default_backend()
+    fixed = session.settings(db, "backend", "threads", "memory_mb", "max_parameters", "choosing")
+    if given.threads == parse.AUTO:
+        _check_chooses(fixed.get("choosing"), "threads")
+    if fixed.get("choosing") == OFF:
+        at_a_time = None
+    named = given.backend if isinstance(given.backend, str) and given.backend != parse.AUTO else None
+    backend = named or usual_backend or fixed.get("backend") or session.default_backend()
+    by_model = given.backend if isinstance(given.backend, Mapping) else {}
     threads = _threads(given.threads, fixed.get("threads"), segments, at_a_time)
     memory = given.memory_mb or int(fixed.get("memory_mb") or _memory_mb(segments))
     limit = int(fixed.get("max_parameters") or MAX_PARAMETERS)
-    return Engines(backend, threads, use_gpus, memory, limit)
+    return Engines(backend, threads, use_gpus, memory, limit, by_model)
+
+
+def _check_chooses(setting: str | None, option: str) -> None:
+    if setting == OFF:
+        raise CerebroError(
+            f"option {option} leaves choosing to the planner, and an administrator has switched that off",
+            hint="Name the backend and the threads.",
+            sqlstate=WRONG_STATE,
+        )
+
+
+def choosable(
+    db: Database, given: parse.FitOptions, segments: int, configs: int, frequency: int | None
+) -> Choosable | None:
+    """What a call leaves to the planner, if an administrator lets it choose."""
+    if given.backend != parse.AUTO and given.plan is None:
+        return None
+    _check_chooses(session.setting(db, "choosing"), "backend" if given.plan is None else "plan")
+    fixed = session.settings(db, "backend", "threads")
+    open_backends = given.backend == parse.AUTO or (given.backend is None and "backend" not in fixed)
+    usual = _threads(given.threads, fixed.get("threads"), segments, None)
+    threads = [usual]
+    if given.threads == parse.AUTO or (given.threads is None and "threads" not in fixed and given.plan):
+        most = max(1, cores() // min(segments, configs or segments))
+        threads = [most] if given.threads == parse.AUTO else sorted({usual, most})
+    return Choosable(
+        backends=session.engines_here(*CHOOSABLE) if open_backends else (),
+        threads=threads,
+        measures=given.plan is not None and frequency is None,
+        aim=given.plan,
+    )
 
 
 def _threads(given: int | str | None, fixed: str | None, segments: int, at_a_time: int | None) -> int:

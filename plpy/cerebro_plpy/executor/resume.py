@@ -94,7 +94,7 @@ def _go_on(
     planned = runner.planning(db, request, run.run_id)
     plan = runner.make_plan(request, configs, planned, standings)
     decider = runner.Decider(
-        db, topology, run.run_id, request.engines.backend, plan, planned, configs,
+        db, topology, run.run_id, request.engines, plan, planned, configs,
         runner.search_of(request, replay.order(db, request)), request.limits, seconds,
     )  # fmt: skip
     measured = _measured(metrics, request.deciding_rows)
@@ -179,8 +179,11 @@ def request_of(db: Database, run: runs.RunRow) -> requests.Request:
     selected = [models.Selected(c.mst_key, c.model_id, c.compile_params, c.fit_params) for c in rows]
     limit = requests.MAX_PARAMETERS
     # A search that has not begun has no configs yet, and says itself on what they are to train.
-    backend = rows[0].backend if rows else (runs.searched(run) or {})["backend"]
-    engines = requests.Engines(backend, run.threads, run.use_gpus, run.memory_mb, limit)
+    searched = runs.searched(run) or {}
+    backend = searched["backend"] if "backend" in searched else rows[0].backend
+    by_model = {int(model_id): name for model_id, name in searched.get("backends", {}).items()}
+    by_model |= {row.model_id: row.backend for row in rows}
+    engines = requests.Engines(backend, run.threads, run.use_gpus, run.memory_mb, limit, by_model)
     return requests.Request(
         source=source,
         validation=validation,

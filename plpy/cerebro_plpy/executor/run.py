@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -21,8 +21,8 @@ from cerebro_plpy.commands import (
     StartingWeights,
 )
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import QUERY_CANCELED, SEGMENT_GONE, WRONG_STATE, CerebroError
-from cerebro_plpy.executor import calibrating, functions, gpus
+from cerebro_plpy.errors import NOT_SUPPORTED, QUERY_CANCELED, SEGMENT_GONE, WRONG_STATE, CerebroError
+from cerebro_plpy.executor import calibrating, choosing, functions, gpus
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor.decide import Decider, Planned, Search
 from cerebro_plpy.executor.loop import RunLoop
@@ -105,10 +105,37 @@ class Outcome:
 
 def check(
     db: Database, topology: Topology, request: requests.Request, sessions: int | None = None
-) -> Mapping[str, Mapping[str, Any]]:
-    """Have the engine look at every architecture and config before anything is written."""
+) -> dict[str, Mapping[str, Any]]:
+    """Have the engines look at every architecture and config before anything is written."""
     open_sessions(db, topology, request, sessions)
-    return topology.ask(request.engines.backend, check_command(db, request))
+    found: dict[str, Mapping[str, Any]] = {}
+    for backend in request.backends:
+        found.update(topology.ask(backend, check_command(db, _part_on(request, backend))))
+    return found
+
+
+def _part_on(request: requests.Request, backend: str) -> requests.Request:
+    """What one engine has to do of a request."""
+    return replace(
+        request,
+        architectures=[a for a in request.architectures if request.engines.of(a.model_id) == backend],
+        configs=[c for c in request.configs if request.engines.of(c.model_id) == backend],
+    )
+
+
+def settle(
+    db: Database, topology: Topology, request: requests.Request, examples: Sequence[requests.Chosen]
+) -> requests.Request:
+    """The request with what the planner chooses: the usual engine says what there is to do."""
+    request = choosing.replayed(db, request)
+    if request.choosable is None:
+        return request
+    asked = replace(request, configs=examples, engines=replace(request.engines, by_model={}))
+    open_sessions(db, topology, asked, 1)
+    command = replace(check_command(db, asked), sizes=True)
+    described = topology.ask(asked.engines.backend, command)
+    inline = topology.name == "inline"
+    return choosing.settled(db, request, examples, described, one_engine=inline)
 
 
 def check_command(db: Database, request: requests.Request) -> Check:
@@ -135,7 +162,15 @@ def open_sessions(
     """Have the segments' engines ready, each with the GPU that is its own."""
     engines = request.engines
     dealt = gpus.of_segments(db, engines.use_gpus, request.source.summary, topology.name == "inline")
-    topology.open([Engine(engines.backend, engines.threads, dealt)], sessions or request.segments)
+    if topology.name == "inline" and len(request.backends) > 1:
+        raise CerebroError(
+            f"one session cannot train with {' and '.join(request.backends)}",
+            detail="This run uses no session but this one. The NOTICE before this error says why.",
+            hint="Name one backend.",
+            sqlstate=NOT_SUPPORTED,
+        )
+    wanted = [Engine(name, engines.threads, dealt) for name in request.backends]
+    topology.open(wanted, sessions or request.segments)
 
 
 def perform(db: Database, topology: Topology, new: NewRun, write: Callable[[Outcome], None]) -> None:
@@ -153,7 +188,7 @@ def perform(db: Database, topology: Topology, new: NewRun, write: Callable[[Outc
             db,
             topology=topology,
             run_id=run_id,
-            backend=request.engines.backend,
+            engines=request.engines,
             plan=plan,
             planned=planned,
             rows=configs,
@@ -428,7 +463,7 @@ def _config_row(request: requests.Request, chosen: requests.Chosen, start: Start
         model_id=chosen.model_id,
         compile_params=chosen.compile_params,
         fit_params=chosen.fit_params,
-        backend=request.engines.backend,
+        backend=request.engines.of(chosen.model_id),
         warm_run_id=warm.run_id if warm else None,
         warm_step=warm.step if warm else None,
         epochs_before=warm.epochs if warm else 0,

@@ -51,7 +51,7 @@ class SingleTables:
             "compile_params": config.compile_params,
             "fit_params": config.fit_params,
             "model_type": "madlib_keras",
-            "backend": request.engines.backend,
+            "backend": request.engines.of(config.model_id),
             **output.history(config, outcome, len(weights), step // request.segments),
         }
         output.write_summary(db, summary, request, row)
@@ -110,6 +110,7 @@ class SingleCall:
             warm_start=bool(self.warm_start),
             search=requests.early_stopping(given, configs, epochs, frequency),
             limits=given.limits,
+            choosable=requests.choosable(db, given, segments, 1, self.metrics_compute_frequency),
             object_table=requests.object_table(db, self.object_table),
             spelled=requests.spelled(
                 self.model_output_table,

@@ -23,6 +23,14 @@ class Limits:
     even: bool = False
 
 
+@dataclass(frozen=True)
+class Aim:
+    """What a plan is to keep to: so many seconds in all, so much memory of all sessions."""
+
+    within: int | None = None
+    memory_mb: int | None = None
+
+
 def check_budget(num_iterations: int | None, metrics_compute_frequency: int | None) -> tuple[int, int]:
     """Check both numbers; the metrics are computed at the end alone where nothing is said."""
     if num_iterations is None or not 1 <= num_iterations <= MOST_EPOCHS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
@@ -11,13 +12,14 @@ from typing import Any, Final, TypeAlias, cast
 from ..errors import CerebroError
 from ..madlib.literal import shorten
 from ..madlib.nearest import unknown
-from .budget import Limits
+from .budget import Aim, Limits
 
 Validator: TypeAlias = Callable[[str, object], Any]
 
 BACKENDS: Final = ("tensorflow", "jax", "torch")
 LARGEST: Final = 2**63 - 1
 AUTO: Final = "auto"
+FASTEST: Final = "fastest"
 LONGEST, EVEN = "longest", "even"
 LEAST_MEMORY_MB: Final = 16
 
@@ -27,7 +29,8 @@ class FitOptions:
     """What the options of a fit call say; None where they say nothing."""
 
     seed: int | None = None
-    backend: str | None = None
+    # A name, "auto", or names by model_id.
+    backend: str | Mapping[int, str] | None = None
     memory_mb: int | None = None
     # "auto" for as many as the configs that train at a time leave to each.
     threads: int | str | None = None
@@ -41,6 +44,7 @@ class FitOptions:
     replay: int | None = None
     background: bool | None = None
     order: str | None = None
+    plan: Aim | None = None
 
     @property
     def measures_each_epoch(self) -> bool:
@@ -142,6 +146,52 @@ def integer_or(word: str, low: int, high: int = LARGEST) -> Validator:
     return check
 
 
+def seconds() -> Validator:
+    """Make the check for a length of time: a number of seconds, or a text such as "30 min"."""
+
+    def check(key: str, value: object) -> int:
+        if isinstance(value, str):
+            found = _LENGTH.fullmatch(value.strip())
+            value = int(float(found[1]) * _UNITS[found[2]]) if found else value
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise _wrong(key, value, 'a number of seconds, or a text such as "90 s", "30 min" or "2 h"')
+        return value
+
+    return check
+
+
+_UNITS: Final = {"s": 1, "min": 60, "h": 3600}
+_LENGTH: Final = re.compile(r"(\d+(?:\.\d+)?) ?(s|min|h)")
+_ENGINE: Final = one_of(*BACKENDS)
+
+
+def _backends(key: str, value: object) -> str | Mapping[int, str]:
+    if not isinstance(value, dict):
+        return one_of(*BACKENDS, AUTO)(key, value)
+    named = cast("dict[str, object]", value)
+    for model_id in named:
+        if not model_id.isascii() or not model_id.isdigit() or len(model_id) > 9:
+            raise _wrong(key, named, 'an engine, "auto", or engines by model_id: {"1": "jax"}')
+    return {int(model_id): _ENGINE(key, backend) for model_id, backend in named.items()}
+
+
+def _aim(key: str, value: object) -> Aim:
+    if value == FASTEST:
+        return Aim()
+    if not isinstance(value, dict) or not value:
+        raise _wrong(
+            key,
+            cast("object", value),
+            '"fastest", or an object such as {"within": "30 min", "memory_mb": 8000}',
+        )
+    named = cast("dict[str, object]", value)
+    checks = {"within": seconds(), "memory_mb": integer(1)}
+    for name in named:
+        if name not in checks:
+            raise unknown(f"unknown option {key}.{shorten(name, 60)}", name, checks)
+    return Aim(**{name: checks[name](f"{key}.{name}", given) for name, given in named.items()})
+
+
 ENGINE_OPTIONS: Final[dict[str, Validator]] = {
     "seed": integer(-LARGEST),
     "backend": one_of(*BACKENDS),
@@ -150,7 +200,9 @@ ENGINE_OPTIONS: Final[dict[str, Validator]] = {
 }
 FIT_OPTIONS: Final[dict[str, Validator]] = {
     **ENGINE_OPTIONS,
+    "backend": _backends,
     "threads": integer_or(AUTO, 1, 4096),
+    "plan": _aim,
     "patience": integer(1),
     "min_delta": number(0.0),
     "target": number(),

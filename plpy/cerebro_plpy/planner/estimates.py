@@ -73,18 +73,20 @@ class Estimate:
 
     @property
     def session_bytes(self) -> int:
-        """A segment's session at its most: engine, nets, rows, and a state being cut in parts."""
+        """A segment's sessions at their most: engines, nets, rows, and a state being cut in parts."""
         work = self.work
         rows = max((work.segment_bytes(s) for s in range(work.segments)), default=0)
-        own = constants.SESSION_MB[work.backend] * MB
-        own += len({kind.name for kind in work.kinds.values()}) * constants.COMPILED_MB[work.backend] * MB
+        own = sum(constants.SESSION_MB[name] for name in work.backends) * MB
+        nets = {kind.name: kind.backend for kind in work.kinds.values()}
+        own += sum(constants.COMPILED_MB[backend] for backend in nets.values()) * MB
         states = 3 * max((kind.state_bytes for kind in work.kinds.values()), default=0)
-        return int(own + min(rows * -(-work.segments // work.sessions), work.memory_mb * MB) + states)
+        kept = min(rows * -(-work.segments // work.sessions), work.memory_mb * MB)
+        return int(own + kept * len(work.backends) + states)
 
 
 def estimate(work: RunWork, rates: Rates, most_visits: int = MOST_VISITS) -> Estimate:
     """Of a run whose configs all train to the end."""
-    sample = _sample(work)
+    sample = _sample(work, rates)
     visits = max(1, len(sample.kinds) * work.segments)
     epochs = min(work.epochs, max(1, most_visits // visits))
     part = replace(sample, frequency=min(work.frequency, epochs) if epochs < work.epochs else work.frequency)
@@ -99,7 +101,7 @@ def estimate(work: RunWork, rates: Rates, most_visits: int = MOST_VISITS) -> Est
 
 def summarize(work: RunWork, rates: Rates, played: Played) -> Estimate:
     """Make the figures of what was played."""
-    start = 0.0 if work.warm else rates.starting().seconds
+    start = 0.0 if work.warm else rates.starting(work.backends).seconds
     around = constants.AROUND + constants.AROUND_CONFIG * len(work.kinds)
     sources = _sources(work, rates, played)
     factor = spread(sources)
@@ -133,11 +135,12 @@ def _weighty(sources: Sequence[tuple[float, str]]) -> frozenset[str]:
     return frozenset(source for source, seconds in by_source.items() if seconds >= least)
 
 
-def _sample(work: RunWork) -> RunWork:
-    """Some configs for all: of each kind as many as its share is."""
+def _sample(work: RunWork, rates: Rates) -> RunWork:
+    """Some configs for all: of cheap and of dear ones as many as their share is."""
     if len(work.kinds) <= MOST_CONFIGS:
         return work
-    keys = sorted(work.kinds, key=lambda key: (work.kinds[key].name, key))
+    prices = Prices(work, rates)
+    keys = sorted(work.kinds, key=lambda key: (prices.visit_seconds(work.kinds[key]), key))
     step = len(keys) / MOST_CONFIGS
     chosen = sorted({keys[int(number * step)] for number in range(MOST_CONFIGS)})
     return replace(work, kinds={key: work.kinds[key] for key in chosen})

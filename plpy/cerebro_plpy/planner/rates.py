@@ -108,11 +108,10 @@ _TRAINING, _EVALUATION = _BatchOf(constants.TRAINING, None), _BatchOf(constants.
 
 @dataclass(frozen=True)
 class Rates:
-    """Answers how long something takes on a host with an engine and so many threads."""
+    """Answers how long something takes on a host with so many threads."""
 
     observations: Sequence[Observation]
     host: str
-    backend: str
     threads: int
 
     def batch(self, kind: ConfigKind) -> Estimated:
@@ -130,14 +129,15 @@ class Rates:
 
     def compiling(self, kind: ConfigKind) -> Estimated:
         # Of kinds that share a net, the first in a session has all of it to do.
-        same = [o.compile_seconds for o in self._own if o.architecture == kind.architecture]
+        own = self._own(kind)
+        same = [o.compile_seconds for o in own if o.architecture == kind.architecture]
         if found := [seconds for seconds in same if seconds is not None]:
             return Estimated(max(found), MEASURED)
-        base, each = constants.COMPILING[self.backend]
+        base, each = constants.COMPILING[kind.backend]
         shipped = base + each * kind.work.get("layers", 0.0)
         known = [
             o.compile_seconds / (base + each * o.work.get("layers", 0.0))
-            for o in self._own
+            for o in own
             if o.compile_seconds is not None
         ]
         return Estimated(shipped * median(known), SCALED) if known else Estimated(shipped, SHIPPED)
@@ -161,16 +161,15 @@ class Rates:
         known = [o.read_seconds for o in self._here if o.read_seconds is not None]
         return Estimated(median(known), MEASURED) if known else Estimated(constants.READING, SHIPPED)
 
-    def starting(self) -> Estimated:
-        """A session with its engine."""
-        return Estimated(constants.STARTING[self.backend] * self._speed, SHIPPED)
+    def starting(self, backends: Sequence[str]) -> Estimated:
+        """The sessions of a segment with their engines."""
+        return Estimated(sum(constants.STARTING[name] for name in backends) * self._speed, SHIPPED)
 
-    @property
-    def visits(self) -> int:
-        return sum(o.visits for o in self._own)
+    def visits(self, backends: Sequence[str]) -> int:
+        return sum(o.visits for o in self._here if o.backend in backends and o.threads == self.threads)
 
     @cached_property
-    def _fitted(self) -> dict[int | None, np.ndarray]:
+    def _fitted(self) -> dict[tuple[str, int | None], np.ndarray]:
         """The coefficients, of training and of measuring: made once, since that takes milliseconds."""
         return {}
 
@@ -178,9 +177,8 @@ class Rates:
     def _here(self) -> list[Observation]:
         return [o for o in self.observations if o.host == self.host]
 
-    @cached_property
-    def _own(self) -> list[Observation]:
-        return [o for o in self._here if (o.backend, o.threads) == (self.backend, self.threads)]
+    def _own(self, kind: ConfigKind) -> list[Observation]:
+        return [o for o in self._here if (o.backend, o.threads) == (kind.backend, self.threads)]
 
     @cached_property
     def _speed(self) -> float:
@@ -189,19 +187,19 @@ class Rates:
         return median(known) if known else 1.0
 
     def _exact(self, kind: ConfigKind) -> Observation | None:
-        return next((o for o in reversed(self._own) if o.kind == kind.name), None)
+        return next((o for o in reversed(self._own(kind)) if o.kind == kind.name), None)
 
     def _alike(self, kind: ConfigKind) -> Observation | None:
         """The same net, whatever its batches."""
         exact = self._exact(kind)
         if exact is not None:
             return exact
-        return next((o for o in reversed(self._own) if o.architecture == kind.architecture), None)
+        return next((o for o in reversed(self._own(kind)) if o.architecture == kind.architecture), None)
 
     def _estimated(self, kind: ConfigKind, of: _BatchOf) -> Estimated:
         """A kind that was not measured: as its features say, corrected by the most similar one that was."""
         shipped = self._shipped(of, kind)
-        seen = list({o.kind: o for o in self._own if of.took(o)}.values())
+        seen = list({o.kind: o for o in self._own(kind) if of.took(o)}.values())
         if not seen:
             return Estimated(shipped * self._speed, SCALED if self._here else SHIPPED)
         took = np.array([max(of.took(o) or 0.0, 1e-7) for o in seen])
@@ -210,9 +208,9 @@ class Rates:
             return Estimated(shipped * float(np.median(took / np.array(here))), SCALED)
         rows = np.array([features(o.work, o.parameters, of.size(o.batch_size)) for o in seen])
         wanted = features(kind.work, kind.parameters, of.size(kind.batch_size))
-        if of.batch not in self._fitted:
-            self._fitted[of.batch] = fit(rows, took)
-        coefficients = self._fitted[of.batch]
+        if (kind.backend, of.batch) not in self._fitted:
+            self._fitted[kind.backend, of.batch] = fit(rows, took)
+        coefficients = self._fitted[kind.backend, of.batch]
         distances = np.abs(np.log1p(rows) - np.log1p(wanted)).sum(axis=1)
         near = int(np.argmin(distances))
         said = float(rows[near] @ coefficients)
@@ -224,7 +222,7 @@ class Rates:
     def _shipped(self, of: _BatchOf, kind: ConfigKind) -> float:
         """What the constants say of a kind."""
         parts = features(kind.work, kind.parameters, of.size(kind.batch_size))
-        return _by_constants(of.shipped[self.backend], parts, self.threads)
+        return _by_constants(of.shipped[kind.backend], parts, self.threads)
 
 
 def _shipped_of(of: _BatchOf, seen: Observation) -> float:

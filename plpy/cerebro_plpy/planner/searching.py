@@ -70,7 +70,7 @@ class Scenario:
         self.plan.add(
             Config(
                 mst_key=key,
-                backend=self._work.backend,
+                backend=kind.backend,
                 kind=kind.name,
                 visit_units=self._prices.visit_seconds(kind),
                 until=epochs,

@@ -97,7 +97,7 @@ def configs_of(work: RunWork, prices: Prices, until: int) -> dict[int, Config]:
     return {
         key: Config(
             mst_key=key,
-            backend=work.backend,
+            backend=kind.backend,
             kind=kind.name,
             visit_units=prices.visit_seconds(kind),
             until=until,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 # Metrics do not depend on the batches; larger ones than most configs train with are faster.
 EVALUATION_BATCH = 256
@@ -19,8 +19,8 @@ def digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-# What code was made for: a net as it is compiled, and the rows of a batch.
-Code = tuple[str, int]
+# What code was made for: an engine, a net as it is compiled, and the rows of a batch.
+Code = tuple[str, str, int]
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class ConfigKind:
     compiled: str
     batch_size: int
     passes: int
+    backend: str
     # What one row costs, as engine/counting.py tells.
     work: Mapping[str, float] = field(hash=False)
     parameters: int = 0
@@ -41,11 +42,11 @@ class ConfigKind:
 
     @property
     def name(self) -> str:
-        return digest(self.compiled, str(self.batch_size))
+        return digest(self.backend, self.compiled, str(self.batch_size))
 
     @property
     def code(self) -> Code:
-        return self.compiled, self.batch_size
+        return self.backend, self.compiled, self.batch_size
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,6 @@ class RunWork:
     epochs: int
     frequency: int
     seed: int
-    backend: str
     threads: int
     sessions: int
     memory_mb: int
@@ -73,14 +73,24 @@ class RunWork:
     def segments(self) -> int:
         return len(self.rows)
 
+    @property
+    def backends(self) -> list[str]:
+        """The engines of its configs: a session has one, so that a segment has a session for each."""
+        return sorted({kind.backend for kind in self.kinds.values()})
+
+    def on(self, backends: Mapping[int, str]) -> RunWork:
+        """The same with these engines, by architecture."""
+        kinds = {key: replace(kind, backend=backends[kind.model_id]) for key, kind in self.kinds.items()}
+        return replace(self, kinds=kinds)
+
     def needs_code(self, kind: ConfigKind, there: AbstractSet[Code]) -> bool:
         """Whether a session that has made some code has to make more for this kind.
 
         JAX has code of its own for each number of rows, TensorFlow and PyTorch have one for any.
         """
-        if self.backend == "jax":
+        if kind.backend == "jax":
             return kind.code not in there
-        return all(compiled != kind.compiled for compiled, _ in there)
+        return all(code[:2] != kind.code[:2] for code in there)
 
     def visit_batches(self, kind: ConfigKind, segment: int) -> int:
         return kind.passes * -(-self.rows[segment] // kind.batch_size)

@@ -79,7 +79,7 @@ def known(db: Database, before: int | None = None) -> list[Row]:
 def code_before(db: Database, run_id: int) -> list[Row]:
     """What the sessions of a run had made code for when it began, for the runs just before it."""
     return db.query(
-        "SELECT DISTINCT compiled, batch_size FROM cerebro._rate WHERE run_id IN ("
+        "SELECT DISTINCT backend, compiled, batch_size FROM cerebro._rate WHERE run_id IN ("
         " SELECT v.run_id FROM cerebro._visit AS v WHERE v.run_id < $1 AND v.run_id >= $1 - $2"
         " AND v.pid IN (SELECT x.pid FROM cerebro._visit AS x WHERE x.run_id = $1))",
         ["bigint", "integer"],

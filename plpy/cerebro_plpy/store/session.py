@@ -232,8 +232,12 @@ def read_only(db: Database) -> bool:
 @functools.cache
 def default_backend() -> str:
     """The first engine that this server's Python has: not every one has TensorFlow."""
-    found = [name for name in ENGINES if importlib.util.find_spec(name) is not None]
-    return found[0] if found else ENGINES[0]
+    return (engines_here(*ENGINES) or ENGINES)[0]
+
+
+def engines_here(*names: str) -> tuple[str, ...]:
+    """Those of these engines that this server's Python has."""
+    return tuple(name for name in names if importlib.util.find_spec(name) is not None)
 
 
 def set_application_name(db: Database, name: str) -> None:

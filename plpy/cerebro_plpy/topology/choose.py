@@ -54,10 +54,10 @@ def _local(db: Database, look_seconds: int, *, background: bool) -> LocalTopolog
     return db.server.segment_sessions(role, session.target(db), bounds, partial(interrupts.tick, db))
 
 
-def warm_sessions(db: Database, engine: Engine, segments: int) -> LocalTopology | None:
+def warm_sessions(db: Database, engines: Sequence[Engine], segments: int) -> LocalTopology | None:
     """The sessions of a run where this session has them all from an earlier one; none is opened."""
     topology = _local(db, interrupts.look_seconds(db), background=False)
-    return topology if topology.has([engine], segments) else None
+    return topology if topology.has(engines, segments) else None
 
 
 def _why_not_local(db: Database, tables: Sequence[int]) -> str | None:

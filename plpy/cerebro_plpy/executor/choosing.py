@@ -1,0 +1,143 @@
+"""What a call left to the planner is settled before the run is written down, and told to the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import PROGRAM_LIMIT_EXCEEDED, CerebroError
+from cerebro_plpy.executor import calibrating
+from cerebro_plpy.executor import request as requests
+from cerebro_plpy.logical.budget import Aim
+from cerebro_plpy.planner.choosing import Settled, choose, fits_memory
+from cerebro_plpy.planner.estimates import Estimate
+from cerebro_plpy.planner.explanation import counted
+from cerebro_plpy.planner.gpus import HERE
+from cerebro_plpy.planner.simulation import MB
+from cerebro_plpy.planner.tree import seconds as spelled
+from cerebro_plpy.planner.work import ConfigKind, RunWork
+from cerebro_plpy.store import runs, session
+
+Described = Mapping[str, Mapping[str, Any]]
+
+
+def replayed(db: Database, request: requests.Request) -> requests.Request:
+    """The choices of the run that is to be repeated, where the call leaves them open."""
+    run_id = request.limits.replay
+    if run_id is None or request.choosable is None:
+        return request
+    run = runs.own_run(db, run_id, session.current_user(db))
+    engines = request.engines
+    if len(request.choosable.backends) > 1:
+        by_model = {row.model_id: row.backend for row in runs.configs(db, run_id)}
+        engines = replace(engines, by_model=by_model)
+    frequency = run.metrics_frequency if request.choosable.measures else None
+    return replace(request.on(replace(engines, threads=run.threads), frequency), choosable=None)
+
+
+def settled(
+    db: Database,
+    request: requests.Request,
+    examples: Sequence[requests.Chosen],
+    described: Described,
+    *,
+    one_engine: bool = False,
+    tells: bool = True,
+) -> requests.Request:
+    """The request with what the planner chooses; an error where nothing keeps to the aim."""
+    if (among := request.choosable) is None:
+        return request
+    if one_engine:
+        # A process has one engine for as long as it lives.
+        among = replace(among, backends=())
+    choice, fits = choose(work_of(request, examples, described), among, calibrating.observations(db))
+    if not fits:
+        raise _beyond(choice.estimate, among.aim or Aim())
+    chosen = replace(request.on(_engines(request.engines, choice), choice.frequency), choosable=None)
+    if tells:
+        db.notice(f"chosen by the planner: {told(chosen)}")
+    return chosen
+
+
+def _engines(given: requests.Engines, choice: Settled) -> requests.Engines:
+    """The engine of most architectures, and the others by name."""
+    names = list(choice.backends.values())
+    most = max(sorted(set(names)), key=names.count)
+    others = {model_id: name for model_id, name in choice.backends.items() if name != most}
+    return replace(given, backend=most, by_model=others, threads=choice.threads)
+
+
+def told(request: requests.Request) -> str:
+    engines, often = request.engines, request.metrics_frequency
+    measured = (
+        "at the end" if often >= request.epochs else f"every {often} epochs" if often > 1 else "every epoch"
+    )
+    return f"backend {spelled_engines(engines)}, threads {engines.threads}, metrics {measured}"
+
+
+def spelled_engines(engines: requests.Engines) -> str:
+    """One name, or each with the architectures that it trains."""
+    others: dict[str, list[str]] = {}
+    for model_id, name in sorted(engines.by_model.items()):
+        if name != engines.backend:
+            others.setdefault(name, []).append(str(model_id))
+    return "".join(
+        [engines.backend, *(f", {name} for model {', '.join(ids)}" for name, ids in others.items())]
+    )
+
+
+def _beyond(nearest: Estimate, aim: Aim) -> CerebroError:
+    """Nothing keeps to the aim: what would."""
+    work = nearest.work
+    if not fits_memory(nearest, aim):
+        least = -(-nearest.session_bytes * work.sessions // MB)
+        return CerebroError(
+            f"no plan needs at most {aim.memory_mb} MB: the least is {least} MB",
+            detail=f"That is for {counted(work.sessions, 'segment')}, each with rows, engine and nets.",
+            hint="Give more memory, lower memory_mb of the options, or pack the table for fewer segments.",
+            sqlstate=PROGRAM_LIMIT_EXCEEDED,
+        )
+    fixed = nearest.starting + nearest.around
+    epochs = int(max(0.0, (aim.within or 0) - fixed) / ((nearest.seconds - fixed) / work.epochs))
+    return CerebroError(
+        f"no plan takes at most {spelled(aim.within or 0)}: the fastest takes {spelled(nearest.seconds)}",
+        detail=f"Its range is {spelled(nearest.low)} to {spelled(nearest.high)}.",
+        hint=f"Train {counted(epochs, 'epoch')}, or fewer configs."
+        if epochs
+        else "Train fewer configs or rows.",
+        sqlstate=PROGRAM_LIMIT_EXCEEDED,
+    )
+
+
+def work_of(
+    request: requests.Request,
+    examples: Sequence[requests.Chosen],
+    described: Described,
+    warm: bool = False,
+) -> RunWork:
+    """What a call has to do, in numbers."""
+    engines = request.engines
+    return RunWork(
+        kinds={c.mst_key: _kind(c, engines.of(c.model_id), described) for c in examples},
+        rows=calibrating.segment_rows(request.source, request.segments),
+        validation_rows=calibrating.segment_rows(request.validation, request.segments),
+        row_bytes=calibrating.row_bytes(request.source.summary),
+        epochs=request.epochs,
+        frequency=request.metrics_frequency,
+        seed=request.seed,
+        threads=engines.threads,
+        sessions=request.segments,
+        memory_mb=engines.memory_mb,
+        host=HERE,
+        even=request.limits.even,
+        warm=warm,
+        compiled=calibrating.compiled_here(engines) if warm else frozenset(),
+    )
+
+
+def _kind(config: requests.Chosen, backend: str, described: Described) -> ConfigKind:
+    facts = described[str(config.model_id)]
+    sizes = facts["sizes"].get(config.mst_key) or facts["sizes"].get(str(config.mst_key))
+    return calibrating.kind_of(config, backend, calibrating.Net.of(facts), sizes)

@@ -1,0 +1,136 @@
+"""What is chosen for a run that leaves it open: engines, threads, how often its configs are measured.
+
+Bits depend on engines and threads: these are chosen by the shipped constants and the facts of the call, never
+by what was measured. How often configs are measured changes no weight, and goes by what this server knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cerebro_plpy.logical.budget import Aim
+from cerebro_plpy.planner.estimates import Estimate, estimate
+from cerebro_plpy.planner.rates import Observation, Rates
+from cerebro_plpy.planner.simulation import COMPILE, MB, TRAIN, Prices
+from cerebro_plpy.planner.work import RunWork
+
+# A candidate is played for so many visits at most.
+PLAYED_VISITS = 160
+# Metrics are computed each so many epochs, or at the end alone.
+FREQUENCIES = (1, 2, 5, 10, 20, 50, 100)
+
+
+@dataclass(frozen=True)
+class Choosable:
+    """What a call leaves to the planner: among which engines and threads, and whether to say how often
+    configs are measured. Where there are not two engines, those stay that the work has."""
+
+    backends: Sequence[str]
+    threads: Sequence[int]
+    measures: bool = False
+    aim: Aim | None = None
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What was chosen, and what the run would take with it."""
+
+    backends: Mapping[int, str]
+    estimate: Estimate
+
+    @property
+    def threads(self) -> int:
+        return self.estimate.work.threads
+
+    @property
+    def frequency(self) -> int:
+        return self.estimate.work.frequency
+
+
+def choose(work: RunWork, among: Choosable, observed: Sequence[Observation]) -> tuple[Settled, bool]:
+    """The choice, and whether it keeps to its aim; where none does, the one that comes nearest."""
+    aim = among.aim or Aim()
+    facts = list(_candidates(work, among))
+    small = [each for each in facts if fits_memory(each.estimate, aim)]
+    if not small:
+        return min(facts, key=lambda each: _memory(each.estimate)), False
+    best = min(small, key=lambda each: each.estimate.seconds)
+    if aim.within is None:
+        return best, True
+    for frequency in _frequencies(best.estimate.work, among.measures):
+        known = _known(best, frequency, observed)
+        if known.seconds <= aim.within:
+            return replace(best, estimate=known), True
+    return replace(best, estimate=_known(best, work.frequency, observed)), False
+
+
+def fits_memory(found: Estimate, aim: Aim) -> bool:
+    return aim.memory_mb is None or _memory(found) <= aim.memory_mb * MB
+
+
+def _memory(found: Estimate) -> int:
+    return found.session_bytes * found.work.sessions
+
+
+def _frequencies(work: RunWork, open_to: bool) -> list[int]:
+    """The more often the better."""
+    return [*(each for each in FREQUENCIES if open_to and each < work.epochs), work.frequency]
+
+
+def _known(choice: Settled, frequency: int, observed: Sequence[Observation]) -> Estimate:
+    work = replace(choice.estimate.work, frequency=frequency)
+    return estimate(work, Rates(observed, work.host, work.threads), PLAYED_VISITS)
+
+
+def _candidates(work: RunWork, among: Choosable) -> Iterator[Settled]:
+    """Each engine for all, and for each architecture the one that it takes least with."""
+    now = {kind.model_id: kind.backend for kind in work.kinds.values()}
+    for threads in among.threads:
+        # Whether sessions are warm is no fact of the call.
+        cold = replace(work, threads=threads, warm=False, compiled=frozenset())
+        rates = Rates((), work.host, threads)
+        options = [now]
+        if len(among.backends) > 1:
+            options = [dict.fromkeys(now, backend) for backend in among.backends]
+            own = cheapest_engines(cold, among.backends, rates)
+            options += [own] if own not in options else []
+        for backends in options:
+            yield Settled(backends, estimate(cold.on(backends), rates, PLAYED_VISITS))
+
+
+def cheapest_engines(work: RunWork, backends: Sequence[str], rates: Rates) -> dict[int, str]:
+    """By architecture; of equals the first."""
+    models = sorted({kind.model_id for kind in work.kinds.values()})
+    costs = {backend: _seconds_by_model(work, backend, rates) for backend in backends}
+    return {
+        model: min(backends, key=lambda backend: sum(costs[backend][model], start=0.0)) for model in models
+    }
+
+
+def break_even(work: RunWork, model_id: int, backend: str, rates: Rates) -> float | None:
+    """From which epoch on an engine pays for an architecture: what its code takes longer to make, divided by
+    what each epoch takes less. None where epochs take no less."""
+    own = next(kind.backend for kind in work.kinds.values() if kind.model_id == model_id)
+    compiling, training = _seconds_by_model(work, backend, rates)[model_id]
+    compiling_now, training_now = _seconds_by_model(work, own, rates)[model_id]
+    saved = (training_now - training) / work.epochs
+    return max(0.0, compiling - compiling_now) / saved if saved > 0 else None
+
+
+def _seconds_by_model(work: RunWork, backend: str, rates: Rates) -> Mapping[int, tuple[float, float]]:
+    """What sessions make code for, and what they train, by architecture."""
+    models = {kind.model_id for kind in work.kinds.values()}
+    there = work.on(dict.fromkeys(models, backend))
+    prices = Prices(there, rates)
+    found = dict.fromkeys(models, (0.0, 0.0))
+    code = set(work.compiled)
+    for kind in there.kinds.values():
+        seconds = prices.seconds(kind)
+        batches = sum(there.visit_batches(kind, s) for s in range(there.segments))
+        compiling, training = found[kind.model_id]
+        if there.needs_code(kind, code):
+            compiling += seconds[COMPILE] * there.sessions
+        code.add(kind.code)
+        found[kind.model_id] = compiling, training + seconds[TRAIN] * batches * there.epochs
+    return found
