@@ -126,9 +126,21 @@ class ConfigCommand(BesideRows):
 
 @dataclass(frozen=True, kw_only=True)
 class Visit(ConfigCommand):
-    """Train a config on a segment, the `stop`-th of its route in an epoch."""
+    """Train a config on a segment, the `stop`-th of its route in an epoch.
+
+    A `part` is one of the visits from the same state that are averaged when all segments have made theirs.
+    """
 
     stop: int
+    part: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Average(ConfigCommand):
+    """Make one state of those that the segments have made in an epoch, weighted by their rows."""
+
+    rows: Sequence[int]
+    losses: Sequence[float | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,6 +337,7 @@ WAYS: Mapping[type[Command], Way] = {
     Probe: Way("probe", ROWS, engine=True),
     Visit: Way("visit", ROWS, engine=True, stepwise=True, direct=True),
     Evaluate: Way("evaluate", ROWS, engine=True, stepwise=True, direct=True),
+    Average: Way("average", ROWS, engine=True, stepwise=True),
     Merge: Way("merge", ROWS, engine=True, stepwise=True),
     # Also by a process that was stopped before its engine was there.
     GiveBack: Way("give_back", ROWS),

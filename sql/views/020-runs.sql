@@ -44,14 +44,14 @@ LEFT JOIN LATERAL (
 ) AS p ON TRUE
 CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS failed_configs FROM cerebro._failure AS x WHERE x.run_id = r.run_id) AS f
 CROSS JOIN LATERAL (
-    -- The visits of a config are numbered without a gap, so that its last one tells how many there are.
+    -- The last visit of a config tells how many there are. Below zero are those whose states wait to be averaged.
     SELECT
         COALESCE(pg_catalog.sum(y.step - COALESCE(x.source_step, 0)), 0)::bigint AS visits_done,
         pg_catalog.max(y.ended_at) AS ended_at
     FROM cerebro._config AS x
     CROSS JOIN LATERAL (
         SELECT z.step, z.ended_at FROM cerebro._visit AS z
-        WHERE z.run_id = x.run_id AND z.mst_key = x.mst_key ORDER BY z.step DESC LIMIT 1
+        WHERE z.run_id = x.run_id AND z.mst_key = x.mst_key AND z.step > 0 ORDER BY z.step DESC LIMIT 1
     ) AS y
     WHERE x.run_id = r.run_id
 ) AS v

@@ -2,7 +2,7 @@ CREATE OR REPLACE VIEW cerebro.visits WITH (security_barrier) AS
 SELECT
     v.run_id,
     v.mst_key,
-    v.step,
+    pg_catalog.abs(v.step) AS step,
     v.epoch,
     v.segment,
     v."rows",
@@ -17,7 +17,8 @@ SELECT
 -- What is visible is decided in the scan that has the data: a leakproof condition of a user's may go below a join, and
 -- EXPLAIN ANALYZE tells how many rows are found there.
 FROM cerebro._visit AS v
-WHERE v.run_id = ANY (ARRAY(SELECT r.run_id FROM cerebro._visible_run AS r));
+-- What has averaged the states of all segments has made no visit.
+WHERE v.segment >= 0 AND v.run_id = ANY (ARRAY(SELECT r.run_id FROM cerebro._visible_run AS r));
 COMMENT ON VIEW cerebro.visits IS 'The timeline of your runs: when each config trained on which segment.';
 COMMENT ON COLUMN cerebro.visits.run_id IS 'Number of the run';
 COMMENT ON COLUMN cerebro.visits.mst_key IS 'Config';

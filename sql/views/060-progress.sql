@@ -57,10 +57,11 @@ LEFT JOIN LATERAL (
 ) AS n ON TRUE
 CROSS JOIN LATERAL (
     SELECT
-        pg_catalog.count(*) AS visits_done,
-        c.first_step + pg_catalog.count(*) AS step,
-        pg_catalog.avg(pg_catalog.date_part('epoch', x.ended_at - x.started_at)) AS seconds_per_visit,
-        (pg_catalog.array_agg(x.loss ORDER BY x.step DESC) FILTER (WHERE x.loss IS NOT NULL))[1] AS loss,
+        -- Below zero are visits whose states are averaged; they count when that is done.
+        COALESCE(pg_catalog.max(x.step) FILTER (WHERE x.step > 0), c.first_step)::bigint - c.first_step AS visits_done,
+        COALESCE(pg_catalog.max(x.step) FILTER (WHERE x.step > 0), c.first_step)::bigint AS step,
+        pg_catalog.avg(pg_catalog.date_part('epoch', x.ended_at - x.started_at)) FILTER (WHERE x.segment >= 0) AS seconds_per_visit,
+        (pg_catalog.array_agg(x.loss ORDER BY x.epoch DESC, x.step DESC) FILTER (WHERE x.loss IS NOT NULL))[1] AS loss,
         -- On Greenplum it is, a moment before the session on the coordinator hears of it.
         COALESCE(pg_catalog.bool_or(x.epoch = n.epoch AND x.segment = n.segment), FALSE) AS committed
     FROM cerebro._visit AS x

@@ -22,7 +22,7 @@ CROSS JOIN LATERAL (
     FROM cerebro._weights AS x WHERE x.run_id = r.run_id
 ) AS w
 CROSS JOIN LATERAL (
-    SELECT pg_catalog.count(*) AS visits, COALESCE(pg_catalog.sum(x.state_bytes), 0)::bigint AS hopped_bytes
+    SELECT pg_catalog.count(*) FILTER (WHERE x.segment >= 0) AS visits, COALESCE(pg_catalog.sum(x.state_bytes), 0)::bigint AS hopped_bytes
     FROM cerebro._visit AS x WHERE x.run_id = r.run_id
 ) AS v;
 COMMENT ON VIEW cerebro.sizes IS 'What your runs keep in the database besides their result tables; cerebro.forget removes it.';

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cerebro_plpy import errors
-from cerebro_plpy.engine.state import OPTIMIZER, OTHER, WEIGHT, State, from_parts, to_parts, weights
+from cerebro_plpy.engine.state import OPTIMIZER, OTHER, WEIGHT, State, averaged, from_parts, to_parts, weights
 from cerebro_plpy.errors import CerebroError
 
 
@@ -95,3 +95,26 @@ def test_a_state_over_one_gigabyte() -> None:
     big[::1_000_003] = 1
     state = State(["big"], [big], [WEIGHT], [0], 1)
     np.testing.assert_array_equal(from_parts(to_parts(state)).arrays[0], big)
+
+
+def test_states_are_averaged_by_rows_and_counters_go_on_from_the_largest() -> None:
+    first, second, empty = make(), make(), make()
+    second.arrays[0] = second.arrays[0] * 3
+    second.arrays[1] = np.array([8, 9], np.uint32)
+    second.arrays[2] = np.array(9, np.int64)
+    empty.arrays[0] = empty.arrays[0] * np.nan
+    found = averaged([first, second, empty], [30, 10, 0])
+    np.testing.assert_allclose(found.arrays[0], make().arrays[0] * 1.5, rtol=1e-6)
+    np.testing.assert_array_equal(found.arrays[1], first.arrays[1])
+    assert found.arrays[2] == 9
+    assert [array.dtype for array in found.arrays] == [array.dtype for array in first.arrays]
+    assert_equal(averaged([first, second], [1, 0]), first)
+    assert_equal(averaged([first, second], [0, 0]), first)
+
+
+def test_the_order_of_states_that_are_averaged_is_that_of_segments() -> None:
+    rng = np.random.default_rng(5)
+    several = [make() for _ in range(3)]
+    for state in several:
+        state.arrays[0] = rng.normal(size=(1000, 3)).astype(np.float32)
+    assert_equal(averaged(several, [3, 4, 5]), averaged(several, [3, 4, 5]))

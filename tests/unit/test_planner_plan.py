@@ -8,8 +8,18 @@ from collections import Counter
 
 import pytest
 
-from cerebro_plpy.planner.plan import EVALUATE, MERGE, VISIT, Config, Plan, Unit
-from cerebro_plpy.planner.routes import route
+from cerebro_plpy.planner.plan import (
+    AVERAGE,
+    EVALUATE,
+    MERGE,
+    PART,
+    VISIT,
+    Config,
+    PartDone,
+    Plan,
+    Unit,
+)
+from cerebro_plpy.planner.routes import part_of, route, step_before
 
 SEEDS = range(25)
 
@@ -67,7 +77,11 @@ class Player:
             self.plan.failed(unit, "it failed")
             return
         self.ended.append(unit)
-        if unit.kind == VISIT:
+        if unit.kind == PART:
+            self.plan.parted(unit, 1.0, PartDone(unit.segment, 0.5))
+        elif unit.kind == AVERAGE:
+            self.plan.averaged(unit, 0.5)
+        elif unit.kind == VISIT:
             self.plan.visited(unit, self.random.random(), 0.5)
         elif unit.kind == EVALUATE:
             self.plan.evaluated_on(unit)
@@ -249,3 +263,57 @@ def expect(plan: Plan, segment: int, kind: str) -> Unit:
     assert unit is not None
     assert unit.kind == kind
     return unit
+
+
+@pytest.mark.parametrize("lost", [0.0, 0.3])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_averaged_epochs_have_every_segment_once_and_then_one_averaging(seed: int, lost: float) -> None:
+    plan = make_plan(2, 3, 6, 2)
+    plan.average_from = 4
+    player = Player(plan, seed, lost)
+    player.play()
+    own = [unit for unit in player.ended if unit.kind in (VISIT, PART, AVERAGE)]
+    for key in (1, 2):
+        kinds = [(u.kind, u.epoch) for u in own if u.mst_key == key]
+        hopping = [(VISIT, epoch) for epoch in (1, 2, 3) for _ in range(3)]
+        averaging = [(kind, epoch) for epoch in (4, 5, 6) for kind in (PART, PART, PART, AVERAGE)]
+        assert kinds == hopping + averaging
+        parts = Counter((u.epoch, u.segment) for u in own if u.kind == PART and u.mst_key == key)
+        assert set(parts.values()) == {1} and len(parts) == 9
+    assert plan.visits_done == plan.visits_total == 36
+    assert plan.evaluated == {(key, epoch) for key in (1, 2) for epoch in (2, 4, 6)}
+
+
+def test_a_config_that_fails_while_it_is_averaged_does_not_hold_up_the_others() -> None:
+    plan = make_plan(2, 3, 4, 1)
+    plan.average_from = 1
+    player = Player(plan, 1, failing=frozenset({1}))
+    player.play()
+    assert plan.configs[2].step == 12
+    assert plan.configs[1].failure == "it failed"
+
+
+def test_the_states_of_an_averaged_epoch_stay_until_they_are_averaged() -> None:
+    plan = make_plan(1, 2, 3)
+    plan.average_from = 2
+    for stop in range(2):
+        unit = next(u for s in range(2) if (u := plan.next(s)) is not None)
+        assert (unit.kind, unit.stop) == (VISIT, stop)
+        plan.visited(unit, 1.0, 0.5)
+    first, second = (plan.next(segment) for segment in range(2))
+    assert first is not None and second is not None and {first.kind, second.kind} == {PART}
+    plan.parted(second, 1.0, PartDone(5, 0.5))
+    # What is dropped are states up to the newest of these: those below zero go on from there.
+    assert max(plan.needed_steps(1)) == 2 < -part_of(2, second.segment, 2)
+    plan.stop(1, plan.begun_step(1))
+    plan.parted(first, 1.0, PartDone(5, 0.5))
+    unit = next(u for s in range(2) if (u := plan.next(s)) is not None)
+    assert unit.kind == AVERAGE
+    plan.averaged(unit, 0.5)
+    assert plan.configs[1].step == 4 and plan.needed_steps(1) == [2, 4]
+    assert not plan.trains(1)
+
+
+def test_a_state_is_made_again_from_the_one_that_its_visits_began_with() -> None:
+    assert [step_before(step, 3, None) for step in (1, 3, 4, 6)] == [0, 2, 3, 5]
+    assert [step_before(step, 3, 2) for step in (1, 3, 6, 9)] == [0, 2, 3, 6]

@@ -54,7 +54,9 @@ class RunTold:
         config = self._configs.get(mst_key)
         if config is None or not self.servers:
             return None
-        epoch, stop = routes.place_of(step, self.run.segments)
+        epoch, stop = routes.place_of(abs(step), self.run.segments)
+        if step < 0:
+            return (self.servers[stop],)
         route = routes.route(self.run.seed, config.epochs_before + epoch, mst_key, self.run.segments)
         return (self.servers[route[stop]],)
 

@@ -73,6 +73,8 @@ def start(backend: str, threads: int, use_gpus: bool, gpu: Gpu | None = None) ->
         return
     _check(wanted)
     _set_environment(wanted)
+    # The session may be ended while it imports, and must not crash then either.
+    _end_at_once()
     with _quiet():
         _import(wanted)
     _end_at_once()

@@ -51,6 +51,34 @@ class State:
         return sum(array.nbytes for array in self.arrays)
 
 
+def averaged(states: Sequence[State], rows: Sequence[int]) -> State:
+    """One state of several that began as one: floats weighted by rows, in the order that is given; the
+    largest of counters; the first of all else, such as seeds."""
+    first, weighed = states[0], [(state, n) for state, n in zip(states, rows, strict=True) if n]
+    if not weighed:
+        return first
+    arrays = [
+        _average([(state.arrays[place], n) for state, n in weighed], kind, first.arrays[place])
+        for place, kind in enumerate(first.kinds)
+    ]
+    made = State(first.names, arrays, first.kinds, first.weight_order, max(s.step for s, _ in weighed))
+    made.fixed_batch = first.fixed_batch
+    return made
+
+
+def _average(parts: Sequence[tuple[np.ndarray, int]], kind: str, first: np.ndarray) -> np.ndarray:
+    if first.dtype.kind in "iu" and kind == OPTIMIZER:
+        return np.maximum.reduce([array for array, _ in parts])
+    # bfloat16 is of a kind of its own.
+    if first.dtype.kind in "iub":
+        return first
+    total = float(sum(n for _, n in parts))
+    found = np.zeros(first.shape, np.float64)
+    for array, n in parts:
+        found += array.astype(np.float64) * (n / total)
+    return found.astype(first.dtype)
+
+
 def weights(state: State) -> bytes:
     """Give the weights in MADlib's form: float32, flattened, in the order of model.get_weights()."""
     flat = (state.arrays[i].astype("<f4", copy=False).ravel() for i in state.weight_order)

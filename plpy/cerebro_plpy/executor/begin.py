@@ -108,6 +108,7 @@ def begin(db: Database, call: RunCall) -> None:
     request = call.resolve(db, given)
     examples = call.examples(request)
     requests.tell_what_is_left_out(db, [config.fit_params for config in examples])
+    requests.tell_averaging(db, request)
     order = replay.order(db, request)
     tables = targets(db, name, made.suffixes, earlier)
     if earlier is not None:

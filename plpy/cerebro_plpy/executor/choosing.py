@@ -132,6 +132,7 @@ def work_of(
         memory_mb=engines.memory_mb,
         host=HERE,
         even=request.limits.even,
+        average_from=request.limits.average_from,
         warm=warm,
         compiled=calibrating.compiled_here(engines) if warm else frozenset(),
     )

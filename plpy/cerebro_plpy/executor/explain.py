@@ -415,5 +415,6 @@ def settings(request: requests.Request, work: RunWork) -> Mapping[str, Any]:
         "metrics_compute_frequency": work.frequency,
         "memory_mb": work.memory_mb,
         "seed": request.seed,
+        "average_from_epoch": work.average_from,
         "use_gpus": request.engines.use_gpus or None,
     }

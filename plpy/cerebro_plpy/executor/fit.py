@@ -74,6 +74,7 @@ class FitCall:
         architectures = models.architectures(db, arch_table, sorted({c.model_id for c in configs}))
         few = len(configs) if given.threads == AUTO else None
         engines = requests.engines(db, given, bool(self.use_gpus), source.summary.segments, at_a_time=few)
+        requests.check_averaging(given, len(configs), source.summary.segments, epochs)
         return requests.Request(
             source=source,
             validation=validation,

@@ -6,9 +6,18 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cerebro_plpy.commands import ConfigCommand, DropStates, Evaluate, FailConfig, Merge, TellEpochs, Visit
+from cerebro_plpy.commands import (
+    Average,
+    ConfigCommand,
+    DropStates,
+    Evaluate,
+    FailConfig,
+    Merge,
+    TellEpochs,
+    Visit,
+)
 from cerebro_plpy.errors import CONFIG_FAILED, OUT_OF_MEMORY, CerebroError
-from cerebro_plpy.planner.plan import EVALUATE, VISIT, Plan, Unit
+from cerebro_plpy.planner.plan import AVERAGE, EVALUATE, PART, VISIT, PartDone, Plan, Unit
 from cerebro_plpy.topology import Answer, Topology
 
 # States that nobody needs any more go after so long, or when they have become so many bytes.
@@ -68,8 +77,25 @@ class RunLoop:
 
     def _command(self, unit: Unit) -> ConfigCommand:
         run_id, mst_key, epoch, segment = self._run_id, unit.mst_key, unit.epoch, unit.segment
-        if unit.kind == VISIT:
-            return Visit(run_id=run_id, mst_key=mst_key, epoch=epoch, segment=segment, stop=unit.stop)
+        if unit.kind in (VISIT, PART):
+            return Visit(
+                run_id=run_id,
+                mst_key=mst_key,
+                epoch=epoch,
+                segment=segment,
+                stop=unit.stop,
+                part=unit.kind == PART,
+            )
+        if unit.kind == AVERAGE:
+            parts = [part for _, part in sorted(self._plan.configs[mst_key].parts.items())]
+            return Average(
+                run_id=run_id,
+                mst_key=mst_key,
+                epoch=epoch,
+                segment=segment,
+                rows=[part.rows for part in parts],
+                losses=[part.loss for part in parts],
+            )
         kind = Evaluate if unit.kind == EVALUATE else Merge
         return kind(run_id=run_id, mst_key=mst_key, epoch=epoch, segment=segment)
 
@@ -83,6 +109,11 @@ class RunLoop:
             self._plan.visited(unit, result["seconds"], result["loss"])
             if unit.stop == self._plan.segments - 1:
                 self._ended.append((unit.mst_key, unit.epoch))
+        elif unit.kind == PART:
+            self._plan.parted(unit, result["seconds"], PartDone(result["rows"], result["loss"]))
+        elif unit.kind == AVERAGE:
+            self._plan.averaged(unit, result["loss"])
+            self._ended.append((unit.mst_key, unit.epoch))
         elif unit.kind == EVALUATE:
             self._plan.evaluated_on(unit)
         else:

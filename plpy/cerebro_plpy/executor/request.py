@@ -23,6 +23,7 @@ from cerebro_plpy.madlib.callbacks import left_out
 from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
 from cerebro_plpy.planner.choosing import Choosable
+from cerebro_plpy.planner.explanation import counted
 from cerebro_plpy.store import models, objects, packed, session
 from cerebro_plpy.store.names import Table, resolve_table, with_suffix
 from cerebro_plpy.topology.choose import cores
@@ -355,6 +356,32 @@ def object_table(db: Database, name: str | None) -> str | None:
     table = resolve_table(db, name, "object table")
     objects.check(db, table)
     return table.quoted
+
+
+def check_averaging(given: parse.FitOptions, configs: int, segments: int, epochs: int) -> None:
+    """Averaging is for runs that leave segments without work."""
+    if given.hybrid is None:
+        return
+    if configs >= segments:
+        raise CerebroError(
+            f"option hybrid averages states where configs are fewer than segments: there are"
+            f" {counted(configs, 'config')} and {counted(segments, 'segment')}",
+            hint="Leave the option out: each segment has a config to train.",
+        )
+    if given.hybrid > epochs:
+        raise CerebroError(
+            f"option hybrid.average_from_epoch is {given.hybrid}, and num_iterations is {epochs}",
+            hint="Begin to average in one of the epochs.",
+        )
+
+
+def tell_averaging(db: Database, request: Request) -> None:
+    begins = request.limits.average_from
+    if begins is not None:
+        db.notice(
+            f"from epoch {begins} on, all segments train a config at once and their states are averaged:"
+            " this is another algorithm than Model Hopper Parallelism, and its results are others"
+        )
 
 
 def check_about(name: str | None, description: str | None) -> None:

@@ -92,7 +92,7 @@ def _go_on(
     seconds = measurements.seconds_spent(db, run.run_id)
     metrics = measurements.metrics(db, run.run_id)
     planned = runner.planning(db, request, run.run_id)
-    plan = runner.make_plan(request, configs, planned, standings)
+    plan = runner.make_plan(request, configs, planned, standings, runs.parts(db, run.run_id))
     decider = runner.Decider(
         db, topology, run.run_id, request.engines, plan, planned, configs,
         runner.search_of(request, replay.order(db, request)), request.limits, seconds,
@@ -129,9 +129,9 @@ def _measured(
 
 def _tell_damage(db: Database, found: Sequence[Mapping[str, Any]]) -> None:
     for damaged in found:
-        key, step = damaged["mst_key"], damaged["step"]
+        key = damaged["mst_key"]
         if damaged["failure"] is None:
-            db.warning(f"{damaged['reason']} Config {key} goes on from step {step - 1}.")
+            db.warning(f"{damaged['reason']} Config {key} goes on from step {damaged['to']}.")
         else:
             db.warning(f"config {key} cannot go on: {damaged['failure']}")
 

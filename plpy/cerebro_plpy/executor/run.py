@@ -29,7 +29,7 @@ from cerebro_plpy.executor.loop import RunLoop
 from cerebro_plpy.executor.report import ByEpoch, Report
 from cerebro_plpy.logical.search.build import build
 from cerebro_plpy.madlib import registered
-from cerebro_plpy.planner.plan import Config, Plan, Unit
+from cerebro_plpy.planner.plan import Config, PartDone, Plan, Unit
 from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import interrupts, measurements, models, runs, session, state_rows
 from cerebro_plpy.topology import Topology
@@ -383,6 +383,7 @@ def make_plan(
     configs: Sequence[runs.ConfigRow],
     planned: Planned,
     standings: Mapping[int, runs.Standing],
+    parts: Sequence[runs.PartRow] = (),
 ) -> Plan:
     """What is to be done, less what committed visits and evaluations have done already; configs that a
     search procedure decides about wait for its word."""
@@ -391,6 +392,11 @@ def make_plan(
     for standing in standings.values():
         config = made[standing.mst_key]
         config.step, config.loss, config.failure = standing.step, standing.loss, standing.failure
+    for part in parts:
+        config = made[part.mst_key]
+        if part.epoch == config.step // request.segments + 1:
+            config.parts[part.segment] = PartDone(part.rows, part.loss)
+            config.visiting = True
     done = {(s.mst_key, epoch) for s in standings.values() for epoch in s.evaluated}
     best = request.limits.restore_best
     frequency = request.metrics_frequency
@@ -403,6 +409,7 @@ def make_plan(
         evaluated=done,
         keeps_best=best,
         even=request.limits.even,
+        average_from=request.limits.average_from,
     )
 
 

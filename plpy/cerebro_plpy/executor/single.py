@@ -94,6 +94,7 @@ class SingleCall:
         architectures = models.architectures(db, arch_table, [self.model_id])
         segments = source.summary.segments
         engines = requests.engines(db, given, bool(self.use_gpus), segments, at_a_time=1)
+        requests.check_averaging(given, 1, segments, epochs)
         return requests.Request(
             source=source,
             validation=validation,

@@ -13,7 +13,8 @@ MOST_EPOCHS: Final = 2**31 - 1
 @dataclass(frozen=True)
 class Limits:
     """What ends a run before its configs have all their epochs, which of their states are its result, which
-    run it repeats, and whether its configs train side by side, none an epoch ahead of the others."""
+    run it repeats, whether its configs train side by side, none an epoch ahead of the others, and from which
+    epoch on the states of all segments are averaged."""
 
     restore_best: bool = False
     max_seconds: int | None = None
@@ -21,6 +22,7 @@ class Limits:
     max_configs: int | None = None
     replay: int | None = None
     even: bool = False
+    average_from: int | None = None
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,8 @@ class FitOptions:
     background: bool | None = None
     order: str | None = None
     plan: Aim | None = None
+    # From which epoch on states are averaged.
+    hybrid: int | None = None
 
     @property
     def measures_each_epoch(self) -> bool:
@@ -60,6 +62,7 @@ class FitOptions:
             max_configs=self.max_configs,
             replay=self.replay,
             even=self.order == EVEN,
+            average_from=self.hybrid,
         )
 
 
@@ -192,6 +195,13 @@ def _aim(key: str, value: object) -> Aim:
     return Aim(**{name: checks[name](f"{key}.{name}", given) for name, given in named.items()})
 
 
+def _hybrid(key: str, value: object) -> int:
+    name = "average_from_epoch"
+    if not isinstance(value, dict) or list(cast("dict[str, object]", value)) != [name]:
+        raise _wrong(key, cast("object", value), f'an object such as {{"{name}": 8}}')
+    return integer(1)(f"{key}.{name}", cast("dict[str, object]", value)[name])
+
+
 ENGINE_OPTIONS: Final[dict[str, Validator]] = {
     "seed": integer(-LARGEST),
     "backend": one_of(*BACKENDS),
@@ -203,6 +213,7 @@ FIT_OPTIONS: Final[dict[str, Validator]] = {
     "backend": _backends,
     "threads": integer_or(AUTO, 1, 4096),
     "plan": _aim,
+    "hybrid": _hybrid,
     "patience": integer(1),
     "min_delta": number(0.0),
     "target": number(),

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from cerebro_plpy.planner import costs, routes, schedule
 
 VISIT, EVALUATE, MERGE = "visit", "evaluate", "merge"
+# Of an epoch whose states are averaged: a visit from the state that all begin with, and the averaging.
+PART, AVERAGE = "part", "average"
 # Estimates are not exact: a little more than its share is none.
 PRESSING = 1.1
 
@@ -27,6 +29,14 @@ class Unit:
     epoch: int
     segment: int
     stop: int = 0
+
+
+@dataclass(frozen=True)
+class PartDone:
+    """What a segment has done in an epoch whose states are averaged."""
+
+    rows: int
+    loss: float | None
 
 
 @dataclass
@@ -52,6 +62,9 @@ class Config:
     failure: str | None = None
     loss: float | None = None
     best: tuple[float, int] | None = None
+    # Of an epoch whose states are averaged: the segments that work on it, and those that have done so.
+    busy: set[int] = field(default_factory=set)
+    parts: dict[int, PartDone] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.step = max(self.step, self.first_step)
@@ -76,6 +89,8 @@ class Plan:
     keeps_best: bool = False
     # No config begins an epoch while another that trains has an epoch less behind it.
     even: bool = False
+    # From this epoch on all segments train a config at once, from the same state, and average theirs.
+    average_from: int | None = None
     visits_limit: int | None = None
     costs: costs.CostModel = field(default_factory=costs.CostModel)
     paused: bool = False
@@ -91,6 +106,8 @@ class Plan:
         for config in self.configs.values():
             if not self.epochs:
                 self._queue_evaluation(config, 0)
+            if len(config.parts) == self.segments:
+                self._queue_average(config)
             for epoch in range(self._first_epoch(config) + 1, self.whole_epochs(config) + 1):
                 if epoch % self.frequency == 0:
                     self._queue_evaluation(config, epoch)
@@ -102,12 +119,18 @@ class Plan:
 
     @property
     def visits_done(self) -> int:
-        return sum(c.step - c.first_step for c in self._counted())
+        return sum(c.step - c.first_step + len(c.parts) for c in self._counted())
 
     @property
     def visits_begun(self) -> int:
         """Those of all configs, whatever became of them: what a budget counts."""
-        return sum(c.step - c.first_step + c.visiting for c in self.configs.values())
+        return sum(
+            c.step - c.first_step + (len(c.busy) + len(c.parts) or c.visiting) for c in self.configs.values()
+        )
+
+    def averages(self, config: Config) -> bool:
+        """Whether the epoch that a config is in is trained by all segments at once."""
+        return self.average_from is not None and self.whole_epochs(config) + 1 >= self.average_from
 
     def _counted(self) -> list[Config]:
         return [c for c in self.configs.values() if c.failure is None]
@@ -198,9 +221,14 @@ class Plan:
         config = self.configs[key]
         epoch, stop = routes.place_of(config.step + 1, self.segments)
         config.visiting = True
+        if self.averages(config):
+            config.busy.add(segment)
+            return Unit(PART, key, epoch, segment, segment)
         return Unit(VISIT, key, epoch, segment, stop)
 
     def _stands_at(self, config: Config, segment: int) -> bool:
+        if self.averages(config) and self._visits_left(config):
+            return segment not in config.busy and segment not in config.parts
         if config.visiting or not self._visits_left(config):
             return False
         epoch, stop = routes.place_of(config.step + 1, self.segments)
@@ -224,6 +252,36 @@ class Plan:
         config.loss = loss
         self.costs.record(config.kind, config.visit_units, seconds)
         if config.step % self.segments == 0 and unit.epoch % self.frequency == 0:
+            self._queue_evaluation(config, unit.epoch)
+        self.settle(config.mst_key)
+
+    def parted(self, unit: Unit, seconds: float, part: PartDone) -> None:
+        """A visit is committed whose state is one of those that are averaged."""
+        self._under_way.pop(unit.segment)
+        config = self.configs[unit.mst_key]
+        config.busy.discard(unit.segment)
+        config.parts[unit.segment] = part
+        config.loss = part.loss
+        self.costs.record(config.kind, config.visit_units, seconds)
+        if len(config.parts) == self.segments:
+            self._queue_average(config)
+
+    def _queue_average(self, config: Config) -> None:
+        """Where the config's state would be after the last visit of the epoch."""
+        config.visiting = True
+        epoch = self.whole_epochs(config) + 1
+        route = routes.route(self.seed, config.epochs_before + epoch, config.mst_key, self.segments)
+        self._evaluations[route[-1]].insert(0, Unit(AVERAGE, config.mst_key, epoch, route[-1]))
+
+    def averaged(self, unit: Unit, loss: float | None) -> None:
+        """An epoch whose states are averaged is behind a config."""
+        self._under_way.pop(unit.segment)
+        config = self.configs[unit.mst_key]
+        config.visiting = False
+        config.parts.clear()
+        config.step += self.segments
+        config.loss = loss
+        if unit.epoch % self.frequency == 0:
             self._queue_evaluation(config, unit.epoch)
         self.settle(config.mst_key)
 
@@ -268,8 +326,8 @@ class Plan:
     def again(self, unit: Unit) -> None:
         """A unit was lost before it was committed; it is due once more."""
         self._under_way.pop(unit.segment)
-        if unit.kind == VISIT:
-            self.configs[unit.mst_key].visiting = False
+        if unit.kind in (VISIT, PART):
+            self._stands_still(unit)
         else:
             self._evaluations[unit.segment].insert(0, unit)
 
@@ -277,15 +335,21 @@ class Plan:
         """A config that cannot go on is left out from here; the others do not notice."""
         self._under_way.pop(unit.segment, None)
         config = self.configs[unit.mst_key]
-        config.visiting = False
+        self._stands_still(unit)
         config.failure = reason
         self._measure_no_more(config.mst_key)
 
     def left(self, unit: Unit) -> None:
         """A unit ended whose config had failed elsewhere, or was deleted, in the meantime."""
         self._under_way.pop(unit.segment, None)
-        if unit.kind == VISIT:
-            self.configs[unit.mst_key].visiting = False
+        if unit.kind in (VISIT, PART, AVERAGE):
+            self._stands_still(unit)
+
+    def _stands_still(self, unit: Unit) -> None:
+        """No segment works on a config, or one less does."""
+        config = self.configs[unit.mst_key]
+        config.busy.discard(unit.segment)
+        config.visiting = bool(config.busy or config.parts)
 
     def _measure_no_more(self, mst_key: int) -> None:
         for queue in self._evaluations.values():
@@ -299,7 +363,9 @@ class Plan:
 
     def begun_step(self, mst_key: int) -> int:
         """The visits that a config has behind it when the one that it may be in is committed."""
-        return self.configs[mst_key].step + self.configs[mst_key].visiting
+        config = self.configs[mst_key]
+        at_once = self.segments if self.averages(config) else 1
+        return config.step + at_once * config.visiting
 
     def set_until(self, mst_key: int, epochs: int) -> None:
         """Train a config until so many epochs."""
@@ -326,10 +392,14 @@ class Plan:
         config = self.configs[mst_key]
         waiting = {epoch * self.segments for key, epoch in self._measured if key == mst_key}
         needed = {config.step} | waiting
-        needed |= {step - 1 for step in needed} | {self.whole_epochs(config) * self.segments}
+        needed |= {self.step_before(step) for step in needed} | {self.whole_epochs(config) * self.segments}
         if (best := self.best_epoch(config)) is not None:
             needed.add(best * self.segments)
         return sorted(needed | set(self._cloned_steps(mst_key)))
+
+    def step_before(self, step: int) -> int:
+        """Whose state another one can be made from again."""
+        return routes.step_before(step, self.segments, self.average_from)
 
     def _cloned_steps(self, mst_key: int) -> Iterator[int]:
         """The steps of a config that clones begin with; until a clone has finished an epoch of its own, that

@@ -25,6 +25,18 @@ def step_of(epoch: int, stop: int, segments: int) -> int:
     return (epoch - 1) * segments + stop + 1
 
 
+def part_of(epoch: int, segment: int, segments: int) -> int:
+    """Number the visits of an epoch whose states are averaged: below zero, since no config has come so far
+    that it could go on from one of them alone."""
+    return -step_of(epoch, segment, segments)
+
+
+def step_before(step: int, segments: int, average_from: int | None) -> int:
+    """The step whose state a visit, or all visits of an epoch whose states are averaged, began with."""
+    epoch, _ = place_of(step, segments)
+    return (epoch - 1) * segments if average_from is not None and epoch >= average_from else step - 1
+
+
 def place_of(step: int, segments: int) -> tuple[int, int]:
     """The epoch and stop of a step."""
     return (step - 1) // segments + 1, (step - 1) % segments

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cerebro_plpy.planner.plan import EVALUATE, MERGE, VISIT, Config, Plan, Unit
+from cerebro_plpy.planner.plan import AVERAGE, EVALUATE, MERGE, PART, VISIT, Config, PartDone, Plan, Unit
 from cerebro_plpy.planner.rates import Rates
 from cerebro_plpy.planner.work import ConfigKind, RunWork
 
@@ -57,10 +57,13 @@ class Prices:
         if unit.kind == MERGE:
             found[MEASURE] += seconds[MEASURE]
             return found
+        if unit.kind == AVERAGE:
+            found[WRITE] += seconds[WRITE] * (1 + work.segments)
+            return found
         megabytes = work.segment_bytes(unit.segment) / MB
         if unit.segment not in self._read or work.streams:
             self._read.add(unit.segment)
-            times = kind.passes if work.streams and unit.kind == VISIT else 1
+            times = kind.passes if work.streams and unit.kind in (VISIT, PART) else 1
             found[READ] += seconds[READ] * megabytes * times
         if unit.kind == EVALUATE:
             found[MEASURE] += seconds[MEASURE] * work.evaluation_batches(unit.segment)
@@ -114,6 +117,7 @@ def plan_of(work: RunWork, configs: dict[int, Config], epochs: int) -> Plan:
         frequency=work.frequency,
         configs=configs,
         even=work.even,
+        average_from=work.average_from,
     )
 
 
@@ -151,6 +155,11 @@ def play(
         if unit.kind == VISIT:
             played.visits += 1
             plan.visited(unit, took, None)
+        elif unit.kind == PART:
+            played.visits += 1
+            plan.parted(unit, took, PartDone(0, None))
+        elif unit.kind == AVERAGE:
+            plan.averaged(unit, None)
         elif unit.kind == EVALUATE:
             plan.evaluated_on(unit)
         else:

@@ -65,6 +65,7 @@ class RunWork:
     memory_mb: int
     host: str
     even: bool = False
+    average_from: int | None = None
     # Whether the sessions have started their engines already, and what they have compiled before.
     warm: bool = False
     compiled: frozenset[Code] = frozenset()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cerebro_plpy.commands import (
     TABLES,
+    Average,
     BesideRows,
     Check,
     CheckFunctions,
@@ -137,6 +138,12 @@ def _visit(supply: Supply, command: Visit) -> CommandResult:
     from cerebro_plpy.segment import visits
 
     return visits.visit(supply, command)
+
+
+def _average(supply: Supply, command: Average) -> CommandResult:
+    from cerebro_plpy.segment import visits
+
+    return visits.average(supply, command)
 
 
 def _evaluate(supply: Supply, command: Evaluate) -> CommandResult:
@@ -277,6 +284,7 @@ BESIDE_ROWS: Mapping[type[Command], Callable[[Supply, Any], CommandResult]] = {
     CheckFunctions: _check_functions,
     Probe: _probe,
     Visit: _visit,
+    Average: _average,
     Evaluate: _evaluate,
     Merge: _merge,
     GiveBack: _give_back,

@@ -8,6 +8,7 @@ from typing import Any
 from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.errors import DATA_CORRUPTED, CerebroError
+from cerebro_plpy.planner import routes
 from cerebro_plpy.store import measurements, runs, state_rows
 
 
@@ -16,7 +17,8 @@ def mend(db: Database, run_id: int, evaluation_epochs: Sequence[int]) -> list[Ma
 
     Gives what was found: the config, the step, and why it failed if there is no way back.
     """
-    segments = runs.run(db, run_id).segments
+    run = runs.run(db, run_id)
+    segments = run.segments
     found = []
     for standing in runs.standings(db, run_id).values():
         if standing.failure is None:
@@ -24,23 +26,36 @@ def mend(db: Database, run_id: int, evaluation_epochs: Sequence[int]) -> list[Ma
             steps = sorted({standing.step} | {s for s in waiting if s < standing.step})
             damaged = next((s for s in steps if _damage(db, run_id, standing.mst_key, s)), None)
             if damaged is not None:
-                found.append(_step_back(db, run_id, standing.mst_key, damaged, segments))
+                before = routes.step_before(damaged, segments, runs.limits(run).get("average_from"))
+                found.append(_step_back(db, run, standing.mst_key, damaged, before))
+    _mend_parts(db, run_id, segments)
     return found
 
 
-def _step_back(db: Database, run_id: int, mst_key: int, step: int, segments: int) -> Mapping[str, Any]:
+def _mend_parts(db: Database, run_id: int, segments: int) -> None:
+    """Have visits made again whose states wait to be averaged and are damaged."""
+    standings = runs.standings(db, run_id)
+    for part in runs.parts(db, run_id):
+        step = routes.part_of(part.epoch, part.segment, segments)
+        waits = part.epoch == standings[part.mst_key].step // segments + 1
+        if waits and _damage(db, run_id, part.mst_key, step) is not None:
+            runs.forget_part(db, run_id, part.mst_key, step)
+
+
+def _step_back(db: Database, run: runs.RunRow, mst_key: int, step: int, to: int) -> Mapping[str, Any]:
+    run_id = run.run_id
     reason = _damage(db, run_id, mst_key, step)
-    before = _damage(db, run_id, mst_key, step - 1)
+    before = _damage(db, run_id, mst_key, to)
     failure = None
     if before is None:
-        runs.step_back(db, run_id, mst_key, step - 1)
+        runs.step_back(db, run_id, mst_key, to)
     else:
         failure = f"{reason}; {before}"
-        epoch, stop = divmod(step - 1, segments)
+        epoch, stop = divmod(step - 1, run.segments)
         measurements.write_failure(
             db, run_id=run_id, mst_key=mst_key, epoch=epoch + 1, segment=stop, reason=failure
         )
-    return {"mst_key": mst_key, "step": step, "reason": reason, "failure": failure}
+    return {"mst_key": mst_key, "step": step, "to": to, "reason": reason, "failure": failure}
 
 
 def _damage(db: Database, run_id: int, mst_key: int, step: int) -> str | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy import memory, seeding
-from cerebro_plpy.commands import Visit
+from cerebro_plpy.commands import Average, Visit
 from cerebro_plpy.engine import custom
 from cerebro_plpy.engine import model as engine
 from cerebro_plpy.engine import state as states
@@ -118,10 +118,15 @@ def visit(supply: Supply, asked: Visit) -> Mapping[str, Any]:
     work = task(supply, run_id, mst_key)
     run = work.run
     whole_epoch = work.config.epochs_before + epoch
-    segment = routes.route(run.seed, whole_epoch, mst_key, run.segments)[stop]
-    step = routes.step_of(epoch, stop, run.segments)
+    if asked.part:
+        segment, before = stop, (epoch - 1) * run.segments
+        step = routes.part_of(epoch, segment, run.segments)
+    else:
+        segment = routes.route(run.seed, whole_epoch, mst_key, run.segments)[stop]
+        step = routes.step_of(epoch, stop, run.segments)
+        before = step - 1
     partition = rows.partition(supply.source, run, run.source_table, segment)
-    state = state_after(supply, work, step - 1)
+    state = state_after(supply, work, before)
     read = time.monotonic()
     state, logs = _train(supply, work, state, partition, whole_epoch)
     if partition.rows:
@@ -145,7 +150,40 @@ def visit(supply: Supply, asked: Visit) -> Mapping[str, Any]:
     )
     size = supply.leave_visit(row, states.to_parts(state))
     _remember(run_id, mst_key, step, state)
-    return {"seconds": time.monotonic() - clock, "loss": logs.get("loss"), "state_bytes": size}
+    seconds = time.monotonic() - clock
+    return {"seconds": seconds, "loss": logs.get("loss"), "state_bytes": size, "rows": partition.rows}
+
+
+def average(supply: Supply, asked: Average) -> Mapping[str, Any]:
+    """Average the states that the segments have made in an epoch; it is what the config goes on from."""
+    started_at, clock = time.time(), time.monotonic()
+    run_id, mst_key, epoch = asked.run_id, asked.mst_key, asked.epoch
+    run = task(supply, run_id, mst_key).run
+    steps = [routes.part_of(epoch, segment, run.segments) for segment in range(run.segments)]
+    state = states.averaged([supply.state(run_id, mst_key, step) for step in steps], asked.rows)
+    step = epoch * run.segments
+    losses = [(loss, n) for loss, n in zip(asked.losses, asked.rows, strict=True) if loss is not None]
+    total = sum(n for _, n in losses)
+    loss = sum(loss * n for loss, n in losses) / total if total else None
+    row = runs.VisitRow(
+        run_id=run_id,
+        mst_key=mst_key,
+        step=step,
+        epoch=epoch,
+        segment=runs.EVERY_SEGMENT,
+        rows=sum(asked.rows),
+        loss=loss,
+        logs=_as_json({} if loss is None else {"loss": loss}),
+        state_bytes=0,
+        read_seconds=time.monotonic() - clock,
+        train_seconds=0.0,
+        write_seconds=0.0,
+        started_at=started_at,
+        pid=os.getpid(),
+    )
+    size = supply.leave_visit(row, states.to_parts(state))
+    _remember(run_id, mst_key, step, state)
+    return {"seconds": time.monotonic() - clock, "loss": loss, "state_bytes": size}
 
 
 def _train(

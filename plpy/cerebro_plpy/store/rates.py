@@ -93,7 +93,7 @@ def visits(db: Database, run_id: int, most: int | None = None) -> list[Row]:
     return db.query(
         "SELECT mst_key, segment, rows, state_bytes, read_seconds, train_seconds, write_seconds, pid,"
         " pg_catalog.date_part('epoch', started_at) AS began"
-        " FROM cerebro._visit WHERE run_id = $1 ORDER BY started_at LIMIT $2",
+        " FROM cerebro._visit WHERE run_id = $1 AND segment >= 0 ORDER BY started_at LIMIT $2",
         ["bigint", "integer"],
         [run_id, most],
     )

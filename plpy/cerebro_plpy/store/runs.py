@@ -277,6 +277,17 @@ class Standing:
     evaluated: list[int]
 
 
+@dataclass(frozen=True)
+class PartRow:
+    """A visit whose state is one of those that are averaged."""
+
+    mst_key: int
+    epoch: int
+    segment: int
+    rows: int
+    loss: float | None
+
+
 @as_owner
 def standings(db: Database, run_id: int) -> dict[int, Standing]:
     rows = db.query(
@@ -284,13 +295,37 @@ def standings(db: Database, run_id: int) -> dict[int, Standing]:
         " ARRAY(SELECT DISTINCT m.epoch FROM cerebro._metric AS m"
         "   WHERE m.run_id = c.run_id AND m.mst_key = c.mst_key) AS evaluated"
         " FROM cerebro._config AS c LEFT JOIN LATERAL (SELECT x.step, x.loss FROM cerebro._visit AS x"
-        "   WHERE x.run_id = c.run_id AND x.mst_key = c.mst_key ORDER BY x.step DESC LIMIT 1) AS v ON TRUE"
+        "   WHERE x.run_id = c.run_id AND x.mst_key = c.mst_key AND x.step > 0"
+        "   ORDER BY x.step DESC LIMIT 1) AS v ON TRUE"
         " LEFT JOIN cerebro._failure AS f ON f.run_id = c.run_id AND f.mst_key = c.mst_key"
         " WHERE c.run_id = $1",
         ["bigint"],
         [run_id],
     )
     return {row["mst_key"]: Standing(**row) for row in rows}
+
+
+@as_owner
+def parts(db: Database, run_id: int) -> list[PartRow]:
+    """The visits whose states wait to be averaged, or have been and are still there."""
+    rows = db.query(
+        "SELECT mst_key, epoch, segment, rows, loss FROM cerebro._visit"
+        " WHERE run_id = $1 AND step < 0 ORDER BY mst_key, epoch, segment",
+        ["bigint"],
+        [run_id],
+    )
+    return [PartRow(**row) for row in rows]
+
+
+@as_owner
+def forget_part(db: Database, run_id: int, mst_key: int, step: int) -> None:
+    """Have a visit made again whose state was to be averaged."""
+    for table in ("_state", "_visit"):
+        db.query(
+            f"DELETE FROM cerebro.{table} WHERE run_id = $1 AND mst_key = $2 AND step = $3",
+            ["bigint", "integer", "integer"],
+            [run_id, mst_key, step],
+        )
 
 
 @as_owner
@@ -348,6 +383,10 @@ def weights(db: Database, run_id: int, model_id: int, mst_key: int) -> bytes | N
         [run_id, model_id, mst_key, EVERY_CONFIG],
     )
     return rows[0]["weights"] if rows else None
+
+
+# Where a visit stands for all: it has averaged their states.
+EVERY_SEGMENT = -1
 
 
 @dataclass(frozen=True)

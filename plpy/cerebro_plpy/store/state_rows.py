@@ -12,7 +12,7 @@ from cerebro_plpy.store.writing import Writing, given
 
 _DROP_STATES = (
     f"DELETE FROM cerebro._state WHERE run_id = {given('run_id', 'bigint')}"
-    " AND step < ($1::jsonb->'newest'->>mst_key::text)::integer"
+    " AND abs(step) <= ($1::jsonb->'newest'->>mst_key::text)::integer"
     " AND NOT ($1::jsonb->'keep'->mst_key::text) @> pg_catalog.to_jsonb(step)"
 )
 # Parts have 4 MB at most.
@@ -77,7 +77,8 @@ def parts(db: Database, run_id: int, mst_key: int, step: int) -> list[bytes]:
 def dropping(run_id: int, keep: Mapping[int, Sequence[int]]) -> Writing:
     """What removes all states of these configs but those after these steps, while their run goes on.
 
-    Newer ones may have come since this was asked for, and stay.
+    Newer ones may have come since this was asked for, and stay: also those below zero that wait to be
+    averaged, which count from the last epoch on.
     """
     newest = {mst_key: max(steps) for mst_key, steps in keep.items()}
     # No join: nothing moves between the segments of a cluster.
@@ -103,7 +104,7 @@ def newest(db: Database, run_id: int, role: str) -> list[Mapping[str, Any]]:
         "SELECT s.mst_key, max(s.step) AS step, max(c.epochs_before + s.step / r.segments) AS epochs"
         " FROM cerebro._run AS r JOIN cerebro._config AS c USING (run_id)"
         " JOIN cerebro._state AS s USING (run_id, mst_key)"
-        " WHERE r.run_id = $1 AND pg_has_role($2::name, r.owner, 'USAGE') GROUP BY s.mst_key",
+        " WHERE r.run_id = $1 AND s.step > 0 AND pg_has_role($2::name, r.owner, 'USAGE') GROUP BY s.mst_key",
         ["bigint", "text"],
         [run_id, role],
     )
