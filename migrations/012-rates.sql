@@ -2,6 +2,10 @@
 ALTER TABLE cerebro._architecture ADD COLUMN work text;
 COMMENT ON COLUMN cerebro._architecture.work IS 'What one row costs, by family of layers; NULL in runs of older versions';
 
+ALTER TABLE cerebro._config ADD COLUMN kind text, ADD COLUMN visit_seconds double precision;
+COMMENT ON COLUMN cerebro._config.kind IS 'Configs of a kind take as long; NULL in runs of older versions';
+COMMENT ON COLUMN cerebro._config.visit_seconds IS 'How long a visit should take, as was estimated before the config began; NULL in runs of older versions';
+
 CREATE TABLE cerebro._rate (
     run_id bigint NOT NULL,
     host text NOT NULL,

@@ -16,6 +16,34 @@ WITH now_running AS (
         AND a.state IS DISTINCT FROM 'idle'
         -- Any role may call itself so; only a superuser's session can be one.
         AND a.usesysid IN (SELECT o.oid FROM pg_catalog.pg_roles AS o WHERE o.rolsuper)
+),
+
+measured AS (
+    -- What visits of each kind of config take, beside what was estimated: planner/costs.py has the same. The newest visit
+    -- counts half.
+    SELECT
+        x.run_id,
+        c.kind,
+        c.visit_seconds AS units,
+        pg_catalog.date_part('epoch', x.ended_at - x.started_at) AS seconds,
+        pg_catalog.row_number() OVER (PARTITION BY x.run_id, c.kind ORDER BY x.ended_at DESC) AS age
+    FROM cerebro._visit AS x
+    JOIN cerebro._config AS c USING (run_id, mst_key)
+    WHERE x.segment >= 0 AND x.run_id = ANY (ARRAY(
+        SELECT r.run_id FROM cerebro._visible_run AS r
+        WHERE (SELECT e.event FROM cerebro._run_event AS e WHERE e.run_id = r.run_id ORDER BY e.at DESC LIMIT 1) = 'running'
+    ))
+),
+
+speeds AS (
+    SELECT
+        m.run_id,
+        m.kind,
+        pg_catalog.sum(m.seconds * pg_catalog.power(0.5::double precision, (m.age - 1)::double precision)) AS seconds,
+        pg_catalog.sum(m.units * pg_catalog.power(0.5::double precision, (m.age - 1)::double precision)) AS units
+    FROM measured AS m
+    WHERE m.age <= 40
+    GROUP BY m.run_id, m.kind
 )
 
 SELECT
@@ -38,8 +66,8 @@ SELECT
     c.epochs * r.segments - c.first_step AS visits_total,
     CASE WHEN n.doing <> 'visit' OR NOT v.committed THEN n.segment END AS segment,
     v.loss,
-    CASE WHEN r.status = 'running' AND f.mst_key IS NULL
-        THEN v.seconds_per_visit * (c.epochs * r.segments - v.step) END AS seconds_left,
+    CASE WHEN r.status = 'running' AND f.mst_key IS NULL AND NOT c.stopped AND NOT c.deleted
+        THEN k.visit_seconds * (c.epochs * r.segments - v.step) END AS seconds_left,
     f.reason AS failure,
     c.compile_params,
     c.fit_params,
@@ -60,13 +88,21 @@ CROSS JOIN LATERAL (
         -- Below zero are visits whose states are averaged; they count when that is done.
         COALESCE(pg_catalog.max(x.step) FILTER (WHERE x.step > 0), c.first_step)::bigint - c.first_step AS visits_done,
         COALESCE(pg_catalog.max(x.step) FILTER (WHERE x.step > 0), c.first_step)::bigint AS step,
-        pg_catalog.avg(pg_catalog.date_part('epoch', x.ended_at - x.started_at)) FILTER (WHERE x.segment >= 0) AS seconds_per_visit,
         (pg_catalog.array_agg(x.loss ORDER BY x.epoch DESC, x.step DESC) FILTER (WHERE x.loss IS NOT NULL))[1] AS loss,
         -- On Greenplum it is, a moment before the session on the coordinator hears of it.
         COALESCE(pg_catalog.bool_or(x.epoch = n.epoch AND x.segment = n.segment), FALSE) AS committed
     FROM cerebro._visit AS x
     WHERE x.run_id = c.run_id AND x.mst_key = c.mst_key
-) AS v;
+) AS v
+LEFT JOIN LATERAL (
+    -- A kind that was not visited yet takes the average of the others.
+    SELECT x.visit_seconds * COALESCE(
+        (SELECT s.seconds / NULLIF(s.units, 0) FROM speeds AS s WHERE s.run_id = x.run_id AND s.kind = x.kind),
+        (SELECT pg_catalog.sum(s.seconds) / NULLIF(pg_catalog.sum(s.units), 0) FROM speeds AS s WHERE s.run_id = x.run_id),
+        1
+    ) AS visit_seconds
+    FROM cerebro._config AS x WHERE x.run_id = c.run_id AND x.mst_key = c.mst_key
+) AS k ON TRUE;
 COMMENT ON VIEW cerebro.progress IS 'How far each config of your runs is now.';
 COMMENT ON COLUMN cerebro.progress.run_id IS 'Number of the run';
 COMMENT ON COLUMN cerebro.progress.mst_key IS 'Config';
@@ -78,7 +114,7 @@ COMMENT ON COLUMN cerebro.progress.visits_done IS 'Visits that are committed';
 COMMENT ON COLUMN cerebro.progress.visits_total IS 'Visits that the config makes in all: those of its epochs, less those that its source had made if it is a clone';
 COMMENT ON COLUMN cerebro.progress.segment IS 'Segment that works on the config at this moment';
 COMMENT ON COLUMN cerebro.progress.loss IS 'Loss over the config''s last visit';
-COMMENT ON COLUMN cerebro.progress.seconds_left IS 'Estimated time of the remaining visits, based on those that are done';
+COMMENT ON COLUMN cerebro.progress.seconds_left IS 'Estimated time of the remaining visits: what was estimated before the run, corrected by its own visits';
 COMMENT ON COLUMN cerebro.progress.failure IS 'Why the config failed; NULL if it did not';
 COMMENT ON COLUMN cerebro.progress.compile_params IS 'Compile parameters of the config';
 COMMENT ON COLUMN cerebro.progress.fit_params IS 'Fit parameters of the config';

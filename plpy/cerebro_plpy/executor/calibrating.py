@@ -97,12 +97,16 @@ def compiled_here(engines: requests.Engines) -> frozenset[Code]:
 
 def kinds_of_run(db: Database, run_id: int) -> dict[int, ConfigKind]:
     """Of the configs of a run that is written down."""
-    nets = {a.model_id: Net.of_run(a) for a in runs.architectures(db, run_id)}
+    nets = nets_of_run(db, run_id)
     return {row.mst_key: kind_of(row, row.backend, nets[row.model_id]) for row in runs.configs(db, run_id)}
 
 
+def nets_of_run(db: Database, run_id: int) -> dict[int, Net]:
+    return {a.model_id: Net.of_run(a) for a in runs.architectures(db, run_id)}
+
+
 def visit_seconds(
-    db: Database, run_id: int, request: requests.Request
+    db: Database, request: requests.Request, nets_now: Callable[[], Mapping[int, Net]]
 ) -> Callable[[runs.ConfigRow], tuple[str, float]]:
     """What tells of a config of a run its kind, and how long a usual visit should take."""
     engines = request.engines
@@ -113,7 +117,7 @@ def visit_seconds(
 
     def of(row: runs.ConfigRow) -> tuple[str, float]:
         if row.model_id not in nets:
-            nets.update({a.model_id: Net.of_run(a) for a in runs.architectures(db, run_id)})
+            nets.update(nets_now())
         kind = kind_of(row, row.backend, nets[row.model_id])
         name = f"{kind.name} {kind.passes}"
         if name not in known:

@@ -266,6 +266,10 @@ class Decider:
             return
         rows = [row for _, row in decided if row is not None]
         planned = [self._planned(row, 0) for row in rows]
+        rows = [
+            replace(row, kind=str(config.kind), visit_seconds=config.visit_units)
+            for row, config in zip(rows, planned, strict=True)
+        ]
         numbered = _number([entry for entry, _ in decided], self._number)
         self._topology.command(Decide(run_id=self._run_id, entries=numbered, configs=rows))
         self._rows |= {row.mst_key: row for row in rows}

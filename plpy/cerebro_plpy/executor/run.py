@@ -217,10 +217,17 @@ def last_run(db: Database) -> int:
 
 
 def _creation(db: Database, topology: Topology, new: NewRun, run_id: int) -> CreateRun:
+    nets = {int(model_id): calibrating.Net.of(facts) for model_id, facts in new.described.items()}
+    priced = calibrating.visit_seconds(db, new.request, lambda: nets)
+    rows = [_config_row(new.request, c, new.start) for c in new.request.configs]
+    kinds = [priced(row) for row in rows]
     return CreateRun(
         run=_run_row(db, topology, new, run_id),
         architectures=described_rows(new.described),
-        configs=[_config_row(new.request, c, new.start) for c in new.request.configs],
+        configs=[
+            replace(row, kind=kind, visit_seconds=seconds)
+            for row, (kind, seconds) in zip(rows, kinds, strict=True)
+        ],
         weights=new.start.weights,
         functions=functions.used(new.described),
     )
@@ -360,10 +367,13 @@ def _end_badly(topology: Topology, run_id: int, error: BaseException) -> None:
 
 def planning(db: Database, request: requests.Request, run_id: int) -> Planned:
     """How a config becomes one of the plan; those that come in later may bring architectures."""
-    visit_seconds = calibrating.visit_seconds(db, run_id, request)
+    visit_seconds = calibrating.visit_seconds(db, request, partial(calibrating.nets_of_run, db, run_id))
 
     def planned(row: runs.ConfigRow, until: int) -> Config:
-        kind, seconds = visit_seconds(row)
+        if row.kind is None or row.visit_seconds is None:
+            kind, seconds = visit_seconds(row)
+        else:
+            kind, seconds = row.kind, row.visit_seconds
         return Config(
             mst_key=row.mst_key,
             backend=row.backend,

@@ -88,6 +88,9 @@ class ConfigRow:
     epochs_before: int = 0
     source_key: int | None = None
     source_step: int | None = None
+    # What it has in common with configs that take as long, and how long a visit should take.
+    kind: str | None = None
+    visit_seconds: float | None = None
 
 
 _RUN_COLUMNS = selection(RunRow, "_run")

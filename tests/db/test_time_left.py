@@ -1,0 +1,55 @@
+"""The time that is left: the view and the run that goes on have one model."""
+
+from __future__ import annotations
+
+import pytest
+
+import nets
+from cerebro_plpy.planner.costs import CostModel
+from trial import ADAM, SGD, Trial, blobs, rows_of
+
+FEATURES = 12
+VISITS = (
+    "SELECT c.kind, c.visit_seconds, date_part('epoch', v.ended_at - v.started_at)"
+    " FROM cerebro._visit AS v JOIN cerebro._config AS c USING (run_id, mst_key)"
+    " WHERE v.run_id = %s ORDER BY v.ended_at"
+)
+LEFT = (
+    "SELECT p.mst_key, p.seconds_left, p.visits_total - p.visits_done, c.kind, c.visit_seconds"
+    " FROM cerebro.progress AS p JOIN cerebro._config AS c USING (run_id, mst_key) WHERE p.run_id = %s"
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tables(trial: Trial) -> None:
+    trial.table("blobs", "x real[], y integer", rows_of(*blobs(240, features=FEATURES)))
+    trial.pack("blobs", "packed")
+    trial.model(nets.mlp(FEATURES))
+    trial.select("four", [1], [ADAM, SGD], ["batch_size=10,epochs=1", "batch_size=40,epochs=1"])
+
+
+def test_the_view_says_what_the_run_says(trial: Trial) -> None:
+    run = trial.value("SELECT nextval('cerebro._run_id_seq')") + 1
+    trial.call(
+        "madlib_fit_multiple_model", "packed", "out", "four", 300,
+        options={"seed": 7, "threads": 1, "backend": "jax", "background": True},
+    )  # fmt: skip
+    compared = 0
+    while trial.value("SELECT status FROM cerebro.runs WHERE run_id = %s", run) == "running":
+        trial.sql("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        left, visits = trial.sql(LEFT, run), trial.sql(VISITS, run)
+        trial.sql("COMMIT")
+        costs = CostModel()
+        for kind, units, seconds in visits:
+            costs.record(kind, units, seconds)
+        for _, seconds_left, visits_left, kind, units in left:
+            if seconds_left is not None and visits_left:
+                assert seconds_left == pytest.approx(costs.seconds(kind, visits_left * units), rel=1e-6)
+                compared += 1
+    assert compared > 10
+    assert trial.sql("SELECT DISTINCT seconds_left FROM cerebro.progress WHERE run_id = %s", run) == [(None,)]
+
+
+def test_a_config_that_was_not_visited_yet_has_time_left_too(trial: Trial) -> None:
+    kinds = trial.sql("SELECT DISTINCT kind, visit_seconds > 0 FROM cerebro._config")
+    assert len(kinds) == 4 and all(known for _, known in kinds)
