@@ -3,7 +3,7 @@
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 
-psql=("$(dirname "$(find_pg_config)")/psql" --no-psqlrc --quiet --set ON_ERROR_STOP=1)
+psql=("$(dirname "$(own_pg_config)")/psql" --no-psqlrc --quiet --set ON_ERROR_STOP=1)
 # The container image has them as a file.
 digits() { cat "$root/digits" 2>/dev/null || "$root/.local/venv/bin/python" "$root/tools/demo_digits.py"; }
 # From standard input, since psql would put a file's name before every progress line.
