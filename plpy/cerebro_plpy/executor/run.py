@@ -256,7 +256,6 @@ def carry_out(
         retries=retries,
     ).run()
     decider.finish()
-    report.finish()
     write(_outcome(db, run_id, plan, decider.reasons))
     if measures_only:
         topology.command(DeleteRun(run_id=run_id))
@@ -268,6 +267,7 @@ def carry_out(
         topology.command(EndRun(run_id=run_id, event=event, detail=failure, keep=keep, rates=rates))
         if event == "finished":
             runs.notify(db, run_id, event)
+    report.finish()
 
 
 def _failure_of_all(plan: Plan) -> str | None:
