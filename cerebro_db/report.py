@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from . import plots
 from .link import Row
+from .watch import duration
 
 if TYPE_CHECKING:
     from .protocols import RunRows
 
 SHOWN = 50
+COMPARES = "<p>A search compares losses, whatever metric ranks the leaderboard.</p>"
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62em; margin: 2em auto; padding: 0 1em; color: #222 }
 h1 { margin-bottom: 0 } h2 { margin-top: 2em; border-bottom: 1px solid #ccc }
@@ -45,9 +47,9 @@ def write(run: RunRows, path: Path) -> Path:
         plots.picture(run, "curves").svg(),
         plots.picture(run, "configs").svg(),
         "<h2>What was stopped, and why</h2>",
-        _stopped(run),
+        _stopped(run, info),
         "<h2>Where the time went</h2>",
-        _times(run),
+        _times(run, info),
         plots.picture(run, "timeline").svg(),
         "<h2>Machine and versions</h2>",
         _machine(run, info),
@@ -67,7 +69,7 @@ def _lead(info: Row) -> str:
     why = f" ({info['detail']})" if info["detail"] else ""
     return (
         f"Run {info['run_id']} of {info['owner']}: {info['status']}{why}. Began {began},"
-        f" took {info['seconds']:.1f} s, {done}."
+        f" took {duration(info['seconds'])}, {done}."
     )
 
 
@@ -124,32 +126,39 @@ def _leaderboard(ranked: Sequence[Row]) -> str:
     return _table(head, rows) + more
 
 
-def _stopped(run: RunRows) -> str:
+def _stopped(run: RunRows, info: Row) -> str:
     failed = run.rows(
         "SELECT mst_key, failure FROM cerebro.leaderboard WHERE run_id = %s AND failure IS NOT NULL"
         " ORDER BY mst_key"
     )
     decided = run.rows(
-        "SELECT mst_key, epoch, decision, coalesce(decided_by::text, 'the search') AS who, reason"
+        "SELECT mst_key, epoch, decision, decided_by AS who, reason"
         " FROM cerebro.decisions WHERE run_id = %s AND decision IN ('stop', 'delete', 'refused')"
         " ORDER BY number"
     )
     rows: list[list[Any]] = [[row["mst_key"], "", "failed", "", row["failure"]] for row in failed]
-    rows += [[row["mst_key"], row["epoch"], row["decision"], row["who"], row["reason"]] for row in decided]
+    by = {None: "a budget", "early_stopping": "early stopping"}.get(info["search"], "the search")
+    rows += [
+        [row["mst_key"], row["epoch"], row["decision"], row["who"] or by, row["reason"]] for row in decided
+    ]
     if not rows:
         return "<p>Nothing was: every config trained for all its epochs.</p>"
-    return "<p>A search compares losses, whatever metric ranks the leaderboard.</p>" + _table(
-        ["config", "after epoch", "what", "by", "why"], rows
-    )
+    lead = "" if info["search"] in (None, "early_stopping") else COMPARES
+    return lead + _table(["config", "after epoch", "what", "by", "why"], rows)
 
 
-def _times(run: RunRows) -> str:
+def _times(run: RunRows, info: Row) -> str:
     rows = run.rows(
         'SELECT segment, count(*) AS visits, sum("rows") AS rows, sum(read_seconds) AS read,'
         " sum(train_seconds) AS train, sum(write_seconds) AS write"
         " FROM cerebro.visits WHERE run_id = %s GROUP BY segment ORDER BY segment"
     )
     head = ["segment", "visits", "rows trained on", "s reading", "s training", "s writing"]
+    head += ["s of all else: evaluating, waiting", "s in all"]
+    total = info["seconds"]
+    for row in rows:
+        rest = total - row["read"] - row["train"] - row["write"]
+        row.update({"else": max(0.0, rest), "all": total})
     return _table(head, [list(row.values()) for row in rows])
 
 

@@ -79,7 +79,7 @@ SELECT
 FROM predictions JOIN test USING (id);
 
 SELECT mst_key AS best FROM best \gset
-\echo '== Go on: make psql'
+\echo '== Go on:' :go_on
 \echo '    SET search_path = demo, public;'
 \echo '    SELECT rank, mst_key, value, loss, compile_params, fit_params FROM cerebro.leaderboard'
 \echo '        WHERE run_id = (SELECT run_id FROM models_summary) ORDER BY rank;'

@@ -239,7 +239,7 @@ def add_a_grid(tab: Tab, run: int) -> None:
     tab.wait_for_timeout(1000)
     expect(tab.locator("#ask .problem")).to_be_visible()
     text.fill(f"{{{LOSS}, 'optimizer_params_list': [{{'optimizer': ['SGD'], 'lr': [0.2, 0.4]}}]}}")
-    confirm(tab, "Every combination of the grid", f"SELECT * FROM cerebro.add_configs({run}, ")
+    confirm(tab, "All combinations of the grid come into", f"SELECT * FROM cerebro.add_configs({run}, ")
     expect(tab.locator("#told")).to_contain_text("new: config 8, 9")
     expect(row(tab, 9)).to_be_visible()
 
