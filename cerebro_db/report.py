@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import plots
+from . import markup, plots
 from .link import Row
 from .watch import duration
 
@@ -82,12 +82,12 @@ def _best(ranked: Sequence[Row]) -> str:
         return "<p>No config has been measured.</p>"
     best = ranked[0]
     said = (
-        f"Config {best['mst_key']} reached {best['dataset']} {best['metric']} {_number(best['value'])}"
-        f" (loss {_number(best['loss'])}) after epoch {best['epoch']}."
+        f"Config {best['mst_key']} reached {best['dataset']} {best['metric']} {markup.number(best['value'])}"
+        f" (loss {markup.number(best['loss'])}) after epoch {best['epoch']}."
     )
     if best["best_epoch"] != best["epoch"]:
-        said += f" Its best was {_number(best['best_value'])} after epoch {best['best_epoch']}."
-    return f"<p><b>{escape(said)}</b></p>" + _pairs(
+        said += f" Its best was {markup.number(best['best_value'])} after epoch {best['best_epoch']}."
+    return f"<p><b>{escape(said)}</b></p>" + markup.pairs(
         [("architecture", f"model_id {best['model_id']}"), *plots.flat(best["params"]).items()]
     )
 
@@ -103,7 +103,7 @@ def _asked(run: RunRows, info: Row) -> str:
         ("models", info["model_table"]),
     ]
     statements = ";\n".join(run.statements)
-    return _pairs(rows) + (f"<pre>{escape(statements)};</pre>" if statements else "")
+    return markup.pairs(rows) + (f"<pre>{escape(statements)};</pre>" if statements else "")
 
 
 def _leaderboard(ranked: Sequence[Row]) -> str:
@@ -123,7 +123,7 @@ def _leaderboard(ranked: Sequence[Row]) -> str:
         for number, row in enumerate(ranked[:SHOWN])
     ]
     more = f"<p class='quiet'>and {len(ranked) - SHOWN} more</p>" if len(ranked) > SHOWN else ""
-    return _table(head, rows) + more
+    return markup.table(head, rows) + more
 
 
 def _stopped(run: RunRows, info: Row) -> str:
@@ -144,7 +144,7 @@ def _stopped(run: RunRows, info: Row) -> str:
     if not rows:
         return "<p>Nothing was: every config trained for all its epochs.</p>"
     lead = "" if info["search"] in (None, "early_stopping") else COMPARES
-    return lead + _table(["config", "after epoch", "what", "by", "why"], rows)
+    return lead + markup.table(["config", "after epoch", "what", "by", "why"], rows)
 
 
 def _times(run: RunRows, info: Row) -> str:
@@ -159,7 +159,7 @@ def _times(run: RunRows, info: Row) -> str:
     for row in rows:
         rest = total - row["read"] - row["train"] - row["write"]
         row.update({"else": max(0.0, rest), "all": total})
-    return _table(head, [list(row.values()) for row in rows])
+    return markup.table(head, [list(row.values()) for row in rows])
 
 
 def _machine(run: RunRows, info: Row) -> str:
@@ -167,7 +167,7 @@ def _machine(run: RunRows, info: Row) -> str:
         "SELECT pg_catalog.version() AS server,"
         " (SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'cerebro') AS extension"
     )[0]
-    return _pairs(
+    return markup.pairs(
         [
             ("server", found["server"]),
             ("extension cerebro", found["extension"]),
@@ -176,24 +176,3 @@ def _machine(run: RunRows, info: Row) -> str:
             ("client's Python", f"{platform.python_version()} on {platform.platform()}"),
         ]
     )
-
-
-def _pairs(rows: Iterable[tuple[str, Any]]) -> str:
-    shown = "".join(
-        f"<tr><th>{escape(name)}</th><td>{_cell(v)}</td></tr>" for name, v in rows if v is not None
-    )
-    return f"<table>{shown}</table>"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    top = "".join(f"<th>{escape(name)}</th>" for name in head)
-    body = "".join(f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row)}</tr>" for row in rows)
-    return f"<table><tr>{top}</tr>{body}</table>"
-
-
-def _cell(value: Any) -> str:
-    return "" if value is None else escape(_number(value) if isinstance(value, float) else str(value))
-
-
-def _number(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.4g}"
