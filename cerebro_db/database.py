@@ -135,6 +135,10 @@ class Database:
         """The architectures that runs choose from."""
         return Architectures(self, self._architectures)
 
+    def with_architectures(self, table: str) -> Database:
+        """The same database, with another table of architectures."""
+        return Database(self._link, table)
+
     @property
     def functions(self) -> Functions:
         """Losses, metrics and layers that a superuser has registered."""
