@@ -374,7 +374,8 @@ def _first_prediction() -> float:
         clock = time.perf_counter()
         server.query(
             connection,
-            "SELECT p.* FROM (SELECT x FROM million LIMIT 1) AS r, cerebro.predict('digits_models', 1, x) AS p",
+            "SELECT p.* FROM (SELECT x FROM million LIMIT 1) AS r,"
+            " cerebro.predict('digits_models', 1, x) AS p",
         )
         return time.perf_counter() - clock
 
