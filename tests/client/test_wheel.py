@@ -96,7 +96,7 @@ def test_each_installs_where_there_is_nothing(
 INSTALLS = sorted(
     {
         found
-        for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+        for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "docs" / "tutorial.ipynb"]
         for found in re.findall(r"pip install (?:-q )?['\"]?(\S*?[./]\S*?)['\"]?(?=[`\s])", page.read_text())
         if not found.startswith("-")
     }
