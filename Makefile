@@ -26,7 +26,7 @@ HERE = not torch and not gpu and not greenplum
 PYTEST = $(VENV)/bin/pytest --timeout=300 -m "not slow and not alone and $(HERE)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down psql env demo test test-server test-beside test-slow test-quick test-short test-debian test-version test-upgrade test-versions test-docker test-greenplum faults bench bench-plan bench-quick docker lint format typecheck lock reference doors shape freeze deploy dist build client clean-local install-python uninstall-python
+.PHONY: help setup up down psql env demo test test-server test-beside test-slow test-quick test-short test-debian test-version test-upgrade test-versions test-docker test-greenplum faults bench bench-plan bench-quick docker lint format typecheck lock reference doors shape freeze deploy install-own dist build client clean-local install-python uninstall-python
 
 help: ## list what can be made
 	@sed -n 's/^\(# \)\?\([a-z-]*\):.*## \(.*\)/\2\t\3/p' Makefile | expand -t 14
@@ -96,7 +96,7 @@ test-upgrade:
 	@tools/setup dev
 	@tools/setup old-server
 	@$(MAKE) -s deploy
-	@bash -c '. tools/common.sh && cp "$$($$(find_pg_config) --sharedir)"/extension/cerebro* \
+	@bash -c '. tools/common.sh && cp "$$($$(own_pg_config) --sharedir)"/extension/cerebro* \
 		/usr/share/postgresql/$(OLD_SERVER)/extension/'
 	@tools/cluster up
 	@eval "$$(tools/cluster env)" && CEREBRO_TEST_OLD_SERVER=/usr/lib/postgresql/$(OLD_SERVER)/bin \
@@ -209,13 +209,13 @@ dist: build ## build/cerebro-VERSION.zip, the archive for PGXN
 		-o build/cerebro-$(EXTVERSION).zip HEAD
 	@echo build/cerebro-$(EXTVERSION).zip
 
-# `install` with the rights that the server's folders ask for.
+# Into the private cluster's own copy of the server; without PGXS, which comes with the server's headers.
 deploy:
-	@folder="$$($(PG_CONFIG) --sharedir)/extension"; \
-	if [ -w "$$folder" ]; then $(MAKE) -s install; \
-	elif command -v sudo >/dev/null; then \
-		$(MAKE) -s build && sudo $(MAKE) -s install PG_CONFIG='$(PG_CONFIG)' SITE_PACKAGES='$(SITE_PACKAGES)'; \
-	else echo "cerebro: may not write to $$folder: run make as root or with sudo" >&2; exit 1; fi
+	@tools/cluster copy
+	@$(MAKE) -s install-own datadir="$$(bash -c '. tools/common.sh && $$(own_pg_config) --sharedir')"
+
+install-own: build install-python
+	@install -m 644 cerebro.control $(DATA_built) '$(datadir)/extension'
 
 ifneq ($(wildcard $(PGXS)),)
 include $(PGXS)

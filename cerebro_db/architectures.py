@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from . import models
+from . import markup, models
 from .errors import CerebroError
+from .link import Row
 from .protocols import Server
 from .statements import call, table_name
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     import pandas
 
 
+_COLUMNS = ("model_id", "name", "description", "has_weights")
 # A live keras.Model; the JSON of one, as text or as a dict. Keras need not be installed for the latter.
 Model = str | Mapping[str, Any] | Any
 
@@ -36,6 +38,11 @@ class Architectures:
     def __init__(self, db: Server, table: str) -> None:
         self._db = db
         self.table = table
+
+    def _repr_html_(self) -> str:
+        listed = self._listed()
+        rows = [list(row.values()) for row in listed]
+        return markup.titled(f"Architectures in {self.table}", markup.table(_COLUMNS, rows))
 
     def add(
         self, model: Model, *, weights: bool = False, name: str | None = None, description: str | None = None
@@ -85,12 +92,14 @@ class Architectures:
         """All architectures as a data frame."""
         from .frames import frame
 
-        columns = ("model_id", "name", "description", "has_weights")
+        return frame(self._listed(), _COLUMNS)
+
+    def _listed(self) -> Sequence[Row]:
         query = (
             "SELECT model_id, name, description, model_weights IS NOT NULL AS has_weights"
             f" FROM {table_name(self.table)} ORDER BY model_id"
         )
-        return frame(self._db.rows(query) if self.ids() else [], columns)
+        return self._db.rows(query) if self.ids() else []
 
 
 def architecture_json(model: Model) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from . import frames, link, packed_files, rows, statements
+from . import frames, link, markup, packed_files, rows, statements
 from .architectures import Architectures
 from .errors import CerebroError
 from .functions import Functions
@@ -21,10 +21,25 @@ from .statements import Columns
 
 if TYPE_CHECKING:
     import pandas
+    from sqlalchemy import URL
 
 # A table of that name, and the schema that one without a schema would come into.
 _TABLE = """
 SELECT pg_catalog.to_regclass(%s) IS NOT NULL AS there, pg_catalog.current_schema()::pg_catalog.text AS schema
+"""
+# NULL where there is no such schema.
+_THERE = """
+SELECT pg_catalog.current_database()::pg_catalog.text AS database, CURRENT_USER::pg_catalog.text AS role,
+    pg_catalog.has_schema_privilege(pg_catalog.to_regnamespace('cerebro'), 'USAGE') AS usage,
+    EXISTS (SELECT FROM pg_catalog.pg_available_extensions WHERE name = 'cerebro') AS available
+"""
+_ABOUT = """
+SELECT (SELECT extversion FROM pg_extension WHERE extname = 'cerebro') AS cerebro,
+    current_setting('server_version') AS postgresql, current_database() AS database, current_user AS role
+"""
+_NEWEST = """
+SELECT run_id, name, status, configs, visits_done, visits_total, seconds FROM cerebro.runs
+ORDER BY run_id DESC LIMIT 5
 """
 # A run that goes on leaves its models under this name.
 _RESERVED = """
@@ -33,13 +48,37 @@ SELECT FROM cerebro.runs WHERE status IN ('running', 'paused') AND parse_ident(m
 """
 
 
-def connect(target: str | Engine | Connection = "postgresql://", *, architectures: str = "nets") -> Database:
-    """Open a database: by its URL, or on an engine or a connection that stays its owner's to close.
+def connect(target: str | URL | Engine | Connection = "", *, architectures: str = "nets") -> Database:
+    """Open a database: by its address, or on an engine or a connection that stays its owner's to close.
 
-    Without a URL the environment decides, as it does for psql. `architectures` names the table that
+    An address is a URL or a text as psql takes it ("host=… dbname=…", "service=…"); without one the
+    environment decides. An error says what lacks there. `architectures` names the table that
     `db.architectures` keeps its architectures in.
     """
-    return Database(link.open_link(target), architectures)
+    db = Database(link.open_link(target), architectures)
+    try:
+        _check(db.look(_THERE)[0])
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _check(found: Row) -> None:
+    """Say what lacks before anything else fails for want of it."""
+    name, role = found["database"], found["role"]
+    if found["usage"] is None:
+        raise CerebroError(
+            f"the database {name} has no extension cerebro",
+            hint="A superuser runs in it: CREATE EXTENSION cerebro CASCADE."
+            if found["available"]
+            else f"Its server has no files of it either: cerebro init --dsn 'dbname={name}' says what to do.",
+        )
+    if not found["usage"]:
+        raise CerebroError(
+            f"the role {role} may not use cerebro in the database {name}",
+            hint=f"An administrator runs in it: SELECT cerebro.grant_usage({statements.literal(role)}).",
+        )
 
 
 class Database:
@@ -56,6 +95,11 @@ class Database:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _repr_html_(self) -> str:
+        about, newest = self.look(_ABOUT)[0], self.look(_NEWEST)
+        runs = markup.table(list(newest[0]), [list(run.values()) for run in newest]) if newest else ""
+        return markup.titled("Cerebro DB", markup.pairs(about.items()), runs)
 
     def __deepcopy__(self, _memo: object) -> Database:
         """A connection cannot be there twice: what is copied, an estimator for example, shares it."""
@@ -91,6 +135,10 @@ class Database:
         """The architectures that runs choose from."""
         return Architectures(self, self._architectures)
 
+    def with_architectures(self, table: str) -> Database:
+        """The same database, with another table of architectures."""
+        return Database(self._link, table)
+
     @property
     def functions(self) -> Functions:
         """Losses, metrics and layers that a superuser has registered."""
@@ -98,7 +146,7 @@ class Database:
 
     def pack(
         self,
-        source: str,
+        source: Any,
         x: Columns | None = None,
         y: Columns | None = None,
         *,
@@ -111,10 +159,17 @@ class Database:
     ) -> Packed:
         """Pack the rows of a table or view for training, or for validation as the table `like` was packed.
 
-        `x` and `y` name columns; several plain ones make one vector. `into` is the packed table, by default
-        <source>_packed. `normalize` divides the features; further options are `segments`, `seed`, `shape`,
-        `task` and `memory_mb`.
+        `source` is its name; or a data frame, a dict of arrays or the path of a file, whose rows stay in the
+        database only as packed. `x` and `y` name columns; several plain ones make one vector, and without `x`
+        all columns of a frame but `y` do. `into` is the packed table, by default <source>_packed.
+        `normalize` divides the features; further options are `segments`, `seed`, `shape`, `task` and
+        `memory_mb`.
         """
+        if not rows.is_table(source):
+            return self._pack_frame(
+                source, x, y, into=into, like=like, normalize=normalize, num_classes=num_classes,
+                buffer_size=buffer_size, **options,
+            )  # fmt: skip
         packed = Packed.plan(self, source, x, y, into, like)
         self.rows(
             packed.statement(
@@ -122,6 +177,25 @@ class Database:
             )
         )
         return packed
+
+    def _pack_frame(
+        self, source: Any, x: Columns | None, y: Columns | None, *, into: str | None, **how: Any
+    ) -> Packed:
+        """Load rows, pack them, and leave them only as packed."""
+        if into is None:
+            raise CerebroError(
+                "rows of yours need a name for their packed table", hint='For example into="cars".'
+            )
+        training = Packed.of(self, how["like"]) if how["like"] is not None else None
+        if training is not None:
+            x, y = x or training.x, y or training.y
+        columns, x, y = rows.chosen(source, x, y)
+        table = self.free_name(statements.table_name(into, "_rows"))
+        rows.load(self, table, columns)
+        try:
+            return self.pack(table, x, y, into=into, **how)
+        finally:
+            self.rows(f"DROP TABLE {statements.table_name(table)}")
 
     def packed(self, table: str) -> Packed:
         """A table that was packed before."""

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psycopg2
 
 from .database import Database, connect
 from .errors import CerebroError, needs
+from .link import open_link
 from .packing import Packed
 from .run import Run
-from .statements import call, table_name
+from .statements import identifier
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -25,6 +29,15 @@ try:
 except ImportError:
     raise needs("sklearn", "scikit-learn, whose manners these estimators have,") from None
 
+if TYPE_CHECKING:
+    from typing import Self
+
+_MAY_NOT, _IS_THERE = "42501", "42P06"
+# By the table of its models, whose name no other has.
+_FORGET = """
+SELECT cerebro.forget(run_id) FROM cerebro.runs
+WHERE (pg_catalog.parse_ident(model_table))[2] OPERATOR(pg_catalog.=) %s
+"""
 # What a run leaves beside its models: of every config of a grid, or of a search.
 _LEFT = ("", "_info", "_summary", "_configs", "_configs_summary", "_best", "_best_summary")
 # A loss on fewer rows says too little on when to stop.
@@ -34,11 +47,17 @@ Build = Callable[[int, int], Any]
 
 
 class _Estimator(BaseEstimator):
-    """What both have in common. The rows are loaded into the database, and removed when they are packed."""
+    """What both have in common. The rows are loaded into the database, and removed when they are packed.
+
+    What a fit leaves there goes with the estimator: at the end of a `with`, by `close`, when nobody has it
+    any more, and with the program. `keep` leaves it, and so does pickling.
+    """
 
     # Of the last layer, and what the grid has beside what the caller gives.
     _activation: str
     _defaults: Mapping[str, Any]
+    # What removes what the fit has left.
+    _left: weakref.finalize[Any, Any] | None = None
 
     def __init__(
         self,
@@ -73,18 +92,32 @@ class _Estimator(BaseEstimator):
         self, x: Any, y: Any, outputs: int, labels: Mapping[str, Any], classes: Any | None = None
     ) -> None:
         """Load, pack, run, and keep what it takes to predict: names and numbers, and nothing that is open."""
-        base = f"estimator_{secrets.token_hex(5)}"
         self.scaler_ = StandardScaler().fit(x) if self.scale else None
         x = self._scaled(x)
         held = self._held_out(len(y), classes)
-        with _opened(self.db) as db, _removed_on_failure(db, base):
-            packed = _packed(db, base, x[~held], y[~held], **labels)
-            validation = _packed(db, f"{base}_held", x[held], y[held], like=packed) if held.any() else None
-            run = self._fit_run(db, packed, validation, x.shape[1], outputs)
-            self.run_id_, self.models_ = run.run_id, run.info()["model_table"]
-            best = run.best()
-            self.best_key_, self.best_params_ = best.mst_key, best.params
-            self.best_score_ = best.info()["value"]
+        self.close()
+        with _opened(self.db) as given:
+            base = f"{_own_schema(given)}fit_{secrets.token_hex(5)}"
+            # Nothing comes into a table of the user's, and the session is the same.
+            db = given.with_architectures(f"{base}_nets")
+            self._left = weakref.finalize(self, _remove, self.db, base, os.getpid())
+            try:
+                self._fit_in(db, base, x, y, held, outputs, labels)
+            except BaseException:
+                # Nobody has use for what a fit has made that fails.
+                self.close()
+                raise
+
+    def _fit_in(
+        self, db: Database, base: str, x: Any, y: Any, held: Any, outputs: int, labels: Mapping[str, Any]
+    ) -> None:
+        packed = _packed(db, base, x[~held], y[~held], **labels)
+        validation = _packed(db, f"{base}_held", x[held], y[held], like=packed) if held.any() else None
+        run = self._fit_run(db, packed, validation, x.shape[1], outputs)
+        self.run_id_, self.models_ = run.run_id, run.info()["model_table"]
+        best = run.best()
+        self.best_key_, self.best_params_ = best.mst_key, best.params
+        self.best_score_ = best.info()["value"]
 
     def _scaled(self, x: Any) -> Any:
         return x if self.scaler_ is None else self.scaler_.transform(x)
@@ -132,6 +165,7 @@ class _Estimator(BaseEstimator):
             search=self.search,
             configs=self.configs,
             seed=self.random_state,
+            name=type(self).__name__,
             wait=True,
             **{**early, **(self.options or {})},
         )
@@ -148,16 +182,30 @@ class _Estimator(BaseEstimator):
             config = Run(db, self.run_id_).config(self.best_key_)
             return getattr(config, how)(self._scaled(values))
 
-    def drop(self) -> None:
+    def close(self) -> None:
         """Remove what the fit left in the database: the packed table, the models, the states of the run."""
+        if self._left is not None:
+            self._left()
+
+    def keep(self) -> str:
+        """Leave it there for good, and give the table of the models."""
         check_is_fitted(self)
-        with _opened(self.db) as db:
-            info = db.run(self.run_id_).info()
-            left = [table_name(self.models_, suffix) for suffix in _LEFT]
-            for packed in filter(None, (info["source_table"], info["validation_table"])):
-                left += [packed, table_name(packed, "_summary")]
-            db.rows(call("forget", self.run_id_))
-            db.rows(f"DROP TABLE IF EXISTS {', '.join(left)}")
+        if self._left is not None:
+            self._left.detach()
+        return self.models_
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> Any:
+        """What is pickled is wanted later, perhaps by another program."""
+        if self._left is not None:
+            self._left.detach()
+        state: Any = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_left"}
 
 
 class CerebroClassifier(ClassifierMixin, _Estimator):
@@ -227,18 +275,41 @@ class CerebroRegressor(RegressorMixin, _Estimator):
         return np.ravel(self.target_scaler_.inverse_transform(found.reshape(-1, 1)))
 
 
-@contextmanager
-def _removed_on_failure(db: Database, base: str) -> Iterator[None]:
-    """Nobody has a handle of what a fit has made that fails."""
-    try:
-        yield
-    except Exception:
-        packed = [f"{base}_packed", f"{base}_held_packed"]
-        made = [base, f"{base}_held", *packed, *(f"{name}_summary" for name in packed)]
-        made += [f"{base}_packed_models{suffix}" for suffix in _LEFT]
-        with suppress(CerebroError):
-            db.rows(f"DROP TABLE IF EXISTS {', '.join(made)}")
-        raise
+def _own_schema(db: Database) -> str:
+    """The schema of this role's estimators, with its dot; made by who may make one, else there is none."""
+    role = db.look("SELECT CURRENT_USER::pg_catalog.text AS role")[0]["role"]
+    name = identifier(f"estimators_{role}")
+    has = "SELECT pg_catalog.has_schema_privilege(pg_catalog.to_regnamespace(%s), 'CREATE') AS may"
+    if not db.look(has, name)[0]["may"]:
+        try:
+            db.rows(f"CREATE SCHEMA {name}")
+        except CerebroError as error:
+            if error.sqlstate not in (_MAY_NOT, _IS_THERE):
+                raise
+            return ""
+    return f"{name}."
+
+
+def _remove(given: str | Database, base: str, process: int) -> None:
+    """Remove what a fit has made: wherever the program is, and without a word if the database is gone."""
+    if os.getpid() != process:
+        return
+    packed = [f"{base}_packed", f"{base}_held_packed"]
+    made = [base, f"{base}_held", f"{base}_nets", *packed, *(f"{name}_summary" for name in packed)]
+    made += [f"{base}_packed_models{suffix}" for suffix in _LEFT]
+    models = f"{base}_packed_models"
+    opened = open_link(given) if isinstance(given, str) else given
+    # Not by the client's own calls: they need a thread each, and at the end of a program none can begin.
+    with (
+        suppress(CerebroError, psycopg2.Error),
+        opened.session() as connection,
+        connection.cursor() as cursor,
+    ):
+        cursor.execute("SET LOCAL client_min_messages = error")
+        cursor.execute(_FORGET, (models.rpartition(".")[2],))
+        cursor.execute(f"DROP TABLE IF EXISTS {', '.join(made)}")
+    if opened is not given:
+        opened.close()
 
 
 def _packed(db: Database, base: str, x: Any, y: Any, **how: Any) -> Packed:

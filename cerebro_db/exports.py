@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import needs
+from .errors import CerebroError, needs
 from .link import Row
 from .plots import flat
 
@@ -53,15 +53,25 @@ def to_tensorboard(run: RunRows, folder: Path) -> Path:
 def to_mlflow(run: RunRows, tracking_uri: str, experiment: str | None = None) -> list[str]:
     """Write a run of MLflow's for each config: its parameters, and its metrics by epoch."""
     try:
+        from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient
     except ImportError:
         raise needs("mlflow", "mlflow, whose tracking store is written to,") from None
-    client = MlflowClient(tracking_uri=tracking_uri)
-    name = experiment or "cerebro"
-    found = client.get_experiment_by_name(name)
-    number = found.experiment_id if found is not None else client.create_experiment(name)
-    info = run.info()
-    return [_to_mlflow(client, number, info, config, metrics) for config, metrics in _configs(run)]
+    name, info = experiment or "cerebro", run.info()
+    try:
+        client = MlflowClient(tracking_uri=tracking_uri)
+        found = client.get_experiment_by_name(name)
+        number = found.experiment_id if found is not None else client.create_experiment(name)
+        return [_to_mlflow(client, number, info, config, metrics) for config, metrics in _configs(run)]
+    except ModuleNotFoundError as error:
+        raise needs("mlflow", f"{error.name}, which this kind of store needs,") from None
+    except (MlflowException, OSError) as error:
+        # The address may have a password in it.
+        raise CerebroError(
+            "MLflow's tracking store cannot be written to",
+            detail=str(error).splitlines()[0].replace(tracking_uri, "its address") if str(error) else None,
+            hint="A store is a server (http://…) or a database (sqlite:///mlflow.db).",
+        ) from None
 
 
 def _to_mlflow(client: Any, experiment: str, info: Row, config: Row, metrics: list[Row]) -> str:

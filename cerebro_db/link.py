@@ -13,8 +13,8 @@ from typing import Any, Protocol, TextIO, TypeVar
 import psycopg2
 import psycopg2.extensions
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE, TRANSACTION_STATUS_INERROR
-from sqlalchemy import Engine, create_engine, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy import URL, Engine, create_engine
+from sqlalchemy.exc import DBAPIError
 
 from .errors import CerebroError, CerebroWarning, from_server
 
@@ -24,6 +24,9 @@ T = TypeVar("T")
 
 _log = logging.getLogger("cerebro_db")
 OWN_PATH = "pg_catalog, pg_temp"
+_ADDRESSES = (
+    "Write postgresql://user@host:port/database, postgresql:///database, or 'host=… dbname=…' as for psql."
+)
 
 
 class Link(Protocol):
@@ -45,7 +48,7 @@ class EngineLink:
         if engine.dialect.driver != "psycopg2":
             raise CerebroError(
                 f"the engine speaks {engine.dialect.name} through {engine.dialect.driver}",
-                hint='Make it with create_engine("postgresql+psycopg2://…").',
+                hint='Make it with create_engine("postgresql+psycopg2://…"), or give engine.url.',
             )
         self._engine = engine
         self._owned = owned
@@ -58,6 +61,8 @@ class EngineLink:
             if isinstance(error.orig, psycopg2.Error):
                 raise from_server(error.orig) from error
             raise
+        except psycopg2.Error as error:
+            raise from_server(error) from error
         try:
             connection: Any = lent.driver_connection
             with _transaction(connection):
@@ -103,24 +108,39 @@ def _transaction(connection: Connection) -> Iterator[None]:
     connection.commit()
 
 
-def open_link(target: str | Engine | Connection) -> Link:
-    """Open what a URL names, or take what is open already."""
+def open_link(target: str | URL | Engine | Connection) -> Link:
+    """Open what an address names, or take what is open already."""
     if isinstance(target, Engine):
         return EngineLink(target, owned=False)
     if isinstance(target, psycopg2.extensions.connection):
         return ConnectionLink(target)
-    try:
-        url = make_url(target)
-    except (ArgumentError, ValueError):
-        # What cannot be read may be a password in the wrong place.
+    if isinstance(target, URL):
+        target = target.render_as_string(hide_password=False)
+    if not isinstance(target, str):
         raise CerebroError(
-            "the text is not the address of a database",
-            hint="Write postgresql://user@host:port/database, or postgresql:///database.",
-        ) from None
-    if url.drivername in ("postgresql", "postgres"):
-        # Which driver an address without one means differs between versions of SQLAlchemy.
-        url = url.set(drivername="postgresql+psycopg2")
-    return EngineLink(create_engine(url), owned=True)
+            f"a database cannot be reached through a {type(target).__module__}.{type(target).__qualname__}",
+            hint="Give its address, an Engine of SQLAlchemy's, or a connection of psycopg2's.",
+        )
+    address = _for_libpq(target)
+    # The pool is SQLAlchemy's; the address is libpq's own, with its services, files and variables.
+    return EngineLink(
+        create_engine("postgresql+psycopg2://", creator=lambda: psycopg2.connect(address)), owned=True
+    )
+
+
+def _for_libpq(address: str) -> str:
+    """The address without the driver that SQLAlchemy would go through; what libpq cannot read is refused."""
+    scheme, colon, rest = address.partition("://")
+    dialect = scheme.partition("+")[0]
+    if colon and dialect not in ("postgresql", "postgres"):
+        raise CerebroError(f"{dialect} is not a server that cerebro runs in", hint=_ADDRESSES)
+    plain = f"postgresql://{rest}" if colon else address
+    try:
+        psycopg2.extensions.parse_dsn(plain)
+    except psycopg2.ProgrammingError:
+        # What cannot be read may be a password in the wrong place.
+        raise CerebroError("the text is not the address of a database", hint=_ADDRESSES) from None
+    return plain
 
 
 def pinned(statement: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import packed_files
+from . import markup, packed_files
 from .errors import CerebroError
 from .statements import Columns, call, names, table_name
 
@@ -27,6 +27,12 @@ class Packed:
 
     def __repr__(self) -> str:
         return f"<packed table {self.table}>"
+
+    def _repr_html_(self) -> str:
+        found = self.summary()
+        wanted = ("total_rows", "segments", "independent_varname", "dependent_varname", "num_classes")
+        shown = [(name.replace("_", " "), found[name]) for name in wanted if name in found]
+        return markup.titled(f"Packed table {self.table}", markup.pairs(shown))
 
     @classmethod
     def of(cls, db: Server, table: Packed | str) -> Packed:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import plots
+from . import markup, plots
 from .link import Row
+from .watch import duration
 
 if TYPE_CHECKING:
     from .protocols import RunRows
 
 SHOWN = 50
+COMPARES = "<p>A search compares losses, whatever metric ranks the leaderboard.</p>"
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62em; margin: 2em auto; padding: 0 1em; color: #222 }
 h1 { margin-bottom: 0 } h2 { margin-top: 2em; border-bottom: 1px solid #ccc }
@@ -45,9 +47,9 @@ def write(run: RunRows, path: Path) -> Path:
         plots.picture(run, "curves").svg(),
         plots.picture(run, "configs").svg(),
         "<h2>What was stopped, and why</h2>",
-        _stopped(run),
+        _stopped(run, info),
         "<h2>Where the time went</h2>",
-        _times(run),
+        _times(run, info),
         plots.picture(run, "timeline").svg(),
         "<h2>Machine and versions</h2>",
         _machine(run, info),
@@ -67,7 +69,7 @@ def _lead(info: Row) -> str:
     why = f" ({info['detail']})" if info["detail"] else ""
     return (
         f"Run {info['run_id']} of {info['owner']}: {info['status']}{why}. Began {began},"
-        f" took {info['seconds']:.1f} s, {done}."
+        f" took {duration(info['seconds'])}, {done}."
     )
 
 
@@ -80,12 +82,12 @@ def _best(ranked: Sequence[Row]) -> str:
         return "<p>No config has been measured.</p>"
     best = ranked[0]
     said = (
-        f"Config {best['mst_key']} reached {best['dataset']} {best['metric']} {_number(best['value'])}"
-        f" (loss {_number(best['loss'])}) after epoch {best['epoch']}."
+        f"Config {best['mst_key']} reached {best['dataset']} {best['metric']} {markup.number(best['value'])}"
+        f" (loss {markup.number(best['loss'])}) after epoch {best['epoch']}."
     )
     if best["best_epoch"] != best["epoch"]:
-        said += f" Its best was {_number(best['best_value'])} after epoch {best['best_epoch']}."
-    return f"<p><b>{escape(said)}</b></p>" + _pairs(
+        said += f" Its best was {markup.number(best['best_value'])} after epoch {best['best_epoch']}."
+    return f"<p><b>{escape(said)}</b></p>" + markup.pairs(
         [("architecture", f"model_id {best['model_id']}"), *plots.flat(best["params"]).items()]
     )
 
@@ -101,7 +103,7 @@ def _asked(run: RunRows, info: Row) -> str:
         ("models", info["model_table"]),
     ]
     statements = ";\n".join(run.statements)
-    return _pairs(rows) + (f"<pre>{escape(statements)};</pre>" if statements else "")
+    return markup.pairs(rows) + (f"<pre>{escape(statements)};</pre>" if statements else "")
 
 
 def _leaderboard(ranked: Sequence[Row]) -> str:
@@ -121,36 +123,43 @@ def _leaderboard(ranked: Sequence[Row]) -> str:
         for number, row in enumerate(ranked[:SHOWN])
     ]
     more = f"<p class='quiet'>and {len(ranked) - SHOWN} more</p>" if len(ranked) > SHOWN else ""
-    return _table(head, rows) + more
+    return markup.table(head, rows) + more
 
 
-def _stopped(run: RunRows) -> str:
+def _stopped(run: RunRows, info: Row) -> str:
     failed = run.rows(
         "SELECT mst_key, failure FROM cerebro.leaderboard WHERE run_id = %s AND failure IS NOT NULL"
         " ORDER BY mst_key"
     )
     decided = run.rows(
-        "SELECT mst_key, epoch, decision, coalesce(decided_by::text, 'the search') AS who, reason"
+        "SELECT mst_key, epoch, decision, decided_by AS who, reason"
         " FROM cerebro.decisions WHERE run_id = %s AND decision IN ('stop', 'delete', 'refused')"
         " ORDER BY number"
     )
     rows: list[list[Any]] = [[row["mst_key"], "", "failed", "", row["failure"]] for row in failed]
-    rows += [[row["mst_key"], row["epoch"], row["decision"], row["who"], row["reason"]] for row in decided]
+    by = {None: "a budget", "early_stopping": "early stopping"}.get(info["search"], "the search")
+    rows += [
+        [row["mst_key"], row["epoch"], row["decision"], row["who"] or by, row["reason"]] for row in decided
+    ]
     if not rows:
         return "<p>Nothing was: every config trained for all its epochs.</p>"
-    return "<p>A search compares losses, whatever metric ranks the leaderboard.</p>" + _table(
-        ["config", "after epoch", "what", "by", "why"], rows
-    )
+    lead = "" if info["search"] in (None, "early_stopping") else COMPARES
+    return lead + markup.table(["config", "after epoch", "what", "by", "why"], rows)
 
 
-def _times(run: RunRows) -> str:
+def _times(run: RunRows, info: Row) -> str:
     rows = run.rows(
         'SELECT segment, count(*) AS visits, sum("rows") AS rows, sum(read_seconds) AS read,'
         " sum(train_seconds) AS train, sum(write_seconds) AS write"
         " FROM cerebro.visits WHERE run_id = %s GROUP BY segment ORDER BY segment"
     )
     head = ["segment", "visits", "rows trained on", "s reading", "s training", "s writing"]
-    return _table(head, [list(row.values()) for row in rows])
+    head += ["s of all else: evaluating, waiting", "s in all"]
+    total = info["seconds"]
+    for row in rows:
+        rest = total - row["read"] - row["train"] - row["write"]
+        row.update({"else": max(0.0, rest), "all": total})
+    return markup.table(head, [list(row.values()) for row in rows])
 
 
 def _machine(run: RunRows, info: Row) -> str:
@@ -158,7 +167,7 @@ def _machine(run: RunRows, info: Row) -> str:
         "SELECT pg_catalog.version() AS server,"
         " (SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'cerebro') AS extension"
     )[0]
-    return _pairs(
+    return markup.pairs(
         [
             ("server", found["server"]),
             ("extension cerebro", found["extension"]),
@@ -167,24 +176,3 @@ def _machine(run: RunRows, info: Row) -> str:
             ("client's Python", f"{platform.python_version()} on {platform.platform()}"),
         ]
     )
-
-
-def _pairs(rows: Iterable[tuple[str, Any]]) -> str:
-    shown = "".join(
-        f"<tr><th>{escape(name)}</th><td>{_cell(v)}</td></tr>" for name, v in rows if v is not None
-    )
-    return f"<table>{shown}</table>"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    top = "".join(f"<th>{escape(name)}</th>" for name in head)
-    body = "".join(f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row)}</tr>" for row in rows)
-    return f"<table><tr>{top}</tr>{body}</table>"
-
-
-def _cell(value: Any) -> str:
-    return "" if value is None else escape(_number(value) if isinstance(value, float) else str(value))
-
-
-def _number(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.4g}"

@@ -32,6 +32,54 @@ def load(db: Server, table: str, source: Any) -> int:
     return number
 
 
+def is_table(source: Any) -> bool:
+    """Whether it is the name of a table, and not rows or a file of them."""
+    return isinstance(source, str) and not source.endswith((".npz", ".parquet"))
+
+
+def chosen(source: Any, x: Columns | None, y: Columns | None) -> tuple[dict[str, Any], Columns, Columns]:
+    """The columns that are features and labels; each must be there, and no number of them missing."""
+    found = read(source)
+    if not y:
+        raise CerebroError("y names the column of labels", hint=f"There are {', '.join(found)}.")
+    labels = _flat(y)
+    x = x or [name for name in found if name not in labels]
+    wanted = [*_flat(x), *labels]
+    missing = [name for name in wanted if name not in found]
+    if missing:
+        raise CerebroError(f"there is no column {', '.join(missing)}", hint=f"There are {', '.join(found)}.")
+    for name in wanted:
+        _refuse_nothing(name, found[name], is_feature=name not in labels)
+    return {name: found[name] for name in wanted}, x, y
+
+
+def _flat(columns: Columns) -> list[str]:
+    if isinstance(columns, str):
+        return [columns]
+    return [name for item in columns for name in ([item] if isinstance(item, str) else item)]
+
+
+def _refuse_nothing(name: str, values: Any, *, is_feature: bool) -> None:
+    """A label may be missing, which is a class of its own; a number may not."""
+    import numpy as np
+
+    if values.dtype.kind == "f":
+        lacks = ~np.isfinite(values)
+    elif is_feature and values.dtype.kind == "O":
+        lacks = np.array(
+            [value is None or value is not value or value != value for value in values if np.ndim(value) == 0]
+        )
+    else:
+        return
+    lacks = lacks.reshape(len(lacks), -1).any(axis=1) if len(lacks) else lacks
+    if lacks.any():
+        raise CerebroError(
+            f"the column {name} holds NaN, infinity or nothing in {lacks.sum()} of {len(values)} rows",
+            detail=f"The first is row {lacks.argmax()}, counted from 0.",
+            hint="Leave such rows out with dropna(), or fill them with fillna().",
+        )
+
+
 def read(source: Any) -> dict[str, Any]:
     """The columns of whatever holds rows, as arrays."""
     import numpy as np

@@ -5,15 +5,17 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from . import frames, models, plan, rows, stored
+from . import frames, markup, models, plan, rows, stored
 from . import watch as watching
 from .errors import CerebroError
 from .link import Row
 from .packing import Packed
 from .plan import Plan
+from .plots import flat
 from .space import read_grid
 from .statements import Columns, call, names, table_name
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from .plots import Picture
 
 _INFO = "SELECT * FROM cerebro.runs WHERE run_id = %s"
+_FOREMOST = """SELECT rank, mst_key, metric, value, loss, epoch, compile_params, fit_params
+    FROM cerebro.leaderboard WHERE run_id = %s ORDER BY rank, mst_key LIMIT 8"""
 LOOK_SECONDS = (0.05, 0.5)
 # The states of a run that is not over.
 GOING = ("running", "paused")
@@ -42,6 +46,16 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<run {self.run_id}>"
+
+    def _repr_html_(self) -> str:
+        snapshot = watching.look(self)
+        info = snapshot.run
+        title = f"Run {self.run_id}" + (f" · {info['name']}" if info["name"] else "")
+        said = snapshot.headline() if info["status"] in GOING else snapshot.last_line()
+        shown = self.rows(_FOREMOST)
+        board = markup.table(list(shown[0]), [list(row.values()) for row in shown]) if shown else ""
+        more = f"<p>{escape(info['detail'])}</p>" if info["detail"] else ""
+        return markup.titled(title, f"<p>{escape(said)}</p>", more, board)
 
     def sql(self) -> None:
         """Print the statements that began the run."""
@@ -257,6 +271,13 @@ class Config:
 
     def __repr__(self) -> str:
         return f"<config {self.mst_key} of run {self.run.run_id}>"
+
+    def _repr_html_(self) -> str:
+        info = self.info()
+        shown = [("status", info["failure"]), ("rank", info["rank"]), (info["metric"], info["value"])]
+        shown += [("loss", info["loss"]), ("epoch", info["epoch"]), *flat(self.params).items()]
+        title = f"Config {self.mst_key} of run {self.run.run_id}"
+        return markup.titled(title, markup.pairs([(name, value) for name, value in shown if name]))
 
     def info(self) -> Row:
         """Its row of the leaderboard."""

@@ -35,9 +35,17 @@ class Snapshot:
 
     @property
     def seconds_left(self) -> float | None:
-        """Time left if it goes on as it has: a run that has done nothing yet tells nothing."""
-        done, total = self.run["visits_done"], self.run["visits_total"]
-        return self.run["seconds"] / done * (total - done) if done else None
+        """What the server expects of each config, shared by the segments: no config is in two visits at once.
+
+        Configs that have made no visit yet are like the others; a run that has made none tells nothing.
+        """
+        left = [(c["visits_total"] - c["visits_done"], c["seconds_left"]) for c in self.configs]
+        known = [(visits, seconds) for visits, seconds in left if seconds is not None]
+        if not any(visits for visits, _ in known):
+            return None
+        each = sum(seconds for _, seconds in known) / sum(visits for visits, _ in known)
+        going = [visits * each if seconds is None else seconds for visits, seconds in left]
+        return max(sum(going) / self.run["segments"], *going)
 
     def headline(self) -> str:
         run = self.run
@@ -45,15 +53,25 @@ class Snapshot:
         if run["status"] != "running":
             parts[0] += f", {run['status']}"
         elif self.seconds_left is not None:
-            parts.append(f"about {self.seconds_left:.0f} s left")
+            parts.append(f"about {duration(self.seconds_left)} left")
         return harmless("; ".join([*parts, *([best_text(self.best)] if self.best else [])]))
 
     def last_line(self) -> str:
         run = self.run
-        said = f"run {run['run_id']} {run['status']} after {run['seconds']:.1f} s"
+        said = f"run {run['run_id']} {run['status']} after {duration(run['seconds'])}"
         if run["detail"]:
             said += f": {run['detail']}"
         return harmless("; ".join([said, *([best_text(self.best)] if self.best else [])]))
+
+
+def duration(seconds: float) -> str:
+    """So many seconds, or minutes, or hours, as one says them."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s" if seconds >= 9.95 else f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def best_text(best: Row) -> str:

@@ -76,7 +76,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "update_custom_function_table",
     ),
     "Rights": ("grant_usage", "revoke_usage"),
-    "The server": ("version", "diagnose", "segments_ready", "gpu_configuration"),
+    "The server": ("help", "version", "diagnose", "segments_ready", "gpu_configuration"),
 }
 VIEWS = (
     "runs", "progress", "leaderboard", "metrics", "visits", "decisions", "sizes", "functions",

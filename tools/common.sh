@@ -14,6 +14,18 @@ find_pg_config() {
     echo "${PG_CONFIG:-${newest:+${newest%postgres}pg_config}}"
 }
 
+# The same of the private copy that tools/cluster makes of that server, or the server's own where there is no copy.
+own_pg_config() {
+    local config own
+    config=$(find_pg_config)
+    own=$(own_folder)$("$config" --bindir)/pg_config
+    if [ -x "$own" ]; then echo "$own"; else echo "$config"; fi
+}
+
+own_folder() {
+    echo "$(local_dir)/server"
+}
+
 # PostgreSQL refuses to run as root.
 server_user() {
     if [ "$EUID" -eq 0 ]; then echo postgres; else id -un; fi

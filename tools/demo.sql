@@ -1,6 +1,6 @@
 \set SHOW_CONTEXT never
 \pset footer off
-SET search_path = demo, public;
+SET search_path = demo;
 
 \echo '== Rows: images of handwritten digits, 8 x 8 pixels, split in SQL'
 CREATE VIEW train AS SELECT * FROM digits WHERE id % 5 < 3;
@@ -79,8 +79,8 @@ SELECT
 FROM predictions JOIN test USING (id);
 
 SELECT mst_key AS best FROM best \gset
-\echo '== Go on: make psql'
-\echo '    SET search_path = demo, public;'
+\echo '== Go on:' :go_on
+\echo '    SET search_path = demo;'
 \echo '    SELECT rank, mst_key, value, loss, compile_params, fit_params FROM cerebro.leaderboard'
 \echo '        WHERE run_id = (SELECT run_id FROM models_summary) ORDER BY rank;'
 \echo '    SELECT id, label, class, probability FROM test, cerebro.predict(\'models\', ':best', pixels) WHERE class <> label::text;'

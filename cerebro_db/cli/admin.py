@@ -13,6 +13,7 @@ from .exits import REFUSED, Refused
 from .output import formatted, say, show
 
 TOKEN_VARIABLE = "CEREBRO_DASHBOARD_TOKEN"
+ADDRESS_VARIABLE = "CEREBRO_DASHBOARD_ADDRESS"
 
 
 @click.command(short_help="Put the extension into the database, or say what an admin must run.")
@@ -86,7 +87,8 @@ def dashboard(host: str, port: int, browser: bool, dsn: str) -> None:
 
     It sees and does what the role may that it is connected as. It answers to this machine alone unless --host
     says otherwise, and to the holder of a token: drawn anew each time and printed with the address, or taken
-    from CEREBRO_DASHBOARD_TOKEN.
+    from CEREBRO_DASHBOARD_TOKEN. Where something stands in between, as in a container,
+    CEREBRO_DASHBOARD_ADDRESS says how browsers reach it (http://localhost:9000).
 
     \b
     Examples:
@@ -108,4 +110,5 @@ def dashboard(host: str, port: int, browser: bool, dsn: str) -> None:
         ) from None
     reading = make_engine(dsn, "cerebro dashboard").execution_options(isolation_level="AUTOCOMMIT")
     acting = make_engine(dsn, "cerebro dashboard")
-    serve(reading, acting, sock, host, os.environ.get(TOKEN_VARIABLE), browser, click.echo)
+    token, address = os.environ.get(TOKEN_VARIABLE), os.environ.get(ADDRESS_VARIABLE)
+    serve(reading, acting, sock, host, token, browser, click.echo, address and address.rstrip("/"))

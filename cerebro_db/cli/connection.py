@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from ..database import Database
+
+_WAITS = re.compile(r"cerebro\.wait\((\d+)\) waits for it")
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -94,12 +97,20 @@ def open_database(dsn: str, architectures: str = "nets") -> Database:
     return Database(EngineLink(engine, owned=True), architectures)
 
 
+class InCommands(Harmless):
+    """What the server says to do in SQL, as one does it here."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said = super().format(record)
+        return _WAITS.sub(r"cerebro watch \1 follows it", said)
+
+
 def _let_be_heard() -> None:
     """What the server tells while it works goes to the error stream."""
     notices = logging.getLogger("cerebro_db")
     if not notices.handlers:
         handler = logging.StreamHandler()
-        handler.setFormatter(Harmless("NOTICE:  %(message)s"))
+        handler.setFormatter(InCommands("NOTICE:  %(message)s"))
         notices.addHandler(handler)
         notices.setLevel(logging.INFO)
 

@@ -79,7 +79,7 @@ def _add_table(run: Row, _config: Row, given: Row) -> str:
 
 def _add_space(run: Row, _config: Row, given: Row) -> str:
     drawn = given.get("num_configs")
-    which = "Every combination of the grid" if drawn is None else f"{drawn} configs drawn from the grid"
+    which = "All combinations of the grid" if drawn is None else f"{drawn} configs drawn from the grid"
     return f"{which} come into run {run['run_id']}, under new keys, and train for {run['epochs']} epochs."
 
 

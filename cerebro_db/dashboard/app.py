@@ -1,4 +1,4 @@
-"""The page's server: four kinds of answers in JSON, and the files of the page."""
+"""The page's server: answers in JSON, the report of a run, and the files of the page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg2
 from sqlalchemy import Engine
@@ -20,10 +20,12 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from ..errors import from_server
+from ..errors import CerebroError, from_server
 from . import views
 from .actions import Desk, UnknownAction
 from .guard import MOST_BYTES, Guard, read_body
+
+T = TypeVar("T")
 
 STATIC = Path(__file__).parent / "static"
 # No connection, none any more, or none to be had: by itself this may heal.
@@ -57,6 +59,10 @@ def make_app(
         run_id: int = request.path_params["run_id"]
         return await _answer(lambda: views.plan(reading, run_id))
 
+    async def report(request: Request) -> Response:
+        run_id: int = request.path_params["run_id"]
+        return await _answer(lambda: views.report(reading, run_id), lambda found: _file(found, run_id))
+
     async def action(request: Request) -> Response:
         try:
             given: Any = json.loads(await read_body(request, MOST_BYTES))
@@ -76,6 +82,7 @@ def make_app(
             Route("/api/overview", overview),
             Route("/api/runs/{run_id:int}", run),
             Route("/api/runs/{run_id:int}/plan", plan),
+            Route("/api/runs/{run_id:int}/report", report),
             Route("/api/runs/{run_id:int}/{action}", action, methods=["POST"]),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
@@ -93,7 +100,12 @@ def _finite(text: str) -> float:
     return value
 
 
-async def _answer(work: Callable[[], dict[str, Any] | None]) -> Response:
+def _file(page: bytes, run_id: int) -> Response:
+    kept = {"Content-Disposition": f'attachment; filename="run-{run_id}.html"'}
+    return Response(page, media_type="text/html", headers=kept)
+
+
+async def _answer(work: Callable[[], T | None], form: Callable[[T], Response] = JSONResponse) -> Response:
     """The driver blocks: each request waits for the database in a thread."""
     try:
         found = await run_in_threadpool(work)
@@ -101,11 +113,13 @@ async def _answer(work: Callable[[], dict[str, Any] | None]) -> Response:
         return _problem(400, str(error))
     except DBAPIError as error:
         return _database_problem(error)
+    except CerebroError as error:
+        return _problem(409, error.message, error.detail, error.hint)
     except SQLAlchemyError as error:
         return _problem(503, "the database does not answer", str(error).splitlines()[0])
     if found is None:
         return _problem(404, "there is no such run", hint="It was forgotten, or it is not yours to see.")
-    return JSONResponse(found)
+    return form(found)
 
 
 def _database_problem(error: DBAPIError) -> Response:

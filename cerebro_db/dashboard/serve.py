@@ -42,14 +42,15 @@ def serve(
     token: str | None,
     browse: bool,
     say: Callable[[str], None],
+    found_at: str | None = None,
 ) -> None:
-    """Answer until Ctrl-C."""
+    """Answer until Ctrl-C; `found_at` is where browsers find the page, if that is not where it answers."""
     port: int = sock.getsockname()[1]
     token, code = token or secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     app = make_app(reading, acting, token, host, port, code if browse else None)
     address = f"http://{_shown(host)}:{port}"
-    say(f"the page is at {address}/?token={token}")
-    if not is_loopback(host):
+    say(f"the page is at {found_at or address}/?token={token}")
+    if not is_loopback(host) and found_at is None:
         say("it is open to other machines, unencrypted: put it behind a proxy with TLS, or use a tunnel")
     say("Ctrl-C ends it; runs go on")
     # The log of requests would have the token in it.

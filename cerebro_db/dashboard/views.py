@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine
 
-from ..link import pinned
+from ..database import Database
+from ..link import EngineLink, pinned
+from ..run import Run
 
 MOST_RUNS = 50
 # A run may have been called anything, of any length.
@@ -21,7 +25,7 @@ _RUN_COLUMNS = f"""
     left(description, {MOST_DESCRIPTION}) AS description, source_table, validation_table,
     model_table, configs, failed_configs, epochs, segments, visits_done, visits_total, seed, topology,
     extract(epoch FROM started_at)::float8 AS started_at, extract(epoch FROM ended_at)::float8 AS ended_at,
-    seconds, detail"""
+    seconds, detail, search"""
 
 WHO = """
 SELECT current_database()::text AS database, current_user::text AS role,
@@ -36,6 +40,7 @@ FROM cerebro.runs WHERE run_id = %(run)s
 CONFIGS = """
 SELECT p.mst_key, p.model_id, p.status, p.epoch, p.epochs, p.visits_done, p.visits_total, p.segment,
     p.loss AS visit_loss, p.seconds_left, p.failure, p.compile_params, p.fit_params, p.cloned_from, p.asked,
+    p.net,
     b.rank, b.dataset, b.metric, b.value, b.loss, b.epoch AS measured_epoch, b.best_value, b.best_epoch,
     b.newest_value, b.newest_epoch
 FROM cerebro.progress AS p
@@ -99,6 +104,17 @@ def run(engine: Engine, run_id: int, since: Mapping[str, float]) -> Row | None:
                 "decisions": _last(decisions, "number", since.get("decisions", -1)),
             },
         }
+
+
+def report(engine: Engine, run_id: int) -> bytes | None:
+    """The run as one HTML file."""
+    with engine.connect() as connection:
+        if not rows(connection, RUN, run=run_id):
+            return None
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.html"
+        Run(Database(EngineLink(engine, owned=False)), run_id).report(path)
+        return path.read_bytes()
 
 
 def plan(engine: Engine, run_id: int) -> Row | None:

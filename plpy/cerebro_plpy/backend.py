@@ -39,6 +39,8 @@ class Backend:
         self.pending: list[Callable[[], None]] = []
         # Where the caller of the function that it is at looks for tables.
         self.search_path = session.OWN_PATH
+        # When that call came in.
+        self.called_at = time.monotonic()
         # Whether it is reading as a run's caller, so that code of a user's may be under way in it.
         self.looking = False
         # Whether it has the rights of the extension's owner.
@@ -74,6 +76,10 @@ class Session:
     @property
     def search_path(self) -> str:
         return backend().search_path
+
+    @property
+    def called_at(self) -> float:
+        return backend().called_at
 
     def query(self, sql: str, types: Sequence[str] = (), values: Sequence[object] = ()) -> list[Row]:
         return _carefully(_run, sql, types, values)

@@ -28,6 +28,11 @@ class Database(Protocol):
         """Where the caller looks for tables that are named without a schema."""
         ...
 
+    @property
+    def called_at(self) -> float:
+        """When the caller called, by the monotonic clock."""
+        ...
+
     def query(self, sql: str, types: Sequence[str] = (), values: Sequence[object] = ()) -> list[Row]:
         """Run one statement, prepared once per session, and give its rows."""
         ...

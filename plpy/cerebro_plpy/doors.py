@@ -5,6 +5,7 @@ Errors of the package become the server's, with their SQLSTATE, DETAIL and HINT.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
@@ -66,16 +67,18 @@ def _on_own_path(work: Callable[[], T]) -> T:
     A SET clause of the SQL function would hide the caller's. What an error leaves of this goes with the
     transaction, or the part of it, that the error ends.
     """
+    called_at = time.monotonic()
     _check_place()
     db, own = Session(), backend()
     path = session.search_path(db)
     session.take_own_path(db)
-    before, own.search_path = own.search_path, path
+    before = own.search_path, own.called_at
+    own.search_path, own.called_at = path, called_at
     try:
         gangs.learn_segments(db)
         result = work()
     finally:
-        own.search_path = before
+        own.search_path, own.called_at = before
     session.give_back_path(db, path)
     return result
 

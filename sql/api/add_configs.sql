@@ -19,7 +19,7 @@ CREATE OR REPLACE FUNCTION cerebro.add_configs(
 ) RETURNS SETOF integer
 LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].bring_in("add_space", run_id, model_id_list, compile_params_grid, fit_params_grid, search_type, num_configs, random_state)
+return GD["cerebro"].bring_in("add_space", *args)
 $$;
 COMMENT ON FUNCTION cerebro.add_configs(bigint, integer[], varchar, varchar, varchar, integer, integer) IS
 'Adds configs from grids of parameters, or from a space in JSON, to one of your running runs: every combination (grid), or a given number of random ones (random). Returns their keys in the run.';

@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION cerebro.clone_config(
 ) RETURNS integer
 LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].bring_in("clone_config", run_id, mst_key, compile_params, fit_params, with_state)
+return GD["cerebro"].bring_in("clone_config", *args)
 $$;
 COMMENT ON FUNCTION cerebro.clone_config IS
 'Adds a copy of a config to one of your running runs. The copy has the architecture of the original, its parameters unless you give others, and its state after its last whole epoch unless with_state is false. Returns the new key.';

@@ -17,7 +17,7 @@ CREATE OR REPLACE FUNCTION cerebro.explain_automl(
 ) RETURNS TABLE ("QUERY PLAN" text)
 LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].explain("automl", source_table, model_arch_table, model_id_list, compile_params_grid, fit_params_grid, automl_method, automl_params, random_state, use_gpus, validation_table, metrics_compute_frequency, options, format, probe, what_if)
+return GD["cerebro"].explain("automl", *args)
 $$;
 COMMENT ON FUNCTION cerebro.explain_automl IS
 'Shows the plan of madlib_automl with these arguments. What a search trains depends on its results, so it is played with invented ones; the range covers them. The plan says how long it would take, as a range, and why: compiling, reading, training, writing and measuring for each kind of config, what segments wait, memory, bytes of states and of the log, and what would be cheaper. Estimates rest on what earlier runs on this server have measured. format is text or json. With probe, a few mini-batches of each kind of config are timed first, on invented rows. what_if is a JSON object that supposes other facts: rows, segments, threads, backend or epochs. Nothing is written, and no session is opened.';

@@ -11,7 +11,7 @@ CREATE OR REPLACE FUNCTION cerebro.generate_model_configs(
 ) RETURNS void
 LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].generate_model_configs(model_arch_table, model_selection_table, model_id_list, compile_params_grid, fit_params_grid, search_type, num_configs, random_state, object_table)
+return GD["cerebro"].generate_model_configs(*args)
 $$;
 COMMENT ON FUNCTION cerebro.generate_model_configs IS
 'Creates a model selection table, or adds to one, from grids of parameters: every combination (grid), or a given number of random ones (random).';

@@ -6,7 +6,7 @@ CREATE OR REPLACE FUNCTION cerebro.load_custom_function(
 ) RETURNS void
 LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].function("load_custom_function", object_table, object, name, description)
+return GD["cerebro"].function("load_custom_function", *args)
 $$;
 COMMENT ON FUNCTION cerebro.load_custom_function IS
 'Registers a loss or metric that dill has serialized, and lists it in an object table, which is created if it does not exist. Only a superuser may call it, and the server needs the package dill. To register source code, call register_function.';

@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION cerebro.load_keras_model(
 ) RETURNS void
 LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].load_keras_model(keras_model_arch_table, model_arch, model_weights, name, description)
+return GD["cerebro"].load_keras_model(*args)
 $$;
 COMMENT ON FUNCTION cerebro.load_keras_model IS
 'Checks a Keras architecture (JSON of Keras 3 or Keras 2, with weights if they are given) and adds it to a table of architectures, which is created if it does not exist.';

@@ -8,7 +8,7 @@ CREATE OR REPLACE FUNCTION cerebro.load_model_selection_table(
 ) RETURNS void
 LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].load_model_selection_table(model_arch_table, model_selection_table, model_id_list, compile_params_list, fit_params_list, object_table)
+return GD["cerebro"].load_model_selection_table(*args)
 $$;
 COMMENT ON FUNCTION cerebro.load_model_selection_table IS
 'Creates a model selection table: one config for every combination of architectures, compile parameters and fit parameters.';

@@ -20,7 +20,7 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_automl(
 ) RETURNS void
 LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].automl(source_table, model_output_table, model_arch_table, model_selection_table, model_id_list, compile_params_grid, fit_params_grid, automl_method, automl_params, random_state, object_table, use_gpus, validation_table, metrics_compute_frequency, name, description, use_caching, options)
+return GD["cerebro"].automl(*args)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_automl IS
 'Searches a space of configs. It writes all models, their metrics and a summary to three tables, and the best config to a model selection table. The methods are hyperband, hyperopt, asha, median, pbt and tpe. The options are those of a fit except patience, min_delta and target.';

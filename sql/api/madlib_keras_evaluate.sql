@@ -8,7 +8,7 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_evaluate(
 ) RETURNS void
 LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].evaluate(model_table, test_table, output_table, use_gpus, mst_key, options)
+return GD["cerebro"].evaluate(*args)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_evaluate IS
 'Computes the loss and the metrics of a trained model on all rows of a packed table. mst_key selects one of several models.';

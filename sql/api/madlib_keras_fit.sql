@@ -17,7 +17,7 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_fit(
 ) RETURNS void
 LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].fit(source_table, model, model_arch_table, model_id, compile_params, fit_params, num_iterations, use_gpus, validation_table, metrics_compute_frequency, warm_start, name, description, object_table, options)
+return GD["cerebro"].fit(*args)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_fit IS
 'Trains one architecture with one set of parameters on a packed table, and writes the model and its summary to two tables. The options are those of madlib_fit_multiple_model.';

@@ -14,7 +14,7 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_fit_multiple_model(
 ) RETURNS void
 LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].fit_multiple_model(source_table, model_output_table, model_selection_table, num_iterations, use_gpus, validation_table, metrics_compute_frequency, warm_start, name, description, use_caching, options)
+return GD["cerebro"].fit_multiple_model(*args)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_fit_multiple_model IS
 'Trains every config of a model selection table on a packed table by Model Hopper Parallelism, and writes the models, their metrics and a summary to three tables. The options are backend, threads, memory_mb and seed; patience, min_delta, target, max_seconds and max_visits, which end training early; restore_best, max_configs, replay, order, plan, hybrid and background.';

@@ -8,7 +8,7 @@ CREATE OR REPLACE FUNCTION cerebro.register_function(
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].function("register_function", name, source, kind, description, higher_is_better)
+return GD["cerebro"].function("register_function", *args)
 $$;
 COMMENT ON FUNCTION cerebro.register_function IS
 'Stores Python source that defines a loss, a metric or a layer (the kind) with this name, and returns its version. Configs and architectures may then name it. Only a superuser may call it.';

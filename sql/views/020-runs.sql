@@ -26,7 +26,8 @@ SELECT
     pg_catalog.date_part('epoch',
         CASE WHEN l.goes_on
             THEN pg_catalog.clock_timestamp() ELSE GREATEST(e.at, v.ended_at) END - r.started_at) AS seconds,
-    e.detail
+    e.detail,
+    r.search::pg_catalog.json ->> 'method' AS search
 FROM cerebro._visible_run AS r
 CROSS JOIN LATERAL (
     SELECT x.event, x.at, x.detail FROM cerebro._run_event AS x
@@ -102,3 +103,4 @@ COMMENT ON COLUMN cerebro.runs.started_at IS 'When the run began';
 COMMENT ON COLUMN cerebro.runs.ended_at IS 'When the run ended; NULL while it is under way';
 COMMENT ON COLUMN cerebro.runs.seconds IS 'How long the run took, or has taken so far';
 COMMENT ON COLUMN cerebro.runs.detail IS 'Why the run failed or was interrupted';
+COMMENT ON COLUMN cerebro.runs.search IS 'Method that decides which configs train on: that of a search, or early_stopping; NULL if every config trains for all its epochs';

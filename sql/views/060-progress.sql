@@ -56,7 +56,9 @@ SELECT
         WHEN n.doing = 'visit' AND NOT v.committed AND r.status IN ('running', 'paused') THEN 'training'
         WHEN n.doing <> 'visit' AND r.status IN ('running', 'paused') THEN 'evaluating'
         WHEN c.stopped THEN 'stopped'
-        WHEN v.step = c.epochs * r.segments AND (r.status = 'finished' OR NOT s.searches) THEN 'finished'
+        -- A search may give a config more epochs, but never more than the run has.
+        WHEN v.step = c.epochs * r.segments AND (r.status = 'finished' OR NOT s.searches OR c.epochs >= r.epochs)
+            THEN 'finished'
         WHEN r.status <> 'running' THEN r.status
         ELSE 'waiting'
     END AS status,
@@ -72,12 +74,17 @@ SELECT
     c.compile_params,
     c.fit_params,
     c.source_key AS cloned_from,
-    c.asked
+    c.asked,
+    a.net
 FROM cerebro.runs AS r
 JOIN cerebro._standing AS c USING (run_id)
 CROSS JOIN LATERAL (
     SELECT x.search IS NOT NULL AS searches FROM cerebro._visible_run AS x WHERE x.run_id = r.run_id
 ) AS s
+LEFT JOIN LATERAL (
+    SELECT x.model_arch::json #>> '{config,name}' AS net FROM cerebro._architecture AS x
+    WHERE x.run_id = c.run_id AND x.model_id = c.model_id
+) AS a ON TRUE
 LEFT JOIN cerebro._failure AS f ON f.run_id = c.run_id AND f.mst_key = c.mst_key
 LEFT JOIN LATERAL (
     SELECT x.doing, x.epoch, x.segment FROM now_running AS x
@@ -120,3 +127,4 @@ COMMENT ON COLUMN cerebro.progress.compile_params IS 'Compile parameters of the 
 COMMENT ON COLUMN cerebro.progress.fit_params IS 'Fit parameters of the config';
 COMMENT ON COLUMN cerebro.progress.cloned_from IS 'Config that this one was cloned from; NULL if it is no clone';
 COMMENT ON COLUMN cerebro.progress.asked IS 'What a person has asked for this config and the run has not done yet';
+COMMENT ON COLUMN cerebro.progress.net IS 'Name of the architecture, as its JSON has it';

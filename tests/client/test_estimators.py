@@ -29,7 +29,8 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 QUICK = {"epochs": 2, "random_state": 1, "options": {"backend": "jax"}}
 # All that scikit-learn checks holds; these where the database is given by its URL, since they pickle what
 # they are given, which an open database cannot be.
-STANDING = "SELECT relname FROM pg_class WHERE relname LIKE 'estimator_%' AND relkind = 'r' ORDER BY 1"
+STANDING = """SELECT relname FROM pg_class WHERE relname LIKE 'fit\\_%' AND relkind IN ('r', 'p')
+    ORDER BY 1"""
 PICKLING = ("check_estimators_pickle", "check_estimators_overwrite_params")
 
 
@@ -43,8 +44,33 @@ def test_a_classifier_learns_and_keeps_the_best(client: Database) -> None:
     assert made.best_params_["optimizer"]["arguments"]["learning_rate"] == 0.03
     assert list(made.classes_) == ["no", "yes"]
     np.testing.assert_allclose(made.predict_proba(x).sum(axis=1), 1, atol=1e-5)
-    made.drop()
-    assert client.rows("SELECT relname FROM pg_class WHERE relname LIKE 'estimator_%'") == []
+    made.close()
+    assert client.rows(STANDING) == []
+    made.close()
+
+
+def test_what_a_fit_leaves_goes_with_the_estimator(client: Database) -> None:
+    x, y = make_classification(60, n_features=4, random_state=1)
+    runs = "SELECT run_id FROM cerebro.runs ORDER BY 1"
+    before, known = client.rows(STANDING), client.rows(runs)
+    assert len(cross_val_score(CerebroClassifier(client, **QUICK), x, y, cv=2)) == 2
+    assert (client.rows(STANDING), client.rows(runs)) == (before, known)
+    with CerebroClassifier(client, **QUICK).fit(x, y) as made:
+        (where,) = client.rows("SELECT current_user AS role")
+        assert made.models_.startswith(f"estimators_{where['role']}.fit_")
+        first = made.models_
+        # A second fit takes the place of the first.
+        assert made.fit(x, y).models_ != first
+        assert client.rows("SELECT to_regclass(%s) AS name", first) == [{"name": None}]
+    assert (client.rows(STANDING), client.rows(runs)) == (before, known)
+
+
+def test_what_is_kept_stays(client: Database) -> None:
+    x, y = make_classification(60, n_features=4, random_state=1)
+    models = CerebroClassifier(client, **QUICK).fit(x, y).keep()
+    assert client.rows(f"SELECT count(*) AS models FROM {models}") == [{"models": 1}]
+    schema = models.partition(".")[0]
+    client.rows(f"DROP SCHEMA {schema} CASCADE")
 
 
 @pytest.mark.filterwarnings("ignore::cerebro_db.CerebroWarning")
@@ -114,8 +140,8 @@ def test_rows_far_from_zero_are_learned(client: Database) -> None:
     run = client.run(made.run_id_)
     run_table = run.info()["validation_table"]
     assert (len(run.packed), run.info()["seed"]) == (135, 1)
-    made.drop()
-    (base,) = re.findall(r"estimator_[0-9a-f]+", run_table)
+    made.close()
+    (base,) = re.findall(r"fit_[0-9a-f]+", run_table)
     assert client.rows("SELECT relname FROM pg_class WHERE relname LIKE %s", f"{base}%") == []
     plain = CerebroRegressor(client, scale=False, patience=None, **QUICK).fit(x, y)
     assert client.run(plain.run_id_).info()["validation_table"] is None

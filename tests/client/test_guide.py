@@ -1,4 +1,4 @@
-"""Every example of docs/guide/python.md runs, one after the other, and prints what stands below it."""
+"""Every example of the guides in Python runs, one after the other, and prints what stands below it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from fixtures import execute
 from pages import missing, without_numbers
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "python.md"
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide"
 EXAMPLE = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.S | re.M)
 
 
@@ -30,13 +30,16 @@ def fresh(template: str) -> Iterator[str]:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_examples_of_the_guide_run(fresh: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", ["python", "estimators"])
+def test_the_examples_of_the_guide_run(
+    page: str, fresh: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PGDATABASE", fresh)
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    text = PAGE.read_text()
+    text = (GUIDE / f"{page}.md").read_text()
     for example in EXAMPLE.finditer(text):
-        place = f"{PAGE.name}:{text[: example.start()].count(chr(10)) + 1}"
+        place = f"{page}.md:{text[: example.start()].count(chr(10)) + 1}"
         with contextlib.redirect_stdout(io.StringIO()) as output:
             exec(compile(example[1], place, "exec"), names)  # noqa: S102
         expected, shown = (_lines(said) for said in (example[2] or "", output.getvalue()))

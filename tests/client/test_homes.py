@@ -72,7 +72,7 @@ def test_a_report_tells_everything_and_fetches_nothing(search: Run, tmp_path: Pa
     for wanted in (
         "A &lt;search&gt;", "Which learning rate?", f"Config {best['mst_key']} reached",
         "cerebro.madlib_keras_automl", "rung 0: place", "PostgreSQL", "client cerebro-db",
-        "s training", "segment 1",
+        "s training", "segment 1", "s in all", "A search compares losses",
     ):  # fmt: skip
         assert wanted in shown, wanted
     assert text.count("<svg") == 3
@@ -87,6 +87,7 @@ def test_a_report_of_a_run_that_measured_nothing_says_so(
     text = run.report(tmp_path / "run.html").read_text()
     assert "No config has been measured" in text
     assert "the loss became nan" in text
+    assert "A search compares" not in text
 
 
 def test_event_files_hold_the_metrics(run: Run, tmp_path: Path) -> None:

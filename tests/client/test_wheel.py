@@ -93,6 +93,36 @@ def test_each_installs_where_there_is_nothing(
         _run(python, "-c", extras, PGDATABASE=database)
 
 
+INSTALLS = sorted(
+    {
+        found
+        for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "docs" / "tutorial.ipynb"]
+        for found in re.findall(r"pip install (?:-q )?['\"]?(\S*?[./]\S*?)['\"]?(?=[`\s])", page.read_text())
+        if not found.startswith("-")
+    }
+)
+
+
+@pytest.mark.parametrize("named", INSTALLS)
+def test_what_the_docs_install_is_installed_from_a_clone(named: str, tmp_path: Path) -> None:
+    """With the packages of this environment, so that nothing comes from the network: what an extra needs is
+    here, or pip would look for it in vain."""
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    (here,) = {path for path in sys.path if path.endswith("site-packages")}
+    (site,) = (tmp_path / "venv").glob("lib/python3*/site-packages")
+    (site / "here.pth").write_text(f"{here}\n")
+    command = [python, "-m", "pip", "install", "--no-index", "--no-build-isolation", named]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "does not provide the extra" not in done.stdout + done.stderr
+    assert "Successfully installed cerebro-db" in done.stdout
+
+
+def test_every_command_of_the_docs_is_found() -> None:
+    assert len(INSTALLS) >= 5
+
+
 modules = sorted(CLIENT.rglob("*.py"))
 
 

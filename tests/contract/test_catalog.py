@@ -14,7 +14,7 @@ API = ROOT / "sql" / "api"
 # built into the script for Greenplum, and calls one function of it with its own arguments.
 PYTHON_BODY = re.compile(
     r'\nif "cerebro" not in GD:\n(?:    .*\n)*    plpy\.execute\("SELECT cerebro\._boot\(\)"\)\n'
-    r'return GD\["cerebro"\]\.(\w+)\((?:[\s\w,()"]*)\)\n'
+    r'return GD\["cerebro"\]\.(\w+)\((?:[\s\w,()"*]*)\)\n'
 )
 MEMBERS = "SELECT member FROM cerebro._members(%s) AS member"
 

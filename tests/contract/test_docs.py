@@ -41,7 +41,7 @@ PAGES = [
 ]
 EVERY_PAGE = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 IRIS = "CREATE TABLE iris (id serial PRIMARY KEY, attributes numeric[], species text);"
-PROGRESS = re.compile(r"NOTICE: (epoch \d+ of|\d+ of \d+ visits|done in)")
+PROGRESS = re.compile(r"NOTICE: (starting \d+ session|epoch \d+ of|\d+ of \d+ visits|done in)")
 MARK = "-- example "
 # All examples are one script.
 pytestmark = pytest.mark.timeout(900)

@@ -193,19 +193,6 @@ def test_any_integer_is_a_seed(trial: Trial, seed: int) -> None:
     assert trial.value("SELECT seed FROM cerebro.runs WHERE run_id = %s", run_id) == seed
 
 
-def test_notices_say_how_it_goes(trial: Trial, base: int) -> None:
-    trial.notices()
-    run_id = trial.fit("packed", "talking", "mst", 2)
-    said = trial.notices()
-    assert f"run {run_id}: 4 configs on 2 segments, 2 epochs, 16 visits" in said
-    assert "epoch 1 of 2 done" in said
-    (last,) = [line for line in said.splitlines() if "epoch 2 of 2 done" in line]
-    (done,) = [line for line in said.splitlines() if "done in" in line]
-    value = trial.value("SELECT max(training_metrics_final) FROM talking_info")
-    assert f"best training accuracy {value:.4f} (mst_key" in done
-    assert last.rpartition("; ")[2] == done.rpartition("; ")[2]
-
-
 # Warm start
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +24,9 @@ Compose = Callable[..., str]
 @pytest.fixture(scope="module")
 def compose(image: None) -> Iterator[Compose]:
     """Run a command of compose on a project of the test's own, on any free port."""
-    environment = {**os.environ, "PORT": "0", "PAGE_PORT": "0"}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        page_port = str(free.getsockname()[1])
+    environment = {**os.environ, "PORT": "0", "PAGE_PORT": page_port}
 
     def run(*command: str) -> str:
         done = subprocess.run(
@@ -44,7 +47,9 @@ def psql(compose: Compose, query: str) -> str:
 @pytest.mark.doors("container", "predict")
 def test_the_demo_trains_and_its_data_survive_down_and_up(compose: Compose) -> None:
     compose("up", "--detach", "--wait", "server")
-    assert "Leaderboard: the best five of sixteen" in compose("run", "--rm", "demo")
+    said = compose("run", "--rm", "demo")
+    assert "Leaderboard: the best five of sixteen" in said
+    assert "Go on: docker compose" in said and "make psql" not in said
     before = psql(compose, "SELECT md5(string_agg(md5(model_weights), '' ORDER BY mst_key)) FROM demo.models")
     compose("down")
     compose("up", "--detach", "--wait", "server")
@@ -63,10 +68,12 @@ def test_only_this_machine_can_reach_it(compose: Compose) -> None:
 def test_the_live_page_shows_the_runs_to_who_has_its_token(compose: Compose) -> None:
     compose("up", "--detach", "--wait", "server", "page")
     address = "http://" + compose("port", "page", "8787").strip()
+    port = address.rpartition(":")[2]
     deadline = time.monotonic() + 60
-    while not (found := re.search(r"localhost:8787/\?token=(\S+)", compose("logs", "page"))):
+    while not (found := re.search(rf"localhost:{port}/\?token=(\S+)", compose("logs", "page"))):
         assert time.monotonic() < deadline
         time.sleep(0.5)
+    assert "other machines" not in compose("logs", "page")
     with pytest.raises(HTTPError, match="401"):
         urlopen(f"{address}/api/overview")
     asked = Request(f"{address}/api/overview", headers={"Authorization": f"Bearer {found[1]}"})

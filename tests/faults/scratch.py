@@ -116,7 +116,7 @@ class Server:
         self.data = folder / "disk" / "data"
         self.log = folder / "log"
         self.cache = folder / "cache"
-        self.bin = programs or Path(shell("find_pg_config")).parent
+        self.bin = programs or Path(shell("own_pg_config")).parent
 
     def make(self) -> None:
         self.init()

@@ -351,7 +351,7 @@ def test_runs_that_start_at_once_keep_to_the_bound(database: str) -> None:
         idle_minutes=1, patience=0.0, look_seconds=0, background=False,
         most_sessions=lambda: next(told), room=lambda: session.Room(10, 100, "max_connections"),
     )  # fmt: skip
-    topology = local.LocalTopology("postgres", at, bounds, lambda: None)
+    topology = local.LocalTopology("postgres", at, bounds, lambda: None, print)
     try:
         topology.open([Engine("jax", 1, False)], 2)
         # One for the segments, and the control session.

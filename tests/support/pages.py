@@ -10,7 +10,7 @@ GAP = "…"
 
 def without_numbers(line: str) -> str:
     """A line without what depends on time and machine, and how wide columns are."""
-    line = re.sub(r"\d+\.\d+(e-?\d+)?", "N", line)
+    line = re.sub(r"\d+\.\d+(e-?\d+)?|\b\d+(?= s\b)", "N", line)
     return " ".join(re.sub(r"-{3,}", "---", line).split())
 
 

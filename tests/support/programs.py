@@ -9,7 +9,7 @@ TOOLS = Path(__file__).resolve().parents[2] / "tools"
 
 
 def _config(*arguments: str) -> str:
-    line = f'. "{TOOLS}/common.sh" && "$(find_pg_config)" "$@"'
+    line = f'. "{TOOLS}/common.sh" && "$(own_pg_config)" "$@"'
     command = ["bash", "-c", line, "_", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 

@@ -4,6 +4,7 @@ import { overview, readPlan, readRun, Trouble } from "./api.js";
 import { Asking, configActions, runActions } from "./actions.js";
 import { Board } from "./board.js";
 import { Curves, Timeline } from "./charts.js";
+import { Relations } from "./relations.js";
 import { clock, day, duration, make, many, number, sentence, setText } from "./format.js";
 import { Run } from "./store.js";
 
@@ -13,11 +14,26 @@ const HIDDEN = 15_000;
 const WAITS = [1000, 2000, 3000, 5000];
 const MOST_DECISIONS = 300;
 const MOST_NOTES = 3;
+const MOST_FAILURES = 5;
+// All that it takes, where nobody has trained yet.
+const FIRST_RUN = `CREATE TABLE points AS SELECT ARRAY[x, y] AS xy, (x * x + y * y < 0.5)::int AS inside
+FROM (SELECT random() * 2 - 1 AS x, random() * 2 - 1 AS y FROM generate_series(1, 2000)) AS p;
+SELECT cerebro.training_preprocessor_dl('points', 'points_packed', 'inside', 'xy');
+SELECT cerebro.load_keras_model('nets', '{"module": "keras", "class_name": "Sequential", "config": {"name": "mlp", "layers": [
+    {"module": "keras.layers", "class_name": "InputLayer", "config": {"batch_shape": [null, 2]}},
+    {"module": "keras.layers", "class_name": "Dense", "config": {"units": 16, "activation": "relu"}},
+    {"module": "keras.layers", "class_name": "Dense", "config": {"units": 2, "activation": "softmax"}}]}}', name => 'mlp');
+SELECT cerebro.generate_model_configs('nets', 'points_configs', ARRAY[1], $$ {'loss': ['categorical_crossentropy'],
+    'metrics': ['accuracy'], 'optimizer_params_list': [{'optimizer': ['Adam'], 'learning_rate': [0.1, 0.01, 0.001]}]} $$,
+    $$ {'batch_size': [16, 64]} $$);
+SELECT cerebro.madlib_fit_multiple_model('points_packed', 'points_models', 'points_configs', 10,
+    metrics_compute_frequency => 1);`;
 
 const at = (id) => document.getElementById(id);
 const state = { runs: [], run: null, chosen: null, measure: null, failures: 0, timer: null, turn: 0 };
 const curves = new Curves(at("curves"), (key) => choose(key));
 const timeline = new Timeline(at("timeline"), (key) => choose(key));
+const relations = new Relations(at("relations"), (key) => choose(key));
 const asking = new Asking(tell, asked);
 const board = new Board(choose, (action, config) => asking.open(action, state.run, config));
 
@@ -75,7 +91,10 @@ function hurt(error) {
   if (!(error instanceof Trouble)) console.error(error);
 }
 
-function showRuns({ who, runs }) {
+function showRuns({ who, runs: all }) {
+  const others = all.filter((run) => !/^"?estimators_/.test(run.model_table ?? ""));
+  at("estimators-label").hidden = others.length === all.length;
+  const runs = at("estimators").checked ? all : others;
   state.runs = runs;
   setText(at("who"), `${who.role} on ${who.database} · PostgreSQL ${who.server.split(" ")[0]} · cerebro ${who.version}`);
   const list = at("runs");
@@ -85,7 +104,7 @@ function showRuns({ who, runs }) {
   });
   while (list.children.length > runs.length) list.lastElementChild.remove();
   const wanted = Number(new URLSearchParams(location.hash.slice(1)).get("run")) || runs[0]?.run_id;
-  if (!wanted) return nothing("No run yet", "Begin one and it appears here:", "cerebro fit --spec run.toml");
+  if (!wanted) return nothing("No run yet", "Begin one and it appears here. This is a first one, to paste into psql:", FIRST_RUN);
   if (state.run?.id !== wanted) begin(wanted);
 }
 
@@ -142,7 +161,16 @@ function nothing(title, text, command) {
   at("run").hidden = true;
   const box = at("nothing");
   box.hidden = false;
-  box.replaceChildren(make("h1", { textContent: title }), make("p", { textContent: text ?? "" }), ...(command ? [make("pre", { textContent: command })] : []));
+  const now = `${title} ${text} ${command}`;
+  if (box.dataset.now === now) return;
+  box.dataset.now = now;
+  box.replaceChildren(make("h1", { textContent: title }), make("p", { textContent: text ?? "" }), ...(command ? toCopy(command) : []));
+}
+
+function toCopy(text) {
+  const button = make("button", { type: "button", textContent: "Copy" });
+  button.addEventListener("click", () => navigator.clipboard.writeText(text).then(() => tell("copied"), () => tell("the browser lets no page copy here")));
+  return [make("pre", { textContent: text }), button];
 }
 
 function showRun() {
@@ -158,12 +186,24 @@ function showRun() {
   showStanding(run);
   setText(at("detail"), run.detail ?? "");
   at("detail").hidden = !run.detail;
+  showFailures();
   showRunActions();
   showMeasures();
   draw();
   board.show(state.run, state.chosen);
   setText(at("deciding"), deciding());
   showDecisions();
+}
+
+function showFailures() {
+  const failed = state.run.configs.filter((config) => config.failure);
+  const list = at("failures");
+  list.hidden = !failed.length;
+  const lines = failed.slice(0, MOST_FAILURES).map((config) => `config ${config.mst_key} failed: ${config.failure}`);
+  if (failed.length > MOST_FAILURES) lines.push(`and ${failed.length - MOST_FAILURES} more, whose rows in the leaderboard say why`);
+  if (list.dataset.now === lines.join("\n")) return;
+  list.dataset.now = lines.join("\n");
+  list.replaceChildren(...lines.map((textContent) => make("li", { textContent })));
 }
 
 function about(run) {
@@ -174,6 +214,7 @@ function about(run) {
     many(run.epochs, "epoch"),
     many(run.segments, "segment"),
     run.topology,
+    run.search ? run.search.replace("_", " ") : null,
     `seed ${run.seed}`,
     `begun ${day(run.started_at)} by ${run.owner}`,
     run.description,
@@ -181,12 +222,15 @@ function about(run) {
 }
 
 function showStanding(run) {
-  const share = run.visits_total ? run.visits_done / run.visits_total : 0;
+  // A search or a person may have ended it before the visits that it could have made.
+  const share = run.status === "finished" ? 1 : run.visits_total ? run.visits_done / run.visits_total : 0;
   at("bar").style.width = `${100 * share}%`;
+  at("bar").dataset.status = run.status;
   at("bar").parentElement.setAttribute("aria-valuenow", String(Math.floor(100 * share)));
   const { best, secondsLeft } = state.run;
+  const done = `${run.visits_done} of ${many(run.visits_total, "visit")}`;
   setText(at("standing"), [
-    `${run.visits_done} of ${many(run.visits_total, "visit")} (${Math.floor(100 * share)} %)`,
+    run.status === "finished" ? done : `${done} (${Math.floor(100 * share)} %)`,
     duration(run.seconds),
     secondsLeft === null ? null : `about ${duration(secondsLeft)} left`,
     best ? `best ${best.metric} ${number(best.value)} (config ${best.mst_key})` : null,
@@ -204,7 +248,7 @@ function showRunActions() {
     const button = make("button", { type: "button", textContent: label, disabled: Boolean(why), title: why ?? "", className: danger ? "danger" : "" });
     button.addEventListener("click", () => asking.open(action, state.run));
     return button;
-  }));
+  }), ...(state.run.live ? [] : [make("a", { className: "button", href: `/api/runs/${state.run.id}/report`, textContent: "Report", title: "One HTML file of this run" })]));
 }
 
 // By default what the leaderboard goes by, once it makes a line; until then the losses of the visits.
@@ -224,8 +268,20 @@ function showMeasures() {
 function draw() {
   const { run, colours } = state.run;
   const measure = at("measure").value;
-  curves.show({ lines: state.run.lines(measure), colours, chosen: state.chosen, nothing: "nothing is measured yet" });
+  curves.show({ lines: state.run.lines(measure), colours, chosen: state.chosen, log: at("log").checked, smooth: Number(at("smooth").value), nothing: "nothing is measured yet" });
+  showRelations();
   drawTimeline(run, colours);
+}
+
+function showRelations() {
+  const select = at("relation");
+  const { names } = state.run;
+  if (select.dataset.names !== names.join()) {
+    select.dataset.names = names.join();
+    const options = [["all", "all, side by side"], ["importance", "how much each explains"], ...names.map((name) => [name, `${name} against the value`])];
+    select.replaceChildren(...options.map(([value, textContent]) => make("option", { value, textContent })));
+  }
+  relations.show({ run: state.run, kind: select.value, chosen: state.chosen });
 }
 
 function drawTimeline(run, colours) {
@@ -289,6 +345,7 @@ function setTheme(theme) {
   if (theme) document.documentElement.dataset.theme = theme;
   curves.draw();
   timeline.draw();
+  relations.draw();
 }
 
 function neighbour(by) {
@@ -326,7 +383,12 @@ document.addEventListener("visibilitychange", () => document.hidden || look());
 at("theme").addEventListener("click", toggleTheme);
 at("plan-button").addEventListener("click", showPlan);
 at("help-button").addEventListener("click", () => at("help").showModal());
-at("span").addEventListener("change", () => draw());
+for (const name of ["span", "log", "smooth", "relation"]) at(name).addEventListener("change", () => draw());
+at("estimators").addEventListener("change", () => {
+  localStorage.setItem("estimators", at("estimators").checked ? "shown" : "hidden");
+  look();
+});
+at("estimators").checked = localStorage.getItem("estimators") !== "hidden";
 at("measure").addEventListener("change", () => {
   state.measure = at("measure").value;
   draw();

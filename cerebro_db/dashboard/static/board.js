@@ -4,15 +4,19 @@
 import { brief, duration, make, number, setText } from "./format.js";
 import { configActions } from "./actions.js";
 
+// What it is called, how it is set, what it says, and by what it is sorted. The value stands where a phone shows it.
+const loss = (c) => (c.value === null ? c.visit_loss : c.loss);
 const FIXED = [
-  ["rank", "number", (c) => (c.value === null ? "" : String(c.rank ?? ""))],
-  ["config", "", null],
-  ["status", "", null],
-  ["epoch", "number", (c) => `${c.epoch ?? 0}/${c.epochs ?? 0}`],
-  ["value", "number", (c) => number(c.value)],
-  ["best", "number", (c) => number(c.best_value)],
-  ["loss", "number", (c) => number(c.value === null ? c.visit_loss : c.loss)],
+  ["rank", "number", (c) => (c.value === null ? "" : String(c.rank ?? "")), (c) => (c.value === null ? null : c.rank)],
+  ["value", "number", (c) => number(c.value), (c) => c.value],
+  ["config", "", null, (c) => c.mst_key],
+  ["status", "", null, (c) => c.status],
+  ["epoch", "number", (c) => `${c.epoch ?? 0}/${c.epochs ?? 0}`, (c) => c.visits_done],
+  ["best", "number", (c) => number(c.best_value), (c) => c.best_value],
+  ["loss", "number", (c) => number(loss(c)), loss],
 ];
+const CONFIG = FIXED.findIndex(([name]) => name === "config");
+const STATUS = FIXED.findIndex(([name]) => name === "status");
 const OUT = ["failed", "deleted", "stopped"];
 
 export class Board {
@@ -24,6 +28,7 @@ export class Board {
     this.choose = choose;
     this.ask = ask;
     this.rows = new Map();
+    this.sorted = { column: 0, down: false };
     this.filter.addEventListener("input", () => this.show(this.run, this.chosen));
     this.body.addEventListener("click", (event) => {
       const row = event.target.closest("tr");
@@ -41,7 +46,7 @@ export class Board {
     if (!run?.run) return;
     if (run !== this.run || run.names.join() !== this.names) this.begin(run);
     this.chosen = chosen;
-    this.visible = run.configs.filter((config) => this.wanted(config));
+    this.visible = this.inOrder(run.configs.filter((config) => this.wanted(config)));
     const first = this.visible.some((config) => config.mst_key === chosen) ? chosen : this.visible[0]?.mst_key;
     this.visible.forEach((config, place) => this.put(config, place, first));
     while (this.body.rows.length > this.visible.length) this.body.lastElementChild.remove();
@@ -53,13 +58,44 @@ export class Board {
     this.names = run.names.join();
     this.rows.clear();
     this.body.replaceChildren();
-    const heads = FIXED.map(([name, kind]) => make("th", { textContent: name, className: kind, scope: "col" }));
-    heads.push(...run.names.map((name) => make("th", { textContent: name, scope: "col" })));
+    const names = [...FIXED.map(([name, kind]) => [name, kind]), ...run.names.map((name) => [name, ""])];
+    if (this.sorted.column >= names.length) this.sorted = { column: 0, down: false };
+    const heads = names.map(([name, kind], column) => {
+      const button = make("button", { type: "button", textContent: name, title: `Sort by ${name}` });
+      button.addEventListener("click", () => this.sortBy(column));
+      return make("th", { className: kind, scope: "col" }, button);
+    });
     this.table.tHead.replaceChildren(make("tr", {}, ...heads));
+    this.markSorted();
+  }
+
+  sortBy(column) {
+    const again = this.sorted.column === column;
+    this.sorted = { column, down: again && !this.sorted.down };
+    this.markSorted();
+    this.show(this.run, this.chosen);
+  }
+
+  markSorted() {
+    const { column, down } = this.sorted;
+    [...this.table.tHead.rows[0].cells].forEach((head, place) =>
+      place === column ? head.setAttribute("aria-sort", down ? "descending" : "ascending") : head.removeAttribute("aria-sort"));
+  }
+
+  // What has nothing in the column comes last, whichever way round.
+  inOrder(configs) {
+    const { column, down } = this.sorted;
+    const named = this.run.names[column - FIXED.length];
+    const key = FIXED[column]?.[3] ?? ((config) => sortable(this.run.parts.get(config.mst_key)[named]));
+    const before = (a, b) => (typeof a === typeof b ? (a < b ? -1 : a > b ? 1 : 0) : typeof a === "number" ? -1 : 1);
+    return configs
+      .map((config, place) => ({ config, place, by: key(config) ?? null }))
+      .sort((a, b) => (a.by === null) - (b.by === null) || (down ? -1 : 1) * before(a.by, b.by) || a.place - b.place)
+      .map(({ config }) => config);
   }
 
   wanted(config) {
-    const text = `${config.mst_key} ${config.status} ${config.compile_params} ${config.fit_params}`.toLowerCase();
+    const text = `${config.mst_key} ${config.net ?? ""} ${config.status} ${config.compile_params} ${config.fit_params}`.toLowerCase();
     return this.filter.value.toLowerCase().split(/\s+/).every((word) => text.includes(word));
   }
 
@@ -72,7 +108,8 @@ export class Board {
       if (focused) row.focus({ preventScroll: true });
     }
     FIXED.forEach(([, , text], cell) => text && setText(row.cells[cell], text(config)));
-    const status = row.cells[2].firstElementChild;
+    row.cells[CONFIG].firstElementChild.style.background = this.run.colours.get(config.mst_key);
+    const status = row.cells[STATUS].firstElementChild;
     setText(status, said(config));
     status.dataset.status = config.status;
     row.toggleAttribute("data-out", OUT.includes(config.status));
@@ -84,10 +121,8 @@ export class Board {
     const key = config.mst_key;
     const row = make("tr", { data: { key } });
     for (const [, kind] of FIXED) row.append(make("td", { className: kind }));
-    const dot = make("span", { className: "dot" });
-    dot.style.background = this.run.colours.get(key);
-    row.cells[1].append(dot, String(key));
-    row.cells[2].append(make("span", { className: "chip" }));
+    row.cells[CONFIG].append(make("span", { className: "dot" }), String(key));
+    row.cells[STATUS].append(make("span", { className: "chip" }));
     const parts = this.run.parts.get(key);
     for (const name of this.run.names)
       row.append(make("td", { className: "text", textContent: brief(parts[name] ?? ""), title: parts[name] ?? "" }));
@@ -133,11 +168,17 @@ export class Board {
     return [
       make("div", { className: "head" }, make("strong", {}, dot, `Config ${config.mst_key}`), status,
         make("span", { className: "spring" }), make("div", { className: "actions" }, ...buttons, close)),
-      make("pre", { textContent: `architecture ${config.model_id}\n${config.compile_params}\n${config.fit_params}` }),
+      make("pre", { textContent: `architecture ${config.model_id}${config.net ? ` (${config.net})` : ""}\n${config.compile_params}\n${config.fit_params}` }),
       make("p", { className: "quiet", textContent: facts(config, this.run.run.segments) }),
       config.failure ? make("p", { className: "problem", textContent: config.failure }) : null,
     ].filter(Boolean);
   }
+}
+
+// Numbers as such, and after them all else.
+function sortable(text) {
+  if (text === undefined) return null;
+  return text !== "" && Number.isFinite(Number(text)) ? Number(text) : text;
 }
 
 function said(config) {

@@ -1,11 +1,11 @@
 // Two pictures on canvas: 200 configs and a hundred thousand visits are drawn in one go, with no element for each.
 
-import { duration, number } from "./format.js";
+import { duration, GREY, number } from "./format.js";
 
 const SECONDS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600];
-const MARGIN = { left: 58, right: 12, top: 10, bottom: 30 };
+export const MARGIN = { left: 58, right: 12, top: 10, bottom: 30 };
 
-class Chart {
+export class Chart {
   constructor(canvas, choose) {
     this.canvas = canvas;
     this.tip = canvas.parentElement.querySelector(".tip");
@@ -51,6 +51,7 @@ class Chart {
     // The variables are written with light-dark(), which a canvas does not know.
     this.quiet = resolved(this.canvas, "--quiet");
     this.line = resolved(this.canvas, "--line");
+    this.back = resolved(this.canvas, "--panel");
     this.width = width;
     this.height = height;
     this.under = null;
@@ -89,9 +90,12 @@ class Chart {
 
 export class Curves extends Chart {
   render(pen) {
-    const { lines, colours, chosen } = this.data;
-    const drawn = lines.filter((line) => line.points.length);
-    if (!drawn.length) return this.nothing(pen, this.data.nothing);
+    const { lines, colours, chosen, smooth, log } = this.data;
+    // Grey ones first, so that no other is covered.
+    const drawn = lines.map((line) => prepared(line, smooth, log)).filter((line) => line.points.length)
+      .sort((a, b) => (colours.get(b.key) === GREY) - (colours.get(a.key) === GREY));
+    if (!drawn.length) return this.nothing(pen, log && lines.length ? "nothing here is more than 0" : this.data.nothing);
+    this.write = log ? (value) => short(10 ** value) : short;
     const box = bounds(drawn);
     const x = linear(box.x, [MARGIN.left, this.width - MARGIN.right]);
     const y = linear(box.y, [this.height - MARGIN.bottom, MARGIN.top]);
@@ -114,7 +118,7 @@ export class Curves extends Chart {
     pen.textBaseline = "middle";
     for (const value of ticks(...box.y, Math.max(2, this.height / 55))) {
       pen.fillStyle = this.quiet;
-      pen.fillText(short(value), MARGIN.left - 8, y(value));
+      pen.fillText(this.write(value), MARGIN.left - 8, y(value));
       pen.strokeStyle = this.line;
       stroke(pen, [[MARGIN.left, y(value)], [this.width - MARGIN.right, y(value)]]);
     }
@@ -126,11 +130,12 @@ export class Curves extends Chart {
   curve(pen, line, x, y, colour, marked, top = false) {
     const faint = marked !== undefined && marked !== null && !top;
     pen.strokeStyle = pen.fillStyle = colour;
-    pen.globalAlpha = faint ? 0.22 : 0.9;
-    pen.lineWidth = top ? 3 : 1.6;
+    const grey = colour === GREY && !top;
+    pen.globalAlpha = faint ? 0.22 : grey ? 0.5 : 0.9;
+    pen.lineWidth = top ? 3 : grey ? 1 : 1.6;
     const points = line.points.map(([at, value]) => [x(at), y(value)]);
     stroke(pen, points);
-    if (points.length < (top ? 80 : 40)) for (const [px, py] of points) dot(pen, px, py, top ? 3.5 : 2.2);
+    if (!grey && points.length < (top ? 80 : 40)) for (const [px, py] of points) dot(pen, px, py, top ? 3.5 : 2.2);
     pen.globalAlpha = 1;
   }
 
@@ -138,13 +143,23 @@ export class Curves extends Chart {
     if (!this.pointer) return null;
     let best = { distance: 24 ** 2 };
     for (const line of lines)
-      for (const [at, value] of line.points) {
+      for (const [at, value, measured] of line.points) {
         const distance = (x(at) - this.pointer.x) ** 2 + (y(value) - this.pointer.y) ** 2;
-        if (distance < best.distance) best = { distance, line, at, value };
+        if (distance < best.distance) best = { distance, line, at, value: measured };
       }
     if (!best.line) return null;
     return { key: best.line.key, text: `config ${best.line.key}, epoch ${short(best.at)}: ${number(best.value)}` };
   }
+}
+
+// A line as it is drawn: smoothed by the values before, and by its logarithms; each point keeps what was measured.
+function prepared({ key, points }, smooth = 0, log = false) {
+  let before = null;
+  const found = points.map(([at, value]) => {
+    before = before === null ? value : smooth * before + (1 - smooth) * value;
+    return [at, log ? Math.log10(before) : before, value];
+  });
+  return { key, points: found.filter(([, value]) => Number.isFinite(value)) };
 }
 
 export class Timeline extends Chart {
@@ -218,7 +233,7 @@ function resolved(element, variable) {
   return colour;
 }
 
-function linear([from, to], [start, end]) {
+export function linear([from, to], [start, end]) {
   const factor = (end - start) / (to - from || 1);
   return (value) => start + (value - from) * factor;
 }
@@ -236,7 +251,7 @@ function bounds(lines) {
 }
 
 // At steps that are round numbers, or of the given ones the next larger.
-function ticks(from, to, count, least = 0, steps = []) {
+export function ticks(from, to, count, least = 0, steps = []) {
   const rough = Math.max((to - from) / count || 1, least);
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = steps.find((one) => one >= rough) ?? [1, 2, 5, 10].find((factor) => factor * power >= rough) * power;
@@ -245,15 +260,15 @@ function ticks(from, to, count, least = 0, steps = []) {
   return found;
 }
 
-const short = (value) => String(Number(value.toPrecision(4)));
+export const short = (value) => String(Number(value.toPrecision(4)));
 
-function stroke(pen, points) {
+export function stroke(pen, points) {
   pen.beginPath();
   points.forEach(([x, y], place) => (place ? pen.lineTo(x, y) : pen.moveTo(x, y)));
   pen.stroke();
 }
 
-function dot(pen, x, y, radius) {
+export function dot(pen, x, y, radius) {
   pen.beginPath();
   pen.arc(x, y, radius, 0, 2 * Math.PI);
   pen.fill();

@@ -44,14 +44,18 @@ export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-// Few configs get colours that nobody mixes up; of many, those that stand side by side lie far apart.
+// Few configs get colours that nobody mixes up. Of many, the best eight do, and keep theirs while they are among
+// these; the others are grey, as in the report.
 const FEW = ["#4c86e8", "#e8833a", "#3aa76d", "#d65a9c", "#8a6be0", "#b3921f", "#2393a3", "#d95555", "#7f8c3a", "#9a6a4f"];
-const TONES = ["0.62 0.16", "0.52 0.11", "0.7 0.12"];
+const BEST = 8;
+export const GREY = "#9aa5b4";
 
-export function colours(keys) {
-  const sorted = [...keys].sort((a, b) => a - b);
-  const hue = (place) => ((place * 0.618034) % 1) * 360;
-  const colour = (place) =>
-    sorted.length <= FEW.length ? FEW[place] : `oklch(${TONES[place % 3]} ${hue(place).toFixed(1)})`;
-  return new Map(sorted.map((key, place) => [key, colour(place)]));
+export function colours(ranked, before = new Map()) {
+  const keys = ranked.map((config) => config.mst_key);
+  if (keys.length <= FEW.length) return new Map(keys.sort((a, b) => a - b).map((key, place) => [key, FEW[place]]));
+  const best = keys.slice(0, BEST);
+  const kept = new Map(best.map((key) => [key, before.get(key)]).filter(([, colour]) => FEW.includes(colour)));
+  const free = FEW.slice(0, BEST).filter((colour) => ![...kept.values()].includes(colour));
+  for (const key of best) if (!kept.has(key)) kept.set(key, free.shift() ?? GREY);
+  return new Map(keys.map((key) => [key, kept.get(key) ?? GREY]));
 }

@@ -31,11 +31,12 @@ export class Run {
     const known = this.byKey;
     this.configs = configs;
     this.byKey = new Map(configs.map((config) => [config.mst_key, config]));
+    this.colours = colours(configs, this.colours);
     const same = known.size === configs.length && configs.every((config) => known.has(config.mst_key));
     if (same) return;
-    this.colours = colours(this.byKey.keys());
+    const net = nets(configs);
     this.parts = new Map(
-      configs.map((c) => [c.mst_key, parts(c.fit_params, parts(c.compile_params, { model: String(c.model_id) }))]),
+      configs.map((c) => [c.mst_key, parts(c.fit_params, parts(c.compile_params, { net: net.get(c.model_id) }))]),
     );
     this.names = differing([...this.parts.values()]);
   }
@@ -105,6 +106,14 @@ export class Run {
     const sum = left.reduce((a, b) => a + b, 0);
     return Math.max(sum / this.run.segments, ...left);
   }
+}
+
+// What architectures are called; by their number as well where two have one name.
+function nets(configs) {
+  const named = new Map(configs.map((config) => [config.model_id, config.net ?? ""]));
+  const names = [...named.values()];
+  const label = (id, name) => (name && names.filter((one) => one === name).length === 1 ? name : `${name} ${id}`.trim());
+  return new Map([...named].map(([id, name]) => [id, label(id, name)]));
 }
 
 function records(table) {

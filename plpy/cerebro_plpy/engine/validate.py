@@ -12,6 +12,7 @@ from typing import Any
 from cerebro_plpy import errors
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib import registered
+from cerebro_plpy.madlib.nearest import nearest
 from cerebro_plpy.madlib.registered import LAYER
 
 MODELS = frozenset({"Sequential", "Functional", "Model"})
@@ -146,7 +147,7 @@ def _check_object(path: str, found: dict[str, Any]) -> None:
     elif module == "builtins" and name == "function":
         _check_function(path, found)
     elif not (_OPERATIONS.fullmatch(module) and _is_operation(name)) and name not in _MODULES.get(module, ()):
-        raise _refused(f'"{module}.{name}"', path, _REASONS.get(name, _REASON))
+        raise _refused(f'"{module}.{name}"', path, _REASONS.get(name, _REASON), _meant(name, module))
     _check_registered(path, name, found.get("registered_name"))
 
 
@@ -155,12 +156,19 @@ def _check_without_module(path: str, name: str, found: dict[str, Any]) -> None:
     if name == "function":
         _check_function(path, found)
     elif name not in VALUES and not any(name in names for names in _MODULES.values()):
-        raise _refused(f'"{name}"', path, _REASONS.get(name, _REASON))
+        raise _refused(f'"{name}"', path, _REASONS.get(name, _REASON), _meant(name, "keras.layers"))
+
+
+def _meant(name: str, module: str) -> str | None:
+    """The name that was probably meant, of what Keras has under that module."""
+    return None if name in _REASONS else nearest(name, sorted(_MODULES.get(module, ())))
 
 
 def _check_function(path: str, found: dict[str, Any]) -> None:
     if found.get("config") not in ACTIVATIONS:
-        raise _refused(f"function {found.get('config')!r}", path, "Only built-in activations are allowed.")
+        given = found.get("config")
+        meant = nearest(given, sorted(ACTIVATIONS)) if isinstance(given, str) else None
+        raise _refused(f"function {given!r}", path, "Only built-in activations are allowed.", meant)
 
 
 def _is_operation(name: str) -> bool:
@@ -173,9 +181,10 @@ def _check_registered(path: str, name: str, written: Any) -> None:
         raise _refused(f"registered name {written!r}", path, _CUSTOM)
 
 
-def _refused(what: str, path: str, reason: str) -> CerebroError:
+def _refused(what: str, path: str, reason: str, meant: str | None = None) -> CerebroError:
     return CerebroError(
         f"the architecture holds {what}, which is not allowed",
         detail=f"It stands at {path.removeprefix('model/')}. {reason}",
+        hint=f'Did you mean "{meant}"?' if meant else None,
         sqlstate=errors.NOT_SUPPORTED,
     )

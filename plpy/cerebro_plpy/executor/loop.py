@@ -47,6 +47,8 @@ class RunLoop:
         self._decide = decide
         self._tick = tick
         self._retries = retries
+        # When each segment was given what it is at.
+        self._began: dict[int, float] = {}
         self._lost: dict[Unit, int] = {}
         self._stale: set[int] = set()
         self._stale_bytes = 0
@@ -73,6 +75,7 @@ class RunLoop:
         self._topology.finish_background()
 
     def _submit(self, unit: Unit) -> None:
+        self._began[unit.segment] = time.monotonic()
         self._topology.submit(self._plan.configs[unit.mst_key].backend, self._command(unit))
 
     def _command(self, unit: Unit) -> ConfigCommand:
@@ -104,7 +107,8 @@ class RunLoop:
         if answer.error is not None:
             self._take_error(unit, answer.error, answer.lost)
             return
-        result = answer.result or {}
+        # As long as the segment was busy with it, the commit and the ways there and back included.
+        result = {**(answer.result or {}), "seconds": time.monotonic() - self._began[unit.segment]}
         if unit.kind == VISIT:
             self._plan.visited(unit, result["seconds"], result["loss"])
             if unit.stop == self._plan.segments - 1:

@@ -10,10 +10,12 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.logical.metrics import badness, deciding
 from cerebro_plpy.madlib.params import CompileParams
-from cerebro_plpy.planner.plan import MERGE, Plan, Unit
+from cerebro_plpy.planner.plan import EVALUATE, MERGE, VISIT, Plan, Unit
 
-# A line at the end of each epoch, and one now and then while an epoch is long.
+# A line for each epoch of a few, for each tenth of many; and after a silence, which may be longer each time.
+LINES = 10
 QUIET_SECONDS = 10.0
+MOST_QUIET_SECONDS = 600.0
 # What was measured on the rows that decide, by config and epoch.
 ByEpoch = Mapping[tuple[int, int], Mapping[str, float | None]]
 
@@ -43,7 +45,11 @@ class Report:
         self._stops_early = stops_early
         self._quiet = quiet
         self._begun = self._last_line = time.monotonic()
+        self._patience = QUIET_SECONDS
         self._epoch = 0
+        # Seconds of visits and of evaluations, without the first on each segment.
+        self._spent = {VISIT: 0.0, EVALUATE: 0.0}
+        self._warm: set[tuple[str, object, int]] = set()
         # Where a search has yet to decide which configs there are, an epoch of all of them says nothing.
         self._search = not plan.configs
         configs, epochs = len(plan.configs), _count(plan.epochs, "epoch")
@@ -67,21 +73,43 @@ class Report:
             self._db.warning(f"config {unit.mst_key} failed and is left out: {result['failure']}")
         if unit.kind == MERGE and self._dataset in result:
             self._measured.setdefault(unit.mst_key, {})[unit.epoch] = result[self._dataset]
-        done = self._plan.epoch_done_by_all()
-        if done > self._epoch and self._plan.epochs and not self._search:
+        self._spend(unit, result)
+        plan, done = self._plan, self._plan.epoch_done_by_all()
+        step = -(-plan.epochs // LINES)
+        if (
+            not self._search
+            and plan.epochs
+            and (done // step > self._epoch // step or done == plan.epochs > self._epoch)
+        ):
             self._epoch = done
-            self._say(f"epoch {done} of {self._plan.epochs} done after {self._elapsed()}{self._outlook()}")
-        elif time.monotonic() - self._last_line > QUIET_SECONDS:
-            self._say(f"{self._plan.visits_done} of {self._plan.visits_total} visits{self._outlook()}")
+            self._say(f"epoch {done} of {plan.epochs} done after {self._elapsed()}{self._outlook()}")
+        elif time.monotonic() - self._last_line > self._patience:
+            self._patience = min(2 * self._patience, MOST_QUIET_SECONDS)
+            self._say(
+                f"{plan.visits_done} of {plan.visits_total} visits after {self._elapsed()}{self._outlook()}"
+            )
+
+    def _spend(self, unit: Unit, result: Mapping[str, Any]) -> None:
+        place = unit.kind, self._plan.configs[unit.mst_key].kind, unit.segment
+        if place in self._warm and unit.kind in self._spent:
+            self._spent[unit.kind] += result.get("seconds", 0.0)
+        self._warm.add(place)
 
     def finish(self) -> None:
         failed = sum(c.failure is not None for c in self._plan.configs.values())
         lost = f", {_count(failed, 'config')} failed" if failed else ""
-        self._say(f"done in {self._elapsed()}{lost}{self._best_so_far()}")
+        starting = self._begun - self._db.called_at
+        # What goes unseen in a second is not worth a word.
+        started = f" ({duration(starting)} of them to start)" if starting >= 1 else ""
+        self._say(f"done in {self._elapsed()}{started}{lost}{self._best_so_far()}")
 
     def _outlook(self) -> str:
         left = self._plan.seconds_left()
-        return (f", about {left:.0f} s left" if left >= 1 else "") + self._best_so_far()
+        if left is None:
+            return self._best_so_far()
+        if self._spent[VISIT]:
+            left *= 1 + self._spent[EVALUATE] / self._spent[VISIT]
+        return (f", about {duration(left)} left" if left >= 1 else "") + self._best_so_far()
 
     def _best_so_far(self) -> str:
         """The config at the head of the leaderboard, which has the same rule."""
@@ -112,12 +140,22 @@ class Report:
         return bad, math.inf if loss is None or math.isnan(loss) else loss, mst_key, name, value
 
     def _elapsed(self) -> str:
-        return f"{time.monotonic() - self._begun:.1f} s"
+        return duration(time.monotonic() - self._db.called_at)
 
     def _say(self, line: str) -> None:
         self._last_line = time.monotonic()
         if not self._quiet:
             self._db.notice(line)
+
+
+def duration(seconds: float) -> str:
+    """So many seconds, or minutes, or hours, as one says them."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s" if seconds >= 9.95 else f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def _count(number: int, noun: str) -> str:

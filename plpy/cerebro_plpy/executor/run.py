@@ -298,7 +298,6 @@ def carry_out(
         retries=retries,
     ).run()
     decider.finish()
-    report.finish()
     write(_outcome(db, run_id, plan, decider.reasons))
     if measures_only:
         topology.command(DeleteRun(run_id=run_id))
@@ -310,6 +309,7 @@ def carry_out(
         topology.command(EndRun(run_id=run_id, event=event, detail=failure, keep=keep, rates=rates))
         if event == "finished":
             runs.notify(db, run_id, event)
+    report.finish()
 
 
 def _failure_of_all(plan: Plan) -> str | None:

@@ -97,6 +97,8 @@ class Plan:
     _evaluations: dict[int, list[Unit]] = field(default_factory=dict)
     _measured: dict[tuple[int, int], int] = field(default_factory=dict)
     _under_way: dict[int, Unit] = field(default_factory=dict)
+    # Each kind of config with each segment where it has trained: its first visit there compiles.
+    _warm: set[tuple[object, int]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._evaluations = {segment: [] for segment in range(self.segments)}
@@ -238,8 +240,13 @@ class Plan:
     def remaining_seconds(self, config: Config) -> float:
         return self.costs.seconds(config.kind, self._visits_left(config) * config.visit_units)
 
-    def seconds_left(self) -> float:
-        """An estimate for the whole run: the work left is shared, but no config can be in two visits."""
+    def seconds_left(self) -> float | None:
+        """An estimate for the whole run: the work left is shared, but no config can be in two visits.
+
+        None while there was no visit yet that tells more than how long starting takes.
+        """
+        if not self.costs.rests_on_visits:
+            return None
         left = [self.remaining_seconds(c) for c in self.configs.values()]
         return max(sum(left) / self.segments, max(left, default=0.0))
 
@@ -250,7 +257,9 @@ class Plan:
         config.visiting = False
         config.step += 1
         config.loss = loss
-        self.costs.record(config.kind, config.visit_units, seconds)
+        place = config.kind, unit.segment
+        self.costs.record(config.kind, config.visit_units, seconds, first=place not in self._warm)
+        self._warm.add(place)
         if config.step % self.segments == 0 and unit.epoch % self.frequency == 0:
             self._queue_evaluation(config, unit.epoch)
         self.settle(config.mst_key)

@@ -150,7 +150,7 @@ def _fit(values: list[str | None], width: int | None) -> list[str | None]:
 
 def start_engine(db: Database, backend: str | None, use_gpus: bool) -> None:
     """Bring up Keras in this process, unless it runs already: then that one serves, on whatever backend."""
-    if not _runs():
+    if not runs_engine():
         chosen = backend or session.setting(db, "backend") or session.default_backend()
         runtime.start(chosen, _threads(db), use_gpus, _first_gpu(db) if use_gpus else None)
 
@@ -165,11 +165,12 @@ def _first_gpu(db: Database) -> runtime.Gpu | None:
 
 def start_chosen(backend: str, threads: int, use_gpus: bool, gpu: runtime.Gpu | None) -> None:
     """The same in a process that cannot read the settings."""
-    if not _runs():
+    if not runs_engine():
         runtime.start(backend, threads, use_gpus, gpu)
 
 
-def _runs() -> bool:
+def runs_engine() -> bool:
+    """Whether an engine is up in this process."""
     try:
         runtime.backend()
     except CerebroError:

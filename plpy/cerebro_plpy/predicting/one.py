@@ -13,7 +13,10 @@ import numpy as np
 
 from cerebro_plpy import memory
 from cerebro_plpy.database import Database
+from cerebro_plpy.engine.architecture import DescribedModel
 from cerebro_plpy.engine.inference import Predict, inference
+from cerebro_plpy.engine.plain import plain_net
+from cerebro_plpy.engine.plain_layers import NotHere
 from cerebro_plpy.errors import (
     NOT_SUPPORTED,
     NULL_NOT_ALLOWED,
@@ -69,7 +72,12 @@ def predict(db: Database, model: str | None, mst_key: int | None, features: Feat
     if kept is None or not _unchanged(db, kept) or not _may_use(db, kept):
         kept = _keep(db, model, mst_key, features)
     if kept.last is None or kept.last[0] != features:
-        kept.last = (features, _answer(kept, features))
+        try:
+            answer = _answer(kept, features)
+        except NotHere:
+            kept = _keep(db, model, mst_key, features, by_engine=True)
+            answer = _answer(kept, features)
+        kept.last = (features, answer)
     return kept.last[1]
 
 
@@ -91,14 +99,16 @@ def _unchanged(db: Database, kept: Kept) -> bool:
         raise
 
 
-def _keep(db: Database, name: str, mst_key: int | None, features: Features) -> Kept:
+def _keep(
+    db: Database, name: str, mst_key: int | None, features: Features, *, by_engine: bool = False
+) -> Kept:
     memory.of(_KeptModels).pop((name, mst_key), None)
     found = find_model(db, name, mst_key)
     version = predictions.version(db, found.table, mst_key)
     model = models.trained(db, found)
-    models.start_engine(db, model.backend, False)
-    models.take_functions(db, model)
-    described = models.described(model, [_values(features).shape])
+    by_engine = by_engine or models.runs_engine()
+    plain = None if by_engine else plain_net(model.model_arch, model.weights())
+    described = plain.described if plain else _described(db, model, features)
     outputs = model.outputs(described)
     if (
         len(described.inputs) != 1
@@ -110,21 +120,32 @@ def _keep(db: Database, name: str, mst_key: int | None, features: Features) -> K
             hint="Use cerebro.madlib_predict.",
             sqlstate=NOT_SUPPORTED,
         )
-    forward = inference(described)
-    loaded = forward.load(model.weights())
-    call, divisor = forward.bound(loaded), np.float32(model.divisor)
+    call, nbytes = (plain, plain.nbytes) if plain else _compiled(described, model)
     kept = Kept(
         version=version,
         forward=call,
-        nbytes=loaded.nbytes,
+        nbytes=nbytes,
         wanted=described.inputs[0],
-        divisor=divisor,
+        divisor=np.float32(model.divisor),
         output=outputs[0],
         functions=described.functions,
     )
-    _make_room(loaded.nbytes)
+    _make_room(nbytes)
     memory.of(_KeptModels)[name, mst_key] = kept
     return kept
+
+
+def _described(db: Database, model: models.Model, features: Features) -> DescribedModel:
+    """By an engine, which takes its time to come up."""
+    models.start_engine(db, model.backend, False)
+    models.take_functions(db, model)
+    return models.described(model, [_values(features).shape])
+
+
+def _compiled(described: DescribedModel, model: models.Model) -> tuple[Predict, int]:
+    forward = inference(described)
+    loaded = forward.load(model.weights())
+    return forward.bound(loaded), loaded.nbytes
 
 
 def _make_room(nbytes: int) -> None:

@@ -51,7 +51,9 @@ def _local(db: Database, look_seconds: int, *, background: bool) -> LocalTopolog
         most_sessions=partial(_most_sessions, db),
         room=partial(session.room, db, role),
     )
-    return db.server.segment_sessions(role, session.target(db), bounds, partial(interrupts.tick, db))
+    return db.server.segment_sessions(
+        role, session.target(db), bounds, partial(interrupts.tick, db), db.notice
+    )
 
 
 def warm_sessions(db: Database, engines: Sequence[Engine], segments: int) -> LocalTopology | None:

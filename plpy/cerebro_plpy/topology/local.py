@@ -86,7 +86,12 @@ class LocalTopology:
     kind = LoopbackSession
 
     def __init__(
-        self, role: str, target: session.LoginTarget, bounds: Bounds, tick: Callable[[], None]
+        self,
+        role: str,
+        target: session.LoginTarget,
+        bounds: Bounds,
+        tick: Callable[[], None],
+        say: Callable[[str], None],
     ) -> None:
         self._role = role
         self._pool = memory.of(_Pool)
@@ -95,6 +100,7 @@ class LocalTopology:
         self._keeps_others = True
         self._target = target
         self._tick = tick
+        self._say = say
         self._engines: dict[str, Engine] = {}
         self._queue: list[Command] = []
         self._running: dict[int, LoopbackSession] = {}
@@ -124,6 +130,7 @@ class LocalTopology:
         if opens:
             self._fit_in()
         self._control()
+        self._tell_what_starts()
         for key in self._wanted():
             self._session(key)
         if opens:
@@ -134,6 +141,14 @@ class LocalTopology:
         self._finish(list(sessions.values()))
         for started in sessions.values():
             started.result()
+
+    def _tell_what_starts(self) -> None:
+        """Engines take seconds to come up; sessions that are there have theirs."""
+        number = sum(key not in self._pool or not self._pool[key].alive() for key in self._wanted())
+        if number:
+            self._say(
+                f"starting {number} session{'s' if number > 1 else ''} with {' and '.join(self._engines)}"
+            )
 
     def _fit_in(self) -> None:
         """Take as many sessions as there is room for; an error if a run cannot do with them."""

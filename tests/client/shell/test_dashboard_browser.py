@@ -129,6 +129,8 @@ def shoot(tab: Tab, name: str) -> None:
 def test_a_run_is_watched_and_steered_while_it_trains(tab: Tab, page: Page, trial: Trial) -> None:
     assert tab.url == f"http://127.0.0.1:{page.port}/"
     expect(tab.get_by_role("heading", name="No run yet")).to_be_visible()
+    # What it shows for a beginning is a whole beginning.
+    assert_first_run_works(tab, trial)
 
     run = begin(trial, "models", "configs", EPOCHS, name="first try")
     expect(tab.locator("#title")).to_have_text(f"Run {run} · first try")
@@ -171,6 +173,62 @@ def test_a_run_is_watched_and_steered_while_it_trains(tab: Tab, page: Page, tria
     expect(tab.locator("#decisions li")).to_have_count(len(decisions))
     keys = {key for (key,) in trial.sql("SELECT mst_key FROM models_info")}
     assert keys == {1, 2, 4, 5, 6, 7, 8, 9}
+
+
+def assert_first_run_works(tab: Tab, trial: Trial) -> None:
+    shoot(tab, "first-run-light")
+    statements = tab.locator("#nothing pre").inner_text()
+    trial.sql("CREATE SCHEMA first; SET search_path = first")
+    for statement in statements.split(";\n"):
+        trial.sql(statement.replace("%", "%%"))
+    expect(tab.locator("#status")).to_have_text("finished")
+    expect(tab.locator("#board tbody tr")).to_have_count(6)
+    assert tab.evaluate("document.getElementById('bar').style.width") == "100%"
+    relations(tab)
+    sorted_by(tab)
+    with tab.expect_download() as begun:
+        tab.get_by_role("link", name="Report").click()
+    assert "<h1>Run " in begun.value.path().read_text()
+    run = trial.value("SELECT max(run_id) FROM cerebro.runs")
+    trial.sql("RESET search_path; DROP SCHEMA first CASCADE")
+    trial.sql("SELECT cerebro.forget(%s)", run)
+    expect(tab.get_by_role("heading", name="No run yet")).to_be_visible()
+
+
+def relations(tab: Tab) -> None:
+    """Three kinds of pictures of the parameters, each with something in it, and the axes of the curves."""
+    select = tab.locator("#relation")
+    parameters = {"batch_size", "learning_rate"}
+    expect(select.locator("option")).to_have_count(2 + len(parameters))
+    assert parameters <= {one.get_attribute("value") for one in select.locator("option").all()}
+    seen = set()
+    for kind in ("all", "importance", "learning_rate"):
+        select.select_option(kind)
+        tab.wait_for_timeout(200)
+        seen.add(picture(tab, "relations"))
+        shoot(tab, f"relation-{kind}-light")
+    assert len(seen) == 3 and 0 not in seen
+    before = picture(tab, "curves")
+    tab.locator("#log").check()
+    tab.locator("#smooth").select_option("0.9")
+    tab.wait_for_timeout(200)
+    assert picture(tab, "curves") not in (0, before)
+    tab.locator("#log").uncheck()
+    tab.locator("#smooth").select_option("0")
+
+
+def sorted_by(tab: Tab) -> None:
+    """By any column, either way; what has the value stands second, where a phone shows it."""
+    heads = tab.locator("#board thead th")
+    assert heads.nth(1).inner_text() == "value"
+    column = heads.all_inner_texts().index("learning_rate")
+    for way in ("ascending", "descending"):
+        heads.nth(column).get_by_role("button").click()
+        expect(heads.nth(column)).to_have_attribute("aria-sort", way)
+        cells = tab.locator(f"#board tbody td:nth-child({column + 1})")
+        rates = [float(text) for text in cells.all_inner_texts()]
+        assert rates == sorted(rates, reverse=way == "descending")
+    heads.nth(0).get_by_role("button").click()
 
 
 def visits_done(tab: Tab) -> int:
@@ -239,7 +297,7 @@ def add_a_grid(tab: Tab, run: int) -> None:
     tab.wait_for_timeout(1000)
     expect(tab.locator("#ask .problem")).to_be_visible()
     text.fill(f"{{{LOSS}, 'optimizer_params_list': [{{'optimizer': ['SGD'], 'lr': [0.2, 0.4]}}]}}")
-    confirm(tab, "Every combination of the grid", f"SELECT * FROM cerebro.add_configs({run}, ")
+    confirm(tab, "All combinations of the grid come into", f"SELECT * FROM cerebro.add_configs({run}, ")
     expect(tab.locator("#told")).to_contain_text("new: config 8, 9")
     expect(row(tab, 9)).to_be_visible()
 

@@ -1,0 +1,80 @@
+"""Activations computed by NumPy, as Keras computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+Array = np.ndarray
+Apply = Callable[[Array], Array]
+
+
+def _sigmoid(x: Array) -> Array:
+    # exp of no large number: it would overflow.
+    e = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + e), e / (1 + e))
+
+
+def softmax(x: Array) -> Array:
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def _elu(x: Array, alpha: float = 1.0) -> Array:
+    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
+
+
+def linear(x: Array) -> Array:
+    return x
+
+
+def _positive(x: Array) -> Array:
+    return np.maximum(x, 0)
+
+
+def _relu6(x: Array) -> Array:
+    return np.clip(x, 0, 6)
+
+
+def _hard_sigmoid(x: Array) -> Array:
+    return np.clip(x / 6 + 0.5, 0, 1)
+
+
+def _selu(x: Array) -> Array:
+    return 1.0507009873554805 * _elu(x, 1.6732632423543772)
+
+
+def _softplus(x: Array) -> Array:
+    return np.logaddexp(x, 0)
+
+
+def _softsign(x: Array) -> Array:
+    return x / (1 + np.abs(x))
+
+
+def _silu(x: Array) -> Array:
+    return x * _sigmoid(x)
+
+
+def _leaky(x: Array) -> Array:
+    return np.where(x > 0, x, 0.2 * x)
+
+
+ACTIVATIONS: Mapping[str, Apply] = {
+    "linear": linear,
+    "relu": _positive,
+    "relu6": _relu6,
+    "softmax": softmax,
+    "sigmoid": _sigmoid,
+    "hard_sigmoid": _hard_sigmoid,
+    "tanh": np.tanh,
+    "elu": _elu,
+    "selu": _selu,
+    "softplus": _softplus,
+    "softsign": _softsign,
+    "exponential": np.exp,
+    "silu": _silu,
+    "swish": _silu,
+    "leaky_relu": _leaky,
+}

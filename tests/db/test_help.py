@@ -1,0 +1,25 @@
+"""cerebro.help: the short list by task, and all about one name."""
+
+from __future__ import annotations
+
+from fixtures import Connect, MakeRole, Sql
+
+TASKS = ["prepare rows", "say what to train", "train", "watch", "steer", "use a model", "look after it"]
+
+
+def test_the_short_list_is_short_and_by_task(sql: Sql) -> None:
+    listed = sql("SELECT * FROM cerebro.help()")
+    assert list(dict.fromkeys(task for task, _, _ in listed)) == TASKS
+    assert len(listed) == 28
+    assert all(0 < len(what) < 130 and "The same as" not in what for _, _, what in listed)
+
+
+def test_one_name_is_told_of_with_its_parameters(sql: Sql, role: MakeRole, connect: Connect) -> None:
+    user = connect(user=role())
+    for spelled in ("madlib_fit", "cerebro.madlib_fit", "MADLIB_FIT"):
+        ((task, call, what),) = sql("SELECT * FROM cerebro.help(%s)", spelled, on=user)
+        assert task == "train" and call.startswith("cerebro.madlib_fit(source_table character varying, ")
+        assert "Trains" in what
+    assert len(sql("SELECT * FROM cerebro.help('predict')", on=user)) == 2
+    assert sql("SELECT call FROM cerebro.help('leaderboard')", on=user) == [("cerebro.leaderboard",)]
+    assert sql("SELECT * FROM cerebro.help('_boot')", on=user) == []
