@@ -19,14 +19,15 @@ WITH now_running AS (
 ),
 
 measured AS (
-    -- What visits of each kind of config take, beside what was estimated: planner/costs.py has the same. The newest visit
-    -- counts half.
+    -- What visits of each kind of config take, beside what was estimated: planner/costs.py has the same.
     SELECT
         x.run_id,
         c.kind,
         c.visit_seconds AS units,
         pg_catalog.date_part('epoch', x.ended_at - x.started_at) AS seconds,
-        pg_catalog.row_number() OVER (PARTITION BY x.run_id, c.kind ORDER BY x.ended_at DESC) AS age
+        x.ended_at,
+        -- The first on a segment compiles.
+        pg_catalog.row_number() OVER (PARTITION BY x.run_id, c.kind, x.segment ORDER BY x.ended_at) = 1 AS compiles
     FROM cerebro._visit AS x
     JOIN cerebro._config AS c USING (run_id, mst_key)
     WHERE x.segment >= 0 AND x.run_id = ANY (ARRAY(
@@ -36,14 +37,26 @@ measured AS (
 ),
 
 speeds AS (
+    -- The newest visit counts half. Of those that compile only the newest counts, and only where there is no other.
     SELECT
         m.run_id,
         m.kind,
-        pg_catalog.sum(m.seconds * pg_catalog.power(0.5::double precision, (m.age - 1)::double precision)) AS seconds,
-        pg_catalog.sum(m.units * pg_catalog.power(0.5::double precision, (m.age - 1)::double precision)) AS units
-    FROM measured AS m
-    WHERE m.age <= 40
-    GROUP BY m.run_id, m.kind
+        m.compiles,
+        pg_catalog.sum(m.seconds * m.weight) AS seconds,
+        pg_catalog.sum(m.units * m.weight) AS units
+    FROM (
+        SELECT
+            n.*,
+            pg_catalog.power(0.5::double precision, (n.age - 1)::double precision) AS weight
+        FROM (
+            SELECT
+                o.*,
+                pg_catalog.row_number() OVER (PARTITION BY o.run_id, o.kind, o.compiles ORDER BY o.ended_at DESC) AS age
+            FROM measured AS o
+        ) AS n
+        WHERE n.age <= CASE WHEN n.compiles THEN 1 ELSE 40 END
+    ) AS m
+    GROUP BY m.run_id, m.kind, m.compiles
 )
 
 SELECT
@@ -104,7 +117,8 @@ CROSS JOIN LATERAL (
 LEFT JOIN LATERAL (
     -- A kind that was not visited yet takes the average of the others.
     SELECT x.visit_seconds * COALESCE(
-        (SELECT s.seconds / NULLIF(s.units, 0) FROM speeds AS s WHERE s.run_id = x.run_id AND s.kind = x.kind),
+        (SELECT s.seconds / NULLIF(s.units, 0) FROM speeds AS s WHERE s.run_id = x.run_id AND s.kind = x.kind AND NOT s.compiles),
+        (SELECT pg_catalog.sum(s.seconds) / NULLIF(pg_catalog.sum(s.units), 0) FROM speeds AS s WHERE s.run_id = x.run_id AND NOT s.compiles),
         (SELECT pg_catalog.sum(s.seconds) / NULLIF(pg_catalog.sum(s.units), 0) FROM speeds AS s WHERE s.run_id = x.run_id),
         1
     ) AS visit_seconds

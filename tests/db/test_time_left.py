@@ -10,7 +10,7 @@ from trial import ADAM, SGD, Trial, blobs, rows_of
 
 FEATURES = 12
 VISITS = (
-    "SELECT c.kind, c.visit_seconds, date_part('epoch', v.ended_at - v.started_at)"
+    "SELECT c.kind, v.segment, c.visit_seconds, date_part('epoch', v.ended_at - v.started_at)"
     " FROM cerebro._visit AS v JOIN cerebro._config AS c USING (run_id, mst_key)"
     " WHERE v.run_id = %s ORDER BY v.ended_at"
 )
@@ -39,9 +39,10 @@ def test_the_view_says_what_the_run_says(trial: Trial) -> None:
         trial.sql("BEGIN ISOLATION LEVEL REPEATABLE READ")
         left, visits = trial.sql(LEFT, run), trial.sql(VISITS, run)
         trial.sql("COMMIT")
-        costs = CostModel()
-        for kind, units, seconds in visits:
-            costs.record(kind, units, seconds)
+        costs, seen = CostModel(), set[tuple[str, int]]()
+        for kind, segment, units, seconds in visits:
+            costs.record(kind, units, seconds, first=(kind, segment) not in seen)
+            seen.add((kind, segment))
         for _, seconds_left, visits_left, kind, units in left:
             if seconds_left is not None and visits_left:
                 assert seconds_left == pytest.approx(costs.seconds(kind, visits_left * units), rel=1e-6)

@@ -257,12 +257,16 @@ class Plan:
         config.visiting = False
         config.step += 1
         config.loss = loss
-        place = config.kind, unit.segment
-        self.costs.record(config.kind, config.visit_units, seconds, first=place not in self._warm)
-        self._warm.add(place)
+        self._note_cost(unit, seconds)
         if config.step % self.segments == 0 and unit.epoch % self.frequency == 0:
             self._queue_evaluation(config, unit.epoch)
         self.settle(config.mst_key)
+
+    def _note_cost(self, unit: Unit, seconds: float) -> None:
+        config = self.configs[unit.mst_key]
+        place = config.kind, unit.segment
+        self.costs.record(config.kind, config.visit_units, seconds, first=place not in self._warm)
+        self._warm.add(place)
 
     def parted(self, unit: Unit, seconds: float, part: PartDone) -> None:
         """A visit is committed whose state is one of those that are averaged."""
@@ -271,7 +275,7 @@ class Plan:
         config.busy.discard(unit.segment)
         config.parts[unit.segment] = part
         config.loss = part.loss
-        self.costs.record(config.kind, config.visit_units, seconds)
+        self._note_cost(unit, seconds)
         if len(config.parts) == self.segments:
             self._queue_average(config)
 
