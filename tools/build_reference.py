@@ -23,6 +23,7 @@ Names of tables are SQL identifiers (`table`, `schema.table`, `"Odd Name"`), loo
 """
 GROUPS: dict[str, tuple[str, ...]] = {
     "Preparing and packing rows": (
+        "describe_columns",
         "train_test_split",
         "training_preprocessor_dl",
         "validation_preprocessor_dl",

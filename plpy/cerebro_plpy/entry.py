@@ -149,6 +149,13 @@ def prepare(what: str, *arguments: Any) -> None:
     makes[what](Session(), *arguments)
 
 
+@public
+def describe_columns(source_table: str | None, options: str | None) -> Iterator[tuple[Any, ...]]:
+    from cerebro_plpy.packing import describe
+
+    return describe.describe(Session(), source_table, options)
+
+
 @internal
 def array_to_bytes(values: Sequence[float | None], dtype: str) -> bytes:
     from cerebro_plpy.packing import read
@@ -351,3 +358,10 @@ def predict_one(model: str | None, mst_key: int | None, features: Any) -> tuple[
     from cerebro_plpy.predicting import one as predictor
 
     return predictor.predict(Session(), model, mst_key, features)
+
+
+@internal
+def predict_row(model: str | None, row: str | None, mst_key: int | None) -> tuple[Any, ...]:
+    from cerebro_plpy.predicting import one as predictor
+
+    return predictor.predict_row(Session(), model, row, mst_key)

@@ -25,6 +25,7 @@ README = Path("README.md")
 GUIDE = (
     "getting-started",
     "packing",
+    "columns",
     "configs",
     "custom-functions",
     "training",

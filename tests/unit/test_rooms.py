@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "plpy" / "cerebro_plpy"
 
-PURE = {"engine", "logical", "madlib", "planner"}
+PURE = {"engine", "features", "logical", "madlib", "planner"}
 KNOWS: dict[str, set[str]] = {
     "errors": set(),
     "memory": set(),
@@ -39,10 +39,11 @@ KNOWS: dict[str, set[str]] = {
     "logical": {"madlib"},
     "planner": {"logical"},
     "engine": {"madlib"},
-    "store": {"madlib"},
-    "packing": {"logical", "madlib", "store"},
+    "features": {"logical", "madlib"},
+    "store": {"features", "madlib"},
+    "packing": {"features", "logical", "madlib", "store"},
     "topology": {"commands", "store"},
-    "predicting": {"engine", "madlib", "packing", "planner", "segment", "store"},
+    "predicting": {"engine", "features", "logical", "madlib", "packing", "planner", "segment", "store"},
     "executor": {"commands", "engine", "logical", "madlib", "planner", "predicting", "store", "topology"},
     "segment": {"commands", "engine", "logical", "madlib", "packing", "planner", "store"},
     "backend": {"cluster", "commands", "postgresql", "segment", "server", "store"},
@@ -65,6 +66,7 @@ KNOWS: dict[str, set[str]] = {
     },
 }
 USES: dict[str, set[str]] = {
+    "features": {"numpy", "PIL"},
     "engine": {"numpy", "ml_dtypes", "keras", "tensorflow", "jax", "torch"},
     "backend": {"plpy"},
     "doors": {"plpy"},

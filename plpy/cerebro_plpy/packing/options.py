@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..errors import CerebroError
+from ..features import asked
+from ..features.asked import AskedColumns
 from ..logical.options import LARGEST, LEAST_MEMORY_MB, Validator, integer, one_of, parse_options
 
 # Each segment is a table with its TOAST table and index, all locked by one transaction.
@@ -25,6 +27,8 @@ class PackOptions:
     shape: Mapping[str | None, tuple[int, ...]] = field(default_factory=dict)
     task: str | None = None
     memory_mb: int = 512
+    columns: AskedColumns | None = None
+    exclude: tuple[str, ...] = ()
 
 
 def parse(text: str | None, allowed: Mapping[str, Validator]) -> PackOptions:
@@ -58,4 +62,6 @@ TRAINING: Mapping[str, Validator] = {
     "seed": integer(-LARGEST),
     "shape": _shapes,
     "task": one_of("classification", "regression"),
+    "columns": asked.columns,
+    "exclude": asked.excluded,
 }

@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 
 from ..database import Database
 from ..errors import DATATYPE_MISMATCH, CerebroError
+from ..features.specification import Specification
 from ..store import names, packed
 from ..store.session import setting
+from . import inputs, sources
 from . import options as option
-from . import sources
 from .columns import Item, parse_items
 from .job import Job, Rules
 from .pack import pack
+from .reading import PackedPart
 
 
 def pack_training(
@@ -36,18 +38,20 @@ def pack_training(
     widths = _widths(num_classes, len(outputs))
     rules = db.server.rules(distribution_rules)
     segments = chosen.segments or _usual_segments(db, source, rules)
+    dependents = sources.outputs(outputs, known, source.quoted, _tasks(outputs, known, widths, chosen.task))
+    size, divisor = _buffer_size(buffer_size), _divisor(normalizing_const)
+    _check_alone(chosen, divisor, independent_varname)
+    found = None
+    if chosen.columns is not None:
+        found = inputs.specify(db, source, known, listed=independent_varname, outputs=outputs, chosen=chosen)
     job = Job(
         source=source,
         target=target,
         spelled=(str(source_table), str(output_table)),
-        dependents=sources.outputs(
-            outputs, known, source.quoted, _tasks(outputs, known, widths, chosen.task)
-        ),
-        independents=sources.inputs(
-            parse_items(independent_varname, "independent_varname"), known, source.quoted
-        ),
-        buffer_size=_buffer_size(buffer_size),
-        divisor=_divisor(normalizing_const),
+        dependents=dependents,
+        independents=_independents(independent_varname, known, source, found),
+        buffer_size=size,
+        divisor=divisor,
         num_classes=widths,
         segments=segments,
         seed=chosen.seed,
@@ -55,6 +59,7 @@ def pack_training(
         shapes=chosen.shape,
         rules=rules,
         dist_keys=db.server.distribution_keys(segments, rules),
+        features=found,
     )
     pack(db, job)
 
@@ -70,17 +75,19 @@ def pack_validation(
     distribution_rules: str | None = None,
     options: str | None = None,
 ) -> None:
-    """Pack a validation table with the constant, classes, segments and seed of its training table."""
+    """Pack a validation table as its training table: constant, classes, columns, segments and seed."""
     chosen = option.parse(options, option.VALIDATION)
     source, target = _tables(db, source_table, output_table)
     table = names.resolve_table(db, training_preprocessor_table, "training_preprocessor_table")
     training = packed.summary(db, table.schema, table.name)
     known = packed.columns_of(db, source)
     outputs = parse_items(dependent_varname, "dependent_varname")
-    inputs = parse_items(independent_varname, "independent_varname")
     _same_count("dependent_varname", len(outputs), training.dependent_varname)
     dependents = sources.outputs(outputs, known, source.quoted, _tasks_of(training))
-    independents = sources.inputs(inputs, known, source.quoted)
+    found = training.features
+    if found is not None:
+        inputs.check_listed(independent_varname, found)
+    independents = _independents(independent_varname, known, source, found)
     _same_count("independent_varname", len(independents), training.independent_varname)
     _same_types(dependents, training)
     job = Job(
@@ -101,10 +108,41 @@ def pack_validation(
         class_values=training.class_values,
         class_types=list(training.class_value_types.values()),
         row_shapes=[*training.target_shapes, *training.input_shapes],
+        features=found,
     )
     # The rows go where those of the training table are.
     db.server.ignore_rules(distribution_rules)
     pack(db, job)
+
+
+def _independents(
+    listed: str | None,
+    known: Mapping[str, sources.SourceColumn],
+    source: names.Table,
+    found: Specification | None,
+) -> Sequence[PackedPart]:
+    if found is not None:
+        return inputs.parts(found, known, source.quoted)
+    return sources.inputs(parse_items(listed, "independent_varname"), known, source.quoted)
+
+
+def _check_alone(chosen: option.PackOptions, divisor: float, listed: str | None) -> None:
+    """What the option `columns` replaces, and what needs it."""
+    if chosen.columns is None:
+        if chosen.exclude or (listed is not None and listed.strip() == inputs.ALL):
+            what = "option exclude" if chosen.exclude else "independent_varname '*'"
+            raise CerebroError(f"{what} needs the option columns", hint='Write {"columns": "auto"}.')
+        return
+    if divisor != 1:
+        raise CerebroError(
+            f"normalizing_const is {divisor:g}, but option columns says how columns are scaled",
+            hint='Leave normalizing_const out, or write {"columns": {"pixels": {"divide": 255}}}.',
+        )
+    if chosen.shape:
+        raise CerebroError(
+            "option shape is given beside option columns",
+            hint='Write {"columns": {"pixels": {"shape": [28, 28, 1]}}}.',
+        )
 
 
 def _tables(

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from ..database import Database, Row, as_owner
 from ..errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
+from ..features.specification import Specification
+from ..features.specification import read as read_specification
 from .dialect import HEAP, distributed
 from .names import LONGEST, Table, TargetTable, parse_table, quote
 
@@ -37,6 +39,9 @@ class SourceColumn:
 
 
 TEXT, BYTES, ARRAY, VECTOR = "text", "bytes", "array", "vector"
+# As VECTOR, with NaN for NULL; as TEXT, the same whatever the session's settings.
+NUMBERS, PLAIN = "numbers", "plain"
+DATES = ("date", "timestamp", "timestamptz", "time", "timetz", "interval")
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,15 @@ class Expression:
 
     how: str
     columns: tuple[SourceColumn, ...]
+
+    @property
+    def is_text(self) -> bool:
+        return self.how in (TEXT, PLAIN)
+
+    @property
+    def text(self) -> str:
+        """The expression in SQL."""
+        return _text(self)
 
 
 def columns_of(db: Database, table: Table) -> dict[str, SourceColumn]:
@@ -83,23 +97,37 @@ def columns_of(db: Database, table: Table) -> dict[str, SourceColumn]:
 
 
 def _text(expression: Expression) -> str:
-    name = quote(expression.columns[0].name)
+    first = expression.columns[0]
+    name = quote(first.name)
     match expression.how:
         case "text":
             return f"{name}::text"
+        case "plain":
+            return as_text(first)
         case "bytes":
             return name
         case "vector":
-            return f"cerebro._array_bytes(ARRAY[{', '.join(map(_as_double, expression.columns))}])"
-    # numeric has no fixed width that could be read from its bytes.
-    first = expression.columns[0]
-    base = "double precision[]" if first.element == "numeric" else first.base_type
-    return f"cerebro._array_bytes({name}::{base})"
+            return f"cerebro._array_bytes(ARRAY[{', '.join(map(as_double, expression.columns))}])"
+        case "numbers":
+            filled = (f"coalesce({as_double(column)}, 'NaN')" for column in expression.columns)
+            return f"cerebro._array_bytes(ARRAY[{', '.join(filled)}])"
+    # numeric has no fixed width that could be read from its bytes; vectors are no arrays.
+    bases = {"numeric": "double precision[]", "vector": "real[]", "halfvec": "real[]"}
+    return f"cerebro._array_bytes({name}::{bases.get(first.element, first.base_type)})"
 
 
-def _as_double(column: SourceColumn) -> str:
+def as_double(column: SourceColumn) -> str:
+    """A column's number; of dates and times the seconds since 1970."""
+    if column.element in DATES:
+        return f"extract(epoch FROM {quote(column.name)})::double precision"
     through = "::integer" if column.element == "bool" else ""
     return f"{quote(column.name)}{through}::double precision"
+
+
+def as_text(column: SourceColumn) -> str:
+    """A column's value as text that DateStyle has no say in."""
+    name = quote(column.name)
+    return f"(to_json({name}) #>> '{{}}')" if column.element in DATES else f"{name}::text"
 
 
 def select_rows(source: Table, expressions: Sequence[Expression]) -> str:
@@ -269,6 +297,13 @@ class PackedSummary:
     dist_keys: list[int] | None = None
     target_shapes: list[list[int]] = field(default_factory=list)
     input_shapes: list[list[int]] = field(default_factory=list)
+    # What the columns became, where they were prepared.
+    features: Specification | None = None
+
+    @property
+    def feature_specification(self) -> str | None:
+        """The same as it is stored."""
+        return None if self.features is None else self.features.as_json()
 
     @property
     def keys(self) -> Sequence[int]:
@@ -301,6 +336,8 @@ _HEAD = (
 
 
 _GREENPLUM = (("__dist_keys__", "integer[]"),)
+# Tables that were packed by earlier versions lack it.
+FEATURES = ("feature_specification", "jsonb")
 
 
 def _field(column: str) -> str:
@@ -311,7 +348,7 @@ def write_summary(db: Database, output: PackedOutput, summary: PackedSummary, co
     """Make the summary table and its row."""
     table = quote(output.table.schema, output.table.name + SUMMARY)
     classes = list(summary.class_value_types.items())
-    plain = (*_PLAIN, *(() if summary.dist_keys is None else _GREENPLUM))
+    plain = (*_PLAIN, FEATURES, *(() if summary.dist_keys is None else _GREENPLUM))
     columns = [*_HEAD, *classes, *plain]
     listed = ", ".join(f"{quote(name)} {kind}" for name, kind in columns)
     db.query(f"CREATE TABLE {table} ({listed}){HEAP}{distributed(db, 'REPLICATED')}")
@@ -364,15 +401,22 @@ def summary(db: Database, schema: str | None, name: str) -> PackedSummary:
             f"{quoted} says that {table} has {row['segments']} segments", hint=_HINT, sqlstate=WRONG_STATE
         )
     dependents, independents = row["dependent_varname"], row["independent_varname"]
+    features = _features(db, quoted) if FEATURES[0] in present else None
     shapes = _shapes(db, table, [*dependents, *independents])
     return PackedSummary(
         **{_field(column): value for column, value in row.items()},
         class_values=_class_values(db, quoted, dependents),
         class_value_types={column: present[column] for column in (d + CLASS_VALUES for d in dependents)},
         quoted=quoted,
+        features=features,
         target_shapes=shapes[: len(dependents)],
         input_shapes=shapes[len(dependents) :],
     )
+
+
+def _features(db: Database, quoted: str) -> Specification | None:
+    text = db.query(f"SELECT {FEATURES[0]}::text AS found FROM {quoted}")[0]["found"]
+    return None if text is None else read_specification(text)
 
 
 def _summary_columns(db: Database, table: str, quoted: str) -> dict[str, str]:
