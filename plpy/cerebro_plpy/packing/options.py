@@ -6,11 +6,13 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..errors import CerebroError
 from ..features import asked
 from ..features.asked import AskedColumns
 from ..logical.options import LARGEST, LEAST_MEMORY_MB, Validator, integer, one_of, parse_options
+from . import holdout
 
 # Each segment is a table with its TOAST table and index, all locked by one transaction.
 MOST_SEGMENTS = 1024
@@ -29,6 +31,7 @@ class PackOptions:
     memory_mb: int = 512
     columns: AskedColumns | None = None
     exclude: tuple[str, ...] = ()
+    validation: Mapping[str, Any] | None = None
 
 
 def parse(text: str | None, allowed: Mapping[str, Validator]) -> PackOptions:
@@ -64,4 +67,5 @@ TRAINING: Mapping[str, Validator] = {
     "task": one_of("classification", "regression"),
     "columns": asked.columns,
     "exclude": asked.excluded,
+    "validation": holdout.option,
 }

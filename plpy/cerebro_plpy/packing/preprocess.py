@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ..database import Database
 from ..errors import DATATYPE_MISMATCH, CerebroError
 from ..features.specification import Specification
 from ..store import names, packed
 from ..store.session import setting
-from . import inputs, sources
+from . import holdout, inputs, sources
 from . import options as option
 from .columns import Item, parse_items
 from .job import Job, Rules
 from .pack import pack
 from .reading import PackedPart
+
+# What the table of rows that are held out is called after.
+VALIDATION = "_validation"
 
 
 def pack_training(
@@ -41,6 +45,14 @@ def pack_training(
     dependents = sources.outputs(outputs, known, source.quoted, _tasks(outputs, known, widths, chosen.task))
     size, divisor = _buffer_size(buffer_size), _divisor(normalizing_const)
     _check_alone(chosen, divisor, independent_varname)
+    held, held_target = None, None
+    if chosen.validation is not None:
+        label = dependents[0].first
+        source, held = holdout.tables(
+            db, source, known, said=chosen.validation, label=label, seed=chosen.seed
+        )
+        spelled = names.with_suffix(str(output_table), VALIDATION)
+        held_target = names.target_table(db, spelled, suffixes=(packed.SUMMARY,))
     found = None
     if chosen.columns is not None:
         found = inputs.specify(db, source, known, listed=independent_varname, outputs=outputs, chosen=chosen)
@@ -62,6 +74,28 @@ def pack_training(
         features=found,
     )
     pack(db, job)
+    if held is not None and held_target is not None:
+        spelled = names.with_suffix(str(output_table), VALIDATION)
+        like = replace(job, source=held, target=held_target, spelled=(str(source_table), spelled))
+        pack(db, _like(like, packed.summary(db, target.schema, target.name)))
+
+
+def _like(job: Job, training: packed.PackedSummary) -> Job:
+    """The job for rows that go with those of a training table."""
+    return replace(
+        job,
+        divisor=training.normalizing_const,
+        num_classes=training.num_classes,
+        segments=training.segments,
+        seed=training.seed,
+        shapes={},
+        dist_keys=training.dist_keys,
+        rules=Rules(None, training.distribution_rules, training.internal_gpu_config),
+        class_values=training.class_values,
+        class_types=list(training.class_value_types.values()),
+        row_shapes=[*training.target_shapes, *training.input_shapes],
+        features=training.features,
+    )
 
 
 def pack_validation(
@@ -103,16 +137,10 @@ def pack_validation(
         seed=training.seed,
         memory=chosen.memory_mb << 20,
         shapes={},
-        dist_keys=training.dist_keys,
-        rules=Rules(None, training.distribution_rules, training.internal_gpu_config),
-        class_values=training.class_values,
-        class_types=list(training.class_value_types.values()),
-        row_shapes=[*training.target_shapes, *training.input_shapes],
-        features=found,
     )
     # The rows go where those of the training table are.
     db.server.ignore_rules(distribution_rules)
-    pack(db, job)
+    pack(db, _like(job, training))
 
 
 def _independents(

@@ -133,7 +133,7 @@ def as_text(column: SourceColumn) -> str:
 def select_rows(source: Table, expressions: Sequence[Expression]) -> str:
     """The statement that reads the rows; its columns are c0, c1 … in order of the expressions."""
     columns = ", ".join(f"{_text(expression)} AS c{number}" for number, expression in enumerate(expressions))
-    return f"SELECT {columns} FROM {source.quoted}"
+    return f"SELECT {columns} FROM {source.rows}"
 
 
 def first_row(db: Database, statement: str) -> Row | None:
@@ -145,7 +145,7 @@ def first_row(db: Database, statement: str) -> Row | None:
 def rows_up_to(db: Database, source: Table, most: int) -> int:
     """How many rows there are, of which no more than so many are looked at."""
     rows = db.query(
-        f"SELECT pg_catalog.count(*) AS found FROM (SELECT FROM {source.quoted} LIMIT $1) AS s",
+        f"SELECT pg_catalog.count(*) AS found FROM (SELECT FROM {source.rows} LIMIT $1) AS n",
         ("bigint",),
         (most,),
     )

@@ -49,7 +49,7 @@ def numbers(
         text = as_text(column)
         spaces = f"length({text}) - length(replace({text}, ' ', ''))"
         aggregates.append(f"'w{number}', avg(CASE WHEN {text} <> '' THEN 1 + {spaces} END)::double precision")
-    row = db.query(f"SELECT {_object(aggregates)}::text AS found FROM {source.quoted}")[0]
+    row = db.query(f"SELECT {_object(aggregates)}::text AS found FROM {source.rows}")[0]
     found = json.loads(row["found"])
     return (
         found["rows"],
@@ -105,7 +105,7 @@ def values(
         "  SELECT c.place, c.value, c.number, row_number() OVER by_number AS rank,"
         "         sum(c.number) OVER (PARTITION BY c.place) AS present,"
         "         count(*) OVER (PARTITION BY c.place) AS distinct_values"
-        f"   FROM (SELECT v.place, v.value, count(*) AS number FROM {source.quoted} AS s,"
+        f"   FROM (SELECT v.place, v.value, count(*) AS number FROM {source.rows},"
         f"         LATERAL (VALUES {listed}) AS v (place, value)"
         "          WHERE v.value IS NOT NULL GROUP BY v.place, v.value) AS c"
         '  WINDOW by_number AS (PARTITION BY c.place ORDER BY c.number DESC, c.value COLLATE "C")) AS g'
@@ -128,7 +128,7 @@ def words(db: Database, source: Table, column: SourceColumn, most: int) -> list[
     rows = db.query(
         "SELECT w.word FROM (SELECT"
         f"   translate({as_text(column)}, '{LETTERS}' || E'\\t\\n\\x0b\\f\\r' || '{removed}',"
-        f"             '{LETTERS.lower()}     ') AS value FROM {source.quoted}) AS s,"
+        f"             '{LETTERS.lower()}     ') AS value FROM {source.rows}) AS s,"
         " LATERAL unnest(string_to_array(s.value, ' ')) AS w (word) WHERE w.word <> ''"
         ' GROUP BY w.word ORDER BY count(*) DESC, w.word COLLATE "C" DESC LIMIT $1',
         ["bigint"],
@@ -142,7 +142,7 @@ def firsts(db: Database, source: Table, columns: Sequence[Expression]) -> list[b
     if not columns:
         return []
     listed = ", ".join(
-        f"(SELECT {_first(one)} FROM {source.quoted} AS s WHERE {quote(one.columns[0].name)} IS NOT NULL"
+        f"(SELECT {_first(one)} FROM {source.rows} WHERE {quote(one.columns[0].name)} IS NOT NULL"
         f" LIMIT 1) AS c{number}"
         for number, one in enumerate(columns)
     )
