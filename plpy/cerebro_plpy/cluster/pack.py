@@ -90,10 +90,9 @@ class RowsOnSegments:
         values = samples(sample, self._job.parts)
         given = [value.encode() if isinstance(value, str) else value for value in values]
         shapes = [list(c.shape) if c.reader is not None else None for c in self._columns]
-        inputs = len(self._job.dependents)
         columns = [
-            pack_rows.describe(column.part, shape, 1.0 if number < inputs else self._job.divisor)
-            for number, (column, shape) in enumerate(zip(self._columns, shapes, strict=True))
+            pack_rows.describe(column.part, shape, self._job.divisor_of(column.part))
+            for column, shape in zip(self._columns, shapes, strict=True)
         ]
         memory = max(LEAST_BYTES, self._job.memory // places.primaries(self._db))
         opening = OpenRows(
@@ -114,7 +113,7 @@ class RowsOnSegments:
                 deal=asdict(how),
                 keys=list(output.dist_keys or ()),
                 places=self._places(labels, own),
-                widths=[label.width for label in labels] + [None] * len(self._job.independents),
+                widths=[label.width for label in labels] + [None] * (len(self._job.parts) - len(labels)),
             )
             tell(self._db, key, dealt, [ranks.astype("<i8").tobytes()])
         places.send_pieces(self._db, self._ticket)

@@ -50,7 +50,7 @@ def _share(key: str, value: object) -> float:
     return float(value)
 
 
-def _text(key: str, value: object) -> str:
+def text(key: str, value: object) -> str:
     if not isinstance(value, str):
         raise CerebroError(f"option {key} is {json.dumps(value)[:60]}, not text", hint=_EXAMPLE)
     return value
@@ -58,9 +58,9 @@ def _text(key: str, value: object) -> str:
 
 _KEYS: Mapping[str, Validator] = {
     "share": _share,
-    "by": _text,
-    "after": _text,
-    "on": _text,
+    "by": text,
+    "after": text,
+    "on": text,
     "stratify": boolean(),
 }
 

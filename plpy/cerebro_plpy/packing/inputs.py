@@ -32,7 +32,7 @@ def specify(
     for name in (*said.each, *chosen.exclude):
         sources.find_column(name, known, source.quoted)
     everything = listed is not None and listed.strip() == ALL
-    labels = [name for item in outputs for name in item.columns]
+    labels = [name for item in outputs for name in item.columns] + [chosen.weight]
     names = [name for name in known if name not in labels] if everything else _names(listed)
     columns = [
         sources.find_column(name, known, source.quoted) for name in names if name not in chosen.exclude

@@ -44,6 +44,8 @@ class Job:
     dist_keys: list[int] | None = None
     # What the columns become, where the caller had them prepared.
     features: Specification | None = None
+    # What each row counts.
+    weight: SourcePart | None = None
     # What a validation table takes over from the training table, one per dependent or independent.
     class_values: list[list[str | None] | None] = field(default_factory=list)
     class_types: list[str] = field(default_factory=list)
@@ -55,4 +57,8 @@ class Job:
 
     @property
     def parts(self) -> list[PackedPart]:
-        return [*self.dependents, *self.independents]
+        return [*self.dependents, *self.independents, *([self.weight] if self.weight else [])]
+
+    def divisor_of(self, part: PackedPart) -> float:
+        """Inputs are divided, labels and weights are not."""
+        return self.divisor if any(part is one for one in self.independents) else 1.0

@@ -32,6 +32,7 @@ class PackOptions:
     columns: AskedColumns | None = None
     exclude: tuple[str, ...] = ()
     validation: Mapping[str, Any] | None = None
+    weight: str | None = None
 
 
 def parse(text: str | None, allowed: Mapping[str, Validator]) -> PackOptions:
@@ -68,4 +69,5 @@ TRAINING: Mapping[str, Validator] = {
     "columns": asked.columns,
     "exclude": asked.excluded,
     "validation": holdout.option,
+    "weight": holdout.text,
 }

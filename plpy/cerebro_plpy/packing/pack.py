@@ -15,7 +15,7 @@ from .job import Job
 from .reading import Column, batch_rows, fields, open_column, read_rows, samples
 from .sorting import Sorter
 
-RESERVED = (packed.KEY, packed.BUFFER)
+RESERVED = (packed.KEY, packed.BUFFER, packed.WEIGHT, packed.WEIGHT + packed.SHAPE)
 
 
 def pack(db: Database, job: Job) -> None:
@@ -90,7 +90,8 @@ class RowsHere:
 
 
 def _check_names(job: Job) -> None:
-    made = [made for part in job.parts for made in (part.name, part.name + packed.SHAPE)]
+    named = [*job.dependents, *job.independents]
+    made = [made for part in named for made in (part.name, part.name + packed.SHAPE)]
     for name in made:
         if made.count(name) > 1 or name in RESERVED:
             raise CerebroError(
@@ -112,11 +113,15 @@ def _open(job: Job, sample: dict[str, bytes | str | None], seen: Faults) -> list
     columns = []
     given = samples(sample, job.parts)
     for index, part in enumerate(job.parts):
-        divisor = 1.0 if index < len(job.dependents) else job.divisor
         shape = shapes.get(index)
         columns.append(
             open_column(
-                part=part, sample=given[index], shape=shape, divisor=divisor, seed=job.seed, seen=seen
+                part=part,
+                sample=given[index],
+                shape=shape,
+                divisor=job.divisor_of(part),
+                seed=job.seed,
+                seen=seen,
             )
         )
     for column, shape in zip(columns, job.row_shapes, strict=False):
@@ -154,7 +159,14 @@ def _listed(known: Mapping[str, int]) -> str:
 
 def _output(job: Job) -> packed.PackedOutput:
     dependents, independents = ([part.name for part in parts] for parts in (job.dependents, job.independents))
-    return packed.PackedOutput(job.target, dependents, independents, job.segments, job.dist_keys)
+    return packed.PackedOutput(
+        job.target,
+        dependents,
+        independents,
+        segments=job.segments,
+        dist_keys=job.dist_keys,
+        weighted=job.weight is not None,
+    )
 
 
 def _row_bytes(columns: Sequence[Column], labels: Sequence[Labels]) -> int:
@@ -188,4 +200,5 @@ def _summary(job: Job, labels: Sequence[Labels], how: dealing.Deal) -> packed.Pa
         },
         dist_keys=job.dist_keys,
         features=job.features,
+        weight_varname=job.weight.first.name if job.weight else None,
     )

@@ -72,6 +72,7 @@ def pack_training(
         rules=rules,
         dist_keys=db.server.distribution_keys(segments, rules),
         features=found,
+        weight=_weight(db, source, known, chosen.weight),
     )
     pack(db, job)
     if held is not None and held_target is not None:
@@ -137,6 +138,7 @@ def pack_validation(
         seed=training.seed,
         memory=chosen.memory_mb << 20,
         shapes={},
+        weight=_weight(db, source, known, training.weight_varname),
     )
     # The rows go where those of the training table are.
     db.server.ignore_rules(distribution_rules)
@@ -171,6 +173,25 @@ def _check_alone(chosen: option.PackOptions, divisor: float, listed: str | None)
             "option shape is given beside option columns",
             hint='Write {"columns": {"pixels": {"shape": [28, 28, 1]}}}.',
         )
+
+
+def _weight(
+    db: Database, source: names.Table, known: Mapping[str, sources.SourceColumn], name: str | None
+) -> sources.SourcePart | None:
+    """The column that says what each row counts, which only numbers from 0 can."""
+    if name is None:
+        return None
+    column = sources.find_column(name, known, source.quoted)
+    if column.is_array or column.element not in sources.NUMBERS:
+        raise CerebroError(
+            f'column "{name}" of type {column.shown_type} cannot be a weight',
+            hint="Weights are numbers.",
+            sqlstate=DATATYPE_MISMATCH,
+        )
+    negative = packed.first_negative(db, source, column)
+    if negative is not None:
+        raise CerebroError(f'column "{name}" holds the weight {negative:g}', hint="Weights are 0 or more.")
+    return sources.SourcePart(packed.WEIGHT, (column,), sources.VALUES)
 
 
 def _tables(

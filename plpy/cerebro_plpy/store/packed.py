@@ -23,6 +23,8 @@ KEY = "__dist_key__"
 # There are so many distribution keys, from 0: cerebro._segment_key has them.
 KEYS = 16384
 BUFFER = "buffer_id"
+# What each row counts.
+WEIGHT = "__weight__"
 _HINT = "Make it with cerebro.training_preprocessor_dl() or cerebro.validation_preprocessor_dl()."
 
 
@@ -152,6 +154,14 @@ def rows_up_to(db: Database, source: Table, most: int) -> int:
     return rows[0]["found"]
 
 
+def first_negative(db: Database, source: Table, column: SourceColumn) -> float | None:
+    """A value below 0, if there is one."""
+    rows = db.query(
+        f"SELECT {as_double(column)} AS found FROM {source.rows} WHERE {quote(column.name)} < 0 LIMIT 1"
+    )
+    return rows[0]["found"] if rows else None
+
+
 def class_positions(db: Database, base_type: str, labels: Sequence[str]) -> dict[str, int]:
     """Give each label, as text, its place from 0 among the sorted distinct values of the column's type.
 
@@ -202,10 +212,11 @@ class PackedOutput:
     segments: int
     # On Greenplum, the distribution key of each segment.
     dist_keys: Sequence[int] | None = None
+    weighted: bool = False
 
     @property
     def columns(self) -> list[str]:
-        return [*self.dependents, *self.independents]
+        return [*self.dependents, *self.independents, *([WEIGHT] if self.weighted else [])]
 
     @property
     def partitions(self) -> list[str]:
@@ -299,6 +310,8 @@ class PackedSummary:
     input_shapes: list[list[int]] = field(default_factory=list)
     # What the columns became, where they were prepared.
     features: Specification | None = None
+    # The column that said what each row counts.
+    weight_varname: str | None = None
 
     @property
     def feature_specification(self) -> str | None:
@@ -338,6 +351,7 @@ _HEAD = (
 _GREENPLUM = (("__dist_keys__", "integer[]"),)
 # Tables that were packed by earlier versions lack it.
 FEATURES = ("feature_specification", "jsonb")
+_WEIGHT_NAME = ("weight_varname", "text")
 
 
 def _field(column: str) -> str:
@@ -348,7 +362,7 @@ def write_summary(db: Database, output: PackedOutput, summary: PackedSummary, co
     """Make the summary table and its row."""
     table = quote(output.table.schema, output.table.name + SUMMARY)
     classes = list(summary.class_value_types.items())
-    plain = (*_PLAIN, FEATURES, *(() if summary.dist_keys is None else _GREENPLUM))
+    plain = (*_PLAIN, FEATURES, _WEIGHT_NAME, *(() if summary.dist_keys is None else _GREENPLUM))
     columns = [*_HEAD, *classes, *plain]
     listed = ", ".join(f"{quote(name)} {kind}" for name, kind in columns)
     db.query(f"CREATE TABLE {table} ({listed}){HEAP}{distributed(db, 'REPLICATED')}")
@@ -394,7 +408,7 @@ def summary(db: Database, schema: str | None, name: str) -> PackedSummary:
             hint=_HINT,
             sqlstate=WRONG_STATE,
         )
-    wanted += [column for column, _ in _GREENPLUM if column in present]
+    wanted += [column for column, _ in (_WEIGHT_NAME, *_GREENPLUM) if column in present]
     row = _only_row(db, quoted, f"SELECT {', '.join(map(quote, wanted))} FROM {quoted}")
     if (row["segments"] or 0) < 1:
         raise CerebroError(
