@@ -30,6 +30,8 @@ from .specification import (
 
 Values = Sequence[float]
 Encode = Callable[[Any], Values]
+# Beyond it a value is no 32-bit float.
+_LARGEST = float(np.finfo(np.float32).max)
 _EPOCH = datetime.datetime(1970, 1, 1)
 _FAR = re.compile(r"(\d+)-(\d\d)-(\d\d)(?:T(\d\d):(\d\d):(\d\d(?:\.\d+)?)(?:([+-])(\d\d):?(\d\d)?)?)?( BC)?")
 _FLOATS = ("float4", "float8", "numeric")
@@ -72,11 +74,10 @@ class _InputEncoder:
                 ) from None
             except (TypeError, ValueError, AttributeError, OverflowError):
                 raise _other_type(name, row[name]) from None
-        with np.errstate(over="ignore"):
-            found = np.array(values, np.float32).reshape(self._shape)
-        if not np.isfinite(found).all():
+        found = np.array(values, np.float64)
+        if not float(np.abs(found).max()) <= _LARGEST:
             raise CerebroError("the row holds infinity, or values that are too large")
-        return found
+        return found.astype(np.float32).reshape(self._shape)
 
 
 def _other_type(name: str, value: Any) -> CerebroError:

@@ -158,10 +158,11 @@ def _keep(db: Database, name: str, mst_key: int | None, sample: Callable[[], np.
             sqlstate=NOT_SUPPORTED,
         )
     forward = inference(described)
-    loaded = forward.load(model.weights())
+    weights = model.weights()
+    loaded = forward.load(weights)
     kept = Kept(
         version=version,
-        forward=forward.bound(loaded),
+        forward=forward.bound(loaded, weights),
         nbytes=loaded.nbytes,
         wanted=described.inputs[0],
         divisor=np.float32(model.divisor),
@@ -203,12 +204,15 @@ def _answer(kept: Kept, features: Features) -> RowAnswer:
 def _named_answer(output: Output, result: np.ndarray) -> BestAnswer:
     if output.values is None:
         return None, None, float(result.reshape(-1)[0]), None
-    likely = choices.probabilities(result, output.logits, output.is_binary)[0, : len(output.values)]
-    place = int(likely.argmax())
-    each = dict(
-        zip(("" if value is None else value for value in output.values), likely.tolist(), strict=True)
-    )
-    return output.values[place], float(likely[place]), None, json.dumps(each, ensure_ascii=False)
+    if output.logits is not None or output.is_binary:
+        result = choices.probabilities(result, output.logits, output.is_binary)
+    # Python's lists, which for a few classes are faster than arrays.
+    likely: list[float] = result[0].tolist()[: len(output.values)]
+    most = max(likely)
+    # NaN is greater than nothing; the first class then answers, as in an array.
+    place = likely.index(most) if most == most else 0
+    each = dict(zip([value or "" for value in output.values], likely, strict=True))
+    return output.values[place], most, None, json.dumps(each, ensure_ascii=False)
 
 
 def _not_finite(features: Features) -> CerebroError:
