@@ -178,6 +178,20 @@ def load_keras_model(*arguments: Any) -> None:
 
 
 @public
+def load_net(*arguments: Any) -> list[int]:
+    from cerebro_plpy.executor import nets
+
+    return nets.load_net(Session(), *arguments)
+
+
+@public
+def show_net(*arguments: Any) -> Iterator[tuple[Any, ...]]:
+    from cerebro_plpy.executor import nets
+
+    return nets.show_net(Session(), *arguments)
+
+
+@public
 def delete_keras_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 

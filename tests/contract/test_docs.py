@@ -26,6 +26,7 @@ GUIDE = (
     "getting-started",
     "packing",
     "columns",
+    "nets",
     "configs",
     "custom-functions",
     "training",

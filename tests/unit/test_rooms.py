@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "plpy" / "cerebro_plpy"
 
-PURE = {"engine", "features", "logical", "madlib", "planner"}
+PURE = {"engine", "features", "logical", "madlib", "nets", "planner"}
 KNOWS: dict[str, set[str]] = {
     "errors": set(),
     "memory": set(),
@@ -40,11 +40,23 @@ KNOWS: dict[str, set[str]] = {
     "planner": {"logical"},
     "engine": {"madlib"},
     "features": {"logical", "madlib"},
+    "nets": {"features", "logical", "madlib"},
     "store": {"features", "madlib"},
     "packing": {"features", "logical", "madlib", "store"},
     "topology": {"commands", "store"},
     "predicting": {"engine", "features", "logical", "madlib", "packing", "planner", "segment", "store"},
-    "executor": {"commands", "engine", "logical", "madlib", "planner", "predicting", "store", "topology"},
+    "executor": {
+        "commands",
+        "engine",
+        "logical",
+        "madlib",
+        "nets",
+        "packing",
+        "planner",
+        "predicting",
+        "store",
+        "topology",
+    },
     "segment": {"commands", "engine", "logical", "madlib", "packing", "planner", "store"},
     "backend": {"cluster", "commands", "postgresql", "segment", "server", "store"},
     "doors": {"backend", "madlib", "store"},
