@@ -40,6 +40,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "read_params",
     ),
     "Training": (
+        "train",
         "madlib_keras_fit_multiple_model",
         "madlib_keras_fit",
         "madlib_keras_automl",

@@ -262,6 +262,13 @@ def fit(*arguments: Any) -> None:
 
 
 @public
+def train(*arguments: Any) -> Iterator[tuple[Any, ...]]:
+    from cerebro_plpy.executor import train as executor
+
+    return iter(executor.train(Session(), executor.TrainCall(*arguments)))
+
+
+@public
 def evaluate(*arguments: Any) -> None:
     from cerebro_plpy.executor import evaluate as executor
 

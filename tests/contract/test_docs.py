@@ -27,6 +27,7 @@ GUIDE = (
     "packing",
     "columns",
     "nets",
+    "train",
     "configs",
     "custom-functions",
     "training",

@@ -15,8 +15,8 @@ import numpy as np
 
 Array = np.ndarray
 # From the layer's inputs to its output.
-Step = Callable[[list[Array]], Array]
-Config = Mapping[str, Any]
+LayerCall = Callable[[list[Array]], Array]
+LayerConfig = Mapping[str, Any]
 
 
 class UnknownLayerError(Exception):
@@ -79,7 +79,7 @@ ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
 IDLE = ("Dropout", "SpatialDropout1D", "SpatialDropout2D", "GaussianNoise", "GaussianDropout", "Identity")
 
 
-def _activation(config: Config, key: str = "activation") -> Callable[[Array], Array]:
+def _activation(config: LayerConfig, key: str = "activation") -> Callable[[Array], Array]:
     name = config.get(key) or "linear"
     if not isinstance(name, str) or name not in ACTIVATIONS:
         raise UnknownLayerError(name)
@@ -102,7 +102,7 @@ class _Weights:
             raise UnknownLayerError("weights that no layer took")
 
 
-def _dense(config: Config, weights: _Weights) -> Step:
+def _dense(config: LayerConfig, weights: _Weights) -> LayerCall:
     kernel, activation = weights.take(2), _activation(config)
     bias = weights.take(1) if config.get("use_bias", True) else np.float32(0)
 
@@ -112,7 +112,7 @@ def _dense(config: Config, weights: _Weights) -> Step:
     return run
 
 
-def _embedding(config: Config, weights: _Weights) -> Step:
+def _embedding(config: LayerConfig, weights: _Weights) -> LayerCall:
     if config.get("mask_zero"):
         raise UnknownLayerError("mask_zero")
     table = weights.take(2)
@@ -123,7 +123,7 @@ def _embedding(config: Config, weights: _Weights) -> Step:
     return run
 
 
-def _batch_normalization(config: Config, weights: _Weights) -> Step:
+def _batch_normalization(config: LayerConfig, weights: _Weights) -> LayerCall:
     if config.get("axis", -1) not in (-1, 1, [-1], [1]):
         raise UnknownLayerError("axis")
     gamma = weights.take(1) if config.get("scale", True) else np.float32(1)
@@ -138,7 +138,7 @@ def _batch_normalization(config: Config, weights: _Weights) -> Step:
     return run
 
 
-def _layer_normalization(config: Config, weights: _Weights) -> Step:
+def _layer_normalization(config: LayerConfig, weights: _Weights) -> LayerCall:
     if config.get("axis", -1) not in (-1, [-1]) or config.get("rms_scaling"):
         raise UnknownLayerError("axis")
     gamma = weights.take(1) if config.get("scale", True) else np.float32(1)
@@ -154,7 +154,7 @@ def _layer_normalization(config: Config, weights: _Weights) -> Step:
     return normalize
 
 
-def _reshape(config: Config, weights: _Weights) -> Step:
+def _reshape(config: LayerConfig, weights: _Weights) -> LayerCall:
     shape = tuple(config["target_shape"])
 
     def run(inputs: list[Array]) -> Array:
@@ -163,7 +163,7 @@ def _reshape(config: Config, weights: _Weights) -> Step:
     return run
 
 
-def _concatenate(config: Config, weights: _Weights) -> Step:
+def _concatenate(config: LayerConfig, weights: _Weights) -> LayerCall:
     axis = config.get("axis", -1)
 
     def run(inputs: list[Array]) -> Array:
@@ -172,8 +172,8 @@ def _concatenate(config: Config, weights: _Weights) -> Step:
     return run
 
 
-def _folding(fold: Callable[[Array, Array], Array]) -> Callable[[Config, _Weights], Step]:
-    def make(config: Config, weights: _Weights) -> Step:
+def _folding(fold: Callable[[Array, Array], Array]) -> Callable[[LayerConfig, _Weights], LayerCall]:
+    def make(config: LayerConfig, weights: _Weights) -> LayerCall:
         def run(inputs: list[Array]) -> Array:
             found = inputs[0]
             for other in inputs[1:]:
@@ -185,7 +185,7 @@ def _folding(fold: Callable[[Array, Array], Array]) -> Callable[[Config, _Weight
     return make
 
 
-def _rescaling(config: Config, weights: _Weights) -> Step:
+def _rescaling(config: LayerConfig, weights: _Weights) -> LayerCall:
     scale, offset = np.float32(config["scale"]), np.float32(config.get("offset", 0))
 
     def run(inputs: list[Array]) -> Array:
@@ -194,7 +194,7 @@ def _rescaling(config: Config, weights: _Weights) -> Step:
     return run
 
 
-def _mean_of_steps(config: Config, weights: _Weights) -> Step:
+def _mean_of_steps(config: LayerConfig, weights: _Weights) -> LayerCall:
     if config.get("keepdims"):
         raise UnknownLayerError("keepdims")
 
@@ -204,17 +204,17 @@ def _mean_of_steps(config: Config, weights: _Weights) -> Step:
     return run
 
 
-def _activated(config: Config, weights: _Weights) -> Step:
+def _activated(config: LayerConfig, weights: _Weights) -> LayerCall:
     return _alone(_activation(config))
 
 
-def _relu(config: Config, weights: _Weights) -> Step:
+def _relu(config: LayerConfig, weights: _Weights) -> LayerCall:
     if config.get("max_value") is not None or config.get("negative_slope") or config.get("threshold"):
         raise UnknownLayerError("ReLU")
     return _alone(_rectified)
 
 
-def _flatten(config: Config, weights: _Weights) -> Step:
+def _flatten(config: LayerConfig, weights: _Weights) -> LayerCall:
     return _alone(_flat_rows)
 
 
@@ -222,18 +222,18 @@ def _flat_rows(x: Array) -> Array:
     return x.reshape(len(x), -1)
 
 
-def _idle(config: Config, weights: _Weights) -> Step:
+def _idle(config: LayerConfig, weights: _Weights) -> LayerCall:
     return _alone(_linear)
 
 
-def _alone(function: Callable[[Array], Array]) -> Step:
+def _alone(function: Callable[[Array], Array]) -> LayerCall:
     def run(inputs: list[Array]) -> Array:
         return function(inputs[0])
 
     return run
 
 
-LAYERS: Mapping[str, Callable[[Config, _Weights], Step]] = {
+LAYERS: Mapping[str, Callable[[LayerConfig, _Weights], LayerCall]] = {
     "Dense": _dense,
     "Embedding": _embedding,
     "BatchNormalization": _batch_normalization,
@@ -264,7 +264,7 @@ def forward(model_arch: str, arrays: Sequence[Array]) -> Callable[[list[Array]],
     return made
 
 
-def _step(layer: Config, weights: _Weights) -> Step:
+def _step(layer: LayerConfig, weights: _Weights) -> LayerCall:
     config = layer["config"]
     policy = config.get("dtype", "float32")
     name = policy.get("config", {}).get("name") if isinstance(policy, Mapping) else policy
@@ -273,7 +273,7 @@ def _step(layer: Config, weights: _Weights) -> Step:
     return LAYERS[layer["class_name"]](config, weights)
 
 
-def _sequential(config: Config, weights: _Weights) -> Callable[[list[Array]], list[Array]]:
+def _sequential(config: LayerConfig, weights: _Weights) -> Callable[[list[Array]], list[Array]]:
     steps = [_step(layer, weights) for layer in config["layers"] if layer["class_name"] != "InputLayer"]
 
     def run(inputs: list[Array]) -> list[Array]:
@@ -284,8 +284,8 @@ def _sequential(config: Config, weights: _Weights) -> Callable[[list[Array]], li
     return run
 
 
-def _functional(config: Config, weights: _Weights) -> Callable[[list[Array]], list[Array]]:
-    steps: list[tuple[str, list[str], Step]] = []
+def _functional(config: LayerConfig, weights: _Weights) -> Callable[[list[Array]], list[Array]]:
+    steps: list[tuple[str, list[str], LayerCall]] = []
     for layer in config["layers"]:
         if layer["class_name"] == "InputLayer":
             continue

@@ -29,7 +29,7 @@ def load_net(
     rows = _rows(packed.summary(db, table.schema, table.name))
     about = f"made by load_net for {table.quoted}"
     return [
-        tables.load_model(db, arch_table, model_arch, None, name, about)
+        tables.load_model(db, arch_table, model_arch, weights=None, name=name, description=about)
         for name, model_arch in points.nets(net, params, rows)
     ]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..features.specification import EMBED, HASH, Category, FeatureInput, Specification, Text
-from .graph import Graph, Node
+from .graph import Graph, LayerOutput
 
 # Of a category with so many codes: what is usual (as wide as 1.6 * codes ^ 0.56, at most 50).
 WIDEST = 50
@@ -27,7 +27,7 @@ def embedding_width(codes: int) -> int:
     return max(2, min(WIDEST, round(1.6 * codes**0.56)))
 
 
-def branches(graph: Graph, wanted: NetRows, *, words: bool = False) -> list[Node]:
+def branches(graph: Graph, wanted: NetRows, *, words: bool = False) -> list[LayerOutput]:
     """One node for each input, categories and words embedded; `words` keeps their sequence."""
     known: Sequence[FeatureInput | None] = (
         [None] * len(wanted.inputs) if wanted.features is None else wanted.features.inputs
@@ -38,10 +38,11 @@ def branches(graph: Graph, wanted: NetRows, *, words: bool = False) -> list[Node
     ]
 
 
-def _branch(graph: Graph, node: Node, one: FeatureInput | None, words: bool) -> Node:
-    if one is None or len(one.features) > 1:
+def _branch(graph: Graph, node: LayerOutput, one: FeatureInput | None, words: bool) -> LayerOutput:
+    if one is None or len(one.features) != 1:
         return node
-    way = one.features[0].way
+    (feature,) = one.features
+    way = feature.way
     if isinstance(way, Category) and way.encode in (EMBED, HASH):
         width = embedding_width(way.codes)
         near = graph.layer("Embedding", node, rank=2, input_dim=way.codes, output_dim=width)
@@ -52,7 +53,7 @@ def _branch(graph: Graph, node: Node, one: FeatureInput | None, words: bool) -> 
     return node
 
 
-def joined(graph: Graph, nodes: Sequence[Node]) -> Node:
+def joined(graph: Graph, nodes: Sequence[LayerOutput]) -> LayerOutput:
     """All nodes side by side, flat; a single one as it is."""
     if len(nodes) == 1:
         return nodes[0]
@@ -60,11 +61,11 @@ def joined(graph: Graph, nodes: Sequence[Node]) -> Node:
     return graph.layer("Concatenate", *flat)
 
 
-def flattened(graph: Graph, node: Node) -> Node:
+def flattened(graph: Graph, node: LayerOutput) -> LayerOutput:
     return node if node.rank == 1 else graph.layer("Flatten", node, rank=1)
 
 
-def heads(graph: Graph, node: Node, wanted: NetRows) -> list[Node]:
+def heads(graph: Graph, node: LayerOutput, wanted: NetRows) -> list[LayerOutput]:
     """The outputs: a softmax over the classes, or numbers."""
     flat, found = flattened(graph, node), []
     for name, shape, is_classes in wanted.outputs:

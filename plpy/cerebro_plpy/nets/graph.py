@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Node:
+class LayerOutput:
     """What a layer gives: its name, and the dimensions of a row of it."""
 
     name: str
@@ -24,17 +24,17 @@ class Graph:
         self._inputs: list[str] = []
         self._count: dict[str, int] = {}
 
-    def input(self, shape: Sequence[int]) -> Node:
+    def input(self, shape: Sequence[int]) -> LayerOutput:
         """An input of that shape a row."""
         node = self._add("InputLayer", [], len(shape), {"batch_shape": [None, *shape], "dtype": "float32"})
         self._inputs.append(node.name)
         return node
 
-    def layer(self, kind: str, *sources: Node, rank: int | None = None, **config: Any) -> Node:
+    def layer(self, kind: str, *sources: LayerOutput, rank: int | None = None, **config: Any) -> LayerOutput:
         """A layer on others' outputs; it keeps the number of dimensions unless that is given."""
         return self._add(kind, list(sources), sources[0].rank if rank is None else rank, config)
 
-    def _add(self, kind: str, sources: list[Node], rank: int, config: dict[str, Any]) -> Node:
+    def _add(self, kind: str, sources: list[LayerOutput], rank: int, config: dict[str, Any]) -> LayerOutput:
         number = self._count[kind] = self._count.get(kind, 0) + 1
         name = str(config.pop("name", "") or f"{kind.lower()}_{number}")
         tensors = [
@@ -56,9 +56,9 @@ class Graph:
                 "inbound_nodes": called,
             }
         )
-        return Node(name, rank)
+        return LayerOutput(name, rank)
 
-    def as_json(self, outputs: Sequence[Node]) -> str:
+    def as_json(self, outputs: Sequence[LayerOutput]) -> str:
         """The whole model."""
         config = {
             "name": "net",

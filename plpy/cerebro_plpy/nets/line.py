@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import CerebroError
 from ..madlib.literal import Call, Value, read_layers, shorten
-from .graph import Graph, Node
+from .graph import Graph, LayerOutput
 
 # What may be written without its name, in this order. Keras checks the rest.
 PLACES: Mapping[str, tuple[str, ...]] = {
@@ -81,7 +81,7 @@ def rank_after(kind: str, config: Mapping[str, Any], rank: int) -> int:
     return rank
 
 
-def add(graph: Graph, node: Node, made: list[tuple[str, dict[str, Any]]]) -> Node:
+def add(graph: Graph, node: LayerOutput, made: list[tuple[str, dict[str, Any]]]) -> LayerOutput:
     """The layers behind a node."""
     for kind, config in made:
         node = graph.layer(kind, node, rank=rank_after(kind, config, node.rank), **config)

@@ -13,7 +13,7 @@ from ..logical.options import Validator, integer, number, one_of
 from ..madlib.nearest import unknown
 from . import line
 from .fitting import NetRows, branches, flattened, heads, joined
-from .graph import Graph, Node
+from .graph import Graph, LayerOutput
 
 ACTIVATIONS = ("relu", "gelu", "silu", "selu", "elu", "tanh")
 Parameters = Mapping[str, Any]
@@ -39,14 +39,14 @@ class StartingPoint:
     """A net by name: its parameters with their defaults, and how it is made."""
 
     defaults: Parameters
-    make: Callable[[Graph, NetRows, Parameters], Node]
+    make: Callable[[Graph, NetRows, Parameters], LayerOutput]
 
 
-def _linear(graph: Graph, wanted: NetRows, given: Parameters) -> Node:
+def _linear(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
     return joined(graph, branches(graph, wanted))
 
 
-def _block(graph: Graph, node: Node, given: Parameters) -> Node:
+def _block(graph: Graph, node: LayerOutput, given: Parameters) -> LayerOutput:
     """A normalised dense block beside which its input goes on."""
     inner = graph.layer("LayerNormalization", node)
     inner = graph.layer("Dense", inner, units=given["width"], activation=given["activation"])
@@ -55,19 +55,19 @@ def _block(graph: Graph, node: Node, given: Parameters) -> Node:
     return graph.layer("Add", node, inner)
 
 
-def _blocks(graph: Graph, node: Node, given: Parameters) -> Node:
+def _blocks(graph: Graph, node: LayerOutput, given: Parameters) -> LayerOutput:
     node = graph.layer("Dense", flattened(graph, node), units=given["width"], activation=given["activation"])
     for _ in range(given["depth"]):
         node = _block(graph, node, given)
     return graph.layer("LayerNormalization", node)
 
 
-def _tabular(graph: Graph, wanted: NetRows, given: Parameters) -> Node:
+def _tabular(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
     flat = [flattened(graph, node) for node in branches(graph, wanted)]
     return _blocks(graph, joined(graph, flat), given)
 
 
-def _text(graph: Graph, wanted: NetRows, given: Parameters) -> Node:
+def _text(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
     """Filters over words, their greatest response, dense behind."""
     found = []
     for node in branches(graph, wanted, words=True):
@@ -83,7 +83,7 @@ def _text(graph: Graph, wanted: NetRows, given: Parameters) -> Node:
     return node
 
 
-def _image(graph: Graph, wanted: NetRows, given: Parameters) -> Node:
+def _image(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
     """Blocks of convolution, normalization and pooling, each twice as wide as the one before."""
     found = []
     for node in branches(graph, wanted):
@@ -99,7 +99,7 @@ def _image(graph: Graph, wanted: NetRows, given: Parameters) -> Node:
     return graph.layer("Dropout", joined(graph, found), rate=given["dropout"])
 
 
-def _series(graph: Graph, wanted: NetRows, given: Parameters) -> Node:
+def _series(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
     """Dilated convolutions, each of which sees twice as far, with what came in beside them."""
     found = []
     for node in branches(graph, wanted, words=True):
@@ -176,7 +176,9 @@ def _combinations(name: str, point: StartingPoint, given: str | None) -> list[Pa
             raise unknown(f"'{name}' has no parameter {key}", key, sorted(point.defaults))
         values = value if isinstance(value, list) else [value]
         lists[key] = [CHECKS[key](key, one) for one in values]
-    found = [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
+    found: list[Parameters] = [
+        dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())
+    ]
     if not 0 < len(found) <= MOST:
         raise CerebroError(f"params give {len(found)} nets, which must be from 1 to {MOST}")
     return found

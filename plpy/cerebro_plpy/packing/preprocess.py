@@ -33,8 +33,9 @@ def pack_training(
     num_classes: Sequence[int | None] | None = None,
     distribution_rules: str | None = None,
     options: str | None = None,
+    labelled: bool = False,
 ) -> None:
-    """Pack a training table."""
+    """Pack a training table, or the rows of one that are `labelled`."""
     chosen = option.parse(options, option.TRAINING)
     source, target = _tables(db, source_table, output_table)
     known = packed.columns_of(db, source)
@@ -43,6 +44,8 @@ def pack_training(
     rules = db.server.rules(distribution_rules)
     segments = chosen.segments or _usual_segments(db, source, rules)
     dependents = sources.outputs(outputs, known, source.quoted, _tasks(outputs, known, widths, chosen.task))
+    if labelled:
+        source = packed.with_values(source, dependents[0].first)
     size, divisor = _buffer_size(buffer_size), _divisor(normalizing_const)
     _check_alone(chosen, divisor, independent_varname)
     held, held_target = None, None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..database import Database, Row, as_owner
@@ -151,6 +151,19 @@ def rows_up_to(db: Database, source: Table, most: int) -> int:
         ("bigint",),
         (most,),
     )
+    return rows[0]["found"]
+
+
+def with_values(source: Table, column: SourceColumn) -> Table:
+    """The rows in which a column is not NULL."""
+    return replace(
+        source, selection=f"(SELECT s.* FROM {source.rows} WHERE s.{quote(column.name)} IS NOT NULL)"
+    )
+
+
+def nulls(db: Database, source: Table, column: SourceColumn) -> int:
+    """In how many rows a column is NULL."""
+    rows = db.query(f"SELECT count(*) AS found FROM {source.rows} WHERE {quote(column.name)} IS NULL")
     return rows[0]["found"]
 
 

@@ -333,6 +333,17 @@ def measured(db: Database, info: str) -> list[Mapping[str, Any]]:
     )
 
 
+def ranked(db: Database, info: str, arch_table: str) -> list[Mapping[str, Any]]:
+    """The configs of a search that have a model, with the nets' names and what was measured last."""
+    return db.query(
+        "SELECT i.mst_key, coalesce(a.name, 'model ' || i.model_id) AS net,"
+        " i.compile_params || ', ' || i.fit_params AS params,"
+        " coalesce(i.validation_metrics_final, i.training_metrics_final) AS metric,"
+        " coalesce(i.validation_loss_final, i.training_loss_final) AS loss"
+        f" FROM {info} AS i LEFT JOIN {arch_table} AS a USING (model_id) WHERE i.model_size IS NOT NULL"
+    )
+
+
 def trained_models(db: Database, info: str) -> dict[int, int]:
     """The architecture of each config of a model table."""
     rows = db.query(f"SELECT mst_key, model_id FROM {info} ORDER BY mst_key")

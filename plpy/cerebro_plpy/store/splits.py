@@ -121,12 +121,12 @@ _HASHES = 2**53
 def hold_out(db: Database, source: Table, columns: Sequence[str], holdout: Holdout) -> tuple[Table, Table]:
     """The rows of a table that stay, and those that are held out, as tables that are selected from it."""
     listed = ", ".join(f"s.{quote(column)}" for column in columns)
-    inside, chosen = f"SELECT s.* FROM {source.quoted} AS s", _chosen(db, holdout)
+    inside, chosen = f"SELECT s.* FROM {source.rows}", _chosen(db, holdout)
     if holdout.strata is not None:
         value, number = f"s.{quote(holdout.strata.name)}", _number(holdout)
         inside = (
             f"SELECT s.*, row_number() OVER (PARTITION BY {value} ORDER BY {number}) AS {_PLACE},"
-            f" count(*) OVER (PARTITION BY {value}) AS {_TOTAL} FROM {source.quoted} AS s"
+            f" count(*) OVER (PARTITION BY {value}) AS {_TOTAL} FROM {source.rows}"
         )
         chosen = f"s.{_PLACE} <= round(s.{_TOTAL} * {holdout.share!r}::numeric)"
     kept, held = (
