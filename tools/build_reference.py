@@ -66,6 +66,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "madlib_keras_predict",
         "madlib_keras_predict_byom",
         "predict",
+        "predict_query",
     ),
     "Losses, metrics and layers of your own": (
         "register_function",

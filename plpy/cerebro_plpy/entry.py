@@ -382,6 +382,20 @@ def predict_one(model: str | None, mst_key: int | None, features: Any) -> tuple[
 
 
 @internal
+def predict_statement(*arguments: Any) -> str:
+    from cerebro_plpy.predicting import query as predictor
+
+    return predictor.statement(Session(), *arguments)
+
+
+@internal
+def predict_batch(*arguments: Any) -> tuple[Any, ...]:
+    from cerebro_plpy.predicting import query as predictor
+
+    return predictor.batch(Session(), *arguments)
+
+
+@internal
 def predict_row(model: str | None, row: str | None, mst_key: int | None) -> tuple[Any, ...]:
     from cerebro_plpy.predicting import one as predictor
 

@@ -97,6 +97,30 @@ def test_rows_in_a_query_are_predicted_by_the_best_config(trial: Trial) -> None:
     assert np.abs(np.array([row[3]["yes"] for row in found]) - expected[:, 1]).max() < 1e-5
 
 
+def test_a_query_is_predicted_many_rows_at_a_time(trial: Trial) -> None:
+    trial.sql("DROP VIEW IF EXISTS doubled")
+    trial.sql("CREATE VIEW doubled AS SELECT c.* FROM customers c, generate_series(1, 5)")
+    by_row = trial.sql("SELECT c.id, p.class, p.probability FROM doubled c, cerebro.predict('models', c) p")
+    found = trial.sql(
+        'SELECT (p."row").id, p.class, p.probability FROM cerebro.predict_query('
+        "'models', 'SELECT * FROM doubled -- all', NULL::customers) AS p"
+    )
+    assert len(found) == 5 * ROWS
+    for one, other in zip(sorted(by_row), sorted(found), strict=True):
+        assert one[:2] == other[:2] and abs(one[2] - other[2]) < 1e-5
+    for query, code in {
+        "SELECT id FROM customers": "42846",
+        "SELECT * FROM nowhere": "42P01",
+        "": "22004",
+        "SELECT * FROM customers; DROP TABLE customers": "42601",
+    }.items():
+        with pytest.raises(psycopg2.Error) as caught:
+            trial.sql("SELECT count(*) FROM cerebro.predict_query('models', %s, NULL::customers)", query)
+        assert caught.value.pgcode == code, query
+    with pytest.raises(psycopg2.Error, match="row_type is of no table"):
+        trial.sql("SELECT count(*) FROM cerebro.predict_query('models', 'SELECT 1', NULL::int)")
+
+
 def test_a_config_is_named_by_its_key(trial: Trial) -> None:
     expected = forward(trial, 2, features(trial)[:5])
     found = trial.sql(

@@ -37,6 +37,8 @@ class Model:
     weights: Callable[[], bytes]
     # What the columns of the training rows became, where they were prepared.
     features: Specification | None = None
+    # The columns of the training table that were the inputs.
+    independents: Sequence[str] = ()
 
 
 def trained(db: Database, found: TrainedModel) -> Model:
@@ -59,6 +61,7 @@ def trained(db: Database, found: TrainedModel) -> Model:
         lambda described: output.settle(described, dependents, loss),
         partial(_weights, db, found),
         _features(row),
+        row["independent_varname"],
     )
 
 
