@@ -25,6 +25,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Preparing and packing rows": (
         "describe_columns",
         "train_test_split",
+        "windows",
         "training_preprocessor_dl",
         "validation_preprocessor_dl",
         "convert_array_to_bytea",

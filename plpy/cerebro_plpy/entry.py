@@ -138,13 +138,14 @@ def _drive(asked: Drive, look_seconds: int) -> None:
 @public
 def prepare(what: str, *arguments: Any) -> None:
     """Make a table to train on, or one to make it from."""
-    from cerebro_plpy.packing import empty, preprocess, split
+    from cerebro_plpy.packing import empty, preprocess, split, windows
 
     makes = {
         "training": preprocess.pack_training,
         "validation": preprocess.pack_validation,
         "empty": empty.create,
         "split": split.train_test_split,
+        "windows": windows.create,
     }
     makes[what](Session(), *arguments)
 

@@ -91,7 +91,7 @@ def _parts(db: Database, model: models.Model, rows: QueryRows) -> Sequence[readi
 
 
 def batch(
-    db: Database, ticket: str, data: list[bytes | None], texts: list[str | None], rows: int
+    db: Database, ticket: str, data: list[bytes | None] | None, texts: list[str | None] | None, rows: int
 ) -> BatchAnswer:
     """Predict some rows, whose fields come one after the other."""
     reader = memory.of(_Readers).get(ticket)
@@ -113,13 +113,16 @@ def batch(
 
 
 def _fields(
-    parts: Sequence[reading.PackedPart], data: list[bytes | None], texts: list[str | None], rows: int
+    parts: Sequence[reading.PackedPart],
+    data: list[bytes | None] | None,
+    texts: list[str | None] | None,
+    rows: int,
 ) -> list[Sequence[Any]]:
     """The values of each field: bytes and texts come apart."""
     at = {True: 0, False: 0}
     found: list[Sequence[Any]] = []
     for expression in reading.fields(parts):
-        values: Sequence[Any] = texts if expression.is_text else data
+        values: Sequence[Any] = (texts if expression.is_text else data) or ()
         first = at[expression.is_text]
         found.append(values[first : first + rows])
         at[expression.is_text] += rows

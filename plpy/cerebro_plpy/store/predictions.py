@@ -230,8 +230,8 @@ def query_statement(rows: QueryRows, fields: Sequence[Expression], ticket: str, 
     each = "".join(f", {field.text} AS {name}" for name, field in named)
     data, texts = (
         " || ".join(f"pg_catalog.array_agg(q.{name})" for name, field in named if field.is_text == is_text)
-        or "NULL"
-        for is_text in (False, True)
+        or f"NULL::{kind}"
+        for is_text, kind in ((False, "bytea[]"), (True, "text[]"))
     )
     return (
         'SELECT pg_catalog.unnest(x.own) AS "row", pg_catalog.unnest((x.found).classes),'
