@@ -160,9 +160,11 @@ psql: ## talk to the private cluster
 env: ## print the private cluster's connection settings for a shell
 	@tools/cluster env
 
-# A procedure that ends transactions can have no search_path of its own.
+# A procedure that ends transactions can have no search_path of its own, and what the planner sees through has none.
 PGSPOT = --ignore-lang=plpython3u \
-	--proc-without-search-path='cerebro._command(command text,request text,INOUT answer text)'
+	--proc-without-search-path='cerebro._command(command text,request text,INOUT answer text)' \
+	--proc-without-search-path='cerebro.predict(model regclass,row anyelement,mst_key integer,OUT class text,OUT probability double precision,OUT prediction double precision,OUT probabilities jsonb)' \
+	--proc-without-search-path='cerebro.predict_query(model regclass,query text,row_type anyelement,mst_key integer,TABLE row anyelement,TABLE class text,TABLE probability double precision,TABLE prediction double precision)'
 
 lint: ## look for slips in Python and SQL
 	@tools/setup dev

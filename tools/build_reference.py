@@ -23,7 +23,9 @@ Names of tables are SQL identifiers (`table`, `schema.table`, `"Odd Name"`), loo
 """
 GROUPS: dict[str, tuple[str, ...]] = {
     "Preparing and packing rows": (
+        "describe_columns",
         "train_test_split",
+        "windows",
         "training_preprocessor_dl",
         "validation_preprocessor_dl",
         "convert_array_to_bytea",
@@ -31,7 +33,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "convert_bytea_to_smallint_array",
         "create_packed_table",
     ),
-    "Architectures": ("load_keras_model", "delete_keras_model"),
+    "Architectures": ("load_net", "show_net", "load_keras_model", "delete_keras_model"),
     "Configs": (
         "generate_model_configs",
         "load_model_selection_table",
@@ -39,6 +41,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "read_params",
     ),
     "Training": (
+        "train",
         "madlib_keras_fit_multiple_model",
         "madlib_keras_fit",
         "madlib_keras_automl",
@@ -64,6 +67,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "madlib_keras_predict",
         "madlib_keras_predict_byom",
         "predict",
+        "predict_query",
     ),
     "Losses, metrics and layers of your own": (
         "register_function",

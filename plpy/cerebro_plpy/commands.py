@@ -106,6 +106,8 @@ class CheckModel(BesideRows):
     weights_bytes: int | None
     max_parameters: int
     functions: Sequence[FunctionRow]
+    # Whether its layers are to be listed.
+    layers: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

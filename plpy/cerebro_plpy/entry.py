@@ -138,15 +138,23 @@ def _drive(asked: Drive, look_seconds: int) -> None:
 @public
 def prepare(what: str, *arguments: Any) -> None:
     """Make a table to train on, or one to make it from."""
-    from cerebro_plpy.packing import empty, preprocess, split
+    from cerebro_plpy.packing import empty, preprocess, split, windows
 
     makes = {
         "training": preprocess.pack_training,
         "validation": preprocess.pack_validation,
         "empty": empty.create,
         "split": split.train_test_split,
+        "windows": windows.create,
     }
     makes[what](Session(), *arguments)
+
+
+@public
+def describe_columns(source_table: str | None, options: str | None) -> Iterator[tuple[Any, ...]]:
+    from cerebro_plpy.packing import describe
+
+    return describe.describe(Session(), source_table, options)
 
 
 @internal
@@ -168,6 +176,20 @@ def load_keras_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 
     tables.load_model(Session(), *arguments)
+
+
+@public
+def load_net(*arguments: Any) -> list[int]:
+    from cerebro_plpy.executor import nets
+
+    return nets.load_net(Session(), *arguments)
+
+
+@public
+def show_net(*arguments: Any) -> Iterator[tuple[Any, ...]]:
+    from cerebro_plpy.executor import nets
+
+    return nets.show_net(Session(), *arguments)
 
 
 @public
@@ -238,6 +260,13 @@ def fit(*arguments: Any) -> None:
     from cerebro_plpy.executor.single import SingleCall
 
     _begin(SingleCall, arguments)
+
+
+@public
+def train(*arguments: Any) -> Iterator[tuple[Any, ...]]:
+    from cerebro_plpy.executor import train as executor
+
+    return iter(executor.train(Session(), executor.TrainCall(*arguments)))
 
 
 @public
@@ -351,3 +380,24 @@ def predict_one(model: str | None, mst_key: int | None, features: Any) -> tuple[
     from cerebro_plpy.predicting import one as predictor
 
     return predictor.predict(Session(), model, mst_key, features)
+
+
+@internal
+def predict_statement(*arguments: Any) -> str:
+    from cerebro_plpy.predicting import query as predictor
+
+    return predictor.statement(Session(), *arguments)
+
+
+@internal
+def predict_batch(*arguments: Any) -> tuple[Any, ...]:
+    from cerebro_plpy.predicting import query as predictor
+
+    return predictor.batch(Session(), *arguments)
+
+
+@internal
+def predict_row(model: str | None, row: str | None, mst_key: int | None) -> tuple[Any, ...]:
+    from cerebro_plpy.predicting import one as predictor
+
+    return predictor.predict_row(Session(), model, row, mst_key)

@@ -32,3 +32,20 @@ return GD["cerebro"].predict_one(model, mst_key, features)
 $$;
 COMMENT ON FUNCTION cerebro.predict(regclass, integer, bytea) IS
 'Predicts one row, given as bytes (uint8 images), inside any query. The result is the most probable class with its probability, or the prediction of a model for numbers. mst_key is NULL for a model of madlib_fit. The model stays in the session''s memory. Use it in FROM (FROM rows, cerebro.predict(''model'', 1, x)), or as (cerebro.predict(…)).class.';
+
+-- Without a SET clause the planner sees through it; every name in it is qualified.
+CREATE OR REPLACE FUNCTION cerebro.predict(
+    model regclass,
+    "row" anyelement,
+    mst_key integer DEFAULT NULL,
+    OUT class text,
+    OUT probability double precision,
+    OUT prediction double precision,
+    OUT probabilities jsonb
+) RETURNS SETOF record
+LANGUAGE sql STABLE PARALLEL UNSAFE COST 1000 ROWS 1 AS $$
+SELECT p.class, p.probability, p.prediction, p.probabilities
+FROM cerebro._predict_row($1, pg_catalog.row_to_json($2)::pg_catalog.text, $3) AS p
+$$;
+COMMENT ON FUNCTION cerebro.predict(regclass, anyelement, integer) IS
+'Predicts a row of a table or query inside any query, with a model that was trained on columns as they are (option columns of training_preprocessor_dl): FROM customers c, cerebro.predict(''models'', c) p. Columns are found by their names. Without mst_key the best config answers. The result is the most probable class with its probability and those of all classes, or the prediction of a model for numbers.';

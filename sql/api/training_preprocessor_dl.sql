@@ -18,4 +18,4 @@ $$;
 COMMENT ON FUNCTION cerebro.training_preprocessor_dl(
     varchar, varchar, varchar, varchar, integer, real, integer[], text, jsonb
 ) IS
-'Packs a table for training. It shuffles the rows by a seed, deals them evenly to segments and stores them in buffers of arrays. Features are divided by normalizing_const, and labels are one-hot (or numbers for regression). Options: segments, seed, shape, task (classification or regression), memory_mb.';
+'Packs a table for training. It shuffles the rows by a seed, deals them evenly to segments and stores them in buffers of arrays. Features are divided by normalizing_const, and labels are one-hot (or numbers for regression). Options: segments, seed, shape, task (classification or regression), memory_mb, weight (the column that says what each row counts), validation (which rows to pack apart as <output_table>_validation: a share, or an object with by, after and on, or stratify), and columns ("auto", or what each column becomes: text, dates, categories, NULLs and images as they are) with exclude. With columns, independent_varname may be ''*''.';

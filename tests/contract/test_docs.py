@@ -25,6 +25,9 @@ README = Path("README.md")
 GUIDE = (
     "getting-started",
     "packing",
+    "columns",
+    "nets",
+    "train",
     "configs",
     "custom-functions",
     "training",

@@ -215,3 +215,12 @@ def test_the_backend_that_trained_the_model_answers_for_a_row(
     likely = store_by_jax(trial, features)
     ask = "SELECT (cerebro.predict('by_jax', NULL, x)).probability FROM new WHERE id = 1"
     assert execute(connect(), ask)[0][0] == pytest.approx(float(likely[0]), abs=1e-5)
+
+
+def test_a_query_of_arrays_is_predicted_many_rows_at_a_time(trial: Trial, expected: np.ndarray) -> None:
+    found = trial.sql(
+        "SELECT p.class, p.probability FROM cerebro.predict_query("
+        "'many', 'SELECT * FROM new', NULL::new, 2) AS p ORDER BY (p.\"row\").id"
+    )
+    assert [row[0] for row in found] == [KINDS[place] for place in expected.argmax(axis=1)]
+    assert np.allclose([row[1] for row in found], expected.max(axis=1), atol=1e-5)

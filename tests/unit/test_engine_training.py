@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cerebro_plpy.engine import architecture, model, runtime
-from cerebro_plpy.engine.data import ONE_HOT, Block, Dataset, Target, concatenate
+from cerebro_plpy.engine.data import ONE_HOT, WEIGHT, Block, Dataset, Target, concatenate
 from cerebro_plpy.engine.state import State, from_parts, to_parts, weights
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.params import Call, CompileParams
@@ -347,3 +347,34 @@ def test_rows_are_in_memory_once_whatever_is_trained_on_them() -> None:
     (used,) = dataset.derived(runtime.backend(), list)
     assert np.shares_memory(np.asarray(used), dataset.inputs[0])
     assert np.array_equal(dataset.inputs[0], given) and np.array_equal(dataset.targets[0].values, labels)
+
+
+def test_row_weights_are_keras_sample_weight() -> None:
+    rows, (rate, batch_size, seed) = 100, CONFIGS[0]
+    given, weights = partitions("mlp")[0], np.linspace(0, 3, 100, dtype=np.float32)
+    order = order_of(0, rows)
+    params = CompileParams(
+        optimizer=OPTIMIZERS["adam"](rate), loss="categorical_crossentropy", weighted_metrics=["accuracy"]
+    )
+    shared = model.compiled(architecture_of("mlp").json, params)
+    dataset = Dataset(given.inputs, [*given.targets, Target(weights[:, np.newaxis], WEIGHT)])
+    state = shared.initial_state(params, seed, None)
+    trained, _ = shared.train(state, [[Block(dataset, order)]], batch_size, None, nothing, rows=rows)
+
+    keras = runtime.keras()
+    keras.utils.set_random_seed(seed)
+    plain = keras.models.model_from_json(architecture_of("mlp").json)
+    plain.compile(plain_optimizer("adam", rate), "categorical_crossentropy", weighted_metrics=["accuracy"])
+    x, y = given.inputs[0], given.targets[0].values.astype(np.float32)
+    fit = {"batch_size": batch_size, "shuffle": False, "verbose": 0}
+    plain.fit(x[order], y[order], sample_weight=weights[order], **fit)
+    assert_same_bits(
+        trained.arrays, [runtime.to_numpy(v) for v in plain.variables + plain.optimizer.variables]
+    )
+
+    # Segments of unequal size, put together, measure what Keras does of all rows.
+    halves = [
+        shared.evaluate(trained, [Block(dataset, part)], 32, nothing) for part in (order[:30], order[30:])
+    ]
+    expected = plain.evaluate(x, y, sample_weight=weights, batch_size=32, verbose=0, return_dict=True)
+    assert shared.merge(halves) == pytest.approx(expected, rel=1e-5)

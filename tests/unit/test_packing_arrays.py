@@ -46,7 +46,7 @@ def read(
     seen = Faults()
     out = np.zeros((len(rows), int(np.prod(shape))), to)
     ArrayReader(ArrayForm("x", source=source, shape=shape, **{"parts": (), **form}), divisor, seen).read(
-        rows, out, 11
+        [rows], out, 11
     )
     return out, seen
 

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "plpy" / "cerebro_plpy"
 
-PURE = {"engine", "logical", "madlib", "planner"}
+PURE = {"engine", "features", "logical", "madlib", "nets", "planner"}
 KNOWS: dict[str, set[str]] = {
     "errors": set(),
     "memory": set(),
@@ -39,11 +39,24 @@ KNOWS: dict[str, set[str]] = {
     "logical": {"madlib"},
     "planner": {"logical"},
     "engine": {"madlib"},
-    "store": {"madlib"},
-    "packing": {"logical", "madlib", "store"},
+    "features": {"logical", "madlib"},
+    "nets": {"features", "logical", "madlib"},
+    "store": {"features", "madlib"},
+    "packing": {"features", "logical", "madlib", "store"},
     "topology": {"commands", "store"},
-    "predicting": {"engine", "madlib", "packing", "planner", "segment", "store"},
-    "executor": {"commands", "engine", "logical", "madlib", "planner", "predicting", "store", "topology"},
+    "predicting": {"engine", "features", "logical", "madlib", "packing", "planner", "segment", "store"},
+    "executor": {
+        "commands",
+        "engine",
+        "logical",
+        "madlib",
+        "nets",
+        "packing",
+        "planner",
+        "predicting",
+        "store",
+        "topology",
+    },
     "segment": {"commands", "engine", "logical", "madlib", "packing", "planner", "store"},
     "backend": {"cluster", "commands", "postgresql", "segment", "server", "store"},
     "doors": {"backend", "madlib", "store"},
@@ -65,6 +78,7 @@ KNOWS: dict[str, set[str]] = {
     },
 }
 USES: dict[str, set[str]] = {
+    "features": {"numpy", "PIL"},
     "engine": {"numpy", "ml_dtypes", "keras", "tensorflow", "jax", "torch"},
     "backend": {"plpy"},
     "doors": {"plpy"},

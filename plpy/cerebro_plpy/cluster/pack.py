@@ -22,7 +22,7 @@ from cerebro_plpy.packing import dealing
 from cerebro_plpy.packing.classes import Labels
 from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.packing.job import Job
-from cerebro_plpy.packing.reading import Column
+from cerebro_plpy.packing.reading import Column, fields, samples
 from cerebro_plpy.store.cluster import places
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import Expression, PackedOutput
@@ -76,7 +76,7 @@ class RowsOnSegments:
         return sum(own.result["rows"] for own in found)
 
     def _hand_out(self, statement: str, sample: Row) -> None:
-        expressions = [part.expression for part in self._job.parts]
+        expressions = fields(self._job.parts)
         hand_out(
             self._db,
             table=self._job.source,
@@ -87,23 +87,22 @@ class RowsOnSegments:
         )
 
     def _open(self, sample: Row) -> None:
-        values = [sample[f"c{number}"] for number in range(len(self._columns))]
-        fields = [value.encode() if isinstance(value, str) else value for value in values]
+        values = samples(sample, self._job.parts)
+        given = [value.encode() if isinstance(value, str) else value for value in values]
         shapes = [list(c.shape) if c.reader is not None else None for c in self._columns]
-        inputs = len(self._job.dependents)
         columns = [
-            pack_rows.describe(column.part, shape, 1.0 if number < inputs else self._job.divisor)
-            for number, (column, shape) in enumerate(zip(self._columns, shapes, strict=True))
+            pack_rows.describe(column.part, shape, self._job.divisor_of(column.part))
+            for column, shape in zip(self._columns, shapes, strict=True)
         ]
         memory = max(LEAST_BYTES, self._job.memory // places.primaries(self._db))
         opening = OpenRows(
             ticket=self._ticket,
             columns=columns,
-            sample=[field is not None for field in fields],
+            sample=[value is not None for value in given],
             seed=self._job.seed,
             memory=memory,
         )
-        tell_all(self._db, opening, [field for field in fields if field is not None])
+        tell_all(self._db, opening, [value for value in given if value is not None])
 
     def write(self, output: PackedOutput, labels: Sequence[Labels], how: dealing.Deal) -> None:
         """Have every process give its rows to the segments that they belong to."""
@@ -114,7 +113,7 @@ class RowsOnSegments:
                 deal=asdict(how),
                 keys=list(output.dist_keys or ()),
                 places=self._places(labels, own),
-                widths=[label.width for label in labels] + [None] * len(self._job.independents),
+                widths=[label.width for label in labels] + [None] * (len(self._job.parts) - len(labels)),
             )
             tell(self._db, key, dealt, [ranks.astype("<i8").tobytes()])
         places.send_pieces(self._db, self._ticket)

@@ -14,10 +14,19 @@ import numpy as np
 from cerebro_plpy import memory
 from cerebro_plpy.cluster.protocol import DealRows, ExpectRows, OpenRows
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
-from cerebro_plpy.packing import dealing
+from cerebro_plpy.packing import dealing, featured
 from cerebro_plpy.packing.faults import Faults
+from cerebro_plpy.packing.featured import FeaturePart
 from cerebro_plpy.packing.labels import one_hot
-from cerebro_plpy.packing.reading import Column, batch_rows, hasher_of, open_column, read_batch
+from cerebro_plpy.packing.reading import (
+    Column,
+    PackedPart,
+    batch_rows,
+    fields,
+    hasher_of,
+    open_column,
+    read_batch,
+)
 from cerebro_plpy.packing.sorting import Sorter
 from cerebro_plpy.packing.sources import SourcePart
 from cerebro_plpy.store.packed import SourceColumn
@@ -27,13 +36,17 @@ Fields = Sequence[bytes | None]
 Piece = tuple[int, int, bytes, list[bytes]]
 
 
-def describe(part: SourcePart, shape: Sequence[int] | None, divisor: float) -> Mapping[str, Any]:
+def describe(part: PackedPart, shape: Sequence[int] | None, divisor: float) -> Mapping[str, Any]:
     """A column of the packed table as JSON."""
+    if isinstance(part, FeaturePart):
+        return {**featured.describe(part), "shape": shape, "divisor": divisor}
     return {**asdict(part), "shape": shape, "divisor": divisor}
 
 
-def _part(described: Mapping[str, Any]) -> SourcePart:
+def _part(described: Mapping[str, Any]) -> PackedPart:
     columns = tuple(SourceColumn(**column) for column in described["columns"])
+    if "features" in described:
+        return featured.part_of(described["features"], columns)
     return SourcePart(described["name"], columns, described["kind"])
 
 
@@ -52,6 +65,15 @@ def columns_of(asked: OpenRows | ExpectRows, sample: Sequence[bytes | None], see
     ]
 
 
+def decoded(batch: Sequence[Fields], columns: Sequence[Column]) -> list[Sequence[Any]]:
+    """The fields of some rows, texts as such."""
+    found = zip(batch, fields([column.part for column in columns]), strict=True)
+    return [
+        tuple(None if value is None else value.decode() for value in values) if how.is_text else values
+        for values, how in found
+    ]
+
+
 class Taker(Protocol):
     """Whatever a scan hands rows to."""
 
@@ -66,7 +88,7 @@ class RowShare:
     def __init__(self, asked: OpenRows, sample: Sequence[bytes | None]) -> None:
         self.faults = Faults()
         self.columns = columns_of(asked, sample, self.faults)
-        self._batch = batch_rows({str(n): value for n, value in enumerate(sample)})
+        self._batch = batch_rows({str(n): value for n, value in enumerate(sample)}, self.columns)
         self._sorter = Sorter([column.stored for column in self.columns], asked.memory, self._batch)
         self._hasher = hasher_of(self.columns, asked.seed)
         self._waiting: list[Fields] = []
@@ -80,11 +102,8 @@ class RowShare:
 
     def _read(self) -> None:
         batch = list(zip(*self._waiting, strict=True))
-        for number, column in enumerate(self.columns):
-            if column.classes is not None:
-                batch[number] = tuple(None if v is None else v.decode() for v in batch[number])
         read_batch(
-            values=batch,
+            values=decoded(batch, self.columns),
             columns=self.columns,
             sorter=self._sorter,
             hasher=self._hasher,

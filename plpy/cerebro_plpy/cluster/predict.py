@@ -12,6 +12,7 @@ from cerebro_plpy.commands import Engine
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine import runtime
 from cerebro_plpy.packing.faults import Faults
+from cerebro_plpy.packing.reading import fields, samples
 from cerebro_plpy.planner import gpus
 from cerebro_plpy.predicting.rows import Prediction
 from cerebro_plpy.store import packed, predictions
@@ -32,11 +33,11 @@ class PredictorOnSegments:
         source = asked.source
         expressions = [
             packed.Expression(packed.TEXT, (source.id_column,)),
-            *(part.expression for part in source.inputs),
+            *fields(source.inputs),
         ]
         expected = self._expected(asked, ticket)
-        fields = [asked.sample[f"c{n}"] for n in range(1, len(asked.columns) + 1)]
-        sent = [*fields, asked.model.weights()]
+        given = samples(asked.sample, source.inputs, before=1)
+        sent = [*(value for value in given if value is not None), asked.model.weights()]
 
         def expect() -> None:
             for key, own in zip(places.keys(self._db, len(self._shares)), self._shares, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from cerebro_plpy.engine.architecture import describe
 from cerebro_plpy.engine.inference import inference
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.packing.faults import Faults
+from cerebro_plpy.packing.reading import by_column
 from cerebro_plpy.predicting import choices
 from cerebro_plpy.predicting.choices import ClassChoice
 from cerebro_plpy.predicting.outputs import Output
@@ -55,7 +57,8 @@ class Predicting:
         if not self._waiting:
             return
         ids, *values = zip(*self._waiting, strict=True)
-        inputs = [self._read(number, column) for number, column in enumerate(values)]
+        found = by_column(pack_rows.decoded(values, self._columns), self._columns)
+        inputs = [self._read(number, own) for number, own in enumerate(found)]
         self.rows += len(ids)
         self._waiting.clear()
         if self.faults:
@@ -65,12 +68,12 @@ class Predicting:
         results = self._forward.predict_many(self._loaded, inputs, batch_rows, self._tick)
         self._found += [(o, texts, r) for o, r in zip(self._outputs, results, strict=True)]
 
-    def _read(self, number: int, values: Sequence[bytes | None]) -> np.ndarray:
+    def _read(self, number: int, values: Sequence[Sequence[Any]]) -> np.ndarray:
         column = self._columns[number]
-        array = np.empty((len(values), column.stored[1]), np.float32)
+        array = np.empty((len(values[0]), column.stored[1]), np.float32)
         if column.reader is not None:
             column.reader.read(values, array, self.rows + 1)
-        return array.reshape(len(values), *self._shapes[number])
+        return array.reshape(len(array), *self._shapes[number])
 
     def predictions(self) -> Iterator[PredictedRow]:
         for output, ids, result in self._found:

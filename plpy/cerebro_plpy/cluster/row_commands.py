@@ -62,7 +62,8 @@ def _expect_rows(asked: ExpectRows, parts: Parts, ticker: Ticker) -> RowReply:
     engine = asked.engine
     models.start_chosen(engine.backend, engine.threads, bool(engine.use_gpus), memory.of(_OwnGpu).gpu)
     *sample, weights = parts
-    given = [bytes(value) for value in sample]
+    rest = iter(sample)
+    given = [None if "features" in column else bytes(next(rest)) for column in asked.columns]
     pack_rows.expect(asked.ticket, Predicting(asked, given, bytes(weights), ticker()))
     return None, []
 

@@ -70,6 +70,42 @@ def build(architecture_json: str) -> Any:
     return model
 
 
+def layers(architecture_json: str) -> list[list[Any]]:
+    """Each layer's name and class, the shape of a row that leaves it, its parameters, and what comes in."""
+    config = json.loads(architecture_json)
+    sources = {layer["config"].get("name"): _sources(layer) for layer in config["config"].get("layers", [])}
+    with unallocated():
+        model = _deserialize(config, _registered_layers(config))
+        return [
+            [
+                layer.name,
+                type(layer).__name__,
+                _row_shape(layer),
+                layer.count_params(),
+                sources.get(layer.name, []),
+            ]
+            for layer in model._flatten_layers(include_self=False, recursive=False)
+        ]
+
+
+def _row_shape(layer: Any) -> list[int | None] | None:
+    """Of the first output; a layer that is used in several ways has no shape of its own."""
+    try:
+        found = runtime.keras().tree.flatten(layer.output)[0]
+    except (AttributeError, ValueError):
+        return None
+    return list(found.shape[1:])
+
+
+def _sources(value: Any) -> list[str]:
+    """The layers whose outputs a layer of a functional model takes."""
+    if isinstance(value, Mapping):
+        history = value.get("keras_history")
+        inside = value.get("inbound_nodes", value.values())
+        return [history[0]] if history else _sources(list(inside))
+    return [name for one in value for name in _sources(one)] if isinstance(value, list) else []
+
+
 @contextmanager
 def unallocated() -> Iterator[None]:
     """Let models be built within as shapes alone: their variables never get a value."""

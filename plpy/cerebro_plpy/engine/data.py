@@ -13,6 +13,8 @@ import numpy as np
 ONE_HOT = "one-hot"
 INDEX = "index"
 VALUE = "value"
+# Not a target, but what each row counts: it lies with the targets.
+WEIGHT = "weight"
 
 # Of arrays in memory; TensorFlow and JAX copy what begins anywhere else.
 ALIGNMENT = 64
@@ -24,7 +26,7 @@ BINARY = "binary"
 
 @dataclass(frozen=True)
 class Target:
-    """Labels as stored: one-hot int16 (n, C), int32 class indices (n), or float32 values (n, ...)."""
+    """Labels as stored: one-hot int16 (n, C), int32 class indices (n), float32 values or weights (n, …)."""
 
     values: np.ndarray
     kind: str
@@ -63,9 +65,20 @@ class Dataset:
     def target(self, number: int, form: TargetForm) -> np.ndarray:
         return self.derived(("target", number, form), partial(convert, self.targets[number], form))
 
-    def sample_weight(self, class_weight: dict[int, float]) -> np.ndarray:
+    @property
+    def weights(self) -> np.ndarray | None:
+        """What each row counts, where the packed table says so."""
+        last = self.targets[-1]
+        return last.values.reshape(-1) if last.kind == WEIGHT else None
+
+    def sample_weight(self, class_weight: dict[int, float] | None) -> np.ndarray | None:
+        """What each row counts by itself and by its class."""
+        own = self.weights
+        if class_weight is None:
+            return own
         key = ("weight", tuple(sorted(class_weight.items())))
-        return self.derived(key, partial(_sample_weight, self.targets[0], class_weight))
+        by_class = self.derived(key, partial(_sample_weight, self.targets[0], class_weight))
+        return by_class if own is None else by_class * own
 
     def take(self, rows: np.ndarray) -> Dataset:
         return Dataset(

@@ -125,7 +125,7 @@ class CompiledModel:
 
     def _feed(self, dataset: Dataset, class_weight: dict[int, float] | None) -> Feed:
         targets = [dataset.target(number, form) for number, form in enumerate(self.forms)]
-        weight = None if class_weight is None else dataset.sample_weight(class_weight)
+        weight = dataset.sample_weight(class_weight)
         key = (tuple(self.forms), class_weight is not None and tuple(sorted(class_weight.items())))
         return Feed(dataset, targets, weight, key)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -197,6 +198,7 @@ def summary_row(
         "run_id": outcome.run_id,
         "seed": request.seed,
         "segments": request.segments,
+        "feature_specification": packed.feature_specification and json.loads(packed.feature_specification),
     }
 
 

@@ -25,7 +25,7 @@ def load_model(
     weights: bytes | None,
     name: str | None,
     description: str | None,
-) -> None:
+) -> int:
     """Check an architecture with Keras and append it to the table, which is made if it is not there."""
     if model_arch is None:
         raise CerebroError("model_arch is NULL", sqlstate=NULL_NOT_ALLOWED)
@@ -46,6 +46,7 @@ def load_model(
         db, quoted=quoted, model_arch=model_arch, weights=weights, name=name, description=description
     )
     db.notice(f"model_id {model_id} is in {quoted}")
+    return model_id
 
 
 def _existing(db: Database, name: str | None, what: str) -> Table | None:

@@ -41,6 +41,22 @@ def read_arguments(text: str) -> dict[str, Value]:
     return _arguments(node, "", text, 0)
 
 
+def read_layers(text: str) -> list[tuple[Call, list[Value]]]:
+    """Read calls one after the other, with the values that come before those with names."""
+    node = _parse(f"f({text})", text)
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.keywords:
+        raise _malformed(text, "it is not a list of layers")
+    found: list[tuple[Call, list[Value]]] = []
+    for number, one in enumerate(node.args):
+        if not isinstance(one, ast.Call) or not isinstance(one.func, ast.Name):
+            raise _malformed(text, "it is not a call such as Dense(64)", f"layer {number + 1}")
+        path = one.func.id
+        values = [_value(arg, path, text, 1) for arg in one.args]
+        one.args = []
+        found.append((Call(path, tuple(_arguments(one, path, text, 1).items())), values))
+    return found
+
+
 def read_value(text: str) -> Value:
     """Read one literal: a constant, list, tuple, dict or call."""
     return _value(_parse(text.strip(), text), "", text, 0)

@@ -77,8 +77,9 @@ class ArrayReader:
         self._header = b"" if form.is_bytea else _FIXED.pack(len(form.shape), 0, 0)[:8]
         self._sizes = struct.pack(f"={len(form.shape)}i", *form.shape)
 
-    def read(self, values: Sequence[bytes | None], out: np.ndarray, first_row: int) -> None:
+    def read(self, fields: Sequence[Sequence[bytes | None]], out: np.ndarray, first_row: int) -> None:
         """Decode a batch into `out`, (rows, width); rows that cannot be are noted as faults."""
+        (values,) = fields
         numbers = np.arange(first_row, first_row + len(values))
         data = self._view(values)
         if data is None:

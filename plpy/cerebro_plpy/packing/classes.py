@@ -44,14 +44,14 @@ def settle(db: Database, job: Job, index: int, column: Column) -> Labels:
         return Labels(job.class_values[index] if job.is_validation else None, width)
     labels = column.classes.labels
     if job.is_validation:
-        same = job.class_types[index] == f"{column.part.base_type}[]"
-        compared = column.part.base_type if same else "text"
+        same = job.class_types[index] == f"{column.labels.base_type}[]"
+        compared = column.labels.base_type if same else "text"
         return _known_labels(db, column, labels, job.class_values[index], compared)
     texts = [label for label in labels if label is not None]
     has_null = len(texts) < len(labels)
     places = {
         text: place + has_null
-        for text, place in packed.class_positions(db, column.part.base_type, texts).items()
+        for text, place in packed.class_positions(db, column.labels.base_type, texts).items()
     }
     if has_null:
         db.notice(f'column "{column.part.name}" is NULL in some rows: NULL is a class of its own, the first')

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import NULL_NOT_ALLOWED, CerebroError
+from ..features.encode import IS_NULL, NOT_FINITE, TOO_LARGE
 
-IS_NULL = "is NULL"
 NULL_ELEMENTS = "has NULL elements"
-NOT_FINITE = "holds NaN or infinity"
-TOO_LARGE = "holds values beyond the range of a 32-bit float"
 NOT_ONE_HOT = "holds values other than 0 and 1 in arrays of integers, which are one-hot,"
 OTHER_SHAPE = "has another shape than the first row"
+NO_IMAGE = "is no image"
 # Of rows that can be packed.
 OTHER_THAN_ONE = "has no 1 or several"
 
@@ -24,6 +23,7 @@ _HINTS = {
     TOO_LARGE: "Scale the values in a view. Features can be divided by a larger normalizing_const instead.",
     NOT_ONE_HOT: 'If they are quantities, pack them as such: options {"task": "regression"}.',
     OTHER_SHAPE: "All rows of a column must have the same shape: pad or cut them in a view.",
+    NO_IMAGE: "Leave such rows out with a view, or store JPEG or PNG.",
 }
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..features.specification import Specification
 from ..store.names import Table, TargetTable
+from .reading import PackedPart
 from .sources import SourcePart
 
 ALL_SEGMENTS = "all_segments"
@@ -29,7 +31,7 @@ class Job:
     target: TargetTable
     spelled: tuple[str, str]
     dependents: list[SourcePart]
-    independents: list[SourcePart]
+    independents: Sequence[PackedPart]
     buffer_size: int | None
     divisor: float
     num_classes: list[int | None]
@@ -40,6 +42,10 @@ class Job:
     rules: Rules = field(default_factory=Rules)
     # On Greenplum, the distribution key of each segment.
     dist_keys: list[int] | None = None
+    # What the columns become, where the caller had them prepared.
+    features: Specification | None = None
+    # What each row counts.
+    weight: SourcePart | None = None
     # What a validation table takes over from the training table, one per dependent or independent.
     class_values: list[list[str | None] | None] = field(default_factory=list)
     class_types: list[str] = field(default_factory=list)
@@ -50,5 +56,9 @@ class Job:
         return bool(self.row_shapes)
 
     @property
-    def parts(self) -> list[SourcePart]:
-        return [*self.dependents, *self.independents]
+    def parts(self) -> list[PackedPart]:
+        return [*self.dependents, *self.independents, *([self.weight] if self.weight else [])]
+
+    def divisor_of(self, part: PackedPart) -> float:
+        """Inputs are divided, labels and weights are not."""
+        return self.divisor if any(part is one for one in self.independents) else 1.0

@@ -6,9 +6,13 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..errors import CerebroError
+from ..features import asked
+from ..features.asked import AskedColumns
 from ..logical.options import LARGEST, LEAST_MEMORY_MB, Validator, integer, one_of, parse_options
+from . import holdout
 
 # Each segment is a table with its TOAST table and index, all locked by one transaction.
 MOST_SEGMENTS = 1024
@@ -25,6 +29,10 @@ class PackOptions:
     shape: Mapping[str | None, tuple[int, ...]] = field(default_factory=dict)
     task: str | None = None
     memory_mb: int = 512
+    columns: AskedColumns | None = None
+    exclude: tuple[str, ...] = ()
+    validation: Mapping[str, Any] | None = None
+    weight: str | None = None
 
 
 def parse(text: str | None, allowed: Mapping[str, Validator]) -> PackOptions:
@@ -58,4 +66,8 @@ TRAINING: Mapping[str, Validator] = {
     "seed": integer(-LARGEST),
     "shape": _shapes,
     "task": one_of("classification", "regression"),
+    "columns": asked.columns,
+    "exclude": asked.excluded,
+    "validation": holdout.option,
+    "weight": holdout.text,
 }

@@ -12,10 +12,10 @@ from . import classes, dealing
 from .classes import Labels
 from .faults import Faults
 from .job import Job
-from .reading import Column, batch_rows, open_column, read_rows
+from .reading import Column, batch_rows, fields, open_column, read_rows, samples
 from .sorting import Sorter
 
-RESERVED = (packed.KEY, packed.BUFFER)
+RESERVED = (packed.KEY, packed.BUFFER, packed.WEIGHT, packed.WEIGHT + packed.SHAPE)
 
 
 def pack(db: Database, job: Job) -> None:
@@ -23,7 +23,7 @@ def pack(db: Database, job: Job) -> None:
     _check_names(job)
     output = _output(job)
     names.check_free(db, job.target.schema, output.partitions, "partition")
-    statement = packed.select_rows(job.source, [part.expression for part in job.parts])
+    statement = packed.select_rows(job.source, fields(job.parts))
     sample = packed.first_row(db, statement)
     if sample is None:
         raise CerebroError(f"input table {job.source.quoted} has no rows")
@@ -69,7 +69,7 @@ class RowsHere:
         self._sorter: Sorter | None = None
 
     def read(self, statement: str, sample: packed.Row) -> int:
-        batch = batch_rows(sample)
+        batch = batch_rows(sample, self._columns)
         stored = [column.stored for column in self._columns]
         self._sorter = Sorter(stored, self._job.memory, batch)
         batches = self._db.scan(statement, batch=batch)
@@ -78,11 +78,11 @@ class RowsHere:
     def write(self, output: packed.PackedOutput, labels: Sequence[Labels], how: dealing.Deal) -> None:
         writer = packed.PackedWriter(self._db, output)
         for buffer in dealing.deal(self._sorter, how) if self._sorter is not None else ():
-            fields = [
+            filled = [
                 packed.as_field(classes.encode(buffer.column(i), column, labels, i))
                 for i, column in enumerate(self._columns)
             ]
-            writer.write(buffer.segment, fields, buffer.segment * how.buffers + buffer.number)
+            writer.write(buffer.segment, filled, buffer.segment * how.buffers + buffer.number)
 
     def close(self) -> None:
         if self._sorter is not None:
@@ -90,7 +90,8 @@ class RowsHere:
 
 
 def _check_names(job: Job) -> None:
-    made = [made for part in job.parts for made in (part.name, part.name + packed.SHAPE)]
+    named = [*job.dependents, *job.independents]
+    made = [made for part in named for made in (part.name, part.name + packed.SHAPE)]
     for name in made:
         if made.count(name) > 1 or name in RESERVED:
             raise CerebroError(
@@ -110,12 +111,17 @@ def _check_names(job: Job) -> None:
 def _open(job: Job, sample: dict[str, bytes | str | None], seen: Faults) -> list[Column]:
     shapes = _input_shapes(job)
     columns = []
+    given = samples(sample, job.parts)
     for index, part in enumerate(job.parts):
-        divisor = 1.0 if index < len(job.dependents) else job.divisor
         shape = shapes.get(index)
         columns.append(
             open_column(
-                part=part, sample=sample[f"c{index}"], shape=shape, divisor=divisor, seed=job.seed, seen=seen
+                part=part,
+                sample=given[index],
+                shape=shape,
+                divisor=job.divisor_of(part),
+                seed=job.seed,
+                seen=seen,
             )
         )
     for column, shape in zip(columns, job.row_shapes, strict=False):
@@ -153,7 +159,14 @@ def _listed(known: Mapping[str, int]) -> str:
 
 def _output(job: Job) -> packed.PackedOutput:
     dependents, independents = ([part.name for part in parts] for parts in (job.dependents, job.independents))
-    return packed.PackedOutput(job.target, dependents, independents, job.segments, job.dist_keys)
+    return packed.PackedOutput(
+        job.target,
+        dependents,
+        independents,
+        segments=job.segments,
+        dist_keys=job.dist_keys,
+        weighted=job.weight is not None,
+    )
 
 
 def _row_bytes(columns: Sequence[Column], labels: Sequence[Labels]) -> int:
@@ -186,4 +199,6 @@ def _summary(job: Job, labels: Sequence[Labels], how: dealing.Deal) -> packed.Pa
             for part, kind in zip(job.dependents, _class_types(job), strict=True)
         },
         dist_keys=job.dist_keys,
+        features=job.features,
+        weight_varname=job.weight.first.name if job.weight else None,
     )

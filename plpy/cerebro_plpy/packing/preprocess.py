@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ..database import Database
 from ..errors import DATATYPE_MISMATCH, CerebroError
+from ..features.specification import Specification
 from ..store import names, packed
 from ..store.session import setting
+from . import holdout, inputs, sources
 from . import options as option
-from . import sources
 from .columns import Item, parse_items
 from .job import Job, Rules
 from .pack import pack
+from .reading import PackedPart
+
+# What the table of rows that are held out is called after.
+VALIDATION = "_validation"
 
 
 def pack_training(
@@ -27,8 +33,9 @@ def pack_training(
     num_classes: Sequence[int | None] | None = None,
     distribution_rules: str | None = None,
     options: str | None = None,
+    labelled: bool = False,
 ) -> None:
-    """Pack a training table."""
+    """Pack a training table, or the rows of one that are `labelled`."""
     chosen = option.parse(options, option.TRAINING)
     source, target = _tables(db, source_table, output_table)
     known = packed.columns_of(db, source)
@@ -36,18 +43,30 @@ def pack_training(
     widths = _widths(num_classes, len(outputs))
     rules = db.server.rules(distribution_rules)
     segments = chosen.segments or _usual_segments(db, source, rules)
+    dependents = sources.outputs(outputs, known, source.quoted, _tasks(outputs, known, widths, chosen.task))
+    if labelled:
+        source = packed.with_values(source, dependents[0].first)
+    size, divisor = _buffer_size(buffer_size), _divisor(normalizing_const)
+    _check_alone(chosen, divisor, independent_varname)
+    held, held_target = None, None
+    if chosen.validation is not None:
+        label = dependents[0].first
+        source, held = holdout.tables(
+            db, source, known, said=chosen.validation, label=label, seed=chosen.seed
+        )
+        spelled = names.with_suffix(str(output_table), VALIDATION)
+        held_target = names.target_table(db, spelled, suffixes=(packed.SUMMARY,))
+    found = None
+    if chosen.columns is not None:
+        found = inputs.specify(db, source, known, listed=independent_varname, outputs=outputs, chosen=chosen)
     job = Job(
         source=source,
         target=target,
         spelled=(str(source_table), str(output_table)),
-        dependents=sources.outputs(
-            outputs, known, source.quoted, _tasks(outputs, known, widths, chosen.task)
-        ),
-        independents=sources.inputs(
-            parse_items(independent_varname, "independent_varname"), known, source.quoted
-        ),
-        buffer_size=_buffer_size(buffer_size),
-        divisor=_divisor(normalizing_const),
+        dependents=dependents,
+        independents=_independents(independent_varname, known, source, found),
+        buffer_size=size,
+        divisor=divisor,
         num_classes=widths,
         segments=segments,
         seed=chosen.seed,
@@ -55,8 +74,32 @@ def pack_training(
         shapes=chosen.shape,
         rules=rules,
         dist_keys=db.server.distribution_keys(segments, rules),
+        features=found,
+        weight=_weight(db, source, known, chosen.weight),
     )
     pack(db, job)
+    if held is not None and held_target is not None:
+        spelled = names.with_suffix(str(output_table), VALIDATION)
+        like = replace(job, source=held, target=held_target, spelled=(str(source_table), spelled))
+        pack(db, _like(like, packed.summary(db, target.schema, target.name)))
+
+
+def _like(job: Job, training: packed.PackedSummary) -> Job:
+    """The job for rows that go with those of a training table."""
+    return replace(
+        job,
+        divisor=training.normalizing_const,
+        num_classes=training.num_classes,
+        segments=training.segments,
+        seed=training.seed,
+        shapes={},
+        dist_keys=training.dist_keys,
+        rules=Rules(None, training.distribution_rules, training.internal_gpu_config),
+        class_values=training.class_values,
+        class_types=list(training.class_value_types.values()),
+        row_shapes=[*training.target_shapes, *training.input_shapes],
+        features=training.features,
+    )
 
 
 def pack_validation(
@@ -70,17 +113,19 @@ def pack_validation(
     distribution_rules: str | None = None,
     options: str | None = None,
 ) -> None:
-    """Pack a validation table with the constant, classes, segments and seed of its training table."""
+    """Pack a validation table as its training table: constant, classes, columns, segments and seed."""
     chosen = option.parse(options, option.VALIDATION)
     source, target = _tables(db, source_table, output_table)
     table = names.resolve_table(db, training_preprocessor_table, "training_preprocessor_table")
     training = packed.summary(db, table.schema, table.name)
     known = packed.columns_of(db, source)
     outputs = parse_items(dependent_varname, "dependent_varname")
-    inputs = parse_items(independent_varname, "independent_varname")
     _same_count("dependent_varname", len(outputs), training.dependent_varname)
     dependents = sources.outputs(outputs, known, source.quoted, _tasks_of(training))
-    independents = sources.inputs(inputs, known, source.quoted)
+    found = training.features
+    if found is not None:
+        inputs.check_listed(independent_varname, found)
+    independents = _independents(independent_varname, known, source, found)
     _same_count("independent_varname", len(independents), training.independent_varname)
     _same_types(dependents, training)
     job = Job(
@@ -96,15 +141,60 @@ def pack_validation(
         seed=training.seed,
         memory=chosen.memory_mb << 20,
         shapes={},
-        dist_keys=training.dist_keys,
-        rules=Rules(None, training.distribution_rules, training.internal_gpu_config),
-        class_values=training.class_values,
-        class_types=list(training.class_value_types.values()),
-        row_shapes=[*training.target_shapes, *training.input_shapes],
+        weight=_weight(db, source, known, training.weight_varname),
     )
     # The rows go where those of the training table are.
     db.server.ignore_rules(distribution_rules)
-    pack(db, job)
+    pack(db, _like(job, training))
+
+
+def _independents(
+    listed: str | None,
+    known: Mapping[str, sources.SourceColumn],
+    source: names.Table,
+    found: Specification | None,
+) -> Sequence[PackedPart]:
+    if found is not None:
+        return inputs.parts(found, known, source.quoted)
+    return sources.inputs(parse_items(listed, "independent_varname"), known, source.quoted)
+
+
+def _check_alone(chosen: option.PackOptions, divisor: float, listed: str | None) -> None:
+    """What the option `columns` replaces, and what needs it."""
+    if chosen.columns is None:
+        if chosen.exclude or (listed is not None and listed.strip() == inputs.ALL):
+            what = "option exclude" if chosen.exclude else "independent_varname '*'"
+            raise CerebroError(f"{what} needs the option columns", hint='Write {"columns": "auto"}.')
+        return
+    if divisor != 1:
+        raise CerebroError(
+            f"normalizing_const is {divisor:g}, but option columns says how columns are scaled",
+            hint='Leave normalizing_const out, or write {"columns": {"pixels": {"divide": 255}}}.',
+        )
+    if chosen.shape:
+        raise CerebroError(
+            "option shape is given beside option columns",
+            hint='Write {"columns": {"pixels": {"shape": [28, 28, 1]}}}.',
+        )
+
+
+def _weight(
+    db: Database, source: names.Table, known: Mapping[str, sources.SourceColumn], name: str | None
+) -> sources.SourcePart | None:
+    """The column that says what each row counts, which only numbers from 0 can."""
+    if name is None:
+        return None
+    column = sources.find_column(name, known, source.quoted)
+    if column.is_array or column.element not in sources.NUMBERS:
+        raise CerebroError(
+            f'column "{name}" of type {column.shown_type} cannot be a weight',
+            hint="Weights are numbers.",
+            sqlstate=DATATYPE_MISMATCH,
+        )
+    negative = packed.first_negative(db, source, column)
+    if negative is not None:
+        raise CerebroError(f'column "{name}" holds the weight {negative:g}', hint="Weights are 0 or more.")
+    return sources.SourcePart(packed.WEIGHT, (column,), sources.VALUES)
 
 
 def _tables(

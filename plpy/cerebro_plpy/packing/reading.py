@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..database import Row
-from ..errors import NULL_NOT_ALLOWED, CerebroError
+from ..errors import INTERNAL, NULL_NOT_ALLOWED, CerebroError
+from ..store.packed import Expression
 from .arrays import ArrayForm, ArrayReader, first_shape
 from .faults import Faults
+from .featured import FeaturePart, FeatureReader
 from .hashing import RowHash
 from .labels import Classes
 from .sorting import Sorter
@@ -20,15 +22,18 @@ from .sources import CLASSES, ONE_HOT, SourcePart
 
 BATCH_BYTES = 1 << 20
 BATCH_ROWS = 4000
+# Of features in a batch, which may be far more than what they are made of.
+FEATURE_BYTES = 16 << 20
+PackedPart = SourcePart | FeaturePart
 
 
 @dataclass
 class Column:
     """A column while it is read: exactly one of reader and classes is set."""
 
-    part: SourcePart
+    part: PackedPart
     shape: tuple[int, ...]  # of one packed row
-    reader: ArrayReader | None = None
+    reader: ArrayReader | FeatureReader | None = None
     classes: Classes | None = None
 
     @property
@@ -39,6 +44,13 @@ class Column:
         return ("<i2" if self.part.kind == ONE_HOT else "<f4"), math.prod(self.shape)
 
     @property
+    def labels(self) -> SourcePart:
+        """The part of a column of labels, which no feature is."""
+        if isinstance(self.part, FeaturePart):
+            raise CerebroError(f'"{self.part.name}" holds features', sqlstate=INTERNAL)
+        return self.part
+
+    @property
     def nbytes(self) -> int:
         """The size of one row, as it is between reading and writing."""
         kind, width = self.stored
@@ -46,7 +58,7 @@ class Column:
 
 
 def open_column(
-    part: SourcePart,
+    part: PackedPart,
     sample: bytes | str | None,
     shape: Sequence[int] | None,
     divisor: float,
@@ -54,6 +66,8 @@ def open_column(
     seen: Faults,
 ) -> Column:
     """Prepare a column; the first row's value says what shape all have."""
+    if isinstance(part, FeaturePart):
+        return Column(part, part.input.shape, reader=FeatureReader(part, seen))
     if part.kind == CLASSES:
         return Column(part, (), classes=Classes(part.name, seed))
     if not isinstance(sample, bytes):
@@ -80,10 +94,34 @@ def _check_shape(name: str, arrived: tuple[int, ...], shape: tuple[int, ...]) ->
         )
 
 
-def batch_rows(sample: Row) -> int:
+def fields(parts: Sequence[PackedPart]) -> list[Expression]:
+    """All fields of a row, in the order of the parts."""
+    return [expression for part in parts for expression in part.expressions]
+
+
+def samples(sample: Row, parts: Sequence[PackedPart], before: int = 0) -> list[Any]:
+    """The first row's value of each part; features know their shape without one."""
+    found = []
+    for part in parts:
+        found.append(None if isinstance(part, FeaturePart) else sample[f"c{before}"])
+        before += len(part.expressions)
+    return found
+
+
+def by_column(values: Sequence[Any], columns: Sequence[Column]) -> Iterator[Sequence[Any]]:
+    """What each column takes of the fields of a row, or of many rows."""
+    place = 0
+    for column in columns:
+        taken = len(column.part.expressions)
+        yield values[place : place + taken]
+        place += taken
+
+
+def batch_rows(sample: Row, columns: Sequence[Column]) -> int:
     """How many rows to fetch at a time."""
     size = sum(len(value) for value in sample.values() if value is not None)
-    return max(1, min(BATCH_ROWS, BATCH_BYTES // max(1, size)))
+    made = sum(column.nbytes for column in columns)
+    return max(1, min(BATCH_ROWS, BATCH_BYTES // max(1, size), FEATURE_BYTES // max(1, made)))
 
 
 def read_rows(
@@ -91,9 +129,10 @@ def read_rows(
 ) -> int:
     """Read all rows into the sorter and give their number; what is wrong with them is noted."""
     hasher = hasher_of(columns, seed)
+    names = [f"c{number}" for number in range(len(fields([column.part for column in columns])))]
     total = 0
     for batch in batches:
-        values = [[row[f"c{index}"] for row in batch] for index in range(len(columns))]
+        values = [[row[name] for row in batch] for name in names]
         read_batch(values=values, columns=columns, sorter=sorter, hasher=hasher, before=total, seen=seen)
         total += len(batch)
     return total
@@ -111,16 +150,17 @@ def read_batch(
     before: int,
     seen: Faults,
 ) -> None:
-    """Read some rows into the sorter, column by column; `before` were read before them."""
+    """Read some rows, given field by field, into the sorter; `before` were read before them."""
     rows = len(values[0])
     hashes, room = sorter.room(rows)
     sums = hasher.sums(rows)
-    for index, (column, out) in enumerate(zip(columns, room, strict=True)):
+    found = zip(columns, room, by_column(values, columns), strict=True)
+    for index, (column, out, own) in enumerate(found):
         if column.classes is not None:
-            out[:, 0] = column.classes.codes(values[index])
+            out[:, 0] = column.classes.codes(own[0])
             sums += column.classes.tokens(out[:, 0])
         elif column.reader is not None:
-            column.reader.read(values[index], out, before + 1)
+            column.reader.read(own, out, before + 1)
             hasher.add(sums, index, out)
     hashes[:] = RowHash.finish(sums)
     # Faulty rows are only counted: nothing of this table will be packed.

@@ -57,6 +57,11 @@ class SourcePart:
         return Expression(VECTOR if self.is_vector_of_columns else ARRAY, self.columns)
 
     @property
+    def expressions(self) -> tuple[Expression, ...]:
+        """The same for all of its fields."""
+        return (self.expression,)
+
+    @property
     def numpy_source(self) -> str:
         """Element type as it arrives."""
         if self.is_bytea:

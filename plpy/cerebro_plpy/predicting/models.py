@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,6 +14,8 @@ from cerebro_plpy.engine import custom, runtime
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.engine.architecture import DescribedModel, describe
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
+from cerebro_plpy.features.specification import Specification
+from cerebro_plpy.features.specification import read as read_specification
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.planner import gpus
 from cerebro_plpy.predicting import outputs as output
@@ -20,6 +23,7 @@ from cerebro_plpy.predicting.outputs import Dependent, Output
 from cerebro_plpy.predicting.trained import TrainedModel
 from cerebro_plpy.store import functions, models, predictions, results, session, state_rows
 from cerebro_plpy.store.names import Table, quote, resolve_table
+from cerebro_plpy.store.packed import FEATURES
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,10 @@ class Model:
     divisor: float
     outputs: Callable[[DescribedModel], list[Output]]
     weights: Callable[[], bytes]
+    # What the columns of the training rows became, where they were prepared.
+    features: Specification | None = None
+    # The columns of the training table that were the inputs.
+    independents: Sequence[str] = ()
 
 
 def trained(db: Database, found: TrainedModel) -> Model:
@@ -52,7 +60,15 @@ def trained(db: Database, found: TrainedModel) -> Model:
         float(row.get("normalizing_const") or 1.0),
         lambda described: output.settle(described, dependents, loss),
         partial(_weights, db, found),
+        _features(row),
+        row["independent_varname"],
     )
+
+
+def _features(row: Mapping[str, Any]) -> Specification | None:
+    """A model of an earlier version has none."""
+    given = row.get(FEATURES[0])
+    return None if given is None else read_specification(json.dumps(given))
 
 
 def _weights(db: Database, found: TrainedModel) -> bytes:

@@ -6,7 +6,10 @@ looked up at each call with the caller's own rights, so whoever may not read the
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,14 +27,17 @@ from cerebro_plpy.errors import (
     UNDEFINED_TABLE,
     CerebroError,
 )
+from cerebro_plpy.features.rows import RowEncoder
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.predicting import choices, models
 from cerebro_plpy.predicting.outputs import Output
 from cerebro_plpy.predicting.trained import find_model
-from cerebro_plpy.store import functions, predictions
+from cerebro_plpy.store import functions, predictions, session
 
 # class, probability, prediction
 RowAnswer = tuple[str | None, float | None, float | None]
+# The same, and the probability of each class as JSON
+BestAnswer = tuple[str | None, float | None, float | None, str | None]
 Features = list[Any] | bytes
 
 KEPT_MODELS = 64
@@ -51,10 +57,14 @@ class Kept:
     # Digests of the registered layers that it consists of.
     functions: tuple[str, ...] = ()
     last: tuple[Features, RowAnswer] | None = field(default=None)
+    # How columns become its inputs, where it was trained on such.
+    rows: RowEncoder | None = None
+    # The statement in which it was found to be what it was, and the caller's to use.
+    looked: tuple[int, int, int] | None = None
 
 
-class _KeptModels(dict[tuple[str, int | None], Kept]):
-    """By table and config, in the order in which they were read."""
+class _KeptModels(dict[tuple[str, int | None, bool], Kept]):
+    """By table, config and whether rows are given by their columns, in the order in which they were read."""
 
 
 def predict(db: Database, model: str | None, mst_key: int | None, features: Features | None) -> RowAnswer:
@@ -68,17 +78,53 @@ def predict(db: Database, model: str | None, mst_key: int | None, features: Feat
             hint="Leave such rows out (WHERE … IS NOT NULL), or fill them with coalesce().",
             sqlstate=NULL_NOT_ALLOWED,
         )
-    kept = memory.of(_KeptModels).get((model, mst_key))
-    if kept is None or not _unchanged(db, kept) or not _may_use(db, kept):
-        kept = _keep(db, model, mst_key, features)
+    kept = _kept(db, model, mst_key, partial(_values, features))
+    if kept.rows is not None:
+        raise CerebroError(
+            f"{model} was trained on columns, and is given an array",
+            hint="Give it the row: FROM customers c, cerebro.predict('model', c).",
+        )
     if kept.last is None or kept.last[0] != features:
         try:
             answer = _answer(kept, features)
         except NotHere:
-            kept = _keep(db, model, mst_key, features, by_engine=True)
+            kept = _keep(db, model, mst_key, partial(_values, features), by_engine=True)
             answer = _answer(kept, features)
         kept.last = (features, answer)
     return kept.last[1]
+
+
+def predict_row(db: Database, model: str | None, row: str | None, mst_key: int | None) -> BestAnswer:
+    """Answer for a row of a table, given as JSON, by the config that is best or has the key."""
+    db.server.check_predicts_in_queries()
+    if model is None:
+        raise CerebroError("model is NULL", sqlstate=NULL_NOT_ALLOWED)
+    if row is None:
+        raise CerebroError("the row is NULL", sqlstate=NULL_NOT_ALLOWED)
+    kept = _kept(db, model, mst_key, None)
+    if kept.rows is None:
+        raise CerebroError(
+            f"{model} was not trained on columns, so that it cannot find them in a row",
+            detail="Its training table was packed without the option columns.",
+            hint="Give it an array: cerebro.predict('model', mst_key, features).",
+        )
+    given = kept.rows.parse(row)
+    if not isinstance(given, dict):
+        raise CerebroError(
+            "what is to be predicted is no row", hint="FROM customers c, cerebro.predict('model', c)"
+        )
+    return _named_answer(kept.output, kept.forward(kept.rows.encode(given))[0])
+
+
+def _kept(db: Database, model: str, mst_key: int | None, sample: Callable[[], np.ndarray] | None) -> Kept:
+    """The model, looked at once in each statement: whether it is the same, and the caller may use it."""
+    kept, at = memory.of(_KeptModels).get((model, mst_key, sample is None)), session.statement()
+    if kept is not None and kept.looked == at:
+        return kept
+    if kept is None or not _unchanged(db, kept) or not _may_use(db, kept):
+        kept = _keep(db, model, mst_key, sample)
+    kept.looked = at
+    return kept
 
 
 def _may_use(db: Database, kept: Kept) -> bool:
@@ -100,21 +146,24 @@ def _unchanged(db: Database, kept: Kept) -> bool:
 
 
 def _keep(
-    db: Database, name: str, mst_key: int | None, features: Features, *, by_engine: bool = False
+    db: Database,
+    name: str,
+    mst_key: int | None,
+    sample: Callable[[], np.ndarray] | None,
+    *,
+    by_engine: bool = False,
 ) -> Kept:
-    memory.of(_KeptModels).pop((name, mst_key), None)
-    found = find_model(db, name, mst_key)
-    version = predictions.version(db, found.table, mst_key)
+    place = (name, mst_key, sample is None)
+    memory.of(_KeptModels).pop(place, None)
+    found = find_model(db, name, mst_key, best=sample is None)
+    version = predictions.version(db, found.table, found.mst_key)
     model = models.trained(db, found)
-    by_engine = by_engine or models.runs_engine()
+    by_engine = by_engine or models.runs_engine() or model.features is not None
     plain = None if by_engine else plain_net(model.model_arch, model.weights())
-    described = plain.described if plain else _described(db, model, features)
+    described = plain.described if plain else _described(db, model, sample)
     outputs = model.outputs(described)
-    if (
-        len(described.inputs) != 1
-        or len(outputs) != 1
-        or (outputs[0].values is None and outputs[0].width > 1)
-    ):
+    several = len(described.inputs) != 1 and model.features is None
+    if several or len(outputs) != 1 or (outputs[0].values is None and outputs[0].width > 1):
         raise CerebroError(
             f"{name} has several inputs or outputs, which cerebro.predict does not support",
             hint="Use cerebro.madlib_predict.",
@@ -129,23 +178,28 @@ def _keep(
         divisor=np.float32(model.divisor),
         output=outputs[0],
         functions=described.functions,
+        rows=None if model.features is None else RowEncoder(model.features),
     )
     _make_room(nbytes)
-    memory.of(_KeptModels)[name, mst_key] = kept
+    memory.of(_KeptModels)[place] = kept
     return kept
 
 
-def _described(db: Database, model: models.Model, features: Features) -> DescribedModel:
+def _described(db: Database, model: models.Model, sample: Callable[[], np.ndarray] | None) -> DescribedModel:
     """By an engine, which takes its time to come up."""
     models.start_engine(db, model.backend, False)
     models.take_functions(db, model)
-    return models.described(model, [_values(features).shape])
+    shapes = [] if model.features is None else [one.shape for one in model.features.inputs]
+    if not shapes and sample is not None:
+        shapes = [sample().shape]
+    return models.described(model, shapes)
 
 
 def _compiled(described: DescribedModel, model: models.Model) -> tuple[Predict, int]:
     forward = inference(described)
-    loaded = forward.load(model.weights())
-    return forward.bound(loaded), loaded.nbytes
+    weights = model.weights()
+    loaded = forward.load(weights)
+    return forward.bound(loaded, weights), loaded.nbytes
 
 
 def _make_room(nbytes: int) -> None:
@@ -171,13 +225,21 @@ def _answer(kept: Kept, features: Features) -> RowAnswer:
         values /= kept.divisor
     if not np.isfinite(values).all():
         raise _not_finite(features)
-    result = kept.forward([values[np.newaxis]])[0]
-    output = kept.output
+    return _named_answer(kept.output, kept.forward([values[np.newaxis]])[0])[:3]
+
+
+def _named_answer(output: Output, result: np.ndarray) -> BestAnswer:
     if output.values is None:
-        return None, None, float(result.reshape(-1)[0])
-    likely = choices.probabilities(result, output.logits, output.is_binary)[0, : len(output.values)]
-    place = int(likely.argmax())
-    return output.values[place], float(likely[place]), None
+        return None, None, float(result.reshape(-1)[0]), None
+    if output.logits is not None or output.is_binary:
+        result = choices.probabilities(result, output.logits, output.is_binary)
+    # Python's lists, which for a few classes are faster than arrays.
+    likely: list[float] = result[0].tolist()[: len(output.values)]
+    most = max(likely)
+    # NaN is greater than nothing; the first class then answers, as in an array.
+    place = likely.index(most) if most == most else 0
+    each = dict(zip([value or "" for value in output.values], likely, strict=True))
+    return output.values[place], most, None, json.dumps(each, ensure_ascii=False)
 
 
 def _not_finite(features: Features) -> CerebroError:

@@ -23,7 +23,7 @@ from cerebro_plpy.errors import (
     CerebroError,
 )
 from cerebro_plpy.madlib.nearest import nearest
-from cerebro_plpy.packing import reading, sources
+from cerebro_plpy.packing import inputs, reading, sources
 from cerebro_plpy.packing.columns import parse_items
 from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.predicting import choices, models
@@ -55,7 +55,7 @@ class RowSource:
     table: Table
     target: TargetTable
     id_column: packed.SourceColumn
-    inputs: list[sources.SourcePart]
+    inputs: Sequence[reading.PackedPart]
     choice: ClassChoice
     use_gpus: bool
 
@@ -63,14 +63,14 @@ class RowSource:
     def statement(self) -> str:
         """The statement that reads id and inputs."""
         identity = packed.Expression(packed.TEXT, (self.id_column,))
-        return packed.select_rows(self.table, [identity, *(part.expression for part in self.inputs)])
+        return packed.select_rows(self.table, [identity, *reading.fields(self.inputs)])
 
 
 def predict(db: Database, model_table: str | None, mst_key: int | None, rows: Rows) -> None:
     """Predict with a model that a run has made."""
     found = find_model(db, model_table, mst_key)
     model = models.trained(db, found)
-    _predict(db, model, _source(db, rows), found.table.quoted)
+    _predict(db, model, _source(db, rows, model), found.table.quoted)
 
 
 def predict_byom(
@@ -79,10 +79,10 @@ def predict_byom(
     """Predict with an architecture that was stored with its weights."""
     table = resolve_table(db, arch_table, "model architecture table")
     model = models.own(db, table, model_id, given)
-    _predict(db, model, _source(db, rows), table.quoted)
+    _predict(db, model, _source(db, rows, model), table.quoted)
 
 
-def _source(db: Database, rows: Rows) -> RowSource:
+def _source(db: Database, rows: Rows, model: Model) -> RowSource:
     choice = choices.parse(rows.pred_type)
     table = resolve_table(db, rows.test_table, "test table")
     target = target_table(db, rows.output_table)
@@ -90,16 +90,24 @@ def _source(db: Database, rows: Rows) -> RowSource:
         raise CerebroError("the output table cannot be made in a read-only transaction", sqlstate=WRONG_STATE)
     known = packed.columns_of(db, table)
     id_column = _id_column(rows.id_col, known, table)
-    items = parse_items(rows.independent_varname, "independent_varname")
-    inputs = sources.inputs(items, known, table.quoted)
     return RowSource(
         table=table,
         target=target,
         id_column=id_column,
-        inputs=inputs,
+        inputs=_inputs(rows.independent_varname, known, table, model),
         choice=choice,
         use_gpus=bool(rows.use_gpus),
     )
+
+
+def _inputs(
+    listed: str | None, known: dict[str, packed.SourceColumn], table: Table, model: Model
+) -> Sequence[reading.PackedPart]:
+    """The columns that are read: those that were listed, or the model's own, by their names."""
+    if model.features is None:
+        return sources.inputs(parse_items(listed, "independent_varname"), known, table.quoted)
+    inputs.check_listed(listed, model.features)
+    return inputs.parts(model.features, known, table.quoted)
 
 
 def _id_column(name: str | None, known: dict[str, packed.SourceColumn], table: Table) -> packed.SourceColumn:
@@ -151,10 +159,8 @@ def _predict(db: Database, model: Model, source: RowSource, model_name: str) -> 
         raise CerebroError(f"test table {source.table.quoted} has no rows")
     seen = Faults()
     columns = [
-        reading.open_column(
-            part=part, sample=sample[f"c{number}"], shape=None, divisor=model.divisor, seed=0, seen=seen
-        )
-        for number, part in enumerate(source.inputs, 1)
+        reading.open_column(part=part, sample=value, shape=None, divisor=model.divisor, seed=0, seen=seen)
+        for part, value in zip(source.inputs, reading.samples(sample, source.inputs, before=1), strict=True)
     ]
     predictor = db.server.predictor(source.use_gpus)
     models.start_engine(db, model.backend, predictor.uses_gpus_here)
@@ -171,7 +177,7 @@ def _predict(db: Database, model: Model, source: RowSource, model_name: str) -> 
             outputs=outputs,
             output=_output(db, source, outputs),
             sample=sample,
-            batch_rows=reading.batch_rows(sample),
+            batch_rows=reading.batch_rows(sample, columns),
             functions=functions,
             seen=seen,
             about=f"Predictions of {model_name} for {source.table.quoted}",
@@ -187,7 +193,7 @@ def _fit_columns(columns: Sequence[reading.Column], described: DescribedModel) -
             hint="List one column, or one ARRAY[…] of plain columns, for each input.",
         )
     for column, wanted in zip(columns, described.inputs, strict=True):
-        is_flat = column.part.is_bytea or len(column.shape) == 1
+        is_flat = len(column.shape) == 1
         column.shape = models.fit_shape(column.shape, wanted, is_flat, f'column "{column.part.name}"')
 
 
@@ -236,8 +242,11 @@ def _run(
     tick = ticker(db)
     batch_rows = min(forward.rows, asked.batch_rows)
     total = 0
+    names = [f"c{number}" for number in range(1, 1 + len(reading.fields(asked.source.inputs)))]
     for batch in db.scan(asked.source.statement, batch=asked.batch_rows):
-        inputs = [_read(column, batch, number, total) for number, column in enumerate(asked.columns, 1)]
+        values = [[row[name] for row in batch] for name in names]
+        found = zip(asked.columns, reading.by_column(values, asked.columns), strict=True)
+        inputs = [_read(column, own, total) for column, own in found]
         total += len(batch)
         if not asked.seen:
             results = forward.predict_many(loaded, inputs, batch_rows, tick)
@@ -248,12 +257,11 @@ def _run(
         raise asked.seen.error(total)
 
 
-def _read(column: reading.Column, batch: list[Row], number: int, before: int) -> np.ndarray:
-    values = np.empty((len(batch), column.stored[1]), np.float32)
-    name = f"c{number}"
+def _read(column: reading.Column, fields: Sequence[Sequence[Any]], before: int) -> np.ndarray:
+    values = np.empty((len(fields[0]), column.stored[1]), np.float32)
     if column.reader is not None:
-        column.reader.read([row[name] for row in batch], values, before + 1)
-    return values.reshape(len(batch), *column.shape)
+        column.reader.read(fields, values, before + 1)
+    return values.reshape(len(values), *column.shape)
 
 
 def _write(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
+from cerebro_plpy.logical.metrics import direction
+from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.store import models, results
 from cerebro_plpy.store.names import Table, quote, resolve_table
 
@@ -26,8 +29,8 @@ class TrainedModel:
     backend: str | None
 
 
-def find_model(db: Database, name: str | None, mst_key: int | None) -> TrainedModel:
-    """Find a model: by its key among many, or the only one of its table."""
+def find_model(db: Database, name: str | None, mst_key: int | None, best: bool = False) -> TrainedModel:
+    """Find a model: by its key among many, the `best` where that is asked for, or the only one of a table."""
     table = resolve_table(db, name, "model table")
     summary = _beside(db, table, "_summary")
     if summary is None:
@@ -49,7 +52,26 @@ def find_model(db: Database, name: str | None, mst_key: int | None) -> TrainedMo
             detail=f"{table.quoted} holds models of madlib_fit_multiple_model, which are described there.",
             sqlstate=UNDEFINED_TABLE,
         )
+    if mst_key is None and best:
+        mst_key = best_key(db, info)
     return _one_of_many(db, table, info, row, mst_key)
+
+
+def best_key(db: Database, info: Table) -> int:
+    """The config that a leaderboard has first: by its first metric, else the loss."""
+    ranked: list[tuple[float, float, int]] = []
+    for row in results.measured(db, info.quoted):
+        loss, metric = row["loss"], row["metric"]
+        is_better_high = direction(reparse_compile(row["compile_params"])) == "max"
+        worth = loss if metric is None else -metric if is_better_high else metric
+        ranked.append((_or_last(worth), _or_last(loss), row["mst_key"]))
+    if not ranked:
+        raise CerebroError(f"no config of {info.quoted} has a model", sqlstate=WRONG_STATE)
+    return min(ranked)[2]
+
+
+def _or_last(value: float | None) -> float:
+    return value if value is not None and math.isfinite(value) else math.inf
 
 
 def _beside(db: Database, table: Table, suffix: str) -> Table | None:

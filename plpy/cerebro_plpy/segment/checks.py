@@ -58,6 +58,7 @@ def check_model(asked: CheckModel) -> Mapping[str, Any]:
     """Check one architecture on its own, and that its weights have the right length."""
     with registered.scope(custom.take(asked.functions)):
         found = architecture.describe(asked.model_arch, max_parameters=asked.max_parameters)
+        layers = architecture.layers(found.json) if asked.layers else []
     given = asked.weights_bytes
     expected = sum(math.prod(shape) for shape in found.weight_shapes)
     if given is not None and given != 4 * expected:
@@ -65,7 +66,7 @@ def check_model(asked: CheckModel) -> Mapping[str, Any]:
             f"model_weights has {given} bytes, the architecture has {expected} weights of 4 bytes each",
             hint="Concatenate the flattened float32 arrays of model.get_weights().",
         )
-    return {**_facts(found), "adaptable": list(found.adaptable)}
+    return {**_facts(found), "adaptable": list(found.adaptable), "layers": layers}
 
 
 def check_functions(sources: Sequence[FunctionRow]) -> Mapping[str, Any]:

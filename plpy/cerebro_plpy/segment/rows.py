@@ -17,7 +17,7 @@ import numpy as np
 
 from cerebro_plpy import memory, seeding
 from cerebro_plpy.database import Database, Row
-from cerebro_plpy.engine.data import ONE_HOT, VALUE, Block, Dataset, Target, concatenate
+from cerebro_plpy.engine.data import ONE_HOT, VALUE, WEIGHT, Block, Dataset, Target, concatenate
 from cerebro_plpy.errors import LOCK_NOT_AVAILABLE, WRONG_STATE, CerebroError
 from cerebro_plpy.packing import read
 from cerebro_plpy.store import packed, partitions, runs
@@ -229,12 +229,16 @@ class Layout:
         return Dataset(inputs, targets)
 
 
-DTYPES = {ONE_HOT: read.ONE_HOT, VALUE: read.FEATURES}
+DTYPES = {ONE_HOT: read.ONE_HOT, VALUE: read.FEATURES, WEIGHT: read.FEATURES}
 
 
 def layout(db: Database, table: str) -> Layout:
     schema, name = parse_table(table, "packed table")
     summary = packed.summary(db, schema, name)
-    columns = partitions.Columns(summary.independent_varname, summary.dependent_varname)
-    kinds = tuple(ONE_HOT if one_hot else VALUE for one_hot in summary.one_hot)
-    return Layout(columns, kinds, summary.keys)
+    kinds = [ONE_HOT if one_hot else VALUE for one_hot in summary.one_hot]
+    dependents = list(summary.dependent_varname)
+    if summary.weight_varname is not None:
+        kinds.append(WEIGHT)
+        dependents.append(packed.WEIGHT)
+    columns = partitions.Columns(summary.independent_varname, dependents)
+    return Layout(columns, tuple(kinds), summary.keys)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from cerebro_plpy import memory
 from cerebro_plpy.database import Database
@@ -37,3 +37,8 @@ HEAP = " USING heap"
 def distributed(db: Database, how: str) -> str:
     """The end of a CREATE TABLE: where its rows lie. `how` is BY (column), RANDOMLY or REPLICATED."""
     return f" DISTRIBUTED {how}" if is_greenplum(db) else ""
+
+
+def call_text(function: str, arguments: Sequence[str]) -> str:
+    """A call of one of our functions, as a person would write it."""
+    return f"SELECT cerebro.{function}({', '.join(arguments)});"

@@ -30,6 +30,13 @@ class Table:
     name: str
     oid: int
     quoted: str
+    # In brackets, a query for the rows of it that are meant; else all are.
+    selection: str | None = None
+
+    @property
+    def rows(self) -> str:
+        """What stands after FROM."""
+        return f"{self.selection or self.quoted} AS s"
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..database import Database, Row, as_owner
 from ..errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
+from ..features.specification import Specification
+from ..features.specification import read as read_specification
 from .dialect import HEAP, distributed
 from .names import LONGEST, Table, TargetTable, parse_table, quote
 
@@ -21,6 +23,8 @@ KEY = "__dist_key__"
 # There are so many distribution keys, from 0: cerebro._segment_key has them.
 KEYS = 16384
 BUFFER = "buffer_id"
+# What each row counts.
+WEIGHT = "__weight__"
 _HINT = "Make it with cerebro.training_preprocessor_dl() or cerebro.validation_preprocessor_dl()."
 
 
@@ -37,6 +41,9 @@ class SourceColumn:
 
 
 TEXT, BYTES, ARRAY, VECTOR = "text", "bytes", "array", "vector"
+# As VECTOR, with NaN for NULL; as TEXT, the same whatever the session's settings.
+NUMBERS, PLAIN = "numbers", "plain"
+DATES = ("date", "timestamp", "timestamptz", "time", "timetz", "interval")
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,15 @@ class Expression:
 
     how: str
     columns: tuple[SourceColumn, ...]
+
+    @property
+    def is_text(self) -> bool:
+        return self.how in (TEXT, PLAIN)
+
+    @property
+    def text(self) -> str:
+        """The expression in SQL."""
+        return _text(self)
 
 
 def columns_of(db: Database, table: Table) -> dict[str, SourceColumn]:
@@ -83,29 +99,43 @@ def columns_of(db: Database, table: Table) -> dict[str, SourceColumn]:
 
 
 def _text(expression: Expression) -> str:
-    name = quote(expression.columns[0].name)
+    first = expression.columns[0]
+    name = quote(first.name)
     match expression.how:
         case "text":
             return f"{name}::text"
+        case "plain":
+            return as_text(first)
         case "bytes":
             return name
         case "vector":
-            return f"cerebro._array_bytes(ARRAY[{', '.join(map(_as_double, expression.columns))}])"
-    # numeric has no fixed width that could be read from its bytes.
-    first = expression.columns[0]
-    base = "double precision[]" if first.element == "numeric" else first.base_type
-    return f"cerebro._array_bytes({name}::{base})"
+            return f"cerebro._array_bytes(ARRAY[{', '.join(map(as_double, expression.columns))}])"
+        case "numbers":
+            filled = (f"coalesce({as_double(column)}, 'NaN')" for column in expression.columns)
+            return f"cerebro._array_bytes(ARRAY[{', '.join(filled)}])"
+    # numeric has no fixed width that could be read from its bytes; vectors are no arrays.
+    bases = {"numeric": "double precision[]", "vector": "real[]", "halfvec": "real[]"}
+    return f"cerebro._array_bytes({name}::{bases.get(first.element, first.base_type)})"
 
 
-def _as_double(column: SourceColumn) -> str:
+def as_double(column: SourceColumn) -> str:
+    """A column's number; of dates and times the seconds since 1970."""
+    if column.element in DATES:
+        return f"extract(epoch FROM {quote(column.name)})::double precision"
     through = "::integer" if column.element == "bool" else ""
     return f"{quote(column.name)}{through}::double precision"
+
+
+def as_text(column: SourceColumn) -> str:
+    """A column's value as text that DateStyle has no say in."""
+    name = quote(column.name)
+    return f"(to_json({name}) #>> '{{}}')" if column.element in DATES else f"{name}::text"
 
 
 def select_rows(source: Table, expressions: Sequence[Expression]) -> str:
     """The statement that reads the rows; its columns are c0, c1 … in order of the expressions."""
     columns = ", ".join(f"{_text(expression)} AS c{number}" for number, expression in enumerate(expressions))
-    return f"SELECT {columns} FROM {source.quoted}"
+    return f"SELECT {columns} FROM {source.rows}"
 
 
 def first_row(db: Database, statement: str) -> Row | None:
@@ -117,11 +147,32 @@ def first_row(db: Database, statement: str) -> Row | None:
 def rows_up_to(db: Database, source: Table, most: int) -> int:
     """How many rows there are, of which no more than so many are looked at."""
     rows = db.query(
-        f"SELECT pg_catalog.count(*) AS found FROM (SELECT FROM {source.quoted} LIMIT $1) AS s",
+        f"SELECT pg_catalog.count(*) AS found FROM (SELECT FROM {source.rows} LIMIT $1) AS n",
         ("bigint",),
         (most,),
     )
     return rows[0]["found"]
+
+
+def with_values(source: Table, column: SourceColumn) -> Table:
+    """The rows in which a column is not NULL."""
+    return replace(
+        source, selection=f"(SELECT s.* FROM {source.rows} WHERE s.{quote(column.name)} IS NOT NULL)"
+    )
+
+
+def nulls(db: Database, source: Table, column: SourceColumn) -> int:
+    """In how many rows a column is NULL."""
+    rows = db.query(f"SELECT count(*) AS found FROM {source.rows} WHERE {quote(column.name)} IS NULL")
+    return rows[0]["found"]
+
+
+def first_negative(db: Database, source: Table, column: SourceColumn) -> float | None:
+    """A value below 0, if there is one."""
+    rows = db.query(
+        f"SELECT {as_double(column)} AS found FROM {source.rows} WHERE {quote(column.name)} < 0 LIMIT 1"
+    )
+    return rows[0]["found"] if rows else None
 
 
 def class_positions(db: Database, base_type: str, labels: Sequence[str]) -> dict[str, int]:
@@ -174,10 +225,11 @@ class PackedOutput:
     segments: int
     # On Greenplum, the distribution key of each segment.
     dist_keys: Sequence[int] | None = None
+    weighted: bool = False
 
     @property
     def columns(self) -> list[str]:
-        return [*self.dependents, *self.independents]
+        return [*self.dependents, *self.independents, *([WEIGHT] if self.weighted else [])]
 
     @property
     def partitions(self) -> list[str]:
@@ -269,6 +321,15 @@ class PackedSummary:
     dist_keys: list[int] | None = None
     target_shapes: list[list[int]] = field(default_factory=list)
     input_shapes: list[list[int]] = field(default_factory=list)
+    # What the columns became, where they were prepared.
+    features: Specification | None = None
+    # The column that said what each row counts.
+    weight_varname: str | None = None
+
+    @property
+    def feature_specification(self) -> str | None:
+        """The same as it is stored."""
+        return None if self.features is None else self.features.as_json()
 
     @property
     def keys(self) -> Sequence[int]:
@@ -301,6 +362,9 @@ _HEAD = (
 
 
 _GREENPLUM = (("__dist_keys__", "integer[]"),)
+# Tables that were packed by earlier versions lack it.
+FEATURES = ("feature_specification", "jsonb")
+_WEIGHT_NAME = ("weight_varname", "text")
 
 
 def _field(column: str) -> str:
@@ -311,7 +375,7 @@ def write_summary(db: Database, output: PackedOutput, summary: PackedSummary, co
     """Make the summary table and its row."""
     table = quote(output.table.schema, output.table.name + SUMMARY)
     classes = list(summary.class_value_types.items())
-    plain = (*_PLAIN, *(() if summary.dist_keys is None else _GREENPLUM))
+    plain = (*_PLAIN, FEATURES, _WEIGHT_NAME, *(() if summary.dist_keys is None else _GREENPLUM))
     columns = [*_HEAD, *classes, *plain]
     listed = ", ".join(f"{quote(name)} {kind}" for name, kind in columns)
     db.query(f"CREATE TABLE {table} ({listed}){HEAP}{distributed(db, 'REPLICATED')}")
@@ -357,22 +421,29 @@ def summary(db: Database, schema: str | None, name: str) -> PackedSummary:
             hint=_HINT,
             sqlstate=WRONG_STATE,
         )
-    wanted += [column for column, _ in _GREENPLUM if column in present]
+    wanted += [column for column, _ in (_WEIGHT_NAME, *_GREENPLUM) if column in present]
     row = _only_row(db, quoted, f"SELECT {', '.join(map(quote, wanted))} FROM {quoted}")
     if (row["segments"] or 0) < 1:
         raise CerebroError(
             f"{quoted} says that {table} has {row['segments']} segments", hint=_HINT, sqlstate=WRONG_STATE
         )
     dependents, independents = row["dependent_varname"], row["independent_varname"]
+    features = _features(db, quoted) if FEATURES[0] in present else None
     shapes = _shapes(db, table, [*dependents, *independents])
     return PackedSummary(
         **{_field(column): value for column, value in row.items()},
         class_values=_class_values(db, quoted, dependents),
         class_value_types={column: present[column] for column in (d + CLASS_VALUES for d in dependents)},
         quoted=quoted,
+        features=features,
         target_shapes=shapes[: len(dependents)],
         input_shapes=shapes[len(dependents) :],
     )
+
+
+def _features(db: Database, quoted: str) -> Specification | None:
+    text = db.query(f"SELECT {FEATURES[0]}::text AS found FROM {quoted}")[0]["found"]
+    return None if text is None else read_specification(text)
 
 
 def _summary_columns(db: Database, table: str, quoted: str) -> dict[str, str]:

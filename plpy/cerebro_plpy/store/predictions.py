@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import NOT_SUPPORTED, WRONG_STATE, CerebroError
+from cerebro_plpy.errors import DATATYPE_MISMATCH, NOT_SUPPORTED, WRONG_STATE, CerebroError
 from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import Table, TargetTable, has_columns, quote
-from cerebro_plpy.store.packed import CLASS_VALUES, SourceColumn
+from cerebro_plpy.store.packed import CLASS_VALUES, Expression, SourceColumn
 
 PROBABILITY = (("class_value", "text"), ("prob", "double precision"))
 RANK = (("rank", "integer"),)
@@ -195,3 +195,51 @@ def unchanged(db: Database, known: ModelVersion) -> bool:
         known.place,
     )
     return bool(rows) and rows[0]["role"] == known.role
+
+
+@dataclass(frozen=True)
+class QueryRows:
+    """A query of the caller's, and the table whose type its rows have."""
+
+    query: str
+    columns: Table
+
+
+def query_rows(db: Database, query: str, row_type: int) -> QueryRows:
+    rows = db.query(
+        "SELECT c.oid::bigint AS oid, n.nspname::text AS schema, c.relname::text AS name"
+        " FROM pg_catalog.pg_type AS t JOIN pg_catalog.pg_class AS c ON c.oid = t.typrelid"
+        " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE t.oid = $1::bigint::oid",
+        ["bigint"],
+        [row_type],
+    )
+    if not rows:
+        raise CerebroError(
+            "row_type is of no table's type",
+            hint="Write NULL::customers, where the query gives rows of customers.",
+            sqlstate=DATATYPE_MISMATCH,
+        )
+    found = rows[0]
+    table = Table(found["schema"], found["name"], found["oid"], quote(found["schema"], found["name"]))
+    return QueryRows(query, table)
+
+
+def query_statement(rows: QueryRows, fields: Sequence[Expression], ticket: str, batch: int) -> str:
+    """The rows of a query with what `cerebro._predict_batch` says of them, so many at a time."""
+    named = [(f"c{number}", field) for number, field in enumerate(fields)]
+    each = "".join(f", {field.text} AS {name}" for name, field in named)
+    data, texts = (
+        " || ".join(f"pg_catalog.array_agg(q.{name})" for name, field in named if field.is_text == is_text)
+        or f"NULL::{kind}"
+        for is_text, kind in ((False, "bytea[]"), (True, "text[]"))
+    )
+    return (
+        'SELECT pg_catalog.unnest(x.own) AS "row", pg_catalog.unnest((x.found).classes),'
+        " pg_catalog.unnest((x.found).probabilities), pg_catalog.unnest((x.found).predictions) FROM ("
+        f" SELECT b.own, cerebro._predict_batch('{ticket}', b.data, b.texts, b.number) AS found FROM ("
+        "  SELECT pg_catalog.array_agg(q.own) AS own, pg_catalog.count(*)::integer AS number,"
+        f"  {data} AS data, {texts} AS texts FROM ("
+        f"   SELECT s::{rows.columns.quoted} AS own,"
+        f"   (pg_catalog.row_number() OVER () - 1) / {batch} AS turn{each}"
+        f"   FROM ({rows.query}\n) AS s) AS q GROUP BY q.turn) AS b OFFSET 0) AS x"
+    )

@@ -12,6 +12,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import UNDEFINED_COLUMN, UNDEFINED_TABLE, WRONG_OBJECT, CerebroError
 from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import Table, TargetTable, has_columns
+from cerebro_plpy.store.packed import FEATURES
 
 ResultColumns = Sequence[tuple[str, str]]
 
@@ -79,6 +80,7 @@ _AUTOML_SUMMARY: ResultColumns = (
     ("seed", "bigint"),
     ("segments", "integer"),
     QUALIFIED,
+    FEATURES,
 )
 _SUMMARY: ResultColumns = (
     ("source_table", "text"),
@@ -106,6 +108,7 @@ _SUMMARY: ResultColumns = (
     ("seed", "bigint"),
     ("segments", "integer"),
     QUALIFIED,
+    FEATURES,
 )
 
 # One model: what stands in <out>_info for many stands in the summary.
@@ -141,6 +144,7 @@ _SINGLE_SUMMARY: ResultColumns = (
     ("seed", "bigint"),
     ("segments", "integer"),
     QUALIFIED,
+    FEATURES,
 )
 _EVALUATION: ResultColumns = (
     ("loss", "double precision"),
@@ -316,6 +320,28 @@ def trained_config(db: Database, info: str, mst_key: int) -> Mapping[str, Any] |
         [mst_key],
     )
     return rows[0] if rows else None
+
+
+def measured(db: Database, info: str) -> list[Mapping[str, Any]]:
+    """What was measured last of each config that has a model, on the validation rows if any were."""
+    return db.query(
+        "SELECT i.mst_key, i.compile_params,"
+        " CASE WHEN v.used THEN i.validation_loss_final ELSE i.training_loss_final END AS loss,"
+        " CASE WHEN v.used THEN i.validation_metrics_final ELSE i.training_metrics_final END AS metric"
+        f" FROM {info} AS i, (SELECT count(validation_loss_final) > 0 AS used FROM {info}) AS v"
+        " WHERE i.model_size IS NOT NULL"
+    )
+
+
+def ranked(db: Database, info: str, arch_table: str) -> list[Mapping[str, Any]]:
+    """The configs of a search that have a model, with the nets' names and what was measured last."""
+    return db.query(
+        "SELECT i.mst_key, coalesce(a.name, 'model ' || i.model_id) AS net,"
+        " i.compile_params || ', ' || i.fit_params AS params,"
+        " coalesce(i.validation_metrics_final, i.training_metrics_final) AS metric,"
+        " coalesce(i.validation_loss_final, i.training_loss_final) AS loss"
+        f" FROM {info} AS i LEFT JOIN {arch_table} AS a USING (model_id) WHERE i.model_size IS NOT NULL"
+    )
 
 
 def trained_models(db: Database, info: str) -> dict[int, int]:

@@ -93,6 +93,28 @@ def version(db: Database) -> str:
     ]
 
 
+def _counter(name: str, kind: Any, *arguments: Any) -> Any:
+    counter = getattr(_SERVER, name)
+    counter.restype, counter.argtypes = kind, arguments
+    return counter
+
+
+@functools.lru_cache(maxsize=1)
+def _counters() -> tuple[Any, Any, Any]:
+    """Only a server's process has them."""
+    return (
+        _counter("GetCurrentStatementStartTimestamp", ctypes.c_int64),
+        _counter("GetCurrentCommandId", ctypes.c_uint32, ctypes.c_bool),
+        _counter("GetUserId", ctypes.c_uint32),
+    )
+
+
+def statement() -> tuple[int, int, int]:
+    """Which statement of the client's this session is at, after how many changes of its own, and as whom."""
+    began, command, user = _counters()
+    return began(), command(False), user()
+
+
 def current_user(db: Database) -> str:
     return db.query("SELECT current_user::text AS role")[0]["role"]
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..database import Database
 from .dialect import distributed
 from .names import Table, TargetTable, quote, target
+from .packed import SourceColumn
 
 COLUMN = "split"
 
@@ -33,7 +34,7 @@ class Split:
 
 
 def has_rows(db: Database, source: Table) -> bool:
-    return bool(db.query(f"SELECT FROM {source.quoted} LIMIT 1"))
+    return bool(db.query(f"SELECT FROM {source.rows} LIMIT 1"))
 
 
 def write(db: Database, split: Split, targets: Sequence[TargetTable], *, replacement: bool) -> None:
@@ -100,3 +101,55 @@ def _drawn(split: Split) -> str:
         f" SELECT {columns}, CASE WHEN d.draw <= g.train THEN 1 ELSE 0 END AS {COLUMN}"
         f" FROM d JOIN g ON g.grp = d.grp JOIN n ON n.grp = g.grp AND n.place = 1 + ({drawn}) % g.total"
     )
+
+
+@dataclass(frozen=True)
+class Holdout:
+    """Which rows are held out: a share by the hash of their content or of a column, or what comes after."""
+
+    share: float
+    seed: int
+    by: SourceColumn | None = None
+    strata: SourceColumn | None = None
+    after: tuple[SourceColumn, str] | None = None
+
+
+# Hashes are even over so many numbers.
+_HASHES = 2**53
+
+
+def hold_out(db: Database, source: Table, columns: Sequence[str], holdout: Holdout) -> tuple[Table, Table]:
+    """The rows of a table that stay, and those that are held out, as tables that are selected from it."""
+    listed = ", ".join(f"s.{quote(column)}" for column in columns)
+    inside, chosen = f"SELECT s.* FROM {source.rows}", _chosen(db, holdout)
+    if holdout.strata is not None:
+        value, number = f"s.{quote(holdout.strata.name)}", _number(holdout)
+        inside = (
+            f"SELECT s.*, row_number() OVER (PARTITION BY {value} ORDER BY {number}) AS {_PLACE},"
+            f" count(*) OVER (PARTITION BY {value}) AS {_TOTAL} FROM {source.rows}"
+        )
+        chosen = f"s.{_PLACE} <= round(s.{_TOTAL} * {holdout.share!r}::numeric)"
+    kept, held = (
+        replace(source, selection=f"(SELECT {listed} FROM ({inside}) AS s WHERE ({chosen}) {test} TRUE)")
+        for test in ("IS NOT", "IS")
+    )
+    return kept, held
+
+
+_PLACE, _TOTAL = "__cerebro_place", "__cerebro_total"
+
+
+def _chosen(db: Database, holdout: Holdout) -> str:
+    if holdout.after is None:
+        return f"{_number(holdout)} < {int(holdout.share * _HASHES)}"
+    column, value = holdout.after
+    literal = db.query("SELECT pg_catalog.quote_literal($1) AS text", ["text"], [value])[0]["text"]
+    return f"s.{quote(column.name)} >= {literal}::{column.base_type}"
+
+
+def _number(holdout: Holdout) -> str:
+    """A number from 0 to below `_HASHES` for each row."""
+    what = "s.*" if holdout.by is None else f"s.{quote(holdout.by.name)}"
+    made = "row_to_json" if holdout.by is None else "to_json"
+    text = f"coalesce({made}({what})::text, 'null')"
+    return f"(hashtextextended({text}, {holdout.seed}::bigint) & {_HASHES - 1})"

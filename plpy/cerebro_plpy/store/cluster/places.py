@@ -13,7 +13,7 @@ from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.store.cluster import messages
 from cerebro_plpy.store.dialect import HEAP
 from cerebro_plpy.store.names import Table, quote
-from cerebro_plpy.store.packed import BUFFER, KEY, SHAPE, TEXT, Expression, PackedOutput
+from cerebro_plpy.store.packed import BUFFER, KEY, SHAPE, Expression, PackedOutput
 from cerebro_plpy.store.partitions import Columns
 from cerebro_plpy.store.predictions import PredictionOutput as PredictionTable
 
@@ -262,7 +262,7 @@ def _create_pieces(db: Database, table: str, how: str) -> str:
 def hand_out_rows(db: Database, statement: str, expressions: Sequence[Expression], ticket: str) -> int:
     """Have each segment's process take the rows that are there; gives their number."""
     fields = ", ".join(
-        f"convert_to(s.c{n}, 'UTF8')" if expression.how == TEXT else f"s.c{n}"
+        f"convert_to(s.c{n}, 'UTF8')" if expression.is_text else f"s.c{n}"
         for n, expression in enumerate(expressions)
     )
     # Nothing but sums comes here: the function is called where the scan is.

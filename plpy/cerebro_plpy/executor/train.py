@@ -1,0 +1,247 @@
+"""cerebro.train: from a table to a leaderboard in one call, by the calls that anybody can make by hand."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
+from cerebro_plpy.executor import begin, nets
+from cerebro_plpy.executor.automl import AutomlCall
+from cerebro_plpy.logical.options import BACKENDS, LARGEST, Validator, integer, one_of, parse_options
+from cerebro_plpy.nets import points
+from cerebro_plpy.packing import columns, holdout, preprocess, sources
+from cerebro_plpy.packing import options as pack_options
+from cerebro_plpy.predicting.trained import best_key
+from cerebro_plpy.store import dialect, names, packed, results, session, statistics
+
+# An integer label of more values is a quantity.
+MOST_CLASSES = 100
+CONFIGS, EPOCHS = 12, 27
+LEAST_SECONDS = 1
+Ranked = tuple[int, str, str, float | None, float | None, bool]
+
+
+def _nets(key: str, value: object) -> list[str]:
+    found = [value] if isinstance(value, str) else value
+    if not isinstance(found, list) or not found or not all(isinstance(net, str) for net in found):
+        raise CerebroError(
+            f"option {key} is {json.dumps(value)[:60]}",
+            detail="It must be a list of starting points and lines of layers.",
+            hint=f"Starting points are {', '.join(points.POINTS)}.",
+        )
+    return [str(net) for net in found]
+
+
+_PACKING = {key: pack_options.TRAINING[key] for key in ("columns", "exclude", "weight", "segments", "task")}
+OPTIONS: Mapping[str, Validator] = {
+    **_PACKING,
+    "validation": holdout.option,
+    "nets": _nets,
+    "backend": one_of(*BACKENDS),
+    "seed": integer(0, 2**31 - 1),
+    "configs": integer(1, 10_000),
+    "epochs": integer(1, LARGEST),
+}
+
+
+@dataclass(frozen=True)
+class TrainCall:
+    """The arguments of cerebro.train, as they come."""
+
+    source_table: str | None
+    target: str | None
+    name: str | None
+    budget: str | None
+    options: str | None
+
+
+@dataclass(frozen=True)
+class TrainOrder:
+    """What is to be learned, and what the call leaves."""
+
+    source: str
+    target: str
+    name: str
+    given: Mapping[str, Any]
+    seconds: float
+    began: float
+
+    def table(self, suffix: str) -> str:
+        return names.with_suffix(self.name, suffix)
+
+    @property
+    def seconds_left(self) -> int:
+        return max(LEAST_SECONDS, round(self.seconds - (time.monotonic() - self.began)))
+
+    @property
+    def seed(self) -> int:
+        return self.given.get("seed", 1)
+
+
+def train(db: Database, call: TrainCall) -> list[Ranked]:
+    """Pack, make nets, search within the budget; gives the leaderboard."""
+    task = _task(db, call)
+    summary = _pack(db, task)
+    is_classes = summary.num_classes[0] is not None
+    model_ids = _load(db, task, summary)
+    _search(db, task, summary, model_ids, is_classes)
+    return _leaderboard(db, task)
+
+
+def _task(db: Database, call: TrainCall) -> TrainOrder:
+    began = time.monotonic()
+    for what, value in (("source_table", call.source_table), ("target", call.target)):
+        if value is None or not value.strip():
+            raise CerebroError(f"{what} is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
+    source, target = str(call.source_table), str(call.target)
+    parse_options(call.options, OPTIONS)
+    given = json.loads(call.options or "{}")
+    name = call.name or names.with_suffix(source, "_model")
+    budget = call.budget or "1 minute"
+    seconds = session.seconds(db, budget)
+    if seconds < LEAST_SECONDS:
+        raise CerebroError(f"budget is {budget}", hint="A second is the least.")
+    for suffix in ("", "_packed", "_nets", "_best"):
+        names.target_table(db, names.with_suffix(name, suffix), suffixes=("_summary",))
+    return TrainOrder(source, target, name, given, seconds, began)
+
+
+def _pack(db: Database, task: TrainOrder) -> packed.PackedSummary:
+    source = names.resolve_table(db, task.source, "input table")
+    known = packed.columns_of(db, source)
+    (item, *more) = columns.parse_items(task.target, "target")
+    if more or item.bundled:
+        raise CerebroError(f"target {task.target} is not one column")
+    label = sources.find_column(item.columns[0], known, source.quoted)
+    options = {key: value for key, value in task.given.items() if key in _PACKING}
+    options.setdefault("columns", "auto")
+    options["seed"] = task.seed
+    if "task" not in options and label.element in sources.INTEGERS:
+        ((_, distinct, _),) = statistics.values(db, source, [label], 1)
+        options["task"] = "regression" if distinct > MOST_CLASSES else "classification"
+    quantity = label.element in sources.FLOATS or label.is_array or options.get("task") == "regression"
+    usual: Any = holdout.SHARE if quantity else {"share": holdout.SHARE, "stratify": True}
+    options["validation"] = task.given.get("validation", usual)
+    arguments = (task.source, task.table("_packed"), task.target, "*")
+    _say(db, "training_preprocessor_dl", arguments, options)
+    if left_out := packed.nulls(db, source, label):
+        db.notice(f"{left_out} rows are left out, since {task.target} is NULL there: by hand, with a view")
+    preprocess.pack_training(db, *arguments, options=json.dumps(options), labelled=True)
+    target = names.resolve_table(db, task.table("_packed"), "packed table")
+    return packed.summary(db, target.schema, target.name)
+
+
+def _load(db: Database, task: TrainOrder, summary: packed.PackedSummary) -> list[int]:
+    found: list[int] = []
+    for net, params in _chosen_nets(task, summary):
+        arguments = (task.table("_nets"), task.table("_packed"), net)
+        _say(db, "load_net", arguments if params is None else (*arguments, params), None)
+        found += nets.load_net(db, *arguments, params=params)
+    return found
+
+
+def _chosen_nets(task: TrainOrder, summary: packed.PackedSummary) -> list[tuple[str, str | None]]:
+    """Those that were asked for, or what suits the inputs."""
+    if "nets" in task.given:
+        asked = task.given["nets"]
+        return [(net, None) for net in ([asked] if isinstance(asked, str) else asked)]
+    ranks = {len(shape) for shape in summary.input_shapes}
+    if 3 in ranks:
+        return [("image", '{"width": [16, 32], "depth": [2, 3]}')]
+    if 2 in ranks:
+        return [("series", '{"width": [32, 64], "depth": [3, 5]}')]
+    return [("linear", None), ("tabular", '{"width": [32, 128], "depth": [1, 2]}')]
+
+
+def _search(
+    db: Database, task: TrainOrder, summary: packed.PackedSummary, model_ids: Sequence[int], is_classes: bool
+) -> None:
+    loss, metric = ("categorical_crossentropy", "accuracy") if is_classes else ("mse", "mae")
+    compiles = (
+        f"{{'loss': ['{loss}'], 'metrics': ['{metric}'], 'optimizer_params_list': [{{'optimizer': ['Adam'],"
+        " 'learning_rate': [0.0003, 0.03, 'log']}]}"
+    )
+    batches = "[16, 64]" if summary.total_rows < 5_000 else "[64, 256]"
+    method = f"num_configs={task.given.get('configs', CONFIGS)}, num_iterations={_epochs(task)}, eta=3"
+    options = {"max_seconds": task.seconds_left}
+    if "backend" in task.given:
+        options["backend"] = task.given["backend"]
+    call = AutomlCall(
+        source_table=task.table("_packed"),
+        model_output_table=task.name,
+        model_arch_table=task.table("_nets"),
+        model_selection_table=task.table("_best"),
+        model_id_list=list(model_ids),
+        compile_params_grid=compiles,
+        fit_params_grid=f"{{'batch_size': {batches}}}",
+        automl_method="asha",
+        automl_params=method,
+        random_state=task.seed,
+        object_table=None,
+        use_gpus=False,
+        validation_table=task.table("_packed" + preprocess.VALIDATION),
+        metrics_compute_frequency=None,
+        name=task.name,
+        description=f"cerebro.train of {task.source}",
+        use_caching=False,
+        options=json.dumps(options),
+    )
+    shown = (call.source_table, call.model_output_table, call.model_arch_table, call.model_selection_table)
+    told = (list(model_ids), compiles, call.fit_params_grid, "asha", method)
+    _say(
+        db,
+        "madlib_automl",
+        (*shown, *told),
+        options,
+        random_state=task.seed,
+        validation=call.validation_table,
+    )
+    begin.begin(db, call)
+
+
+def _epochs(task: TrainOrder) -> int:
+    return task.given.get("epochs", EPOCHS)
+
+
+def _say(
+    db: Database, function: str, arguments: Sequence[Any], options: Mapping[str, Any] | None, **named: Any
+) -> None:
+    """The statement that does the same by hand."""
+    shown = [_literal(one) for one in arguments]
+    if "random_state" in named:
+        shown.append(f"random_state => {named['random_state']}")
+        shown.append(f"validation_table => {_literal(named['validation'])}")
+    if options is not None:
+        shown.append(f"options => {_literal(json.dumps(options))}")
+    db.notice(dialect.call_text(function, shown))
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, list):
+        return f"ARRAY{value}"
+    text = str(value)
+    return f"$${text}$$" if "'" in text and "$$" not in text else "'" + text.replace("'", "''") + "'"
+
+
+def _leaderboard(db: Database, task: TrainOrder) -> list[Ranked]:
+    """The configs that have a model, the best first."""
+    info = names.resolve_table(db, task.table("_info"), "model info table")
+    best = best_key(db, info)
+    arch = names.resolve_table(db, task.table("_nets"), "model architecture table")
+    rows = results.ranked(db, info.quoted, arch.quoted)
+    found = [
+        (row["mst_key"], row["net"], row["params"], row["metric"], row["loss"], row["mst_key"] == best)
+        for row in rows
+    ]
+    return sorted(found, key=_place)
+
+
+def _place(row: Ranked) -> tuple[bool, float, int]:
+    """The best config, then the others by their loss."""
+    key, _, _, _, loss, is_best = row
+    return not is_best, float("inf") if loss is None else loss, key

@@ -1,0 +1,190 @@
+"""Values of columns as features, a batch at a time."""
+
+from __future__ import annotations
+
+import string
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from .specification import EMBED, HASH, ONE_HOT, PERIODS, Category, Date, Number, Text
+
+DAY = 86400
+IS_NULL = "is NULL"
+NOT_FINITE = "holds NaN or infinity"
+TOO_LARGE = "holds values beyond the range of a 32-bit float"
+# As Keras' TextVectorization: ASCII letters in lower case, without this punctuation, cut at white space.
+PUNCTUATION = "!\"#$%&()*+,-./:;<=>?@[\\]^_`{|}~'"
+SPACES = "\t\n\v\f\r"
+_PLAIN = str.maketrans(
+    string.ascii_uppercase + SPACES, string.ascii_lowercase + " " * len(SPACES), PUNCTUATION
+)
+
+
+class Noted(Protocol):
+    """Whoever counts what is wrong with rows; rows are numbered from 1 in the order of the scan."""
+
+    def add(self, column: str, problem: str, rows: Sequence[int], example: str = "") -> None: ...
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Where to note what is wrong with a column's rows, of which the first has this number."""
+
+    name: str
+    first_row: int
+    seen: Noted
+
+    def add(self, problem: str, rows: np.ndarray, example: str = "") -> None:
+        self.seen.add(self.name, problem, (rows + self.first_row).tolist(), example)
+
+
+def number(way: Number, values: np.ndarray, out: np.ndarray, notes: Notes) -> None:
+    """Scale a column of doubles, in which NaN stands for NULL."""
+    values, missing = _filled(values, way.fill, notes)
+    with np.errstate(all="ignore"):
+        if way.scale == "log":
+            values = np.sign(values) * np.log1p(np.abs(values))
+        out[:, 0] = (values - way.center) / way.spread
+    _check(values, out[:, :1], notes)
+    if way.indicator:
+        out[:, 1] = missing
+
+
+def date(way: Date, values: np.ndarray, out: np.ndarray, notes: Notes) -> None:
+    """Make parts of seconds since 1970, in which NaN stands for NULL."""
+    values, missing = _filled(values, way.fill, notes)
+    _check(values, values[:, np.newaxis], notes)
+    times = np.where(np.isfinite(values), np.floor(values), 0).astype(np.int64).astype("datetime64[s]")
+    place = 0
+    for part in way.parts:
+        made = _part(part, way, values, times)
+        out[:, place : place + made.shape[1]] = made
+        place += made.shape[1]
+    if way.indicator:
+        out[:, place] = missing
+
+
+def _part(part: str, way: Date, values: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """One column, or sine and cosine."""
+    raw = way.scale == "none"
+    if part == "days":
+        with np.errstate(all="ignore"):
+            return (values / DAY if raw else (values - way.center) / way.spread)[:, np.newaxis]
+    found = _calendar(part, times)
+    if part == "year":
+        middle = _calendar("year", np.array([int(way.center)], "datetime64[s]"))
+        return (found if raw else (found - middle) / max(1.0, way.spread / (365.2425 * DAY)))[:, np.newaxis]
+    first, period = PERIODS[part]
+    if way.cyclic:
+        angle = 2 * np.pi * (found - first) / period
+        return np.stack([np.sin(angle), np.cos(angle)], axis=1)
+    return (found if raw else (found - first) / (period - 1))[:, np.newaxis]
+
+
+def _calendar(part: str, times: np.ndarray) -> np.ndarray:
+    seconds, days = times.astype(np.int64), times.astype("datetime64[D]")
+    months, years = days.astype("datetime64[M]"), days.astype("datetime64[Y]")
+    match part:
+        case "year":
+            return years.astype(np.int64) + 1970
+        case "quarter":
+            return months.astype(np.int64) % 12 // 3 + 1
+        case "month":
+            return months.astype(np.int64) % 12 + 1
+        case "day":
+            return (days - months).astype(np.int64) + 1
+        case "day_of_year":
+            return (days - years).astype(np.int64) + 1
+        case "weekday":  # Monday is 0; 1970 began on a Thursday.
+            return (days.astype(np.int64) + 3) % 7
+        case "hour":
+            return seconds // 3600 % 24
+        case "minute":
+            return seconds // 60 % 60
+    return seconds % 60
+
+
+def _filled(values: np.ndarray, fill: float | None, notes: Notes) -> tuple[np.ndarray, np.ndarray]:
+    missing = np.isnan(values)
+    if missing.any():
+        if fill is None:
+            notes.add(IS_NULL, np.flatnonzero(missing))
+        values = np.where(missing, 0.0 if fill is None else fill, values)
+    return values, missing
+
+
+def _check(values: np.ndarray, out: np.ndarray, notes: Notes) -> None:
+    bad = ~np.isfinite(out[:, 0])
+    if bad.any():
+        beyond = bad & np.isfinite(values)
+        for problem, rows in ((NOT_FINITE, bad & ~beyond), (TOO_LARGE, beyond)):
+            if rows.any():
+                found = np.flatnonzero(rows)
+                notes.add(problem, found, f", with {values[found[0]]}")
+
+
+class CategoryCodes(dict[str | None, int]):
+    """The code of each value; what is unseen has one too."""
+
+    def __init__(self, way: Category) -> None:
+        # An embedding has unseen and NULL before the values, a one-hot vector NULL and others behind them.
+        places = (2, 1, 0) if way.encode == EMBED else (0, -2, -1)
+        if way.encode == ONE_HOT:
+            end = len(way.values)
+            places = (0, end if way.null else -1, end + way.null if way.other else -1)
+        first, null, self._unseen = places
+        super().__init__({value: first + place for place, value in enumerate(way.values)})
+        if way.fill is not None:
+            null = self.get(way.fill, self._unseen)
+        elif way.encode == ONE_HOT and not way.null:
+            null = self._unseen
+        self[None] = null
+
+    def __missing__(self, value: str | None) -> int:
+        return self._unseen
+
+
+def category(way: Category, codes: CategoryCodes, values: Sequence[str | None], out: np.ndarray) -> None:
+    """Look up a column of texts."""
+    if way.encode == HASH:
+        out[:, 0] = [0 if value is None else 1 + hashed(value) % way.buckets for value in values]
+        return
+    found = np.fromiter(map(codes.__getitem__, values), np.int64, len(values))
+    if way.encode != ONE_HOT:
+        out[:, 0] = found
+        return
+    out[...] = 0
+    known = np.flatnonzero(found >= 0)
+    out[known, found[known]] = 1
+
+
+def hashed(value: str) -> int:
+    return zlib.crc32(value.encode())
+
+
+class Words(dict[str, int]):
+    """The code of each word."""
+
+    def __init__(self, way: Text) -> None:
+        super().__init__({word: 2 + place for place, word in enumerate(way.vocabulary)})
+        self._buckets = way.buckets
+
+    def __missing__(self, word: str) -> int:
+        return 1 + hashed(word) % self._buckets if self._buckets else 1
+
+
+def text(way: Text, words: Words, values: Sequence[str | None], out: np.ndarray) -> None:
+    """Cut a column of texts into words, of which the first are kept."""
+    out[...] = 0
+    for row, value in enumerate(values):
+        if value:
+            found = [words[word] for word in split(value)[: way.tokens]]
+            out[row, : len(found)] = found
+
+
+def split(value: str) -> list[str]:
+    return [word for word in value.translate(_PLAIN).split(" ") if word]

@@ -1,0 +1,60 @@
+"""What the server has counted of a table's columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+# Means and deviations are rounded to so many binary places of the deviation: the order in which the server
+# adds up rows, which is not always the same, is lost there.
+PLACES = 30
+
+
+@dataclass(frozen=True)
+class NumberFacts:
+    """Of the values that are there. Quartiles, the most frequent value, and mean and deviation of
+    logarithms are counted where they are asked for."""
+
+    present: int
+    mean: float | None = None
+    deviation: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    quartiles: Sequence[float] | None = None
+    mode: float | None = None
+    log_mean: float | None = None
+    log_deviation: float | None = None
+
+    @property
+    def is_constant(self) -> bool:
+        return self.minimum == self.maximum
+
+
+@dataclass(frozen=True)
+class TextFacts:
+    """The most frequent values with how often they occur, and how many there are in all."""
+
+    present: int
+    distinct: int
+    values: Sequence[tuple[str, int]] = field(default_factory=list)
+    # Words in a value, on average.
+    words: float = 0.0
+
+
+ColumnFacts = NumberFacts | TextFacts
+
+
+def steady(value: float | None, unit: float | None) -> float:
+    """A value without the digits that are far below a unit; 0 for what is none."""
+    if value is None or not math.isfinite(value):
+        return 0.0
+    if not unit or not math.isfinite(unit):
+        return value
+    grid = 2.0 ** (math.floor(math.log2(unit)) - PLACES)
+    return round(value / grid) * grid if math.isfinite(value / grid) else value
+
+
+def spread(value: float | None) -> float:
+    """What to divide by: 1 for a constant."""
+    return steady(value, value) if value and math.isfinite(value) and value > 0 else 1.0

@@ -1,0 +1,314 @@
+"""From what was asked and counted to the feature specification: what each column becomes, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import CerebroError
+from . import asked
+from .asked import MEAN, MEDIAN, MOST_FREQUENT, NONE, TableColumn
+from .facts import ColumnFacts, NumberFacts, TextFacts, spread, steady
+from .specification import (
+    ARRAY,
+    CATEGORY,
+    DATE,
+    EMBED,
+    HASH,
+    IMAGE,
+    NUMBER,
+    ONE_HOT,
+    ORDINAL,
+    TEXT,
+    VECTOR,
+    Array,
+    Category,
+    Date,
+    Feature,
+    Image,
+    Number,
+    Text,
+    Treatment,
+)
+
+# What auto takes for categories, and for words.
+FEW_VALUES = 64
+MOST_AUTO = 50_000
+WORDS = 3.0
+TOKENS, VOCABULARY, BUCKETS = 64, 5000, 1000
+PICTURE = [64, 64, 3]
+CALENDAR = ["days", "month", "weekday"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One column with all that is known of it before its kind is settled."""
+
+    column: TableColumn
+    said: Mapping[str, Any]
+    kind: str | None
+    # Whether the caller named it; else auto may leave it out.
+    named: bool = False
+    is_key: bool = False
+    # Of arrays: the shape of the first. Of bytea: whether the first is a JPEG or PNG.
+    shape: Sequence[int] | None = None
+    is_image: bool = False
+
+
+@dataclass(frozen=True)
+class Becoming:
+    """What a column becomes; without a kind it is left out."""
+
+    kind: str | None
+    said: Mapping[str, Any]
+    why: str
+
+
+def choose(wanted: Wanted, facts: ColumnFacts | None, rows: int) -> Becoming:
+    """Settle kind and encoding where the caller left them open, and say why."""
+    if not wanted.named:
+        reason = _useless(wanted, facts, rows)
+        if reason:
+            return Becoming(None, {}, reason)
+    if wanted.said.keys() - {"input"}:
+        return Becoming(wanted.kind, wanted.said, "as it was asked for")
+    if wanted.kind in (NUMBER, DATE, ARRAY):
+        return Becoming(wanted.kind, wanted.said, f"type {wanted.column.shown_type}")
+    if wanted.column.is_bytes:
+        if wanted.is_image:
+            return Becoming(IMAGE, {"decode": PICTURE, **wanted.said}, "holds JPEG or PNG")
+        return Becoming(None, {}, "bytea that is no JPEG or PNG")
+    if isinstance(facts, TextFacts):
+        return _choose_text(wanted, facts)
+    return Becoming(None, {}, f"type {wanted.column.shown_type}")
+
+
+def _useless(wanted: Wanted, facts: ColumnFacts | None, rows: int) -> str | None:
+    column = wanted.column
+    if wanted.is_key:
+        return "a key: no two rows have the same"
+    if column.element == "uuid":
+        return "a uuid tells rows apart and says nothing of them"
+    if column.element in asked.OPAQUE or (column.is_array and not column.is_array_of_numbers):
+        return f"type {column.shown_type} has no meaning for a net"
+    if facts is None:
+        return None
+    if facts.present == 0:
+        return "NULL in all rows"
+    if isinstance(facts, NumberFacts):
+        if facts.is_constant and facts.present == rows:
+            return f"constant, {facts.minimum:g} in all rows"
+        return "numbers the rows" if _numbers_rows(column, facts, rows) else None
+    if facts.distinct == 1 and facts.present == rows:
+        return "constant, the same in all rows"
+    few_words = facts.words < WORDS
+    if few_words and facts.distinct > max(FEW_VALUES, facts.present // 2):
+        return f"{facts.distinct} different values in {facts.present} rows"
+    return None
+
+
+def _numbers_rows(column: TableColumn, facts: NumberFacts, rows: int) -> bool:
+    """A key in a view: from 0 or 1, without gaps as far as smallest and largest say."""
+    whole = column.element in ("int2", "int4", "int8")
+    if not whole or facts.minimum not in (0, 1) or facts.maximum is None or facts.mean is None:
+        return False
+    same = facts.maximum - facts.minimum + 1 == rows == facts.present
+    return same and rows > 2 and abs(facts.mean - (facts.minimum + facts.maximum) / 2) < 1e-6
+
+
+def _choose_text(wanted: Wanted, facts: TextFacts) -> Becoming:
+    is_text = wanted.column.element in asked.TEXTS
+    if is_text and facts.words >= WORDS and facts.distinct > FEW_VALUES:
+        return Becoming(TEXT, wanted.said, f"{facts.words:.0f} words on average")
+    if facts.distinct <= FEW_VALUES:
+        return Becoming(CATEGORY, {"encode": ONE_HOT, **wanted.said}, f"{facts.distinct} values")
+    if facts.distinct > MOST_AUTO:
+        said = {"encode": HASH, "buckets": MOST_AUTO, **wanted.said}
+        return Becoming(CATEGORY, said, f"{facts.distinct} values")
+    return Becoming(CATEGORY, {"encode": EMBED, **wanted.said}, f"{facts.distinct} values")
+
+
+def settle(
+    wanted: Wanted, chosen: Becoming, facts: ColumnFacts | None, rows: int, words: Sequence[str] = ()
+) -> Feature:
+    """The column's part of the specification."""
+    kind, column = str(chosen.kind), wanted.column
+    said = asked.checked(column, kind, chosen.said)
+    if facts is not None and facts.present == 0:
+        raise CerebroError(
+            f'column "{column.name}" is NULL in all rows', hint=_leave_out(column.name), sqlstate="22004"
+        )
+    if wanted.kind is None and wanted.said.keys() - {"input"} and chosen.kind is None:
+        raise CerebroError(f'column "{column.name}" cannot be an input: {chosen.why}')
+    way = _WAYS[kind](Making(column, said, facts, rows, wanted.shape, words))
+    of = said.get("input") or (VECTOR if _is_plain(way) else column.name)
+    return Feature(column.name, column.shown_type, column.element, of, way, _statistics(facts, rows))
+
+
+def _is_plain(way: Treatment) -> bool:
+    """Whether it joins the vector of all that are numbers."""
+    return isinstance(way, Number | Date) or (isinstance(way, Category) and way.encode in (ONE_HOT, ORDINAL))
+
+
+def _statistics(facts: ColumnFacts | None, rows: int) -> Mapping[str, Any]:
+    if facts is None:
+        return {}
+    known: dict[str, Any] = {"present": facts.present, "nulls": rows - facts.present}
+    if isinstance(facts, TextFacts):
+        return {**known, "distinct": facts.distinct}
+    unit = facts.deviation
+    known |= {"mean": steady(facts.mean, unit), "deviation": steady(unit, unit)}
+    known |= {"minimum": steady(facts.minimum, None), "maximum": steady(facts.maximum, None)}
+    if facts.quartiles is not None:
+        known["quartiles"] = list(facts.quartiles)
+    return known
+
+
+@dataclass(frozen=True)
+class Making:
+    """All that a kind may need."""
+
+    column: TableColumn
+    said: Mapping[str, Any]
+    facts: ColumnFacts | None
+    rows: int
+    shape: Sequence[int] | None
+    words: Sequence[str] = field(default_factory=list)
+
+    @property
+    def numbers(self) -> NumberFacts:
+        return self.facts if isinstance(self.facts, NumberFacts) else NumberFacts(0)
+
+    @property
+    def texts(self) -> TextFacts:
+        return self.facts if isinstance(self.facts, TextFacts) else TextFacts(0, 0)
+
+    @property
+    def has_nulls(self) -> bool:
+        return self.facts is not None and self.facts.present < self.rows
+
+    @property
+    def indicator(self) -> bool:
+        default = self.has_nulls and self.said.get("impute") != NONE
+        return bool(self.said.get("indicator", default))
+
+
+def _number(made: Making) -> Number:
+    facts, said = made.numbers, made.said
+    scale = said.get("scale", NONE if made.column.element == "bool" else "standard")
+    low, middle, high = facts.quartiles or (0.0, 0.0, 0.0)
+    center, by = {
+        "standard": (steady(facts.mean, facts.deviation), facts.deviation),
+        "minmax": (steady(facts.minimum, None), _difference(facts.maximum, facts.minimum)),
+        "robust": (middle, high - low),
+        "log": (steady(facts.log_mean, facts.log_deviation), facts.log_deviation),
+        NONE: (0.0, 1.0),
+    }[scale]
+    impute = said.get("impute", MEAN)
+    fills = {
+        MEAN: steady(facts.mean, facts.deviation),
+        MEDIAN: middle,
+        MOST_FREQUENT: steady(facts.mode, None),
+        NONE: None,
+    }
+    fill = fills[impute] if isinstance(impute, str) else float(impute)
+    constant = facts.is_constant and scale != NONE
+    return Number(scale, center, 1.0 if constant else spread(by), fill, made.indicator)
+
+
+def _difference(high: float | None, low: float | None) -> float | None:
+    return None if high is None or low is None else high - low
+
+
+def _date(made: Making) -> Date:
+    facts, said = made.numbers, made.said
+    default = ["hour"] if made.column.element in ("time", "timetz") else list(CALENDAR)
+    if made.column.element in ("timestamp", "timestamptz"):
+        default.append("hour")
+    if made.column.element == "interval":
+        default = ["days"]
+    mean = steady(facts.mean, facts.deviation)
+    return Date(
+        parts=said.get("parts", default),
+        cyclic=said.get("cyclic", "parts" not in said),
+        scale=said.get("scale", "standard"),
+        center=mean,
+        spread=spread(None if facts.is_constant else facts.deviation),
+        fill=None if said.get("impute") == NONE else mean,
+        indicator=made.indicator,
+    )
+
+
+def _category(made: Making) -> Category:
+    facts, said = made.texts, made.said
+    encode = said.get("encode", ONE_HOT if facts.distinct <= FEW_VALUES else EMBED)
+    if encode == HASH:
+        return Category(HASH, [], null=True, other=False, buckets=said.get("buckets", BUCKETS), fill=None)
+    kept = [value for value, count in facts.values if count >= said.get("min_count", 1)]
+    most = asked.MOST_ONE_HOT if encode == ONE_HOT else asked.MOST_CATEGORIES
+    if len(kept) > most or (len(kept) == len(facts.values) < facts.distinct):
+        raise _too_many(made.column.name, facts.distinct, encode, most)
+    impute = said.get("impute")
+    fill = None if impute is None else str(impute)
+    if impute == MOST_FREQUENT and facts.values:
+        fill = facts.values[0][0]
+    numeric = made.column.is_number and made.column.element != "bool"
+    return Category(
+        encode,
+        sorted(kept, key=float if numeric else str),
+        null=made.has_nulls and fill is None and encode == ONE_HOT,
+        other=len(kept) < facts.distinct and encode == ONE_HOT,
+        buckets=0,
+        fill=fill,
+    )
+
+
+def _too_many(name: str, distinct: int, encode: str, most: int) -> CerebroError:
+    others = '"embed" takes 100000, and ' if encode == ONE_HOT else ""
+    return CerebroError(
+        f'column "{name}" has {distinct} different values, too many for "{encode}"',
+        detail=f"At most {most} values can have a place of their own; {others}rare ones can share one.",
+        hint=f'Write {{"min_count": 20}} to have rare values share a place, {{"encode": "hash", "buckets":'
+        f" 1000}} to hash them, or leave the column out. {_leave_out(name)}",
+    )
+
+
+def _leave_out(name: str) -> str:
+    return f'Leave it out: {{"exclude": ["{name}"]}}.'
+
+
+def _text(made: Making) -> Text:
+    said = made.said
+    buckets = said.get("buckets", 0)
+    return Text(said.get("tokens", TOKENS), [] if buckets else list(made.words), buckets)
+
+
+def vocabulary(said: Mapping[str, Any]) -> int:
+    """How many words to look up; two codes are for what is no word of these."""
+    return 0 if said.get("buckets") else said.get("vocabulary", VOCABULARY) - 2
+
+
+def _array(made: Making) -> Array:
+    size = made.said.get("shape") or made.shape
+    if not size:
+        raise CerebroError(
+            f'column "{made.column.name}" has no rows that are not NULL',
+            hint=_leave_out(made.column.name),
+            sqlstate="22004",
+        )
+    return Array(list(size), made.said.get("divide", 1.0))
+
+
+def _image(made: Making) -> Image:
+    return Image(made.said["decode"], made.said.get("divide", 255.0))
+
+
+_WAYS: Mapping[str, Callable[[Making], Treatment]] = {
+    NUMBER: _number,
+    DATE: _date,
+    CATEGORY: _category,
+    TEXT: _text,
+    ARRAY: _array,
+    IMAGE: _image,
+}

@@ -1,0 +1,311 @@
+"""The feature specification: what each column becomes, as one document that is stored with the packed rows,
+copied with the model and used at prediction.
+
+It may come from a user's table, so that reading it checks all of it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from typing import Any, ClassVar
+
+from ..errors import DATA_CORRUPTED, CerebroError
+
+VERSION = 1
+# The input of all columns that name none and need none of their own.
+VECTOR = "independent_var"
+# More could not be stored in one field.
+MOST_VALUES = 2**27
+NUMBER, DATE, CATEGORY, TEXT, ARRAY, IMAGE = "number", "date", "category", "text", "array", "image"
+ONE_HOT, EMBED, ORDINAL, HASH = "one_hot", "embed", "ordinal", "hash"
+# Parts of dates: their first value, and how many there are.
+PERIODS = {
+    "quarter": (1, 4),
+    "month": (1, 12),
+    "day": (1, 31),
+    "weekday": (0, 7),
+    "day_of_year": (1, 366),
+    "hour": (0, 24),
+    "minute": (0, 60),
+    "second": (0, 60),
+}
+PARTS = ("days", "year", *PERIODS)
+SCALES = ("standard", "minmax", "robust", "log", "none")
+
+
+@dataclass(frozen=True)
+class Number:
+    """(value - center) / spread; with scale "log" of sign(value) * log(1 + |value|)."""
+
+    kind: ClassVar[str] = NUMBER
+    scale: str
+    center: float
+    spread: float
+    fill: float | None
+    indicator: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (1 + self.indicator,)
+
+
+@dataclass(frozen=True)
+class Date:
+    """Parts of a time in UTC. Center, spread and fill are in seconds since 1970."""
+
+    kind: ClassVar[str] = DATE
+    parts: list[str]
+    cyclic: bool
+    scale: str
+    center: float
+    spread: float
+    fill: float | None
+    indicator: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (sum(1 + self.is_cyclic(part) for part in self.parts) + self.indicator,)
+
+    def is_cyclic(self, part: str) -> bool:
+        return self.cyclic and part in PERIODS
+
+
+@dataclass(frozen=True)
+class Category:
+    """Values in their order. `null` and `other`: whether NULL, and what is rare or unseen, has a place."""
+
+    kind: ClassVar[str] = CATEGORY
+    encode: str
+    values: list[str]
+    null: bool
+    other: bool
+    buckets: int
+    fill: str | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.values) + self.null + self.other,) if self.encode == ONE_HOT else (1,)
+
+    @property
+    def codes(self) -> int:
+        """How many there are, for an embedding: unseen and NULL come before the values."""
+        return self.buckets + 1 if self.encode == HASH else len(self.values) + 2
+
+
+@dataclass(frozen=True)
+class Text:
+    """So many codes of words: 0 after the end; 1 for a word outside the vocabulary; or hashes from 1."""
+
+    kind: ClassVar[str] = TEXT
+    tokens: int
+    vocabulary: list[str]
+    buckets: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.tokens,)
+
+    @property
+    def codes(self) -> int:
+        return self.buckets + 1 if self.buckets else len(self.vocabulary) + 2
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array of numbers, of one shape in all rows."""
+
+    kind: ClassVar[str] = ARRAY
+    size: list[int]
+    divide: float
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.size)
+
+
+@dataclass(frozen=True)
+class Image:
+    """A JPEG or PNG: rows, columns, channels."""
+
+    kind: ClassVar[str] = IMAGE
+    decode: list[int]
+    divide: float
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.decode)
+
+
+Treatment = Number | Date | Category | Text | Array | Image
+KINDS: Mapping[str, type[Treatment]] = {way.kind: way for way in (Number, Date, Category, Text, Array, Image)}
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One column: its type in the training table, what it becomes and what was known of its rows."""
+
+    name: str
+    type: str
+    element: str
+    input: str
+    way: Treatment
+    statistics: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def width(self) -> int:
+        return math.prod(self.way.shape)
+
+    def as_json(self) -> Mapping[str, Any]:
+        head = {"name": self.name, "type": self.type, "element": self.element, "kind": self.way.kind}
+        return {**head, "input": self.input, **asdict(self.way), "statistics": dict(self.statistics)}
+
+
+@dataclass(frozen=True)
+class FeatureInput:
+    """One input of a net: the columns that make it, side by side."""
+
+    name: str
+    features: tuple[Feature, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """One column keeps its shape; several are a vector."""
+        if len(self.features) == 1:
+            return self.features[0].way.shape
+        return (sum(feature.width for feature in self.features),)
+
+
+@dataclass(frozen=True)
+class Specification:
+    """All columns of a packed table's inputs, and those that were left out with the reasons."""
+
+    features: tuple[Feature, ...]
+    rows: int
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def inputs(self) -> list[FeatureInput]:
+        found: dict[str, list[Feature]] = {}
+        for feature in self.features:
+            found.setdefault(feature.input, []).append(feature)
+        return [FeatureInput(name, tuple(features)) for name, features in found.items()]
+
+    def as_json(self) -> str:
+        return json.dumps(
+            {
+                "version": VERSION,
+                "rows": self.rows,
+                "inputs": [
+                    {
+                        "name": one.name,
+                        "shape": list(one.shape),
+                        "columns": [feature.name for feature in one.features],
+                    }
+                    for one in self.inputs
+                ],
+                "columns": [feature.as_json() for feature in self.features],
+                "left_out": dict(self.left_out),
+            },
+            ensure_ascii=False,
+        )
+
+
+def read(text: str) -> Specification:
+    """Read a document that `as_json` wrote, or one that pretends to be."""
+    given = json.loads(text)
+    if not isinstance(given, dict) or given.get("version") != VERSION:
+        version = given.get("version") if isinstance(given, dict) else None
+        raise _corrupt(f"its version is {json.dumps(version)[:40]}, this one reads {VERSION}")
+    columns, left_out = given.get("columns"), given.get("left_out", {})
+    if not isinstance(columns, list) or not columns or not all(isinstance(c, dict) for c in columns):
+        raise _corrupt("columns are missing")
+    if not isinstance(left_out, dict):
+        raise _corrupt("left_out is not an object")
+    reasons = {str(name): str(why) for name, why in left_out.items()}
+    features = tuple(map(read_feature, columns))
+    if sum(feature.width for feature in features) > MOST_VALUES:
+        raise _corrupt("its rows are too wide")
+    if len({feature.name for feature in features}) < len(features):
+        raise _corrupt("a column stands in it twice")
+    return Specification(features, int(_checked(given, "rows", "int")), reasons)
+
+
+def read_feature(given: Mapping[str, Any]) -> Feature:
+    """One column of such a document."""
+    kind = KINDS.get(str(given.get("kind")))
+    if kind is None:
+        raise _corrupt(f"no kind is {json.dumps(given.get('kind'))[:40]}")
+    way = kind(**{f.name: _checked(given, f.name, str(f.type)) for f in fields(kind)})
+    _check_way(way)
+    statistics = given.get("statistics", {})
+    if not isinstance(statistics, dict):
+        raise _corrupt("statistics are not an object")
+    name, type_, element, of = (_checked(given, key, "str") for key in ("name", "type", "element", "input"))
+    return Feature(name, type_, element, of, way, statistics)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+_CHECKS: Mapping[str, Callable[[object], bool]] = {
+    "str": _is_text,
+    "bool": lambda value: isinstance(value, bool),
+    "int": _is_integer,
+    "float": _is_number,
+    "str | None": lambda value: value is None or isinstance(value, str),
+    "float | None": lambda value: value is None or _is_number(value),
+    "list[str]": lambda value: isinstance(value, list) and all(map(_is_text, value)),
+    "list[int]": lambda value: isinstance(value, list) and all(map(_is_integer, value)),
+}
+
+
+def _checked(given: Mapping[str, Any], key: str, kind: str) -> Any:
+    value = given.get(key)
+    if not _CHECKS[kind](value):
+        raise _corrupt(f"{key} is {json.dumps(value)[:60]}")
+    return value
+
+
+def _check_way(way: Treatment) -> None:
+    """What the types leave open."""
+    match way:
+        case Number():
+            good = way.spread > 0 and way.scale in SCALES
+        case Date():
+            good = way.spread > 0 and bool(way.parts) and set(way.parts) <= set(PARTS)
+        case Category():
+            good = way.encode in (ONE_HOT, EMBED, ORDINAL) or (way.encode == HASH and way.buckets > 0)
+        case Text():
+            good = 0 < way.tokens <= MOST_VALUES
+        case Array() | Image():
+            good = way.divide > 0 and 0 < math.prod(way.shape) <= MOST_VALUES
+    if isinstance(way, Image):
+        good = good and len(way.decode) == 3 and way.decode[2] in (1, 3, 4)
+    if not good:
+        raise _corrupt(f"a {way.kind} column is described as none can be")
+
+
+def _corrupt(problem: str) -> CerebroError:
+    return CerebroError(
+        f"the feature specification cannot be used: {problem}",
+        detail="It stands in the summary of the packed table, and in that of the model.",
+        hint="Pack the table again.",
+        sqlstate=DATA_CORRUPTED,
+    )
+
+
+def names(features: Sequence[Feature]) -> list[str]:
+    return [feature.name for feature in features]

@@ -1,0 +1,79 @@
+"""What a packed table wants of a net: inputs from its columns, outputs from its labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..features.specification import EMBED, HASH, Category, FeatureInput, Specification, Text
+from .graph import Graph, LayerOutput
+
+# Of a category with so many codes: what is usual (as wide as 1.6 * codes ^ 0.56, at most 50).
+WIDEST = 50
+WORD_WIDTH = 32
+
+
+@dataclass(frozen=True)
+class NetRows:
+    """The rows of a packed table: shapes of inputs; of each output name, shape and whether it is classes."""
+
+    inputs: Sequence[Sequence[int]]
+    outputs: Sequence[tuple[str, Sequence[int], bool]]
+    features: Specification | None
+
+
+def embedding_width(codes: int) -> int:
+    return max(2, min(WIDEST, round(1.6 * codes**0.56)))
+
+
+def branches(graph: Graph, wanted: NetRows, *, words: bool = False) -> list[LayerOutput]:
+    """One node for each input, categories and words embedded; `words` keeps their sequence."""
+    known: Sequence[FeatureInput | None] = (
+        [None] * len(wanted.inputs) if wanted.features is None else wanted.features.inputs
+    )
+    return [
+        _branch(graph, graph.input(shape), one, words)
+        for shape, one in zip(wanted.inputs, known, strict=True)
+    ]
+
+
+def _branch(graph: Graph, node: LayerOutput, one: FeatureInput | None, words: bool) -> LayerOutput:
+    if one is None or len(one.features) != 1:
+        return node
+    (feature,) = one.features
+    way = feature.way
+    if isinstance(way, Category) and way.encode in (EMBED, HASH):
+        width = embedding_width(way.codes)
+        near = graph.layer("Embedding", node, rank=2, input_dim=way.codes, output_dim=width)
+        return graph.layer("Flatten", near, rank=1)
+    if isinstance(way, Text):
+        near = graph.layer("Embedding", node, rank=2, input_dim=way.codes, output_dim=WORD_WIDTH)
+        return near if words else graph.layer("GlobalAveragePooling1D", near, rank=1)
+    return node
+
+
+def joined(graph: Graph, nodes: Sequence[LayerOutput]) -> LayerOutput:
+    """All nodes side by side, flat; a single one as it is."""
+    if len(nodes) == 1:
+        return nodes[0]
+    flat = [flattened(graph, node) for node in nodes]
+    return graph.layer("Concatenate", *flat)
+
+
+def flattened(graph: Graph, node: LayerOutput) -> LayerOutput:
+    return node if node.rank == 1 else graph.layer("Flatten", node, rank=1)
+
+
+def heads(graph: Graph, node: LayerOutput, wanted: NetRows) -> list[LayerOutput]:
+    """The outputs: a softmax over the classes, or numbers."""
+    flat, found = flattened(graph, node), []
+    for name, shape, is_classes in wanted.outputs:
+        width = shape[-1] if is_classes else math.prod(shape)
+        activation = "softmax" if is_classes else "linear"
+        label = f"out_{name}" if name.isidentifier() and name.isascii() else ""
+        head = graph.layer("Dense", flat, rank=1, units=width, activation=activation, name=label)
+        if len(shape) > 1:
+            head = graph.layer("Reshape", head, rank=len(shape), target_shape=list(shape))
+        found.append(head)
+    return found

@@ -1,0 +1,77 @@
+"""A functional model of Keras as JSON, node by node. What is not said is as Keras has it by default."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class LayerOutput:
+    """What a layer gives: its name, and the dimensions of a row of it."""
+
+    name: str
+    rank: int
+
+
+class Graph:
+    """A model in the making."""
+
+    def __init__(self) -> None:
+        self._layers: list[dict[str, Any]] = []
+        self._inputs: list[str] = []
+        self._count: dict[str, int] = {}
+
+    def input(self, shape: Sequence[int]) -> LayerOutput:
+        """An input of that shape a row."""
+        node = self._add("InputLayer", [], len(shape), {"batch_shape": [None, *shape], "dtype": "float32"})
+        self._inputs.append(node.name)
+        return node
+
+    def layer(self, kind: str, *sources: LayerOutput, rank: int | None = None, **config: Any) -> LayerOutput:
+        """A layer on others' outputs; it keeps the number of dimensions unless that is given."""
+        return self._add(kind, list(sources), sources[0].rank if rank is None else rank, config)
+
+    def _add(self, kind: str, sources: list[LayerOutput], rank: int, config: dict[str, Any]) -> LayerOutput:
+        number = self._count[kind] = self._count.get(kind, 0) + 1
+        name = str(config.pop("name", "") or f"{kind.lower()}_{number}")
+        tensors = [
+            {
+                "class_name": "__keras_tensor__",
+                "config": {"shape": [None], "dtype": "float32", "keras_history": [source.name, 0, 0]},
+            }
+            for source in sources
+        ]
+        merges = kind in ("Concatenate", "Add", "Multiply", "Average")
+        called = [{"args": [tensors] if merges else tensors, "kwargs": {}}] if sources else []
+        self._layers.append(
+            {
+                "module": "keras.layers",
+                "class_name": kind,
+                "config": {"name": name, **config},
+                "registered_name": None,
+                "name": name,
+                "inbound_nodes": called,
+            }
+        )
+        return LayerOutput(name, rank)
+
+    def as_json(self, outputs: Sequence[LayerOutput]) -> str:
+        """The whole model."""
+        config = {
+            "name": "net",
+            "trainable": True,
+            "layers": self._layers,
+            "input_layers": [[name, 0, 0] for name in self._inputs],
+            "output_layers": [[node.name, 0, 0] for node in outputs],
+        }
+        return json.dumps(
+            {
+                "module": "keras.src.models.functional",
+                "class_name": "Functional",
+                "config": config,
+                "registered_name": None,
+            }
+        )

@@ -1,0 +1,88 @@
+"""`Dense(128, activation='relu'), Dropout(0.2)`: layers one after the other, by Keras' names and defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import CerebroError
+from ..madlib.literal import Call, Value, read_layers, shorten
+from .graph import Graph, LayerOutput
+
+# What may be written without its name, in this order. Keras checks the rest.
+PLACES: Mapping[str, tuple[str, ...]] = {
+    "Activation": ("activation",),
+    "AveragePooling1D": ("pool_size",),
+    "AveragePooling2D": ("pool_size",),
+    "Conv1D": ("filters", "kernel_size", "strides"),
+    "Conv2D": ("filters", "kernel_size", "strides"),
+    "Dense": ("units", "activation"),
+    "Dropout": ("rate",),
+    "Embedding": ("input_dim", "output_dim"),
+    "GRU": ("units",),
+    "GaussianNoise": ("stddev",),
+    "LSTM": ("units",),
+    "MaxPooling1D": ("pool_size",),
+    "MaxPooling2D": ("pool_size",),
+    "Reshape": ("target_shape",),
+    "SeparableConv2D": ("filters", "kernel_size", "strides"),
+    "SpatialDropout1D": ("rate",),
+    "SpatialDropout2D": ("rate",),
+}
+RECURRENT = ("LSTM", "GRU", "SimpleRNN", "Bidirectional")
+# What wants a sequence of words, and not their mean.
+SEQUENTIAL = (*RECURRENT, "Conv1D", "SeparableConv1D", "MaxPooling1D", "AveragePooling1D")
+
+
+def layers(text: str) -> list[tuple[str, dict[str, Any]]]:
+    """Read a line: the class of each layer, and its config."""
+    found = []
+    for call, given in read_layers(text):
+        places = PLACES.get(call.name, ())
+        if len(given) > len(places):
+            known = f" than {', '.join(places)}" if places else ""
+            raise CerebroError(
+                f"{call.name} has more arguments without a name{known}: {shorten(text, 100)}",
+                hint="Write name=value, by Keras' names.",
+            )
+        config = {name: _json(value) for name, value in call.kwargs}
+        for name, value in zip(places, given, strict=False):
+            if name in config:
+                raise CerebroError(f"{call.name} is given {name} twice: {shorten(text, 100)}")
+            config[name] = _json(value)
+        found.append((call.name, config))
+    if not found:
+        raise CerebroError("the net has no layers", hint="Write Dense(64, activation='relu'), or 'linear'.")
+    return found
+
+
+def _json(value: Value) -> Any:
+    """Calls, such as L2(0.01), are objects of Keras."""
+    if isinstance(value, Call):
+        config = {name: _json(own) for name, own in value.kwargs}
+        return {"class_name": value.name, "config": config, "module": None, "registered_name": None}
+    if isinstance(value, list):
+        return [_json(one) for one in value]
+    if isinstance(value, dict):
+        return {str(key): _json(one) for key, one in value.items()}
+    return value
+
+
+def rank_after(kind: str, config: Mapping[str, Any], rank: int) -> int:
+    """How many dimensions a row has behind a layer."""
+    if kind == "Flatten" or kind.startswith("Global"):
+        return 1
+    if kind == "Reshape":
+        return len(config.get("target_shape", [0]))
+    if kind == "Embedding":
+        return rank + 1
+    if kind in RECURRENT and not config.get("return_sequences"):
+        return 1
+    return rank
+
+
+def add(graph: Graph, node: LayerOutput, made: list[tuple[str, dict[str, Any]]]) -> LayerOutput:
+    """The layers behind a node."""
+    for kind, config in made:
+        node = graph.layer(kind, node, rank=rank_after(kind, config, node.rank), **config)
+    return node

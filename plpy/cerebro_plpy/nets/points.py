@@ -1,0 +1,187 @@
+"""Starting points: nets of useful size by name, with few parameters, for a packed table."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import DATATYPE_MISMATCH, CerebroError
+from ..logical.options import Validator, integer, number, one_of
+from ..madlib.nearest import unknown
+from . import line
+from .fitting import NetRows, branches, flattened, heads, joined
+from .graph import Graph, LayerOutput
+
+ACTIVATIONS = ("relu", "gelu", "silu", "selu", "elu", "tanh")
+Parameters = Mapping[str, Any]
+
+
+def _share(key: str, value: object) -> float:
+    found = number(0.0)(key, value)
+    if found >= 1:
+        raise CerebroError(f"option {key} is {found:g}", detail="It must be below 1.")
+    return found
+
+
+CHECKS: Mapping[str, Validator] = {
+    "width": integer(1, 65536),
+    "depth": integer(1, 64),
+    "dropout": _share,
+    "activation": one_of(*ACTIVATIONS),
+}
+
+
+@dataclass(frozen=True)
+class StartingPoint:
+    """A net by name: its parameters with their defaults, and how it is made."""
+
+    defaults: Parameters
+    make: Callable[[Graph, NetRows, Parameters], LayerOutput]
+
+
+def _linear(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
+    return joined(graph, branches(graph, wanted))
+
+
+def _block(graph: Graph, node: LayerOutput, given: Parameters) -> LayerOutput:
+    """A normalised dense block beside which its input goes on."""
+    inner = graph.layer("LayerNormalization", node)
+    inner = graph.layer("Dense", inner, units=given["width"], activation=given["activation"])
+    inner = graph.layer("Dropout", inner, rate=given["dropout"])
+    inner = graph.layer("Dense", inner, units=given["width"])
+    return graph.layer("Add", node, inner)
+
+
+def _blocks(graph: Graph, node: LayerOutput, given: Parameters) -> LayerOutput:
+    node = graph.layer("Dense", flattened(graph, node), units=given["width"], activation=given["activation"])
+    for _ in range(given["depth"]):
+        node = _block(graph, node, given)
+    return graph.layer("LayerNormalization", node)
+
+
+def _tabular(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
+    flat = [flattened(graph, node) for node in branches(graph, wanted)]
+    return _blocks(graph, joined(graph, flat), given)
+
+
+def _text(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
+    """Filters over words, their greatest response, dense behind."""
+    found = []
+    for node in branches(graph, wanted, words=True):
+        if node.rank == 2:
+            config = {"filters": given["width"], "kernel_size": 3, "padding": "same"}
+            node = graph.layer("Conv1D", node, activation=given["activation"], **config)
+            node = graph.layer("GlobalMaxPooling1D", node, rank=1)
+        found.append(flattened(graph, node))
+    node = joined(graph, found)
+    for _ in range(given["depth"]):
+        node = graph.layer("Dropout", node, rate=given["dropout"])
+        node = graph.layer("Dense", node, units=given["width"], activation=given["activation"])
+    return node
+
+
+def _image(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
+    """Blocks of convolution, normalization and pooling, each twice as wide as the one before."""
+    found = []
+    for node in branches(graph, wanted):
+        if node.rank == 3:
+            for number in range(given["depth"]):
+                filters = given["width"] * 2**number
+                node = graph.layer("Conv2D", node, filters=filters, kernel_size=[3, 3], padding="same")
+                node = graph.layer("BatchNormalization", node)
+                node = graph.layer("Activation", node, activation=given["activation"])
+                node = graph.layer("MaxPooling2D", node, pool_size=[2, 2], padding="same")
+            node = graph.layer("GlobalAveragePooling2D", node, rank=1)
+        found.append(flattened(graph, node))
+    return graph.layer("Dropout", joined(graph, found), rate=given["dropout"])
+
+
+def _series(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
+    """Dilated convolutions, each of which sees twice as far, with what came in beside them."""
+    found = []
+    for node in branches(graph, wanted, words=True):
+        if node.rank == 2:
+            node = graph.layer("Conv1D", node, filters=given["width"], kernel_size=1)
+            for number in range(given["depth"]):
+                config = {"filters": given["width"], "kernel_size": 3, "padding": "same"}
+                inner = graph.layer("LayerNormalization", node)
+                inner = graph.layer(
+                    "Conv1D", inner, activation=given["activation"], dilation_rate=2**number, **config
+                )
+                inner = graph.layer("Dropout", inner, rate=given["dropout"])
+                node = graph.layer("Add", node, inner)
+            node = graph.layer("GlobalAveragePooling1D", node, rank=1)
+        found.append(flattened(graph, node))
+    return joined(graph, found)
+
+
+_DENSE = {"width": 64, "depth": 2, "dropout": 0.1, "activation": "relu"}
+POINTS: Mapping[str, StartingPoint] = {
+    "linear": StartingPoint({}, _linear),
+    "tabular": StartingPoint(_DENSE, _tabular),
+    "text": StartingPoint({**_DENSE, "depth": 1}, _text),
+    "image": StartingPoint({"width": 16, "depth": 3, "dropout": 0.2, "activation": "relu"}, _image),
+    "series": StartingPoint({"width": 32, "depth": 4, "dropout": 0.1, "activation": "relu"}, _series),
+}
+NEEDS = {
+    "image": (3, "three dimensions, as images have"),
+    "series": (2, "two dimensions, as series have"),
+}
+MOST = 1000
+
+
+def nets(text: str, given: str | None, wanted: NetRows) -> list[tuple[str, str]]:
+    """The nets that a name or a line of layers stands for: what each is called, and its JSON."""
+    name = text.strip()
+    if name not in POINTS:
+        if name.isidentifier():
+            raise unknown(f"no net is called {name}", name, sorted(POINTS))
+        if given is not None:
+            raise CerebroError("params are for nets by name alone", hint=f"Names: {_NAMES}.")
+        return [(" ".join(name.split()), _from_line(name, wanted))]
+    point = POINTS[name]
+    rank, what = NEEDS.get(name, (0, ""))
+    if rank and all(len(shape) != rank for shape in wanted.inputs):
+        raise CerebroError(
+            f"'{name}' needs an input of {what}",
+            detail=f"The inputs are {', '.join(map(str, map(list, wanted.inputs)))}.",
+            sqlstate=DATATYPE_MISMATCH,
+        )
+    found = []
+    for chosen in _combinations(name, point, given):
+        graph = Graph()
+        node = point.make(graph, wanted, chosen)
+        shown = " ".join([name, *(f"{key}={value}" for key, value in chosen.items())])
+        found.append((shown, graph.as_json(heads(graph, node, wanted))))
+    return found
+
+
+def _from_line(text: str, wanted: NetRows) -> str:
+    made, graph = line.layers(text), Graph()
+    node = joined(graph, branches(graph, wanted, words=made[0][0] in line.SEQUENTIAL))
+    return graph.as_json(heads(graph, line.add(graph, node, made), wanted))
+
+
+def _combinations(name: str, point: StartingPoint, given: str | None) -> list[Parameters]:
+    """Every combination of the parameters that are lists."""
+    said = {} if given is None else json.loads(given)
+    if not isinstance(said, dict):
+        raise CerebroError("params are no JSON object", hint='Write {"width": [64, 128]}.')
+    lists: dict[str, list[Any]] = {}
+    for key, value in {**point.defaults, **said}.items():
+        if key not in point.defaults:
+            raise unknown(f"'{name}' has no parameter {key}", key, sorted(point.defaults))
+        values = value if isinstance(value, list) else [value]
+        lists[key] = [CHECKS[key](key, one) for one in values]
+    found: list[Parameters] = [
+        dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())
+    ]
+    if not 0 < len(found) <= MOST:
+        raise CerebroError(f"params give {len(found)} nets, which must be from 1 to {MOST}")
+    return found
+
+
+_NAMES = ", ".join(POINTS)

@@ -1,0 +1,172 @@
+"""Counts what is in a table's columns, and settles what each becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..database import Database
+from ..errors import DATATYPE_MISMATCH, CerebroError
+from ..features import asked, settle
+from ..features.asked import AskedColumns, TableColumn
+from ..features.facts import ColumnFacts, NumberFacts, TextFacts
+from ..features.settle import Becoming, Wanted
+from ..features.specification import CATEGORY, DATE, NUMBER, TEXT, Feature, Specification
+from ..store import packed, statistics
+from ..store.names import Table
+from ..store.packed import Expression, SourceColumn
+from ..store.statistics import Counted
+from .arrays import shape_of
+
+JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """A column with all that was counted of it, and what it becomes."""
+
+    wanted: Wanted
+    facts: ColumnFacts | None
+    chosen: Becoming
+
+
+def survey(
+    db: Database, source: Table, columns: Sequence[SourceColumn], said: AskedColumns, named: bool
+) -> tuple[int, list[Surveyed]]:
+    """Look at all columns; gives the number of rows too. Those that are not `named` may be left out."""
+    wanted = _wanted(db, source, columns, said, named)
+    rows, facts = _facts(db, source, dict(zip((c.name for c in columns), columns, strict=True)), wanted)
+    found = []
+    for one in wanted:
+        own = facts.get(one.column.name)
+        found.append(Surveyed(one, own, settle.choose(one, own, rows)))
+    return rows, found
+
+
+def specify(
+    db: Database, source: Table, columns: Sequence[SourceColumn], said: AskedColumns, named: bool
+) -> Specification:
+    """The feature specification of these rows."""
+    rows, found = survey(db, source, columns, said, named)
+    if not rows:
+        raise CerebroError(f"input table {source.quoted} has no rows")
+    left_out = {one.wanted.column.name: one.chosen.why for one in found if one.chosen.kind is None}
+    features = [_feature(db, source, columns, one, rows) for one in found if one.chosen.kind is not None]
+    for name, why in left_out.items():
+        if named or name in said.each:
+            raise CerebroError(
+                f'column "{name}" cannot be an input: {why}',
+                hint="Leave it out, or say what it is in the option columns.",
+                sqlstate=DATATYPE_MISMATCH,
+            )
+    if left_out:
+        shown = ", ".join(f'"{name}" ({why})' for name, why in left_out.items())
+        db.notice(f"left out of the inputs: {shown}")
+    if not features:
+        raise CerebroError(
+            f"no column of {source.quoted} can be an input",
+            detail="; ".join(f'"{name}": {why}' for name, why in left_out.items()),
+            hint="cerebro.describe_columns(…) shows what is known of each.",
+        )
+    return Specification(tuple(features), rows, left_out)
+
+
+def _feature(
+    db: Database, source: Table, columns: Sequence[SourceColumn], one: Surveyed, rows: int
+) -> Feature:
+    words: list[str] = []
+    if one.chosen.kind == TEXT and settle.vocabulary(one.chosen.said):
+        column = next(c for c in columns if c.name == one.wanted.column.name)
+        words = statistics.words(db, source, column, settle.vocabulary(one.chosen.said))
+    return settle.settle(one.wanted, one.chosen, one.facts, rows, words)
+
+
+def _wanted(
+    db: Database, source: Table, columns: Sequence[SourceColumn], said: AskedColumns, named: bool
+) -> list[Wanted]:
+    keys = statistics.keys(db, source)
+    found = [
+        (column, TableColumn(column.name, column.element, column.is_array, column.shown_type))
+        for column in columns
+    ]
+    sniffed = _sniff(db, source, found)
+    wanted = []
+    for column, plain in found:
+        own = said.each.get(column.name, {})
+        first = sniffed.get(column.name)
+        has_shape = first is not None and plain.is_array_of_numbers
+        can_be = named or bool(own) or not column.is_array or plain.is_array_of_numbers
+        wanted.append(
+            Wanted(
+                column=plain,
+                said=own,
+                kind=asked.kind_of(plain, own) if can_be else None,
+                named=named or bool(own),
+                is_key=column.name in keys,
+                shape=shape_of(first) if first is not None and has_shape else None,
+                is_image=plain.is_bytes and first is not None and first.startswith((JPEG, PNG)),
+            )
+        )
+    return wanted
+
+
+def _sniff(
+    db: Database, source: Table, columns: Sequence[tuple[SourceColumn, TableColumn]]
+) -> Mapping[str, bytes | None]:
+    """The first value of each column that has to be looked at."""
+    looked = [
+        Expression(packed.BYTES if plain.is_bytes else packed.ARRAY, (column,))
+        for column, plain in columns
+        if plain.is_bytes or plain.is_array_of_numbers
+    ]
+    found = statistics.firsts(db, source, looked)
+    return {one.columns[0].name: first for one, first in zip(looked, found, strict=True)}
+
+
+def _facts(
+    db: Database, source: Table, columns: Mapping[str, SourceColumn], wanted: Sequence[Wanted]
+) -> tuple[int, dict[str, ColumnFacts]]:
+    numbers = [one for one in wanted if one.kind in (NUMBER, DATE)]
+    texts = [one for one in wanted if _is_counted(one)]
+    worded = [one for one in texts if one.kind is None]
+    counted = [_counted(columns[one.column.name], one) for one in numbers]
+    rows, found, lengths = statistics.numbers(
+        db, source, counted, [columns[one.column.name] for one in worded]
+    )
+    facts: dict[str, ColumnFacts] = {
+        one.column.name: _number_facts(values) for one, values in zip(numbers, found, strict=True)
+    }
+    words = {one.column.name: length for one, length in zip(worded, lengths, strict=True)}
+    listed = [columns[one.column.name] for one in texts]
+    values = statistics.values(db, source, listed, asked.MOST_CATEGORIES + 1)
+    for column, (present, distinct, frequent) in zip(listed, values, strict=True):
+        facts[column.name] = TextFacts(present, distinct, frequent, words.get(column.name, 0.0))
+    return rows, facts
+
+
+def _is_counted(one: Wanted) -> bool:
+    """Whether its values are. Keys have too many, and words are counted by themselves."""
+    if one.is_key and not one.named:
+        return False
+    if one.kind == CATEGORY:
+        return one.named or one.column.element not in (*asked.OPAQUE, "uuid")
+    return one.kind is None and not one.column.is_bytes and not one.column.is_array
+
+
+def _counted(column: SourceColumn, one: Wanted) -> Counted:
+    scale, impute = one.said.get("scale"), one.said.get("impute")
+    return Counted(
+        column,
+        quartiles=scale == "robust" or impute == asked.MEDIAN,
+        mode=impute == asked.MOST_FREQUENT,
+        logarithms=scale == "log",
+    )
+
+
+def _number_facts(values: Mapping[str, object]) -> NumberFacts:
+    given = dict(values)
+    present = given.pop("present")
+    quartiles = given.pop("quartiles", None)
+    floats = {name: None if value is None else float(str(value)) for name, value in given.items()}
+    listed = [float(str(one)) for one in quartiles] if isinstance(quartiles, list) else None
+    return NumberFacts(int(str(present)), quartiles=listed, **floats)

@@ -1,0 +1,85 @@
+"""cerebro.windows: readings over time as windows of equal length, by a view."""
+
+from __future__ import annotations
+
+from ..database import Database
+from ..errors import DATATYPE_MISMATCH, NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
+from ..store import names, packed, session
+from ..store import windows as store
+from ..store.packed import SourceColumn
+from . import sources
+from .columns import parse_items
+
+LABELS = ("last", "majority", "next")
+LONGEST = 1_000_000
+
+
+def create(
+    db: Database,
+    source_table: str | None,
+    output_view: str | None,
+    partition_by: str | None,
+    order_by: str | None,
+    columns: str | None,
+    length: int | None,
+    stride: int | None,
+    label: str | None,
+    label_from: str | None,
+    gap: str | None,
+) -> None:
+    """Make the view."""
+    source = names.resolve_table(db, source_table, "input table")
+    known = packed.columns_of(db, source)
+
+    def one(text: str | None, parameter: str) -> SourceColumn:
+        (item, *more) = parse_items(text, parameter)
+        if more or item.bundled:
+            raise CerebroError(f"{parameter} {text} is not one column")
+        return sources.find_column(item.columns[0], known, source.quoted)
+
+    order = one(order_by, "order_by")
+    inputs = [
+        sources.find_column(item.columns[0], known, source.quoted) for item in parse_items(columns, "columns")
+    ]
+    for column in inputs:
+        if column.is_array or column.element not in sources.NUMBERS:
+            raise _wrong_type(column, "cannot be in a window", "Windows are of numbers.")
+    for column in (order, *((one(partition_by, "partition_by"),) if partition_by else ())):
+        if not column.sortable:
+            raise _wrong_type(column, "has no order", "Cast it in a view.")
+    if gap is not None and order.element not in packed.DATES:
+        raise _wrong_type(order, "has no gaps in time", "Leave gap out.")
+    if label_from not in LABELS:
+        raise CerebroError(f"label_from is {label_from}", detail=f"It must be one of {', '.join(LABELS)}.")
+    target = names.target_table(db, output_view)
+    if session.read_only(db):
+        raise CerebroError("a view cannot be made in a read-only transaction", sqlstate=WRONG_STATE)
+    store.create(
+        db,
+        source,
+        target,
+        store.Windows(
+            partition=one(partition_by, "partition_by").name if partition_by else None,
+            order=order.name,
+            columns=[column.name for column in inputs],
+            length=_positive(length, "length"),
+            stride=_positive(stride if stride is not None else length, "stride"),
+            label=one(label, "label").name if label else None,
+            label_from=str(label_from),
+            gap=gap,
+        ),
+    )
+
+
+def _positive(value: int | None, what: str) -> int:
+    if value is None:
+        raise CerebroError(f"{what} is NULL", sqlstate=NULL_NOT_ALLOWED)
+    if not 1 <= value <= LONGEST:
+        raise CerebroError(f"{what} must be from 1 to {LONGEST}, not {value}")
+    return value
+
+
+def _wrong_type(column: SourceColumn, problem: str, hint: str) -> CerebroError:
+    return CerebroError(
+        f'column "{column.name}" of type {column.shown_type} {problem}', hint=hint, sqlstate=DATATYPE_MISMATCH
+    )

@@ -1,0 +1,155 @@
+"""SQL that counts what is in a table's columns: one pass for all numbers, one for all categories, one for all
+words. It runs with the caller's rights; parallel workers and segments share it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..database import Database
+from .names import Table, quote
+from .packed import Expression, SourceColumn, as_double, as_text
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A column of numbers or dates, and what is to be counted of it beyond the usual."""
+
+    column: SourceColumn
+    quartiles: bool = False
+    mode: bool = False
+    logarithms: bool = False
+
+
+def keys(db: Database, table: Table) -> set[str]:
+    """Columns of which no two rows have the same value."""
+    rows = db.query(
+        "SELECT a.attname::text AS name FROM pg_catalog.pg_attribute AS a"
+        " JOIN pg_catalog.pg_index AS i ON i.indrelid = a.attrelid AND a.attnum = i.indkey[0]"
+        " WHERE a.attrelid = $1::oid AND i.indisunique AND i.indnkeyatts = 1 AND i.indpred IS NULL",
+        ["oid"],
+        [table.oid],
+    )
+    return {row["name"] for row in rows}
+
+
+def numbers(
+    db: Database, source: Table, counted: Sequence[Counted], texts: Sequence[SourceColumn]
+) -> tuple[int, list[Mapping[str, Any]], list[float]]:
+    """The number of rows, what was counted of each column of numbers, and the words in a value of each
+    column of texts on average."""
+    aggregates = [f"'{name}', {made}" for name, made in (("rows", "count(*)"),)]
+    for number, one in enumerate(counted):
+        aggregates.append(f"'{number}', json_build_object({_aggregates(one)})")
+    for number, column in enumerate(texts):
+        text = as_text(column)
+        spaces = f"length({text}) - length(replace({text}, ' ', ''))"
+        aggregates.append(f"'w{number}', avg(CASE WHEN {text} <> '' THEN 1 + {spaces} END)::double precision")
+    row = db.query(f"SELECT {_object(aggregates)}::text AS found FROM {source.rows}")[0]
+    found = json.loads(row["found"])
+    return (
+        found["rows"],
+        [found[str(number)] for number in range(len(counted))],
+        [float(found[f"w{number}"] or 0) for number in range(len(texts))],
+    )
+
+
+# A function takes at most 100 arguments.
+_MOST = 40
+
+
+def _object(pairs: Sequence[str]) -> str:
+    parts = [
+        f"jsonb_build_object({', '.join(pairs[first : first + _MOST])})"
+        for first in range(0, len(pairs), _MOST)
+    ]
+    return f"({' || '.join(parts)})"
+
+
+def _aggregates(one: Counted) -> str:
+    # NaN is no value, as for whoever works with data frames.
+    value = f"nullif({as_double(one.column)}, 'NaN')"
+    made = {
+        "present": f"count({value})",
+        "mean": f"avg({value})::text",
+        "deviation": f"stddev_pop({value})::text",
+        "minimum": f"min({value})::text",
+        "maximum": f"max({value})::text",
+    }
+    if one.quartiles:
+        shares = "ARRAY[0.25, 0.5, 0.75]::double precision[]"
+        made["quartiles"] = f"percentile_cont({shares}) WITHIN GROUP (ORDER BY {value})::text[]"
+    if one.mode:
+        made["mode"] = f"(mode() WITHIN GROUP (ORDER BY {value}))::text"
+    if one.logarithms:
+        log = f"sign({value}) * ln(1 + abs({value}))"
+        made |= {"log_mean": f"avg({log})::text", "log_deviation": f"stddev_pop({log})::text"}
+    return ", ".join(f"'{name}', {aggregate}" for name, aggregate in made.items())
+
+
+def values(
+    db: Database, source: Table, columns: Sequence[SourceColumn], most: int
+) -> list[tuple[int, int, list[tuple[str, int]]]]:
+    """Of each column: how many rows have a value, how many different ones there are, and the most frequent
+    with their numbers."""
+    found: list[tuple[int, int, list[tuple[str, int]]]] = [(0, 0, []) for _ in columns]
+    if not columns:
+        return found
+    listed = ", ".join(f"({number}, {as_text(column)})" for number, column in enumerate(columns))
+    rows = db.scan(
+        "SELECT g.place, g.value, g.number, g.present::bigint AS present, g.distinct_values FROM ("
+        "  SELECT c.place, c.value, c.number, row_number() OVER by_number AS rank,"
+        "         sum(c.number) OVER (PARTITION BY c.place) AS present,"
+        "         count(*) OVER (PARTITION BY c.place) AS distinct_values"
+        f"   FROM (SELECT v.place, v.value, count(*) AS number FROM {source.rows},"
+        f"         LATERAL (VALUES {listed}) AS v (place, value)"
+        "          WHERE v.value IS NOT NULL GROUP BY v.place, v.value) AS c"
+        '  WINDOW by_number AS (PARTITION BY c.place ORDER BY c.number DESC, c.value COLLATE "C")) AS g'
+        " WHERE g.rank <= $1 ORDER BY g.place, g.rank",
+        ["bigint"],
+        [most],
+    )
+    for batch in rows:
+        for row in batch:
+            place = row["place"]
+            known = found[place][2]
+            known.append((row["value"], row["number"]))
+            found[place] = (row["present"], row["distinct_values"], known)
+    return found
+
+
+def words(db: Database, source: Table, column: SourceColumn, most: int) -> list[str]:
+    """The most frequent words, cut as Keras' TextVectorization cuts them."""
+    removed = "!\"#$%&()*+,-./:;<=>?@[\\]^_`{|}~''"
+    rows = db.query(
+        "SELECT w.word FROM (SELECT"
+        f"   translate({as_text(column)}, '{LETTERS}' || E'\\t\\n\\x0b\\f\\r' || '{removed}',"
+        f"             '{LETTERS.lower()}     ') AS value FROM {source.rows}) AS s,"
+        " LATERAL unnest(string_to_array(s.value, ' ')) AS w (word) WHERE w.word <> ''"
+        ' GROUP BY w.word ORDER BY count(*) DESC, w.word COLLATE "C" DESC LIMIT $1',
+        ["bigint"],
+        [most],
+    )
+    return [row["word"] for row in rows]
+
+
+def firsts(db: Database, source: Table, columns: Sequence[Expression]) -> list[bytes | None]:
+    """The first value that is not NULL of each: arrays whole, the first bytes of others."""
+    if not columns:
+        return []
+    listed = ", ".join(
+        f"(SELECT {_first(one)} FROM {source.rows} WHERE {quote(one.columns[0].name)} IS NOT NULL"
+        f" LIMIT 1) AS c{number}"
+        for number, one in enumerate(columns)
+    )
+    row = db.query(f"SELECT {listed}")[0]
+    return [row[f"c{number}"] for number in range(len(columns))]
+
+
+def _first(one: Expression) -> str:
+    name = quote(one.columns[0].name)
+    return f"substr({name}, 1, 8)" if one.how == "bytes" else one.text

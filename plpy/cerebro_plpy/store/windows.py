@@ -1,0 +1,70 @@
+"""SQL of windows over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..database import Database
+from .names import Table, TargetTable, quote
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Which readings make a window."""
+
+    partition: str | None
+    order: str
+    columns: Sequence[str]
+    length: int
+    stride: int
+    label: str | None
+    label_from: str
+    gap: str | None
+
+
+def create(db: Database, source: Table, target: TargetTable, asked: Windows) -> None:
+    """Make the view. Readings are numbered within their stretch, which a gap or another partition ends; a
+    window is what an ordered frame of so many rows holds, so that a scan needs memory for one at a time."""
+    gap = None
+    if asked.gap is not None:
+        found = db.query("SELECT pg_catalog.quote_literal($1::interval) AS text", ["text"], [asked.gap])
+        gap = f"{found[0]['text']}::interval"
+    db.query(f"CREATE VIEW {target.quoted} AS {_query(source, asked, gap)}")
+
+
+def _query(source: Table, asked: Windows, gap: str | None) -> str:
+    order = f"r.{quote(asked.order)}"
+    partition = f"r.{quote(asked.partition)}" if asked.partition else "NULL::integer"
+    before = f"lag({order}) OVER (PARTITION BY {partition} ORDER BY {order})"
+    starts = f"({order} - {before} > {gap})" if gap else "FALSE"
+    stretch = (
+        f"SELECT r.*, count(*) FILTER (WHERE r.__starts) OVER (PARTITION BY {partition} ORDER BY {order}"
+        f" ROWS UNBOUNDED PRECEDING) AS __stretch FROM (SELECT r.*, {starts} AS __starts"
+        f" FROM {source.quoted} AS r) AS r"
+    )
+    values = ", ".join(f"r.{quote(name)}::real" for name in asked.columns)
+    label = f"r.{quote(asked.label)}" if asked.label else "NULL::text"
+    labels = {
+        "last": f"{label} AS label",
+        "next": f"lead({label}) OVER stretch AS label",
+        "majority": f"array_agg({label}) OVER last_rows AS label",
+    }[asked.label_from]
+    inner = (
+        f"SELECT {partition} AS __partition, first_value({order}) OVER last_rows AS starts, {order} AS ends,"
+        f" array_agg(ARRAY[{values}]) OVER last_rows AS x, {labels},"
+        " row_number() OVER stretch AS __number, lead(1) OVER stretch AS __more"
+        f" FROM ({stretch}) AS r"
+        f" WINDOW stretch AS (PARTITION BY {partition}, r.__stretch ORDER BY {order}),"
+        f" last_rows AS (PARTITION BY {partition}, r.__stretch ORDER BY {order}"
+        f" ROWS BETWEEN {asked.length - 1} PRECEDING AND CURRENT ROW)"
+    )
+    name = quote(asked.partition) if asked.partition else '"partition"'
+    chosen = "w.label"
+    if asked.label_from == "majority":
+        chosen = "(SELECT mode() WITHIN GROUP (ORDER BY m) FROM unnest(w.label) AS m) AS label"
+    last = " AND w.__more IS NOT NULL" if asked.label_from == "next" else ""
+    return (
+        f"SELECT w.__partition AS {name}, w.starts, w.ends, w.x, {chosen} FROM ({inner}) AS w"
+        f" WHERE w.__number >= {asked.length} AND (w.__number - {asked.length}) % {asked.stride} = 0{last}"
+    )

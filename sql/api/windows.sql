@@ -1,0 +1,21 @@
+CREATE OR REPLACE FUNCTION cerebro.windows(
+    source_table varchar,
+    output_view varchar,
+    partition_by varchar,
+    order_by varchar,
+    columns varchar,
+    length integer,
+    stride integer DEFAULT NULL,
+    label varchar DEFAULT NULL,
+    label_from text DEFAULT 'last',
+    gap interval DEFAULT NULL
+) RETURNS void
+LANGUAGE plpython3u AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].prepare(
+    "windows", source_table, output_view, partition_by, order_by, columns, length, stride, label, label_from, gap)
+$$;
+COMMENT ON FUNCTION cerebro.windows(
+    varchar, varchar, varchar, varchar, varchar, integer, integer, varchar, text, interval
+) IS
+'Makes a view of windows over time: each row has an array of length readings by the listed columns, of one partition and in order. No window crosses a partition, or a gap between two readings that is longer than gap. A window begins every stride readings (length, if it is left out). label_from says which label a window has: that of its last reading, the most frequent of its readings (majority), or that of the reading after it (next). The view has the columns partition_by, starts, ends, x and label.';

@@ -1,0 +1,31 @@
+-- What cerebro.predict_query goes through: the statement that it executes, and the function that this calls for each batch.
+CREATE OR REPLACE FUNCTION cerebro._predict_statement(
+    model regclass,
+    query text,
+    row_type oid,
+    mst_key integer
+) RETURNS text
+LANGUAGE plpython3u STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].predict_statement(model, query, row_type, mst_key)
+$$;
+COMMENT ON FUNCTION cerebro._predict_statement(regclass, text, oid, integer) IS
+'Internal: the statement that gives the rows of a query with their predictions.';
+
+CREATE OR REPLACE FUNCTION cerebro._predict_batch(
+    ticket text,
+    data bytea[],
+    texts text[],
+    rows integer,
+    OUT classes text[],
+    OUT probabilities double precision[],
+    OUT predictions double precision[]
+) RETURNS record
+LANGUAGE plpython3u STABLE PARALLEL UNSAFE COST 100000
+SET search_path = pg_catalog, pg_temp AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].predict_batch(ticket, data, texts, rows)
+$$;
+COMMENT ON FUNCTION cerebro._predict_batch(text, bytea[], text[], integer) IS
+'Internal: predicts some rows of the query that is under way.';

@@ -1,0 +1,108 @@
+"""Option `validation`: rows are held out by what they are, into a table beside the training table's."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import psycopg2
+import pytest
+
+from fixtures import Sql
+from packing import column
+
+ROWS = 2000
+
+
+@pytest.fixture(autouse=True)
+def patients(sql: Sql) -> None:
+    sql("DROP TABLE IF EXISTS patients, packed, packed_summary, packed_validation, packed_validation_summary")
+    sql(
+        "CREATE TABLE patients AS SELECT i AS id, i % 50 AS patient, i * 0.5 AS dose,"
+        " '2025-12-01'::timestamp + i * interval '1 hour' AS at,"
+        " CASE WHEN i % 100 < 3 THEN 'ill' ELSE 'well' END AS state"
+        f" FROM generate_series(1, {ROWS}) i"
+    )
+
+
+def pack(sql: Sql, validation: Any, listed: str = "id, patient, dose", **more: Any) -> None:
+    said = {name: {"scale": "none"} for name in listed.split(", ")}
+    options = {"columns": said, "segments": 2, "validation": validation, **more}
+    sql(
+        "SELECT cerebro.training_preprocessor_dl('patients', 'packed', 'state', %s, options => %s)",
+        listed,
+        json.dumps(options),
+    )
+
+
+def parts(sql: Sql, place: int = 0) -> tuple[set[float], set[float]]:
+    """What a column holds on both sides."""
+    kept, held = (
+        column(sql, "independent_var", "<f4", table)[:, place] for table in ("packed", "packed_validation")
+    )
+    return set(kept.tolist()), set(held.tolist())
+
+
+def test_a_share_is_held_out_by_content_and_seed(sql: Sql) -> None:
+    pack(sql, 0.2)
+    kept, held = parts(sql)
+    assert not kept & held
+    assert kept | held == set(range(1, ROWS + 1))
+    assert 0.16 < len(held) / ROWS < 0.24
+    patients = "SELECT * FROM patients ORDER BY md5(id::text)"
+    sql(f"CREATE TABLE turned AS {patients}")
+    sql("DROP TABLE patients, packed, packed_summary, packed_validation, packed_validation_summary")
+    sql("ALTER TABLE turned RENAME TO patients")
+    pack(sql, 0.2)
+    assert parts(sql) == (kept, held)
+    sql("DROP TABLE packed, packed_summary, packed_validation, packed_validation_summary")
+    pack(sql, 0.2, seed=2)
+    assert parts(sql)[1] != held
+
+
+def test_statistics_are_those_of_the_rows_that_stay(sql: Sql) -> None:
+    pack(sql, 0.5)
+    kept, _ = parts(sql)
+    (found,) = sql("SELECT feature_specification, total_rows FROM packed_summary")
+    assert found[0]["columns"][0]["statistics"]["mean"] == pytest.approx(np.mean(list(kept)))
+    assert found[0]["rows"] == found[1] == len(kept)
+    other = sql("SELECT feature_specification, source_table, output_table FROM packed_validation_summary")
+    assert other == [(found[0], "patients", "packed_validation")]
+
+
+def test_nobody_is_on_both_sides(sql: Sql) -> None:
+    pack(sql, {"share": 0.3, "by": "patient"})
+    kept, held = parts(sql, 1)
+    assert not kept & held and kept and held
+
+
+def test_what_comes_later_is_held_out(sql: Sql) -> None:
+    pack(sql, {"after": "2026-01-01", "on": "at"})
+    first = sql("SELECT min(id) FROM patients WHERE at >= '2026-01-01'")[0][0]
+    assert parts(sql)[1] == set(range(first, ROWS + 1))
+
+
+def test_each_class_gives_its_share(sql: Sql) -> None:
+    pack(sql, {"share": 0.25, "stratify": True})
+    held = column(sql, "state", "<i2", "packed_validation")
+    assert held.sum(axis=0).tolist() == [15, 485]
+
+
+WRONG = {
+    "too large a share": (1.5, "22023", "option validation is 1.5"),
+    "an unknown key": ({"share": 0.2, "buy": "patient"}, "22023", "buy"),
+    "no such column": ({"by": "patent"}, "42703", 'column "patent" does not exist'),
+    "half of a time": ({"after": "2026-01-01"}, "22023", "needs both after and on"),
+    "nothing after": ({"after": "2036-01-01", "on": "at"}, "22023", "leaves no rows of .* to validate on"),
+    "no time": ({"after": "soon", "on": "at"}, "22007", "invalid input syntax"),
+    "code": ({"after": "2026-01-01'; DROP TABLE patients --", "on": "at"}, "22007", "invalid"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said, code, text", WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_refused(sql: Sql, said: Any, code: str, text: str) -> None:
+    with pytest.raises(psycopg2.Error, match=text) as caught:
+        pack(sql, said)
+    assert caught.value.pgcode == code
+    assert sql("SELECT to_regclass('packed'), to_regclass('packed_validation')") == [(None, None)]

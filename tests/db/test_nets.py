@@ -1,0 +1,126 @@
+"""Nets without Python: a line of layers, or a name, makes what fits the packed table."""
+
+from __future__ import annotations
+
+import json
+
+import psycopg2
+import pytest
+
+from mixed import CUSTOMERS, picture
+from trial import Trial
+
+SAID = {"city": {"encode": "embed"}, "note": {"tokens": 8, "vocabulary": 100}, "plan": {"encode": "one_hot"}}
+LINE = "Dense(16, activation='relu'), Dropout(0.2), Dense(8, kernel_regularizer=L2(l2=0.01))"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def packed(trial: Trial) -> None:
+    trial.sql(CUSTOMERS, 400)
+    trial.pack("customers", "mixed", "gone", "age, city, note, plan, x", options={"columns": SAID})
+    trial.sql("CREATE TABLE albums (photo bytea, kind text, price real)")
+    for number in range(12):
+        trial.sql("INSERT INTO albums VALUES (%s, %s, %s)", picture(number), "abc"[number % 3], number)
+    trial.pack("albums", "pictures", "kind", "photo", options={"columns": {"photo": {"decode": [16, 16, 3]}}})
+    trial.pack("albums", "prices", "price", "photo", options={"columns": {"photo": {"decode": [16, 16, 3]}}})
+    trial.sql(
+        "CREATE TABLE waves AS SELECT i % 2 AS y, ARRAY("
+        "  SELECT ARRAY[sin(i + j), cos(i * j)] FROM generate_series(1, 20) j) AS x"
+        " FROM generate_series(1, 30) i"
+    )
+    trial.pack("waves", "series", "y", "x")
+
+
+@pytest.fixture(autouse=True)
+def no_nets(trial: Trial) -> None:
+    trial.sql("DROP TABLE IF EXISTS nets")
+
+
+def load(trial: Trial, packed: str, net: str, **params: object) -> list[int]:
+    return trial.value(
+        "SELECT cerebro.load_net('nets', %s, %s, %s)", packed, net, json.dumps(params) if params else None
+    )
+
+
+def shown(trial: Trial, model_id: int) -> list[tuple[str, list[int], int]]:
+    return trial.sql("SELECT class, shape, parameters FROM cerebro.show_net('nets', %s)", model_id)
+
+
+def test_a_line_of_layers_stands_between_the_tables_inputs_and_outputs(trial: Trial) -> None:
+    (model_id,) = load(trial, "mixed", LINE)
+    found = shown(trial, model_id)
+    codes = trial.value(
+        "SELECT jsonb_array_length(c->'values') + 2 FROM mixed_summary,"
+        " jsonb_array_elements(feature_specification->'columns') c WHERE c->>'name' = 'city'"
+    )
+    kinds = [kind for kind, _, _ in found]
+    assert sorted(kinds) == sorted(
+        ["InputLayer"] * 4 + ["Embedding"] * 2
+        + ["Flatten", "GlobalAveragePooling1D", "Concatenate", "Dense", "Dropout", "Dense", "Dense"]
+    )  # fmt: skip
+    width = next(shape[1] for kind, shape, _ in found if kind == "Embedding" and shape[0] == 1)
+    assert ("Embedding", [1, width], codes * width) in found
+    assert found[-1] == ("Dense", [2], 18)
+    config = trial.value("SELECT model_arch FROM nets")["config"]["layers"]
+    assert [one["config"]["activation"] for one in config if one["class_name"] == "Dense"][::2] == [
+        "relu",
+        "softmax",
+    ]
+
+
+@pytest.mark.parametrize(
+    "packed, net, params, last",
+    [
+        ("mixed", "linear", {}, ("Dense", [2])),
+        ("mixed", "tabular", {"width": 8, "depth": 1}, ("Dense", [2])),
+        ("mixed", "text", {"width": 4}, ("Dense", [2])),
+        ("pictures", "image", {"width": 4, "depth": 2}, ("Dense", [3])),
+        ("prices", "image", {"width": 4, "depth": 1}, ("Dense", [1])),
+        ("series", "series", {"width": 4, "depth": 3}, ("Dense", [2])),
+        ("series", "LSTM(4)", {}, ("Dense", [2])),
+        ("pictures", "Conv2D(4, 3), MaxPooling2D(2)", {}, ("Dense", [3])),
+    ],
+)
+def test_starting_points_train(
+    trial: Trial, packed: str, net: str, params: dict[str, object], last: object
+) -> None:
+    (model_id,) = load(trial, packed, net, **params)
+    assert shown(trial, model_id)[-1][:2] == last
+    loss = "mse" if packed == "prices" else "categorical_crossentropy"
+    trial.sql("DROP TABLE IF EXISTS out, out_summary")
+    trial.sql(
+        "SELECT cerebro.madlib_fit(%s, 'out', 'nets', %s, %s, 'batch_size=16', 1)",
+        packed, model_id, f"loss='{loss}',optimizer='Adam()'",
+    )  # fmt: skip
+    assert trial.value("SELECT training_loss_final < 1e6 FROM out_summary")
+
+
+def test_lists_give_a_net_for_each_combination(trial: Trial) -> None:
+    found = load(trial, "mixed", "tabular", width=[8, 16], depth=[1, 2, 3])
+    assert found == [1, 2, 3, 4, 5, 6]
+    names = trial.sql("SELECT name FROM nets ORDER BY model_id")
+    assert names[0] == ("tabular width=8 depth=1 dropout=0.1 activation=relu",)
+
+
+WRONG = {
+    "an unknown name": ("mixed", "tabula", {}, "no net is called tabula"),
+    "an unknown parameter": ("mixed", "tabular", {"widht": 3}, "'tabular' has no parameter widht"),
+    "a wrong parameter": ("mixed", "tabular", {"width": 0}, "option width is 0"),
+    "no image": ("mixed", "image", {}, "needs an input of three dimensions"),
+    "no layer": ("mixed", "Dens(3), Flatten()", {}, "Dens"),
+    "code": ("mixed", "__import__('os').system('true')", {}, "is not a call such as Dense"),
+    "too many arguments": ("mixed", "Dense(3, 'relu', 4)", {}, "more arguments without a name than units"),
+    "an argument twice": ("mixed", "Dense(3, units=4)", {}, "given units twice"),
+    "an argument that Keras does not know": ("mixed", "Dense(3, unit=4)", {}, "unit"),
+    "a layer that runs code": ("mixed", "Lambda(function='x'), Dense(2)", {}, "Lambda"),
+}
+
+
+@pytest.mark.parametrize("packed, net, params, text", WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_refused(
+    trial: Trial, packed: str, net: str, params: dict[str, object], text: str
+) -> None:
+    with pytest.raises(psycopg2.Error) as caught:
+        load(trial, packed, net, **params)
+    assert text in f"{caught.value} {caught.value.diag.message_detail}", caught.value
+    assert trial.value("SELECT to_regclass('nets')") is None

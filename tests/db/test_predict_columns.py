@@ -1,0 +1,216 @@
+"""Prediction from columns as they are, of a table and of a row in a query: columns by their names."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import psycopg2
+import pytest
+
+import nets
+from fixtures import Connect, MakeRole, execute
+from mixed import CUSTOMERS
+from packing import column
+from trial import Trial
+
+COLUMNS = "age, income, city, plan, joined, seen, active, level, x"
+SAID = {
+    "income": {"scale": "log", "impute": "median"},
+    "city": {"encode": "one_hot", "min_count": 30},
+    "seen": {"parts": ["days", "year", "month", "weekday", "hour", "minute"], "cyclic": True},
+    "level": {"encode": "ordinal"},
+    "x": {"input": "independent_var", "divide": 3},
+}
+CONFIGS = [
+    "loss='categorical_crossentropy',optimizer='Adam(lr=0.01)',metrics=['accuracy']",
+    "loss='categorical_crossentropy',optimizer='SGD(lr=0.00001)',metrics=['accuracy']",
+]
+ROWS = 2000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def trained(trial: Trial) -> None:
+    trial.sql(CUSTOMERS, ROWS)
+    trial.pack("customers", "packed", "gone", COLUMNS, options={"columns": SAID})
+    width = trial.value("SELECT independent_var_shape[2] FROM packed LIMIT 1")
+    model = trial.model(nets.mlp(width, 8, 2))
+    trial.select("configs", [model], CONFIGS, ["batch_size=32"])
+    trial.fit("packed", "models", "configs", 3)
+
+
+def features(trial: Trial) -> np.ndarray:
+    """Those of all rows, in the order of the ids."""
+    said = json.dumps({"columns": {"id": {"scale": "none", "input": "id"}, **SAID}})
+    trial.sql("DROP TABLE IF EXISTS numbered, numbered_summary")
+    trial.call(
+        "training_preprocessor_dl",
+        "customers",
+        "numbered",
+        "gone",
+        f"id, {COLUMNS}",
+        options=json.loads(said),
+    )
+    ids = column(trial.sql, "id", "<f4", "numbered")[:, 0]  # type: ignore[arg-type]
+    return column(trial.sql, "independent_var", "<f4", "numbered")[np.argsort(ids)]  # type: ignore[arg-type]
+
+
+def best(trial: Trial) -> int:
+    return trial.value(
+        "SELECT mst_key FROM models_info"
+        " ORDER BY training_metrics_final DESC, training_loss_final, mst_key LIMIT 1"
+    )
+
+
+def forward(trial: Trial, key: int, rows: np.ndarray) -> np.ndarray:
+    """The net by hand: two dense layers."""
+    flat = np.frombuffer(trial.weights("models")[key], "<f4")
+    width = rows.shape[1]
+    sizes = [(width, 8), (8,), (8, 2), (2,)]
+    w1, b1, w2, b2 = (
+        part.reshape(size)
+        for part, size in zip(np.split(flat, np.cumsum([np.prod(s) for s in sizes])[:-1]), sizes, strict=True)
+    )
+    logits = np.maximum(rows @ w1 + b1, 0) @ w2 + b2
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def test_a_table_is_predicted_by_its_columns(trial: Trial) -> None:
+    expected = forward(trial, 1, features(trial))
+    trial.sql("DROP TABLE IF EXISTS out; DROP VIEW IF EXISTS other_order")
+    trial.sql(
+        "CREATE VIEW other_order AS"
+        " SELECT x, level, active, seen, joined, plan, city, income, age, id, 1 AS more FROM customers"
+    )
+    trial.call("madlib_predict", "models", "other_order", "id", "*", "out", mst_key=1)
+    found = trial.sql("SELECT prob FROM out WHERE class_value = 'yes' ORDER BY id")
+    assert np.abs(np.array(found)[:, 0] - expected[:, 1]).max() < 1e-5
+
+
+def test_rows_in_a_query_are_predicted_by_the_best_config(trial: Trial) -> None:
+    expected = forward(trial, best(trial), features(trial))
+    found = trial.sql("SELECT p.* FROM customers c, cerebro.predict('models', c) AS p ORDER BY c.id")
+    classes = [("no", "yes")[place] for place in expected.argmax(axis=1)]
+    assert [row[0] for row in found] == classes
+    assert np.abs(np.array([row[1] for row in found]) - expected.max(axis=1)).max() < 1e-5
+    assert np.abs(np.array([row[3]["yes"] for row in found]) - expected[:, 1]).max() < 1e-5
+
+
+def test_a_query_is_predicted_many_rows_at_a_time(trial: Trial) -> None:
+    trial.sql("DROP VIEW IF EXISTS doubled")
+    trial.sql("CREATE VIEW doubled AS SELECT c.* FROM customers c, generate_series(1, 5)")
+    by_row = trial.sql("SELECT c.id, p.class, p.probability FROM doubled c, cerebro.predict('models', c) p")
+    found = trial.sql(
+        'SELECT (p."row").id, p.class, p.probability FROM cerebro.predict_query('
+        "'models', 'SELECT * FROM doubled -- all', NULL::customers) AS p"
+    )
+    assert len(found) == 5 * ROWS
+    for one, other in zip(sorted(by_row), sorted(found), strict=True):
+        assert one[:2] == other[:2] and abs(one[2] - other[2]) < 1e-5
+    for query, code in {
+        "SELECT id FROM customers": "42846",
+        "SELECT * FROM nowhere": "42P01",
+        "": "22004",
+        "SELECT * FROM customers; DROP TABLE customers": "42601",
+    }.items():
+        with pytest.raises(psycopg2.Error) as caught:
+            trial.sql("SELECT count(*) FROM cerebro.predict_query('models', %s, NULL::customers)", query)
+        assert caught.value.pgcode == code, query
+    with pytest.raises(psycopg2.Error, match="row_type is of no table"):
+        trial.sql("SELECT count(*) FROM cerebro.predict_query('models', 'SELECT 1', NULL::int)")
+
+
+def test_a_config_is_named_by_its_key(trial: Trial) -> None:
+    expected = forward(trial, 2, features(trial)[:5])
+    found = trial.sql(
+        "SELECT p.probability FROM customers c, cerebro.predict('models', c, mst_key => 2) AS p"
+        " ORDER BY c.id LIMIT 5"
+    )
+    assert np.abs(np.array(found)[:, 0] - expected.max(axis=1)).max() < 1e-5
+
+
+def one(trial: Trial, said: str) -> object:
+    return trial.value(
+        f"SELECT p.probability FROM (SELECT {said}) AS c, cerebro.predict('models', c, mst_key => 1) p"
+    )
+
+
+ROW = {
+    "age": "30", "income": "10.5", "city": "'city 4'", "plan": "'free'", "joined": "'2021-05-05'::date",
+    "seen": "'2000-02-05 10:00Z'::timestamptz", "active": "true", "level": "3", "x": "ARRAY[1, 2]",
+}  # fmt: skip
+
+
+def listed(**changed: str) -> str:
+    return ", ".join(f"{value} AS {name}" for name, value in {**ROW, **changed}.items() if value)
+
+
+def test_what_is_unseen_or_null_has_its_place(trial: Trial) -> None:
+    ordinary = one(trial, listed())
+    for changed in (
+        {"city": "'nowhere'"},
+        {"plan": "NULL::text"},
+        {"age": "NULL::int"},
+        {"seen": "NULL::timestamptz"},
+    ):
+        assert one(trial, listed(**changed)) != ordinary
+    # Its place is the same as that of another that is unseen.
+    assert one(trial, listed(city="'nowhere'")) == one(trial, listed(city="'elsewhere'"))
+    assert (
+        one(trial, listed(age="30::numeric", active="'true'::boolean", joined="'2021-05-05'::timestamp"))
+        == ordinary
+    )
+
+
+WRONG = {
+    "a missing column": (listed(city=""), "42703", 'no column "city"'),
+    "another type": (listed(age="'old'"), "42804", '"age" has the value "old"'),
+    "another shape": (listed(x="ARRAY[1, 2, 3]"), "22023", "the shape [3], not [2]"),
+    "infinity": (listed(income="'Infinity'::float8"), "22023", "infinity"),
+    "no array": (listed(x="NULL::int[]"), "22004", 'column "x" is NULL'),
+}
+
+
+@pytest.mark.parametrize("said, code, text", WRONG.values(), ids=WRONG)
+def test_rows_that_are_wrong_are_told(trial: Trial, said: str, code: str, text: str) -> None:
+    with pytest.raises(psycopg2.Error) as caught:
+        one(trial, said)
+    assert (caught.value.pgcode, text in str(caught.value)) == (code, True), caught.value
+
+
+TABLES = {
+    "a column is gone": ("SELECT id, age FROM customers", "42703", 'lacks columns "income", "city"'),
+    "a column has another type": ("SELECT id, 'x' AS age, income, city, plan, joined, seen, "
+                                  "active, level, x FROM customers", "42804", '"age" of .* is text'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("query, code, text", TABLES.values(), ids=TABLES)
+def test_tables_that_do_not_fit_are_refused(trial: Trial, query: str, code: str, text: str) -> None:
+    trial.sql("DROP TABLE IF EXISTS out; DROP VIEW IF EXISTS wrong")
+    trial.sql(f"CREATE VIEW wrong AS {query}")
+    with pytest.raises(psycopg2.Error, match=text) as caught:
+        trial.call("madlib_predict", "models", "wrong", "id", "*", "out", mst_key=1)
+    assert caught.value.pgcode == code
+    assert trial.value("SELECT to_regclass('out')") is None
+
+
+def test_rights_are_looked_at_in_each_statement(trial: Trial, role: MakeRole, connect: Connect) -> None:
+    reader = role()
+    own = connect(user=reader)
+    query = "SELECT count(*) FROM customers c, cerebro.predict('models', c) p WHERE c.id < 5"
+    trial.sql(f"GRANT SELECT ON customers, models, models_info, models_summary TO {reader}")
+    assert execute(own, query) == [(4,)]
+    trial.sql(f"REVOKE SELECT ON models FROM {reader}")
+    with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+        execute(own, query)
+
+
+def test_a_model_that_changes_within_a_transaction_answers_anew(trial: Trial) -> None:
+    before = one(trial, listed())
+    trial.sql(
+        "UPDATE models SET model_weights = (SELECT model_weights FROM models WHERE mst_key = 2)"
+        " WHERE mst_key = 1"
+    )
+    assert one(trial, listed()) != before
