@@ -51,7 +51,7 @@ def _make(model: Mapping[str, Any], model_arch: str, weights: bytes) -> PlainNet
     if model.get("class_name") != "Sequential" or first["class_name"] != "InputLayer":
         raise NotHere
     shape = _input_shape(first["config"])
-    reader = _Reader(weights)
+    reader = _WeightsInOrder(weights)
     layers: list[Apply] = []
     values = np.zeros((1, *shape), np.float32)
     with np.errstate(all="ignore"):
@@ -73,7 +73,7 @@ def _make(model: Mapping[str, Any], model_arch: str, weights: bytes) -> PlainNet
     return PlainNet(described, len(weights), tuple(layers))
 
 
-def _layer(layer: Mapping[str, Any], shape: Size, reader: _Reader) -> Apply:
+def _layer(layer: Mapping[str, Any], shape: Size, reader: _WeightsInOrder) -> Apply:
     name = layer["class_name"]
     if name not in LAYERS or layer.get("module") not in _PLACES or layer.get("registered_name") is not None:
         raise NotHere
@@ -93,7 +93,7 @@ def _input_shape(given: Mapping[str, Any]) -> Size:
     return tuple(shape[1:])
 
 
-class _Reader:
+class _WeightsInOrder:
     """Cuts MADlib's concatenation of float32 in arrays, one after the other."""
 
     def __init__(self, weights: bytes) -> None:

@@ -20,8 +20,6 @@ from cerebro_plpy.planner.tree import seconds as spelled
 from cerebro_plpy.planner.work import ConfigKind, RunWork
 from cerebro_plpy.store import runs, session
 
-Described = Mapping[str, Mapping[str, Any]]
-
 
 def replayed(db: Database, request: requests.Request) -> requests.Request:
     """The choices of the run that is to be repeated, where the call leaves them open."""
@@ -41,7 +39,7 @@ def settled(
     db: Database,
     request: requests.Request,
     examples: Sequence[requests.Chosen],
-    described: Described,
+    described: Mapping[str, Mapping[str, Any]],
     *,
     one_engine: bool = False,
     tells: bool = True,
@@ -114,7 +112,7 @@ def _beyond(nearest: Estimate, aim: Aim) -> CerebroError:
 def work_of(
     request: requests.Request,
     examples: Sequence[requests.Chosen],
-    described: Described,
+    described: Mapping[str, Mapping[str, Any]],
     warm: bool = False,
 ) -> RunWork:
     """What a call has to do, in numbers."""
@@ -138,7 +136,7 @@ def work_of(
     )
 
 
-def _kind(config: requests.Chosen, backend: str, described: Described) -> ConfigKind:
+def _kind(config: requests.Chosen, backend: str, described: Mapping[str, Mapping[str, Any]]) -> ConfigKind:
     facts = described[str(config.model_id)]
     sizes = facts["sizes"].get(config.mst_key) or facts["sizes"].get(str(config.mst_key))
     return calibrating.kind_of(config, backend, calibrating.Net.of(facts), sizes)

@@ -293,7 +293,14 @@ def engines(
     threads = _threads(given.threads, fixed.get("threads"), segments, at_a_time)
     memory = given.memory_mb or int(fixed.get("memory_mb") or _memory_mb(segments))
     limit = int(fixed.get("max_parameters") or MAX_PARAMETERS)
-    return Engines(backend, threads, use_gpus, memory, limit, by_model)
+    return Engines(
+        backend=backend,
+        threads=threads,
+        use_gpus=use_gpus,
+        memory_mb=memory,
+        max_parameters=limit,
+        by_model=by_model,
+    )
 
 
 def _check_chooses(setting: str | None, option: str) -> None:

@@ -183,7 +183,14 @@ def request_of(db: Database, run: runs.RunRow) -> requests.Request:
     backend = searched["backend"] if "backend" in searched else rows[0].backend
     by_model = {int(model_id): name for model_id, name in searched.get("backends", {}).items()}
     by_model |= {row.model_id: row.backend for row in rows}
-    engines = requests.Engines(backend, run.threads, run.use_gpus, run.memory_mb, limit, by_model)
+    engines = requests.Engines(
+        backend=backend,
+        threads=run.threads,
+        use_gpus=run.use_gpus,
+        memory_mb=run.memory_mb,
+        max_parameters=limit,
+        by_model=by_model,
+    )
     return requests.Request(
         source=source,
         validation=validation,

@@ -55,13 +55,13 @@ def trained(db: Database, found: TrainedModel) -> Model:
     ]
     loss = reparse_compile(found.selected.compile_params).loss
     return Model(
-        found.stored.model_arch,
-        found.backend,
-        float(row.get("normalizing_const") or 1.0),
-        lambda described: output.settle(described, dependents, loss),
-        partial(_weights, db, found),
-        _features(row),
-        row["independent_varname"],
+        model_arch=found.stored.model_arch,
+        backend=found.backend,
+        divisor=float(row.get("normalizing_const") or 1.0),
+        outputs=lambda described: output.settle(described, dependents, loss),
+        weights=partial(_weights, db, found),
+        features=_features(row),
+        independents=row.get("independent_varname") or (),
     )
 
 
