@@ -17,7 +17,7 @@ from .packing import Packed
 from .plan import Plan
 from .requests import FitRequest, Search
 from .run import Run
-from .statements import Columns
+from .statements import Columns, call, identifier, table_name
 
 if TYPE_CHECKING:
     import pandas
@@ -113,7 +113,8 @@ class Database:
 
         `x` and `y` name columns; several plain ones make one vector. `into` is the packed table, by default
         <source>_packed. `normalize` divides the features; further options are `segments`, `seed`, `shape`,
-        `task` and `memory_mb`.
+        `task`, `memory_mb`, `validation`, `weight`, and `columns` with `exclude`: with these, text, dates,
+        categories and NULLs are packed as they are, and `x` may be "*".
         """
         packed = Packed.plan(self, source, x, y, into, like)
         self.rows(
@@ -122,6 +123,32 @@ class Database:
             )
         )
         return packed
+
+    def train(
+        self,
+        source: str | Any,
+        target: str,
+        *,
+        name: str | None = None,
+        budget: str = "1 minute",
+        **options: Any,
+    ) -> list[Row]:
+        """Train nets on a table as it is, or on a data frame, and give the configs, the best first.
+
+        Text, dates, NULLs and categories need no preparing. The model table is `name`, by default
+        <source>_model; a data frame needs a name, and is kept as the table <name>_rows. Options are
+        `columns`, `exclude`, `validation`, `weight`, `nets`, `configs`, `epochs`, `backend` and `seed`.
+        """
+        if not isinstance(source, str):
+            if name is None:
+                raise CerebroError("a data frame needs a name", hint='For example name="churn".')
+            rows_table = table_name(name, "_rows")
+            self.load(rows_table, source)
+            source = rows_table
+        named = {"target": identifier(target), "name": name, "budget": budget}
+        given = {key: value for key, value in named.items() if value is not None}
+        statement = call("train", table_name(source), **given, options=options or None)
+        return self.rows(statement.replace("SELECT ", "SELECT * FROM ", 1))
 
     def packed(self, table: str) -> Packed:
         """A table that was packed before."""
