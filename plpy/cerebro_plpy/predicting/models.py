@@ -61,7 +61,7 @@ def trained(db: Database, found: TrainedModel) -> Model:
         lambda described: output.settle(described, dependents, loss),
         partial(_weights, db, found),
         _features(row),
-        row["independent_varname"],
+        row.get("independent_varname") or (),
     )
 
 
