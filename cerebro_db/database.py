@@ -17,7 +17,7 @@ from .packing import Packed
 from .plan import Plan
 from .requests import FitRequest, Search
 from .run import Run
-from .statements import Columns
+from .statements import Columns, call, identifier, table_name
 
 if TYPE_CHECKING:
     import pandas
@@ -159,11 +159,18 @@ class Database:
     ) -> Packed:
         """Pack the rows of a table or view for training, or for validation as the table `like` was packed.
 
+<<<<<<< HEAD
         `source` is its name; or a data frame, a dict of arrays or the path of a file, whose rows stay in the
         database only as packed. `x` and `y` name columns; several plain ones make one vector, and without `x`
         all columns of a frame but `y` do. `into` is the packed table, by default <source>_packed.
         `normalize` divides the features; further options are `segments`, `seed`, `shape`, `task` and
         `memory_mb`.
+=======
+        `x` and `y` name columns; several plain ones make one vector. `into` is the packed table, by default
+        <source>_packed. `normalize` divides the features; further options are `segments`, `seed`, `shape`,
+        `task`, `memory_mb`, `validation`, `weight`, and `columns` with `exclude`: with these, text, dates,
+        categories and NULLs are packed as they are, and `x` may be "*".
+>>>>>>> tables
         """
         if not rows.is_table(source):
             return self._pack_frame(
@@ -178,6 +185,7 @@ class Database:
         )
         return packed
 
+<<<<<<< HEAD
     def _pack_frame(
         self, source: Any, x: Columns | None, y: Columns | None, *, into: str | None, **how: Any
     ) -> Packed:
@@ -196,6 +204,33 @@ class Database:
             return self.pack(table, x, y, into=into, **how)
         finally:
             self.rows(f"DROP TABLE {statements.table_name(table)}")
+=======
+    def train(
+        self,
+        source: str | Any,
+        target: str,
+        *,
+        name: str | None = None,
+        budget: str = "1 minute",
+        **options: Any,
+    ) -> list[Row]:
+        """Train nets on a table as it is, or on a data frame, and give the configs, the best first.
+
+        Text, dates, NULLs and categories need no preparing. The model table is `name`, by default
+        <source>_model; a data frame needs a name, and is kept as the table <name>_rows. Options are
+        `columns`, `exclude`, `validation`, `weight`, `nets`, `configs`, `epochs`, `backend` and `seed`.
+        """
+        if not isinstance(source, str):
+            if name is None:
+                raise CerebroError("a data frame needs a name", hint='For example name="churn".')
+            rows_table = table_name(name, "_rows")
+            self.load(rows_table, source)
+            source = rows_table
+        named = {"target": identifier(target), "name": name, "budget": budget}
+        given = {key: value for key, value in named.items() if value is not None}
+        statement = call("train", table_name(source), **given, options=options or None)
+        return self.rows(statement.replace("SELECT ", "SELECT * FROM ", 1))
+>>>>>>> tables
 
     def packed(self, table: str) -> Packed:
         """A table that was packed before."""

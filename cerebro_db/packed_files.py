@@ -26,6 +26,10 @@ _SUMMARY_KEYS = (
     " num_classes segments seed total_rows"
 ).split()
 
+# Only tables that were packed so have these.
+_OPTIONAL_KEYS = ("feature_specification", "weight_varname")
+WEIGHT = "__weight__"
+
 _HERE = f"WHERE {SEGMENT} OPERATOR(pg_catalog.=) %s AND {BUFFER} OPERATOR(pg_catalog.=) %s"
 
 
@@ -87,6 +91,7 @@ def _summary(db: Server, table: str, found: Mapping[str, Any]) -> dict[str, Any]
     classes = db.rows(f"SELECT {wanted} {where}")[0]
     return {
         **{key: found[key] for key in _SUMMARY_KEYS},
+        **{key: found[key] for key in _OPTIONAL_KEYS if found.get(key) is not None},
         **{column: classes[column] for column in columns},
         "class_value_types": {column: classes[f"t{i}"] for i, column in enumerate(columns)},
     }
@@ -107,7 +112,8 @@ def _kinds(summary: Mapping[str, Any]) -> dict[str, str]:
     """The element type of each packed column: one-hot classes are 16-bit integers, all else 32-bit floats."""
     dependents = zip(summary["dependent_varname"], summary["num_classes"], strict=True)
     labels = {name: "<f4" if width is None else "<i2" for name, width in dependents}
-    return {**labels, **dict.fromkeys(summary["independent_varname"], "<f4")}
+    weights = [WEIGHT] if summary.get("weight_varname") else []
+    return {**labels, **dict.fromkeys([*summary["independent_varname"], *weights], "<f4")}
 
 
 def _array(row: Mapping[str, Any], name: str, kind: str) -> Any:

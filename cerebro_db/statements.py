@@ -15,6 +15,10 @@ _TABLE = re.compile(rf"(?:{_NAME}\.)?{_NAME}")
 _FOLDED = 72
 
 
+# All columns that are no label, for tables that are packed as they are.
+ALL = "*"
+
+
 class Raw(str):
     """A piece of SQL that stands in a statement as it is."""
 
@@ -33,7 +37,7 @@ def identifier(name: str) -> str:
 def names(columns: Columns) -> str:
     """Write columns as the preprocessors read them; a list inside the list is one vector of its columns."""
     if isinstance(columns, str):
-        return identifier(columns)
+        return columns if columns == ALL else identifier(columns)
     written = [
         identifier(item) if isinstance(item, str) else f"ARRAY[{', '.join(map(identifier, item))}]"
         for item in columns

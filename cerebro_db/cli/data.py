@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..database import Database
 
 PACKED_COLUMNS = ("table", "total_rows", "segments", "buffer_size", "normalizing_const")
+TRAINED_COLUMNS = ("mst_key", "net", "parameters", "metric", "loss", "best")
 BEGUN_COLUMNS = ("run_id", "status", "configs", "epochs", "segments", "visits_total", "model_table")
 
 
@@ -69,6 +70,36 @@ def pack(table: str, form: str, dsn: str, **given: Any) -> None:
         packed = db.pack(table, **{name: value for name, value in given.items() if value is not None})
         summary = {"table": packed.table, **packed.summary()}
     show([summary], form, PACKED_COLUMNS)
+
+
+@click.command(
+    short_help="Train nets on a table as it is.",
+    epilog="The statements that do the same by hand are shown as they are carried out.",
+)
+@click.argument("table")
+@click.argument("target")
+@click.option("--name", help="The table of trained nets; by default TABLE_model.")
+@click.option("--budget", default="1 minute", show_default=True, help="How long it may take.")
+@click.option("--exclude", metavar="COLUMNS", help="Columns to leave out, with commas.")
+@click.option("--configs", type=click.IntRange(1), help="How many configs to try.")
+@click.option("--epochs", type=click.IntRange(1), help="The most epochs of one config.")
+@click.option("--seed", type=click.IntRange(0), help="Seed of rows, weights and search.")
+@formatted
+@connected
+def train(table: str, target: str, exclude: str | None, form: str, dsn: str, **given: Any) -> None:
+    """Train nets on the rows of TABLE to predict its column TARGET.
+
+    \b
+    Examples:
+      cerebro train customers churned --budget '2 minutes'
+      cerebro train customers churned --exclude id,name --name churn
+    """
+    options = {key: value for key, value in given.items() if value is not None}
+    if exclude is not None:
+        options["exclude"] = [column.strip() for column in exclude.split(",")]
+    with open_database(dsn) as db:
+        found = db.train(table, target, **options)
+    show(found, form, TRAINED_COLUMNS)
 
 
 @click.command(short_help="Begin the run that a spec file describes.")

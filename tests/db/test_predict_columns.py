@@ -102,7 +102,7 @@ def test_a_query_is_predicted_many_rows_at_a_time(trial: Trial) -> None:
     trial.sql("CREATE VIEW doubled AS SELECT c.* FROM customers c, generate_series(1, 5)")
     by_row = trial.sql("SELECT c.id, p.class, p.probability FROM doubled c, cerebro.predict('models', c) p")
     found = trial.sql(
-        'SELECT (p."row").id, p.class, p.probability FROM cerebro.predict_query('
+        "SELECT (p.source).id, p.class, p.probability FROM cerebro.predict_query("
         "'models', 'SELECT * FROM doubled -- all', NULL::customers) AS p"
     )
     assert len(found) == 5 * ROWS

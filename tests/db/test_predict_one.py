@@ -220,7 +220,7 @@ def test_the_backend_that_trained_the_model_answers_for_a_row(
 def test_a_query_of_arrays_is_predicted_many_rows_at_a_time(trial: Trial, expected: np.ndarray) -> None:
     found = trial.sql(
         "SELECT p.class, p.probability FROM cerebro.predict_query("
-        "'many', 'SELECT * FROM new', NULL::new, 2) AS p ORDER BY (p.\"row\").id"
+        "'many', 'SELECT * FROM new', NULL::new, 2) AS p ORDER BY (p.source).id"
     )
     assert [row[0] for row in found] == [KINDS[place] for place in expected.argmax(axis=1)]
     assert np.allclose([row[1] for row in found], expected.max(axis=1), atol=1e-5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import psycopg2
 import pytest
 
@@ -21,7 +23,7 @@ def readings(sql: Sql) -> None:
     )
 
 
-def windows(sql: Sql, length: int, **more: object) -> list[tuple[object, ...]]:
+def windows(sql: Sql, length: int, **more: object) -> list[tuple[Any, ...]]:
     named = "".join(f", {name} => %s" for name in more)
     sql(f"SELECT cerebro.windows('readings', 'w', 'person', 'at', 'a, b', %s{named})", length, *more.values())
     return sql("SELECT person, x, label FROM w ORDER BY person, ends")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 # Means and deviations are rounded to so many binary places of the deviation: the order in which the server
 # adds up rows, which is not always the same, is lost there.
-PLACES = 30
+PLACES = 22
 
 
 @dataclass(frozen=True)

@@ -256,7 +256,7 @@ def _refuse_foreign(key: str, value: Value) -> None:
         return
     details = {
         "steps_per_epoch": ("A visit trains on every row of its segment.", "Leave steps_per_epoch out."),
-        "sample_weight": ("The packed table has no weights of rows.", "Use class_weight, or leave it out."),
+        "sample_weight": ("Weights of rows come with the packed table.", "Pack it with the option weight."),
     }
     detail, hint = details.get(
         key, ("Validation has a table of its own.", "Name a validation table in the fit call.")

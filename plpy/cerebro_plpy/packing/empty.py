@@ -10,6 +10,8 @@ from typing import Any
 
 from ..database import Database
 from ..errors import CerebroError
+from ..features.specification import Specification
+from ..features.specification import read as read_specification
 from ..store import names, packed
 from .job import Rules
 
@@ -27,7 +29,12 @@ def create(db: Database, output_table: str | None, summary: str | None) -> None:
     own = keys and (found.dist_keys or keys)
     found = replace(found, dist_keys=own)
     output = packed.PackedOutput(
-        target, found.dependent_varname, found.independent_varname, found.segments, own
+        target,
+        found.dependent_varname,
+        found.independent_varname,
+        segments=found.segments,
+        dist_keys=own,
+        weighted=found.weight_varname is not None,
     )
     names.check_free(db, target.schema, output.partitions, "partition")
     # A domain's check is code, and an enum need not be here: such classes stand as text.
@@ -62,6 +69,8 @@ def _summary(output_table: str, text: str | None) -> packed.PackedSummary:
         total_rows=given["total_rows"],
         class_value_types={column: str(types.get(column, "text[]")) for column in columns},
         dist_keys=_dist_keys(given),
+        features=_features(given),
+        weight_varname=_weight(given),
     )
 
 
@@ -102,6 +111,19 @@ def _class_values(given: Mapping[str, Any], column: str) -> list[str | None] | N
     if values is None or (isinstance(values, list) and all(v is None or isinstance(v, str) for v in values)):
         return values
     raise _wrong(column, values, "a list of strings, or null")
+
+
+def _features(given: Mapping[str, Any]) -> Specification | None:
+    """What the columns became, where they were prepared."""
+    value = given.get(packed.FEATURES[0])
+    return None if value is None else read_specification(json.dumps(value))
+
+
+def _weight(given: Mapping[str, Any]) -> str | None:
+    value = given.get("weight_varname")
+    if value is not None and not isinstance(value, str):
+        raise _wrong("weight_varname", value, "the name of a column, or null")
+    return value
 
 
 def _dist_keys(given: Mapping[str, Any]) -> list[int] | None:

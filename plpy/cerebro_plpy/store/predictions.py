@@ -234,7 +234,7 @@ def query_statement(rows: QueryRows, fields: Sequence[Expression], ticket: str, 
         for is_text, kind in ((False, "bytea[]"), (True, "text[]"))
     )
     return (
-        'SELECT pg_catalog.unnest(x.own) AS "row", pg_catalog.unnest((x.found).classes),'
+        "SELECT pg_catalog.unnest(x.own) AS source, pg_catalog.unnest((x.found).classes),"
         " pg_catalog.unnest((x.found).probabilities), pg_catalog.unnest((x.found).predictions) FROM ("
         f" SELECT b.own, cerebro._predict_batch('{ticket}', b.data, b.texts, b.number) AS found FROM ("
         "  SELECT pg_catalog.array_agg(q.own) AS own, pg_catalog.count(*)::integer AS number,"

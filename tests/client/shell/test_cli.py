@@ -27,7 +27,7 @@ from trial import SGD, Trial, blobs, rows_of
 
 FEATURES = 6
 COMMANDS = (
-    "init", "doctor", "pack", "fit", "watch", "runs", "leaderboard", "metrics", "report", "predict",
+    "init", "doctor", "train", "pack", "fit", "watch", "runs", "leaderboard", "metrics", "report", "predict",
     "export", "stop", "resume", "forget", "dashboard",
 )  # fmt: skip
 COMPLETION = {"_CEREBRO_COMPLETE": "bash_complete", "COMP_WORDS": "cerebro lead", "COMP_CWORD": "1"}

@@ -1,0 +1,120 @@
+"""The feature specification: read as one from a stranger, and the same for one row as for many."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.features import encode, specification
+from cerebro_plpy.features.facts import steady
+from cerebro_plpy.features.rows import RowEncoder, seconds_of
+from cerebro_plpy.features.specification import Category, Date, Feature, Number, Specification, Text
+from cerebro_plpy.packing.faults import Faults
+
+MADE = Specification(
+    (
+        Feature("age", "integer", "int4", "v", Number("standard", 41.7, 12.3, 41.7, True)),
+        Feature("income", "numeric", "numeric", "v", Number("log", 9.1, 1.7, 20000.0, False)),
+        Feature(
+            "at",
+            "timestamp",
+            "timestamp",
+            "v",
+            Date(["days", "year", "month", "weekday", "hour"], True, "standard", 1.6e9, 3e7, 1.6e9, True),
+        ),  # fmt: skip
+        Feature("city", "text", "text", "v", Category("one_hot", ["a", "b"], True, True, 0, None)),
+        Feature("code", "real", "float4", "code", Category("embed", ["1", "1.5"], False, False, 0, None)),
+        Feature("note", "text", "text", "note", Text(4, ["fox", "dog"], 0)),
+    ),
+    100,
+)
+
+
+def rows() -> list[dict[str, Any]]:
+    random = np.random.default_rng(1)
+    return [
+        {
+            "age": None if i % 7 == 0 else int(random.integers(18, 90)),
+            "income": float(np.round(random.lognormal(9, 1), 2)),
+            "at": None if i % 11 == 0 else f"20{i % 90 + 10}-0{i % 9 + 1}-1{i % 9}T0{i % 10}:30:00.25",
+            "city": [None, "a", "b", "c"][i % 4],
+            "code": [None, 1.5, 1, 2.25][i % 4],
+            "note": [None, "The FOX, the dog; runs!", "fox"][i % 3],
+        }
+        for i in range(200)
+    ]
+
+
+def test_one_row_is_encoded_as_a_batch_is_to_the_bit() -> None:
+    given, encoder, seen = rows(), RowEncoder(MADE), Faults()
+    out = np.zeros((len(given), MADE.inputs[0].shape[0]), np.float32)
+    place = 0
+    for feature in MADE.inputs[0].features:
+        values, own = [row[feature.name] for row in given], out[:, place : place + feature.width]
+        place += feature.width
+        notes = encode.Notes(feature.name, 1, seen)
+        if isinstance(feature.way, Number):
+            encode.number(feature.way, np.array([np.nan if v is None else v for v in values]), own, notes)
+        elif isinstance(feature.way, Date):
+            seconds = np.array([np.nan if v is None else seconds_of(v) for v in values])
+            encode.date(feature.way, seconds, own, notes)
+        elif isinstance(feature.way, Category):
+            encode.category(feature.way, encode.CategoryCodes(feature.way), values, own)
+    single = [encoder.encode(encoder.parse(json.dumps(row))) for row in given]
+    assert np.array_equal(np.concatenate([arrays[0] for arrays in single]), out)
+    assert [arrays[1][0, 0] for arrays in single[:4]] == [1, 3, 2, 0]
+    assert single[1][2].tolist() == [[1, 2, 1, 3]]
+
+
+@pytest.mark.parametrize(
+    "text, seconds",
+    [
+        ("1970-01-02", 86400),
+        ("1970-01-01T01:00:00+01:00", 0),
+        ("0044-03-15 BC", -63549273600 + 86400 * 0),
+        ("12:30:00.5", 45000.5),
+        ("20000-01-01T00:00:00", 568971820800),
+        ("infinity", math.inf),
+    ],
+)
+def test_times_as_json_has_them(text: str, seconds: float) -> None:
+    if "BC" in text:
+        seconds = float((np.datetime64("-0043-03-15") - np.datetime64("1970-01-01")).astype(int) * 86400)
+    assert seconds_of(text) == seconds
+
+
+def test_what_is_written_is_read_again() -> None:
+    assert specification.read(MADE.as_json()) == MADE
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2},
+        {"columns": []},
+        {"columns": [{"kind": "code"}]},
+        {"columns": [{**json.loads(MADE.as_json())["columns"][0], "spread": 0}]},
+        {"columns": [{**json.loads(MADE.as_json())["columns"][0], "center": "1; DROP TABLE"}]},
+        {"columns": [{**json.loads(MADE.as_json())["columns"][5], "tokens": 2**40}]},
+        {"columns": [json.loads(MADE.as_json())["columns"][0]] * 2},
+        {"left_out": []},
+    ],
+    ids=str,
+)
+def test_a_document_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(CerebroError, match="the feature specification cannot be used") as caught:
+        specification.read(json.dumps({**json.loads(MADE.as_json()), **change}))
+    assert caught.value.sqlstate == "XX001"
+
+
+def test_sums_in_another_order_are_the_same() -> None:
+    random = np.random.default_rng(2)
+    values = random.normal(1e6, 3.0, 10_000)
+    one, other = values.sum() / len(values), sum(values[::-1].tolist()) / len(values)
+    assert one != other
+    assert steady(one, 3.0) == steady(other, 3.0) == pytest.approx(one, abs=1e-6)
