@@ -159,7 +159,6 @@ class Database:
     ) -> Packed:
         """Pack the rows of a table or view for training, or for validation as the table `like` was packed.
 
-<<<<<<< HEAD
         `source` is its name; or a data frame, a dict of arrays or the path of a file, whose rows stay in the
         database only as packed. `x` and `y` name columns; several plain ones make one vector, and without `x`
         all columns of a frame but `y` do. `into` is the packed table, by default <source>_packed.
@@ -170,7 +169,6 @@ class Database:
         <source>_packed. `normalize` divides the features; further options are `segments`, `seed`, `shape`,
         `task`, `memory_mb`, `validation`, `weight`, and `columns` with `exclude`: with these, text, dates,
         categories and NULLs are packed as they are, and `x` may be "*".
->>>>>>> tables
         """
         if not rows.is_table(source):
             return self._pack_frame(
@@ -185,7 +183,6 @@ class Database:
         )
         return packed
 
-<<<<<<< HEAD
     def _pack_frame(
         self, source: Any, x: Columns | None, y: Columns | None, *, into: str | None, **how: Any
     ) -> Packed:
@@ -204,7 +201,7 @@ class Database:
             return self.pack(table, x, y, into=into, **how)
         finally:
             self.rows(f"DROP TABLE {statements.table_name(table)}")
-=======
+
     def train(
         self,
         source: str | Any,
@@ -230,7 +227,6 @@ class Database:
         given = {key: value for key, value in named.items() if value is not None}
         statement = call("train", table_name(source), **given, options=options or None)
         return self.rows(statement.replace("SELECT ", "SELECT * FROM ", 1))
->>>>>>> tables
 
     def packed(self, table: str) -> Packed:
         """A table that was packed before."""

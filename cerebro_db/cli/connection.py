@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..database import Database
 
 _WAITS = re.compile(r"cerebro\.wait\((\d+)\) waits for it")
+_CALL = re.compile(r"\bcerebro\.(resume|stop|forget)\((\d+)\)")
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -102,7 +103,7 @@ class InCommands(Harmless):
 
     def format(self, record: logging.LogRecord) -> str:
         said = super().format(record)
-        return _WAITS.sub(r"cerebro watch \1 follows it", said)
+        return _CALL.sub(r"cerebro \1 \2", _WAITS.sub(r"cerebro watch \1 follows it", said))
 
 
 def _let_be_heard() -> None:

@@ -14,10 +14,20 @@ from typing import Any, cast
 import psycopg2
 from sqlalchemy import Connection, Engine
 
+from ..statements import table_name
 from . import views
 
 # An interrupted run is resumed by a call that lasts as long as the run; what is wrong with it shows at once.
 REFUSAL_SECONDS = 3.0
+
+# A single model's summary names no table of configs.
+_IS_SUMMARY = """
+SELECT FROM pg_attribute WHERE attrelid = to_regclass(%(summary)s) AND attname = 'model_selection_table'
+"""
+_LEFT = """
+SELECT coalesce(qualified_names ->> 'model_selection_table', model_selection_table) AS selection,
+    metrics_compute_frequency AS every
+"""
 
 Row = Mapping[str, Any]
 
@@ -60,6 +70,14 @@ def _stop(run: Row, _config: Row, _given: Row) -> str:
         f"Run {run['run_id']} ends, and ends well: {run['model_table']} gets what its {run['configs']}"
         f" configs have come to. {_begun(run).capitalize()}; visits that have begun are finished, no other is"
         " begun. It cannot go on afterwards, but a warm start from its tables can."
+    )
+
+
+def _go_on(run: Row, _config: Row, given: Row) -> str:
+    return (
+        f"A new run trains every config of {given['selection']} for {given['epochs']} more epochs, from where"
+        f" run {run['run_id']} has left it. When it is over, its models take the place of those in"
+        f" {run['model_table']}."
     )
 
 
@@ -124,6 +142,13 @@ ACTIONS = {
     "pause": Action("SELECT cerebro.pause(%(run)s)", _pause),
     "resume": Action("SELECT cerebro.resume(%(run)s)", _resume),
     "stop": Action("SELECT cerebro.stop(%(run)s)", _stop),
+    "go_on": Action(
+        "SELECT cerebro.madlib_fit_multiple_model(%(source)s, %(model_table)s, %(selection)s, %(epochs)s,"
+        " validation_table => %(validation)s, metrics_compute_frequency => %(every)s, warm_start => TRUE,"
+        " name => %(name)s, options => '{\"background\": true}')",
+        _go_on,
+        ("epochs",),
+    ),
     "forget": Action("SELECT cerebro.forget(%(run)s)", _forget),
     "add_table": Action(
         "SELECT * FROM cerebro.add_configs(%(run)s, %(model_selection_table)s)",
@@ -169,6 +194,7 @@ class Desk:
         action, values = _checked(name, run_id, given)
         with self._engine.connect() as connection:
             run = _only(views.rows(connection, views.RUN, run=run_id), f"you have no run {run_id}")
+            values |= _left(connection, run) if name == "go_on" else {}
             config: Row = {}
             if "config" in values:
                 configs = views.rows(connection, views.CONFIGS, run=run_id)
@@ -182,6 +208,11 @@ class Desk:
         if name == "resume":
             return self._resume(run_id)
         with self._one_at_a_time, self._engine.connect() as connection:
+            if name == "go_on":
+                run = _only(views.rows(connection, views.RUN, run=run_id), f"you have no run {run_id}")
+                values |= _left(connection, run)
+                # The call finds tables by the viewer's own search_path.
+                connection.rollback()
             results = [row[0] for row in connection.exec_driver_sql(action.sql, values)]
             connection.commit()
         return {"results": [value for value in results if value not in (None, "")]}
@@ -223,6 +254,21 @@ def _checked(name: str, run_id: int, given: Row) -> tuple[Action, dict[str, Any]
     if unknown:
         raise UnknownAction(f"{name} knows nothing of {', '.join(unknown)}")
     return action, {"run": run_id, **dict.fromkeys(action.may), **given}
+
+
+def _left(connection: Connection, run: Row) -> dict[str, Any]:
+    """What a warm start of a run needs: its tables name the table of its configs."""
+    none = UnknownAction(f"run {run['run_id']} has left no table of several models that could be trained on")
+    if not run["model_table"]:
+        raise none
+    summary = table_name(run["model_table"], "_summary")
+    if not views.rows(connection, _IS_SUMMARY, summary=summary):
+        raise none
+    # pg_catalog stands before all names in it, and the table is named with its schema.
+    found = views.rows(connection, f"{_LEFT} FROM {summary} WHERE run_id = %(run)s", run=run["run_id"])
+    left = _only(found, str(none))
+    tables = {"source": run["source_table"], "model_table": run["model_table"]}
+    return {**left, **tables, "validation": run["validation_table"], "name": run["name"]}
 
 
 def _can_be_sent(value: object) -> bool:

@@ -119,3 +119,10 @@ def test_a_tracking_store_holds_a_run_for_each_config(run: Run, tmp_path: Path) 
         assert stored.data.params["learning_rate"] == {1: "0.01", 2: "0.1"}[key]
         assert stored.data.metrics["training_mae"] == board.loc[key, "value"]
         assert [m.step for m in client.get_metric_history(number, "training_mae")] == [1, 2, 3]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_tracking_store_that_is_none_is_refused_in_our_words(run: Run) -> None:
+    with pytest.raises(CerebroError, match=r"cannot be written to\n(.|\n)*sqlite:///mlflow.db") as refused:
+        run.to_mlflow("nonsense://somebody:secret@nowhere")
+    assert "secret" not in str(refused.value)

@@ -165,19 +165,16 @@ def test_what_the_client_opened_it_closes(client_database: str, client: Database
 
 @pytest.mark.parametrize(
     ("target", "said"),
-    [("nonsense", "not the address of a database"), ("sqlite://", "speaks sqlite through")],
+    [("nonsense", "not the address of a database"), ("sqlite://", "sqlite is not a server")],
 )
 def test_an_address_that_leads_nowhere_says_so(target: str, said: str) -> None:
     with pytest.raises(CerebroError, match=said):
         cerebro_db.connect(target)
 
 
-def test_a_database_without_the_extension_names_what_to_do(empty_database: str) -> None:
-    with (
-        cerebro_db.connect(f"postgresql:///{empty_database}") as db,
-        pytest.raises(CerebroError, match="CREATE EXTENSION"),
-    ):
-        db.pack("cars", x="x", y="y")
+def test_an_engine_of_another_server_is_refused() -> None:
+    with pytest.raises(CerebroError, match="speaks sqlite through"):
+        cerebro_db.connect(create_engine("sqlite://"))
 
 
 def test_the_client_keeps_its_warnings_and_notices_apart(

@@ -22,7 +22,10 @@ export function runActions(run) {
     found.push({ action: "add_table", label: "Add configs", why: on });
     found.push({ action: "add_space", label: "Add a grid", why: on });
     found.push({ action: "stop", label: "Stop", why: on, danger: true });
-  } else found.push({ action: "forget", label: "Forget", why: no, danger: true });
+  } else {
+    if (status === "finished") found.push({ action: "go_on", label: "Go on", why: no });
+    found.push({ action: "forget", label: "Forget", why: no, danger: true });
+  }
   return found;
 }
 
@@ -44,6 +47,7 @@ const TITLES = {
   pause: () => "Pause the run",
   resume: () => "Resume the run",
   stop: () => "Stop the run",
+  go_on: () => "Go on with its models",
   forget: () => "Forget the run",
   add_table: () => "Add the configs of a table",
   add_space: () => "Add configs from a grid",
@@ -64,6 +68,8 @@ function fields(action, run, config) {
         ["fit_params", "Fit parameters", "text", config.fit_params],
         ["with_state", "With its state after its last whole epoch", "check", true],
       ];
+    case "go_on":
+      return [["epochs", "More epochs", "integer", run.run.epochs]];
     case "set_epochs":
       return [["epochs", "Epochs in all", "integer", config.epochs]];
     case "add_table":

@@ -324,7 +324,7 @@ function choose(key, keep = false) {
 }
 
 function asked(action) {
-  if (action === "forget") location.hash = "";
+  if (["forget", "go_on"].includes(action)) location.hash = "";
   look();
 }
 

@@ -11,16 +11,18 @@ export class Relations extends Chart {
   render(pen) {
     const { run, kind } = this.data;
     const measured = run.configs.filter((config) => config.value !== null);
-    if (measured.length < 2 || !run.names.length) return this.nothing(pen, "nothing to compare yet");
-    if (kind === "importance") return this.importance(pen, run, measured);
-    if (kind === "all") return this.parallel(pen, run, measured);
+    // Some differ only in configs that were not measured.
+    const names = run.names.filter((name) => new Set(measured.map((config) => run.parts.get(config.mst_key)[name])).size > 1);
+    if (measured.length < 2 || !names.length) return this.nothing(pen, "nothing to compare yet");
+    if (kind === "importance") return this.importance(pen, run, measured, names);
+    if (kind === "all") return this.parallel(pen, run, measured, names);
     return this.scatter(pen, run, measured, kind);
   }
 
   // A line for each config through its parameters, to its value.
-  parallel(pen, run, measured) {
-    const names = [...run.names, run.deciding.replace(/^\S+ /, "")];
-    const axes = names.map((name, place) => axis(measured.map((c) => (place < run.names.length ? run.parts.get(c.mst_key)[name] : String(c.value)))));
+  parallel(pen, run, measured, parameters) {
+    const names = [...parameters, run.deciding.replace(/^\S+ /, "")];
+    const axes = names.map((name, place) => axis(measured.map((c) => (place < parameters.length ? run.parts.get(c.mst_key)[name] : String(c.value)))));
     const x = linear([0, names.length - 1], [MARGIN.left, this.width - MARGIN.right - 50]);
     const y = linear([0, 1], [this.height - MARGIN.bottom, MARGIN.top + 8]);
     const lines = measured.map((config, row) => ({ key: config.mst_key, points: axes.map((one, place) => [x(place), y(one.heights[row])]) }));
@@ -61,9 +63,9 @@ export class Relations extends Chart {
   }
 
   // How much of the variance of the values is between groups of configs with one value of the parameter.
-  importance(pen, run, measured) {
+  importance(pen, run, measured, names) {
     if (measured.length < FEWEST) return this.nothing(pen, `${FEWEST} configs must be measured for this`);
-    const shares = run.names.map((name) => [name, explained(measured.map((c) => [run.parts.get(c.mst_key)[name], c.value]))]);
+    const shares = names.map((name) => [name, explained(measured.map((c) => [run.parts.get(c.mst_key)[name], c.value]))]);
     shares.sort((a, b) => b[1] - a[1]);
     const left = 130;
     const x = linear([0, 1], [left, this.width - MARGIN.right - 40]);

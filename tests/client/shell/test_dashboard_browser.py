@@ -119,9 +119,11 @@ def picture(tab: Tab, canvas: str) -> int:
 
 
 def shoot(tab: Tab, name: str) -> None:
-    """Keep a picture where somebody asks for pictures: CEREBRO_PICTURES=folder."""
+    """Keep a picture where somebody asks for pictures: CEREBRO_PICTURES=folder. Those that are called
+    dashboard-… are the guide's."""
     folder = os.environ.get("CEREBRO_PICTURES")
     if folder:
+        tab.evaluate("scrollTo(0, 0)")
         tab.screenshot(path=Path(folder) / f"{name}.png")
 
 
@@ -151,7 +153,7 @@ def test_a_run_is_watched_and_steered_while_it_trains(tab: Tab, page: Page, tria
 
     row(tab, 2).click()
     expect(tab.locator("#config")).to_contain_text("SGD(lr=0.1)")
-    shoot(tab, "running-light")
+    shoot(tab, "dashboard-light")
     stop_and_resume(tab, run)
     clone_with_changes(tab, run)
     epochs_and_delete(tab, run)
@@ -254,7 +256,7 @@ def clone_with_changes(tab: Tab, run: int) -> None:
     expect(tab.locator("#ask .problem")).to_contain_text("Nonsense")
     text.fill(sgd(0.5))
     expect(tab.locator("#ask pre")).to_contain_text("lr=0.5")
-    shoot(tab, "clone-light")
+    shoot(tab, "dashboard-clone")
     confirm(tab, "architecture of config 2", f"SELECT cerebro.clone_config({run}, 2,")
     expect(row(tab, 6)).to_be_visible()
     row(tab, 6).click()
@@ -319,7 +321,7 @@ def test_it_fits_every_width(tab: Tab, theme: str, trial: Trial) -> None:
         tab.wait_for_timeout(200)
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
         assert picture(tab, "curves") > 0
-        shoot(tab, f"width-{width}-{theme}")
+        shoot(tab, "dashboard-dark" if (width, theme) == (1440, "dark") else f"width-{width}-{theme}")
     tab.set_viewport_size({"width": 1440, "height": 1000})
     tab.emulate_media(color_scheme="light")
 
