@@ -158,7 +158,7 @@ def test_progress_is_told_to_who_waits(prepared: str) -> None:
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as told:
         assert told.stderr
         lines = [line for line in iter(told.stderr.readline, "") if "NOTICE" in line]
-    assert "run" in lines[0]
+    assert "starting" in lines[0] and "run" in lines[1]
     assert "done in" in lines[-1]
 
 
