@@ -159,12 +159,12 @@ class Database:
     ) -> Packed:
         """Pack the rows of a table or view for training, or for validation as the table `like` was packed.
 
-        `source` is its name; or a data frame, a dict of arrays or the path of a file, whose rows stay in the
-        database only as packed. `x` and `y` name columns; several plain ones make one vector, and without `x`
-        all columns of a frame but `y` do. `into` is the packed table, by default <source>_packed.
-        `normalize` divides the features; further options are `segments`, `seed`, `shape`, `task`, `memory_mb`,
-        `validation`, `weight`, and `columns` with `exclude`: with these, text, dates, categories and NULLs are
-        packed as they are, and `x` may be "*".
+        `source` is its name; or a data frame, a dict of arrays or the path of a file, whose rows stay in
+        the database only as packed. `x` and `y` name columns; several plain ones make one vector, and
+        without `x` all columns of a frame but `y` do. `into` is the packed table, by default
+        <source>_packed. `normalize` divides the features; further options are `segments`, `seed`, `shape`,
+        `task`, `memory_mb`, `validation`, `weight`, and `columns` with `exclude`: with these, text, dates,
+        categories and NULLs are packed as they are, and `x` may be "*".
         """
         if not rows.is_table(source):
             return self._pack_frame(
