@@ -183,7 +183,34 @@ def show_single(names: Sequence[str], rounds: int = 3) -> None:
         print(f"| {name} | {statistics.median(ours):.2f} s | {statistics.median(bare):.2f} s | {ratio:.2f} |")
 
 
-def _fit_one(connection: Any, workload: Workload) -> float:
+def show_averaging(names: Sequence[str], rounds: int = 3) -> None:
+    """One config on two segments of one thread: all epochs averaged, and for the loss the last third."""
+    print("\n| workload | hopping | averaging | ratio | loss of the last third averaged ÷ of hopping |")
+    print("|---|---|---|---|---|")
+    for name in names:
+        workload = ALL[name]
+        late = workload.epochs - workload.epochs // 3 + 1
+        plain: Mapping[str, Any] = {"threads": 1}
+        every, last = ({**plain, "hybrid": {"average_from_epoch": each}} for each in (1, late))
+        hopping: list[float] = []
+        averaging: list[float] = []
+        with server.session() as connection:
+            server.load(connection, workload)
+            _fit_one(connection, workload, plain)
+            for _ in range(rounds):
+                hopping.append(_fit_one(connection, workload, plain))
+                averaging.append(_fit_one(connection, workload, every))
+            losses: list[float] = []
+            for options in (last, plain):
+                _fit_one(connection, workload, options)
+                losses.append(
+                    server.value(connection, f"SELECT validation_loss_final FROM {name}_one_summary")
+                )
+        ours, other = statistics.median(hopping), statistics.median(averaging)
+        print(f"| {name} | {ours:.2f} s | {other:.2f} s | {other / ours:.2f} | {losses[0] / losses[1]:.3f} |")
+
+
+def _fit_one(connection: Any, workload: Workload, options: Mapping[str, Any] | None = None) -> float:
     name, config = workload.name, workload.configs[0]
     seconds = server.pack(connection, workload, server.packing_options(workload))
     server.drop(connection, [f"{name}_one", f"{name}_one_summary"])
@@ -194,7 +221,7 @@ def _fit_one(connection: Any, workload: Workload) -> float:
         (f"{name}_train_packed", f"{name}_one", f"{name}_nets", config.net + 1,
          f"optimizer='Adam(learning_rate={config.learning_rate!r})',loss='categorical_crossentropy',"
          "metrics=['accuracy']", f"batch_size={config.batch_size}", workload.epochs,
-         f"{name}_validation_packed", json.dumps({"seed": server.SEED})),
+         f"{name}_validation_packed", json.dumps({"seed": server.SEED, **(options or {})})),
     )  # fmt: skip
     return seconds + time.perf_counter() - clock
 
@@ -292,6 +319,7 @@ def main() -> None:
     parser.add_argument("--what-if", nargs="*", default=["images", "wide", "words"])
     parser.add_argument("--backend", default="tensorflow")
     parser.add_argument("--single", nargs="*", help="compare one config with plain Keras instead")
+    parser.add_argument("--averaging", nargs="*", help="compare averaging with hopping instead")
     parser.add_argument("--constants", nargs="*", help="print constants fitted on these instead")
     given = parser.parse_args()
     options = {"seed": server.SEED, "backend": given.backend}
@@ -299,6 +327,9 @@ def main() -> None:
     try:
         if given.constants is not None:
             show_constants(given.constants or list(ALL))
+            return
+        if given.averaging is not None:
+            show_averaging(given.averaging or ["wide", "images"])
             return
         if given.single is not None:
             show_single(given.single or ["wide", "images"])

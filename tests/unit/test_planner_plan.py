@@ -317,3 +317,15 @@ def test_the_states_of_an_averaged_epoch_stay_until_they_are_averaged() -> None:
 def test_a_state_is_made_again_from_the_one_that_its_visits_began_with() -> None:
     assert [step_before(step, 3, None) for step in (1, 3, 4, 6)] == [0, 2, 3, 5]
     assert [step_before(step, 3, 2) for step in (1, 3, 6, 9)] == [0, 2, 3, 6]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5])
+def test_a_budget_of_visits_ends_after_whole_averaged_epochs(limit: int) -> None:
+    plan = make_plan(1, 3, 9)
+    plan.average_from, plan.visits_limit = 1, limit
+    player = Player(plan, 1)
+    while plan.visits_begun < limit:
+        player.step()
+    plan.stop(1, plan.begun_step(1))
+    player.play()
+    assert plan.configs[1].step == 3 * -(-limit // 3)

@@ -70,6 +70,11 @@ class Config:
         self.step = max(self.step, self.first_step)
 
     @property
+    def amid_epoch(self) -> bool:
+        """Whether segments have begun an epoch whose states are to be averaged."""
+        return bool(self.busy or self.parts)
+
+    @property
     def over(self) -> bool:
         """Whether it is given no more visits, whatever is left of its epochs."""
         stopped = self.stop_at is not None and self.step >= self.stop_at
@@ -126,9 +131,11 @@ class Plan:
     @property
     def visits_begun(self) -> int:
         """Those of all configs, whatever became of them: what a budget counts."""
-        return sum(
-            c.step - c.first_step + (len(c.busy) + len(c.parts) or c.visiting) for c in self.configs.values()
-        )
+        return sum(c.step - c.first_step + self._begun(c) for c in self.configs.values())
+
+    def _begun(self, config: Config) -> int:
+        """An epoch whose states are averaged is begun as a whole."""
+        return self.segments if config.amid_epoch else int(config.visiting)
 
     def averages(self, config: Config) -> bool:
         """Whether the epoch that a config is in is trained by all segments at once."""
@@ -194,9 +201,9 @@ class Plan:
         return left[key] > PRESSING * sum(left.values()) / self.segments
 
     def _next_key(self, segment: int) -> int | None:
-        if self.visits_limit is not None and self.visits_begun >= self.visits_limit:
-            return None
         waiting = [c for c in self.configs.values() if self._stands_at(c, segment)]
+        if self.visits_limit is not None and self.visits_begun >= self.visits_limit:
+            waiting = [c for c in waiting if c.amid_epoch]
         if self.even:
             least = min((self.whole_epochs(c) for c in self._going()), default=0)
             waiting = [c for c in waiting if self.whole_epochs(c) <= least]
@@ -362,7 +369,7 @@ class Plan:
         """No segment works on a config, or one less does."""
         config = self.configs[unit.mst_key]
         config.busy.discard(unit.segment)
-        config.visiting = bool(config.busy or config.parts)
+        config.visiting = config.amid_epoch
 
     def _measure_no_more(self, mst_key: int) -> None:
         for queue in self._evaluations.values():
