@@ -109,7 +109,7 @@ def test_madlibs_tables_and_their_counts(data: Trial) -> None:
     assert columns(data, "h") == ["mst_key", "model_weights", "model_arch", "__dist_key__"]
     assert columns(data, "h_info") == [*MADLIB_INFO, "s", "i", "status", "reason", "backend"]
     assert columns(data, "h_summary") == [
-        *MADLIB_SUMMARY, "run_id", "seed", "segments", "qualified_names",
+        *MADLIB_SUMMARY, "run_id", "seed", "segments", "qualified_names", "feature_specification",
     ]  # fmt: skip
     assert columns(data, "h_best") == ["mst_key", "model_id", "compile_params", "fit_params"]
     assert [data.value(f"SELECT count(*) FROM h{name}") for name in ("", "_info", "_summary", "_best")] == [

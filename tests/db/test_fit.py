@@ -134,7 +134,7 @@ def test_summary_table(trial: Trial, base: int) -> None:
         ("num_classes", "integer[]"), ("y_class_values", "integer[]"), ("dependent_vartype", "text[]"),
         ("normalizing_const", "real"), ("metrics_iters", "integer[]"),
         ("run_id", "bigint"), ("seed", "bigint"), ("segments", "integer"),
-        ("qualified_names", "jsonb"),
+        ("qualified_names", "jsonb"), ("feature_specification", "jsonb"),
     ]  # fmt: skip
     row = trial.one("SELECT * FROM base_summary")
     assert row["start_training_time"] < row["end_training_time"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import nets
@@ -34,7 +36,7 @@ def test_the_view_says_what_the_run_says(trial: Trial) -> None:
         "madlib_fit_multiple_model", "packed", "out", "four", 300,
         options={"seed": 7, "threads": 1, "backend": "jax", "background": True},
     )  # fmt: skip
-    compared = 0
+    compared, remaining = 0, set[bool]()
     while trial.value("SELECT status FROM cerebro.runs WHERE run_id = %s", run) == "running":
         trial.sql("BEGIN ISOLATION LEVEL REPEATABLE READ")
         left, visits = trial.sql(LEFT, run), trial.sql(VISITS, run)
@@ -47,7 +49,11 @@ def test_the_view_says_what_the_run_says(trial: Trial) -> None:
             if seconds_left is not None and visits_left:
                 assert seconds_left == pytest.approx(costs.seconds(kind, visits_left * units), rel=1e-6)
                 compared += 1
-    assert compared > 10
+        (plan,) = json.loads(trial.value("SELECT cerebro.explain_run(%s, 'json')", run))
+        remaining.add(plan.get("Remaining Time", 0) > 0)
+    assert compared > 10 and True in remaining
+    (plan,) = json.loads(trial.value("SELECT cerebro.explain_run(%s, 'json')", run))
+    assert "Remaining Time" not in plan
     assert trial.sql("SELECT DISTINCT seconds_left FROM cerebro.progress WHERE run_id = %s", run) == [(None,)]
 
 

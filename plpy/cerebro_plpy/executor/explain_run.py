@@ -138,6 +138,7 @@ def _actual(
         "kinds": by_kind,
         "evaluating": sum(e["seconds"] for e in evaluations),
         "seconds": status["seconds"],
+        "seconds_left": status["seconds_left"],
         "visits": len(visits),
         "log_bytes": sum(v["state_bytes"] for v in visits),
     }
@@ -157,6 +158,7 @@ def _beside(node: Node, parts: Sequence[Node], work: RunWork, actual: Mapping[st
     return {
         **node,
         "Actual Total Time": actual["seconds"],
+        "Remaining Time": actual["seconds_left"],
         "Actual Visits": actual["visits"],
         "Actual Written State Bytes": actual["log_bytes"],
         "Alternatives": None,

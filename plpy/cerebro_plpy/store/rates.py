@@ -113,11 +113,14 @@ def evaluations(db: Database, run_id: int) -> list[Row]:
 
 @as_owner
 def standing(db: Database, run_id: int) -> Row:
-    """How a run stands, and how long it has taken so far."""
+    """How a run stands, how long it has taken so far, and how long it will take yet."""
     return db.query(
-        "SELECT status, pg_catalog.date_part('epoch',"
-        " COALESCE(ended_at, pg_catalog.clock_timestamp()) - started_at) AS seconds"
-        " FROM cerebro.runs WHERE run_id = $1",
+        "SELECT r.status, pg_catalog.date_part('epoch',"
+        " COALESCE(r.ended_at, pg_catalog.clock_timestamp()) - r.started_at) AS seconds,"
+        # The segments share what is left, and no config is in two visits: Plan.seconds_left.
+        " (SELECT GREATEST(sum(p.seconds_left) / r.segments, max(p.seconds_left))"
+        " FROM cerebro.progress AS p WHERE p.run_id = r.run_id) AS seconds_left"
+        " FROM cerebro.runs AS r WHERE r.run_id = $1",
         ["bigint"],
         [run_id],
     )[0]
