@@ -8,16 +8,18 @@ LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
 WITH listed (number, task, name) AS (
     VALUES
-    (1, 'prepare rows', 'train_test_split'), (2, 'prepare rows', 'training_preprocessor_dl'),
-    (3, 'prepare rows', 'validation_preprocessor_dl'), (4, 'say what to train', 'load_keras_model'),
-    (5, 'say what to train', 'generate_model_configs'), (6, 'train', 'explain_fit'), (7, 'train', 'madlib_fit'),
-    (8, 'train', 'madlib_fit_multiple_model'), (9, 'train', 'madlib_automl'), (10, 'watch', 'runs'),
-    (11, 'watch', 'progress'), (12, 'watch', 'leaderboard'), (13, 'watch', 'metrics'), (14, 'watch', 'wait'),
-    (15, 'steer', 'pause'), (16, 'steer', 'resume'), (17, 'steer', 'stop'), (18, 'steer', 'stop_config'),
-    (19, 'steer', 'clone_config'), (20, 'steer', 'add_configs'), (21, 'use a model', 'predict'),
-    (22, 'use a model', 'madlib_predict'), (23, 'use a model', 'madlib_evaluate'),
-    (24, 'look after it', 'diagnose'), (25, 'look after it', 'sizes'), (26, 'look after it', 'forget'),
-    (27, 'look after it', 'grant_usage'), (28, 'look after it', 'version')
+    (1, 'prepare rows', 'describe_columns'), (2, 'prepare rows', 'train_test_split'), (3, 'prepare rows', 'windows'),
+    (4, 'prepare rows', 'training_preprocessor_dl'), (5, 'prepare rows', 'validation_preprocessor_dl'),
+    (6, 'say what to train', 'load_net'), (7, 'say what to train', 'show_net'),
+    (8, 'say what to train', 'load_keras_model'), (9, 'say what to train', 'generate_model_configs'),
+    (10, 'train', 'train'), (11, 'train', 'explain_fit'), (12, 'train', 'madlib_fit'),
+    (13, 'train', 'madlib_fit_multiple_model'), (14, 'train', 'madlib_automl'), (15, 'watch', 'runs'),
+    (16, 'watch', 'progress'), (17, 'watch', 'leaderboard'), (18, 'watch', 'metrics'), (19, 'watch', 'wait'),
+    (20, 'steer', 'pause'), (21, 'steer', 'resume'), (22, 'steer', 'stop'), (23, 'steer', 'stop_config'),
+    (24, 'steer', 'clone_config'), (25, 'steer', 'add_configs'), (26, 'use a model', 'predict'),
+    (27, 'use a model', 'predict_query'), (28, 'use a model', 'madlib_predict'),
+    (29, 'use a model', 'madlib_evaluate'), (30, 'look after it', 'diagnose'), (31, 'look after it', 'sizes'),
+    (32, 'look after it', 'forget'), (33, 'look after it', 'grant_usage'), (34, 'look after it', 'version')
 ), present (name, call, signature, what, oid) AS (
     SELECT
         p.proname::text,

@@ -10,7 +10,7 @@ TASKS = ["prepare rows", "say what to train", "train", "watch", "steer", "use a 
 def test_the_short_list_is_short_and_by_task(sql: Sql) -> None:
     listed = sql("SELECT * FROM cerebro.help()")
     assert list(dict.fromkeys(task for task, _, _ in listed)) == TASKS
-    assert len(listed) == 28
+    assert len(listed) == 34
     assert all(0 < len(what) < 130 and "The same as" not in what for _, _, what in listed)
 
 
@@ -20,6 +20,6 @@ def test_one_name_is_told_of_with_its_parameters(sql: Sql, role: MakeRole, conne
         ((task, call, what),) = sql("SELECT * FROM cerebro.help(%s)", spelled, on=user)
         assert task == "train" and call.startswith("cerebro.madlib_fit(source_table character varying, ")
         assert "Trains" in what
-    assert len(sql("SELECT * FROM cerebro.help('predict')", on=user)) == 2
+    assert len(sql("SELECT * FROM cerebro.help('predict')", on=user)) == 3
     assert sql("SELECT call FROM cerebro.help('leaderboard')", on=user) == [("cerebro.leaderboard",)]
     assert sql("SELECT * FROM cerebro.help('_boot')", on=user) == []
