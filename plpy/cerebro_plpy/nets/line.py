@@ -45,26 +45,35 @@ def layers(text: str) -> list[tuple[str, dict[str, Any]]]:
                 f"{call.name} has more arguments without a name{known}: {shorten(text, 100)}",
                 hint="Write name=value, by Keras' names.",
             )
-        config = {name: _json(value) for name, value in call.kwargs}
+        config = {name: _json(value, name) for name, value in call.kwargs}
         for name, value in zip(places, given, strict=False):
             if name in config:
                 raise CerebroError(f"{call.name} is given {name} twice: {shorten(text, 100)}")
-            config[name] = _json(value)
+            config[name] = _json(value, name)
         found.append((call.name, config))
     if not found:
         raise CerebroError("the net has no layers", hint="Write Dense(64, activation='relu'), or 'linear'.")
     return found
 
 
-def _json(value: Value) -> Any:
+# Where Keras has what an argument names.
+_MODULES = {
+    "regularizer": "keras.regularizers",
+    "initializer": "keras.initializers",
+    "constraint": "keras.constraints",
+}
+
+
+def _json(value: Value, argument: str) -> Any:
     """Calls, such as L2(0.01), are objects of Keras."""
     if isinstance(value, Call):
-        config = {name: _json(own) for name, own in value.kwargs}
-        return {"class_name": value.name, "config": config, "module": None, "registered_name": None}
+        config = {name: _json(own, name) for name, own in value.kwargs}
+        module = _MODULES.get(argument.rpartition("_")[2])
+        return {"class_name": value.name, "config": config, "module": module, "registered_name": None}
     if isinstance(value, list):
-        return [_json(one) for one in value]
+        return [_json(one, argument) for one in value]
     if isinstance(value, dict):
-        return {str(key): _json(one) for key, one in value.items()}
+        return {str(key): _json(one, argument) for key, one in value.items()}
     return value
 
 
