@@ -45,14 +45,14 @@ test: ## set up what is missing, install, run the tests; ARGS='-k word' chooses 
 	@$(MAKE) -s -j2 test-server test-beside
 	@eval "$$(tools/cluster env)" && $(VENV)/bin/pytest --timeout=300 -m "alone and $(HERE)" tests/db $(ARGS)
 
-DOCS = tests/contract/test_docs.py
+EXAMPLES = tests/contract/test_docs.py
 
 # Much of the tests' time is waiting, so two of them run at once; those of the engine apart: a process runs one engine.
 test-server:
-	@eval "$$(tools/cluster env)" && $(PYTEST) --ignore=$(DOCS) tests/contract tests/db tests/faults $(ARGS)
+	@eval "$$(tools/cluster env)" && $(PYTEST) --ignore=$(EXAMPLES) tests/contract tests/db tests/faults $(ARGS)
 
 test-beside:
-	@eval "$$(tools/cluster env)" && { $(PYTEST) tests/client $(ARGS) && $(PYTEST) $(DOCS) $(ARGS) \
+	@eval "$$(tools/cluster env)" && { $(PYTEST) tests/client $(ARGS) && $(PYTEST) $(EXAMPLES) $(ARGS) \
 	&& $(PYTEST) tests/unit $(ARGS); } >.local/beside.log 2>&1; \
 	status=$$?; cat .local/beside.log; exit $$status
 
@@ -91,7 +91,7 @@ test-version:
 	@$(MAKE) -s client
 	@eval "$$(tools/cluster env)" && $(MAKE) -s installcheck
 	@$(MAKE) -s test-server
-	@eval "$$(tools/cluster env)" && $(PYTEST) $(DOCS)
+	@eval "$$(tools/cluster env)" && $(PYTEST) $(EXAMPLES)
 	@eval "$$(tools/cluster env)" && $(VENV)/bin/pytest --timeout=900 -m "slow and $(HERE)" \
 		tests/contract/test_update.py tests/contract/test_dump.py
 

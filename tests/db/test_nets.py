@@ -62,7 +62,7 @@ def test_a_line_of_layers_stands_between_the_tables_inputs_and_outputs(trial: Tr
     assert ("Embedding", [1, width], codes * width) in found
     assert found[-1] == ("Dense", [2], 18)
     config = trial.value("SELECT model_arch FROM nets")["config"]["layers"]
-    assert [one["config"]["activation"] for one in config if one["class_name"] == "Dense"][::2] == [
+    assert [one["config"].get("activation") for one in config if one["class_name"] == "Dense"][::2] == [
         "relu",
         "softmax",
     ]
