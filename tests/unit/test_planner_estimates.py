@@ -11,6 +11,7 @@ from cerebro_plpy.logical.search.early_stopping import EarlyStopping
 from cerebro_plpy.logical.search.hyperband import Hyperband, schedule
 from cerebro_plpy.madlib.grid import GridRow
 from cerebro_plpy.planner import calibration, tree
+from cerebro_plpy.planner.choosing import break_even
 from cerebro_plpy.planner.estimates import Estimate, estimate
 from cerebro_plpy.planner.explanation import Alternative, Explained, Machine
 from cerebro_plpy.planner.explanation import tree as explained
@@ -210,3 +211,18 @@ def test_a_session_that_had_compiled_it_tells_nothing_of_compiling() -> None:
 def test_one_visit_tells_nothing() -> None:
     log = [visit(1, 0.0, 1.1)]
     assert calibration.calibrate({1: kind(32)}, log, [], {"training": [320]}, 256.0) == []
+
+
+def test_an_engine_pays_after_as_many_epochs_as_its_code_costs_more() -> None:
+    """Its code takes 6 s more on each of two sessions, and an epoch 2 s less."""
+    own = kind(64, backend="tensorflow")
+    other = replace(own, backend="jax")
+    plan = work({1: own}, epochs=20)
+    batches = sum(plan.visit_batches(own, segment) for segment in range(plan.segments))
+    seen = [
+        replace(observed(own), batch_seconds=3 / batches, compile_seconds=1.0),
+        replace(observed(other), batch_seconds=1 / batches, compile_seconds=7.0),
+    ]
+    rates = Rates(seen, "localhost", 1)
+    assert break_even(plan, 1, "jax", rates) == pytest.approx(6)
+    assert break_even(replace(plan, kinds={1: other}), 1, "tensorflow", rates) is None

@@ -11,7 +11,7 @@ from cerebro_plpy.errors import PROGRAM_LIMIT_EXCEEDED, CerebroError
 from cerebro_plpy.executor import calibrating
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.logical.budget import Aim
-from cerebro_plpy.planner.choosing import Settled, choose, fits_memory
+from cerebro_plpy.planner.choosing import Settled, by_engine, choose, fits_memory
 from cerebro_plpy.planner.estimates import Estimate
 from cerebro_plpy.planner.explanation import counted
 from cerebro_plpy.planner.gpus import HERE
@@ -53,10 +53,9 @@ def settled(
     choice, fits = choose(work_of(request, examples, described), among, calibrating.observations(db))
     if not fits:
         raise _beyond(choice.estimate, among.aim or Aim())
-    chosen = replace(request.on(_engines(request.engines, choice), choice.frequency), choosable=None)
     if tells:
-        db.notice(f"chosen by the planner: {told(chosen)}")
-    return chosen
+        db.notice(f"chosen by the planner: {_told(choice)}")
+    return replace(request.on(_engines(request.engines, choice), choice.frequency), choosable=None)
 
 
 def _engines(given: requests.Engines, choice: Settled) -> requests.Engines:
@@ -67,23 +66,10 @@ def _engines(given: requests.Engines, choice: Settled) -> requests.Engines:
     return replace(given, backend=most, by_model=others, threads=choice.threads)
 
 
-def told(request: requests.Request) -> str:
-    engines, often = request.engines, request.metrics_frequency
-    measured = (
-        "at the end" if often >= request.epochs else f"every {often} epochs" if often > 1 else "every epoch"
-    )
-    return f"backend {spelled_engines(engines)}, threads {engines.threads}, metrics {measured}"
-
-
-def spelled_engines(engines: requests.Engines) -> str:
-    """One name, or each with the architectures that it trains."""
-    others: dict[str, list[str]] = {}
-    for model_id, name in sorted(engines.by_model.items()):
-        if name != engines.backend:
-            others.setdefault(name, []).append(str(model_id))
-    return "".join(
-        [engines.backend, *(f", {name} for model {', '.join(ids)}" for name, ids in others.items())]
-    )
+def _told(choice: Settled) -> str:
+    often, epochs = choice.frequency, choice.estimate.work.epochs
+    measured = "at the end" if often >= epochs else f"every {often} epochs" if often > 1 else "every epoch"
+    return f"backend {by_engine(choice.backends)}, threads {choice.threads}, metrics {measured}"
 
 
 def _beyond(nearest: Estimate, aim: Aim) -> CerebroError:

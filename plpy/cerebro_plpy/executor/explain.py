@@ -23,7 +23,7 @@ from cerebro_plpy.logical import options as parse
 from cerebro_plpy.logical.search.build import build
 from cerebro_plpy.logical.search.template import Clone, StartConfig
 from cerebro_plpy.planner import tree
-from cerebro_plpy.planner.choosing import cheapest_engines
+from cerebro_plpy.planner.choosing import break_even, by_engine, cheapest_engines
 from cerebro_plpy.planner.estimates import estimate, summarize
 from cerebro_plpy.planner.explanation import Alternative, Explained, Machine, counted
 from cerebro_plpy.planner.explanation import tree as explained
@@ -292,6 +292,7 @@ def _about_fit(
     notes = []
     if request.limits.max_seconds is not None:
         notes.append(f"the run ends after {request.limits.max_seconds} seconds, whatever is left")
+    notes += _break_even(work, rates)
     return Explained(
         name="Fit",
         estimate=estimate(work, rates),
@@ -301,6 +302,18 @@ def _about_fit(
         alternatives=_alternatives(work, observed),
         notes=notes,
     )
+
+
+def _break_even(work: RunWork, rates: Rates) -> list[str]:
+    """The architectures for which another engine pays within the run."""
+    now = {kind.model_id: kind.backend for kind in work.kinds.values()}
+    said: list[str] = []
+    for model_id, own in sorted(now.items()):
+        for backend in session.engines_here(*requests.CHOOSABLE):
+            epochs = None if backend == own else break_even(work, model_id, backend, rates)
+            if epochs is not None and epochs < work.epochs:
+                said.append(f"model {model_id}: {backend} pays from epoch {int(epochs) + 1} on")
+    return said
 
 
 def _alternatives(work: RunWork, observed: Sequence[Observation]) -> list[Alternative]:
@@ -317,7 +330,7 @@ def _alternatives(work: RunWork, observed: Sequence[Observation]) -> list[Altern
             add(f"backend {backend}", _with(work, backend=backend), True)
     own = cheapest_engines(work, engines, _rates(work, observed))
     if len(set(own.values())) > 1 and (mixed := work.on(own)) != work:
-        add(f"backend {_by_engine(own)}", replace(mixed, compiled=frozenset()), True)
+        add(f"backend {by_engine(own)}", replace(mixed, compiled=frozenset()), True)
     for segments in sorted({1, cores()} - {work.segments}):
         threads = max(1, cores() // segments)
         other = replace(
@@ -350,15 +363,6 @@ def _with(work: RunWork, backend: str | None = None, threads: int | None = None)
 
 def _all_on(work: RunWork, backend: str) -> RunWork:
     return work.on({kind.model_id: backend for kind in work.kinds.values()})
-
-
-def _by_engine(backends: Mapping[int, str]) -> str:
-    """Each engine with the architectures that it would train."""
-    names = sorted(set(backends.values()))
-    return ", ".join(
-        f"{name} for model {', '.join(str(m) for m in sorted(backends) if backends[m] == name)}"
-        for name in names
-    )
 
 
 def _about_search(
@@ -408,7 +412,7 @@ def _about_search(
 
 def settings(request: requests.Request, work: RunWork) -> Mapping[str, Any]:
     return {
-        "backend": choosing.spelled_engines(request.engines) if len(work.backends) > 1 else work.backends[0],
+        "backend": by_engine({kind.model_id: kind.backend for kind in work.kinds.values()}),
         "segments": work.segments,
         "threads": work.threads,
         "epochs": work.epochs,

@@ -29,7 +29,7 @@ from cerebro_plpy.store.names import Table, resolve_table, with_suffix
 from cerebro_plpy.topology.choose import cores
 
 MAX_PARAMETERS = 2_000_000_000
-# PyTorch is never faster here.
+# Those that the planner has constants for and that the lock file has.
 CHOOSABLE = ("tensorflow", "jax")
 OFF = "off"
 LONGEST_NAME, LONGEST_DESCRIPTION = 200, 10_000

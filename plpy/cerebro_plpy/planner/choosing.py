@@ -108,6 +108,15 @@ def cheapest_engines(work: RunWork, backends: Sequence[str], rates: Rates) -> di
     }
 
 
+def by_engine(backends: Mapping[int, str]) -> str:
+    """One name, or each with the architectures that it trains."""
+    names = sorted(set(backends.values()))
+    if len(names) == 1:
+        return names[0]
+    models = {name: [str(model) for model in sorted(backends) if backends[model] == name] for name in names}
+    return ", ".join(f"{name} for model {', '.join(own)}" for name, own in models.items())
+
+
 def break_even(work: RunWork, model_id: int, backend: str, rates: Rates) -> float | None:
     """From which epoch on an engine pays for an architecture: what its code takes longer to make, divided by
     what each epoch takes less. None where epochs take no less."""
