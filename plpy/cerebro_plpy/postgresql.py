@@ -11,6 +11,7 @@ from cerebro_plpy.database import Database
 if TYPE_CHECKING:
     from cerebro_plpy.commands import Sent
     from cerebro_plpy.packing.faults import Faults
+    from cerebro_plpy.packing.folds import FoldsRead
     from cerebro_plpy.packing.job import Job, Rules
     from cerebro_plpy.packing.pack import PackedRows
     from cerebro_plpy.packing.reading import Column
@@ -53,10 +54,10 @@ class PostgreSQL:
     def distribution_keys(self, segments: int, rules: Rules) -> list[int] | None:
         return None
 
-    def rows(self, job: Job, columns: Sequence[Column], seen: Faults) -> PackedRows:
+    def rows(self, job: Job, columns: Sequence[Column], seen: Faults, folds: FoldsRead | None) -> PackedRows:
         from cerebro_plpy.packing.pack import RowsHere
 
-        return RowsHere(self._db, job, columns, seen)
+        return RowsHere(self._db, job, columns, seen, folds)
 
     def check_lies_as_packed(self, table: Table, what: str) -> None:
         """They are wherever the table is."""

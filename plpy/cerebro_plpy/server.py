@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from cerebro_plpy.commands import Sent
     from cerebro_plpy.packing.faults import Faults
+    from cerebro_plpy.packing.folds import FoldsRead
     from cerebro_plpy.packing.job import Job, Rules
     from cerebro_plpy.packing.pack import PackedRows
     from cerebro_plpy.packing.reading import Column
@@ -45,7 +46,7 @@ class Server(Protocol):
         """The keys by which the rows of each segment are distributed; None where nothing is."""
         ...
 
-    def rows(self, job: Job, columns: Sequence[Column], seen: Faults) -> PackedRows:
+    def rows(self, job: Job, columns: Sequence[Column], seen: Faults, folds: FoldsRead | None) -> PackedRows:
         """Whoever reads, sorts and deals the rows that are to be packed."""
         ...
 

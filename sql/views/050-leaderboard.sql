@@ -75,6 +75,68 @@ delivered AS (
     ORDER BY h.run_id, h.mst_key, k.kept_by, CASE WHEN k.kept_by IS NULL THEN -h.epoch ELSE h.epoch END
 ),
 
+results AS (
+    SELECT
+        d.run_id,
+        d.mst_key,
+        d.dataset,
+        d.metric,
+        d.value,
+        d.loss,
+        d.badness,
+        d.epoch,
+        NULL::double precision AS deviation,
+        NULL::double precision[] AS fold_values
+    FROM delivered AS d
+    JOIN cerebro._config AS c USING (run_id, mst_key)
+    WHERE c.config_key IS NULL
+    UNION ALL
+    -- A cross-validated config has a result when it has been measured on all its folds.
+    SELECT
+        c.run_id,
+        c.config_key AS mst_key,
+        pg_catalog.min(d.dataset) AS dataset,
+        pg_catalog.min(d.metric) AS metric,
+        pg_catalog.avg(d.value) AS value,
+        pg_catalog.avg(d.loss) AS loss,
+        pg_catalog.avg(d.badness) AS badness,
+        pg_catalog.min(d.epoch) AS epoch,
+        pg_catalog.stddev_samp(d.value) AS deviation,
+        pg_catalog.array_agg(d.value ORDER BY c.fold) AS fold_values
+    FROM cerebro._config AS c
+    LEFT JOIN delivered AS d USING (run_id, mst_key)
+    WHERE c.fold IS NOT NULL
+    GROUP BY c.run_id, c.config_key
+    HAVING pg_catalog.count(*) = pg_catalog.count(d.mst_key)
+),
+
+candidates AS (
+    SELECT
+        c.run_id,
+        c.mst_key,
+        c.model_id,
+        c.compile_params,
+        c.fit_params,
+        c.backend,
+        f.reason
+    FROM cerebro._config AS c
+    LEFT JOIN cerebro._failure AS f USING (run_id, mst_key)
+    WHERE c.config_key IS NULL
+    UNION ALL
+    SELECT
+        c.run_id,
+        c.config_key AS mst_key,
+        pg_catalog.min(c.model_id) AS model_id,
+        pg_catalog.min(c.compile_params) AS compile_params,
+        pg_catalog.min(c.fit_params) AS fit_params,
+        pg_catalog.min(c.backend) AS backend,
+        pg_catalog.min('without fold ' || c.fold || ': ' || f.reason) AS reason
+    FROM cerebro._config AS c
+    LEFT JOIN cerebro._failure AS f USING (run_id, mst_key)
+    WHERE c.fold IS NOT NULL
+    GROUP BY c.run_id, c.config_key
+),
+
 best AS (
     SELECT DISTINCT ON (h.run_id, h.mst_key)
         h.run_id,
@@ -109,16 +171,17 @@ SELECT
     best.epoch AS best_epoch,
     c.compile_params,
     c.fit_params,
-    f.reason AS failure,
+    c.reason AS failure,
     c.backend,
     newest.value AS newest_value,
-    newest.epoch AS newest_epoch
+    newest.epoch AS newest_epoch,
+    delivered.deviation,
+    delivered.fold_values
 FROM cerebro._visible_run AS r
-JOIN cerebro._config AS c USING (run_id)
-LEFT JOIN delivered ON delivered.run_id = c.run_id AND delivered.mst_key = c.mst_key
+JOIN candidates AS c USING (run_id)
+LEFT JOIN results AS delivered ON delivered.run_id = c.run_id AND delivered.mst_key = c.mst_key
 LEFT JOIN best ON best.run_id = c.run_id AND best.mst_key = c.mst_key
 LEFT JOIN newest ON newest.run_id = c.run_id AND newest.mst_key = c.mst_key
-LEFT JOIN cerebro._failure AS f ON f.run_id = c.run_id AND f.mst_key = c.mst_key
 LEFT JOIN (
     SELECT DISTINCT
         x.run_id,
@@ -127,7 +190,7 @@ LEFT JOIN (
     WHERE x.decision = 'delete' AND x.run_id = ANY (ARRAY(SELECT v.run_id FROM cerebro._visible_run AS v))
 ) AS gone ON gone.run_id = c.run_id AND gone.mst_key = c.mst_key
 CROSS JOIN LATERAL (
-    SELECT f.mst_key IS NULL AND delivered.epoch IS NOT NULL AND gone.mst_key IS NULL AS counts
+    SELECT c.reason IS NULL AND delivered.epoch IS NOT NULL AND gone.mst_key IS NULL AS counts
 ) AS k;
 COMMENT ON VIEW cerebro.leaderboard IS 'The configs of your runs, best first within each run: by the first metric on the validation rows if there are any, else on the training rows.';
 COMMENT ON COLUMN cerebro.leaderboard.run_id IS 'Number of the run';
@@ -141,6 +204,8 @@ COMMENT ON COLUMN cerebro.leaderboard.loss IS 'The loss of the same state';
 COMMENT ON COLUMN cerebro.leaderboard.epoch IS 'The epoch that left this state';
 COMMENT ON COLUMN cerebro.leaderboard.newest_value IS 'The value after the last epoch that was evaluated';
 COMMENT ON COLUMN cerebro.leaderboard.newest_epoch IS 'The epoch of the newest value; with the option order, "even", configs are ranked at an epoch that all of them have reached';
+COMMENT ON COLUMN cerebro.leaderboard.deviation IS 'Of a cross-validated run, the standard deviation of the folds'' values, whose mean value is';
+COMMENT ON COLUMN cerebro.leaderboard.fold_values IS 'Of a cross-validated run, the value on each fold''s rows of the model that was trained without them; the first of fold 1';
 COMMENT ON COLUMN cerebro.leaderboard.best_value IS 'The best value after any epoch that was evaluated';
 COMMENT ON COLUMN cerebro.leaderboard.best_epoch IS 'The epoch of the best value';
 COMMENT ON COLUMN cerebro.leaderboard.compile_params IS 'Compile parameters of the config';

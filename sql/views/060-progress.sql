@@ -88,7 +88,9 @@ SELECT
     c.fit_params,
     c.source_key AS cloned_from,
     c.asked,
-    a.net
+    a.net,
+    c.config_key,
+    c.fold
 FROM cerebro.runs AS r
 JOIN cerebro._standing AS c USING (run_id)
 CROSS JOIN LATERAL (
@@ -141,4 +143,6 @@ COMMENT ON COLUMN cerebro.progress.compile_params IS 'Compile parameters of the 
 COMMENT ON COLUMN cerebro.progress.fit_params IS 'Fit parameters of the config';
 COMMENT ON COLUMN cerebro.progress.cloned_from IS 'Config that this one was cloned from; NULL if it is no clone';
 COMMENT ON COLUMN cerebro.progress.asked IS 'What a person has asked for this config and the run has not done yet';
+COMMENT ON COLUMN cerebro.progress.config_key IS 'Of a cross-validated run, the mst_key of the config in the model selection table; mst_key numbers the config with its fold';
+COMMENT ON COLUMN cerebro.progress.fold IS 'The fold that the config is not trained on, and measured on; NULL where it is trained on all rows';
 COMMENT ON COLUMN cerebro.progress.net IS 'Name of the architecture, as its JSON has it';

@@ -31,6 +31,7 @@ GUIDE = (
     "configs",
     "custom-functions",
     "training",
+    "cross-validation",
     "steering",
     "bi",
     "search",

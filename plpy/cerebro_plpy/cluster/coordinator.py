@@ -43,7 +43,7 @@ from cerebro_plpy.commands import (
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import INTERNAL, CerebroError
 from cerebro_plpy.segment import handlers
-from cerebro_plpy.segment.rows import Layout, TableSource, datasets, layout
+from cerebro_plpy.segment.rows import Layout, TableSource, layout, tables
 from cerebro_plpy.segment.supply import Facts, TableSupply
 from cerebro_plpy.store import measurements, partitions, runs, state_rows
 from cerebro_plpy.store.cluster import places, servers, statements
@@ -286,7 +286,7 @@ class _CommandForConfig:
             case Visit():
                 return [self._run.source_table]
             case Evaluate():
-                return list(datasets(self._run).values())
+                return tables(self._run)
             case _:
                 return []
 
@@ -355,7 +355,7 @@ class _CommandForConfig:
     def _measured(self, run_id: int, mst_key: int, epoch: int) -> Mapping[str, Sequence[str]]:
         found = {
             dataset: measurements.read_evaluations(self._db, run_id, mst_key, epoch, dataset)
-            for dataset in datasets(self._run)
+            for dataset in measurements.DATASETS
         }
         return {dataset: [base64.b64encode(data).decode() for data in of] for dataset, of in found.items()}
 

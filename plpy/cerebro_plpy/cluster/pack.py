@@ -21,8 +21,9 @@ from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.packing import dealing
 from cerebro_plpy.packing.classes import Labels
 from cerebro_plpy.packing.faults import Faults
+from cerebro_plpy.packing.folds import FoldsRead
 from cerebro_plpy.packing.job import Job
-from cerebro_plpy.packing.reading import Column, fields, samples
+from cerebro_plpy.packing.reading import Column, samples
 from cerebro_plpy.store.cluster import places
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import Expression, PackedOutput
@@ -55,8 +56,11 @@ def hand_out(
 class RowsOnSegments:
     """The rows of one table, each in the process that stands beside it."""
 
-    def __init__(self, db: Database, job: Job, columns: Sequence[Column], seen: Faults) -> None:
+    def __init__(
+        self, db: Database, job: Job, columns: Sequence[Column], seen: Faults, folds: FoldsRead | None
+    ) -> None:
         self._db, self._job, self._columns, self._seen = db, job, columns, seen
+        self._folds = folds
         self._ticket = secrets.token_hex(16)
         self._hashes: list[np.ndarray] = []
         self._labels: list[list[Any]] = []
@@ -67,6 +71,8 @@ class RowsOnSegments:
         found = tell_all(self._db, SortRows(ticket=self._ticket))
         for segment, own in enumerate(found):
             self._seen.join(own.result["faults"], segment)
+            if self._folds is not None:
+                self._folds.rows += own.result["folds"]
         self._labels = [own.result["labels"] for own in found]
         for labels in self._labels:
             for column, own in zip(self._columns, labels, strict=True):
@@ -76,7 +82,7 @@ class RowsOnSegments:
         return sum(own.result["rows"] for own in found)
 
     def _hand_out(self, statement: str, sample: Row) -> None:
-        expressions = fields(self._job.parts)
+        expressions = self._job.fields
         hand_out(
             self._db,
             table=self._job.source,
@@ -101,6 +107,7 @@ class RowsOnSegments:
             sample=[value is not None for value in given],
             seed=self._job.seed,
             memory=memory,
+            folds=self._job.folds,
         )
         tell_all(self._db, opening, [value for value in given if value is not None])
 
@@ -122,7 +129,13 @@ class RowsOnSegments:
             2 * shape[0] if column.classes is not None else column.nbytes
             for column, shape in zip(self._columns, shapes, strict=True)
         ]
-        places.join_pieces(self._db, output, shapes, widths)
+        in_order = [fold for segment in range(how.segments) for fold in self._folds_of(how, segment)]
+        places.join_pieces(self._db, output, shapes, widths, in_order if output.folded else None)
+
+    def _folds_of(self, how: dealing.Deal, segment: int) -> list[int | None]:
+        """The folds of a segment's buffers, by their numbers there."""
+        found = [one.fold for one in how.slices(segment)]
+        return found + [None] * (how.buffers - len(found))
 
     def _shape(self, number: int, labels: Sequence[Labels]) -> list[int]:
         """The shape of a row of a column as it is stored."""

@@ -17,6 +17,7 @@ from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.packing import dealing, featured
 from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.packing.featured import FeaturePart
+from cerebro_plpy.packing.folds import FOLD, FoldsRead
 from cerebro_plpy.packing.labels import one_hot
 from cerebro_plpy.packing.reading import (
     Column,
@@ -67,7 +68,9 @@ def columns_of(asked: OpenRows | ExpectRows, sample: Sequence[bytes | None], see
 
 def decoded(batch: Sequence[Fields], columns: Sequence[Column]) -> list[Sequence[Any]]:
     """The fields of some rows, texts as such."""
-    found = zip(batch, fields([column.part for column in columns]), strict=True)
+    # A fold comes last.
+    expressions = [*fields([column.part for column in columns]), FOLD]
+    found = zip(batch, expressions[: len(batch)], strict=True)
     return [
         tuple(None if value is None else value.decode() for value in values) if how.is_text else values
         for values, how in found
@@ -91,6 +94,7 @@ class RowShare:
         self._batch = batch_rows({str(n): value for n, value in enumerate(sample)}, self.columns)
         self._sorter = Sorter([column.stored for column in self.columns], asked.memory, self._batch)
         self._hasher = hasher_of(self.columns, asked.seed)
+        self.folds = FoldsRead(asked.folds) if asked.folds else None
         self._waiting: list[Fields] = []
         self.rows = 0
         self._deal: Iterator[Piece] = iter(())
@@ -109,6 +113,7 @@ class RowShare:
             hasher=self._hasher,
             before=self.rows,
             seen=self.faults,
+            folds=self.folds,
         )
         self.rows += len(self._waiting)
         self._waiting.clear()
@@ -179,9 +184,10 @@ def _pieces(
     for block in sorter.blocks():
         own = ranks[done : done + len(block[0])]
         done += len(own)
+        segments, places = how.of_segments(own)
         for segment, key in enumerate(keys):
-            rows = np.flatnonzero(own % how.segments == segment)
-            positions = own[rows] // how.segments
+            rows = np.flatnonzero(segments == segment)
+            positions = places[rows]
             buffers = np.searchsorted(bounds[segment], positions, side="right") - 1
             for buffer in np.unique(buffers):
                 now = gathered[segment]

@@ -163,6 +163,7 @@ class OpenRows(Message):
     sample: Sequence[bool]
     seed: int
     memory: int
+    folds: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,7 +41,8 @@ def _open(asked: OpenRows, parts: Parts, ticker: Ticker) -> RowReply:
 def _sort(asked: SortRows, parts: Parts, ticker: Ticker) -> RowReply:
     own = pack_rows.found(asked.ticket, pack_rows.RowShare)
     hashes = own.hashes()
-    return {"rows": own.rows, "labels": own.labels(), "faults": own.faults.found()}, [hashes]
+    folds = None if own.folds is None else own.folds.rows.tolist()
+    return {"rows": own.rows, "labels": own.labels(), "faults": own.faults.found(), "folds": folds}, [hashes]
 
 
 def _deal(asked: DealRows, parts: Parts, ticker: Ticker) -> RowReply:

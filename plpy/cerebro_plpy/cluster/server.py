@@ -12,6 +12,7 @@ from cerebro_plpy.store.cluster import places
 if TYPE_CHECKING:
     from cerebro_plpy.commands import Sent
     from cerebro_plpy.packing.faults import Faults
+    from cerebro_plpy.packing.folds import FoldsRead
     from cerebro_plpy.packing.job import Job, Rules
     from cerebro_plpy.packing.pack import PackedRows
     from cerebro_plpy.packing.reading import Column
@@ -47,10 +48,10 @@ class Greenplum:
     def distribution_keys(self, segments: int, rules: Rules) -> list[int] | None:
         return places.keys(self._db, segments, rules.contents)
 
-    def rows(self, job: Job, columns: Sequence[Column], seen: Faults) -> PackedRows:
+    def rows(self, job: Job, columns: Sequence[Column], seen: Faults, folds: FoldsRead | None) -> PackedRows:
         from cerebro_plpy.cluster.pack import RowsOnSegments
 
-        return RowsOnSegments(self._db, job, columns, seen)
+        return RowsOnSegments(self._db, job, columns, seen, folds)
 
     def check_lies_as_packed(self, table: Table, what: str) -> None:
         if not places.lies_as_packed(self._db, table):

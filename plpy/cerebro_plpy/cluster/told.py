@@ -57,7 +57,7 @@ class RunTold:
         epoch, stop = routes.place_of(abs(step), self.run.segments)
         if step < 0:
             return (self.servers[stop],)
-        route = routes.route(self.run.seed, config.epochs_before + epoch, mst_key, self.run.segments)
+        route = routes.route(self.run.seed, config.epochs_before + epoch, config.key, self.run.segments)
         return (self.servers[route[stop]],)
 
 

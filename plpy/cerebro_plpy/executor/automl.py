@@ -21,7 +21,7 @@ from cerebro_plpy.store import models, results, runs, session
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table, target_table
 
 # A search decides by itself which configs are to be stopped, and which train side by side.
-_FOR_FITS = ("patience", "min_delta", "target", "order", "hybrid")
+_FOR_FITS = ("patience", "min_delta", "target", "order", "hybrid", "cross_validate")
 OPTIONS = {key: check for key, check in FIT_OPTIONS.items() if key not in _FOR_FITS}
 
 

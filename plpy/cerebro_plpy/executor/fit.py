@@ -22,7 +22,9 @@ class ManyTables:
     several = True
 
     def columns(self, request: requests.Request) -> list[results.ResultColumns]:
-        return results.columns_of_many(request.source.summary.class_value_types)
+        return results.columns_of_many(
+            request.source.summary.class_value_types, folds=request.cross_validates
+        )
 
     def create(self, db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None:
         for table, columns in zip(tables, self.columns(request), strict=True):
@@ -70,7 +72,9 @@ class FitCall:
         epochs, frequency = requests.budget(self.num_iterations, self.metrics_compute_frequency, given)
         source, validation = requests.training_and_validation(db, self.source_table, self.validation_table)
         selection = requests.selected(db, self.model_selection_table)
-        arch_table, configs = selection.arch_table, selection.configs
+        requests.check_cross_validation(given, validation=validation, warm_start=bool(self.warm_start))
+        arch_table = selection.arch_table
+        configs = requests.cross_validated(given, selection.configs, source)
         architectures = models.architectures(db, arch_table, sorted({c.model_id for c in configs}))
         few = len(configs) if given.threads == AUTO else None
         engines = requests.engines(db, given, bool(self.use_gpus), source.summary.segments, at_a_time=few)
@@ -105,7 +109,8 @@ class FitCall:
         )
 
     def examples(self, request: requests.Request) -> Sequence[requests.Chosen]:
-        return request.configs
+        """A config for its folds."""
+        return list({config.key: config for config in reversed(request.configs)}.values())[::-1]
 
     def go_on_from(
         self, db: Database, request: requests.Request, earlier: Sequence[Table], cold: runner.Start

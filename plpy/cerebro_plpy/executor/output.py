@@ -33,9 +33,14 @@ class Targets:
 
 
 def write_models(db: Database, targets: Targets, request: Request, outcome: Outcome) -> dict[int, int]:
-    """One row per config that has a state; gives the size of each config's weights."""
+    """One row per config that has a state; gives the size of each config's weights. Those that leave a fold
+    out were trained to be measured: they are no result."""
     sizes: dict[int, int] = {}
-    steps = {key: ended.step for key, ended in outcome.ended.items() if ended.step is not None}
+    steps = {
+        key: ended.step
+        for key, ended in outcome.ended.items()
+        if ended.step is not None and ended.config.fold is None
+    }
     while steps:
         some = some_weights(db, outcome.run_id, steps)
         for mst_key, weights in some.items():
@@ -44,7 +49,7 @@ def write_models(db: Database, targets: Targets, request: Request, outcome: Outc
             results.add_model(
                 db,
                 quoted=targets.model.quoted,
-                mst_key=mst_key,
+                mst_key=outcome.ended[mst_key].config.key,
                 weights=field(db, mst_key, weights),
                 model_arch=model_arch,
                 key=mst_key % request.segments,
@@ -86,7 +91,8 @@ def write_info(
 def info_row(request: Request, outcome: Outcome, ended: Ended, size: int | None) -> dict[str, Any]:
     config = ended.config
     return {
-        "mst_key": config.mst_key,
+        **({"fold": config.fold} if request.cross_validates else {}),
+        "mst_key": config.key,
         "model_id": config.model_id,
         "compile_params": config.compile_params,
         "fit_params": config.fit_params,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from statistics import fmean
 from typing import Any
 
 from cerebro_plpy.database import Database
@@ -17,6 +18,7 @@ LINES = 10
 QUIET_SECONDS = 10.0
 MOST_QUIET_SECONDS = 600.0
 # What was measured on the rows that decide, by config and epoch.
+_Standing = tuple[float, float, int, str, float]
 ByEpoch = Mapping[tuple[int, int], Mapping[str, float | None]]
 
 
@@ -70,7 +72,8 @@ class Report:
     def take(self, unit: Unit, result: Mapping[str, Any]) -> None:
         """A unit has ended."""
         if "failure" in result:
-            self._db.warning(f"config {unit.mst_key} failed and is left out: {result['failure']}")
+            name = self._plan.configs[unit.mst_key].name
+            self._db.warning(f"{name} failed and is left out: {result['failure']}")
         if unit.kind == MERGE and self._dataset in result:
             self._measured.setdefault(unit.mst_key, {})[unit.epoch] = result[self._dataset]
         self._spend(unit, result)
@@ -113,13 +116,27 @@ class Report:
 
     def _best_so_far(self) -> str:
         """The config at the head of the leaderboard, which has the same rule."""
-        standings = [standing for key in self._plan.configs if (standing := self._standing(key)) is not None]
+        standings = list(self._standings())
         if not standings:
             return ""
         *_, key, name, value = min(standings)
         return f"; best {self._dataset} {name} {value:.4f} (mst_key {key})"
 
-    def _standing(self, mst_key: int) -> tuple[float, float, int, str, float] | None:
+    def _standings(self) -> Iterator[_Standing]:
+        """Of every config that has one; of a cross-validated one the mean, when all its folds have."""
+        folds: dict[int, list[_Standing | None]] = {}
+        for config in self._plan.configs.values():
+            if config.fold is not None:
+                folds.setdefault(config.key, []).append(self._standing(config.mst_key))
+        if not folds:
+            yield from filter(None, map(self._standing, self._plan.configs))
+        for key, all_folds in folds.items():
+            found = [one for one in all_folds if one is not None]
+            if len(found) == len(all_folds):
+                bad, loss, _, name, value = (list(column) for column in zip(*found, strict=True))
+                yield fmean(bad), fmean(loss), key, name[0], fmean(value)
+
+    def _standing(self, mst_key: int) -> _Standing | None:
         """How good the state is that a config would leave now, and by which metric: the lower the better, of
         equal ones that with the lower loss, then the lower key. The same is in the view."""
         config, measured = self._plan.configs[mst_key], self._measured.get(mst_key)

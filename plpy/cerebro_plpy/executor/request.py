@@ -6,6 +6,7 @@ import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count as count_from
 from typing import Any
 
 from cerebro_plpy.database import Database
@@ -24,7 +25,7 @@ from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
 from cerebro_plpy.planner.choosing import Choosable
 from cerebro_plpy.planner.explanation import counted
-from cerebro_plpy.store import models, objects, packed, session
+from cerebro_plpy.store import models, objects, packed, runs, session
 from cerebro_plpy.store.names import Table, resolve_table, with_suffix
 from cerebro_plpy.topology.choose import cores
 
@@ -53,6 +54,15 @@ class Chosen:
     fit_params: str
     batch_size: int
     passes: int
+    # Of a cross-validated run: which config it is, and the fold that it leaves out; none for the model of
+    # all rows.
+    config_key: int | None = None
+    fold: int | None = None
+
+    @property
+    def key(self) -> int:
+        """The config that it is to the user."""
+        return self.mst_key if self.config_key is None else self.config_key
 
 
 @dataclass(frozen=True)
@@ -118,9 +128,13 @@ class Request:
         return replace(self, engines=engines, search=search, metrics_frequency=often)
 
     @property
+    def cross_validates(self) -> bool:
+        return any(config.fold is not None for config in self.configs)
+
+    @property
     def deciding_rows(self) -> str:
         """The rows on which configs are compared."""
-        return "training" if self.validation is None else "validation"
+        return "training" if self.validation is None and not self.cross_validates else "validation"
 
     @property
     def tables(self) -> list[int]:
@@ -193,6 +207,59 @@ def choose(rows: Sequence[models.Selected]) -> list[Chosen]:
         if keys.count(row.mst_key) > 1:
             raise CerebroError(f"mst_key {row.mst_key} appears more than once in the model selection table")
     return [_chosen(row) for row in rows]
+
+
+def of_run(rows: Sequence[runs.ConfigRow]) -> list[Chosen]:
+    """The configs of a run that is written down."""
+    chosen = choose([models.Selected(r.mst_key, r.model_id, r.compile_params, r.fit_params) for r in rows])
+    return [
+        replace(config, config_key=row.config_key, fold=row.fold)
+        for config, row in zip(chosen, rows, strict=True)
+    ]
+
+
+def cross_validated(given: parse.FitOptions, configs: Sequence[Chosen], source: Data) -> list[Chosen]:
+    """Each config once for each fold that it leaves out, and once for all rows if that is asked for."""
+    if given.cross_validate is None:
+        return list(configs)
+    count = source.summary.folds
+    if count is None:
+        raise CerebroError(
+            f"option cross_validate: {source.table.quoted} was not packed in folds",
+            hint='Pack it with cerebro.training_preprocessor_dl and options {"folds": 5}.',
+        )
+    folds: list[int | None] = [*range(1, count + 1), *([None] if given.cross_validate.final else [])]
+    # No number of a config without a fold is that of another config.
+    beyond = count_from(max((config.mst_key for config in configs), default=0) + 1)
+    return [
+        replace(
+            config,
+            mst_key=config.mst_key if fold is None else next(beyond),
+            config_key=config.mst_key,
+            fold=fold,
+        )
+        for config in configs
+        for fold in folds
+    ]
+
+
+def check_cross_validation(given: parse.FitOptions, *, validation: Data | None, warm_start: bool) -> None:
+    """What a cross-validated run has no use for."""
+    if given.cross_validate is None:
+        return
+    refused = {
+        "a validation table": validation is not None,
+        "warm_start": warm_start,
+        "option hybrid": given.hybrid is not None,
+        "option target": given.target is not None,
+    }
+    for what, there in refused.items():
+        if there:
+            raise CerebroError(
+                f"option cross_validate does not go with {what}",
+                detail="Each config is trained anew without each fold, and measured on it.",
+                hint="Leave one of them out.",
+            )
 
 
 def tell_of_another_model(db: Database, config: Chosen, before: int | None) -> None:

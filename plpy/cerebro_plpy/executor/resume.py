@@ -19,7 +19,6 @@ from cerebro_plpy.store import (
     decisions,
     drivers,
     measurements,
-    models,
     packed,
     replacing,
     results,
@@ -176,7 +175,6 @@ def request_of(db: Database, run: runs.RunRow) -> requests.Request:
     """What a run was asked for, from its rows."""
     source, validation = requests.training_and_validation(db, run.source_table, run.validation_table)
     rows = runs.configs(db, run.run_id)
-    selected = [models.Selected(c.mst_key, c.model_id, c.compile_params, c.fit_params) for c in rows]
     limit = requests.MAX_PARAMETERS
     # A search that has not begun has no configs yet, and says itself on what they are to train.
     searched = runs.searched(run) or {}
@@ -196,7 +194,7 @@ def request_of(db: Database, run: runs.RunRow) -> requests.Request:
         validation=validation,
         arch_table=resolve_table(db, run.arch_table, "model architecture table"),
         architectures=[],
-        configs=requests.choose(selected),
+        configs=requests.of_run(rows),
         epochs=run.epochs,
         metrics_frequency=run.metrics_frequency,
         seed=run.seed,

@@ -31,7 +31,7 @@ from cerebro_plpy.logical.search.build import build
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.planner.plan import Config, PartDone, Plan, Unit
 from cerebro_plpy.store import functions as registry
-from cerebro_plpy.store import interrupts, measurements, models, runs, session, state_rows
+from cerebro_plpy.store import interrupts, measurements, runs, session, state_rows
 from cerebro_plpy.topology import Topology
 
 # A session that is lost, with the unit it was at, is replaced so many times in a row.
@@ -333,9 +333,7 @@ def _outcome(db: Database, run_id: int, plan: Plan, reasons: Mapping[int, str]) 
     architectures = runs.architectures(db, run_id)
     # Configs that came in later may name functions that this session does not know of.
     with registered.checked_before():
-        chosen = requests.choose(
-            [models.Selected(r.mst_key, r.model_id, r.compile_params, r.fit_params) for r in rows]
-        )
+        chosen = requests.of_run(rows)
     ended = {
         c.mst_key: _ended(plan, plan.configs[c.mst_key], c, reasons)
         for c in chosen
@@ -383,6 +381,8 @@ def planning(db: Database, request: requests.Request, run_id: int) -> Planned:
             epochs_before=row.epochs_before,
             source=row.source_key if row.source_step is not None else None,
             first_step=row.source_step or 0,
+            config_key=row.config_key,
+            fold=row.fold,
         )
 
     return planned
@@ -484,4 +484,6 @@ def _config_row(request: requests.Request, chosen: requests.Chosen, start: Start
         warm_run_id=warm.run_id if warm else None,
         warm_step=warm.step if warm else None,
         epochs_before=warm.epochs if warm else 0,
+        config_key=chosen.config_key,
+        fold=chosen.fold,
     )

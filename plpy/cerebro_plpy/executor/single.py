@@ -81,7 +81,13 @@ class SingleCall:
     result_tables = SingleTables()
 
     def read_options(self) -> FitOptions:
-        return parse_fit_options(self.options)
+        given = parse_fit_options(self.options)
+        if given.cross_validate is not None:
+            raise CerebroError(
+                "option cross_validate is for runs of several models",
+                hint="Call cerebro.madlib_fit_multiple_model with a table of this one config.",
+            )
+        return given
 
     def resolve(self, db: Database, given: FitOptions) -> requests.Request:
         epochs, frequency = requests.budget(self.num_iterations, self.metrics_compute_frequency, given)

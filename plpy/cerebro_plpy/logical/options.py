@@ -25,6 +25,13 @@ LEAST_MEMORY_MB: Final = 16
 
 
 @dataclass(frozen=True)
+class CrossValidation:
+    """Each config is trained without each fold in turn; `final` also on all rows."""
+
+    final: bool = False
+
+
+@dataclass(frozen=True)
 class FitOptions:
     """What the options of a fit call say; None where they say nothing."""
 
@@ -47,6 +54,7 @@ class FitOptions:
     plan: Aim | None = None
     # From which epoch on states are averaged.
     hybrid: int | None = None
+    cross_validate: CrossValidation | None = None
 
     @property
     def measures_each_epoch(self) -> bool:
@@ -202,6 +210,14 @@ def _hybrid(key: str, value: object) -> int:
     return integer(1)(f"{key}.{name}", cast("dict[str, object]", value)[name])
 
 
+def _cross_validation(key: str, value: object) -> CrossValidation | None:
+    if isinstance(value, bool):
+        return CrossValidation() if value else None
+    if not isinstance(value, dict) or list(cast("dict[str, object]", value)) != ["final"]:
+        raise _wrong(key, cast("object", value), 'true, or {"final": true}')
+    return CrossValidation(boolean()(f"{key}.final", cast("dict[str, object]", value)["final"]))
+
+
 ENGINE_OPTIONS: Final[dict[str, Validator]] = {
     "seed": integer(-LARGEST),
     "backend": one_of(*BACKENDS),
@@ -214,6 +230,7 @@ FIT_OPTIONS: Final[dict[str, Validator]] = {
     "threads": integer_or(AUTO, 1, 4096),
     "plan": _aim,
     "hybrid": _hybrid,
+    "cross_validate": _cross_validation,
     "patience": integer(1),
     "min_delta": number(0.0),
     "target": number(),

@@ -1,10 +1,11 @@
-"""Which row goes where: rank r to segment r mod S, and a segment's rows to near-equal buffers."""
+"""Which row goes where: the r-th of a fold to segment r mod S, and a segment's rows to near-equal buffers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -17,31 +18,85 @@ ALL_SEGMENTS_BYTES = 128 << 20
 
 @dataclass(frozen=True)
 class Deal:
-    """How many rows are dealt to how many segments, in how many buffers each."""
+    """How many rows are dealt to how many segments, in how many buffers each. Rows in folds come fold by
+    fold; each fold is dealt by itself, as if there were no other."""
 
     rows: int
     segments: int
-    buffers: int
+    # Of a segment and fold, at the most.
+    per_fold: int
+    folds: Sequence[int] = ()
+
+    @property
+    def _parts(self) -> Sequence[int]:
+        return self.folds or (self.rows,)
+
+    @property
+    def buffers(self) -> int:
+        """The most buffers that a segment has."""
+        return self.per_fold * len(self._parts)
 
     @property
     def buffer_size(self) -> int:
         """The most rows that a buffer has."""
-        return _up(_up(self.rows, self.segments), self.buffers)
+        return _up(_up(max(self._parts), self.segments), self.per_fold)
+
+    @property
+    def starts(self) -> list[int]:
+        """Where folds begin in the order of all rows."""
+        return [0, *accumulate(self._parts)][:-1]
+
+    def slices(self, segment: int) -> list[DealtSlice]:
+        """A segment's buffers, as places in the order of all rows; a fold without rows there has none."""
+        found: list[DealtSlice] = []
+        for number, (start, rows) in enumerate(zip(self.starts, self._parts, strict=True)):
+            here = _up(rows - segment, self.segments)
+            buffers = min(self.per_fold, here)
+            bounds = [here * i // buffers for i in range(buffers + 1)] if buffers else []
+            fold = number + 1 if self.folds else None
+            found += [
+                DealtSlice(fold, slice(*(start + segment + self.segments * b for b in pair), self.segments))
+                for pair in pairwise(bounds)
+            ]
+        return found
 
     def bounds(self, segment: int) -> list[int]:
-        """Where a segment's buffers begin and end, in rows of the segment; one without rows has no buffer."""
-        rows = _up(self.rows - segment, self.segments)
-        buffers = min(self.buffers, rows)
-        if not buffers:
-            return [0]
-        return [rows * i // buffers for i in range(buffers + 1)]
+        """Where a segment's buffers begin and end, in rows of the segment."""
+        return [0, *accumulate(one.rows for one in self.slices(segment))]
+
+    def of_segments(self, ranks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """For rows by their places in the order of all: their segments, and their places there."""
+        starts = np.array(self.starts)
+        folds = np.searchsorted(starts, ranks, side="right") - 1
+        within = ranks - starts[folds]
+        segments = within % self.segments
+        # What the folds before have there.
+        before = np.array(
+            [
+                [0, *accumulate(_up(rows - s, self.segments) for rows in self._parts)]
+                for s in range(self.segments)
+            ]
+        )
+        return segments, before[segments, folds] + within // self.segments
 
 
-def plan(rows: int, segments: int, row_bytes: int, most_rows: int | None) -> Deal:
+@dataclass(frozen=True)
+class DealtSlice:
+    """A buffer's rows in the order of all."""
+
+    fold: int | None
+    places: slice
+
+    @property
+    def rows(self) -> int:
+        return (self.places.stop - self.places.start) // self.places.step
+
+
+def plan(rows: int, segments: int, row_bytes: int, most_rows: int | None, folds: Sequence[int] = ()) -> Deal:
     """Choose the number of buffers; `row_bytes` of the widest column, `most_rows` the caller's wish."""
     limit = max(1, min(BUFFER_BYTES, ALL_SEGMENTS_BYTES // segments) // row_bytes)
     per_buffer = min(limit, most_rows or limit)
-    return Deal(rows, segments, buffers=_up(_up(rows, segments), per_buffer))
+    return Deal(rows, segments, _up(_up(max(folds or (rows,)), segments), per_buffer), folds)
 
 
 def _up(number: int, divisor: int) -> int:
@@ -96,19 +151,23 @@ def deal(sorter: Sorter, how: Deal) -> Iterator[DealtBuffer]:
 def deal_blocks(blocks: Iterable[Sequence[np.ndarray]], how: Deal) -> Iterator[DealtBuffer]:
     """Deal rows that come in order of rank, a block of columns at a time."""
     hands = [_Hand(segment, how.bounds(segment)) for segment in range(how.segments)]
-    rank = 0
+    starts, rank = [*how.starts, how.rows], 0
     for block in blocks:
-        for segment, hand in enumerate(hands):
-            first = (segment - rank) % how.segments
-            yield from hand.take([column[first :: how.segments] for column in block])
-        rank += len(block[0])
+        end = rank + len(block[0])
+        for start, stop in pairwise(starts):
+            rows = slice(max(start, rank), min(stop, end))
+            if rows.start >= rows.stop:
+                continue
+            for segment, hand in enumerate(hands):
+                first = rows.start - rank + (segment - (rows.start - start)) % how.segments
+                yield from hand.take([column[first : rows.stop - rank : how.segments] for column in block])
+        rank = end
 
 
 def deal_picked(pick: Pick, how: Deal) -> Iterator[DealtBuffer]:
     """The same where all rows are in memory: no buffer is put together before it is read."""
+    dealt = [how.slices(segment) for segment in range(how.segments)]
     for number in range(how.buffers):
-        for segment in range(how.segments):
-            bounds = how.bounds(segment)
-            if number + 1 < len(bounds):
-                first, last = (segment + how.segments * bound for bound in bounds[number : number + 2])
-                yield DealtBuffer(segment, number, partial(pick, slice(first, last, how.segments)))
+        for segment, slices in enumerate(dealt):
+            if number < len(slices):
+                yield DealtBuffer(segment, number, partial(pick, slices[number].places))

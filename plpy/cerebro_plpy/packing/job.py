@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from ..features.specification import Specification
 from ..store.names import Table, TargetTable
-from .reading import PackedPart
+from ..store.packed import Expression
+from .folds import FOLD
+from .reading import PackedPart, fields
 from .sources import SourcePart
 
 ALL_SEGMENTS = "all_segments"
@@ -46,6 +48,8 @@ class Job:
     features: Specification | None = None
     # What each row counts.
     weight: SourcePart | None = None
+    # In how many folds the rows are packed; the source has a column that says which each is in.
+    folds: int | None = None
     # What a validation table takes over from the training table, one per dependent or independent.
     class_values: list[list[str | None] | None] = field(default_factory=list)
     class_types: list[str] = field(default_factory=list)
@@ -58,6 +62,11 @@ class Job:
     @property
     def parts(self) -> list[PackedPart]:
         return [*self.dependents, *self.independents, *([self.weight] if self.weight else [])]
+
+    @property
+    def fields(self) -> list[Expression]:
+        """What is read of each row."""
+        return [*fields(self.parts), *([FOLD] if self.folds else [])]
 
     def divisor_of(self, part: PackedPart) -> float:
         """Inputs are divided, labels and weights are not."""

@@ -12,7 +12,7 @@ from ..errors import CerebroError
 from ..features import asked
 from ..features.asked import AskedColumns
 from ..logical.options import LARGEST, LEAST_MEMORY_MB, Validator, integer, one_of, parse_options
-from . import holdout
+from . import folds, holdout
 
 # Each segment is a table with its TOAST table and index, all locked by one transaction.
 MOST_SEGMENTS = 1024
@@ -33,6 +33,7 @@ class PackOptions:
     exclude: tuple[str, ...] = ()
     validation: Mapping[str, Any] | None = None
     weight: str | None = None
+    folds: Mapping[str, Any] | None = None
 
 
 def parse(text: str | None, allowed: Mapping[str, Validator]) -> PackOptions:
@@ -70,4 +71,5 @@ TRAINING: Mapping[str, Validator] = {
     "exclude": asked.excluded,
     "validation": holdout.option,
     "weight": holdout.text,
+    "folds": folds.option,
 }

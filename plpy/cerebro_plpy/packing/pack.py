@@ -11,11 +11,12 @@ from ..store import names, packed
 from . import classes, dealing
 from .classes import Labels
 from .faults import Faults
+from .folds import FoldsRead
 from .job import Job
-from .reading import Column, batch_rows, fields, open_column, read_rows, samples
+from .reading import Column, batch_rows, open_column, read_rows, samples
 from .sorting import Sorter
 
-RESERVED = (packed.KEY, packed.BUFFER, packed.WEIGHT, packed.WEIGHT + packed.SHAPE)
+RESERVED = (packed.KEY, packed.BUFFER, packed.WEIGHT, packed.WEIGHT + packed.SHAPE, packed.FOLD)
 
 
 def pack(db: Database, job: Job) -> None:
@@ -23,24 +24,33 @@ def pack(db: Database, job: Job) -> None:
     _check_names(job)
     output = _output(job)
     names.check_free(db, job.target.schema, output.partitions, "partition")
-    statement = packed.select_rows(job.source, fields(job.parts))
+    statement = packed.select_rows(job.source, job.fields)
     sample = packed.first_row(db, statement)
     if sample is None:
         raise CerebroError(f"input table {job.source.quoted} has no rows")
     seen = Faults()
     columns = _open(job, dict(sample), seen)
-    rows = db.server.rows(job, columns, seen)
+    folds = FoldsRead(job.folds) if job.folds else None
+    rows = db.server.rows(job, columns, seen, folds)
     try:
         total = rows.read(statement, sample)
         if seen:
             raise seen.error(total)
         for remark in seen.remarks(total):
             db.notice(remark)
+        if folds is not None:
+            folds.check(job.source)
         labels = [
             classes.settle(db, job, index, column)
             for index, column in enumerate(columns[: len(job.dependents)])
         ]
-        how = dealing.plan(total, job.segments, _row_bytes(columns, labels), job.buffer_size)
+        how = dealing.plan(
+            total,
+            job.segments,
+            row_bytes=_row_bytes(columns, labels),
+            most_rows=job.buffer_size,
+            folds=() if folds is None else folds.rows.tolist(),
+        )
         about = f"Rows of {job.spelled[0]}, packed by Cerebro for {job.segments} segments"
         packed.create(db, output, about)
         rows.write(output, labels, how)
@@ -64,8 +74,11 @@ class PackedRows(Protocol):
 class RowsHere:
     """All of them in this session."""
 
-    def __init__(self, db: Database, job: Job, columns: Sequence[Column], seen: Faults) -> None:
+    def __init__(
+        self, db: Database, job: Job, columns: Sequence[Column], seen: Faults, folds: FoldsRead | None
+    ) -> None:
         self._db, self._job, self._columns, self._seen = db, job, columns, seen
+        self._folds = folds
         self._sorter: Sorter | None = None
 
     def read(self, statement: str, sample: packed.Row) -> int:
@@ -73,16 +86,25 @@ class RowsHere:
         stored = [column.stored for column in self._columns]
         self._sorter = Sorter(stored, self._job.memory, batch)
         batches = self._db.scan(statement, batch=batch)
-        return read_rows(batches, self._columns, self._sorter, self._job.seed, self._seen)
+        return read_rows(
+            batches,
+            self._columns,
+            sorter=self._sorter,
+            seed=self._job.seed,
+            seen=self._seen,
+            folds=self._folds,
+        )
 
     def write(self, output: packed.PackedOutput, labels: Sequence[Labels], how: dealing.Deal) -> None:
         writer = packed.PackedWriter(self._db, output)
+        dealt = [how.slices(segment) for segment in range(how.segments)]
         for buffer in dealing.deal(self._sorter, how) if self._sorter is not None else ():
             filled = [
                 packed.as_field(classes.encode(buffer.column(i), column, labels, i))
                 for i, column in enumerate(self._columns)
             ]
-            writer.write(buffer.segment, filled, buffer.segment * how.buffers + buffer.number)
+            buffer_id = buffer.segment * how.buffers + buffer.number
+            writer.write(buffer.segment, filled, buffer_id, dealt[buffer.segment][buffer.number].fold)
 
     def close(self) -> None:
         if self._sorter is not None:
@@ -166,6 +188,7 @@ def _output(job: Job) -> packed.PackedOutput:
         segments=job.segments,
         dist_keys=job.dist_keys,
         weighted=job.weight is not None,
+        folded=job.folds is not None,
     )
 
 
@@ -201,4 +224,5 @@ def _summary(job: Job, labels: Sequence[Labels], how: dealing.Deal) -> packed.Pa
         dist_keys=job.dist_keys,
         features=job.features,
         weight_varname=job.weight.first.name if job.weight else None,
+        folds=job.folds,
     )

@@ -11,7 +11,7 @@ from ..errors import DATATYPE_MISMATCH, CerebroError
 from ..features.specification import Specification
 from ..store import names, packed
 from ..store.session import setting
-from . import holdout, inputs, sources
+from . import folds, holdout, inputs, sources
 from . import options as option
 from .columns import Item, parse_items
 from .job import Job, Rules
@@ -56,6 +56,11 @@ def pack_training(
         )
         spelled = names.with_suffix(str(output_table), VALIDATION)
         held_target = names.target_table(db, spelled, suffixes=(packed.SUMMARY,))
+    in_folds = None
+    if chosen.folds is not None:
+        source, in_folds = folds.table(
+            db, source, known, chosen.folds, label=dependents[0].first, seed=chosen.seed
+        )
     found = None
     if chosen.columns is not None:
         found = inputs.specify(db, source, known, listed=independent_varname, outputs=outputs, chosen=chosen)
@@ -76,6 +81,7 @@ def pack_training(
         dist_keys=db.server.distribution_keys(segments, rules),
         features=found,
         weight=_weight(db, source, known, chosen.weight),
+        folds=in_folds,
     )
     pack(db, job)
     if held is not None and held_target is not None:
@@ -88,6 +94,7 @@ def _like(job: Job, training: packed.PackedSummary) -> Job:
     """The job for rows that go with those of a training table."""
     return replace(
         job,
+        folds=None,
         divisor=training.normalizing_const,
         num_classes=training.num_classes,
         segments=training.segments,

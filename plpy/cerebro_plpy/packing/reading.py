@@ -15,6 +15,7 @@ from ..store.packed import Expression
 from .arrays import ArrayForm, ArrayReader, first_shape
 from .faults import Faults
 from .featured import FeaturePart, FeatureReader
+from .folds import FoldsRead
 from .hashing import RowHash
 from .labels import Classes
 from .sorting import Sorter
@@ -125,15 +126,29 @@ def batch_rows(sample: Row, columns: Sequence[Column]) -> int:
 
 
 def read_rows(
-    batches: Iterable[list[Row]], columns: Sequence[Column], sorter: Sorter, seed: int, seen: Faults
+    batches: Iterable[list[Row]],
+    columns: Sequence[Column],
+    sorter: Sorter,
+    seed: int,
+    seen: Faults,
+    folds: FoldsRead | None = None,
 ) -> int:
     """Read all rows into the sorter and give their number; what is wrong with them is noted."""
     hasher = hasher_of(columns, seed)
-    names = [f"c{number}" for number in range(len(fields([column.part for column in columns])))]
+    count = len(fields([column.part for column in columns])) + (folds is not None)
+    names = [f"c{number}" for number in range(count)]
     total = 0
     for batch in batches:
         values = [[row[name] for row in batch] for name in names]
-        read_batch(values=values, columns=columns, sorter=sorter, hasher=hasher, before=total, seen=seen)
+        read_batch(
+            values=values,
+            columns=columns,
+            sorter=sorter,
+            hasher=hasher,
+            before=total,
+            seen=seen,
+            folds=folds,
+        )
         total += len(batch)
     return total
 
@@ -149,8 +164,10 @@ def read_batch(
     hasher: RowHash,
     before: int,
     seen: Faults,
+    folds: FoldsRead | None = None,
 ) -> None:
-    """Read some rows, given field by field, into the sorter; `before` were read before them."""
+    """Read some rows, given field by field, into the sorter; `before` were read before them. Of rows in
+    folds, the last field says which."""
     rows = len(values[0])
     hashes, room = sorter.room(rows)
     sums = hasher.sums(rows)
@@ -163,6 +180,8 @@ def read_batch(
             column.reader.read(own, out, before + 1)
             hasher.add(sums, index, out)
     hashes[:] = RowHash.finish(sums)
+    if folds is not None:
+        folds.sort_by(values[-1], hashes)
     # Faulty rows are only counted: nothing of this table will be packed.
     if not seen:
         sorter.keep(rows)

@@ -65,9 +65,22 @@ class Config:
     # Of an epoch whose states are averaged: the segments that work on it, and those that have done so.
     busy: set[int] = field(default_factory=set)
     parts: dict[int, PartDone] = field(default_factory=dict)
+    # Of a cross-validated run: which config it is, and the fold that it leaves out.
+    config_key: int | None = None
+    fold: int | None = None
 
     def __post_init__(self) -> None:
         self.step = max(self.step, self.first_step)
+
+    @property
+    def key(self) -> int:
+        """The config that it is to the user."""
+        return self.mst_key if self.config_key is None else self.config_key
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"config {self.key}" if self.fold is None else f"config {self.key} without fold {self.fold}"
 
     @property
     def amid_epoch(self) -> bool:
@@ -241,7 +254,7 @@ class Plan:
         if config.visiting or not self._visits_left(config):
             return False
         epoch, stop = routes.place_of(config.step + 1, self.segments)
-        route = routes.route(self.seed, config.epochs_before + epoch, config.mst_key, self.segments)
+        route = routes.route(self.seed, config.epochs_before + epoch, config.key, self.segments)
         return route[stop] == segment
 
     def remaining_seconds(self, config: Config) -> float:
@@ -290,7 +303,7 @@ class Plan:
         """Where the config's state would be after the last visit of the epoch."""
         config.visiting = True
         epoch = self.whole_epochs(config) + 1
-        route = routes.route(self.seed, config.epochs_before + epoch, config.mst_key, self.segments)
+        route = routes.route(self.seed, config.epochs_before + epoch, config.key, self.segments)
         self._evaluations[route[-1]].insert(0, Unit(AVERAGE, config.mst_key, epoch, route[-1]))
 
     def averaged(self, unit: Unit, loss: float | None) -> None:

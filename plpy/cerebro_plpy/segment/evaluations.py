@@ -24,8 +24,10 @@ def evaluate(supply: Supply, asked: Evaluate) -> Mapping[str, Any]:
     work = visits.task(supply, asked.run_id, asked.mst_key)
     state = visits.state_after(supply, work, epoch * work.run.segments)
     # All that may lack is asked for before anything is measured, or it would be measured again.
-    tables = rows.datasets(work.run).items()
-    partitions = {d: rows.partition(supply.source, work.run, table, segment) for d, table in tables}
+    partitions = {
+        dataset: rows.partition(supply.source, work.run, table, segment).of(subset)
+        for dataset, (table, subset) in rows.measured_on(work.run, work.config).items()
+    }
     for dataset, partition in partitions.items():
         _measure(
             supply, work=work, state=state, epoch=epoch, segment=segment, dataset=dataset, partition=partition
@@ -40,7 +42,7 @@ def _measure(
     epoch: int,
     segment: int,
     dataset: str,
-    partition: rows.Partition,
+    partition: rows.PartitionRows,
 ) -> None:
     clock, run = time.monotonic(), work.run
     with visits.own_faults("was evaluated"):
@@ -63,7 +65,10 @@ def _measure(
 def merge(supply: Supply, asked: Merge) -> Mapping[str, Any]:
     """Sum what the segments measured and store the metrics."""
     work = visits.task(supply, asked.run_id, asked.mst_key)
-    return {dataset: _merge(supply, work, asked.epoch, dataset) for dataset in rows.datasets(work.run)}
+    return {
+        dataset: _merge(supply, work, asked.epoch, dataset)
+        for dataset in rows.measured_on(work.run, work.config)
+    }
 
 
 def _merge(supply: Supply, work: visits.Task, epoch: int, dataset: str) -> Mapping[str, float]:

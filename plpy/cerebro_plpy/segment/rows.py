@@ -44,6 +44,17 @@ class PartitionSource(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Subset:
+    """Of a table's rows all, those of one fold, or all but those."""
+
+    fold: int | None = None
+    inside: bool = False
+
+    def has(self, buffer: partitions.Buffer) -> bool:
+        return self.fold is None or (buffer.fold == self.fold) is self.inside
+
+
 @dataclass
 class Partition:
     """The rows of one packed table on one segment."""
@@ -59,27 +70,42 @@ class Partition:
     def __post_init__(self) -> None:
         self.starts = np.concatenate([[0], np.cumsum([b.rows for b in self.buffers])]).astype(np.int64)
 
+    def of(self, subset: Subset) -> PartitionRows:
+        """What of it is in a subset."""
+        return PartitionRows(self, [b for b, buffer in enumerate(self.buffers) if subset.has(buffer)])
+
+
+@dataclass(frozen=True)
+class PartitionRows:
+    """Some buffers of a partition, as if there were no others."""
+
+    partition: Partition
+    chosen: Sequence[int]
+
     @property
     def rows(self) -> int:
-        return int(self.starts[-1])
+        return sum(self.partition.buffers[b].rows for b in self.chosen)
 
     def shuffled(self, seed: int, epoch: int, number: int) -> Iterator[Block]:
         """The rows in the order of one pass of one epoch."""
-        purpose = ("rows", epoch, self.segment, number)
-        order = seeding.permutation(len(self.buffers), seed, *purpose)
+        buffers, chosen = self.partition.buffers, self.chosen
+        purpose = ("rows", epoch, self.partition.segment, number)
+        order = seeding.permutation(len(chosen), seed, *purpose)
         return self._blocks(
-            [(int(b), seeding.permutation(self.buffers[b].rows, seed, *purpose, int(b))) for b in order]
+            [(chosen[i], seeding.permutation(buffers[chosen[i]].rows, seed, *purpose, int(i))) for i in order]
         )
 
     def in_order(self) -> Iterator[Block]:
-        return self._blocks([(b, np.arange(info.rows)) for b, info in enumerate(self.buffers)])
+        return self._blocks([(b, np.arange(self.partition.buffers[b].rows)) for b in self.chosen])
 
     def _blocks(self, plan: list[tuple[int, np.ndarray]]) -> Iterator[Block]:
-        if self.cached is not None:
-            yield Block(self.cached, np.concatenate([self.starts[b] + rows for b, rows in plan]))
+        if (cached := self.partition.cached) is not None:
+            starts = self.partition.starts
+            places = [starts[b] + rows for b, rows in plan]
+            yield Block(cached, np.concatenate(places) if places else np.zeros(0, np.int64))
             return
         for b, rows in plan:
-            yield Block(self.source.load(b), rows)
+            yield Block(self.partition.source.load(b), rows)
 
 
 class Partitions(dict[tuple[str, str, int], Partition]):
@@ -136,15 +162,30 @@ def let_go() -> None:
     memory.of(Partitions).clear()
 
 
-def datasets(run: runs.RunRow) -> dict[str, str]:
-    """The packed tables of a run, by what they are to it."""
-    tables = {"training": run.source_table, "validation": run.validation_table}
-    return {dataset: table for dataset, table in tables.items() if table is not None}
+def tables(run: runs.RunRow) -> list[str]:
+    """The packed tables of a run."""
+    return list(
+        dict.fromkeys(table for table in (run.source_table, run.validation_table) if table is not None)
+    )
+
+
+def measured_on(run: runs.RunRow, config: runs.ConfigRow) -> dict[str, tuple[str, Subset]]:
+    """The rows on which a config is measured, by what they are to it: those of a fold that it was not
+    trained on validate it."""
+    if config.fold is not None:
+        return {
+            "training": (run.source_table, Subset(config.fold)),
+            "validation": (run.source_table, Subset(config.fold, inside=True)),
+        }
+    found = {"training": (run.source_table, Subset())}
+    if run.validation_table is not None:
+        found["validation"] = run.validation_table, Subset()
+    return found
 
 
 def versions(db: Database, run: runs.RunRow) -> str:
     """What the packed tables of a run hold now: every visit must find the same."""
-    return json.dumps({table: _digests(db, run.owner, table) for table in datasets(run).values()})
+    return json.dumps({table: _digests(db, run.owner, table) for table in tables(run)})
 
 
 def _digests(db: Database, role: str, table: str) -> list[str]:
@@ -240,5 +281,6 @@ def layout(db: Database, table: str) -> Layout:
     if summary.weight_varname is not None:
         kinds.append(WEIGHT)
         dependents.append(packed.WEIGHT)
-    columns = partitions.Columns(summary.independent_varname, dependents)
+    folded = summary.folds is not None
+    columns = partitions.Columns(summary.independent_varname, dependents, folded)
     return Layout(columns, tuple(kinds), summary.keys)

@@ -81,7 +81,7 @@ def _remember(run_id: int, mst_key: int, step: int, state: states.State) -> None
 
 def _first_state(supply: Supply, work: Task) -> states.State:
     config, run_id = work.config, work.run.run_id
-    seed = seeding.derive_small(work.run.seed, "weights", config.mst_key)
+    seed = seeding.derive_small(work.run.seed, "weights", config.key)
     weights = supply.weights(run_id, config.model_id, config.mst_key)
     with own_faults("was initialized"):
         fresh = work.model.initial_state(work.compile, seed, weights)
@@ -118,14 +118,16 @@ def visit(supply: Supply, asked: Visit) -> Mapping[str, Any]:
     work = task(supply, run_id, mst_key)
     run = work.run
     whole_epoch = work.config.epochs_before + epoch
+    key = work.config.key
     if asked.part:
         segment, before = stop, (epoch - 1) * run.segments
         step = routes.part_of(epoch, segment, run.segments)
     else:
-        segment = routes.route(run.seed, whole_epoch, mst_key, run.segments)[stop]
+        segment = routes.route(run.seed, whole_epoch, key, run.segments)[stop]
         step = routes.step_of(epoch, stop, run.segments)
         before = step - 1
-    partition = rows.partition(supply.source, run, run.source_table, segment)
+    all_rows = rows.partition(supply.source, run, run.source_table, segment)
+    partition = all_rows.of(rows.Subset(work.config.fold))
     state = state_after(supply, work, before)
     read = time.monotonic()
     state, logs = _train(supply, work, state, partition, whole_epoch)
@@ -187,7 +189,7 @@ def average(supply: Supply, asked: Average) -> Mapping[str, Any]:
 
 
 def _train(
-    supply: Supply, work: Task, state: states.State, partition: rows.Partition, epoch: int
+    supply: Supply, work: Task, state: states.State, partition: rows.PartitionRows, epoch: int
 ) -> tuple[states.State, dict[str, float]]:
     """Train; a segment without rows hands the state on as it is."""
     if not partition.rows:
@@ -231,7 +233,9 @@ def _is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def _passes(partition: rows.Partition, fit: FitParams, seed: int, epoch: int) -> Iterator[Iterator[Block]]:
+def _passes(
+    partition: rows.PartitionRows, fit: FitParams, seed: int, epoch: int
+) -> Iterator[Iterator[Block]]:
     for number in range(fit.epochs):
         yield partition.shuffled(seed, epoch, number) if fit.shuffle else partition.in_order()
 

@@ -37,6 +37,8 @@ class EvaluationRow:
     place: int = 0
 
 
+# What rows are to a config that is measured on them.
+DATASETS = ("training", "validation")
 EVALUATION_ROWS = insertion("cerebro._evaluation", EvaluationRow)
 
 

@@ -25,6 +25,8 @@ KEYS = 16384
 BUFFER = "buffer_id"
 # What each row counts.
 WEIGHT = "__weight__"
+# The fold that a buffer's rows are in, from 1.
+FOLD = "__fold__"
 _HINT = "Make it with cerebro.training_preprocessor_dl() or cerebro.validation_preprocessor_dl()."
 
 
@@ -226,6 +228,7 @@ class PackedOutput:
     # On Greenplum, the distribution key of each segment.
     dist_keys: Sequence[int] | None = None
     weighted: bool = False
+    folded: bool = False
 
     @property
     def columns(self) -> list[str]:
@@ -250,7 +253,8 @@ def create(db: Database, output: PackedOutput, comment: str) -> None:
     parted = (
         f" PARTITION BY LIST ({KEY})" if output.dist_keys is None else HEAP + distributed(db, f"BY ({KEY})")
     )
-    db.query(f"CREATE TABLE {table} ({KEY} integer{columns}, {BUFFER} integer){parted}")
+    fold = f", {FOLD} integer" if output.folded else ""
+    db.query(f"CREATE TABLE {table} ({KEY} integer{columns}, {BUFFER} integer{fold}){parted}")
     # Floats do not compress; one-hot labels do.
     for name in output.independents:
         db.query(f"ALTER TABLE {table} ALTER COLUMN {quote(name)} SET STORAGE EXTERNAL")
@@ -282,15 +286,19 @@ class PackedWriter:
         self._db = db
         names = "".join(f", {quote(name)}, {quote(name + SHAPE)}" for name in output.columns)
         count = len(output.columns)
-        places = ", ".join(f"${number}" for number in range(1, 2 * count + 3))
-        self._statement = f"INSERT INTO {output.table.quoted} ({KEY}{names}, {BUFFER}) VALUES ({places})"
-        self._types = ("integer", *("bytea", "integer[]") * count, "integer")
+        last = [BUFFER, *([FOLD] if output.folded else [])]
+        places = ", ".join(f"${number}" for number in range(1, 2 * count + 2 + len(last)))
+        self._statement = (
+            f"INSERT INTO {output.table.quoted} ({KEY}{names}, {', '.join(last)}) VALUES ({places})"
+        )
+        self._types = ("integer", *("bytea", "integer[]") * count, *("integer" for _ in last))
         self._keys = range(output.segments) if output.dist_keys is None else output.dist_keys
 
-    def write(self, segment: int, fields: Sequence[Field], buffer_id: int) -> None:
+    def write(self, segment: int, fields: Sequence[Field], buffer_id: int, fold: int | None) -> None:
         """Insert one buffer."""
         pairs = [value for field in fields for value in field]
-        self._db.query(self._statement, self._types, (self._keys[segment], *pairs, buffer_id))
+        last = (buffer_id,) if fold is None else (buffer_id, fold)
+        self._db.query(self._statement, self._types, (self._keys[segment], *pairs, *last))
 
 
 @dataclass(frozen=True)
@@ -325,6 +333,8 @@ class PackedSummary:
     features: Specification | None = None
     # The column that said what each row counts.
     weight_varname: str | None = None
+    # How many folds the rows were packed in; none where they were not.
+    folds: int | None = None
 
     @property
     def feature_specification(self) -> str | None:
@@ -365,6 +375,7 @@ _GREENPLUM = (("__dist_keys__", "integer[]"),)
 # Tables that were packed by earlier versions lack it.
 FEATURES = ("feature_specification", "jsonb")
 _WEIGHT_NAME = ("weight_varname", "text")
+_FOLDS = ("folds", "integer")
 
 
 def _field(column: str) -> str:
@@ -375,7 +386,13 @@ def write_summary(db: Database, output: PackedOutput, summary: PackedSummary, co
     """Make the summary table and its row."""
     table = quote(output.table.schema, output.table.name + SUMMARY)
     classes = list(summary.class_value_types.items())
-    plain = (*_PLAIN, FEATURES, _WEIGHT_NAME, *(() if summary.dist_keys is None else _GREENPLUM))
+    plain = (
+        *_PLAIN,
+        FEATURES,
+        _WEIGHT_NAME,
+        *(() if summary.folds is None else (_FOLDS,)),
+        *(() if summary.dist_keys is None else _GREENPLUM),
+    )
     columns = [*_HEAD, *classes, *plain]
     listed = ", ".join(f"{quote(name)} {kind}" for name, kind in columns)
     db.query(f"CREATE TABLE {table} ({listed}){HEAP}{distributed(db, 'REPLICATED')}")
@@ -421,7 +438,7 @@ def summary(db: Database, schema: str | None, name: str) -> PackedSummary:
             hint=_HINT,
             sqlstate=WRONG_STATE,
         )
-    wanted += [column for column, _ in (_WEIGHT_NAME, *_GREENPLUM) if column in present]
+    wanted += [column for column, _ in (_WEIGHT_NAME, _FOLDS, *_GREENPLUM) if column in present]
     row = _only_row(db, quoted, f"SELECT {', '.join(map(quote, wanted))} FROM {quoted}")
     if (row["segments"] or 0) < 1:
         raise CerebroError(

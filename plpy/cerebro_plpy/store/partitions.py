@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from cerebro_plpy.database import Database, Row
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError
 from cerebro_plpy.store.names import quote
+from cerebro_plpy.store.packed import FOLD
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Buffer:
     buffer_id: int
     rows: int
     nbytes: int
+    fold: int | None = None
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Columns:
 
     independent: Sequence[str]
     dependent: Sequence[str]
+    folded: bool = False
 
 
 Version = tuple[str, ...]
@@ -53,11 +56,13 @@ def _looking(table: str, key: int, columns: Columns, version: str) -> str:
     sizes = " + ".join(f"octet_length({quote(c)})::bigint" for c in columns.independent)
     shapes = (f"{quote(name + '_shape')} IS NULL" for name in (*columns.independent, *columns.dependent))
     labels = (f"{quote(name)} IS NULL" for name in columns.dependent)
+    fold = FOLD if columns.folded else "NULL::integer"
     return (
-        "SELECT json_agg(json_build_array(b.buffer_id, b.rows, b.nbytes, b.version) ORDER BY b.buffer_id)"
+        "SELECT json_agg(json_build_array(b.buffer_id, b.rows, b.nbytes, b.version, b.fold)"
+        " ORDER BY b.buffer_id)"
         f"::text AS found FROM (SELECT __dist_key__, buffer_id, {quote(first + '_shape')}[1] AS rows,"
         f" {sizes} AS nbytes,"
-        f" {version} AS version, {' OR '.join((*labels, *shapes))} AS incomplete"
+        f" {version} AS version, {fold} AS fold, {' OR '.join((*labels, *shapes))} AS incomplete"
         f" FROM {table} WHERE __dist_key__ = {int(key)}) AS b GROUP BY b.__dist_key__"
     )
 
@@ -65,7 +70,7 @@ def _looking(table: str, key: int, columns: Columns, version: str) -> str:
 def parse(found: str | None) -> tuple[Version, list[Buffer]]:
     """What one of these statements gave: a version that changes with any of the rows, and the buffers."""
     rows = json.loads(found or "[]")
-    return tuple(row[3] for row in rows), [Buffer(*row[:3]) for row in rows]
+    return tuple(row[3] for row in rows), [Buffer(*row[:3], row[4]) for row in rows]
 
 
 def may_read(db: Database, role: str, table: str) -> bool:
@@ -104,6 +109,7 @@ def contents(db: Database, table: str, keys: Sequence[int], columns: Columns) ->
         for start in ("1", middle, f"octet_length({column}) - {_SLICE - 1}"):
             wanted.append(f"md5(substr({column}, greatest({start}, 1), {_SLICE}))")
     wanted += [f"md5({quote(column)})" for column in columns.dependent]
+    wanted += [FOLD] if columns.folded else []
     listed = ", ".join(str(int(key)) for key in keys)
     # The lines are made where the rows are; what is put together here is short.
     rows = db.query(

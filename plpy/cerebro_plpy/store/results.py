@@ -159,9 +159,10 @@ def columns_of_one(classes: Mapping[str, str]) -> list[ResultColumns]:
     return [_SINGLE, _with_classes(_SINGLE_SUMMARY, classes, "backend")]
 
 
-def columns_of_many(classes: Mapping[str, str]) -> list[ResultColumns]:
-    """The three tables of several models."""
-    return [_MODEL, _INFO, _with_classes(_SUMMARY, classes, "dependent_vartype")]
+def columns_of_many(classes: Mapping[str, str], *, folds: bool = False) -> list[ResultColumns]:
+    """The three tables of several models; with folds, a config has a row of information for each."""
+    info = [("fold", "integer"), ("mst_key", "integer"), *_INFO[1:]] if folds else _INFO
+    return [_MODEL, info, _with_classes(_SUMMARY, classes, "dependent_vartype")]
 
 
 def columns_of_search(classes: Mapping[str, str], *, brackets: bool) -> list[ResultColumns]:

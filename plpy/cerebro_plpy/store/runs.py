@@ -91,6 +91,15 @@ class ConfigRow:
     # What it has in common with configs that take as long, and how long a visit should take.
     kind: str | None = None
     visit_seconds: float | None = None
+    # Of a cross-validated run: which config it is, and the fold that it leaves out; none for the model of
+    # all rows. `mst_key` numbers such configs with their folds.
+    config_key: int | None = None
+    fold: int | None = None
+
+    @property
+    def key(self) -> int:
+        """The config that it is to the user, which decides about its seeds and its way."""
+        return self.mst_key if self.config_key is None else self.config_key
 
 
 _RUN_COLUMNS = selection(RunRow, "_run")

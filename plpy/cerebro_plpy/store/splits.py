@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..database import Database
 from .dialect import distributed
 from .names import Table, TargetTable, quote, target
-from .packed import SourceColumn
+from .packed import FOLD, SourceColumn
 
 COLUMN = "split"
 
@@ -136,6 +136,49 @@ def hold_out(db: Database, source: Table, columns: Sequence[str], holdout: Holdo
     return kept, held
 
 
+@dataclass(frozen=True)
+class FoldsOf:
+    """Which fold a row is in: by the hash of its content or of a column, in turn within a class, or as a
+    column says."""
+
+    count: int = 0
+    seed: int = 0
+    by: SourceColumn | None = None
+    strata: SourceColumn | None = None
+    column: SourceColumn | None = None
+
+
+def with_fold(source: Table, columns: Sequence[str], folds: FoldsOf) -> Table:
+    """The rows with the number of their fold, from 1, beside them."""
+    listed = ", ".join(f"s.{quote(column)}" for column in columns)
+    fold = _fold(folds)
+    return replace(
+        source, selection=f"(SELECT {listed}, ({fold})::integer AS {quote(FOLD)} FROM {source.rows})"
+    )
+
+
+def _fold(folds: FoldsOf) -> str:
+    if folds.column is not None:
+        return f"dense_rank() OVER (ORDER BY s.{quote(folds.column.name)})"
+    number = _number(folds)
+    if folds.strata is None:
+        return f"{number} % {folds.count} + 1"
+    value = f"s.{quote(folds.strata.name)}"
+    # Each class begins where the one before has ended, so that small ones do not all lie in the first folds.
+    return f"(row_number() OVER (ORDER BY {value}, {number}) - 1) % {folds.count} + 1"
+
+
+def distinct_up_to(db: Database, source: Table, column: SourceColumn, most: int) -> tuple[int, bool]:
+    """How many values a column has, of which no more than so many are counted; and whether it has NULLs."""
+    name = f"s.{quote(column.name)}"
+    row = db.query(
+        f"SELECT (SELECT count(*) FROM (SELECT DISTINCT {name} FROM {source.rows}"
+        f" WHERE {name} IS NOT NULL LIMIT {most}) AS n) AS found,"
+        f" EXISTS (SELECT FROM {source.rows} WHERE {name} IS NULL) AS nulls"
+    )[0]
+    return row["found"], row["nulls"]
+
+
 _PLACE, _TOTAL = "__cerebro_place", "__cerebro_total"
 
 
@@ -147,7 +190,7 @@ def _chosen(db: Database, holdout: Holdout) -> str:
     return f"s.{quote(column.name)} >= {literal}::{column.base_type}"
 
 
-def _number(holdout: Holdout) -> str:
+def _number(holdout: Holdout | FoldsOf) -> str:
     """A number from 0 to below `_HASHES` for each row."""
     what = "s.*" if holdout.by is None else f"s.{quote(holdout.by.name)}"
     made = "row_to_json" if holdout.by is None else "to_json"

@@ -1,0 +1,120 @@
+"""Option `folds`: which fold each row is in, said by the rows themselves. Rows are packed fold by fold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from ..database import Database
+from ..errors import DATATYPE_MISMATCH, NULL_NOT_ALLOWED, CerebroError
+from ..logical.options import Validator, boolean, integer
+from ..madlib.nearest import unknown
+from ..store import packed, splits
+from ..store.names import Table
+from ..store.packed import SourceColumn
+from ..store.splits import FoldsOf
+from . import holdout, sources
+
+MOST_FOLDS = 100
+# The fold stands in the first bits of what rows are sorted by.
+_BITS = 7
+_EXAMPLE = (
+    'Write {"folds": 5}, {"folds": {"count": 5, "by": "patient"}},'
+    ' {"folds": {"count": 5, "stratify": true}} or {"folds": {"column": "fold"}}.'
+)
+
+
+def option(key: str, value: object) -> Mapping[str, Any]:
+    """The check of the option."""
+    if not isinstance(value, Mapping):
+        return {"count": integer(2, MOST_FOLDS)(key, value)}
+    said = cast("Mapping[str, object]", value)
+    for name in said:
+        if name not in _KEYS:
+            raise unknown(f"option {key} says {name}", name, sorted(_KEYS))
+    found = {name: _KEYS[name](f"{key}.{name}", one) for name, one in said.items()}
+    if ("count" in found) == ("column" in found):
+        raise CerebroError(f"option {key} needs either count or column", hint=_EXAMPLE)
+    if len(found) > (1 if "column" in found else 2):
+        raise CerebroError(
+            f"option {key} has {json.dumps(value)[:60]}, of which one excludes the other", hint=_EXAMPLE
+        )
+    return found
+
+
+_KEYS: Mapping[str, Validator] = {
+    "count": integer(2, MOST_FOLDS),
+    "by": holdout.text,
+    "stratify": boolean(),
+    "column": holdout.text,
+}
+
+
+def table(
+    db: Database,
+    source: Table,
+    known: Mapping[str, SourceColumn],
+    said: Mapping[str, Any],
+    label: SourceColumn,
+    seed: int,
+) -> tuple[Table, int]:
+    """The rows with a column more that says their fold, from 1, and how many folds there are."""
+    if "column" in said:
+        column = sources.find_column(said["column"], known, source.quoted)
+        return splits.with_fold(source, list(known), FoldsOf(column=column)), _count(db, source, column)
+    by = sources.find_column(said["by"], known, source.quoted) if "by" in said else None
+    strata = label if said.get("stratify") else None
+    how = FoldsOf(count=said["count"], seed=seed, by=by, strata=strata)
+    return splits.with_fold(source, list(known), how), said["count"]
+
+
+def _count(db: Database, source: Table, column: SourceColumn) -> int:
+    if not column.sortable:
+        raise CerebroError(
+            f'column "{column.name}" of type {column.shown_type} cannot name folds',
+            hint="Its type has no order. Cast it to text in a view.",
+            sqlstate=DATATYPE_MISMATCH,
+        )
+    count, nulls = splits.distinct_up_to(db, source, column, MOST_FOLDS + 1)
+    if nulls:
+        raise CerebroError(
+            f'column "{column.name}" is NULL in some rows: they have no fold',
+            hint="Leave such rows out with a view, or fill them with coalesce().",
+            sqlstate=NULL_NOT_ALLOWED,
+        )
+    if not 2 <= count <= MOST_FOLDS:
+        shown = f"more than {MOST_FOLDS} values" if count > MOST_FOLDS else f"{count} value"
+        raise CerebroError(
+            f'column "{column.name}" has {shown}, and each is a fold',
+            hint=f"There may be 2 to {MOST_FOLDS} folds. "
+            + 'Rows of equal values share a fold with {"folds": {"count": 5, "by": "column"}}.',
+        )
+    return count
+
+
+class FoldsRead:
+    """How many rows of each fold were read. They are sorted by fold, and within by hash."""
+
+    def __init__(self, count: int) -> None:
+        self.rows = np.zeros(count, np.int64)
+
+    def sort_by(self, values: Sequence[str], hashes: np.ndarray) -> None:
+        """Put the folds of rows before their hashes."""
+        folds = np.array(values).astype(np.int64) - 1
+        self.rows += np.bincount(folds, minlength=len(self.rows))
+        hashes >>= np.uint64(_BITS)
+        hashes |= folds.astype(np.uint64) << np.uint64(64 - _BITS)
+
+    def check(self, source: Table) -> None:
+        for number, rows in enumerate(self.rows, 1):
+            if not rows:
+                raise CerebroError(
+                    f"fold {number} of {len(self.rows)} has no rows of {source.quoted}",
+                    hint="Ask for fewer folds.",
+                )
+
+
+FOLD = packed.Expression("text", (SourceColumn(packed.FOLD, "int4", False, "integer", "integer", True),))
