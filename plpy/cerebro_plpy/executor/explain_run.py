@@ -72,7 +72,7 @@ def _work(
     kinds = calibrating.kinds_of_run(db, run.run_id)
     sizes = {v["mst_key"]: v["state_bytes"] for v in visits}
     kinds = {key: _sized(kind, sizes.get(key)) for key, kind in kinds.items()}
-    packed_rows = _packed_rows(db, run, visits)
+    found = _rows_of_run(db, run, visits)
     code = calibrating.code_before(db, run.run_id)
     done = Counter(v["mst_key"] for v in visits)
     ended = run.search is not None or status not in ("running", "paused")
@@ -80,9 +80,9 @@ def _work(
     return (
         RunWork(
             kinds=kinds,
-            rows=packed_rows.training,
-            validation_rows=packed_rows.validation,
-            row_bytes=packed_rows.row_bytes,
+            rows=found.training,
+            validation_rows=found.validation,
+            row_bytes=found.row_bytes,
             epochs=run.epochs,
             frequency=run.metrics_frequency,
             seed=run.seed,
@@ -90,7 +90,7 @@ def _work(
             # One that was lost has been replaced.
             sessions=min(run.segments, len({v["pid"] for v in visits}) or run.segments),
             memory_mb=run.memory_mb,
-            hosts=packed_rows.hosts,
+            hosts=found.hosts,
             even=bool(runs.limits(run).get("even")),
             average_from=runs.limits(run).get("average_from"),
             warm=bool(code) or run.topology == "inline",
@@ -105,7 +105,7 @@ def _sized(kind: ConfigKind, state_bytes: int | None) -> ConfigKind:
 
 
 @dataclass(frozen=True)
-class _PackedRows:
+class _RowsOfRun:
     """The rows of each segment, and where they are."""
 
     training: Sequence[int]
@@ -114,15 +114,15 @@ class _PackedRows:
     hosts: Sequence[str]
 
 
-def _packed_rows(db: Database, run: runs.RunRow, visits: Sequence[Row]) -> _PackedRows:
+def _rows_of_run(db: Database, run: runs.RunRow, visits: Sequence[Row]) -> _RowsOfRun:
     """As the packed tables have them, or else as the visits did: they may be gone."""
     try:
         source, validation = requests.training_and_validation(db, run.source_table, run.validation_table)
     except CerebroError:
         seen: dict[int, int] = {v["segment"]: v["rows"] for v in visits}
         usual = int(mean(seen.values())) if seen else 0
-        return _PackedRows([seen.get(s, usual) for s in range(run.segments)], [0] * run.segments, 0.0, [HERE])
-    return _PackedRows(
+        return _RowsOfRun([seen.get(s, usual) for s in range(run.segments)], [0] * run.segments, 0.0, [HERE])
+    return _RowsOfRun(
         calibrating.segment_rows(source, run.segments),
         calibrating.segment_rows(validation, run.segments),
         calibrating.row_bytes(source.summary),
