@@ -20,8 +20,8 @@ def tables(trial: Trial) -> None:
     x, y = blobs(ROWS, features=FEATURES)
     trial.table("blobs", "x real[], y integer", rows_of(x, y))
     trial.sql(
-        "CREATE TABLE people AS SELECT x, y, row_number() OVER () AS number, (row_number() OVER () % 40)::integer AS person,"
-        " 'part ' || row_number() OVER () % 3 AS part FROM blobs"
+        "CREATE TABLE people AS SELECT x, y, number, (number % 40)::integer AS person,"
+        " 'part ' || number % 3 AS part FROM (SELECT *, row_number() OVER () AS number FROM blobs) AS b"
     )
     trial.pack("people", "packed", options={"folds": {"column": "part"}}, buffer_size=17)
     trial.model(nets.mlp(FEATURES))

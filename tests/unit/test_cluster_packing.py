@@ -15,6 +15,7 @@ from cerebro_plpy.cluster.protocol import DealRows, OpenRows
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.packing import dealing
 from cerebro_plpy.packing.faults import Faults
+from cerebro_plpy.packing.folds import FoldsRead
 from cerebro_plpy.packing.labels import one_hot
 from cerebro_plpy.packing.reading import hasher_of, open_column, place_of_labels, read_batch
 from cerebro_plpy.packing.sorting import Sorter
@@ -24,6 +25,7 @@ from cerebro_plpy.store.packed import SourceColumn
 ROWS, SEGMENTS, SEED = 1000, 3, 5
 BATCH = 100
 KEYS = [2, 0, 7]
+FOLDS = 3
 CLASS_NAMES = ["ant", "bee", "cat"]
 PARTS = [
     SourcePart("y", (SourceColumn("y", "text", False, "text", "text", True),), CLASSES),
@@ -39,17 +41,26 @@ def rows() -> list[list[bytes]]:
     return [[CLASS_NAMES[label].encode(), random.bytes(6)] for label in labels]
 
 
-def alone(given: list[list[bytes]], how: dealing.Deal, memory: int) -> dict[int, list[bytes]]:
+def in_folds(given: list[list[bytes]]) -> list[list[bytes]]:
+    """The rows with the number of their fold."""
+    return [[*row, str(1 + row[1][0] % FOLDS).encode()] for row in given]
+
+
+def alone(
+    given: list[list[bytes]], how: dealing.Deal, memory: int, folds: FoldsRead | None = None
+) -> dict[int, list[bytes]]:
     seen = Faults()
     columns = [
-        open_column(part, value, None, 1.0, SEED, seen) for part, value in zip(PARTS, given[0], strict=True)
+        open_column(part, value, None, 1.0, SEED, seen) for part, value in zip(PARTS, given[0], strict=False)
     ]
-    values = [[label.decode() for label, _ in given], [x for _, x in given]]
+    values = [[row[0].decode() for row in given], [row[1] for row in given]]
+    if folds is not None:
+        values.append([row[2].decode() for row in given])
     hasher = hasher_of(columns, SEED)
     with closing(Sorter([column.stored for column in columns], memory, BATCH)) as sorter:
         for start in range(0, ROWS, BATCH):
             batch = [column[start : start + BATCH] for column in values]
-            read_batch(batch, columns, sorter, hasher, start, seen)
+            read_batch(batch, columns, sorter, hasher, start, seen, folds)
         assert columns[0].classes is not None
         places = place_of_labels(columns[0].classes.labels, {n: i for i, n in enumerate(CLASS_NAMES)}, None)
         return {
@@ -61,9 +72,11 @@ def alone(given: list[list[bytes]], how: dealing.Deal, memory: int) -> dict[int,
         }
 
 
-def opening(memory: int) -> OpenRows:
+def opening(memory: int, folds: int | None = None) -> OpenRows:
     """As a process is told, through JSON."""
-    told = OpenRows(ticket="ticket", columns=DESCRIBED, sample=[True, True], seed=SEED, memory=memory)
+    told = OpenRows(
+        ticket="ticket", columns=DESCRIBED, sample=[True, True], seed=SEED, memory=memory, folds=folds
+    )
     return OpenRows.of(json.loads(json.dumps(asdict(told))))
 
 
@@ -71,7 +84,8 @@ def shared(
     given: list[list[bytes]], how: dealing.Deal, sizes: list[int], memory: int
 ) -> dict[int, list[bytes]]:
     """The same with as many processes as there are sizes, and what they say to each other."""
-    shares = [pack_rows.RowShare(opening(memory), given[0]) for _ in sizes]
+    folds = FOLDS if how.folds else None
+    shares = [pack_rows.RowShare(opening(memory, folds), given[0][:2]) for _ in sizes]
     bounds = np.cumsum([0, *sizes])
     for own, first, last in zip(shares, bounds, bounds[1:], strict=False):
         for fields in given[first:last]:
@@ -102,6 +116,16 @@ def test_the_buffers_are_those_of_one_process(sizes: list[int], memory: int) -> 
     """Also where shares are empty, and where they are sorted on disk."""
     given, how = rows(), dealing.Deal(ROWS, SEGMENTS, 4)
     assert shared(given, how, sizes, memory) == alone(given, how, memory) == alone(given, how, MEGABYTE)
+
+
+@pytest.mark.parametrize("sizes", [[ROWS], [400, 350, 250], [999, 0, 1]])
+@pytest.mark.parametrize("memory", [MEGABYTE, 1])
+def test_so_they_are_where_rows_are_in_folds(sizes: list[int], memory: int) -> None:
+    given = in_folds(rows())
+    counts = np.bincount([int(row[2]) for row in given])[1:].tolist()
+    how, read = dealing.Deal(ROWS, SEGMENTS, 2, counts), FoldsRead(FOLDS)
+    assert shared(given, how, sizes, memory) == alone(given, how, memory, read)
+    assert read.rows.tolist() == counts
 
 
 def test_rows_are_handed_over_only_with_the_ticket() -> None:

@@ -132,11 +132,39 @@ def test_every_row_is_dealt_once_and_evenly(rows: int, segments: int, most: int,
             assert [number for number, _ in own] == list(range(len(own)))
 
 
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(1, 90), min_size=2, max_size=6),
+    st.integers(1, 5),
+    st.integers(1, 30),
+    st.integers(1, 70),
+)
+def test_each_fold_is_dealt_as_if_there_were_no_other(
+    folds: list[int], segments: int, most: int, block: int
+) -> None:
+    rows = sum(folds)
+    how = plan(rows, segments, row_bytes=4, most_rows=most, folds=folds)
+    ranks = np.arange(rows)[:, None]
+    blocks = [[ranks[start : start + block]] for start in range(0, rows, block)]
+    starts = np.cumsum([0, *folds])
+    for buffers in (deal_blocks(blocks, how), deal_picked(lambda places, _: ranks[places], how)):
+        dealt = {(buffer.segment, buffer.number): buffer.column(0)[:, 0].copy() for buffer in buffers}
+        for segment in range(segments):
+            slices = how.slices(segment)
+            assert [number for of, number in sorted(dealt) if of == segment] == list(range(len(slices)))
+            for fold, (start, end) in enumerate(zip(starts, starts[1:], strict=False), 1):
+                own = [dealt[segment, n] for n, one in enumerate(slices) if one.fold == fold]
+                assert np.concatenate([[], *own]).tolist() == list(range(start + segment, end, segments))
+            places, positions = how.of_segments(np.arange(rows))
+            whole = np.concatenate([[], *(dealt[segment, n] for n in range(len(slices)))])
+            assert np.array_equal(whole[positions[places == segment]], np.flatnonzero(places == segment))
+
+
 def test_buffers_stay_small_whatever_is_asked() -> None:
     assert plan(10**6, 2, row_bytes=4096, most_rows=None).buffer_size * 4096 <= BUFFER_BYTES
     assert plan(10**6, 2, row_bytes=4096, most_rows=10**6).buffer_size * 4096 <= BUFFER_BYTES
     assert plan(10**6, 64, row_bytes=4096, most_rows=None).buffer_size * 4096 * 64 <= ALL_SEGMENTS_BYTES
-    assert plan(10, 2, row_bytes=1 << 30, most_rows=None) == Deal(10, 2, buffers=5)
+    assert plan(10, 2, row_bytes=1 << 30, most_rows=None) == Deal(10, 2, per_fold=5)
     assert plan(17, 1, row_bytes=4, most_rows=5).buffer_size == 5
 
 

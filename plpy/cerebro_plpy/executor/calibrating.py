@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cerebro_plpy import memory
@@ -103,8 +103,12 @@ def work_of(
 ) -> RunWork:
     """What a call has to do, in numbers."""
     engines = request.engines
+    # A config is described once for all its folds.
+    known = {c.key: _described_kind(c, engines.of(c.model_id), described) for c in examples}
+    configs = request.configs if request.cross_validates else examples
+    folds = request.source.summary.folds
     return RunWork(
-        kinds={c.mst_key: _described_kind(c, engines.of(c.model_id), described) for c in examples},
+        kinds={c.mst_key: replace(known[c.key], share=_share(c.fold, folds)) for c in configs},
         rows=segment_rows(request.source, request.segments),
         validation_rows=segment_rows(request.validation, request.segments),
         row_bytes=row_bytes(request.source.summary),
@@ -130,10 +134,19 @@ def _described_kind(
     return kind_of(config, backend, Net.of(facts), sizes)
 
 
+def _share(fold: int | None, folds: int | None) -> float:
+    """Of the rows, the share that is trained on without a fold."""
+    return 1.0 if fold is None or folds is None else 1 - 1 / folds
+
+
 def kinds_of_run(db: Database, run_id: int) -> dict[int, ConfigKind]:
     """Of the configs of a run that is written down."""
-    nets = nets_of_run(db, run_id)
-    return {row.mst_key: kind_of(row, row.backend, nets[row.model_id]) for row in runs.configs(db, run_id)}
+    nets, rows = nets_of_run(db, run_id), runs.configs(db, run_id)
+    folds = max((row.fold for row in rows if row.fold is not None), default=None)
+    return {
+        row.mst_key: replace(kind_of(row, row.backend, nets[row.model_id]), share=_share(row.fold, folds))
+        for row in rows
+    }
 
 
 def nets_of_run(db: Database, run_id: int) -> dict[int, Net]:
@@ -156,9 +169,10 @@ def visit_seconds(
         if row.model_id not in nets:
             nets.update(nets_now())
         kind = kind_of(row, row.backend, nets[row.model_id])
-        name = f"{kind.name} {kind.passes}"
+        share = _share(row.fold, request.source.summary.folds)
+        name = f"{kind.name} {kind.passes} {share:.3g}"
         if name not in known:
-            batches = kind.passes * -(-rows // kind.batch_size)
+            batches = kind.passes * -(-int(rows * share) // kind.batch_size)
             known[name] = batches * known_rates.batch(kind).seconds + known_rates.resting().seconds
         return name, known[name]
 

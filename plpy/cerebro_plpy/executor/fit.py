@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cerebro_plpy.commands import StartingWeights
 from cerebro_plpy.database import Database
-from cerebro_plpy.executor import output, replay
+from cerebro_plpy.executor import cross_validation, output, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.options import AUTO, FitOptions, parse_fit_options
@@ -72,9 +72,9 @@ class FitCall:
         epochs, frequency = requests.budget(self.num_iterations, self.metrics_compute_frequency, given)
         source, validation = requests.training_and_validation(db, self.source_table, self.validation_table)
         selection = requests.selected(db, self.model_selection_table)
-        requests.check_cross_validation(given, validation=validation, warm_start=bool(self.warm_start))
+        cross_validation.check(given, validation=validation, warm_start=bool(self.warm_start))
         arch_table = selection.arch_table
-        configs = requests.cross_validated(given, selection.configs, source)
+        configs = cross_validation.expanded(given, selection.configs, source)
         architectures = models.architectures(db, arch_table, sorted({c.model_id for c in configs}))
         few = len(configs) if given.threads == AUTO else None
         engines = requests.engines(db, given, bool(self.use_gpus), source.summary.segments, at_a_time=few)

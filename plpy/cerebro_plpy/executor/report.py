@@ -18,7 +18,7 @@ LINES = 10
 QUIET_SECONDS = 10.0
 MOST_QUIET_SECONDS = 600.0
 # What was measured on the rows that decide, by config and epoch.
-_Standing = tuple[float, float, int, str, float]
+_Score = tuple[float, float, int, str, float]
 ByEpoch = Mapping[tuple[int, int], Mapping[str, float | None]]
 
 
@@ -54,12 +54,12 @@ class Report:
         self._warm: set[tuple[str, object, int]] = set()
         # Where a search has yet to decide which configs there are, an epoch of all of them says nothing.
         self._search = not plan.configs
-        configs, epochs = len(plan.configs), _count(plan.epochs, "epoch")
+        configs, epochs = _configs(plan), _count(plan.epochs, "epoch")
         where = f"on {_count(plan.segments, 'segment')}"
         if self._search:
             self._say(f"run {run_id}: a search {where}, at most {epochs} for a config")
         else:
-            self._say(f"run {run_id}: {_count(configs, 'config')} {where}, {self._extent(epochs)}")
+            self._say(f"run {run_id}: {configs} {where}, {self._extent(epochs)}")
 
     def _extent(self, epochs: str) -> str:
         """How much is to be done: as much as was asked for, or at most that where configs may be stopped."""
@@ -122,9 +122,9 @@ class Report:
         *_, key, name, value = min(standings)
         return f"; best {self._dataset} {name} {value:.4f} (mst_key {key})"
 
-    def _standings(self) -> Iterator[_Standing]:
+    def _standings(self) -> Iterator[_Score]:
         """Of every config that has one; of a cross-validated one the mean, when all its folds have."""
-        folds: dict[int, list[_Standing | None]] = {}
+        folds: dict[int, list[_Score | None]] = {}
         for config in self._plan.configs.values():
             if config.fold is not None:
                 folds.setdefault(config.key, []).append(self._standing(config.mst_key))
@@ -136,7 +136,7 @@ class Report:
                 bad, loss, _, name, value = (list(column) for column in zip(*found, strict=True))
                 yield fmean(bad), fmean(loss), key, name[0], fmean(value)
 
-    def _standing(self, mst_key: int) -> _Standing | None:
+    def _standing(self, mst_key: int) -> _Score | None:
         """How good the state is that a config would leave now, and by which metric: the lower the better, of
         equal ones that with the lower loss, then the lower key. The same is in the view."""
         config, measured = self._plan.configs[mst_key], self._measured.get(mst_key)
@@ -173,6 +173,13 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def _configs(plan: Plan) -> str:
+    """How many there are, to the user."""
+    configs = _count(len({config.key for config in plan.configs.values()}), "config")
+    folds = {config.fold for config in plan.configs.values() if config.fold is not None}
+    return f"{configs}, cross-validated in {len(folds)} folds," if folds else configs
 
 
 def _count(number: int, noun: str) -> str:

@@ -6,7 +6,6 @@ import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count as count_from
 from typing import Any
 
 from cerebro_plpy.database import Database
@@ -216,50 +215,6 @@ def of_run(rows: Sequence[runs.ConfigRow]) -> list[Chosen]:
         replace(config, config_key=row.config_key, fold=row.fold)
         for config, row in zip(chosen, rows, strict=True)
     ]
-
-
-def cross_validated(given: parse.FitOptions, configs: Sequence[Chosen], source: Data) -> list[Chosen]:
-    """Each config once for each fold that it leaves out, and once for all rows if that is asked for."""
-    if given.cross_validate is None:
-        return list(configs)
-    count = source.summary.folds
-    if count is None:
-        raise CerebroError(
-            f"option cross_validate: {source.table.quoted} was not packed in folds",
-            hint='Pack it with cerebro.training_preprocessor_dl and options {"folds": 5}.',
-        )
-    folds: list[int | None] = [*range(1, count + 1), *([None] if given.cross_validate.final else [])]
-    # No number of a config without a fold is that of another config.
-    beyond = count_from(max((config.mst_key for config in configs), default=0) + 1)
-    return [
-        replace(
-            config,
-            mst_key=config.mst_key if fold is None else next(beyond),
-            config_key=config.mst_key,
-            fold=fold,
-        )
-        for config in configs
-        for fold in folds
-    ]
-
-
-def check_cross_validation(given: parse.FitOptions, *, validation: Data | None, warm_start: bool) -> None:
-    """What a cross-validated run has no use for."""
-    if given.cross_validate is None:
-        return
-    refused = {
-        "a validation table": validation is not None,
-        "warm_start": warm_start,
-        "option hybrid": given.hybrid is not None,
-        "option target": given.target is not None,
-    }
-    for what, there in refused.items():
-        if there:
-            raise CerebroError(
-                f"option cross_validate does not go with {what}",
-                detail="Each config is trained anew without each fold, and measured on it.",
-                hint="Leave one of them out.",
-            )
 
 
 def tell_of_another_model(db: Database, config: Chosen, before: int | None) -> None:

@@ -54,10 +54,9 @@ class Deal:
             buffers = min(self.per_fold, here)
             bounds = [here * i // buffers for i in range(buffers + 1)] if buffers else []
             fold = number + 1 if self.folds else None
-            found += [
-                DealtSlice(fold, slice(*(start + segment + self.segments * b for b in pair), self.segments))
-                for pair in pairwise(bounds)
-            ]
+            for pair in pairwise(bounds):
+                first, last = (start + segment + self.segments * bound for bound in pair)
+                found.append(DealtSlice(fold, slice(first, last, self.segments)))
         return found
 
     def bounds(self, segment: int) -> list[int]:

@@ -39,6 +39,8 @@ class ConfigKind:
     parameters: int = 0
     state_bytes: int = 0
     weight_bytes: int = 0
+    # Of a segment's rows, the share that a visit trains on: all but a fold's.
+    share: float = 1.0
 
     @property
     def name(self) -> str:
@@ -98,7 +100,7 @@ class RunWork:
         return all(code[:2] != kind.code[:2] for code in there)
 
     def visit_batches(self, kind: ConfigKind, segment: int) -> int:
-        return kind.passes * -(-self.rows[segment] // kind.batch_size)
+        return kind.passes * -(-int(self.rows[segment] * kind.share) // kind.batch_size)
 
     def evaluation_batches(self, segment: int) -> int:
         sizes = (self.rows[segment], self.validation_rows[segment])

@@ -70,7 +70,7 @@ def _looking(table: str, key: int, columns: Columns, version: str) -> str:
 def parse(found: str | None) -> tuple[Version, list[Buffer]]:
     """What one of these statements gave: a version that changes with any of the rows, and the buffers."""
     rows = json.loads(found or "[]")
-    return tuple(row[3] for row in rows), [Buffer(*row[:3], row[4]) for row in rows]
+    return tuple(row[3] for row in rows), [Buffer(*row[:3], fold=row[4]) for row in rows]
 
 
 def may_read(db: Database, role: str, table: str) -> bool:
