@@ -136,9 +136,9 @@ def _drive(asked: Drive, look_seconds: int) -> None:
 
 
 @public
-def prepare(what: str, *arguments: Any) -> None:
-    """Make a table to train on, or one to make it from."""
-    from cerebro_plpy.packing import empty, preprocess, split, windows
+def prepare(what: str, *arguments: Any) -> int | None:
+    """Make a table to train on, or one to make it from, or add rows to it."""
+    from cerebro_plpy.packing import append, empty, preprocess, split, windows
 
     makes = {
         "training": preprocess.pack_training,
@@ -146,8 +146,9 @@ def prepare(what: str, *arguments: Any) -> None:
         "empty": empty.create,
         "split": split.train_test_split,
         "windows": windows.create,
+        "append": append.append_rows,
     }
-    makes[what](Session(), *arguments)
+    return makes[what](Session(), *arguments)
 
 
 @public

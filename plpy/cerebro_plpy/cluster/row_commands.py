@@ -41,7 +41,9 @@ def _open(asked: OpenRows, parts: Parts, ticker: Ticker) -> RowReply:
 def _sort(asked: SortRows, parts: Parts, ticker: Ticker) -> RowReply:
     own = pack_rows.found(asked.ticket, pack_rows.RowShare)
     hashes = own.hashes()
-    return {"rows": own.rows, "labels": own.labels(), "faults": own.faults.found()}, [hashes]
+    counts = [column.counts.tolist() for column in own.columns]
+    found = {"rows": own.rows, "labels": own.labels(), "counts": counts, "faults": own.faults.found()}
+    return found, [hashes]
 
 
 def _deal(asked: DealRows, parts: Parts, ticker: Ticker) -> RowReply:

@@ -17,16 +17,34 @@ ALL_SEGMENTS_BYTES = 128 << 20
 
 @dataclass(frozen=True)
 class Deal:
-    """How many rows are dealt to how many segments, in how many buffers each."""
+    """How many rows are dealt to how many segments, in how many buffers each.
+
+    Rows that are appended go on where those before them ended: with the next segment and the next buffer.
+    """
 
     rows: int
     segments: int
     buffers: int
+    rows_before: int = 0
+    buffers_before: int = 0
 
     @property
     def buffer_size(self) -> int:
         """The most rows that a buffer has."""
         return _up(_up(self.rows, self.segments), self.buffers)
+
+    def place(self, segment: int) -> int:
+        """The segment that takes the rows of a share."""
+        return (segment + self.rows_before) % self.segments
+
+    def buffer_id(self, segment: int, number: int) -> int:
+        """The number of a share's buffer in the packed table."""
+        return self.buffers_before + segment * self.buffers + number
+
+    @property
+    def buffers_after(self) -> int:
+        """Below it are the numbers of all buffers."""
+        return self.buffer_id(self.segments, 0)
 
     def bounds(self, segment: int) -> list[int]:
         """Where a segment's buffers begin and end, in rows of the segment; one without rows has no buffer."""
