@@ -22,7 +22,7 @@ RESERVED = (packed.KEY, packed.BUFFER, packed.WEIGHT, packed.WEIGHT + packed.SHA
 
 
 @dataclass
-class Gathered:
+class ReadRows:
     """The rows of a job, read and sorted, with what has turned out of them."""
 
     rows: PackedRows
@@ -50,7 +50,7 @@ def pack(db: Database, job: Job) -> None:
 
 
 @contextmanager
-def gathered(db: Database, job: Job) -> Iterator[Gathered]:
+def gathered(db: Database, job: Job) -> Iterator[ReadRows]:
     """Read all rows of the source; what is wrong with them is one error."""
     statement = packed.select_rows(job.source, fields(job.parts))
     sample = packed.first_row(db, statement)
@@ -70,7 +70,7 @@ def gathered(db: Database, job: Job) -> Iterator[Gathered]:
             for index, column in enumerate(columns[: len(job.dependents)])
         ]
         counts = [label.counts(column) for label, column in zip(labels, columns, strict=False)]
-        yield Gathered(rows, labels, counts, total, _row_bytes(columns, labels))
+        yield ReadRows(rows, labels, counts, total, _row_bytes(columns, labels))
     finally:
         rows.close()
 
@@ -205,7 +205,7 @@ def _class_types(job: Job) -> list[str]:
     return job.class_types or [f"{part.base_type}[]" for part in job.dependents]
 
 
-def _summary(job: Job, found: Gathered, how: dealing.Deal) -> packed.PackedSummary:
+def _summary(job: Job, found: ReadRows, how: dealing.Deal) -> packed.PackedSummary:
     return packed.PackedSummary(
         source_table=job.spelled[0],
         output_table=job.spelled[1],
