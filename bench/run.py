@@ -19,6 +19,7 @@ from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 
+import columns
 import compare
 import details
 import growth
@@ -35,7 +36,7 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 JOBS = ("digits", "images", "wide")
 # What fits into five minutes.
 QUICK = ("digits", "packing", "prediction")
-PARTS = (*JOBS, "time", "hop", "packing", "prediction", "streaming", "growth")
+PARTS = (*JOBS, "time", "hop", "packing", *columns.PARTS, "prediction", "streaming", "growth")
 
 
 def main() -> None:
@@ -97,6 +98,9 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Section]]:
     count, options = arguments.repetitions, arguments.fit_options
     parts: dict[str, Callable[[], Section]] = {name: lambda name=name: _job(name, arguments) for name in JOBS}
     parts["packing"] = lambda: details.packing(count, tell)
+    for name, measure in columns.PARTS.items():
+        if name != "memory" or not arguments.quick:
+            parts[name] = lambda measure=measure: measure(min(3, count), tell)
     parts["prediction"] = lambda: details.prediction(
         min(3, count), details.PREDICTED_ROWS // (10 if arguments.quick else 1), tell
     )

@@ -27,7 +27,7 @@ _SUMMARY_KEYS = (
 ).split()
 
 # Only tables that were packed so have these.
-_OPTIONAL_KEYS = ("feature_specification", "weight_varname")
+_OPTIONAL_KEYS = ("feature_specification", "weight_varname", "packed_versions")
 WEIGHT = "__weight__"
 
 _HERE = f"WHERE {SEGMENT} OPERATOR(pg_catalog.=) %s AND {BUFFER} OPERATOR(pg_catalog.=) %s"
@@ -84,6 +84,7 @@ def _summary(db: Server, table: str, found: Mapping[str, Any]) -> dict[str, Any]
     """How the table was packed, in a form that JSON has."""
     where = f"FROM {table_name(table, '_summary')}"
     columns = [f"{name}_class_values" for name in found["dependent_varname"]]
+    counts = [f"{name}_class_counts" for name in found["dependent_varname"]]
     quoted = list(enumerate(map(identifier, columns)))
     wanted = ", ".join(
         f"{c}::pg_catalog.text[], pg_catalog.pg_typeof({c})::pg_catalog.text AS t{i}" for i, c in quoted
@@ -93,6 +94,7 @@ def _summary(db: Server, table: str, found: Mapping[str, Any]) -> dict[str, Any]
         **{key: found[key] for key in _SUMMARY_KEYS},
         **{key: found[key] for key in _OPTIONAL_KEYS if found.get(key) is not None},
         **{column: classes[column] for column in columns},
+        **{column: found[column] for column in counts if found.get(column) is not None},
         "class_value_types": {column: classes[f"t{i}"] for i, column in enumerate(columns)},
     }
 

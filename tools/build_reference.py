@@ -28,6 +28,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "windows",
         "training_preprocessor_dl",
         "validation_preprocessor_dl",
+        "append_rows",
         "convert_array_to_bytea",
         "convert_bytea_to_real_array",
         "convert_bytea_to_smallint_array",

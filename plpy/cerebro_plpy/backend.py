@@ -84,6 +84,9 @@ class Session:
     def query(self, sql: str, types: Sequence[str] = (), values: Sequence[object] = ()) -> list[Row]:
         return _carefully(_run, sql, types, values)
 
+    def query_once(self, sql: str) -> list[Row]:
+        return list(_carefully(_execute, sql))
+
     def scan(
         self, sql: str, types: Sequence[str] = (), values: Sequence[object] = (), *, batch: int = 1000
     ) -> Iterator[list[Row]]:

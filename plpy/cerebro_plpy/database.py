@@ -37,6 +37,10 @@ class Database(Protocol):
         """Run one statement, prepared once per session, and give its rows."""
         ...
 
+    def query_once(self, sql: str) -> list[Row]:
+        """The same without keeping a plan, for what takes long: so the server may use several workers."""
+        ...
+
     def scan(
         self, sql: str, types: Sequence[str] = (), values: Sequence[object] = (), *, batch: int = 1000
     ) -> Iterator[list[Row]]:

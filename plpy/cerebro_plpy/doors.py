@@ -22,7 +22,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-def _report(error: CerebroError) -> Any:
+def report(error: CerebroError) -> Any:
     """The exception that PL/Python turns into an error with these fields; its name starts the message."""
     report = type("cerebro", (plpy.Error,), {"__module__": "__main__"})(printable(error.message))
     report.sqlstate = error.sqlstate
@@ -38,7 +38,7 @@ def answer(work: Callable[[], T], known: Sequence[registered.Function] = ()) -> 
         with registered.scope(known):
             return work()
     except CerebroError as error:
-        raise _report(error) from None
+        raise report(error) from None
 
 
 def internal(function: Callable[P, T]) -> Callable[P, T]:
@@ -99,7 +99,7 @@ def run_pending() -> None:
     """The body of the functions that exist to change rights."""
     pending = backend().pending
     if not pending:
-        raise _report(
+        raise report(
             CerebroError("this function is for the extension's own use", sqlstate=INSUFFICIENT_PRIVILEGE)
         )
     answer(pending.pop(), registered.known())

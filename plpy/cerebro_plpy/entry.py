@@ -6,20 +6,24 @@ loads Keras.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple
 from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from cerebro_plpy.backend import DrivingSession, SegmentSession, Session, backend, is_busy
 from cerebro_plpy.commands import Drive, Sent
-from cerebro_plpy.doors import end_look, internal, public, run_pending
+from cerebro_plpy.doors import end_look, internal, public, report, run_pending
+from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.segment import cancel, handlers
 from cerebro_plpy.store import interrupts, session
 
 if TYPE_CHECKING:
     from cerebro_plpy.executor.begin import RunCall
+    from cerebro_plpy.predicting.one import Kept
 
 __all__ = ["run_pending"]
 
@@ -136,9 +140,9 @@ def _drive(asked: Drive, look_seconds: int) -> None:
 
 
 @public
-def prepare(what: str, *arguments: Any) -> None:
-    """Make a table to train on, or one to make it from."""
-    from cerebro_plpy.packing import empty, preprocess, split, windows
+def prepare(what: str, *arguments: Any) -> int | None:
+    """Make a table to train on, or one to make it from, or add rows to it."""
+    from cerebro_plpy.packing import append, empty, preprocess, split, windows
 
     makes = {
         "training": preprocess.pack_training,
@@ -146,8 +150,9 @@ def prepare(what: str, *arguments: Any) -> None:
         "empty": empty.create,
         "split": split.train_test_split,
         "windows": windows.create,
+        "append": append.append_rows,
     }
-    makes[what](Session(), *arguments)
+    return makes[what](Session(), *arguments)
 
 
 @public
@@ -377,9 +382,7 @@ def predict_byom(arch_table: str | None, model_id: int | None, given: tuple[Any,
 
 @internal
 def predict_one(model: str | None, mst_key: int | None, features: Any) -> tuple[Any, ...]:
-    from cerebro_plpy.predicting import one as predictor
-
-    return predictor.predict(Session(), model, mst_key, features)
+    return _predictor_of_rows().predict(Session(), model, mst_key, features)
 
 
 @internal
@@ -396,8 +399,24 @@ def predict_batch(*arguments: Any) -> tuple[Any, ...]:
     return predictor.batch(Session(), *arguments)
 
 
-@internal
-def predict_row(model: str | None, row: str | None, mst_key: int | None) -> tuple[Any, ...]:
+def predict_row(model: int | None, row: str | None, mst_key: int | None) -> tuple[Any, ...]:
+    """Predict a row. Only the first one of a statement runs statements of its own."""
+    predictor = _predictor_of_rows()
+    kept = predictor.ready(model, mst_key) or _model_of_rows(model, mst_key)
+    try:
+        return predictor.predict_row(kept, row)
+    except CerebroError as error:
+        raise report(error) from None
+
+
+@functools.cache
+def _predictor_of_rows() -> ModuleType:
+    """Found once: an import costs more than a small net, since it looks for a cancel (engine/apart.py)."""
     from cerebro_plpy.predicting import one as predictor
 
-    return predictor.predict_row(Session(), model, row, mst_key)
+    return predictor
+
+
+@public
+def _model_of_rows(model: int | None, mst_key: int | None) -> Kept:
+    return _predictor_of_rows().make_ready(Session(), model, mst_key)

@@ -10,16 +10,16 @@ WITH listed (number, task, name) AS (
     VALUES
     (1, 'prepare rows', 'describe_columns'), (2, 'prepare rows', 'train_test_split'), (3, 'prepare rows', 'windows'),
     (4, 'prepare rows', 'training_preprocessor_dl'), (5, 'prepare rows', 'validation_preprocessor_dl'),
-    (6, 'say what to train', 'load_net'), (7, 'say what to train', 'show_net'),
-    (8, 'say what to train', 'load_keras_model'), (9, 'say what to train', 'generate_model_configs'),
-    (10, 'train', 'train'), (11, 'train', 'explain_fit'), (12, 'train', 'madlib_fit'),
-    (13, 'train', 'madlib_fit_multiple_model'), (14, 'train', 'madlib_automl'), (15, 'watch', 'runs'),
-    (16, 'watch', 'progress'), (17, 'watch', 'leaderboard'), (18, 'watch', 'metrics'), (19, 'watch', 'wait'),
-    (20, 'steer', 'pause'), (21, 'steer', 'resume'), (22, 'steer', 'stop'), (23, 'steer', 'stop_config'),
-    (24, 'steer', 'clone_config'), (25, 'steer', 'add_configs'), (26, 'use a model', 'predict'),
-    (27, 'use a model', 'predict_query'), (28, 'use a model', 'madlib_predict'),
-    (29, 'use a model', 'madlib_evaluate'), (30, 'look after it', 'diagnose'), (31, 'look after it', 'sizes'),
-    (32, 'look after it', 'forget'), (33, 'look after it', 'grant_usage'), (34, 'look after it', 'version')
+    (6, 'prepare rows', 'append_rows'), (7, 'say what to train', 'load_net'), (8, 'say what to train', 'show_net'),
+    (9, 'say what to train', 'load_keras_model'), (10, 'say what to train', 'generate_model_configs'),
+    (11, 'train', 'train'), (12, 'train', 'explain_fit'), (13, 'train', 'madlib_fit'),
+    (14, 'train', 'madlib_fit_multiple_model'), (15, 'train', 'madlib_automl'), (16, 'watch', 'runs'),
+    (17, 'watch', 'progress'), (18, 'watch', 'leaderboard'), (19, 'watch', 'metrics'), (20, 'watch', 'wait'),
+    (21, 'steer', 'pause'), (22, 'steer', 'resume'), (23, 'steer', 'stop'), (24, 'steer', 'stop_config'),
+    (25, 'steer', 'clone_config'), (26, 'steer', 'add_configs'), (27, 'use a model', 'predict'),
+    (28, 'use a model', 'predict_query'), (29, 'use a model', 'madlib_predict'),
+    (30, 'use a model', 'madlib_evaluate'), (31, 'look after it', 'diagnose'), (32, 'look after it', 'sizes'),
+    (33, 'look after it', 'forget'), (34, 'look after it', 'grant_usage'), (35, 'look after it', 'version')
 ), present (name, call, signature, what, oid) AS (
     SELECT
         p.proname::text,

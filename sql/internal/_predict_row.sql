@@ -1,6 +1,8 @@
--- A row as JSON: PL/Python takes no record and no polymorphic type.
+-- A row as JSON: PL/Python takes no record and no polymorphic type. The table comes by its number, since a regclass would be
+-- looked up and written out for each row. Without a SET clause, which costs as much as a small net; the entry sets the
+-- search_path where it runs statements.
 CREATE OR REPLACE FUNCTION cerebro._predict_row(
-    model regclass,
+    model oid,
     "row" text,
     mst_key integer,
     OUT class text,
@@ -8,10 +10,9 @@ CREATE OR REPLACE FUNCTION cerebro._predict_row(
     OUT prediction double precision,
     OUT probabilities jsonb
 ) RETURNS record
-LANGUAGE plpython3u STABLE PARALLEL UNSAFE COST 1000
-SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpython3u STABLE PARALLEL UNSAFE COST 1000 AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].predict_row(model, row, mst_key)
 $$;
-COMMENT ON FUNCTION cerebro._predict_row(regclass, text, integer) IS
+COMMENT ON FUNCTION cerebro._predict_row(oid, text, integer) IS
 'Internal: predicts one row that is given as JSON.';

@@ -27,7 +27,8 @@ SELECT
         CASE WHEN l.goes_on
             THEN pg_catalog.clock_timestamp() ELSE GREATEST(e.at, v.ended_at) END - r.started_at) AS seconds,
     e.detail,
-    r.search::pg_catalog.json ->> 'method' AS search
+    r.search::pg_catalog.json ->> 'method' AS search,
+    (r.packed_versions::pg_catalog.json -> r.source_table ->> 'version')::integer AS packed_version
 FROM cerebro._visible_run AS r
 CROSS JOIN LATERAL (
     SELECT x.event, x.at, x.detail FROM cerebro._run_event AS x
@@ -104,3 +105,4 @@ COMMENT ON COLUMN cerebro.runs.ended_at IS 'When the run ended; NULL while it is
 COMMENT ON COLUMN cerebro.runs.seconds IS 'How long the run took, or has taken so far';
 COMMENT ON COLUMN cerebro.runs.detail IS 'Why the run failed or was interrupted';
 COMMENT ON COLUMN cerebro.runs.search IS 'Method that decides which configs train on: that of a search, or early_stopping; NULL if every config trains for all its epochs';
+COMMENT ON COLUMN cerebro.runs.packed_version IS 'Version of the packed table that the run trains on: 1, and one more for each call of append_rows; NULL in runs of older releases';

@@ -26,6 +26,7 @@ GUIDE = (
     "getting-started",
     "packing",
     "columns",
+    "append",
     "nets",
     "train",
     "configs",

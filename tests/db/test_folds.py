@@ -227,6 +227,11 @@ def test_rows_that_are_in_no_folds_are_refused(trial: Trial) -> None:
     assert '{"folds": 5}' in str(refused.value)
 
 
+def test_no_rows_are_added_to_a_table_in_folds(trial: Trial) -> None:
+    with pytest.raises(psycopg2.Error, match="was packed in folds: no rows can be added"):
+        trial.call("append_rows", "packed", "people")
+
+
 def test_other_calls_do_not_cross_validate(trial: Trial) -> None:
     with pytest.raises(psycopg2.Error, match="cross_validate is for runs of several models"):
         trial.call(

@@ -50,16 +50,24 @@ def test_conversions_are_kept() -> None:
 
 def test_class_weights_leave_other_classes_at_one() -> None:
     dataset = Dataset([np.zeros((4, 2), np.float32)], [HOT])
-    weights = dataset.sample_weight({2: 3.0})
-    assert weights is not None and weights.tolist() == [3.0, 1.0, 1.0, 3.0]
+    (weights,) = dataset.sample_weights([{2: 3.0}])
+    assert weights.tolist() == [3.0, 1.0, 1.0, 3.0]
 
 
 def test_a_rows_own_weight_is_multiplied_with_its_classs() -> None:
     own = np.array([[0.5], [1], [2], [4]], np.float32)
     dataset = Dataset([np.zeros((4, 2), np.float32)], [HOT, Target(own, WEIGHT)])
-    alone, both = dataset.sample_weight(None), dataset.sample_weight({2: 3.0})
-    assert alone is not None and alone.tolist() == [0.5, 1.0, 2.0, 4.0]
-    assert both is not None and both.tolist() == [1.5, 1.0, 2.0, 12.0]
+    (alone,), (both,) = dataset.sample_weights(None), dataset.sample_weights([{2: 3.0}])
+    assert alone.tolist() == [0.5, 1.0, 2.0, 4.0]
+    assert both.tolist() == [1.5, 1.0, 2.0, 12.0]
+
+
+def test_each_output_has_weights_of_its_own() -> None:
+    dataset = Dataset([np.zeros((4, 2), np.float32)], [HOT, HOT])
+    first, second = dataset.sample_weights([None, {0: 2.0}])
+    assert first.tolist() == [1.0] * 4
+    assert second.tolist() == [1.0, 2.0, 1.0, 1.0]
+    assert dataset.sample_weights(None) == []
 
 
 def numbered(first: int, last: int) -> Dataset:

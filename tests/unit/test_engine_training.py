@@ -155,7 +155,9 @@ def visit_once(
     dataset = partitions(net)[visit % 2]
     block = Block(dataset, order_of(visit, dataset.rows))
     shared = model.compiled(architecture_of(net).json, params_of(optimizer, rate))
-    return shared.train(state, [[block]], batch_size, class_weight, nothing, rows=dataset.rows)
+    return shared.train(
+        state, [[block]], batch_size, class_weight and [class_weight], nothing, rows=dataset.rows
+    )
 
 
 def ours(net: str, optimizer: str, visits: int, class_weight: dict[int, float] | None) -> list[Result]:

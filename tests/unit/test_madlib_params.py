@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from typing import cast
 
 import pytest
 from hypothesis import example, given, settings
@@ -230,6 +231,9 @@ def test_fit_parameters() -> None:
     text = "batch_size=16, epochs=2, shuffle=False, class_weight={0: 1, 1: 2.5}, verbose=2, callbacks=None"
     assert parse_fit(text) == FitParams(16, 2, False, {0: 1.0, 1: 2.5})
     assert parse_fit("") == FitParams(32, 1, True, None)
+    assert parse_fit("class_weight='balanced'").class_weight == "balanced"
+    several = parse_fit("class_weight={'kind': 'balanced', 'size': {0: 2}}").class_weight
+    assert several == {"kind": "balanced", "size": {0: 2.0}}
     assert parse_fit("validation_split=0.0, steps_per_epoch=None, initial_epoch=0") == FitParams()
 
 
@@ -238,7 +242,9 @@ def test_fit_parameters() -> None:
     [
         ("batch_size=0", "batch_size is 0"), ("batch_size=2.0", "batch_size is 2.0"), ("epochs=-1", "epochs is -1"),
         ("epochs=True", "epochs is True"), ("shuffle='True'", "shuffle is True"), ("batch_size='bar'", "is bar"),
-        ("class_weight={0: -1}", "class_weight[0] is -1"), ("class_weight={'a': 1}", "a key of class_weight is a"),
+        ("class_weight={0: -1}", "class_weight[0] is -1"),
+        ("class_weight='even'", "class_weight is even"), ("class_weight={'a': {'b': 1}}", "a key of class_weight['a'] is b"),
+        ("class_weight={'a': 1}", "a key of class_weight is a"),
         ("class_weight=[1]", "class_weight is [1]"), ("batchsize=3", "batchsize is not currently accepted"),
     ],
 )  # fmt: skip
@@ -298,7 +304,7 @@ def render_fit(params: FitParams) -> str:
     if not params.shuffle:
         values["shuffle"] = False
     if params.class_weight is not None:
-        values["class_weight"] = {**params.class_weight}
+        values["class_weight"] = cast("Value", params.class_weight)
     return render_row(values)
 
 
@@ -309,7 +315,16 @@ def test_compile_parameters_survive_their_text(text: str) -> None:
     assert parse_compile(render_compile(params)) == params
 
 
-@pytest.mark.parametrize("text", ["", "batch_size=3,epochs=2", "shuffle=False, class_weight={3: 1, 0: 0}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "batch_size=3,epochs=2",
+        "shuffle=False, class_weight={3: 1, 0: 0}",
+        "class_weight='balanced'",
+        "class_weight={'a': {1: 2}, 'b': 'balanced'}",
+    ],
+)
 def test_fit_parameters_survive_their_text(text: str) -> None:
     params = parse_fit(text)
     assert json.loads(params.to_json())

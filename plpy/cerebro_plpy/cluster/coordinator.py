@@ -316,7 +316,7 @@ class _CommandForConfig:
 
     def _layout(self, role: str, table: str) -> Layout:
         def find() -> Layout:
-            return self._db.as_caller(role, layout, self._db, table)
+            return self._db.as_caller(role, layout, self._db, table, runs.below(self._run, table))
 
         return _kept(self._known.layouts, self._run_id, (role, table), find)
 

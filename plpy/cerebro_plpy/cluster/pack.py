@@ -74,10 +74,12 @@ class RowsOnSegments:
             if self._folds is not None:
                 self._folds.rows += own.result["folds"]
         self._labels = [own.result["labels"] for own in found]
-        for labels in self._labels:
-            for column, own in zip(self._columns, labels, strict=True):
+        for labels, counts in zip(self._labels, (own.result["counts"] for own in found), strict=True):
+            for column, own, counted in zip(self._columns, labels, counts, strict=True):
                 if column.classes is not None:
-                    column.classes.codes(own)
+                    column.add_counts(np.bincount(column.classes.codes(own), counted))
+                else:
+                    column.add_counts(np.array(counted, np.int64))
         self._hashes = [np.frombuffer(own.parts[0], np.uint64) for own in found]
         return sum(own.result["rows"] for own in found)
 

@@ -179,6 +179,7 @@ def _pieces(
 ) -> Iterator[Piece]:
     """Everything that goes into the same buffer together; ranks rise, so buffers are done one by one."""
     bounds = [np.array(how.bounds(segment)) for segment in range(how.segments)]
+    keys = [keys[how.place(segment)] for segment in range(how.segments)]
     gathered = [_Gathered() for _ in keys]
     done = 0
     for block in sorter.blocks():
@@ -193,7 +194,7 @@ def _pieces(
                 now = gathered[segment]
                 if now.buffer != buffer:
                     if now.buffer >= 0:
-                        yield now.piece(key, segment * how.buffers, encoders)
+                        yield now.piece(key, how.buffer_id(segment, 0), encoders)
                     now = gathered[segment] = _Gathered()
                     now.buffer = int(buffer)
                 these = buffers == buffer
@@ -201,7 +202,7 @@ def _pieces(
                 now.columns.append([column[rows[these]] for column in block])
     for segment, (key, last) in enumerate(zip(keys, gathered, strict=True)):
         if last.buffer >= 0:
-            yield last.piece(key, segment * how.buffers, encoders)
+            yield last.piece(key, how.buffer_id(segment, 0), encoders)
 
 
 def join(widths: Sequence[int], places: Sequence[bytes], fields: Sequence[Sequence[bytes]]) -> list[bytes]:

@@ -152,8 +152,8 @@ class ToldSupply:
             return None
         return self.connections.state(*where, run_id, mst_key, step)
 
-    def source(self, role: str, table: str, segment: int) -> ShippedSource:
-        return ShippedSource(self._db, role, table, segment)
+    def source(self, run: runs.RunRow, table: str, segment: int) -> ShippedSource:
+        return ShippedSource(self._db, run.owner, table, segment)
 
     def evaluations(self, run_id: int, mst_key: int, epoch: int, dataset: str) -> Sequence[bytes]:
         what = "evaluations", run_id, mst_key, epoch

@@ -41,8 +41,16 @@ def _open(asked: OpenRows, parts: Parts, ticker: Ticker) -> RowReply:
 def _sort(asked: SortRows, parts: Parts, ticker: Ticker) -> RowReply:
     own = pack_rows.found(asked.ticket, pack_rows.RowShare)
     hashes = own.hashes()
+    counts = [column.counts.tolist() for column in own.columns]
     folds = None if own.folds is None else own.folds.rows.tolist()
-    return {"rows": own.rows, "labels": own.labels(), "faults": own.faults.found(), "folds": folds}, [hashes]
+    found = {
+        "rows": own.rows,
+        "labels": own.labels(),
+        "counts": counts,
+        "faults": own.faults.found(),
+        "folds": folds,
+    }
+    return found, [hashes]
 
 
 def _deal(asked: DealRows, parts: Parts, ticker: Ticker) -> RowReply:

@@ -28,7 +28,8 @@ class Feed:
 
     dataset: Dataset
     targets: list[np.ndarray]
-    weight: np.ndarray | None
+    # What each row counts: nothing, one array, or one for each output.
+    weights: list[np.ndarray]
     key: Any
 
     @property

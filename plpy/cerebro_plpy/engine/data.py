@@ -40,6 +40,10 @@ class TargetForm:
     width: int | None
 
 
+# For each output, what classes count; None where all count the same.
+ClassWeights = Sequence[dict[int, float] | None] | None
+
+
 @dataclass
 class Dataset:
     """Some rows: the model's inputs and targets, with whatever was derived from them."""
@@ -71,14 +75,17 @@ class Dataset:
         last = self.targets[-1]
         return last.values.reshape(-1) if last.kind == WEIGHT else None
 
-    def sample_weight(self, class_weight: dict[int, float] | None) -> np.ndarray | None:
-        """What each row counts by itself and by its class."""
+    def sample_weights(self, class_weight: ClassWeights) -> list[np.ndarray]:
+        """What each row counts by itself and by its class: nothing, one array, or one for each output."""
         own = self.weights
         if class_weight is None:
-            return own
-        key = ("weight", tuple(sorted(class_weight.items())))
-        by_class = self.derived(key, partial(_sample_weight, self.targets[0], class_weight))
-        return by_class if own is None else by_class * own
+            return [] if own is None else [own]
+        found = []
+        for target, weights in zip(self.targets, class_weight, strict=False):
+            key = ("weight", len(found), tuple(sorted((weights or {}).items())))
+            by_class = self.derived(key, partial(_sample_weight, target, weights or {}))
+            found.append(by_class if own is None else by_class * own)
+        return found
 
     def take(self, rows: np.ndarray) -> Dataset:
         return Dataset(
@@ -173,6 +180,8 @@ def _indices(target: Target) -> np.ndarray:
 
 def _sample_weight(target: Target, class_weight: dict[int, float]) -> np.ndarray:
     """Weigh each row by its class, as Keras does: classes that are not named count 1."""
+    if not class_weight:
+        return np.ones(len(target.values), np.float32)
     classes = np.rint(target.values).astype(np.int32) if target.kind == VALUE else _indices(target)
     result = np.ones(len(classes), np.float32)
     for label, weight in class_weight.items():

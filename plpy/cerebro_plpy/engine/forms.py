@@ -113,6 +113,11 @@ def one_or_all(values: list[Any]) -> Any:
     return values[0] if len(values) == 1 else values
 
 
+def if_any(values: list[Any]) -> list[Any]:
+    """The same as what is given beside other things, or nothing."""
+    return [one_or_all(values)] if values else []
+
+
 def _symbolic(shape: tuple[int | None, ...], dtype: str) -> Any:
     from keras import KerasTensor
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cerebro_plpy import errors, memory
+from cerebro_plpy import memory
 from cerebro_plpy.errors import CerebroError
 
 from . import architecture, calls, forms, runtime
 from . import state as states
 from .backends import Feed, Tick
-from .data import Block, Dataset, batched
+from .data import Block, ClassWeights, Dataset, batched
 from .state import State
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class CompiledModel:
         state: State,
         passes: Iterable[Iterable[Block]],
         batch_size: int,
-        class_weight: dict[int, float] | None,
+        class_weight: ClassWeights,
         tick: Tick,
         rows: int | None = None,
     ) -> tuple[State, dict[str, float]]:
@@ -92,7 +92,6 @@ class CompiledModel:
         also where it is a multiple of the batch size.
         """
         fixed_from_start, fixed = _fixed_batch(state, rows, batch_size)
-        self._check_class_weight(class_weight)
         self._loop.load(state.arrays)
         for blocks in passes:
             self._loop.start_pass()
@@ -123,23 +122,15 @@ class CompiledModel:
         self._loop.set_metrics(sums)
         return self._results()
 
-    def _feed(self, dataset: Dataset, class_weight: dict[int, float] | None) -> Feed:
+    def _feed(self, dataset: Dataset, class_weight: ClassWeights) -> Feed:
         targets = [dataset.target(number, form) for number, form in enumerate(self.forms)]
-        weight = dataset.sample_weight(class_weight)
-        key = (tuple(self.forms), class_weight is not None and tuple(sorted(class_weight.items())))
-        return Feed(dataset, targets, weight, key)
+        weights = dataset.sample_weights(class_weight)
+        named = class_weight and tuple(tuple(sorted((of or {}).items())) for of in class_weight)
+        return Feed(dataset, targets, weights, (tuple(self.forms), named))
 
     def _results(self) -> dict[str, float]:
         found = self._loop.results()
         return {name: float(runtime.to_numpy(value).mean()) for name, value in found.items()}
-
-    def _check_class_weight(self, class_weight: dict[int, float] | None) -> None:
-        if class_weight is not None and len(self.forms) > 1:
-            raise CerebroError(
-                "class_weight works only for models with one output",
-                detail=f"This one has {len(self.forms)}.",
-                sqlstate=errors.NOT_SUPPORTED,
-            )
 
 
 class _StateLayout:

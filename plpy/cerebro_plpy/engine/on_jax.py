@@ -202,13 +202,13 @@ def _repeat(model: Any, step: Any) -> Any:
     return run
 
 
-def _data(model: Any, inputs: list[Any], targets: list[Any], weight: list[Any]) -> tuple[Any, ...]:
-    return (forms.pack(model, inputs), forms.one_or_all(targets), *weight)
+def _data(model: Any, inputs: list[Any], targets: list[Any], weights: list[Any]) -> tuple[Any, ...]:
+    return (forms.pack(model, inputs), forms.one_or_all(targets), *forms.if_any(weights))
 
 
 def _pick(feed: Feed, rows: np.ndarray) -> tuple[list[Any], list[Any], list[Any]]:
-    weight = [] if feed.weight is None else [feed.weight[rows]]
-    return [array[rows] for array in feed.inputs], [array[rows] for array in feed.targets], weight
+    picked = [[array[rows] for array in arrays] for arrays in (feed.inputs, feed.targets, feed.weights)]
+    return picked[0], picked[1], picked[2]
 
 
 def _array(array: np.ndarray) -> Any:
@@ -219,8 +219,7 @@ def _array(array: np.ndarray) -> Any:
 
 
 def _labels(feed: Feed) -> tuple[list[Any], list[Any]]:
-    weight = [] if feed.weight is None else [jnp.asarray(feed.weight)]
-    return [jnp.asarray(a) for a in feed.targets], weight
+    return [jnp.asarray(a) for a in feed.targets], [jnp.asarray(a) for a in feed.weights]
 
 
 def _forward(model: Any, variables: list[Any], batch: list[Any]) -> list[Any]:

@@ -73,7 +73,7 @@ class TensorFlowLoop(VariableLoop):
 
     def __init__(self, model: Any, variables: list[Any]) -> None:
         super().__init__(model, variables)
-        self._train: dict[tuple[bool, int | None], Any] = {}
+        self._train: dict[tuple[int, int | None], Any] = {}
         self._test: Any = None
         self._assign: Any = None
         self._paces = {"train": Pace(), "test": Pace()}
@@ -97,7 +97,7 @@ class TensorFlowLoop(VariableLoop):
         return tf.function(assign, input_signature=[specs], autograph=False)
 
     def train(self, feed: Feed, order: np.ndarray, batch_size: int, fixed: bool, tick: Tick) -> None:
-        key = (feed.weight is not None, batch_size if fixed else None)
+        key = (len(feed.weights), batch_size if fixed else None)
         if key not in self._train:
             self._train[key] = self._function(self._model.train_step, feed, key[1])
         self._run(self._train[key], feed, order, batch_size, self._paces["train"], tick)
@@ -122,11 +122,11 @@ class TensorFlowLoop(VariableLoop):
         nothing = self._model.get_metrics_result()
 
         def one(tensors: Any, rows: Any) -> Any:
-            inputs, targets, weight = tensors
+            inputs, targets, weights = tensors
             batch = [tf.gather(tensor, rows) for tensor in inputs]
             labels = [tf.gather(tensor, rows) for tensor in targets]
-            data = (forms.pack(self._model, batch), forms.one_or_all(labels))
-            return step(data if not weight else (*data, tf.gather(weight[0], rows)))
+            counts = [tf.gather(tensor, rows) for tensor in weights]
+            return step((forms.pack(self._model, batch), forms.one_or_all(labels), *forms.if_any(counts)))
 
         def run(tensors: Any, order: Any, size: Any, first: Any, last: Any) -> Any:
             def body(number: Any, _: Any) -> Any:
@@ -152,16 +152,14 @@ def _tensor(array: np.ndarray) -> Any:
 
 
 def _labels(feed: Feed) -> tuple[list[Any], list[Any]]:
-    weight = [] if feed.weight is None else [tf.constant(feed.weight)]
-    return [tf.constant(a) for a in feed.targets], weight
+    return [tf.constant(a) for a in feed.targets], [tf.constant(a) for a in feed.weights]
 
 
 def _specs(feed: Feed) -> Any:
     def spec(array: np.ndarray) -> Any:
         return tf.TensorSpec([None, *array.shape[1:]], array.dtype)
 
-    weight = [] if feed.weight is None else [spec(feed.weight)]
-    return [spec(a) for a in feed.inputs], [spec(a) for a in feed.targets], weight
+    return [spec(a) for a in feed.inputs], [spec(a) for a in feed.targets], [spec(a) for a in feed.weights]
 
 
 class _TracedForward:

@@ -95,13 +95,13 @@ class TorchLoop(VariableLoop):
         self, step: Callable[[Any], Any], feed: Feed, order: np.ndarray, batch_size: int, tick: Tick
     ) -> None:
         inputs = feed.dataset.derived("torch", lambda: list(map(_tensor, feed.inputs)))
-        targets, weight = feed.dataset.derived(("torch", feed.key), partial(_labels, feed))
+        targets, weights = feed.dataset.derived(("torch", feed.key), partial(_labels, feed))
         rows = _tensor(np.asarray(order, np.int64))
         for first in range(0, len(order), batch_size):
             picked = rows[first : first + batch_size]
             x = forms.pack(self._model, [tensor[picked] for tensor in inputs])
             y = forms.one_or_all([tensor[picked] for tensor in targets])
-            step((x, y, *(tensor[picked] for tensor in weight)))
+            step((x, y, *forms.if_any([tensor[picked] for tensor in weights])))
             tick()
 
 
@@ -110,8 +110,7 @@ def _tensor(array: np.ndarray) -> Any:
 
 
 def _labels(feed: Feed) -> tuple[list[Any], list[Any]]:
-    weight = [] if feed.weight is None else [_tensor(feed.weight)]
-    return [_tensor(array) for array in feed.targets], weight
+    return [_tensor(array) for array in feed.targets], [_tensor(array) for array in feed.weights]
 
 
 def _forward(model: Any, variables: list[Any], batch: list[np.ndarray]) -> list[np.ndarray]:

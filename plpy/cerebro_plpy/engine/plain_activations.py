@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -16,9 +17,24 @@ def _sigmoid(x: Array) -> Array:
     return np.where(x >= 0, 1 / (1 + e), e / (1 + e))
 
 
+# So few values are faster without arrays.
+FEW = 32
+
+
 def softmax(x: Array) -> Array:
+    if x.size <= FEW and x.shape[:-1] == (1,):
+        return _softmax_of_few(x)
     e = np.exp(x - x.max(axis=-1, keepdims=True))
     return e / e.sum(axis=-1, keepdims=True)
+
+
+def _softmax_of_few(x: Array) -> Array:
+    values = x[0].tolist()
+    most = max(values)
+    # NaN is not less than or equal to anything, and infinity less infinity is NaN.
+    powers = [math.exp(value - most) if value - most <= 0 else math.nan for value in values]
+    total = sum(powers)
+    return np.array([[power / total for power in powers]], np.float32)
 
 
 def _elu(x: Array, alpha: float = 1.0) -> Array:
@@ -29,8 +45,11 @@ def linear(x: Array) -> Array:
     return x
 
 
+_ZERO = np.float32(0)
+
+
 def _positive(x: Array) -> Array:
-    return np.maximum(x, 0)
+    return np.maximum(x, _ZERO)
 
 
 def _relu6(x: Array) -> Array:

@@ -61,7 +61,10 @@ def _dense(config: LayerConfig, weights: _Weights) -> LayerCall:
     bias = weights.take(1) if config.get("use_bias", True) else np.float32(0)
 
     def run(inputs: list[Array]) -> Array:
-        return activation(inputs[0] @ kernel + bias)
+        # Of one row, dot() is faster than @.
+        found = np.dot(inputs[0], kernel)
+        found += bias
+        return activation(found)
 
     return run
 

@@ -107,6 +107,7 @@ def begin(db: Database, call: RunCall) -> None:
     registry.begin(db, before or given.replay)
     request = call.resolve(db, given)
     examples = call.examples(request)
+    requests.check_class_weights(request, examples)
     requests.tell_what_is_left_out(db, [config.fit_params for config in examples])
     requests.tell_averaging(db, request)
     order = replay.order(db, request)

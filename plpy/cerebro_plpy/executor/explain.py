@@ -148,6 +148,7 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
     registry.begin(db, given.replay)
     request = call.described(db, given) if isinstance(call, AutomlCall) else call.resolve(db, given)
     examples = call.examples(request)
+    requests.check_class_weights(request, examples)
     request = choosing.replayed(db, request)
     ask = _Asking(db, request)
     described = ask.describe(replace(request, configs=examples))

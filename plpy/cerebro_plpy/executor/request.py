@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from cerebro_plpy.errors import (
     WRONG_STATE,
     CerebroError,
 )
+from cerebro_plpy.logical import class_weights
 from cerebro_plpy.logical import options as parse
 from cerebro_plpy.logical.budget import Limits, check_budget
 from cerebro_plpy.logical.metrics import direction
@@ -233,17 +235,24 @@ def tell_what_is_left_out(db: Database, fit_params: Iterable[str]) -> None:
         db.notice("of the fit parameters " + "; ".join(lines))
 
 
-def _chosen(row: models.Selected) -> Chosen:
+@contextmanager
+def _of_config(mst_key: int) -> Iterator[None]:
+    """Say whose fault it is."""
     try:
-        parse_compile(row.compile_params)
-        fit = parse_fit(row.fit_params)
+        yield
     except CerebroError as error:
         raise CerebroError(
-            f"config {row.mst_key}: {error.message}",
+            f"config {mst_key}: {error.message}",
             detail=error.detail,
             hint=error.hint,
             sqlstate=error.sqlstate,
         ) from None
+
+
+def _chosen(row: models.Selected) -> Chosen:
+    with _of_config(row.mst_key):
+        parse_compile(row.compile_params)
+        fit = parse_fit(row.fit_params)
     return Chosen(
         mst_key=row.mst_key,
         model_id=row.model_id,
@@ -411,6 +420,15 @@ def tell_averaging(db: Database, request: Request) -> None:
             f"from epoch {begins} on, all segments train a config at once and their states are averaged:"
             " this is another algorithm than Model Hopper Parallelism, and its results are others"
         )
+
+
+def check_class_weights(request: Request, configs: Sequence[Chosen]) -> None:
+    """Refuse outputs that are not there, and classes that nobody has counted."""
+    summary = request.source.summary
+    counts = dict(zip(summary.dependent_varname, summary.class_counts, strict=True))
+    for config in configs:
+        with _of_config(config.mst_key):
+            class_weights.settle(parse_fit(config.fit_params), counts)
 
 
 def check_about(name: str | None, description: str | None) -> None:

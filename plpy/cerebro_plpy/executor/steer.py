@@ -365,6 +365,7 @@ def _check(
     like = resume.request_of(db, run)
     request = replace(like, configs=requests.choose(new), architectures=[*kept, *fresh])
     topology = choose(db, [])
+    requests.check_class_weights(request, request.configs)
     described = runner.check(db, topology, request, sessions=1)
     registry.add_to_run(db, run.run_id, functions.used(described))
     return runner.described_rows(described)

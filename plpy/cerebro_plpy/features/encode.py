@@ -13,6 +13,7 @@ import numpy as np
 from .specification import EMBED, HASH, ONE_HOT, PERIODS, Category, Date, Number, Text
 
 DAY = 86400
+YEAR = 365.2425 * DAY
 IS_NULL = "is NULL"
 NOT_FINITE = "holds NaN or infinity"
 TOO_LARGE = "holds values beyond the range of a 32-bit float"
@@ -74,10 +75,10 @@ def _part(part: str, way: Date, values: np.ndarray, times: np.ndarray) -> np.nda
     if part == "days":
         with np.errstate(all="ignore"):
             return (values / DAY if raw else (values - way.center) / way.spread)[:, np.newaxis]
-    found = _calendar(part, times)
+    found = calendar(part, times)
     if part == "year":
-        middle = _calendar("year", np.array([int(way.center)], "datetime64[s]"))
-        return (found if raw else (found - middle) / max(1.0, way.spread / (365.2425 * DAY)))[:, np.newaxis]
+        middle = calendar("year", np.array([int(way.center)], "datetime64[s]"))
+        return (found if raw else (found - middle) / max(1.0, way.spread / YEAR))[:, np.newaxis]
     first, period = PERIODS[part]
     if way.cyclic:
         angle = 2 * np.pi * (found - first) / period
@@ -85,7 +86,7 @@ def _part(part: str, way: Date, values: np.ndarray, times: np.ndarray) -> np.nda
     return (found if raw else (found - first) / (period - 1))[:, np.newaxis]
 
 
-def _calendar(part: str, times: np.ndarray) -> np.ndarray:
+def calendar(part: str, times: np.ndarray) -> np.ndarray:
     seconds, days = times.astype(np.int64), times.astype("datetime64[D]")
     months, years = days.astype("datetime64[M]"), days.astype("datetime64[Y]")
     match part:

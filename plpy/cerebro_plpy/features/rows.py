@@ -4,8 +4,10 @@ what a batch costs."""
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,6 +19,7 @@ from . import encode, images
 from .specification import (
     HASH,
     ONE_HOT,
+    PERIODS,
     Array,
     Category,
     Date,
@@ -28,8 +31,8 @@ from .specification import (
     Text,
 )
 
-Values = Sequence[float]
-Encode = Callable[[Any], Values]
+# Writes a column's value into the features of its input, which are 0 before.
+Encode = Callable[[np.ndarray, Any], None]
 # Beyond it a value is no 32-bit float.
 _LARGEST = float(np.finfo(np.float32).max)
 _EPOCH = datetime.datetime(1970, 1, 1)
@@ -59,13 +62,18 @@ class RowEncoder:
 class _InputEncoder:
     def __init__(self, one: FeatureInput) -> None:
         self._shape = (1, *one.shape)
-        self._features = [(feature.name, _encoder(feature)) for feature in one.features]
+        self._width = math.prod(one.shape)
+        ends = itertools.accumulate(feature.width for feature in one.features)
+        self._features = [
+            (feature.name, _encoder(feature, end - feature.width))
+            for feature, end in zip(one.features, ends, strict=True)
+        ]
 
     def encode(self, row: Mapping[str, Any]) -> np.ndarray:
-        values: list[float] = []
-        for name, made in self._features:
+        out = np.zeros(self._width, np.float32)
+        for name, write in self._features:
             try:
-                values.extend(made(row[name]))
+                write(out, row[name])
             except KeyError:
                 raise CerebroError(
                     f'the row has no column "{name}"',
@@ -74,10 +82,11 @@ class _InputEncoder:
                 ) from None
             except (TypeError, ValueError, AttributeError, OverflowError):
                 raise _other_type(name, row[name]) from None
-        found = np.array(values, np.float64)
-        if not float(np.abs(found).max()) <= _LARGEST:
-            raise CerebroError("the row holds infinity, or values that are too large")
-        return found.astype(np.float32).reshape(self._shape)
+        return out.reshape(self._shape)
+
+
+def _too_large() -> CerebroError:
+    return CerebroError("the row holds infinity, or values that are too large")
 
 
 def _other_type(name: str, value: Any) -> CerebroError:
@@ -96,36 +105,41 @@ def _is_null(name: str) -> CerebroError:
     )
 
 
-def _encoder(feature: Feature) -> Encode:
+def _encoder(feature: Feature, place: int) -> Encode:
+    """What writes a column's features from their place on."""
     match feature.way:
         case Number() as way:
-            return _number(feature.name, way)
+            return _number(feature.name, way, place)
         case Date() as way:
-            return _date(feature, way)
+            return _date(feature, way, place)
         case Category() as way:
-            return _category(way, feature.element == "bpchar")
+            return _category(way, feature.element == "bpchar", place)
         case Text() as way:
-            return _text(way)
+            return _text(way, place)
         case Array() as way:
-            return _array(feature.name, way)
+            return _array(feature.name, way, place)
         case Image() as way:
-            return _image(feature.name, way)
+            return _image(feature.name, way, place)
 
 
-def _number(name: str, way: Number) -> Encode:
+def _number(name: str, way: Number, place: int) -> Encode:
     center, spread, fill, is_log = way.center, way.spread, way.fill, way.scale == "log"
+    indicator = place + 1 if way.indicator else None
 
-    def encode_number(value: Any) -> Values:
+    def encode_number(out: np.ndarray, value: Any) -> None:
         number = math.nan if value is None else float(value)
-        missing = number != number
-        if missing:
+        if number != number:
             if fill is None:
                 raise _is_null(name)
             number = fill
+            if indicator is not None:
+                out[indicator] = 1.0
         if is_log:
             number = float(np.sign(number) * np.log1p(np.abs(number)))
-        scaled = (number - center) / spread
-        return (scaled, missing) if way.indicator else (scaled,)
+        number = (number - center) / spread
+        if not -_LARGEST <= number <= _LARGEST:
+            raise _too_large()
+        out[place] = number
 
     return encode_number
 
@@ -139,29 +153,89 @@ class _Raising:
         raise CerebroError(f'column "{column}" {problem}{example}')
 
 
-def _date(feature: Feature, way: Date) -> Encode:
-    """Times come in few different values, or are dear anyway: as a batch of one, and kept for a while."""
+def _date(feature: Feature, way: Date, place: int) -> Encode:
     if feature.element == "interval":
         raise CerebroError(
             f'column "{feature.name}" is an interval, which a single row cannot have',
             hint="Use cerebro.madlib_predict, or train with extract(epoch FROM …) in a view.",
             sqlstate=NOT_SUPPORTED,
         )
-    kept: dict[Any, Values] = {}
+    parts = [_part(part, way) for part in way.parts]
+    notes = encode.Notes(feature.name, 1, _Raising())
+    end = place + feature.width
 
-    def encode_date(value: Any) -> Values:
-        found = kept.get(value)
-        if found is None:
-            seconds = np.array([math.nan if value is None else seconds_of(value)])
-            out = np.empty((1, *way.shape), np.float32)
-            encode.date(way, seconds, out, encode.Notes(feature.name, 1, _Raising()))
-            found = out[0].tolist()
-            if len(kept) >= 10_000:
-                kept.clear()
-            kept[value] = found
-        return found
+    def encode_date(out: np.ndarray, value: Any) -> None:
+        seconds = way.fill if value is None else seconds_of(value)
+        try:
+            moment = None if seconds is None else _EPOCH + datetime.timedelta(seconds=math.floor(seconds))
+        except (OverflowError, ValueError):
+            moment = None
+        if seconds is None or moment is None:
+            # What is NULL and must not be, infinity, and years that Python's calendar does not have.
+            given = np.array([math.nan if value is None else seconds])
+            encode.date(way, given, out[np.newaxis, place:end], notes)
+            return
+        at = place
+        for part in parts:
+            found = part(seconds, moment)
+            if isinstance(found, tuple):
+                out[at], out[at + 1] = found
+                at += 2
+            else:
+                out[at] = found
+                at += 1
+        if way.indicator:
+            out[at] = value is None
 
     return encode_date
+
+
+def _part(part: str, way: Date) -> Callable[[float, datetime.datetime], float | tuple[float, float]]:
+    """One part of a time, or its sine and cosine: as `encode.date` makes them of many."""
+    raw, first, unit = way.scale == "none", 0, 1.0
+    if part == "days":
+        center, spread = (0.0, encode.DAY) if raw else (way.center, way.spread)
+
+        def days(seconds: float, _: datetime.datetime) -> float:
+            return (seconds - center) / spread
+
+        return days
+    own = _CALENDAR[part]
+    if part in PERIODS and way.cyclic:
+        begin, period = PERIODS[part]
+        angles = 2 * np.pi * np.arange(period) / period
+        turns = list(zip(np.sin(angles).tolist(), np.cos(angles).tolist(), strict=True))
+
+        def turn(_: float, moment: datetime.datetime) -> tuple[float, float]:
+            return turns[own(moment) - begin]
+
+        return turn
+    if not raw and part == "year":
+        first = int(encode.calendar("year", np.array([int(way.center)], "datetime64[s]"))[0])
+        unit = max(1.0, way.spread / encode.YEAR)
+    elif not raw:
+        first, unit = PERIODS[part][0], PERIODS[part][1] - 1
+
+    def number(_: float, moment: datetime.datetime) -> float:
+        return (own(moment) - first) / unit
+
+    return number
+
+
+def _quarter(moment: datetime.datetime) -> int:
+    return (moment.month + 2) // 3
+
+
+def _day_of_year(moment: datetime.datetime) -> int:
+    return moment.toordinal() - datetime.date(moment.year, 1, 1).toordinal() + 1
+
+
+_CALENDAR: Mapping[str, Callable[[datetime.datetime], int]] = {
+    "quarter": _quarter,
+    "weekday": datetime.datetime.weekday,
+    "day_of_year": _day_of_year,
+    **{part: operator.attrgetter(part) for part in ("year", "month", "day", "hour", "minute", "second")},
+}
 
 
 def seconds_of(text: str) -> float:
@@ -201,31 +275,32 @@ def _plain_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _category(way: Category, is_padded: bool) -> Encode:
+def _category(way: Category, is_padded: bool, place: int) -> Encode:
     codes = encode.CategoryCodes(way)
-    width = way.shape[0]
-    one_hot: list[Values] = [
-        tuple(float(place == code) for place in range(width)) for code in [*range(width), -1]
-    ]
 
-    def encode_category(value: Any) -> Values:
-        text = None if value is None else _plain_text(value)
+    def encode_category(out: np.ndarray, value: Any) -> None:
+        text = value if value is None or type(value) is str else _plain_text(value)
         if is_padded and text is not None:
             text = text.rstrip(" ")
         if way.encode == HASH:
-            return (0 if text is None else 1 + encode.hashed(text) % way.buckets,)
-        code = codes[text]
-        return one_hot[code] if way.encode == ONE_HOT else (code,)
+            out[place] = 0 if text is None else 1 + encode.hashed(text) % way.buckets
+        elif way.encode != ONE_HOT:
+            out[place] = codes[text]
+        else:
+            code = codes[text]
+            if code >= 0:
+                out[place + code] = 1.0
 
     return encode_category
 
 
-def _text(way: Text) -> Encode:
+def _text(way: Text, place: int) -> Encode:
     words = encode.Words(way)
 
-    def encode_text(value: Any) -> Values:
-        found = [words[word] for word in encode.split(value)[: way.tokens]] if value else []
-        return found + [0] * (way.tokens - len(found))
+    def encode_text(out: np.ndarray, value: Any) -> None:
+        if value:
+            found = [words[word] for word in encode.split(value)[: way.tokens]]
+            out[place : place + len(found)] = found
 
     return encode_text
 
@@ -237,10 +312,10 @@ def _bytes(value: str) -> bytes:
     return bytes.fromhex(value[2:])
 
 
-def _array(name: str, way: Array) -> Encode:
+def _array(name: str, way: Array, place: int) -> Encode:
     width = math.prod(way.shape)
 
-    def encode_array(value: Any) -> Values:
+    def encode_array(out: np.ndarray, value: Any) -> None:
         if value is None:
             raise _is_null(name)
         if isinstance(value, str):
@@ -250,20 +325,22 @@ def _array(name: str, way: Array) -> Encode:
             found = np.array(value, np.float64).astype(np.float32) / np.float32(way.divide)
         if found.shape != way.shape and found.shape != (width,):
             raise CerebroError(f'column "{name}" has the shape {list(found.shape)}, not {list(way.shape)}')
-        return found.reshape(-1).tolist()
+        if not np.isfinite(found).all():
+            raise _too_large()
+        out[place : place + width] = found.reshape(-1)
 
     return encode_array
 
 
-def _image(name: str, way: Image) -> Encode:
-    def encode_image(value: Any) -> Values:
+def _image(name: str, way: Image, place: int) -> Encode:
+    width = math.prod(way.shape)
+
+    def encode_image(out: np.ndarray, value: Any) -> None:
         if value is None:
             raise _is_null(name)
-        out = np.empty(math.prod(way.shape), np.float32)
         try:
-            images.decode(way, _bytes(value), out)
+            images.decode(way, _bytes(value), out[place : place + width])
         except images.NoImageError as error:
             raise CerebroError(f'column "{name}" is no image: it {error}') from None
-        return out.tolist()
 
     return encode_image

@@ -30,6 +30,8 @@ __all__ = [
 Losses: TypeAlias = Named | list[Named | None] | dict[str, Named | None]
 MetricList: TypeAlias = list[Named]
 Metrics: TypeAlias = list[Named | MetricList | None] | dict[str, MetricList] | None
+# By class, or BALANCED.
+ClassWeight: TypeAlias = dict[int, float] | str
 Weights: TypeAlias = float | list[float] | dict[str, float] | None
 T = TypeVar("T")
 
@@ -53,6 +55,8 @@ FOREIGN_FIT_KEYS: Final[dict[str, tuple[Value, ...]]] = {
     "validation_steps": (None,),
 }
 LARGEST: Final = 2**31 - 1
+# A class counts the more the fewer rows it has: scikit-learn's word, and its formula.
+BALANCED: Final = "balanced"
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,8 @@ class FitParams:
     batch_size: int = 32
     epochs: int = 1
     shuffle: bool = True
-    class_weight: dict[int, float] | None = None
+    # Of several outputs, by name.
+    class_weight: ClassWeight | dict[str, ClassWeight] | None = None
 
     def to_json(self) -> str:
         """Write it as JSON; equal parameters give equal text."""
@@ -270,18 +275,34 @@ def _count(value: Value, what: str) -> int:
     return value
 
 
-def _class_weight(value: Value) -> dict[int, float] | None:
-    if value is None:
-        return None
+def _class_weight(value: Value) -> ClassWeight | dict[str, ClassWeight] | None:
+    # Keys of both kinds, or of none, are told to be what a class is not.
+    if isinstance(value, dict) and value and all(isinstance(one, dict | str) for one in value.values()):
+        named: dict[str, ClassWeight] = {}
+        for name, one in value.items():
+            if not isinstance(name, str):
+                raise wrong("a key of class_weight", name, "the name of an output")
+            weights = _one_class_weight(one, f"class_weight[{name!r}]")
+            if weights is not None:
+                named[name] = weights
+        return named or None
+    return _one_class_weight(value, "class_weight")
+
+
+def _one_class_weight(value: Value, what: str) -> ClassWeight | None:
+    if value is None or value == BALANCED:
+        return BALANCED if value else None
     if not isinstance(value, dict):
-        raise wrong("class_weight", value, "a dict from class number to weight, such as {0: 1.0, 1: 2.5}")
+        raise wrong(
+            what, value, "'balanced', or a dict from class number to weight, such as {0: 1.0, 1: 2.5}"
+        )
     weights: dict[int, float] = {}
     for key, item in value.items():
         if not isinstance(key, int) or not 0 <= key <= LARGEST:
-            raise wrong("a key of class_weight", key, "a class number")
-        weights[key] = _real(item, f"class_weight[{key}]", "a number of at least 0")
+            raise wrong(f"a key of {what}", key, "a class number")
+        weights[key] = _real(item, f"{what}[{key}]", "a number of at least 0")
         if weights[key] < 0:
-            raise wrong(f"class_weight[{key}]", item, "a number of at least 0")
+            raise wrong(f"{what}[{key}]", item, "a number of at least 0")
     return weights or None
 
 

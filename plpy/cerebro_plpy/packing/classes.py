@@ -9,7 +9,7 @@ import numpy as np
 
 from ..database import Database
 from ..errors import INTERNAL, CerebroError
-from ..store import packed
+from ..store import classes as stored
 from .job import Job
 from .labels import one_hot
 from .reading import Column, place_of_labels
@@ -23,6 +23,16 @@ class Labels:
     values: list[str | None] | None
     width: int | None
     places: np.ndarray | None = None
+
+    def counts(self, column: Column) -> list[int] | None:
+        """How many rows each class has; of one-hot rows, how many have their first 1 there."""
+        if self.width is None:
+            return None
+        if self.places is None:
+            found = column.counts
+        else:
+            found = np.bincount(self.places, column.counts, minlength=self.width)
+        return [int(n) for n in found] + [0] * (self.width - len(found))
 
 
 def encode(array: np.ndarray, column: Column, labels: Sequence[Labels], index: int) -> np.ndarray:
@@ -46,12 +56,15 @@ def settle(db: Database, job: Job, index: int, column: Column) -> Labels:
     if job.is_validation:
         same = job.class_types[index] == f"{column.labels.base_type}[]"
         compared = column.labels.base_type if same else "text"
-        return _known_labels(db, column, labels, job.class_values[index], compared)
+        known = job.class_values[index]
+        if job.takes_new_classes and known is not None:
+            known = _with_new(db, column, labels, known, compared)
+        return _known_labels(db, column, labels, known, compared)
     texts = [label for label in labels if label is not None]
     has_null = len(texts) < len(labels)
     places = {
         text: place + has_null
-        for text, place in packed.class_positions(db, column.labels.base_type, texts).items()
+        for text, place in stored.class_positions(db, column.labels.base_type, texts).items()
     }
     if has_null:
         db.notice(f'column "{column.part.name}" is NULL in some rows: NULL is a class of its own, the first')
@@ -66,6 +79,43 @@ def settle(db: Database, job: Job, index: int, column: Column) -> Labels:
     for text in sorted(places, reverse=True):
         values[places[text]] = text
     return Labels(values, width, place_of_labels(labels, places, 0))
+
+
+def _with_new(
+    db: Database,
+    column: Column,
+    labels: Sequence[str | None],
+    values: list[str | None],
+    compared: str,
+) -> list[str | None]:
+    """The class values with those that are new in the places that `num_classes` has left free."""
+    texts = [label for label in labels if label is not None]
+    known = stored.known_positions(db, compared, texts, values)
+    places = stored.class_positions(db, compared, [text for text in texts if text not in known])
+    # Texts that are the same value of the type, as 1 and 01 may be, are one class.
+    fresh = list({place: text for text, place in sorted(places.items(), reverse=True)}.items())
+    used = max(place for place, value in enumerate(values, 1) if value is not None or place == 1)
+    if None in labels and values[0] is not None:
+        raise _new_classes(column, ["NULL"], values, "NULL is the first class, or none.")
+    if len(fresh) > len(values) - used:
+        shown = sorted(text for _, text in fresh)
+        raise _new_classes(column, shown, values, f"There is room for {len(values) - used} more.")
+    added = [text for _, text in sorted(fresh)]
+    if added:
+        db.notice(f'column "{column.part.name}" has new classes: {", ".join(added[:10])}')
+    return [*values[:used], *added, *[None] * (len(values) - used - len(added))]
+
+
+def _new_classes(
+    column: Column, found: Sequence[str], values: Sequence[str | None], room: str
+) -> CerebroError:
+    known = ", ".join("NULL" if value is None else value for value in values[:100])
+    return CerebroError(
+        f'column "{column.part.name}" has class values that the packed table does not have:'
+        f" {', '.join(found[:10])}",
+        detail=f"The packed table has {known}. {room}",
+        hint="Leave such rows out with a view, or pack all rows again; num_classes leaves room for classes.",
+    )
 
 
 def _check_width(job: Job, index: int, column: Column, width: int | None) -> None:
@@ -89,7 +139,7 @@ def _known_labels(
             sqlstate=INTERNAL,
         )
     texts = [label for label in labels if label is not None]
-    places = packed.known_positions(db, compared, texts, values)
+    places = stored.known_positions(db, compared, texts, values)
     null_place = values.index(None) if None in values[:1] else None
     strange = [label for label in labels if (null_place is None if label is None else label not in places)]
     if strange:

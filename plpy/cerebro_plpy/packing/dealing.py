@@ -18,14 +18,19 @@ ALL_SEGMENTS_BYTES = 128 << 20
 
 @dataclass(frozen=True)
 class Deal:
-    """How many rows are dealt to how many segments, in how many buffers each. Rows in folds come fold by
-    fold; each fold is dealt by itself, as if there were no other."""
+    """How many rows are dealt to how many segments, in how many buffers each.
+
+    Rows in folds come fold by fold; each fold is dealt by itself, as if there were no other. Rows that are
+    appended go on where those before them ended: with the next segment and the next buffer.
+    """
 
     rows: int
     segments: int
     # Of a segment and fold, at the most.
     per_fold: int
     folds: Sequence[int] = ()
+    rows_before: int = 0
+    buffers_before: int = 0
 
     @property
     def _parts(self) -> Sequence[int]:
@@ -58,6 +63,19 @@ class Deal:
                 first, last = (start + segment + self.segments * bound for bound in pair)
                 found.append(DealtSlice(fold, slice(first, last, self.segments)))
         return found
+
+    def place(self, segment: int) -> int:
+        """The segment that takes the rows of a share."""
+        return (segment + self.rows_before) % self.segments
+
+    def buffer_id(self, segment: int, number: int) -> int:
+        """The number of a share's buffer in the packed table."""
+        return self.buffers_before + segment * self.buffers + number
+
+    @property
+    def buffers_after(self) -> int:
+        """Below it are the numbers of all buffers."""
+        return self.buffer_id(self.segments, 0)
 
     def bounds(self, segment: int) -> list[int]:
         """Where a segment's buffers begin and end, in rows of the segment."""

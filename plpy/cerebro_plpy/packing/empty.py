@@ -12,7 +12,7 @@ from ..database import Database
 from ..errors import CerebroError
 from ..features.specification import Specification
 from ..features.specification import read as read_specification
-from ..store import names, packed
+from ..store import append, names, packed
 from .job import Rules
 
 _TYPE = re.compile(r"[a-z][a-z0-9 ]*\[\]")
@@ -67,10 +67,12 @@ def _summary(output_table: str, text: str | None) -> packed.PackedSummary:
         segments=given["segments"],
         seed=given["seed"],
         total_rows=given["total_rows"],
+        class_counts=[_class_counts(given, name + packed.CLASS_COUNTS) for name in dependents],
         class_value_types={column: str(types.get(column, "text[]")) for column in columns},
         dist_keys=_dist_keys(given),
         features=_features(given),
         weight_varname=_weight(given),
+        versions=append.read(given.get(append.VERSIONS[0])),
     )
 
 
@@ -111,6 +113,15 @@ def _class_values(given: Mapping[str, Any], column: str) -> list[str | None] | N
     if values is None or (isinstance(values, list) and all(v is None or isinstance(v, str) for v in values)):
         return values
     raise _wrong(column, values, "a list of strings, or null")
+
+
+def _class_counts(given: Mapping[str, Any], column: str) -> list[int] | None:
+    values = given.get(column)
+    if values is None or (
+        isinstance(values, list) and all(type(v) is int and 0 <= v < 2**62 for v in values)
+    ):
+        return values
+    raise _wrong(column, values, "a list of numbers, or null")
 
 
 def _features(given: Mapping[str, Any]) -> Specification | None:

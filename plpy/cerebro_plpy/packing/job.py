@@ -54,6 +54,8 @@ class Job:
     class_values: list[list[str | None] | None] = field(default_factory=list)
     class_types: list[str] = field(default_factory=list)
     row_shapes: list[list[int]] = field(default_factory=list)
+    # Whether classes that are new may take the places that are free.
+    takes_new_classes: bool = False
 
     @property
     def is_validation(self) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 from ..database import Database
 from ..errors import DUPLICATE_COLUMN, CerebroError
 from ..store import names, packed
+from ..store.append import PackedVersion
 from . import classes, dealing
 from .classes import Labels
 from .faults import Faults
@@ -19,11 +22,40 @@ from .sorting import Sorter
 RESERVED = (packed.KEY, packed.BUFFER, packed.WEIGHT, packed.WEIGHT + packed.SHAPE, packed.FOLD)
 
 
+@dataclass
+class ReadRows:
+    """The rows of a job, read and sorted, with what has turned out of them."""
+
+    rows: PackedRows
+    labels: list[Labels]
+    class_counts: list[list[int] | None]
+    total: int
+    row_bytes: int
+    folds: Sequence[int] = ()
+
+    def plan(self, segments: int, most_rows: int | None) -> dealing.Deal:
+        return dealing.plan(
+            self.total, segments, row_bytes=self.row_bytes, most_rows=most_rows, folds=self.folds
+        )
+
+
 def pack(db: Database, job: Job) -> None:
     """Make the packed table and its summary."""
     _check_names(job)
-    output = _output(job)
+    output = output_of(job)
     names.check_free(db, job.target.schema, output.partitions, "partition")
+    with gathered(db, job) as found:
+        how = found.plan(job.segments, job.buffer_size)
+        about = f"Rows of {job.spelled[0]}, packed by Cerebro for {job.segments} segments"
+        packed.create(db, output, about)
+        found.rows.write(output, found.labels, how)
+        summary = _summary(job, found, how)
+        packed.write_summary(db, output, summary, f"How {job.spelled[1]} was packed")
+
+
+@contextmanager
+def gathered(db: Database, job: Job) -> Iterator[ReadRows]:
+    """Read all rows of the source; what is wrong with them is one error."""
     statement = packed.select_rows(job.source, job.fields)
     sample = packed.first_row(db, statement)
     if sample is None:
@@ -44,17 +76,16 @@ def pack(db: Database, job: Job) -> None:
             classes.settle(db, job, index, column)
             for index, column in enumerate(columns[: len(job.dependents)])
         ]
-        how = dealing.plan(
-            total,
-            job.segments,
+        counts = [label.counts(column) for label, column in zip(labels, columns, strict=False)]
+        in_folds = () if folds is None else folds.rows.tolist()
+        yield ReadRows(
+            rows=rows,
+            labels=labels,
+            class_counts=counts,
+            total=total,
             row_bytes=_row_bytes(columns, labels),
-            most_rows=job.buffer_size,
-            folds=() if folds is None else folds.rows.tolist(),
+            folds=in_folds,
         )
-        about = f"Rows of {job.spelled[0]}, packed by Cerebro for {job.segments} segments"
-        packed.create(db, output, about)
-        rows.write(output, labels, how)
-        packed.write_summary(db, output, _summary(job, labels, how), f"How {job.spelled[1]} was packed")
     finally:
         rows.close()
 
@@ -103,8 +134,9 @@ class RowsHere:
                 packed.as_field(classes.encode(buffer.column(i), column, labels, i))
                 for i, column in enumerate(self._columns)
             ]
-            buffer_id = buffer.segment * how.buffers + buffer.number
-            writer.write(buffer.segment, filled, buffer_id, dealt[buffer.segment][buffer.number].fold)
+            segment, number = buffer.segment, buffer.number
+            fold = dealt[segment][number].fold
+            writer.write(how.place(segment), filled, how.buffer_id(segment, number), fold)
 
     def close(self) -> None:
         if self._sorter is not None:
@@ -179,7 +211,7 @@ def _listed(known: Mapping[str, int]) -> str:
     return f"The inputs are {', '.join(known)}."
 
 
-def _output(job: Job) -> packed.PackedOutput:
+def output_of(job: Job) -> packed.PackedOutput:
     dependents, independents = ([part.name for part in parts] for parts in (job.dependents, job.independents))
     return packed.PackedOutput(
         job.target,
@@ -201,17 +233,18 @@ def _class_types(job: Job) -> list[str]:
     return job.class_types or [f"{part.base_type}[]" for part in job.dependents]
 
 
-def _summary(job: Job, labels: Sequence[Labels], how: dealing.Deal) -> packed.PackedSummary:
+def _summary(job: Job, found: ReadRows, how: dealing.Deal) -> packed.PackedSummary:
     return packed.PackedSummary(
         source_table=job.spelled[0],
         output_table=job.spelled[1],
         dependent_varname=[part.name for part in job.dependents],
         independent_varname=[part.name for part in job.independents],
         dependent_vartype=[part.shown_type for part in job.dependents],
-        class_values=[label.values for label in labels],
+        class_values=[label.values for label in found.labels],
+        class_counts=found.class_counts,
         buffer_size=how.buffer_size,
         normalizing_const=job.divisor,
-        num_classes=[label.width for label in labels],
+        num_classes=[label.width for label in found.labels],
         distribution_rules=job.rules.shown,
         internal_gpu_config=job.rules.gpu_config,
         segments=job.segments,
@@ -225,4 +258,5 @@ def _summary(job: Job, labels: Sequence[Labels], how: dealing.Deal) -> packed.Pa
         features=job.features,
         weight_varname=job.weight.first.name if job.weight else None,
         folds=job.folds,
+        versions=[PackedVersion(how.rows, how.buffers_after, job.spelled[0])],
     )

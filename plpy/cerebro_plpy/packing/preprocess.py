@@ -48,20 +48,14 @@ def pack_training(
         source = packed.with_values(source, dependents[0].first)
     size, divisor = _buffer_size(buffer_size), _divisor(normalizing_const)
     _check_alone(chosen, divisor, independent_varname)
-    held, held_target = None, None
+    held, held_target, in_folds, found = None, None, None, None
+    label, seed = dependents[0].first, chosen.seed
     if chosen.validation is not None:
-        label = dependents[0].first
-        source, held = holdout.tables(
-            db, source, known, said=chosen.validation, label=label, seed=chosen.seed
-        )
+        source, held = holdout.tables(db, source, known, said=chosen.validation, label=label, seed=seed)
         spelled = names.with_suffix(str(output_table), VALIDATION)
         held_target = names.target_table(db, spelled, suffixes=(packed.SUMMARY,))
-    in_folds = None
     if chosen.folds is not None:
-        source, in_folds = folds.table(
-            db, source, known, chosen.folds, label=dependents[0].first, seed=chosen.seed
-        )
-    found = None
+        source, in_folds = folds.table(db, source, known, said=chosen.folds, label=label, seed=seed)
     if chosen.columns is not None:
         found = inputs.specify(db, source, known, listed=independent_varname, outputs=outputs, chosen=chosen)
     job = Job(
@@ -125,34 +119,57 @@ def pack_validation(
     source, target = _tables(db, source_table, output_table)
     table = names.resolve_table(db, training_preprocessor_table, "training_preprocessor_table")
     training = packed.summary(db, table.schema, table.name)
-    known = packed.columns_of(db, source)
-    outputs = parse_items(dependent_varname, "dependent_varname")
-    _same_count("dependent_varname", len(outputs), training.dependent_varname)
-    dependents = sources.outputs(outputs, known, source.quoted, _tasks_of(training))
-    found = training.features
-    if found is not None:
-        inputs.check_listed(independent_varname, found)
-    independents = _independents(independent_varname, known, source, found)
-    _same_count("independent_varname", len(independents), training.independent_varname)
-    _same_types(dependents, training)
-    job = Job(
+    job = job_like(
+        db,
+        training,
         source=source,
         target=target,
         spelled=(str(source_table), str(output_table)),
-        dependents=dependents,
-        independents=independents,
-        buffer_size=_buffer_size(buffer_size),
+        dependents=dependent_varname,
+        independents=independent_varname,
+        memory=chosen.memory_mb << 20,
+    )
+    # The rows go where those of the training table are.
+    db.server.ignore_rules(distribution_rules)
+    pack(db, replace(job, buffer_size=_buffer_size(buffer_size)))
+
+
+def job_like(
+    db: Database,
+    training: packed.PackedSummary,
+    source: names.Table,
+    target: names.TargetTable,
+    spelled: tuple[str, str],
+    dependents: str | None,
+    independents: str | None,
+    memory: int,
+) -> Job:
+    """The job for rows that are packed as those of a packed table."""
+    known = packed.columns_of(db, source)
+    outputs = parse_items(dependents, "dependent_varname")
+    _same_count("dependent_varname", len(outputs), training.dependent_varname)
+    found_outputs = sources.outputs(outputs, known, source.quoted, _tasks_of(training))
+    if training.features is not None:
+        inputs.check_listed(independents, training.features)
+    found_inputs = _independents(independents, known, source, training.features)
+    _same_count("independent_varname", len(found_inputs), training.independent_varname)
+    _same_types(found_outputs, training)
+    job = Job(
+        source=source,
+        target=target,
+        spelled=spelled,
+        dependents=found_outputs,
+        independents=found_inputs,
+        buffer_size=None,
         divisor=training.normalizing_const,
         num_classes=training.num_classes,
         segments=training.segments,
         seed=training.seed,
-        memory=chosen.memory_mb << 20,
+        memory=memory,
         shapes={},
         weight=_weight(db, source, known, training.weight_varname),
     )
-    # The rows go where those of the training table are.
-    db.server.ignore_rules(distribution_rules)
-    pack(db, _like(job, training))
+    return _like(job, training)
 
 
 def _independents(

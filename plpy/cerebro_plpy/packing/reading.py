@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,15 @@ class Column:
     shape: tuple[int, ...]  # of one packed row
     reader: ArrayReader | FeatureReader | None = None
     classes: Classes | None = None
+    # Of labels: how many rows have each code, or a 1 at each place of a one-hot row.
+    counts: np.ndarray = field(default_factory=partial(np.zeros, 0, np.int64))
+
+    def add_counts(self, counts: np.ndarray) -> None:
+        """Count more rows."""
+        total = np.zeros(max(len(self.counts), len(counts)), np.int64)
+        total[: len(self.counts)] += self.counts
+        total[: len(counts)] += counts.astype(np.int64)
+        self.counts = total
 
     @property
     def stored(self) -> tuple[str, int]:
@@ -175,9 +185,12 @@ def read_batch(
     for index, (column, out, own) in enumerate(found):
         if column.classes is not None:
             out[:, 0] = column.classes.codes(own[0])
+            column.add_counts(np.bincount(out[:, 0]))
             sums += column.classes.tokens(out[:, 0])
         elif column.reader is not None:
             column.reader.read(own, out, before + 1)
+            if column.part.kind == ONE_HOT:
+                column.add_counts(np.bincount(out.argmax(axis=1)))
             hasher.add(sums, index, out)
     hashes[:] = RowHash.finish(sums)
     if folds is not None:

@@ -6,7 +6,6 @@ looked up at each call with the caller's own rights, so whoever may not read the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,7 +31,7 @@ from cerebro_plpy.madlib import registered
 from cerebro_plpy.predicting import choices, models
 from cerebro_plpy.predicting.outputs import Output
 from cerebro_plpy.predicting.trained import find_model
-from cerebro_plpy.store import functions, predictions, session
+from cerebro_plpy.store import functions, names, predictions, session
 
 # class, probability, prediction
 RowAnswer = tuple[str | None, float | None, float | None]
@@ -63,8 +62,11 @@ class Kept:
     looked: tuple[int, int, int] | None = None
 
 
-class _KeptModels(dict[tuple[str, int | None, bool], Kept]):
-    """By table, config and whether rows are given by their columns, in the order in which they were read."""
+class _KeptModels(dict[tuple[str | int | None, int | None, bool], Kept]):
+    """By table, config and whether rows are given by their columns, in the order in which they were read.
+
+    The table stands there by its name, or where rows are given by their columns by its number.
+    """
 
 
 def predict(db: Database, model: str | None, mst_key: int | None, features: Features | None) -> RowAnswer:
@@ -78,7 +80,7 @@ def predict(db: Database, model: str | None, mst_key: int | None, features: Feat
             hint="Leave such rows out (WHERE … IS NOT NULL), or fill them with coalesce().",
             sqlstate=NULL_NOT_ALLOWED,
         )
-    kept = _kept(db, model, mst_key, partial(_values, features))
+    kept = _kept(db, model, model, mst_key, partial(_values, features))
     if kept.rows is not None:
         raise CerebroError(
             f"{model} was trained on columns, and is given an array",
@@ -88,41 +90,60 @@ def predict(db: Database, model: str | None, mst_key: int | None, features: Feat
         try:
             answer = _answer(kept, features)
         except NotHere:
-            kept = _keep(db, model, mst_key, partial(_values, features), by_engine=True)
+            kept = _keep(db, model, model, mst_key, partial(_values, features), by_engine=True)
             answer = _answer(kept, features)
         kept.last = (features, answer)
     return kept.last[1]
 
 
-def predict_row(db: Database, model: str | None, row: str | None, mst_key: int | None) -> BestAnswer:
-    """Answer for a row of a table, given as JSON, by the config that is best or has the key."""
+def ready(model: int | None, mst_key: int | None) -> Kept | None:
+    """A model that was looked at in this statement already, so that a row takes no more than the net."""
+    kept = memory.of(_KeptModels).get((model, mst_key, True))
+    return kept if kept is not None and kept.looked == session.statement() else None
+
+
+def make_ready(db: Database, model: int | None, mst_key: int | None) -> Kept:
+    """The model of a table, given by its number, for rows by their columns: the best config, or this one."""
     db.server.check_predicts_in_queries()
     if model is None:
         raise CerebroError("model is NULL", sqlstate=NULL_NOT_ALLOWED)
-    if row is None:
-        raise CerebroError("the row is NULL", sqlstate=NULL_NOT_ALLOWED)
-    kept = _kept(db, model, mst_key, None)
+    name = names.name_of(db, model, "model table")
+    kept = _kept(db, model, name, mst_key, None)
     if kept.rows is None:
         raise CerebroError(
-            f"{model} was not trained on columns, so that it cannot find them in a row",
+            f"{name} was not trained on columns, so that it cannot find them in a row",
             detail="Its training table was packed without the option columns.",
             hint="Give it an array: cerebro.predict('model', mst_key, features).",
         )
-    given = kept.rows.parse(row)
-    if not isinstance(given, dict):
+    return kept
+
+
+def predict_row(kept: Kept, row: str | None) -> BestAnswer:
+    """Answer for a row of a table, given as JSON."""
+    if row is None:
+        raise CerebroError("the row is NULL", sqlstate=NULL_NOT_ALLOWED)
+    encoder = kept.rows
+    given = encoder.parse(row) if encoder is not None else None
+    if encoder is None or not isinstance(given, dict):
         raise CerebroError(
             "what is to be predicted is no row", hint="FROM customers c, cerebro.predict('model', c)"
         )
-    return _named_answer(kept.output, kept.forward(kept.rows.encode(given))[0])
+    return _named_answer(kept.output, kept.forward(encoder.encode(given))[0])
 
 
-def _kept(db: Database, model: str, mst_key: int | None, sample: Callable[[], np.ndarray] | None) -> Kept:
+def _kept(
+    db: Database,
+    place: str | int,
+    name: str,
+    mst_key: int | None,
+    sample: Callable[[], np.ndarray] | None,
+) -> Kept:
     """The model, looked at once in each statement: whether it is the same, and the caller may use it."""
-    kept, at = memory.of(_KeptModels).get((model, mst_key, sample is None)), session.statement()
+    kept, at = memory.of(_KeptModels).get((place, mst_key, sample is None)), session.statement()
     if kept is not None and kept.looked == at:
         return kept
     if kept is None or not _unchanged(db, kept) or not _may_use(db, kept):
-        kept = _keep(db, model, mst_key, sample)
+        kept = _keep(db, place, name, mst_key, sample)
     kept.looked = at
     return kept
 
@@ -147,14 +168,15 @@ def _unchanged(db: Database, kept: Kept) -> bool:
 
 def _keep(
     db: Database,
+    place: str | int,
     name: str,
     mst_key: int | None,
     sample: Callable[[], np.ndarray] | None,
     *,
     by_engine: bool = False,
 ) -> Kept:
-    place = (name, mst_key, sample is None)
-    memory.of(_KeptModels).pop(place, None)
+    key = (place, mst_key, sample is None)
+    memory.of(_KeptModels).pop(key, None)
     found = find_model(db, name, mst_key, best=sample is None)
     version = predictions.version(db, found.table, found.mst_key)
     model = models.trained(db, found)
@@ -181,7 +203,7 @@ def _keep(
         rows=None if model.features is None else RowEncoder(model.features),
     )
     _make_room(nbytes)
-    memory.of(_KeptModels)[place] = kept
+    memory.of(_KeptModels)[key] = kept
     return kept
 
 
@@ -238,8 +260,8 @@ def _named_answer(output: Output, result: np.ndarray) -> BestAnswer:
     most = max(likely)
     # NaN is greater than nothing; the first class then answers, as in an array.
     place = likely.index(most) if most == most else 0
-    each = dict(zip([value or "" for value in output.values], likely, strict=True))
-    return output.values[place], most, None, json.dumps(each, ensure_ascii=False)
+    shown = ", ".join([f"{value}: {share!r}" for value, share in zip(output.shown, likely, strict=True)])
+    return output.values[place], most, None, f"{{{shown}}}"
 
 
 def _not_finite(features: Features) -> CerebroError:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from cerebro_plpy.engine import forms
@@ -27,6 +28,11 @@ class Output:
     width: int
     logits: str | None = None
     is_binary: bool = False
+
+    @cached_property
+    def shown(self) -> list[str]:
+        """The class values as JSON has them."""
+        return [json.dumps(value or "", ensure_ascii=False) for value in self.values or ()]
 
 
 @dataclass(frozen=True)

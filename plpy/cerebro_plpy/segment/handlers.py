@@ -184,7 +184,7 @@ def create_run(db: Database, command: CreateRun) -> Writes:
 def _write_down(db: Database, command: CreateRun) -> Generator[Sequence[Writing], None, None]:
     from cerebro_plpy.segment import rows
 
-    run = replace(command.run, versions=rows.versions(db, command.run))
+    run = rows.with_versions(db, command.run)
     yield runs.creation(db, run, command.architectures, command.configs)
     used = [{"digest": digest} for digest in sorted(command.functions)]
     yield runs.inserts("cerebro._run_function", run.run_id, used)

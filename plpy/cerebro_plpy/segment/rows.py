@@ -7,9 +7,9 @@ buffer; the order of rows is the same either way: the buffers are shuffled, and 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -112,8 +112,8 @@ class Partitions(dict[tuple[str, str, int], Partition]):
     """What this session has read of packed tables, by role, table and segment; of one run at a time."""
 
 
-# A role's way to a table's partition on a segment.
-FindSource = Callable[[str, str, int], PartitionSource]
+# A run's way to a table's partition on a segment.
+FindSource = Callable[[runs.RunRow, str, int], PartitionSource]
 
 
 def partition(source: FindSource, run: runs.RunRow, table: str, segment: int) -> Partition:
@@ -146,7 +146,7 @@ def _partition(source: FindSource, run: runs.RunRow, table: str, segment: int) -
     found = kept.get(place)
     if found is None or found.version != found.source.look()[0]:
         kept.pop(place, None)
-        fresh = source(*place)
+        fresh = source(run, table, segment)
         found = Partition(run.run_id, segment, *fresh.look(), fresh)
         if fresh.digest() != json.loads(run.versions)[table][segment]:
             raise _changed(table, run.run_id)
@@ -183,17 +183,28 @@ def measured_on(run: runs.RunRow, config: runs.ConfigRow) -> dict[str, tuple[str
     return found
 
 
-def versions(db: Database, run: runs.RunRow) -> str:
-    """What the packed tables of a run hold now: every visit must find the same."""
-    return json.dumps({table: _digests(db, run.owner, table) for table in tables(run)})
+def with_versions(db: Database, run: runs.RunRow) -> runs.RunRow:
+    """The run with what its packed tables hold now: every visit must find the same."""
+    layouts, digests = {}, {}
+    for table in tables(run):
+        layouts[table], digests[table] = _digests(db, run.owner, table)
+    packed_versions = {
+        table: {
+            "version": found.version,
+            "below": found.columns.below,
+            "class_counts": dict(found.class_counts) if table == run.source_table else {},
+        }
+        for table, found in layouts.items()
+    }
+    return replace(run, versions=json.dumps(digests), packed_versions=json.dumps(packed_versions))
 
 
-def _digests(db: Database, role: str, table: str) -> list[str]:
+def _digests(db: Database, role: str, table: str) -> tuple[Layout, list[str]]:
     """One for each segment; a statement of the caller's each, so that one cannot spoil the other."""
     with _naming(table, "Call again when that statement is over: this run has not begun."):
         found = db.as_caller(role, layout, db, table)
         by_key = db.as_caller(role, partitions.contents, db, table, found.keys, found.columns)
-    return [by_key[key] for key in found.keys]
+    return found, [by_key[key] for key in found.keys]
 
 
 def _changed(table: str, run_id: int) -> CerebroError:
@@ -207,11 +218,9 @@ def _changed(table: str, run_id: int) -> CerebroError:
 class TableSource:
     """A partition read by the session that needs it."""
 
-    def __init__(
-        self, db: Database, role: str, table: str, segment: int, known: Layout | None = None
-    ) -> None:
+    def __init__(self, db: Database, role: str, table: str, segment: int, known: Layout) -> None:
         self._db, self._role, self._table = db, role, table
-        self.layout = known or db.as_caller(role, layout, db, table)
+        self.layout = known
         self.key = self.layout.keys[segment]
         self._ways = partitions.looking(table, self.key, self.layout.columns)
         self._buffers: list[partitions.Buffer] = []
@@ -258,6 +267,9 @@ class Layout:
     columns: partitions.Columns
     kinds: tuple[str, ...]
     keys: Sequence[int]
+    # Of the table, as it is now.
+    version: int
+    class_counts: Mapping[str, Sequence[int] | None]
 
     def dataset(self, row: Row) -> Dataset:
         inputs = [
@@ -273,7 +285,8 @@ class Layout:
 DTYPES = {ONE_HOT: read.ONE_HOT, VALUE: read.FEATURES, WEIGHT: read.FEATURES}
 
 
-def layout(db: Database, table: str) -> Layout:
+def layout(db: Database, table: str, below: int | None = None) -> Layout:
+    """How it lies; with the buffers that are there now, unless it is said which."""
     schema, name = parse_table(table, "packed table")
     summary = packed.summary(db, schema, name)
     kinds = [ONE_HOT if one_hot else VALUE for one_hot in summary.one_hot]
@@ -281,6 +294,8 @@ def layout(db: Database, table: str) -> Layout:
     if summary.weight_varname is not None:
         kinds.append(WEIGHT)
         dependents.append(packed.WEIGHT)
+    bound = summary.below if below is None else below
     folded = summary.folds is not None
-    columns = partitions.Columns(summary.independent_varname, dependents, folded)
-    return Layout(columns, tuple(kinds), summary.keys)
+    columns = partitions.Columns(summary.independent_varname, dependents, below=bound, folded=folded)
+    counts = dict(zip(summary.dependent_varname, summary.class_counts, strict=True))
+    return Layout(columns, tuple(kinds), summary.keys, summary.version, counts)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.engine.state import State, of_config
 from cerebro_plpy.segment import cancel
-from cerebro_plpy.segment.rows import PartitionSource, TableSource
+from cerebro_plpy.segment.rows import PartitionSource, TableSource, layout
 from cerebro_plpy.store import functions, measurements, runs, state_rows
 
 
@@ -40,7 +40,7 @@ class Supply(Protocol):
 
     def state(self, run_id: int, mst_key: int, step: int) -> State: ...
 
-    def source(self, role: str, table: str, segment: int) -> PartitionSource: ...
+    def source(self, run: runs.RunRow, table: str, segment: int) -> PartitionSource: ...
 
     def evaluations(self, run_id: int, mst_key: int, epoch: int, dataset: str) -> Sequence[bytes]: ...
 
@@ -85,8 +85,9 @@ class TableSupply:
     def state(self, run_id: int, mst_key: int, step: int) -> State:
         return _read_state(self._db, run_id, mst_key, step)
 
-    def source(self, role: str, table: str, segment: int) -> PartitionSource:
-        return TableSource(self._db, role, table, segment)
+    def source(self, run: runs.RunRow, table: str, segment: int) -> PartitionSource:
+        known = self._db.as_caller(run.owner, layout, self._db, table, runs.below(run, table))
+        return TableSource(self._db, run.owner, table, segment, known)
 
     def evaluations(self, run_id: int, mst_key: int, epoch: int, dataset: str) -> Sequence[bytes]:
         return measurements.read_evaluations(self._db, run_id, mst_key, epoch, dataset)

@@ -18,6 +18,7 @@ from cerebro_plpy.engine import model as engine
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.engine.data import Block
 from cerebro_plpy.errors import CONFIG_FAILED, OUT_OF_MEMORY, QUERY_CANCELED, CerebroError
+from cerebro_plpy.logical import class_weights
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.params import CompileParams, FitParams, parse_compile, parse_fit
 from cerebro_plpy.planner import routes
@@ -195,10 +196,9 @@ def _train(
     if not partition.rows:
         return state, {}
     fit, passes = work.fit, _passes(partition, work.fit, work.run.seed, epoch)
+    class_weight = class_weights.settle(fit, runs.class_counts(work.run))
     with own_faults("trained"):
-        return work.model.train(
-            state, passes, fit.batch_size, fit.class_weight, supply.ticker(), partition.rows
-        )
+        return work.model.train(state, passes, fit.batch_size, class_weight, supply.ticker(), partition.rows)
 
 
 @contextmanager

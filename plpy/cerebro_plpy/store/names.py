@@ -108,6 +108,19 @@ def resolve_table(db: Database, name: str | None, what: str = "input table") -> 
     return found
 
 
+def name_of(db: Database, oid: int, what: str) -> str:
+    """The name of a table, given by its number."""
+    rows = db.query(
+        "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS name FROM pg_catalog.pg_class AS c"
+        " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = $1",
+        ("oid",),
+        (oid,),
+    )
+    if not rows:
+        raise CerebroError(f"{what} {oid} does not exist", sqlstate=UNDEFINED_TABLE)
+    return rows[0]["name"]
+
+
 def target_table(
     db: Database, name: str | None, what: str = "output table", suffixes: Sequence[str] = ()
 ) -> TargetTable:

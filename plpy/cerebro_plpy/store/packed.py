@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,8 @@ from ..database import Database, Row, as_owner
 from ..errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
 from ..features.specification import Specification
 from ..features.specification import read as read_specification
+from . import append
+from .append import VERSIONS, PackedVersion
 from .dialect import HEAP, distributed
 from .names import LONGEST, Table, TargetTable, parse_table, quote
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "_summary"
 SHAPE = "_shape"
-CLASS_VALUES = "_class_values"
+CLASS_VALUES, CLASS_COUNTS = "_class_values", "_class_counts"
 KEY = "__dist_key__"
 # There are so many distribution keys, from 0: cerebro._segment_key has them.
 KEYS = 16384
@@ -101,11 +103,12 @@ def columns_of(db: Database, table: Table) -> dict[str, SourceColumn]:
 
 
 def _text(expression: Expression) -> str:
+    """All names in it are in full: in a query of the caller's, it is his search_path that finds them."""
     first = expression.columns[0]
     name = quote(first.name)
     match expression.how:
         case "text":
-            return f"{name}::text"
+            return f"{name}::pg_catalog.text"
         case "plain":
             return as_text(first)
         case "bytes":
@@ -123,7 +126,8 @@ def _text(expression: Expression) -> str:
 def as_double(column: SourceColumn) -> str:
     """A column's number; of dates and times the seconds since 1970."""
     if column.element in DATES:
-        return f"extract(epoch FROM {quote(column.name)})::double precision"
+        # extract() would make a numeric of it first, which takes ten times as long.
+        return f"pg_catalog.date_part('epoch', {quote(column.name)})"
     through = "::integer" if column.element == "bool" else ""
     return f"{quote(column.name)}{through}::double precision"
 
@@ -131,7 +135,9 @@ def as_double(column: SourceColumn) -> str:
 def as_text(column: SourceColumn) -> str:
     """A column's value as text that DateStyle has no say in."""
     name = quote(column.name)
-    return f"(to_json({name}) #>> '{{}}')" if column.element in DATES else f"{name}::text"
+    if column.element in DATES:
+        return f"(pg_catalog.to_json({name}) OPERATOR(pg_catalog.#>>) '{{}}')"
+    return f"{name}::pg_catalog.text"
 
 
 def select_rows(source: Table, expressions: Sequence[Expression]) -> str:
@@ -175,46 +181,6 @@ def first_negative(db: Database, source: Table, column: SourceColumn) -> float |
         f"SELECT {as_double(column)} AS found FROM {source.rows} WHERE {quote(column.name)} < 0 LIMIT 1"
     )
     return rows[0]["found"] if rows else None
-
-
-def class_positions(db: Database, base_type: str, labels: Sequence[str]) -> dict[str, int]:
-    """Give each label, as text, its place from 0 among the sorted distinct values of the column's type.
-
-    Text sorts by code point, so that the database's locale has no say in what is packed.
-    """
-    order = 'ORDER BY s.value COLLATE "C"' if _collatable(db, base_type) else "ORDER BY s.value"
-    rows = db.query(
-        f"""SELECT s.label, dense_rank() OVER ({order}) - 1 AS place
-              FROM (SELECT label, label::{base_type} AS value FROM unnest($1::text[]) AS label) s""",
-        ("text[]",),
-        (list(labels),),
-    )
-    return {row["label"]: int(row["place"]) for row in rows}
-
-
-def _collatable(db: Database, base_type: str) -> bool:
-    rows = db.query(
-        "SELECT typcollation <> 0 AS collatable FROM pg_catalog.pg_type WHERE oid = $1::regtype",
-        ("text",),
-        (base_type,),
-    )
-    return rows[0]["collatable"]
-
-
-def known_positions(
-    db: Database, base_type: str, labels: Sequence[str], class_values: Sequence[str | None]
-) -> dict[str, int]:
-    """Give each label its place among the class values; those that are not among them are left out."""
-    rows = db.query(
-        f"""SELECT label, min(k.place) - 1 AS place
-              FROM unnest($1::text[]) AS label
-              JOIN unnest($2::text[]) WITH ORDINALITY AS k(value, place)
-                ON k.value::{base_type} = label::{base_type}
-             GROUP BY label""",
-        ("text[]", "text[]"),
-        (list(labels), list(class_values)),
-    )
-    return {row["label"]: int(row["place"]) for row in rows}
 
 
 @dataclass(frozen=True)
@@ -329,17 +295,35 @@ class PackedSummary:
     dist_keys: list[int] | None = None
     target_shapes: list[list[int]] = field(default_factory=list)
     input_shapes: list[list[int]] = field(default_factory=list)
+    # How many rows each class has, as class values; None where nobody has counted.
+    class_counts: Sequence[list[int] | None] = ()
     # What the columns became, where they were prepared.
     features: Specification | None = None
     # The column that said what each row counts.
     weight_varname: str | None = None
     # How many folds the rows were packed in; none where they were not.
     folds: int | None = None
+    # What each call has packed; tables of earlier releases do not say.
+    versions: Sequence[PackedVersion] = ()
 
     @property
     def feature_specification(self) -> str | None:
         """The same as it is stored."""
         return None if self.features is None else self.features.as_json()
+
+    @property
+    def packed_versions(self) -> str | None:
+        """The same as they are stored."""
+        return append.as_json(self.versions)
+
+    @property
+    def version(self) -> int:
+        return max(1, len(self.versions))
+
+    @property
+    def below(self) -> int | None:
+        """The numbers of its buffers are below this one."""
+        return self.versions[-1].below if self.versions else None
 
     @property
     def keys(self) -> Sequence[int]:
@@ -386,20 +370,17 @@ def write_summary(db: Database, output: PackedOutput, summary: PackedSummary, co
     """Make the summary table and its row."""
     table = quote(output.table.schema, output.table.name + SUMMARY)
     classes = list(summary.class_value_types.items())
-    plain = (
-        *_PLAIN,
-        FEATURES,
-        _WEIGHT_NAME,
-        *(() if summary.folds is None else (_FOLDS,)),
-        *(() if summary.dist_keys is None else _GREENPLUM),
-    )
-    columns = [*_HEAD, *classes, *plain]
+    counts = [(name + CLASS_COUNTS, "bigint[]") for name in summary.dependent_varname]
+    plain = (*_PLAIN, FEATURES, _WEIGHT_NAME, VERSIONS, *([_FOLDS] if summary.folds else []))
+    plain += () if summary.dist_keys is None else _GREENPLUM
+    columns = [*_HEAD, *classes, *counts, *plain]
     listed = ", ".join(f"{quote(name)} {kind}" for name, kind in columns)
     db.query(f"CREATE TABLE {table} ({listed}){HEAP}{distributed(db, 'REPLICATED')}")
-    types = [kind for _, kind in _HEAD] + ["text[]"] * len(classes) + [kind for _, kind in plain]
+    types = [kind for _, kind in _HEAD] + ["text[]"] * len(classes) + [kind for _, kind in (*counts, *plain)]
     casts = ", ".join(f"${number}::{kind}" for number, (_, kind) in enumerate(columns, 1))
     values = [getattr(summary, _field(name)) for name, _ in _HEAD]
-    values += [*summary.class_values, *(getattr(summary, _field(name)) for name, _ in plain)]
+    values += [*summary.class_values, *(summary.class_counts or [None] * len(counts))]
+    values += [getattr(summary, _field(name)) for name, _ in plain]
     db.query(f"INSERT INTO {table} SELECT {casts}", types, values)
     _comment(db, table, comment)
 
@@ -450,9 +431,11 @@ def summary(db: Database, schema: str | None, name: str) -> PackedSummary:
     return PackedSummary(
         **{_field(column): value for column, value in row.items()},
         class_values=_class_values(db, quoted, dependents),
+        class_counts=_class_counts(db, quoted, dependents, present),
         class_value_types={column: present[column] for column in (d + CLASS_VALUES for d in dependents)},
         quoted=quoted,
         features=features,
+        versions=append.versions(db, quoted) if VERSIONS[0] in present else (),
         target_shapes=shapes[: len(dependents)],
         input_shapes=shapes[len(dependents) :],
     )
@@ -490,6 +473,18 @@ def _only_row(db: Database, table: str, statement: str) -> Row:
 def _class_values(db: Database, quoted: str, dependents: Sequence[str]) -> list[list[str | None] | None]:
     columns = ", ".join(f"{quote(d + CLASS_VALUES)}::text[] AS c{i}" for i, d in enumerate(dependents))
     row = db.query(f"SELECT {columns} FROM {quoted}")[0]
+    return [row[f"c{i}"] for i in range(len(dependents))]
+
+
+def _class_counts(
+    db: Database, quoted: str, dependents: Sequence[str], present: Mapping[str, str]
+) -> list[list[int] | None]:
+    """Tables of earlier releases do not say."""
+    columns = [name + CLASS_COUNTS for name in dependents]
+    listed = ", ".join(
+        f"{quote(c) if c in present else 'NULL'}::bigint[] AS c{i}" for i, c in enumerate(columns)
+    )
+    row = db.query(f"SELECT {listed} FROM {quoted}")[0]
     return [row[f"c{i}"] for i in range(len(dependents))]
 
 

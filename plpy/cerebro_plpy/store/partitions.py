@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from cerebro_plpy.database import Database, Row
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError
 from cerebro_plpy.store.names import quote
-from cerebro_plpy.store.packed import FOLD
+from cerebro_plpy.store.packed import BUFFER, FOLD
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,20 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a packed table that hold features and labels; the shapes stand beside them."""
+    """The columns of a packed table that hold features and labels; the shapes stand beside them.
+
+    Of a table to which rows may be appended, those in buffers below a number.
+    """
 
     independent: Sequence[str]
     dependent: Sequence[str]
+    below: int | None = None
     folded: bool = False
+
+    @property
+    def bound(self) -> str:
+        """The condition on buffers, after that on the partition."""
+        return "" if self.below is None else f" AND {BUFFER} < {int(self.below)}"
 
 
 Version = tuple[str, ...]
@@ -63,7 +72,7 @@ def _looking(table: str, key: int, columns: Columns, version: str) -> str:
         f"::text AS found FROM (SELECT __dist_key__, buffer_id, {quote(first + '_shape')}[1] AS rows,"
         f" {sizes} AS nbytes,"
         f" {version} AS version, {fold} AS fold, {' OR '.join((*labels, *shapes))} AS incomplete"
-        f" FROM {table} WHERE __dist_key__ = {int(key)}) AS b GROUP BY b.__dist_key__"
+        f" FROM {table} WHERE __dist_key__ = {int(key)}{columns.bound}) AS b GROUP BY b.__dist_key__"
     )
 
 
@@ -114,7 +123,7 @@ def contents(db: Database, table: str, keys: Sequence[int], columns: Columns) ->
     # The lines are made where the rows are; what is put together here is short.
     rows = db.query(
         f"SELECT __dist_key__ AS key, concat_ws(' ', buffer_id, {', '.join(wanted)}) AS line FROM {table}"
-        f" WHERE __dist_key__ IN ({listed}) ORDER BY __dist_key__, buffer_id"
+        f" WHERE __dist_key__ IN ({listed}){columns.bound} ORDER BY __dist_key__, buffer_id"
     )
     lines: dict[int, list[str]] = {key: [] for key in keys}
     for row in rows:

@@ -229,8 +229,10 @@ def query_statement(rows: QueryRows, fields: Sequence[Expression], ticket: str, 
     named = [(f"c{number}", field) for number, field in enumerate(fields)]
     each = "".join(f", {field.text} AS {name}" for name, field in named)
     data, texts = (
-        " || ".join(f"pg_catalog.array_agg(q.{name})" for name, field in named if field.is_text == is_text)
-        or f"NULL::{kind}"
+        " OPERATOR(pg_catalog.||) ".join(
+            f"pg_catalog.array_agg(q.{name})" for name, field in named if field.is_text == is_text
+        )
+        or f"NULL::pg_catalog.{kind}"
         for is_text, kind in ((False, "bytea[]"), (True, "text[]"))
     )
     return (
@@ -240,6 +242,7 @@ def query_statement(rows: QueryRows, fields: Sequence[Expression], ticket: str, 
         "  SELECT pg_catalog.array_agg(q.own) AS own, pg_catalog.count(*)::integer AS number,"
         f"  {data} AS data, {texts} AS texts FROM ("
         f"   SELECT s::{rows.columns.quoted} AS own,"
-        f"   (pg_catalog.row_number() OVER () - 1) / {batch} AS turn{each}"
+        "   (pg_catalog.row_number() OVER () OPERATOR(pg_catalog.-) 1)"
+        f"   OPERATOR(pg_catalog./) {batch} AS turn{each}"
         f"   FROM ({rows.query}\n) AS s) AS q GROUP BY q.turn) AS b OFFSET 0) AS x"
     )

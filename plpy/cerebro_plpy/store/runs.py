@@ -64,6 +64,9 @@ class RunRow:
     # JSON: how the call wrote the names of its tables, by the summary's column.
     spelled: str = "{}"
     object_table: str | None = None
+    # JSON: for each packed table its version when the run began, below which number its buffers are, and
+    # how many rows each class of each output has.
+    packed_versions: str = "{}"
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,19 @@ def limits(run: RunRow) -> Mapping[str, Any]:
 def spelled(run: RunRow) -> Mapping[str, str]:
     """How the call wrote the names of its tables."""
     return json.loads(run.spelled)
+
+
+def below(run: RunRow, table: str) -> int | None:
+    """The buffers of a packed table that are the run's have numbers below this one; None for all."""
+    return json.loads(run.packed_versions).get(table, {}).get("below")
+
+
+def class_counts(run: RunRow) -> Mapping[str, Sequence[int] | None]:
+    """How many training rows each class has, by output in their order; None where that is not known.
+
+    Runs of earlier releases do not name their outputs; those with class weights had one.
+    """
+    return json.loads(run.packed_versions).get(run.source_table, {}).get("class_counts", {"": None})
 
 
 @as_owner

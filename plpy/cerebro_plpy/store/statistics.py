@@ -12,6 +12,7 @@ from ..database import Database
 from .names import Table, quote
 from .packed import Expression, SourceColumn, as_double, as_text
 
+FLOATS = ("float4", "float8", "numeric")
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -49,7 +50,7 @@ def numbers(
         text = as_text(column)
         spaces = f"length({text}) - length(replace({text}, ' ', ''))"
         aggregates.append(f"'w{number}', avg(CASE WHEN {text} <> '' THEN 1 + {spaces} END)::double precision")
-    row = db.query(f"SELECT {_object(aggregates)}::text AS found FROM {source.rows}")[0]
+    row = db.query_once(f"SELECT {_object(aggregates)}::text AS found FROM {source.rows}")[0]
     found = json.loads(row["found"])
     return (
         found["rows"],
@@ -71,8 +72,10 @@ def _object(pairs: Sequence[str]) -> str:
 
 
 def _aggregates(one: Counted) -> str:
-    # NaN is no value, as for whoever works with data frames.
-    value = f"nullif({as_double(one.column)}, 'NaN')"
+    value = as_double(one.column)
+    if one.column.element in FLOATS:
+        # NaN is no value, as for whoever works with data frames.
+        value = f"nullif({value}, 'NaN')"
     made = {
         "present": f"count({value})",
         "mean": f"avg({value})::text",
@@ -99,15 +102,19 @@ def values(
     found: list[tuple[int, int, list[tuple[str, int]]]] = [(0, 0, []) for _ in columns]
     if not columns:
         return found
-    listed = ", ".join(f"({number}, {as_text(column)})" for number, column in enumerate(columns))
+    texts = ", ".join(f"{as_text(column)} AS t{number}" for number, column in enumerate(columns))
+    names = [f"s.t{number}" for number in range(len(columns))]
+    value = f"coalesce({', '.join(names)})"
+    place = " ".join(f"WHEN GROUPING({name}) = 0 THEN {number}" for number, name in enumerate(names))
     rows = db.scan(
         "SELECT g.place, g.value, g.number, g.present::bigint AS present, g.distinct_values FROM ("
         "  SELECT c.place, c.value, c.number, row_number() OVER by_number AS rank,"
         "         sum(c.number) OVER (PARTITION BY c.place) AS present,"
         "         count(*) OVER (PARTITION BY c.place) AS distinct_values"
-        f"   FROM (SELECT v.place, v.value, count(*) AS number FROM {source.rows},"
-        f"         LATERAL (VALUES {listed}) AS v (place, value)"
-        "          WHERE v.value IS NOT NULL GROUP BY v.place, v.value) AS c"
+        f"   FROM (SELECT CASE {place} END AS place, {value} AS value, count(*) AS number"
+        f"           FROM (SELECT {texts} FROM {source.rows}) AS s"
+        f"          GROUP BY GROUPING SETS ({', '.join(f'({name})' for name in names)})) AS c"
+        "   WHERE c.value IS NOT NULL"
         '  WINDOW by_number AS (PARTITION BY c.place ORDER BY c.number DESC, c.value COLLATE "C")) AS g'
         " WHERE g.rank <= $1 ORDER BY g.place, g.rank",
         ["bigint"],

@@ -208,7 +208,8 @@ def send_buffers(db: Database, table: str, key: int, columns: Columns, ticket: s
     shapes = ", ".join(f"array_to_json({quote(name + SHAPE)})" for name in names)
     db.query(
         f"SELECT cerebro._take_buffer($1, {quote(BUFFER)}, '[' || concat_ws(',', {shapes}) || ']',"
-        f" ARRAY[{', '.join(quote(name) for name in names)}]) FROM {table} WHERE {KEY} = {int(key)}",
+        f" ARRAY[{', '.join(quote(name) for name in names)}]) FROM {table} WHERE {KEY} = {int(key)}"
+        f"{columns.bound}",
         ["text"],
         [ticket],
     )

@@ -1,0 +1,175 @@
+"""Tables as they are: packing mixed columns, and predictions inside queries."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import server
+import tables
+from details import Section, Tell
+from measure import Spread
+from tables import Goal
+
+ROWS, PREDICTED, WIDTH = 300_000, 100_000, 2000
+# Numbers with NULLs, categories of few and of many values, dates; with words they cost more.
+MIXED = """CREATE TABLE mixed AS
+SELECT i AS id,
+       CASE WHEN i % 17 > 0 THEN 18 + i % 60 END AS age,
+       CASE WHEN i % 11 > 0 THEN ((i::bigint * 7919) % 90000) / 7.0::float8 END AS income,
+       1e9::float8 + (i * 31) % 1000 AS far,
+       'city ' || (i::bigint * i) % 200 AS city,
+       (ARRAY['free', 'basic', 'pro', NULL])[1 + i % 4] AS plan,
+       (i * 7) % 12 AS level,
+       '2020-01-01'::date + (i * 13) % 1500 AS joined,
+       '1999-12-31 23:59Z'::timestamptz + (i * 77) * interval '1 min' AS seen,
+       i % 3 = 0 AS active,
+       'The quick,  brown Fox jumps ' || i % 5000 || ' times over ' || i % 300 || ' lazy dogs' AS note,
+       CASE WHEN (i * 37) % 60 > 32 THEN 'yes' ELSE 'no' END AS gone
+  FROM generate_series(1, {rows}) AS i"""
+PLAIN = ["age", "income", "far", "city", "plan", "level", "joined", "seen", "active"]
+
+
+def packing(repetitions: int, tell: Tell) -> Section:
+    """Mixed columns as `auto` takes them, with their statistics, against COPY of them to nowhere."""
+    ways = {"without words": PLAIN, "with words": [*PLAIN, "note"]}
+    rows, goals = [], []
+    with server.session() as connection:
+        _make(connection, ROWS)
+        for name, columns in ways.items():
+            copies, packs = [], []
+            for number in range(-1, repetitions):
+                copy, pack = _copied(connection, columns), _packed(connection, columns)
+                if number >= 0:
+                    copies.append(copy)
+                    packs.append(pack)
+            pairs = Spread.of([a / b for a, b in zip(packs, copies, strict=True)])
+            rows += [
+                [f"COPY, {name}", tables.spread(Spread.of(copies)), ""],
+                [f"packing, {name}", tables.spread(Spread.of(packs)), tables.spread(pairs)],
+            ]
+            goals.append(Goal(f"packing mixed columns {name} ÷ COPY to /dev/null", 2.0, pairs))
+    tell(f"  packing mixed columns {rows}")
+    return Section(
+        "Packing mixed columns", tables.markdown([f"{ROWS:,} rows", "seconds", "÷ COPY"], rows), goals
+    )
+
+
+def _make(connection: Any, rows: int) -> None:
+    server.drop(connection, ["mixed"])
+    server.query(connection, MIXED.format(rows=rows))
+    server.query(connection, "VACUUM ANALYZE mixed")
+
+
+def _copied(connection: Any, columns: list[str]) -> float:
+    clock = time.perf_counter()
+    server.query(connection, f"COPY mixed ({', '.join([*columns, 'gone'])}) TO '/dev/null'")
+    return time.perf_counter() - clock
+
+
+def _packed(connection: Any, columns: list[str]) -> float:
+    server.drop(connection, ["mixed_packed", "mixed_packed_summary"])
+    clock = time.perf_counter()
+    server.query(
+        connection,
+        "SELECT cerebro.training_preprocessor_dl('mixed', 'mixed_packed', 'gone', %s,"
+        """ options => '{"columns": "auto", "segments": 2}')""",
+        (", ".join(columns),),
+    )
+    return time.perf_counter() - clock
+
+
+def predicting(repetitions: int, tell: Tell) -> Section:
+    """Predictions in a query over many rows, with a small net on mixed columns."""
+    ways: dict[str, str] = {
+        "cerebro.predict(model, row)": "SELECT count(p.class) FROM mixed AS m,"
+        " cerebro.predict('mixed_models', m) AS p",
+        "cerebro.predict_query": "SELECT count(class) FROM cerebro.predict_query("
+        "'mixed_models', 'SELECT * FROM mixed', NULL::mixed)",
+    }
+    least = {"cerebro.predict(model, row)": 20_000, "cerebro.predict_query": 150_000}
+    speeds: dict[str, list[float]] = {name: [] for name in ways}
+    with server.session() as connection:
+        _model(connection)
+        for number in range(-1, repetitions):
+            for name, query in ways.items():
+                clock = time.perf_counter()
+                server.query(connection, query)
+                if number >= 0:
+                    speeds[name].append(PREDICTED / (time.perf_counter() - clock))
+    found = {name: Spread.of(speed) for name, speed in speeds.items()}
+    tell(f"  predicting {found}")
+    rows = [[name, tables.spread(speed, 0)] for name, speed in found.items()]
+    goals = [Goal(f"{name}: rows per second", least[name], found[name], False) for name in ways]
+    head = [f"{PREDICTED:,} rows of mixed columns", "rows per second"]
+    return Section("Predictions in queries", tables.markdown(head, rows), goals)
+
+
+def _model(connection: Any) -> None:
+    server.drop(connection, ["mixed_packed", "mixed_packed_summary", "mixed_nets", "mixed_nets_summary"])
+    _make(connection, PREDICTED)
+    _packed(connection, PLAIN)
+    server.query(
+        connection,
+        "SELECT cerebro.load_net('mixed_nets', 'mixed_packed', $$Dense(64, 'relu'), Dense(32, 'relu')$$)",
+    )
+    server.drop(connection, ["mixed_models", "mixed_models_info", "mixed_models_summary"])
+    server.query(
+        connection,
+        "SELECT cerebro.madlib_fit('mixed_packed', 'mixed_models', 'mixed_nets', 1,"
+        " $$loss='categorical_crossentropy', optimizer='adam', metrics=['accuracy']$$,"
+        " $$batch_size=256$$, 1)",
+    )
+
+
+def memory(tell: Tell) -> Section:
+    """How much memory the session takes that packs 3 GB; the shuffle may take 256 MB of it."""
+    rows = 3_000_000_000 // (4 * WIDTH)
+    with closing(server.connect()) as connection:
+        server.drop(connection, ["huge", "huge_packed", "huge_packed_summary"])
+        server.query(
+            connection,
+            "CREATE TABLE huge AS SELECT i AS id, 18 + i % 60 AS age, 'city ' || i % 40 AS city,"
+            " (SELECT array_agg(random()::real) FROM generate_series(1, %s) AS g WHERE i > 0) AS x,"
+            " i % 2 = 0 AS y FROM generate_series(1, %s) AS i",
+            (WIDTH, rows),
+        )
+        (size,) = server.query(connection, "SELECT pg_table_size('huge')")[0]
+        pid = connection.info.backend_pid
+        before = _peak(pid, reset=True)
+        clock = time.perf_counter()
+        server.query(
+            connection,
+            "SELECT cerebro.training_preprocessor_dl('huge', 'huge_packed', 'y', 'age, city, x',"
+            """ options => '{"columns": "auto", "segments": 2, "memory_mb": 256}')""",
+        )
+        seconds = time.perf_counter() - clock
+        added = _peak(pid) - before
+        server.drop(connection, ["huge", "huge_packed", "huge_packed_summary"])
+    tell(f"  memory {added} of {size} in {seconds}")
+    text = f"A table of {tables.size(size)} is packed in {seconds:.0f} s, which takes {tables.size(added)}."
+    goal = Goal(
+        "packing 3 GB of mixed columns with memory_mb 256: MB that the session takes",
+        512,
+        Spread.of([added / 1e6]),
+    )
+    return Section("Memory of packing", text, [goal])
+
+
+def _peak(pid: int, reset: bool = False) -> int:
+    """The most memory of its own that a process has had since it was reset; what it shares does not count."""
+    if reset:
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    fields = dict(line.split(":", 1) for line in lines)
+    return 1024 * (int(fields["VmHWM"].split()[0]) - int(fields["RssShmem"].split()[0]))
+
+
+PARTS: dict[str, Callable[[int, Tell], Section]] = {
+    "columns": packing,
+    "queries": predicting,
+    "memory": lambda _, tell: memory(tell),
+}

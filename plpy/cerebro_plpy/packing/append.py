@@ -1,0 +1,233 @@
+"""cerebro.append_rows: rows that come later go into a packed table, whose earlier rows stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+
+import numpy as np
+
+from ..database import Database
+from ..errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
+from ..features import drift
+from ..features.specification import DATE, NUMBER
+from ..store import append, names, packed, session
+from ..store import drift as drifts
+from ..store.append import PackedVersion
+from . import options as option
+from .job import Job
+from .pack import gathered, output_of
+from .preprocess import job_like
+from .read import FEATURES, ONE_HOT, decode_buffer
+
+# So many columns are named in a notice.
+MOST_SHOWN = 5
+
+
+def append_rows(
+    db: Database,
+    packed_table: str | None,
+    source_table: str | None,
+    dependent_varname: str | None = None,
+    independent_varname: str | None = None,
+    options: str | None = None,
+) -> int:
+    """Pack more rows as those that are there; gives the version that this makes."""
+    chosen = option.parse(options, option.VALIDATION)
+    source = names.resolve_table(db, source_table, "input table")
+    table = names.resolve_table(db, packed_table, "packed table")
+    if session.read_only(db):
+        raise CerebroError("rows cannot be added in a read-only transaction", sqlstate=WRONG_STATE)
+    training = packed.summary(db, table.schema, table.name)
+    _check_takes_rows(table, training)
+    append.check_rights(db, table, training.quoted)
+    db.server.check_lies_as_packed(table, "packed table")
+    append.lock(db, training.quoted)
+    # What was there before the lock may have grown.
+    training = packed.summary(db, table.schema, table.name)
+    known = packed.columns_of(db, source)
+    job = job_like(
+        db,
+        training,
+        source=source,
+        target=names.TargetTable(table.schema, table.name, table.quoted),
+        spelled=(str(source_table), str(packed_table)),
+        dependents=dependent_varname or _own_outputs(training, known, source),
+        independents=independent_varname or _own_inputs(training, known, source),
+        memory=chosen.memory_mb << 20,
+    )
+    job = replace(job, takes_new_classes=True)
+    with gathered(db, job) as found:
+        how = replace(
+            found.plan(training.segments, training.buffer_size),
+            rows_before=training.total_rows,
+            buffers_before=training.versions[-1].below,
+        )
+        # The new table's columns may have other names.
+        output = replace(
+            output_of(job),
+            dependents=training.dependent_varname,
+            independents=training.independent_varname,
+        )
+        found.rows.write(output, found.labels, how)
+        added = PackedVersion(how.rows, how.buffers_after, job.spelled[0])
+        versions = [*training.versions, added]
+        values = [label.values for label in found.labels]
+        counts = found.class_counts
+    size = max(training.buffer_size, how.buffer_size)
+    changed = {**_changed(training, values), **_counted(training, counts)}
+    append.write(db, training.quoted, versions, size, changed)
+    _tell(db, job, table, replace(training, versions=versions))
+    return len(versions)
+
+
+def _check_takes_rows(table: names.Table, training: packed.PackedSummary) -> None:
+    if training.folds is not None:
+        raise CerebroError(
+            f"{table.quoted} was packed in folds: no rows can be added",
+            hint="Pack all rows again.",
+            sqlstate=WRONG_STATE,
+        )
+    if not training.versions:
+        raise CerebroError(
+            f"{table.quoted} does not know which of its rows were packed when",
+            detail="It was packed by an earlier release, or elsewhere.",
+            hint="Pack the table again.",
+            sqlstate=WRONG_STATE,
+        )
+
+
+def _own_inputs(
+    training: packed.PackedSummary, known: Mapping[str, packed.SourceColumn], source: names.Table
+) -> str:
+    if training.features is not None:
+        return "*"
+    return _own_names(training.independent_varname, known, "independent_varname", source)
+
+
+def _own_outputs(
+    training: packed.PackedSummary, known: Mapping[str, packed.SourceColumn], source: names.Table
+) -> str:
+    return _own_names(training.dependent_varname, known, "dependent_varname", source)
+
+
+def _own_names(
+    own: Sequence[str], known: Mapping[str, packed.SourceColumn], parameter: str, source: names.Table
+) -> str:
+    missing = [name for name in own if name not in known]
+    if missing:
+        raise CerebroError(
+            f'{source.quoted} has no column "{missing[0]}"',
+            hint=f"Say in {parameter} which columns it is made of, as when the table was packed.",
+            sqlstate=UNDEFINED_COLUMN,
+        )
+    return ", ".join(map(names.quote, own))
+
+
+def _changed(
+    training: packed.PackedSummary, values: Sequence[list[str | None] | None]
+) -> Mapping[str, tuple[str, Sequence[str | None]]]:
+    """The columns of class values that have others now."""
+    found = zip(training.class_value_types.items(), training.class_values, values, strict=True)
+    return {column: (kind, now) for (column, kind), before, now in found if now is not None and now != before}
+
+
+def _counted(
+    training: packed.PackedSummary, counts: Sequence[Sequence[int] | None]
+) -> Mapping[str, tuple[str, Sequence[str]]]:
+    """The columns of class counts: the old ones and the new ones together."""
+    found = zip(training.dependent_varname, training.class_counts, counts, strict=True)
+    return {
+        name + packed.CLASS_COUNTS: ("bigint[]", [str(a + b) for a, b in zip(before, now, strict=True)])
+        for name, before, now in found
+        if before is not None and now is not None
+    }
+
+
+def _tell(db: Database, job: Job, table: names.Table, summary: packed.PackedSummary) -> None:
+    """Compare the rows with those before them, and keep what was found."""
+    shifts = _shifts(db, job, table, summary)
+    added = summary.versions[-1]
+    role = session.current_user(db)
+    rows = []
+    for shift in shifts:
+        values = asdict(shift)
+        del values["noise"]
+        column = values.pop("column")
+        rows.append(
+            drifts.DriftRow(
+                packed=table.oid,
+                owner=role,
+                version=summary.version,
+                rows=added.rows,
+                column_name=column,
+                **values,
+            )
+        )
+    if rows:
+        drifts.keep(db, rows)
+    db.notice(f"{added.rows} rows added to {table.quoted}, which is now of version {summary.version}")
+    large = sorted((s for s in shifts if s.is_large), key=lambda s: s.stability or 0, reverse=True)
+    if large:
+        shown = ", ".join(f'"{s.column}" ({s.stability:.2f})' for s in large[:MOST_SHOWN])
+        db.notice(
+            f"these columns differ from those of the rows before, by the population stability index: {shown};"
+            " see cerebro.drift"
+        )
+
+
+def _shifts(db: Database, job: Job, table: names.Table, summary: packed.PackedSummary) -> list[drift.Shift]:
+    first, below = (version.below for version in summary.versions[-2:])
+    columns = [*summary.independent_varname, *summary.dependent_varname]
+    kinds = [FEATURES] * len(summary.independent_varname)
+    kinds += [ONE_HOT if one_hot else FEATURES for one_hot in summary.one_hot]
+    samples = []
+    for bounds in ((0, first), (first, below)):
+        buffers = drifts.sample(db, table, columns, *bounds)
+        if not buffers:
+            # A policy of the table's hides them.
+            return []
+        samples.append(
+            {
+                name: np.concatenate([decode_buffer(b[name], b[name + packed.SHAPE], kind) for b in buffers])
+                for name, kind in zip(columns, kinds, strict=True)
+            }
+        )
+    return [*_of_inputs(db, job, summary, *samples), *_of_labels(summary, *samples)]
+
+
+Sample = Mapping[str, np.ndarray]
+
+
+def _of_inputs(
+    db: Database, job: Job, summary: packed.PackedSummary, before: Sample, after: Sample
+) -> list[drift.Shift]:
+    found = summary.features
+    if found is None:
+        divisor = summary.normalizing_const
+        return [drift.of_values(n, before[n], after[n], divisor) for n in summary.independent_varname]
+    known = packed.columns_of(db, job.source)
+    columns = [known[feature.name] for feature in found.features]
+    numbers = [feature.way.kind in (NUMBER, DATE) for feature in found.features]
+    rows, counted = drifts.count(db, job.source, columns, numbers)
+    counts = {
+        column.name: drift.Counts(rows, present, mean)
+        for column, (present, mean) in zip(columns, counted, strict=True)
+    }
+    shifts = []
+    for one in found.inputs:
+        own = [drift.samples_of(one, sample[one.name]) for sample in (before, after)]
+        shifts += [
+            drift.of_feature(f, found.rows, counts[f.name], *(each[f.name] for each in own))
+            for f in one.features
+        ]
+    return shifts
+
+
+def _of_labels(summary: packed.PackedSummary, before: Sample, after: Sample) -> list[drift.Shift]:
+    return [
+        drift.of_classes(name, before[name], after[name])
+        if one_hot
+        else drift.of_values(name, before[name], after[name])
+        for name, one_hot in zip(summary.dependent_varname, summary.one_hot, strict=True)
+    ]

@@ -1,0 +1,117 @@
+"""SQL on the versions of packed tables: what each call has added, and what adding rows changes.
+
+It runs with the caller's rights. A version is told from the next by the numbers of its buffers, so that a run
+reads what it began with, whatever is added meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..database import Database
+from ..errors import DATA_CORRUPTED, INSUFFICIENT_PRIVILEGE, WRONG_STATE, CerebroError
+from .names import Table, quote
+
+VERSIONS = ("packed_versions", "jsonb")
+
+
+@dataclass(frozen=True)
+class PackedVersion:
+    """What one call has packed. The numbers of this version's buffers, and of earlier ones', are `below`."""
+
+    rows: int
+    below: int
+    source_table: str
+
+
+def as_json(versions: Sequence[PackedVersion]) -> str | None:
+    """As they are stored; tables that were packed elsewhere may have none."""
+    return json.dumps([asdict(version) for version in versions]) if versions else None
+
+
+def read(given: Any) -> list[PackedVersion]:
+    """From what stands in a user's table."""
+    if given is None:
+        return []
+    listed = given if isinstance(given, list) else [None]
+    found = [_version(one) for one in listed]
+    bounds = [version.below for version in found]
+    if bounds != sorted(bounds):
+        raise _corrupt()
+    return found
+
+
+def _version(given: Any) -> PackedVersion:
+    if not isinstance(given, Mapping):
+        raise _corrupt()
+    rows, below, source = (given.get(key) for key in ("rows", "below", "source_table"))
+    whole = all(isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 2**62 for n in (rows, below))
+    if not whole or not isinstance(source, str):
+        raise _corrupt()
+    return PackedVersion(int(rows or 0), int(below or 0), source)
+
+
+def _corrupt() -> CerebroError:
+    return CerebroError(
+        f"{VERSIONS[0]} in the summary of the packed table is not what packing writes",
+        hint="Pack the table again.",
+        sqlstate=DATA_CORRUPTED,
+    )
+
+
+def versions(db: Database, summary: str) -> list[PackedVersion]:
+    """The versions of a packed table, of which the summary's name is given."""
+    text = db.query(f"SELECT {VERSIONS[0]}::text AS found FROM {summary}")[0]["found"]
+    return read(None if text is None else json.loads(text))
+
+
+def check_rights(db: Database, table: Table, summary: str) -> None:
+    """Refuse before any work what the server would refuse after it."""
+    row = db.query(
+        "SELECT pg_catalog.has_table_privilege($1::oid, 'INSERT') AS packed,"
+        " pg_catalog.has_table_privilege($2, 'UPDATE') AS summary",
+        ["oid", "text"],
+        [table.oid, summary],
+    )[0]
+    for may, what, right in ((row["packed"], table.quoted, "INSERT"), (row["summary"], summary, "UPDATE")):
+        if not may:
+            raise CerebroError(
+                f"permission denied for table {what}",
+                detail="Adding rows takes INSERT on the packed table and UPDATE on its summary.",
+                hint=f"Its owner grants it: GRANT {right} ON {what} TO …",
+                sqlstate=INSUFFICIENT_PRIVILEGE,
+            )
+
+
+def lock(db: Database, summary: str) -> None:
+    """Until this transaction ends nobody else adds rows; whoever reads goes on."""
+    db.query(f"LOCK TABLE {summary} IN SHARE ROW EXCLUSIVE MODE")
+
+
+def write(
+    db: Database,
+    summary: str,
+    known: Sequence[PackedVersion],
+    buffer_size: int,
+    classes: Mapping[str, tuple[str, Sequence[str | int | None]]],
+) -> None:
+    """Say in the summary what there is now; `classes` are columns of arrays with their type and values."""
+    changed: dict[str, tuple[str, Any]] = {
+        "total_rows": ("bigint", sum(version.rows for version in known)),
+        "buffer_size": ("integer", buffer_size),
+        VERSIONS[0]: (VERSIONS[1], as_json(known)),
+        **classes,
+    }
+    # The elements of arrays are given as text, whatever they are.
+    types = ["text[]" if name in classes else kind for name, (kind, _) in changed.items()]
+    sets = ", ".join(
+        f"{quote(name)} = ${number}::{kind}" for number, (name, (kind, _)) in enumerate(changed.items(), 1)
+    )
+    values = [value for _, value in changed.values()]
+    db.query(f"UPDATE {summary} SET {sets}", types, values)
+    if len(versions(db, summary)) != len(known):
+        # A policy or a trigger of the table's has kept it as it was.
+        raise CerebroError(f"{summary} could not be changed", sqlstate=WRONG_STATE)
