@@ -375,6 +375,13 @@ def predict_byom(arch_table: str | None, model_id: int | None, given: tuple[Any,
     )
 
 
+@public
+def confusion(model_table: str | None, packed_table: str | None, mst_key: int | None) -> list[Any]:
+    from cerebro_plpy.predicting import confusion as predictor
+
+    return predictor.confusion(Session(), model_table, packed_table, mst_key)
+
+
 @internal
 def predict_one(model: str | None, mst_key: int | None, features: Any) -> tuple[Any, ...]:
     from cerebro_plpy.predicting import one as predictor

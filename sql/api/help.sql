@@ -18,8 +18,9 @@ WITH listed (number, task, name) AS (
     (20, 'steer', 'pause'), (21, 'steer', 'resume'), (22, 'steer', 'stop'), (23, 'steer', 'stop_config'),
     (24, 'steer', 'clone_config'), (25, 'steer', 'add_configs'), (26, 'use a model', 'predict'),
     (27, 'use a model', 'predict_query'), (28, 'use a model', 'madlib_predict'),
-    (29, 'use a model', 'madlib_evaluate'), (30, 'look after it', 'diagnose'), (31, 'look after it', 'sizes'),
-    (32, 'look after it', 'forget'), (33, 'look after it', 'grant_usage'), (34, 'look after it', 'version')
+    (29, 'use a model', 'madlib_evaluate'), (30, 'use a model', 'confusion_matrix'),
+    (31, 'look after it', 'diagnose'), (32, 'look after it', 'sizes'), (33, 'look after it', 'forget'),
+    (34, 'look after it', 'grant_usage'), (35, 'look after it', 'version')
 ), present (name, call, signature, what, oid) AS (
     SELECT
         p.proname::text,
