@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from ..run import Run
 
 MOST_RUNS = 50
 MOST_COMPARED = 8
+# What the report is drawn with: the extra `plot`.
+DRAWING = ("pandas", "matplotlib")
 # A run may have been called anything, of any length.
 MOST_NAME, MOST_DESCRIPTION = 200, 10_000
 # A row's own time is a little before its commit; what is sent twice the page knows by its key.
@@ -89,7 +92,8 @@ Table = dict[str, list[Any]]
 def overview(engine: Engine) -> Row:
     """Who looks at which database, and the newest runs."""
     with engine.connect() as connection:
-        return {"who": rows(connection, WHO)[0], "runs": rows(connection, RUNS)}
+        draws = all(map(find_spec, DRAWING))
+        return {"who": {**rows(connection, WHO)[0], "draws": draws}, "runs": rows(connection, RUNS)}
 
 
 def run(engine: Engine, run_id: int, since: Mapping[str, float]) -> Row | None:

@@ -102,6 +102,7 @@ function showRuns({ who, runs: all }) {
   at("estimators-label").hidden = others.length === all.length;
   const runs = at("estimators").checked ? all : others;
   state.runs = runs;
+  state.draws = who.draws;
   setText(at("who"), `${who.role} on ${who.database} · PostgreSQL ${who.server.split(" ")[0]} · cerebro ${who.version}`);
   const list = at("runs");
   runs.forEach((run, place) => {
@@ -277,7 +278,12 @@ function showRunActions() {
     const button = make("button", { type: "button", textContent: label, disabled: Boolean(why), title: why ?? "", className: danger ? "danger" : "" });
     button.addEventListener("click", () => asking.open(action, state.run));
     return button;
-  }), ...(state.run.live ? [] : [make("a", { className: "button", href: `/api/runs/${state.run.id}/report`, textContent: "Report", title: "One HTML file of this run" })]));
+  }), ...(state.run.live ? [] : [report()]));
+}
+
+function report() {
+  if (!state.draws) return make("button", { type: "button", textContent: "Report", disabled: true, title: "where the page runs, the packages of the extra plot are not installed" });
+  return make("a", { className: "button", href: `/api/runs/${state.run.id}/report`, textContent: "Report", title: "One HTML file of this run" });
 }
 
 // By default what the leaderboard goes by, once it makes a line; until then the losses of the visits.
