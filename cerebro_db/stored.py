@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from . import link
 from .errors import CerebroError
+from .link import Row
 from .statements import call
 
 if TYPE_CHECKING:
@@ -32,14 +33,19 @@ def table(db: Server, name: str) -> str:
     A view in its place would run its owner's functions with the rights of whoever reads it, who named no view
     but a run. What one owns oneself may be anything.
     """
-    found = db.look(_TABLE, name)
-    if found and found[0]["kind"] not in _KINDS and not found[0]["own"]:
+    for found in db.look(_TABLE, name):
+        check_kind(found, name)
+    return name
+
+
+def check_kind(found: Row, name: str) -> None:
+    """The same of its row: its kind, and whether it is the caller's own."""
+    if found["kind"] not in _KINDS and not found["own"]:
         raise CerebroError(
             f"{name} is no longer a table, and somebody else owns it",
             hint="What is there now would run with your rights. Ask its owner for the table.",
             sqlstate="42809",
         )
-    return name
 
 
 def architecture(db: Server, models: str, mst_key: int) -> str | None:

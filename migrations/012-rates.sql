@@ -43,6 +43,10 @@ $$;
 
 SELECT pg_catalog.pg_extension_config_dump('cerebro._rate', '');
 
+ALTER TABLE cerebro._visit ADD COLUMN cpu_seconds double precision, ADD COLUMN memory_bytes bigint;
+COMMENT ON COLUMN cerebro._visit.cpu_seconds IS 'Processor time of the session during the visit; NULL in runs of older versions';
+COMMENT ON COLUMN cerebro._visit.memory_bytes IS 'Memory of the session at the end of the visit; NULL in runs of older versions';
+
 -- Whether the planner may choose what a call leaves to it.
 ALTER TABLE cerebro.settings DROP CONSTRAINT settings_name_check, DROP CONSTRAINT settings_check;
 ALTER TABLE cerebro.settings

@@ -69,6 +69,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "madlib_keras_predict_byom",
         "predict",
         "predict_query",
+        "confusion_matrix",
     ),
     "Losses, metrics and layers of your own": (
         "register_function",

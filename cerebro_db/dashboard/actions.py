@@ -14,20 +14,34 @@ from typing import Any, cast
 import psycopg2
 from sqlalchemy import Connection, Engine
 
+from .. import stored
 from ..statements import table_name
 from . import views
 
 # An interrupted run is resumed by a call that lasts as long as the run; what is wrong with it shows at once.
 REFUSAL_SECONDS = 3.0
 
-# A single model's summary names no table of configs.
-_IS_SUMMARY = """
-SELECT FROM pg_attribute WHERE attrelid = to_regclass(%(summary)s) AND attname = 'model_selection_table'
+# Whether a summary is there, of what kind, and whether it is one of many models or of one.
+_SUMMARY = """
+SELECT c.relkind::text AS kind, pg_get_userbyid(c.relowner) = current_user AS own,
+    array_agg(a.attname::text) && '{model_selection_table}' AS several
+FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid
+WHERE c.oid = to_regclass(%(summary)s) GROUP BY c.oid, c.relkind, c.relowner
 """
 _LEFT = """
 SELECT coalesce(qualified_names ->> 'model_selection_table', model_selection_table) AS selection,
     metrics_compute_frequency AS every
 """
+_LEFT_ONE = """
+SELECT coalesce(qualified_names ->> 'model_arch_table', model_arch_table) AS architectures, model_id,
+    compile_params, fit_params, metrics_compute_frequency AS every
+"""
+_GO_ON_ONE = (
+    "SELECT cerebro.madlib_fit(%(source)s, %(model_table)s, %(architectures)s, %(model_id)s,"
+    " %(compile_params)s, %(fit_params)s, %(epochs)s, validation_table => %(validation)s,"
+    " metrics_compute_frequency => least(%(every)s, %(epochs)s), warm_start => TRUE, name => %(name)s,"
+    " options => '{\"background\": true}')"
+)
 
 Row = Mapping[str, Any]
 
@@ -74,10 +88,10 @@ def _stop(run: Row, _config: Row, _given: Row) -> str:
 
 
 def _go_on(run: Row, _config: Row, given: Row) -> str:
+    what = f"every config of {given['selection']}" if "selection" in given else "the model"
     return (
-        f"A new run trains every config of {given['selection']} for {given['epochs']} more epochs, from where"
-        f" run {run['run_id']} has left it. When it is over, its models take the place of those in"
-        f" {run['model_table']}."
+        f"A new run trains {what} for {given['epochs']} more epochs, from where run {run['run_id']} has left"
+        f" it. When it is over, what it leaves takes the place of {run['model_table']}."
     )
 
 
@@ -144,8 +158,8 @@ ACTIONS = {
     "stop": Action("SELECT cerebro.stop(%(run)s)", _stop),
     "go_on": Action(
         "SELECT cerebro.madlib_fit_multiple_model(%(source)s, %(model_table)s, %(selection)s, %(epochs)s,"
-        " validation_table => %(validation)s, metrics_compute_frequency => %(every)s, warm_start => TRUE,"
-        " name => %(name)s, options => '{\"background\": true}')",
+        " validation_table => %(validation)s, metrics_compute_frequency => least(%(every)s, %(epochs)s),"
+        " warm_start => TRUE, name => %(name)s, options => '{\"background\": true}')",
         _go_on,
         ("epochs",),
     ),
@@ -194,13 +208,15 @@ class Desk:
         action, values = _checked(name, run_id, given)
         with self._engine.connect() as connection:
             run = _only(views.rows(connection, views.RUN, run=run_id), f"you have no run {run_id}")
-            values |= _left(connection, run) if name == "go_on" else {}
+            sql = action.sql
+            if name == "go_on":
+                sql, values = _warm_start(connection, run, values)
             config: Row = {}
             if "config" in values:
                 configs = views.rows(connection, views.CONFIGS, run=run_id)
                 found = [row for row in configs if row["mst_key"] == values["config"]]
                 config = _only(found, f"run {run_id} has no config {values['config']}")
-            return {"says": action.says(run, config, values), "sql": _text(connection, action.sql, values)}
+            return {"says": action.says(run, config, values), "sql": _text(connection, sql, values)}
 
     def act(self, name: str, run_id: int, given: Row) -> dict[str, Any]:
         """Do it; gives what the function gave."""
@@ -208,12 +224,13 @@ class Desk:
         if name == "resume":
             return self._resume(run_id)
         with self._one_at_a_time, self._engine.connect() as connection:
+            sql = action.sql
             if name == "go_on":
                 run = _only(views.rows(connection, views.RUN, run=run_id), f"you have no run {run_id}")
-                values |= _left(connection, run)
+                sql, values = _warm_start(connection, run, values)
                 # The call finds tables by the viewer's own search_path.
                 connection.rollback()
-            results = [row[0] for row in connection.exec_driver_sql(action.sql, values)]
+            results = [row[0] for row in connection.exec_driver_sql(sql, values)]
             connection.commit()
         return {"results": [value for value in results if value not in (None, "")]}
 
@@ -256,19 +273,25 @@ def _checked(name: str, run_id: int, given: Row) -> tuple[Action, dict[str, Any]
     return action, {"run": run_id, **dict.fromkeys(action.may), **given}
 
 
-def _left(connection: Connection, run: Row) -> dict[str, Any]:
-    """What a warm start of a run needs: its tables name the table of its configs."""
-    none = UnknownAction(f"run {run['run_id']} has left no table of several models that could be trained on")
+def _warm_start(connection: Connection, run: Row, values: Row) -> tuple[str, dict[str, Any]]:
+    """What is sent, with more than was given: what a warm start takes stands in the run's summary."""
+    none = UnknownAction(f"run {run['run_id']} has left no table of models that could be trained on")
     if not run["model_table"]:
         raise none
     summary = table_name(run["model_table"], "_summary")
-    if not views.rows(connection, _IS_SUMMARY, summary=summary):
+    (is_there,) = views.rows(connection, _SUMMARY, summary=summary) or [None]
+    if is_there is None:
         raise none
+    stored.check_kind(is_there, summary)
+    # Policies on a table are code of its owner's.
+    connection.exec_driver_sql("SET LOCAL row_security = off")
+    several = is_there["several"]
     # pg_catalog stands before all names in it, and the table is named with its schema.
-    found = views.rows(connection, f"{_LEFT} FROM {summary} WHERE run_id = %(run)s", run=run["run_id"])
-    left = _only(found, str(none))
+    query = f"{_LEFT if several else _LEFT_ONE} FROM {summary.replace('%', '%%')} WHERE run_id = %(run)s"
+    left = _only(views.rows(connection, query, run=run["run_id"]), str(none))
     tables = {"source": run["source_table"], "model_table": run["model_table"]}
-    return {**left, **tables, "validation": run["validation_table"], "name": run["name"]}
+    more = {**left, **tables, "validation": run["validation_table"], "name": run["name"]}
+    return ACTIONS["go_on"].sql if several else _GO_ON_ONE, {**values, **more}
 
 
 def _can_be_sent(value: object) -> bool:

@@ -21,7 +21,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ..errors import CerebroError, from_server
-from . import views
+from . import predicting, views
 from .actions import Desk, UnknownAction
 from .guard import MOST_BYTES, Guard, read_body
 
@@ -59,6 +59,12 @@ def make_app(
         run_id: int = request.path_params["run_id"]
         return await _answer(lambda: views.plan(reading, run_id))
 
+    async def compare(request: Request) -> Response:
+        listed = request.query_params.get("runs", "").split(",")
+        if len(listed) > views.MOST_COMPARED or not all(_is_number(one) for one in listed):
+            return _problem(400, f"runs is a list of {views.MOST_COMPARED} numbers at most, with commas")
+        return await _answer(lambda: views.compare(reading, [int(one) for one in listed]))
+
     async def report(request: Request) -> Response:
         run_id: int = request.path_params["run_id"]
         return await _answer(lambda: views.report(reading, run_id), lambda found: _file(found, run_id))
@@ -80,7 +86,9 @@ def make_app(
         routes=[
             Route("/", index),
             Route("/api/overview", overview),
+            Route("/api/compare", compare),
             Route("/api/runs/{run_id:int}", run),
+            *_model_routes(acting),
             Route("/api/runs/{run_id:int}/plan", plan),
             Route("/api/runs/{run_id:int}/report", report),
             Route("/api/runs/{run_id:int}/{action}", action, methods=["POST"]),
@@ -91,6 +99,43 @@ def make_app(
             Middleware(GZipMiddleware, minimum_size=10_000),
         ],
     )
+
+
+def _model_routes(acting: Engine) -> list[Route]:
+    """What the models of configs make of rows."""
+
+    async def suggestion(request: Request) -> Response:
+        run_id: int = request.path_params["run_id"]
+        return await _answer(lambda: predicting.suggestion(acting, run_id))
+
+    async def confusion(request: Request) -> Response:
+        run_id, key = _config(request)
+        return await _answer(lambda: predicting.confusion(acting, run_id, key))
+
+    async def predictions(request: Request) -> Response:
+        run_id, key = _config(request)
+        given = request.query_params
+        rows = given.get("rows", "10")
+        asked = predicting.Rows(
+            given.get("table", ""), given.get("columns", ""), int(rows) if _is_number(rows) else 0
+        )
+        if not asked.rows or "\0" in asked.table + asked.columns:
+            return _problem(400, "rows is a number, table and columns are text")
+        return await _answer(lambda: predicting.predict(acting, run_id, key, asked))
+
+    return [
+        Route("/api/runs/{run_id:int}/suggestion", suggestion),
+        Route("/api/runs/{run_id:int}/configs/{config:int}/confusion", confusion),
+        Route("/api/runs/{run_id:int}/configs/{config:int}/predictions", predictions),
+    ]
+
+
+def _config(request: Request) -> tuple[int, int]:
+    return request.path_params["run_id"], request.path_params["config"]
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 19
 
 
 def _finite(text: str) -> float:

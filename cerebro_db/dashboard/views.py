@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from ..link import EngineLink, pinned
 from ..run import Run
 
 MOST_RUNS = 50
+MOST_COMPARED = 8
+# What the report is drawn with: the extra `plot`.
+DRAWING = ("pandas", "matplotlib")
 # A run may have been called anything, of any length.
 MOST_NAME, MOST_DESCRIPTION = 200, 10_000
 # A row's own time is a little before its commit; what is sent twice the page knows by its key.
@@ -56,7 +60,7 @@ ORDER BY epoch, mst_key
 """
 VISITS = """
 SELECT mst_key, step, epoch, segment, loss, extract(epoch FROM started_at)::float8 AS started_at,
-    extract(epoch FROM ended_at)::float8 AS ended_at
+    extract(epoch FROM ended_at)::float8 AS ended_at, pid, cpu_seconds, memory_bytes
 FROM cerebro.visits
 WHERE run_id = %(run)s AND ended_at > to_timestamp(%(since)s)
 ORDER BY ended_at
@@ -68,6 +72,17 @@ WHERE run_id = %(run)s AND number > %(since)s
 ORDER BY number
 """
 
+BEST = """
+SELECT b.mst_key, b.dataset, b.metric, b.value, b.loss, b.epoch, b.compile_params, b.fit_params,
+    p.net, p.model_id
+FROM cerebro.leaderboard AS b JOIN cerebro.progress AS p USING (run_id, mst_key)
+WHERE b.run_id = %(run)s AND b.value IS NOT NULL AND b.failure IS NULL ORDER BY b.rank, b.mst_key LIMIT 1
+"""
+CURVES = """
+SELECT epoch, dataset, metric, value FROM cerebro.metrics
+WHERE run_id = %(run)s AND mst_key = %(config)s ORDER BY dataset, metric, epoch
+"""
+
 PLAN = 'SELECT "QUERY PLAN" AS line FROM cerebro.explain_run(%(run)s)'
 
 Row = dict[str, Any]
@@ -77,7 +92,8 @@ Table = dict[str, list[Any]]
 def overview(engine: Engine) -> Row:
     """Who looks at which database, and the newest runs."""
     with engine.connect() as connection:
-        return {"who": rows(connection, WHO)[0], "runs": rows(connection, RUNS)}
+        draws = all(map(find_spec, DRAWING))
+        return {"who": {**rows(connection, WHO)[0], "draws": draws}, "runs": rows(connection, RUNS)}
 
 
 def run(engine: Engine, run_id: int, since: Mapping[str, float]) -> Row | None:
@@ -104,6 +120,22 @@ def run(engine: Engine, run_id: int, since: Mapping[str, float]) -> Row | None:
                 "decisions": _last(decisions, "number", since.get("decisions", -1)),
             },
         }
+
+
+def compare(engine: Engine, run_ids: Sequence[int]) -> Row:
+    """Some runs side by side, each with its best config and what that has reached."""
+    with engine.connect() as connection:
+        return {"runs": [one for run_id in run_ids for one in _beside(connection, run_id)]}
+
+
+def _beside(connection: Connection, run_id: int) -> list[Row]:
+    found = []
+    for run in rows(connection, RUN, run=run_id):
+        (best,) = rows(connection, BEST, run=run_id) or [None]
+        key = None if best is None else best["mst_key"]
+        curves = [] if key is None else rows(connection, CURVES, run=run_id, config=key)
+        found.append({"run": run, "best": best, "curves": curves})
+    return found
 
 
 def report(engine: Engine, run_id: int) -> bytes | None:

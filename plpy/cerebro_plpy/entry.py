@@ -380,6 +380,13 @@ def predict_byom(arch_table: str | None, model_id: int | None, given: tuple[Any,
     )
 
 
+@public
+def confusion(model_table: str | None, packed_table: str | None, mst_key: int | None) -> list[Any]:
+    from cerebro_plpy.predicting import confusion as predictor
+
+    return predictor.confusion(Session(), model_table, packed_table, mst_key)
+
+
 @internal
 def predict_one(model: str | None, mst_key: int | None, features: Any) -> tuple[Any, ...]:
     return _predictor_of_rows().predict(Session(), model, mst_key, features)
@@ -405,6 +412,8 @@ def predict_row(model: int | None, row: str | None, mst_key: int | None) -> tupl
     kept = predictor.ready(model, mst_key) or _model_of_rows(model, mst_key)
     try:
         return predictor.predict_row(kept, row)
+    except predictor.NotHere:
+        return predictor.predict_row(_model_of_rows(model, mst_key, by_engine=True), row)
     except CerebroError as error:
         raise report(error) from None
 
@@ -418,5 +427,5 @@ def _predictor_of_rows() -> ModuleType:
 
 
 @public
-def _model_of_rows(model: int | None, mst_key: int | None) -> Kept:
-    return _predictor_of_rows().make_ready(Session(), model, mst_key)
+def _model_of_rows(model: int | None, mst_key: int | None, *, by_engine: bool = False) -> Kept:
+    return _predictor_of_rows().make_ready(Session(), model, mst_key, by_engine=by_engine)

@@ -18,8 +18,9 @@ WITH listed (number, task, name) AS (
     (21, 'steer', 'pause'), (22, 'steer', 'resume'), (23, 'steer', 'stop'), (24, 'steer', 'stop_config'),
     (25, 'steer', 'clone_config'), (26, 'steer', 'add_configs'), (27, 'use a model', 'predict'),
     (28, 'use a model', 'predict_query'), (29, 'use a model', 'madlib_predict'),
-    (30, 'use a model', 'madlib_evaluate'), (31, 'look after it', 'diagnose'), (32, 'look after it', 'sizes'),
-    (33, 'look after it', 'forget'), (34, 'look after it', 'grant_usage'), (35, 'look after it', 'version')
+    (30, 'use a model', 'madlib_evaluate'), (31, 'use a model', 'confusion_matrix'),
+    (32, 'look after it', 'diagnose'), (33, 'look after it', 'sizes'), (34, 'look after it', 'forget'),
+    (35, 'look after it', 'grant_usage'), (36, 'look after it', 'version')
 ), present (name, call, signature, what, oid) AS (
     SELECT
         p.proname::text,

@@ -31,8 +31,23 @@ measured AS (
     FROM cerebro._visit AS x
     JOIN cerebro._config AS c USING (run_id, mst_key)
     WHERE x.segment >= 0 AND x.run_id = ANY (ARRAY(
-        SELECT r.run_id FROM cerebro._visible_run AS r
+        -- Of runs that a session stands behind; of those that crashed nothing is to be estimated, and they may be many.
+        -- Whether one does is looked up as in the view of runs, which says more of it.
+        SELECT r.run_id
+        FROM cerebro._visible_run AS r
+        JOIN cerebro._driver AS d USING (run_id)
         WHERE (SELECT e.event FROM cerebro._run_event AS e WHERE e.run_id = r.run_id ORDER BY e.at DESC LIMIT 1) = 'running'
+            AND (
+                ARRAY[(d.run_id & 2147483647) || ' ' || d.lock || ' ' || d.pid] && COALESCE(ARRAY(
+                    SELECT l.classid || ' ' || l.objid || ' ' || l.pid
+                    FROM pg_catalog.pg_locks AS l
+                    WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.objid::bigint >> 16 = 3300
+                        AND l.database = (SELECT b.oid FROM pg_catalog.pg_database AS b WHERE b.datname = pg_catalog.current_database())
+                ), '{}')
+                OR pg_catalog.pg_is_in_recovery()
+                OR NOT pg_catalog.txid_visible_in_snapshot(
+                    (SELECT n.last_value FROM cerebro._last_ending AS n), pg_catalog.txid_current_snapshot())
+            )
     ))
 ),
 

@@ -83,17 +83,18 @@ def test_the_summary_is_madlibs(sql: Sql, greenplum: bool) -> None:
     )
     assert with_types[0][0] == [
         "source_table text", "output_table text", "dependent_varname text[]", "independent_varname text[]",
-        "dependent_vartype text[]", "number_class_values integer[]", "buffer_size integer",
+        "dependent_vartype text[]", "number_class_values integer[]",
+        "number_class_counts bigint[]", "buffer_size integer",
         "normalizing_const real", "num_classes integer[]", "distribution_rules text",
         "__internal_gpu_config__ text",
         "segments integer", "seed bigint", "total_rows bigint", "feature_specification jsonb",
-        "weight_varname text",
+        "weight_varname text", "packed_versions jsonb",
         *(["__dist_keys__ integer[]"] if greenplum else []),
     ]  # fmt: skip
     ((*row, last),) = sql(f"SELECT *{'' if greenplum else ', NULL'} FROM p_summary")
     assert row == [
-        "t", "p", ["number"], ["x"], ["integer"], [0, 1, 2, 3, 4, None, None], 5, 5.0, [7], "all_segments",
-        "all_segments", 2, 9, 40, None, None,
+        "t", "p", ["number"], ["x"], ["integer"], [0, 1, 2, 3, 4, None, None], [8, 8, 8, 8, 8, 0, 0], 5, 5.0,
+        [7], "all_segments", "all_segments", 2, 9, 40, None, None, [],
     ]  # fmt: skip
     in_order = "SELECT __dist_key__ FROM p GROUP BY 1 ORDER BY min(buffer_id)"
     assert last == ([key for (key,) in sql(in_order)] if greenplum else None)

@@ -12,6 +12,7 @@ import nets
 from fixtures import Connect, MakeRole, execute
 from mixed import CUSTOMERS
 from packing import column
+from predicting import has_keras
 from trial import Trial
 
 COLUMNS = "age, income, city, plan, joined, seen, active, level, x"
@@ -128,6 +129,49 @@ def test_a_config_is_named_by_its_key(trial: Trial) -> None:
         " ORDER BY c.id LIMIT 5"
     )
     assert np.abs(np.array(found)[:, 0] - expected.max(axis=1)).max() < 1e-5
+
+
+@pytest.mark.postgresql
+def test_a_first_answer_of_a_graph_needs_no_engine_and_is_the_same(trial: Trial, connect: Connect) -> None:
+    trial.sql("SELECT cerebro.load_net('points', 'packed', 'tabular', %s)", json.dumps({"width": 8}))
+    trial.select("graphs", [1], CONFIGS[:1], ["batch_size=32"], "points")
+    trial.fit("packed", "graph_models", "graphs", 1)
+    asked = (
+        "SELECT c.id, p.probability, p.class FROM customers c, cerebro.predict('graph_models', c) AS p"
+        " WHERE c.id < 50 ORDER BY c.id"
+    )
+    found = []
+    for starts_engine in (False, True):
+        session = connect()
+        if starts_engine:
+            execute(
+                session,
+                "SELECT count(*) FROM cerebro.predict_query('models', 'SELECT * FROM customers LIMIT 1',"
+                " NULL::customers)",
+            )
+        found.append(execute(session, asked))
+        assert has_keras(session) is starts_engine
+    by_numpy, by_engine = found
+    assert [row[0::2] for row in by_numpy] == [row[0::2] for row in by_engine]
+    assert [row[1] for row in by_numpy] == pytest.approx([row[1] for row in by_engine], abs=1e-5)
+
+
+def test_a_confusion_matrix_counts_labels_and_predictions(trial: Trial) -> None:
+    expected = forward(trial, 2, features(trial)).argmax(axis=1)
+    labels = trial.sql("SELECT gone FROM customers ORDER BY id")
+    pairs = [(label, ("no", "yes")[place]) for (label,), place in zip(labels, expected, strict=True)]
+    found = trial.sql("SELECT * FROM cerebro.confusion_matrix('models', 'packed', 2)")
+    assert {row[:2]: row[2] for row in found} == {pair: pairs.count(pair) for pair in set(pairs)}
+    assert sum(rows for *_, rows in trial.sql("SELECT * FROM cerebro.confusion_matrix('models', 'packed')"))
+    trial.sql("DROP TABLE IF EXISTS ages, ages_summary")
+    trial.pack("customers", "ages", "far", "age, income", options={"columns": "auto"})
+    for table, code, said in (
+        ("ages", "0A000", "no single label"), ("customers", "42P01", "not a packed table"),
+        ("nowhere", "42P01", "nowhere"), ("numbered", "22023", "have the shapes"),
+    ):  # fmt: skip
+        with pytest.raises(psycopg2.Error, match=said) as caught:
+            trial.sql("SELECT * FROM cerebro.confusion_matrix('models', %s)", table)
+        assert caught.value.pgcode == code, table
 
 
 def one(trial: Trial, said: str) -> object:

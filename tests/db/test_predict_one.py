@@ -14,6 +14,7 @@ from predicting import (
     PICTURE,
     ROWS,
     ask_as_another,
+    has_keras,
     make_images,
     make_large,
     outputs,
@@ -53,11 +54,6 @@ def test_a_single_row_has_its_number(trial: Trial, features: np.ndarray) -> None
     assert np.allclose([row[2] for row in answers], expected[:20, 0], atol=1e-6)
 
 
-LOADED = """DO LANGUAGE plpython3u $$
-    import sys
-    plpy.execute("SELECT set_config('test.loaded', '%s', FALSE)" % ('keras' in sys.modules)) $$"""
-
-
 @pytest.mark.parametrize("model", ["one", "many"])
 def test_a_first_answer_needs_no_engine_and_is_the_same(trial: Trial, connect: Connect, model: str) -> None:
     asked = f"SELECT id, p.* FROM new, cerebro.predict('{model}', %s, x) AS p ORDER BY id LIMIT 30"
@@ -72,8 +68,7 @@ def test_a_first_answer_needs_no_engine_and_is_the_same(trial: Trial, connect: C
                 "SELECT cerebro.madlib_predict('one', 'new', 'id', 'x', %s)", f"whole_{model}",
             )  # fmt: skip
         found.append(execute(session, asked, key))
-        execute(session, LOADED)
-        assert execute(session, "SELECT current_setting('test.loaded')") == [(str(starts_engine),)]
+        assert has_keras(session) is starts_engine
     by_numpy, by_engine = found
     assert [row[:2] for row in by_numpy] == [row[:2] for row in by_engine]
     assert [row[2] for row in by_numpy] == pytest.approx([row[2] for row in by_engine], abs=1e-5)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -55,6 +57,42 @@ def test_the_view_says_what_the_run_says(trial: Trial) -> None:
     (plan,) = json.loads(trial.value("SELECT cerebro.explain_run(%s, 'json')", run))
     assert "Remaining Time" not in plan
     assert trial.sql("SELECT DISTINCT seconds_left FROM cerebro.progress WHERE run_id = %s", run) == [(None,)]
+
+
+@pytest.mark.postgresql
+def test_runs_that_crashed_cost_nothing(trial: Trial) -> None:
+    """Their last event is that they run; nobody waits for what they would still take."""
+    run = trial.value("SELECT nextval('cerebro._run_id_seq')") + 1
+    trial.call(
+        "madlib_fit_multiple_model", "packed", "crashed", "four", 300,
+        options={"seed": 7, "threads": 1, "backend": "jax", "background": True},
+    )  # fmt: skip
+    visits = "SELECT visits_done FROM cerebro.runs WHERE run_id = %s"
+    while trial.value(visits, run) < 20:
+        pass
+    assert read_for_speeds(trial) > 0
+    trial.sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND application_name LIKE 'cerebro drive%%'"
+    )
+    while trial.value("SELECT status FROM cerebro.runs WHERE run_id = %s", run) != "interrupted":
+        pass
+    last = "SELECT event FROM cerebro._run_event WHERE run_id = %s ORDER BY at DESC LIMIT 1"
+    assert trial.value(last, run) == "running"
+    assert read_for_speeds(trial) == 0
+    trial.sql("SELECT cerebro.forget(%s)", run)
+
+
+def read_for_speeds(trial: Trial) -> int:
+    """How many visits the view looks at to say how fast runs are: those that it puts in their order."""
+    (plan,) = trial.value("EXPLAIN (ANALYZE, FORMAT json) SELECT * FROM cerebro.progress")
+    return sum(node["Actual Rows"] for node in nodes(plan["Plan"]) if node["Node Type"] == "WindowAgg")
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for inner in plan.get("Plans", ()):
+        yield from nodes(inner)
 
 
 def test_a_config_that_was_not_visited_yet_has_time_left_too(trial: Trial) -> None:

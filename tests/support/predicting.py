@@ -12,7 +12,7 @@ import numpy as np
 import nets
 import reference
 from every_layer import put
-from fixtures import MakeRole
+from fixtures import Connection, MakeRole, execute
 from trial import ADAM, Trial, blobs, rows_of
 
 ROWS, SCALE = 600, 4.0
@@ -50,6 +50,17 @@ WRONG = {
     "no rows": ("one, nothing, id, x, out", "22023", "has no rows"),
     "the name of the id": ("one, odd, prob, x, out", "42701", "two columns"),
 }
+
+
+_LOADED = """DO LANGUAGE plpython3u $$
+    import sys
+    plpy.execute("SELECT set_config('test.loaded', '%s', FALSE)" % ('keras' in sys.modules)) $$"""
+
+
+def has_keras(session: Connection) -> bool:
+    """Whether a session of the server has loaded it."""
+    execute(session, _LOADED)
+    return execute(session, "SELECT current_setting('test.loaded')") == [("True",)]
 
 
 def outputs(model_arch: str, weights: bytes, *inputs: np.ndarray) -> list[np.ndarray]:

@@ -17,7 +17,10 @@ export function runActions(run) {
   const on = run.live ? no : no ?? OVER;
   const found = [];
   if (status === "running") found.push({ action: "pause", label: "Pause", why: on });
-  if (status === "paused" || status === "interrupted") found.push({ action: "resume", label: "Resume", why: no });
+  if (["paused", "interrupted", "failed"].includes(status)) {
+    const none = status === "failed" && run.run.configs === run.run.failed_configs ? "each of its configs failed" : null;
+    found.push({ action: "resume", label: "Resume", why: no ?? none });
+  }
   if (run.live) {
     found.push({ action: "add_table", label: "Add configs", why: on });
     found.push({ action: "add_space", label: "Add a grid", why: on });

@@ -27,6 +27,12 @@ export const overview = () => call("/api/overview");
 
 export const readRun = (id, since) => call(`/api/runs/${id}?${new URLSearchParams(since)}`);
 
+export const readCompared = (ids) => call(`/api/compare?runs=${ids.join()}`);
+
+export const suggestion = (id) => call(`/api/runs/${id}/suggestion`);
+export const confusion = (id, key) => call(`/api/runs/${id}/configs/${key}/confusion`);
+export const predictions = (id, key, asked) => call(`/api/runs/${id}/configs/${key}/predictions?${new URLSearchParams(asked)}`);
+
 export const readPlan = (id) => call(`/api/runs/${id}/plan`);
 
 const send = (id, action, body) =>

@@ -1,11 +1,13 @@
 // The page: which run is shown, how often it is asked for, what is done when nobody answers.
 
 import { overview, readPlan, readRun, Trouble } from "./api.js";
+import { Compared } from "./compare.js";
+import { Model } from "./model.js";
 import { Asking, configActions, runActions } from "./actions.js";
 import { Board } from "./board.js";
 import { Curves, Timeline } from "./charts.js";
 import { Relations } from "./relations.js";
-import { clock, day, duration, make, many, number, sentence, setText } from "./format.js";
+import { bytes, clock, day, duration, make, many, number, sentence, setText } from "./format.js";
 import { Run } from "./store.js";
 
 const LIVE = 1000;
@@ -15,6 +17,8 @@ const WAITS = [1000, 2000, 3000, 5000];
 const MOST_DECISIONS = 300;
 const MOST_NOTES = 3;
 const MOST_FAILURES = 5;
+const MOST_COMPARED = 8;
+const NEWEST = 10;
 // All that it takes, where nobody has trained yet.
 const FIRST_RUN = `CREATE TABLE points AS SELECT ARRAY[x, y] AS xy, (x * x + y * y < 0.5)::int AS inside
 FROM (SELECT random() * 2 - 1 AS x, random() * 2 - 1 AS y FROM generate_series(1, 2000)) AS p;
@@ -35,7 +39,9 @@ const curves = new Curves(at("curves"), (key) => choose(key));
 const timeline = new Timeline(at("timeline"), (key) => choose(key));
 const relations = new Relations(at("relations"), (key) => choose(key));
 const asking = new Asking(tell, asked);
-const board = new Board(choose, (action, config) => asking.open(action, state.run, config));
+const model = new Model();
+const compared = new Compared();
+const board = new Board(choose, (action, config) => asking.open(action, state.run, config), (what, config) => model.open(what, state.run, config));
 
 // One look at the server, then the next: never two at a time.
 async function look() {
@@ -45,7 +51,7 @@ async function look() {
     const found = await overview();
     if (turn !== state.turn) return;
     showRuns(found);
-    await lookAtRun(turn);
+    await (compared.ids.length ? compared.look() : lookAtRun(turn));
     if (turn !== state.turn) return;
     heal();
   } catch (error) {
@@ -96,6 +102,7 @@ function showRuns({ who, runs: all }) {
   at("estimators-label").hidden = others.length === all.length;
   const runs = at("estimators").checked ? all : others;
   state.runs = runs;
+  state.draws = who.draws;
   setText(at("who"), `${who.role} on ${who.database} · PostgreSQL ${who.server.split(" ")[0]} · cerebro ${who.version}`);
   const list = at("runs");
   runs.forEach((run, place) => {
@@ -103,18 +110,41 @@ function showRuns({ who, runs: all }) {
     fillRunItem(item.firstElementChild, run);
   });
   while (list.children.length > runs.length) list.lastElementChild.remove();
-  const wanted = Number(new URLSearchParams(location.hash.slice(1)).get("run")) || runs[0]?.run_id;
+  showMarks();
+  compared.ids = hash().get("compare")?.split(",").map(Number) ?? [];
+  at("compare").hidden = !compared.ids.length;
+  if (compared.ids.length) {
+    at("run").hidden = at("nothing").hidden = true;
+    state.run = null;
+    for (const link of list.querySelectorAll("a")) link.removeAttribute("aria-current");
+    return;
+  }
+  const wanted = Number(hash().get("run")) || runs[0]?.run_id;
   if (!wanted) return nothing("No run yet", "Begin one and it appears here. This is a first one, to paste into psql:", FIRST_RUN);
   if (state.run?.id !== wanted) begin(wanted);
 }
 
+const hash = () => new URLSearchParams(location.hash.slice(1));
+
+// Runs that are marked may be compared.
+function showMarks() {
+  const marked = at("runs").querySelectorAll("input:checked").length;
+  at("compare-button").disabled = marked < 2 || marked > MOST_COMPARED;
+  setText(at("compare-button"), marked < 2 ? "Compare" : `Compare ${marked}`);
+  at("compare-button").title = marked < 2 ? "Mark two runs or more" : marked > MOST_COMPARED ? `${MOST_COMPARED} at most` : "";
+}
+
 function newRunItem() {
+  const mark = make("input", { type: "checkbox", className: "mark", title: "To be compared" });
+  mark.addEventListener("change", showMarks);
   const link = make("a", {}, make("span", { className: "name" }), make("span", { className: "chip" }), make("span", { className: "more" }));
-  return make("li", {}, link);
+  return make("li", {}, link, mark);
 }
 
 function fillRunItem(link, run) {
   const [name, chip, more] = link.children;
+  const mark = link.nextElementSibling;
+  if (mark.value !== String(run.run_id)) Object.assign(mark, { value: String(run.run_id), checked: false, ariaLabel: `Compare run ${run.run_id}` });
   const href = `#run=${run.run_id}`;
   if (link.getAttribute("href") !== href) link.setAttribute("href", href);
   setText(name, `${run.run_id} · ${run.name ?? (run.model_table ?? "").replace(/^public\./, "")}`);
@@ -248,7 +278,12 @@ function showRunActions() {
     const button = make("button", { type: "button", textContent: label, disabled: Boolean(why), title: why ?? "", className: danger ? "danger" : "" });
     button.addEventListener("click", () => asking.open(action, state.run));
     return button;
-  }), ...(state.run.live ? [] : [make("a", { className: "button", href: `/api/runs/${state.run.id}/report`, textContent: "Report", title: "One HTML file of this run" })]));
+  }), ...(state.run.live ? [] : [report()]));
+}
+
+function report() {
+  if (!state.draws) return make("button", { type: "button", textContent: "Report", disabled: true, title: "where the page runs, the packages of the extra plot are not installed" });
+  return make("a", { className: "button", href: `/api/runs/${state.run.id}/report`, textContent: "Report", title: "One HTML file of this run" });
 }
 
 // By default what the leaderboard goes by, once it makes a line; until then the losses of the visits.
@@ -268,7 +303,8 @@ function showMeasures() {
 function draw() {
   const { run, colours } = state.run;
   const measure = at("measure").value;
-  curves.show({ lines: state.run.lines(measure), colours, chosen: state.chosen, log: at("log").checked, smooth: Number(at("smooth").value), nothing: "nothing is measured yet" });
+  const byTime = at("across").value === "time";
+  curves.show({ lines: state.run.lines(measure, byTime), byTime, what: "config", colours, chosen: state.chosen, log: at("log").checked, smooth: Number(at("smooth").value), nothing: "nothing is measured yet" });
   showRelations();
   drawTimeline(run, colours);
 }
@@ -278,7 +314,7 @@ function showRelations() {
   const { names } = state.run;
   if (select.dataset.names !== names.join()) {
     select.dataset.names = names.join();
-    const options = [["all", "all, side by side"], ["importance", "how much each explains"], ...names.map((name) => [name, `${name} against the value`])];
+    const options = [["all", "all, side by side"], ["importance", "how much each explains"], ["history", "config after config"], ...names.map((name) => [name, `${name} against the value`])];
     select.replaceChildren(...options.map(([value, textContent]) => make("option", { value, textContent })));
   }
   relations.show({ run: state.run, kind: select.value, chosen: state.chosen });
@@ -291,9 +327,23 @@ function drawTimeline(run, colours) {
   const working = state.run.configs
     .filter((config) => config.segment !== null && state.run.live)
     .map((config) => ({ mst_key: config.mst_key, segment: config.segment, started_at: last.get(config.segment) ?? run.started_at, loss: null }));
-  timeline.show({ visits, working, segments: run.segments, begin: run.started_at, now: state.run.now, span: Number(at("span").value), colours, chosen: state.chosen });
+  const sessions = state.run.sessions;
+  timeline.show({ show: at("used").value, sessions, visits, working, segments: run.segments, begin: run.started_at, now: state.run.now, span: Number(at("span").value), colours, chosen: state.chosen });
   const doing = working.sort((a, b) => a.segment - b.segment).map((one) => `segment ${one.segment}: config ${one.mst_key}`);
+  showSessions(sessions);
   setText(at("now"), doing.length ? `Now on ${doing.join(", ")}` : state.run.live ? "Between visits" : "");
+}
+
+// Over the last visits.
+function showSessions(sessions) {
+  const said = [...sessions].map(([segment, uses]) => {
+    const newest = uses.slice(-NEWEST);
+    const seconds = newest.reduce((sum, use) => sum + use.to - use.from, 0);
+    const computed = newest.reduce((sum, use) => sum + use.cpu * (use.to - use.from), 0);
+    const share = `segment ${segment}: ${Math.round((100 * computed) / Math.max(seconds, 0.001))} % of a core`;
+    return [share, bytes(newest.at(-1).memory)].filter(Boolean).join(", ");
+  });
+  setText(at("sessions"), said.join(" · "));
 }
 
 function showDecisions() {
@@ -346,6 +396,7 @@ function setTheme(theme) {
   curves.draw();
   timeline.draw();
   relations.draw();
+  compared.curves.draw();
 }
 
 function neighbour(by) {
@@ -383,7 +434,16 @@ document.addEventListener("visibilitychange", () => document.hidden || look());
 at("theme").addEventListener("click", toggleTheme);
 at("plan-button").addEventListener("click", showPlan);
 at("help-button").addEventListener("click", () => at("help").showModal());
-for (const name of ["span", "log", "smooth", "relation"]) at(name).addEventListener("change", () => draw());
+for (const name of ["span", "log", "smooth", "relation", "across", "used"]) at(name).addEventListener("change", () => draw());
+at("compare-button").addEventListener("click", () => {
+  const marked = [...at("runs").querySelectorAll("input:checked")].map((mark) => mark.value);
+  location.hash = `compare=${marked.join()}`;
+});
+at("csv").addEventListener("click", () => {
+  const link = make("a", { href: URL.createObjectURL(new Blob([board.csv()], { type: "text/csv" })), download: `run-${state.run.id}.csv` });
+  link.click();
+  URL.revokeObjectURL(link.href);
+});
 at("estimators").addEventListener("change", () => {
   localStorage.setItem("estimators", at("estimators").checked ? "shown" : "hidden");
   look();

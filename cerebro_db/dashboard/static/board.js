@@ -20,13 +20,14 @@ const STATUS = FIXED.findIndex(([name]) => name === "status");
 const OUT = ["failed", "deleted", "stopped"];
 
 export class Board {
-  constructor(choose, ask) {
+  constructor(choose, ask, look) {
     this.table = document.getElementById("board");
     this.body = this.table.tBodies[0];
     this.panel = document.getElementById("config");
     this.filter = document.getElementById("filter");
     this.choose = choose;
     this.ask = ask;
+    this.look = look;
     this.rows = new Map();
     this.sorted = { column: 0, down: false };
     this.filter.addEventListener("input", () => this.show(this.run, this.chosen));
@@ -129,6 +130,16 @@ export class Board {
     return row;
   }
 
+  // What is shown, in its order, with whole numbers and texts.
+  csv() {
+    const { configs, parts, names } = this.run;
+    const said = ["rank", "mst_key", "status", "epoch", "dataset", "metric", "value", "best_value", "loss", "failure", "compile_params", "fit_params"];
+    const quoted = (value) => (/[",\r\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
+    const line = (values) => values.map((value) => quoted(String(value ?? ""))).join();
+    const shown = this.visible ?? configs;
+    return [line([...said, ...names]), ...shown.map((c) => line([...said.map((name) => c[name]), ...names.map((name) => parts.get(c.mst_key)[name])]))].join("\r\n") + "\r\n";
+  }
+
   // The next or previous row that is shown, from the one that is chosen.
   step(by) {
     if (!this.visible?.length) return;
@@ -160,6 +171,13 @@ export class Board {
       button.addEventListener("click", () => this.ask(action, config));
       return button;
     });
+    const none = modelless(this.run, config);
+    const looks = [["confusion", "Confusion matrix"], ["predict", "Predict rows"]].map(([what, label]) => {
+      const button = make("button", { type: "button", textContent: label, disabled: Boolean(none), title: none ?? "" });
+      button.dataset.action = what;
+      button.addEventListener("click", () => this.look(what, config));
+      return button;
+    });
     const close = make("button", { type: "button", textContent: "✕", title: "No config (Esc)", ariaLabel: "No config" });
     close.addEventListener("click", () => this.choose(null));
     const dot = make("span", { className: "dot" });
@@ -167,12 +185,19 @@ export class Board {
     const status = make("span", { className: "chip", textContent: said(config), data: { status: config.status } });
     return [
       make("div", { className: "head" }, make("strong", {}, dot, `Config ${config.mst_key}`), status,
-        make("span", { className: "spring" }), make("div", { className: "actions" }, ...buttons, close)),
+        make("span", { className: "spring" }), make("div", { className: "actions" }, ...looks, ...buttons, close)),
       make("pre", { textContent: `architecture ${config.model_id}${config.net ? ` (${config.net})` : ""}\n${config.compile_params}\n${config.fit_params}` }),
       make("p", { className: "quiet", textContent: facts(config, this.run.run.segments) }),
       config.failure ? make("p", { className: "problem", textContent: config.failure }) : null,
     ].filter(Boolean);
   }
+}
+
+// Why there is nothing that could predict.
+function modelless(run, config) {
+  if (run.live) return "its model is there when the run is over";
+  if (["failed", "deleted"].includes(config.status)) return `it is ${config.status}, and has no model`;
+  return run.run.status === "finished" ? null : "the run has left no models";
 }
 
 // Numbers as such, and after them all else.

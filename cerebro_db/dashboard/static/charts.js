@@ -1,6 +1,6 @@
 // Two pictures on canvas: 200 configs and a hundred thousand visits are drawn in one go, with no element for each.
 
-import { duration, GREY, number } from "./format.js";
+import { bytes, duration, FEW, GREY, number } from "./format.js";
 
 const SECONDS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600];
 export const MARGIN = { left: 58, right: 12, top: 10, bottom: 30 };
@@ -12,7 +12,7 @@ export class Chart {
     this.pointer = null;
     canvas.addEventListener("pointermove", (event) => this.point(event));
     canvas.addEventListener("pointerleave", () => this.point(null));
-    canvas.addEventListener("click", () => this.under && choose(this.under.key));
+    canvas.addEventListener("click", () => this.under?.key != null && choose(this.under.key));
     new ResizeObserver(() => this.draw()).observe(canvas);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
@@ -122,6 +122,7 @@ export class Curves extends Chart {
       pen.strokeStyle = this.line;
       stroke(pen, [[MARGIN.left, y(value)], [this.width - MARGIN.right, y(value)]]);
     }
+    if (this.data.byTime) return this.axisX(pen, box.x, x, duration, 0, SECONDS);
     this.axisX(pen, box.x, x, short, 1);
     pen.textAlign = "left";
     pen.fillText("epoch", 4, this.height - MARGIN.bottom + 7);
@@ -143,28 +144,29 @@ export class Curves extends Chart {
     if (!this.pointer) return null;
     let best = { distance: 24 ** 2 };
     for (const line of lines)
-      for (const [at, value, measured] of line.points) {
+      for (const [at, value, measured, epoch] of line.points) {
         const distance = (x(at) - this.pointer.x) ** 2 + (y(value) - this.pointer.y) ** 2;
-        if (distance < best.distance) best = { distance, line, at, value: measured };
+        if (distance < best.distance) best = { distance, line, epoch, value: measured };
       }
     if (!best.line) return null;
-    return { key: best.line.key, text: `config ${best.line.key}, epoch ${short(best.at)}: ${number(best.value)}` };
+    return { key: best.line.key, text: `${this.data.what} ${best.line.key}, epoch ${short(best.epoch)}: ${number(best.value)}` };
   }
 }
 
 // A line as it is drawn: smoothed by the values before, and by its logarithms; each point keeps what was measured.
 function prepared({ key, points }, smooth = 0, log = false) {
   let before = null;
-  const found = points.map(([at, value]) => {
+  const found = points.map(([at, value, epoch]) => {
     before = before === null ? value : smooth * before + (1 - smooth) * value;
-    return [at, log ? Math.log10(before) : before, value];
+    return [at, log ? Math.log10(before) : before, value, epoch];
   });
   return { key, points: found.filter(([, value]) => Number.isFinite(value)) };
 }
 
 export class Timeline extends Chart {
   render(pen) {
-    const { visits, working, segments, begin, now, span } = this.data;
+    const { visits, working, segments, begin, now, span, show } = this.data;
+    if (show !== "configs") return this.used(pen, show);
     if (!visits.length && !working.length) return this.nothing(pen, "no visit has ended yet");
     const from = span ? Math.max(begin, now - span) : begin;
     const x = linear([from, Math.max(now, from + 1)], [MARGIN.left, this.width - MARGIN.right]);
@@ -184,6 +186,39 @@ export class Timeline extends Chart {
       if (visit.ended_at >= from) this.block(pen, x, row, visit, visit.ended_at, false);
     for (const visit of working) this.block(pen, x, row, visit, now, true);
     pen.restore();
+  }
+
+  // What the segments' sessions have used: cores during each visit, or memory at its end.
+  used(pen, what) {
+    const { sessions, begin, now, span } = this.data;
+    const from = span ? Math.max(begin, now - span) : begin;
+    const lines = [...sessions].map(([segment, uses]) => [segment, summed(uses, from, now)]);
+    const most = Math.max(...lines.flatMap(([, uses]) => uses.map((use) => use[what])), 0);
+    if (!most) return this.nothing(pen, "no session has told yet what it uses");
+    const write = what === "cpu" ? (value) => `${Math.round(100 * value)} %` : bytes;
+    const x = linear([from, Math.max(now, from + 1)], [MARGIN.left, this.width - MARGIN.right]);
+    const y = linear([0, most * 1.08], [this.height - MARGIN.bottom, MARGIN.top]);
+    pen.textAlign = "right";
+    pen.textBaseline = "middle";
+    for (const value of what === "cpu" ? ticks(0, most * 1.08, 5) : ticks(0, (most * 1.08) / 2 ** 20, 5).map((mega) => mega * 2 ** 20)) {
+      pen.fillStyle = this.quiet;
+      pen.fillText(write(value), MARGIN.left - 8, y(value));
+      pen.strokeStyle = this.line;
+      stroke(pen, [[MARGIN.left, y(value)], [this.width - MARGIN.right, y(value)]]);
+    }
+    this.axisX(pen, [from - begin, Math.max(now, from + 1) - begin], (value) => x(value + begin), duration, 0, SECONDS);
+    let best = { distance: 24 ** 2 };
+    lines.forEach(([segment, uses], place) => {
+      pen.strokeStyle = FEW[place % FEW.length];
+      pen.lineWidth = 1.8;
+      stroke(pen, uses.flatMap((use) => [[x(use.from), y(use[what])], [x(use.to), y(use[what])]]));
+      for (const use of this.pointer ? uses : []) {
+        const distance = (x(use.to) - this.pointer.x) ** 2 + (y(use[what]) - this.pointer.y) ** 2;
+        if (distance < best.distance) best = { distance, key: null, text: `segment ${segment}, process ${use.pid}: ${write(use[what])}` };
+      }
+    });
+    pen.lineWidth = 1;
+    if (best.text) this.under = best;
   }
 
   block(pen, x, row, visit, end, open) {
@@ -217,6 +252,24 @@ export class Timeline extends Chart {
     if (at && at.x >= left && at.x <= left + Math.max(wide, 2) && at.y >= top && at.y <= top + high)
       this.under = { key: visit.mst_key, text: told(visit, end, open) };
   }
+}
+
+// Short visits say little one by one: the time is cut in parts, and each has the processor time of all its visits and
+// the newest memory.
+const USED_PARTS = 60;
+
+function summed(uses, from, now) {
+  const wide = Math.max((now - from) / USED_PARTS, 0.5);
+  const parts = [];
+  for (const use of uses) {
+    for (let n = Math.max(0, Math.floor((use.from - from) / wide)); n * wide + from < use.to; n++) {
+      const [begin, end] = [from + n * wide, Math.min(from + (n + 1) * wide, now)];
+      const part = (parts[n] ??= { from: begin, to: end, cpu: 0, pid: use.pid });
+      part.cpu += (use.cpu * (Math.min(use.to, end) - Math.max(use.from, begin))) / (end - begin);
+      Object.assign(part, { memory: use.memory, pid: use.pid });
+    }
+  }
+  return parts.filter(Boolean);
 }
 
 function told(visit, end, open) {

@@ -19,6 +19,12 @@ export function duration(seconds) {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
+export function bytes(size) {
+  if (size === null || size === undefined) return "";
+  const mega = size / 2 ** 20;
+  return mega < 1000 ? `${Math.round(mega)} MB` : `${(mega / 1024).toFixed(2)} GB`;
+}
+
 export const clock = (at) => new Date(at * 1000).toLocaleTimeString([], { hour12: false });
 
 export const day = (at) =>
@@ -46,7 +52,7 @@ export function setText(element, text) {
 
 // Few configs get colours that nobody mixes up. Of many, the best eight do, and keep theirs while they are among
 // these; the others are grey, as in the report.
-const FEW = ["#4c86e8", "#e8833a", "#3aa76d", "#d65a9c", "#8a6be0", "#b3921f", "#2393a3", "#d95555", "#7f8c3a", "#9a6a4f"];
+export const FEW = ["#4c86e8", "#e8833a", "#3aa76d", "#d65a9c", "#8a6be0", "#b3921f", "#2393a3", "#d95555", "#7f8c3a", "#9a6a4f"];
 const BEST = 8;
 export const GREY = "#9aa5b4";
 

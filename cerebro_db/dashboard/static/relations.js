@@ -13,10 +13,26 @@ export class Relations extends Chart {
     const measured = run.configs.filter((config) => config.value !== null);
     // Some differ only in configs that were not measured.
     const names = run.names.filter((name) => new Set(measured.map((config) => run.parts.get(config.mst_key)[name])).size > 1);
+    if (kind === "history" && measured.length > 1) return this.history(pen, run, measured);
     if (measured.length < 2 || !names.length) return this.nothing(pen, "nothing to compare yet");
     if (kind === "importance") return this.importance(pen, run, measured, names);
     if (kind === "all") return this.parallel(pen, run, measured, names);
-    return this.scatter(pen, run, measured, kind);
+    return this.scatter(pen, run, measured, measured.map((config) => run.parts.get(config.mst_key)[kind]));
+  }
+
+  // Config after config, with the best so far: whether a search still finds better ones.
+  history(pen, run, unsorted) {
+    const measured = [...unsorted].sort((a, b) => a.mst_key - b.mst_key);
+    const place = this.scatter(pen, run, measured, measured.map((config) => String(config.mst_key)));
+    const better = run.metrics.get(run.deciding)?.higher ? Math.max : Math.min;
+    let best = measured[0].value;
+    pen.strokeStyle = this.quiet;
+    pen.lineWidth = 1.5;
+    stroke(pen, measured.flatMap((config, row) => {
+      const before = [place(row)[0], place(row, best)[1]];
+      best = better(best, config.value);
+      return [before, place(row, best)];
+    }));
   }
 
   // A line for each config through its parameters, to its value.
@@ -87,8 +103,9 @@ export class Relations extends Chart {
     pen.fillText("share of the variance that the parameter explains by itself", left, this.height - MARGIN.bottom + 7);
   }
 
-  scatter(pen, run, measured, name) {
-    const across = axis(measured.map((config) => run.parts.get(config.mst_key)[name]));
+  // Gives where a config stands with a value.
+  scatter(pen, run, measured, texts) {
+    const across = axis(texts);
     const values = measured.map((config) => config.value);
     const room = (Math.max(...values) - Math.min(...values)) * 0.06 || Math.abs(values[0]) * 0.1 || 1;
     const range = [Math.min(...values) - room, Math.max(...values) + room];
@@ -115,6 +132,7 @@ export class Relations extends Chart {
       dot(pen, ...points[0], key === marked ? 7 : 4.5);
     }
     pen.globalAlpha = 1;
+    return (row, value = measured[row].value) => [x(across.heights[row]), y(value)];
   }
 
   nearest(lines, measured) {

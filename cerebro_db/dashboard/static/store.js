@@ -10,9 +10,9 @@ export class Run {
     this.configs = [];
     this.byKey = new Map();
     this.next = {};
-    this.metrics = new Map(); // "dataset metric" → {dataset, metric, higher, byKey: key → epoch → value}
+    this.metrics = new Map(); // "dataset metric" → {dataset, metric, higher, byKey: key → epoch → [value, when]}
     this.visits = new Map(); // "key:step" → visit
-    this.losses = new Map(); // key → step → loss of the visit
+    this.losses = new Map(); // key → step → [loss of the visit, when it ended]
     this.decisions = [];
     this.skew = 0;
   }
@@ -47,7 +47,7 @@ export class Run {
       this.metrics.set(name, { dataset: row.dataset, metric: row.metric, higher: row.higher_is_better, byKey: new Map() });
     const { byKey } = this.metrics.get(name);
     if (!byKey.has(row.mst_key)) byKey.set(row.mst_key, new Map());
-    byKey.get(row.mst_key).set(row.epoch, row.value);
+    byKey.get(row.mst_key).set(row.epoch, [row.value, row.at]);
   }
 
   takeVisit(row) {
@@ -55,7 +55,7 @@ export class Run {
     if (this.visits.has(name)) return;
     this.visits.set(name, row);
     if (!this.losses.has(row.mst_key)) this.losses.set(row.mst_key, new Map());
-    this.losses.get(row.mst_key).set(row.step, row.loss);
+    this.losses.get(row.mst_key).set(row.step, [row.loss, row.ended_at]);
   }
 
   get live() {
@@ -86,17 +86,30 @@ export class Run {
     return this.live && epochs.size === 1 && ahead ? measured[0].measured_epoch : null;
   }
 
-  // Lines of a chart: [{key, points: [[epoch, value], …]}].
-  lines(measure) {
+  // Lines of a chart: [{key, points: [[epoch or seconds, value, epoch], …]}].
+  lines(measure, byTime = false) {
     const segments = this.run.segments;
     const [source, scale] = measure === "visits" ? [this.losses, segments] : [this.metrics.get(measure)?.byKey, 1];
     return [...(source ?? [])].map(([key, values]) => ({
       key,
       points: [...values]
-        .filter(([, value]) => value !== null)
-        .map(([at, value]) => [at / scale, value])
+        .filter(([, [value]]) => value !== null)
+        .map(([epoch, [value, at]]) => [byTime ? at - this.run.started_at : epoch / scale, value, epoch / scale])
         .sort((a, b) => a[0] - b[0]),
     }));
+  }
+
+  // What each segment's session has used: segment → its visits that say so, in their order.
+  get sessions() {
+    const found = new Map();
+    for (const visit of this.visits.values()) {
+      if (visit.cpu_seconds === null) continue;
+      if (!found.has(visit.segment)) found.set(visit.segment, []);
+      const seconds = Math.max(visit.ended_at - visit.started_at, 0.001);
+      found.get(visit.segment).push({ pid: visit.pid, from: visit.started_at, to: visit.ended_at, cpu: visit.cpu_seconds / seconds, memory: visit.memory_bytes });
+    }
+    for (const list of found.values()) list.sort((a, b) => a.to - b.to);
+    return new Map([...found].sort((a, b) => a[0] - b[0]));
   }
 
   // About how long it still takes: the segments share the work, and no config can be in two places.

@@ -16,9 +16,11 @@ import numpy as np
 
 from cerebro_plpy.errors import CerebroError
 
-from . import architecture, plain_graph, runtime
+from . import architecture, runtime
 from .architecture import DescribedModel
 from .backends import Tick
+from .plain import plain_net
+from .plain_layers import NotHere
 
 Predict = Callable[[list[np.ndarray]], list[np.ndarray]]
 
@@ -46,7 +48,7 @@ class Inference:
         self._variables = [*self._model.trainable_variables, *self._model.non_trainable_variables]
         self._call = self._backend.make_forward(self._model, described.inputs)
         self._shapes = described.weight_shapes
-        self._json, self._inputs = described.json, described.inputs
+        self._described = described
         self.rows = max(1, min(MOST_ROWS, FLOPS_PER_CALL // max(1, described.flops_per_row)))
 
     def load(self, weights: bytes) -> Loaded:
@@ -71,20 +73,34 @@ class Inference:
         With the weights, nets that are plain enough are computed by NumPy: for a single row that is faster.
         """
         call = self._call.bound(loaded.tensors)
-        own = None if weights is None else plain_graph.forward(self._json, split(weights, self._shapes))
-        if own is not None and self._agrees(call, own):
-            return own
-        return lambda inputs: [np.asarray(output, np.float32) for output in call(inputs)]
 
-    def _agrees(self, call: Any, own: Predict) -> bool:
+        def by_engine(inputs: list[np.ndarray]) -> list[np.ndarray]:
+            return [np.asarray(output, np.float32) for output in call(inputs)]
+
+        own = None if weights is None else plain_net(self._described.json, weights)
+        if own is None or not self._agrees(by_engine, own):
+            return by_engine
+
+        def answer(inputs: list[np.ndarray]) -> list[np.ndarray]:
+            try:
+                return own(inputs)
+            except NotHere:
+                return by_engine(inputs)
+
+        return answer
+
+    def _agrees(self, by_engine: Predict, own: Predict) -> bool:
         """Whether NumPy gives what the engine gives, for rows of ones and of a half."""
         for value in (1.0, 0.5):
-            rows = [np.full([1, *(size or 1 for size in shape)], value, np.float32) for shape in self._inputs]
+            rows = [
+                np.full((1, *(size or 1 for size in shape)), value, np.float32)
+                for shape in self._described.inputs
+            ]
             try:
                 found = own(rows)
-            except (ValueError, IndexError, KeyError):
+            except (NotHere, ValueError, IndexError):
                 return False
-            for one, other in zip(found, call(rows), strict=True):
+            for one, other in zip(found, by_engine(rows), strict=True):
                 if one.shape != other.shape or not np.allclose(one, other, rtol=1e-4, atol=TOLERANCE):
                     return False
         return True

@@ -1,6 +1,6 @@
 """A net's forward pass without an engine: an engine takes seconds to come up, and somebody waits.
 
-Only for nets that are a chain of layers which `plain_layers` knows, with parameters that it knows.
+Only for nets of layers which `plain_layers` knows, with parameters that it knows, each used once.
 """
 
 from __future__ import annotations
@@ -15,10 +15,20 @@ import numpy as np
 
 from cerebro_plpy.errors import CerebroError
 
-from .architecture import DescribedModel
-from .plain_layers import LAYERS, Apply, Array, NotHere, Params, Size
+from .architecture import DescribedModel, Shape, canonical
+from .plain_layers import LAYERS, Array, LayerCall, NotHere, Params, Size
+from .plain_nodes import LayerNode, wiring
 
-_PLACES = (None, "keras.layers")
+_MODULES = (None, "keras.layers")
+
+
+@dataclass(frozen=True)
+class LayerStep:
+    """What one layer does, and with whose outputs."""
+
+    name: str
+    sources: tuple[str, ...]
+    apply: LayerCall
 
 
 @dataclass(frozen=True)
@@ -27,70 +37,81 @@ class PlainNet:
 
     described: DescribedModel
     nbytes: int
-    layers: tuple[Apply, ...]
+    inputs: tuple[str, ...]
+    steps: tuple[LayerStep, ...]
+    outputs: tuple[str, ...]
 
     def __call__(self, inputs: list[Array]) -> list[Array]:
-        values = inputs[0]
+        """Raise NotHere for values that only an engine knows what to do with."""
+        values = dict(zip(self.inputs, inputs, strict=True))
         with np.errstate(all="ignore"):
-            for apply in self.layers:
-                values = apply(values)
-        return [np.asarray(values, np.float32)]
+            for step in self.steps:
+                values[step.name] = step.apply(*[values[source] for source in step.sources])
+        return [np.asarray(values[name], np.float32) for name in self.outputs]
 
 
-def plain_net(model_arch: str, weights: bytes) -> PlainNet | None:
-    """Make it; None where an engine is needed, which then also says what may be wrong."""
+def plain_net(
+    model_arch: str, weights: bytes, input_shapes: tuple[Shape, ...] | None = None
+) -> PlainNet | None:
+    """Make it; None where an engine is needed, which then also says what may be wrong.
+
+    The shapes are those of a row, for a net that does not say what comes in.
+    """
     try:
-        return _make(json.loads(model_arch), model_arch, weights)
+        return _make(canonical(model_arch, input_shapes), weights)
     # Whatever stands in such a place where something else should: the engine knows what to say of it.
-    except (NotHere, CerebroError, AttributeError, LookupError, TypeError, ValueError):
+    except (NotHere, CerebroError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
         return None
 
 
-def _make(model: Mapping[str, Any], model_arch: str, weights: bytes) -> PlainNet:
-    first, *rest = model["config"]["layers"]
-    if model.get("class_name") != "Sequential" or first["class_name"] != "InputLayer":
-        raise NotHere
-    shape = _input_shape(first["config"])
-    reader = _WeightsInOrder(weights)
-    layers: list[Apply] = []
-    values = np.zeros((1, *shape), np.float32)
+def _make(model: Mapping[str, Any], weights: bytes) -> PlainNet:
+    wired, reader = wiring(model), _WeightsInOrder(weights)
+    shapes = [_input_shape(layer) for layer in wired.inputs.values()]
+    values = {
+        name: np.zeros((1, *shape), np.float32) for name, shape in zip(wired.inputs, shapes, strict=True)
+    }
+    steps: list[LayerStep] = []
     with np.errstate(all="ignore"):
-        for layer in rest:
-            layers.append(_layer(layer, values.shape[1:], reader))
-            values = layers[-1](values)
+        for node in wired.nodes:
+            given = [values[source] for source in node.sources]
+            steps.append(LayerStep(node.name, node.sources, _layer(node, given, reader)))
+            values[node.name] = steps[-1].apply(*given)
     reader.end()
     described = DescribedModel(
-        json=model_arch,
-        inputs=(shape,),
-        outputs=(values.shape[1:],),
-        input_names=(first["config"].get("name", "input"),),
-        output_names=((rest or [first])[-1]["config"].get("name", "output"),),
+        json=json.dumps(model, sort_keys=True, separators=(",", ":")),
+        inputs=tuple(shapes),
+        outputs=tuple(values[name].shape[1:] for name in wired.outputs),
+        input_names=tuple(wired.inputs),
+        output_names=wired.outputs,
         parameters=len(weights) // 4,
         flops_per_row=0,
         work={},
         weight_shapes=tuple(reader.shapes),
     )
-    return PlainNet(described, len(weights), tuple(layers))
+    return PlainNet(described, len(weights), tuple(wired.inputs), tuple(steps), wired.outputs)
 
 
-def _layer(layer: Mapping[str, Any], shape: Size, reader: _WeightsInOrder) -> Apply:
-    name = layer["class_name"]
-    if name not in LAYERS or layer.get("module") not in _PLACES or layer.get("registered_name") is not None:
+def _layer(node: LayerNode, given: list[Array], reader: _WeightsInOrder) -> LayerCall:
+    layer = node.layer
+    name, shape = layer["class_name"], given[0].shape
+    if name not in LAYERS or layer.get("module") not in _MODULES or layer.get("registered_name") is not None:
+        raise NotHere
+    if any(len(one.shape) != len(shape) for one in given):
         raise NotHere
     params = Params(layer["config"])
-    made = LAYERS[name](params, shape, reader.take)
+    made = LAYERS[name](params, shape[1:], reader.take)
     params.end()
     return made
 
 
-def _input_shape(given: Mapping[str, Any]) -> Size:
-    params = Params(given)
-    shape = params.take("batch_shape") or params.take("batch_input_shape")
+def _input_shape(layer: Mapping[str, Any]) -> Size:
+    params = Params(layer["config"])
+    rows, *shape = params.take("batch_shape")
     params.want(sparse=False, ragged=False, optional=False)
     params.end()
-    if any(size is None for size in shape[1:]):
+    if rows is not None or any(size is None for size in shape):
         raise NotHere
-    return tuple(shape[1:])
+    return tuple(shape)
 
 
 class _WeightsInOrder:

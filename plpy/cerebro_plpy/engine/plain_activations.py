@@ -80,6 +80,13 @@ def _leaky(x: Array) -> Array:
     return np.where(x > 0, x, 0.2 * x)
 
 
+_erf = np.vectorize(math.erf, otypes=[np.float32])
+
+
+def _gelu(x: Array) -> Array:
+    return np.float32(0.5) * x * (1 + _erf(x / np.float32(math.sqrt(2))))
+
+
 ACTIVATIONS: Mapping[str, Apply] = {
     "linear": linear,
     "relu": _positive,
@@ -93,6 +100,7 @@ ACTIVATIONS: Mapping[str, Apply] = {
     "softplus": _softplus,
     "softsign": _softsign,
     "exponential": np.exp,
+    "gelu": _gelu,
     "silu": _silu,
     "swish": _silu,
     "leaky_relu": _leaky,

@@ -6,7 +6,7 @@ looked up at each call with the caller's own rights, so whoever may not read the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.engine.architecture import DescribedModel
 from cerebro_plpy.engine.inference import Predict, inference
 from cerebro_plpy.engine.plain import plain_net
-from cerebro_plpy.engine.plain_layers import NotHere
+from cerebro_plpy.engine.plain_layers import NotHere, Size
 from cerebro_plpy.errors import (
     NOT_SUPPORTED,
     NULL_NOT_ALLOWED,
@@ -102,13 +102,16 @@ def ready(model: int | None, mst_key: int | None) -> Kept | None:
     return kept if kept is not None and kept.looked == session.statement() else None
 
 
-def make_ready(db: Database, model: int | None, mst_key: int | None) -> Kept:
+def make_ready(db: Database, model: int | None, mst_key: int | None, *, by_engine: bool = False) -> Kept:
     """The model of a table, given by its number, for rows by their columns: the best config, or this one."""
     db.server.check_predicts_in_queries()
     if model is None:
         raise CerebroError("model is NULL", sqlstate=NULL_NOT_ALLOWED)
     name = names.name_of(db, model, "model table")
     kept = _kept(db, model, name, mst_key, None)
+    if by_engine:
+        kept = _keep(db, model, name, mst_key, None, by_engine=True)
+        kept.looked = session.statement()
     if kept.rows is None:
         raise CerebroError(
             f"{name} was not trained on columns, so that it cannot find them in a row",
@@ -180,9 +183,10 @@ def _keep(
     found = find_model(db, name, mst_key, best=sample is None)
     version = predictions.version(db, found.table, found.mst_key)
     model = models.trained(db, found)
-    by_engine = by_engine or models.runs_engine() or model.features is not None
-    plain = None if by_engine else plain_net(model.model_arch, model.weights())
-    described = plain.described if plain else _described(db, model, sample)
+    shapes = _shapes(model, sample)
+    by_engine = by_engine or models.runs_engine()
+    plain = None if by_engine else plain_net(model.model_arch, model.weights(), shapes)
+    described = plain.described if plain else _described(db, model, shapes)
     outputs = model.outputs(described)
     several = len(described.inputs) != 1 and model.features is None
     if several or len(outputs) != 1 or (outputs[0].values is None and outputs[0].width > 1):
@@ -207,13 +211,17 @@ def _keep(
     return kept
 
 
-def _described(db: Database, model: models.Model, sample: Callable[[], np.ndarray] | None) -> DescribedModel:
+def _shapes(model: models.Model, sample: Callable[[], np.ndarray] | None) -> tuple[Size, ...]:
+    """What comes in, for an architecture that leaves it open."""
+    if model.features is not None:
+        return tuple(tuple(one.shape) for one in model.features.inputs)
+    return () if sample is None else (sample().shape,)
+
+
+def _described(db: Database, model: models.Model, shapes: Sequence[Size]) -> DescribedModel:
     """By an engine, which takes its time to come up."""
     models.start_engine(db, model.backend, False)
     models.take_functions(db, model)
-    shapes = [] if model.features is None else [one.shape for one in model.features.inputs]
-    if not shapes and sample is not None:
-        shapes = [sample().shape]
     return models.described(model, shapes)
 
 

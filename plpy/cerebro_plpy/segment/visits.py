@@ -114,7 +114,7 @@ def warmed(fresh: states.State, old: states.State) -> states.State:
 
 def visit(supply: Supply, asked: Visit) -> Mapping[str, Any]:
     """Train one config on one segment; state and log row are committed with the statement that asked."""
-    started_at, clock = time.time(), time.monotonic()
+    started_at, clock, computed = time.time(), time.monotonic(), time.process_time()
     run_id, mst_key, epoch, stop = asked.run_id, asked.mst_key, asked.epoch, asked.stop
     work = task(supply, run_id, mst_key)
     run = work.run
@@ -150,11 +150,22 @@ def visit(supply: Supply, asked: Visit) -> Mapping[str, Any]:
         write_seconds=0.0,
         started_at=started_at,
         pid=os.getpid(),
+        cpu_seconds=time.process_time() - computed,
+        memory_bytes=_memory(),
     )
     size = supply.leave_visit(row, states.to_parts(state))
     _remember(run_id, mst_key, step, state)
     seconds = time.monotonic() - clock
     return {"seconds": seconds, "loss": logs.get("loss"), "state_bytes": size, "rows": partition.rows}
+
+
+def _memory() -> int | None:
+    """What this process has in memory, of its own and shared; other systems than Linux do not tell."""
+    try:
+        with open("/proc/self/statm") as told:
+            return int(told.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return None
 
 
 def average(supply: Supply, asked: Average) -> Mapping[str, Any]:

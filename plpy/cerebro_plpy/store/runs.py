@@ -435,6 +435,9 @@ class VisitRow:
     pid: int
     # On Greenplum the distribution key of the rows beside which it was made.
     place: int = 0
+    # Of the process: what it computed for during the visit, and how much memory it has at its end.
+    cpu_seconds: float | None = None
+    memory_bytes: BigInt | None = None
 
 
 # What a visit or an evaluation writes may be there already: its session was lost between the commit and

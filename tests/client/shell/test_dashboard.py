@@ -67,7 +67,7 @@ def content(answer: tuple[int, dict[str, str], str]) -> Any:
 
 def test_a_run_is_shown_with_all_that_belongs_to_it(page: Page, run: int, sql: Sql) -> None:
     overview = content(page.ask("/api/overview"))
-    assert overview["who"]["role"] == "postgres"
+    assert overview["who"]["role"] == "postgres" and overview["who"]["draws"] is True
     assert [(one["run_id"], one["name"], one["status"]) for one in overview["runs"]] == [
         (run, "<b>first</b>", "finished")
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import csv
 import shutil
 import time
 from collections.abc import Iterator
@@ -11,12 +11,13 @@ from pathlib import Path
 
 import psycopg2
 import pytest
-from playwright.sync_api import Browser, Locator, expect, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 from playwright.sync_api import Page as Tab
 
 import nets
 from fixtures import execute
 from shell import Page, dashboard, fake_browser
+from tab import confirm, picture, row, shoot
 from trial import SGD, Trial, blobs, rows_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -29,7 +30,7 @@ EPOCHS = 400
 PATIENCE = 180_000
 TOKEN = "for-the-test-alone"
 LOSS = "'loss': ['categorical_crossentropy'], 'metrics': ['accuracy']"
-WIDTHS = (360, 820, 1150, 1440, 1900, 2560)
+WIDTHS = (360, 390, 820, 1150, 1440, 1900, 2560)
 
 END_SESSIONS = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE application_name = 'cerebro dashboard'"""
@@ -93,40 +94,6 @@ def begin(trial: Trial, out: str, selection: str, epochs: int, **more: object) -
     return trial.value("SELECT cerebro.last_run()")
 
 
-def confirm(tab: Tab, says: str, sql: str) -> None:
-    """Read what the dialog says, then go ahead."""
-    dialog = tab.locator("#ask")
-    expect(dialog).to_contain_text(says)
-    expect(dialog.locator("pre")).to_contain_text(sql)
-    dialog.locator("button.primary").click()
-    expect(dialog).to_be_hidden()
-
-
-def row(tab: Tab, key: int) -> Locator:
-    return tab.locator(f'#board tbody tr[data-key="{key}"]')
-
-
-def picture(tab: Tab, canvas: str) -> int:
-    """How many pixels of a canvas are painted."""
-    return tab.evaluate(
-        """id => { const c = document.getElementById(id);
-        const data = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
-        let painted = 0;
-        for (let i = 3; i < data.length; i += 4) if (data[i]) painted++;
-        return painted; }""",
-        canvas,
-    )
-
-
-def shoot(tab: Tab, name: str) -> None:
-    """Keep a picture where somebody asks for pictures: CEREBRO_PICTURES=folder. Those that are called
-    dashboard-… are the guide's."""
-    folder = os.environ.get("CEREBRO_PICTURES")
-    if folder:
-        tab.evaluate("scrollTo(0, 0)")
-        tab.screenshot(path=Path(folder) / f"{name}.png")
-
-
 @pytest.mark.doors("page", "watch steer")
 def test_a_run_is_watched_and_steered_while_it_trains(tab: Tab, page: Page, trial: Trial) -> None:
     assert tab.url == f"http://127.0.0.1:{page.port}/"
@@ -188,6 +155,10 @@ def assert_first_run_works(tab: Tab, trial: Trial) -> None:
     assert tab.evaluate("document.getElementById('bar').style.width") == "100%"
     relations(tab)
     sorted_by(tab)
+    phone(tab)
+    used(tab)
+    model(tab)
+    as_csv(tab)
     with tab.expect_download() as begun:
         tab.get_by_role("link", name="Report").click()
     assert "<h1>Run " in begun.value.path().read_text()
@@ -201,15 +172,15 @@ def relations(tab: Tab) -> None:
     """Three kinds of pictures of the parameters, each with something in it, and the axes of the curves."""
     select = tab.locator("#relation")
     parameters = {"batch_size", "learning_rate"}
-    expect(select.locator("option")).to_have_count(2 + len(parameters))
+    expect(select.locator("option")).to_have_count(3 + len(parameters))
     assert parameters <= {one.get_attribute("value") for one in select.locator("option").all()}
     seen = set()
-    for kind in ("all", "importance", "learning_rate"):
+    for kind in ("all", "importance", "history", "learning_rate"):
         select.select_option(kind)
         tab.wait_for_timeout(200)
         seen.add(picture(tab, "relations"))
         shoot(tab, f"relation-{kind}-light")
-    assert len(seen) == 3 and 0 not in seen
+    assert len(seen) == 4 and 0 not in seen
     before = picture(tab, "curves")
     tab.locator("#log").check()
     tab.locator("#smooth").select_option("0.9")
@@ -217,6 +188,65 @@ def relations(tab: Tab) -> None:
     assert picture(tab, "curves") not in (0, before)
     tab.locator("#log").uncheck()
     tab.locator("#smooth").select_option("0")
+    tab.locator("#across").select_option("time")
+    tab.wait_for_timeout(200)
+    assert picture(tab, "curves") not in (0, before)
+    tab.locator("#across").select_option("epochs")
+
+
+def phone(tab: Tab) -> None:
+    """The value is seen beside the rank, without scrolling."""
+    tab.set_viewport_size({"width": 390, "height": 844})
+    tab.locator("#board").scroll_into_view_if_needed()
+    tab.wait_for_timeout(200)
+    box = tab.locator("#board tbody tr").first.locator("td").nth(1).bounding_box()
+    assert box is not None and box["x"] + box["width"] < 390
+    shoot(tab, "phone-light")
+    tab.set_viewport_size({"width": 1440, "height": 1000})
+
+
+def used(tab: Tab) -> None:
+    """What the segments' sessions took of the machine."""
+    expect(tab.locator("#sessions")).to_contain_text("% of a core")
+    seen = set()
+    for kind in ("configs", "cpu", "memory"):
+        tab.locator("#used").select_option(kind)
+        tab.wait_for_timeout(200)
+        seen.add(picture(tab, "timeline"))
+        shoot(tab, f"used-{kind}-light")
+    assert len(seen) == 3 and 0 not in seen
+    tab.locator("#used").select_option("configs")
+
+
+def model(tab: Tab) -> None:
+    """A config's confusion matrix, and what it says of a few rows."""
+    row(tab, 1).click()
+    tab.locator('#config [data-action="confusion"]').click()
+    expect(tab.locator("#model")).to_contain_text("of 2000 training rows right")
+    cells = tab.locator("#model tbody td[data-right]").all_inner_texts()
+    assert len(cells) == 4 and sum(int(text) for text in cells if text != "·") == 2000
+    shoot(tab, "dashboard-confusion")
+    tab.get_by_role("button", name="Close").click()
+    tab.locator('#config [data-action="predict"]').click()
+    expect(tab.locator("#model input").nth(0)).to_have_value("first.points")
+    expect(tab.locator("#model input").nth(1)).to_have_value("xy")
+    tab.locator("#model").get_by_role("button", name="Predict").click()
+    expect(tab.locator("#model tbody tr")).to_have_count(10)
+    expect(tab.locator("#model thead")).to_contain_text("class_value")
+    shoot(tab, "dashboard-predict")
+    tab.locator("#model input").nth(1).fill("nothing")
+    tab.locator("#model").get_by_role("button", name="Predict").click()
+    expect(tab.locator("#model .problem")).to_contain_text("nothing")
+    tab.get_by_role("button", name="Close").click()
+    tab.locator("body").press("Escape")
+
+
+def as_csv(tab: Tab) -> None:
+    with tab.expect_download() as begun:
+        tab.get_by_role("button", name="CSV").click()
+    rows = list(csv.DictReader(begun.value.path().read_text().splitlines()))
+    assert [int(one["rank"]) for one in rows] == [1, 2, 3, 4, 5, 6]
+    assert {one["batch_size"] for one in rows} == {"16", "64"}
 
 
 def sorted_by(tab: Tab) -> None:
@@ -347,6 +377,32 @@ def test_the_keys_lead_through_the_configs(tab: Tab) -> None:
     tab.locator("body").press("t")
     assert tab.evaluate("getComputedStyle(document.body).colorScheme") == "dark"
     tab.locator("body").press("t")
+
+
+def test_runs_are_compared(tab: Tab, trial: Trial) -> None:
+    second = begin(trial, "second", "more", 3)
+    expect(tab.locator("#title")).to_have_text(f"Run {second}")
+    expect(tab.locator("#status")).to_have_text("finished")
+    button = tab.locator("#compare-button")
+    expect(button).to_be_disabled()
+    for mark in tab.locator("#runs .mark").all()[:2]:
+        mark.check()
+    button.click()
+    expect(tab.locator("#compare-table thead th")).to_have_count(3)
+    expect(tab.locator("#compare-table")).to_contain_text("first try")
+    assert "lr" in tab.locator("#compare-table tbody th").all_inner_texts()
+    expect(tab.locator("#run")).to_be_hidden()
+    tab.wait_for_timeout(300)
+    assert picture(tab, "compare-curves") > 0
+    shoot(tab, "dashboard-compare")
+    for width in (390, 1440):
+        tab.set_viewport_size({"width": width, "height": 1000})
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    tab.locator("#compare-table a").nth(1).click()
+    expect(tab.locator("#title")).to_contain_text("first try")
+    expect(tab.locator("#compare")).to_be_hidden()
+    trial.sql("SELECT cerebro.forget(%s)", second)
+    tab.evaluate("location.hash = ''")
 
 
 def test_a_run_that_is_over_is_forgotten(tab: Tab, trial: Trial) -> None:

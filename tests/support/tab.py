@@ -1,0 +1,43 @@
+"""What is done in a browser's tab that shows the live page."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from playwright.sync_api import Locator, expect
+from playwright.sync_api import Page as Tab
+
+
+def confirm(tab: Tab, says: str, sql: str) -> None:
+    """Read what the dialog says, then go ahead."""
+    dialog = tab.locator("#ask")
+    expect(dialog).to_contain_text(says)
+    expect(dialog.locator("pre")).to_contain_text(sql)
+    dialog.locator("button.primary").click()
+    expect(dialog).to_be_hidden()
+
+
+def row(tab: Tab, key: int) -> Locator:
+    return tab.locator(f'#board tbody tr[data-key="{key}"]')
+
+
+def picture(tab: Tab, canvas: str) -> int:
+    """How many pixels of a canvas are painted."""
+    return tab.evaluate(
+        """id => { const c = document.getElementById(id);
+        const data = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
+        let painted = 0;
+        for (let i = 3; i < data.length; i += 4) if (data[i]) painted++;
+        return painted; }""",
+        canvas,
+    )
+
+
+def shoot(tab: Tab, name: str) -> None:
+    """Keep a picture where somebody asks for pictures: CEREBRO_PICTURES=folder. Those that are called
+    dashboard-… are the guide's."""
+    folder = os.environ.get("CEREBRO_PICTURES")
+    if folder:
+        tab.evaluate("scrollTo(0, 0)")
+        tab.screenshot(path=Path(folder) / f"{name}.png")

@@ -1,0 +1,269 @@
+"""Graphs of layers without an engine: their weights stand in Keras' order, and what comes out is Keras'."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cerebro_plpy.engine import runtime
+from cerebro_plpy.engine.architecture import build, describe
+from cerebro_plpy.engine.plain import PlainNet, plain_net
+from cerebro_plpy.nets.fitting import NetRows
+from cerebro_plpy.nets.points import POINTS, nets
+from reference import BACKEND
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine() -> None:
+    runtime.start(BACKEND, 1, False, None)
+
+
+# All layers are equally wide: were the weights of two exchanged, every shape would fit.
+def dense(keras: Any, x: Any, name: str | None = None) -> Any:
+    return keras.layers.Dense(4, activation="tanh", name=name)(x)
+
+
+def one_after_the_other(keras: Any) -> Any:
+    x = keras.Input((4,))
+    return keras.Model(x, dense(keras, dense(keras, x)))
+
+
+def beside(keras: Any) -> Any:
+    x = keras.Input((4,))
+    left, right = dense(keras, x), dense(keras, x)
+    return keras.Model(x, keras.layers.Concatenate()([right, left]))
+
+
+def one_branch_longer(keras: Any) -> Any:
+    x = keras.Input((4,))
+    short, long = dense(keras, x), dense(keras, dense(keras, dense(keras, x)))
+    return keras.Model(x, keras.layers.Add()([short, long]))
+
+
+def around(keras: Any) -> Any:
+    x = keras.Input((4,))
+    node = dense(keras, x)
+    for _ in range(3):
+        node = keras.layers.Add()([node, dense(keras, keras.layers.LayerNormalization()(node))])
+    return keras.Model(x, dense(keras, node))
+
+
+def inputs_in_another_order(keras: Any) -> Any:
+    one, two, unused = keras.Input((4,)), keras.Input((4,)), keras.Input((4,))
+    joined = keras.layers.Multiply()([dense(keras, two), dense(keras, one)])
+    return keras.Model([two, unused, one], dense(keras, joined))
+
+
+def two_outputs(keras: Any) -> Any:
+    x = keras.Input((4,))
+    middle = dense(keras, x)
+    return keras.Model(x, [dense(keras, dense(keras, middle)), dense(keras, middle)])
+
+
+def an_output_within(keras: Any) -> Any:
+    x = keras.Input((4,))
+    middle = dense(keras, x)
+    return keras.Model(x, [middle, dense(keras, dense(keras, middle))])
+
+
+def merged(name: str) -> Callable[[Any], Any]:
+    def make(keras: Any) -> Any:
+        x = keras.Input((4,))
+        return keras.Model(x, getattr(keras.layers, name)()([dense(keras, x), x, dense(keras, x)]))
+
+    return make
+
+
+def tabular(keras: Any) -> Any:
+    layers = keras.layers
+    numbers, city, words = layers.Input((7,)), layers.Input((1,)), layers.Input((5,))
+    near = layers.Flatten()(layers.Embedding(9, 3)(city))
+    told = layers.GlobalAveragePooling1D()(layers.Embedding(11, 4)(words))
+    wide = layers.Dense(8, activation="gelu")(layers.Concatenate()([numbers, near, told]))
+    inner = layers.Dense(8, activation="silu")(layers.LayerNormalization()(wide))
+    added = layers.Add()([wide, layers.Dropout(0.5)(inner)])
+    scaled = layers.Multiply()([layers.BatchNormalization()(added), wide])
+    return keras.Model([numbers, city, words], layers.Dense(3, activation="softmax")(scaled))
+
+
+GRAPHS = [
+    one_after_the_other, beside, one_branch_longer, around, inputs_in_another_order, two_outputs,
+    an_output_within, tabular,
+]  # fmt: skip
+MERGES = ["Add", "Average", "Maximum", "Minimum", "Multiply", "Concatenate"]
+
+
+def drawn(seed: int) -> Callable[[Any], Any]:
+    """Layers on any of those before, joined at any place, to one or two outputs."""
+
+    def make(keras: Any) -> Any:
+        chance = random.Random(seed)
+        inputs = [keras.Input((4,)) for _ in range(chance.randint(1, 3))]
+        nodes = list(inputs)
+        for _ in range(chance.randint(3, 12)):
+            if chance.random() < 0.35 and len(nodes) > 1:
+                kind = chance.choice(["Add", "Multiply", "Average"])
+                nodes.append(getattr(keras.layers, kind)()(chance.choices(nodes, k=chance.randint(2, 3))))
+            else:
+                nodes.append(dense(keras, chance.choice(nodes)))
+        return keras.Model(inputs, chance.sample(nodes[len(inputs) :], chance.randint(1, 2)))
+
+    return make
+
+
+def weighed(model: Any, seed: int = 1) -> Any:
+    """The model with random weights."""
+    chance = np.random.default_rng(seed)
+    for weight in model.weights:
+        low = 0.5 if "variance" in weight.path else -1.0
+        weight.assign(chance.uniform(low, 1.0, weight.shape).astype(np.float32))
+    return model
+
+
+def flat(model: Any) -> bytes:
+    return b"".join(np.asarray(array).astype("<f4").tobytes() for array in model.get_weights())
+
+
+def rows_for(model: Any) -> list[np.ndarray]:
+    chance = np.random.default_rng(2)
+    return [chance.uniform(0, 5, (8, *tensor.shape[1:])).astype(np.float32) for tensor in model.inputs]
+
+
+def assert_same(model: Any, text: str) -> PlainNet:
+    plain = plain_net(text, flat(model))
+    assert plain is not None
+    assert [tuple(shape) for shape in plain.described.weight_shapes] == [w.shape for w in model.weights]
+    assert plain.described.output_names == tuple(model.output_names)
+    rows = rows_for(model)
+    tree = runtime.keras().tree
+    expected = model(tree.pack_sequence_as(model._inputs_struct, rows), training=False)
+    for one, other in zip(plain(rows), tree.flatten(expected), strict=True):
+        assert one.dtype == np.float32
+        np.testing.assert_allclose(one, runtime.to_numpy(other), rtol=1e-5, atol=1e-5)
+    return plain
+
+
+@pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)
+def test_a_graph_gives_what_keras_gives(make: Callable[[Any], Any]) -> None:
+    model = weighed(make(runtime.keras()))
+    assert_same(model, model.to_json())
+
+
+@pytest.mark.parametrize("name", MERGES)
+def test_a_layer_of_several_inputs_gives_what_keras_gives(name: str) -> None:
+    model = weighed(merged(name)(runtime.keras()))
+    assert_same(model, model.to_json())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_weights_stand_in_keras_order_whatever_the_order_of_the_json(seed: int) -> None:
+    """Keras orders the layers of a graph anew when it reads one."""
+    keras = runtime.keras()
+    found = json.loads(drawn(seed)(keras).to_json())
+    random.Random(seed).shuffle(found["config"]["layers"])
+    text = json.dumps(found)
+    assert_same(weighed(keras.models.model_from_json(text), seed), text)
+
+
+def test_the_order_of_the_json_is_not_that_of_the_weights() -> None:
+    """Otherwise the test before would show nothing."""
+    keras = runtime.keras()
+    model = weighed(one_branch_longer(keras))
+    found = json.loads(model.to_json())
+    order = [layer["name"] for layer in found["config"]["layers"]]
+    found["config"]["layers"].sort(key=lambda layer: layer["name"])
+    assert [layer["name"] for layer in found["config"]["layers"]] != order
+    again = keras.models.model_from_json(json.dumps(found))
+    assert [layer.name for layer in again.layers] == order
+
+
+@pytest.mark.parametrize("name", sorted(POINTS))
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_every_net_by_name_is_known(name: str, activation: str) -> None:
+    shape = {"image": (9, 8, 3), "series": (9, 4)}.get(name, (6,))
+    given = None if name == "linear" else json.dumps({"activation": activation})
+    ((_, text),) = nets(name, given, NetRows([shape], [("y", (3,), True)], None))
+    model = weighed(runtime.keras().models.model_from_json(text))
+    assert_same(model, text)
+
+
+def keras_2(shape: list[int]) -> str:
+    """A graph as Keras 2 wrote it."""
+
+    def layer(kind: str, name: str, config: dict[str, Any], *sources: str) -> dict[str, Any]:
+        nodes = [[[source, 0, 0, {}] for source in sources]] if sources else []
+        return {"class_name": kind, "name": name, "config": {"name": name, **config}, "inbound_nodes": nodes}
+
+    width = {"units": 4, "activation": "relu", "use_bias": True, "dtype": "float32"}
+    layers = [
+        layer("InputLayer", "x", {"batch_input_shape": [None, *shape], "dtype": "float32", "sparse": False}),
+        layer("Dense", "a", width, "x"),
+        layer("Dense", "b", width, "x"),
+        layer("Dense", "c", width, "b"),
+        layer("Add", "sum", {"dtype": "float32"}, "a", "c"),
+    ]
+    config = {
+        "name": "old", "layers": layers, "input_layers": [["x", 0, 0]], "output_layers": [["sum", 0, 0]],
+    }  # fmt: skip
+    return json.dumps({"class_name": "Functional", "config": config, "keras_version": "2.4.0"})
+
+
+def test_a_graph_of_keras_2_is_known() -> None:
+    model = weighed(build(describe(keras_2([4])).json))
+    assert_same(model, keras_2([4]))
+
+
+def shared(keras: Any) -> Any:
+    x, layer = keras.Input((4,)), keras.layers.Dense(4)
+    return keras.Model(x, layer(layer(x)))
+
+
+def within(keras: Any) -> Any:
+    x = keras.Input((4,))
+    return keras.Model(x, dense(keras, one_after_the_other(keras)(x)))
+
+
+def by_names(keras: Any) -> Any:
+    one, two = keras.Input((4,), name="z"), keras.Input((4,), name="a")
+    return keras.Model({"z": one, "a": two}, keras.layers.Add()([dense(keras, one), two]))
+
+
+def attending(keras: Any) -> Any:
+    x = keras.Input((3, 4))
+    return keras.Model(x, keras.layers.MultiHeadAttention(2, 3)(x, x))
+
+
+def of_other_shapes(keras: Any) -> Any:
+    x = keras.Input((3, 4))
+    return keras.Model(x, keras.layers.Add()([x, dense(keras, keras.layers.GlobalMaxPooling1D()(x))]))
+
+
+def while_training(keras: Any) -> Any:
+    x = keras.Input((4,))
+    return keras.Model(x, keras.layers.Dropout(0.5)(dense(keras, x), training=True))
+
+
+def of_halves(keras: Any) -> Any:
+    x = keras.Input((4,))
+    return keras.Model(x, keras.layers.Dense(4, dtype="float16")(x))
+
+
+def of_any_length(keras: Any) -> Any:
+    x = keras.Input((None, 4))
+    return keras.Model(x, dense(keras, x))
+
+
+ELSEWHERE = [
+    shared, within, by_names, attending, of_other_shapes, while_training, of_halves, of_any_length,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", ELSEWHERE, ids=lambda make: make.__name__)
+def test_other_graphs_are_left_to_an_engine(make: Callable[[Any], Any]) -> None:
+    model = make(runtime.keras())
+    assert plain_net(model.to_json(), flat(model)) is None
