@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 INVALID_PARAMETER = "22023"
@@ -91,3 +92,14 @@ def _unpacked(packed: int | None) -> str:
 def printable(text: str) -> str:
     """What the server can send: parts of a user's input may be half a character, or none at all."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
+
+
+def missing_package(module: str) -> CerebroError:
+    """What a call that needs an engine says where the server's Python has none."""
+    package = "tensorflow-cpu" if module == "tensorflow" else module
+    return CerebroError(
+        f'the Python package "{module}" is missing on the server',
+        detail=f"Python {sys.version.split()[0]} looked in: {', '.join(filter(None, sys.path))}.",
+        hint=f"Install it where the server's Python finds it: pip install {package}.",
+        sqlstate=NOT_SUPPORTED,
+    )

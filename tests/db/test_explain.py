@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from typing import Any
 
@@ -143,8 +144,10 @@ def test_who_may_fit_may_ask_and_who_may_not_may_not(trial: Trial, role: MakeRol
         ("explain_fit('nosuch', 'two', 4)", "does not exist"),
         ("explain_fit('packed', 'two', 0)", "num_iterations"),
         ("explain_fit('packed', 'two', 4, options => '{\"sed\": 1}')", "unknown option"),
-        ("explain_fit('packed', 'two', 4, format => 'yaml')", "format is yaml"),
+        ("explain_fit('packed', 'two', 4, format => 'yaml')", 'format is "yaml"'),
         ("explain_fit('packed', 'two', 4, what_if => '{\"row\": 1}')", "unknown option row"),
+        ("explain_fit('packed', 'two', 4, what_if => '{\"segments\": 1025}')", "from 1 to 1024"),
+        ("explain_fit('packed', 'two', 4, what_if => 'null')", "facts of what_if are not a JSON object"),
         ("explain_run(0)", "you have no run 0"),
         ("explain_run(NULL)", "you have no run NULL"),
     ],
@@ -165,6 +168,50 @@ def test_the_errors_are_those_of_the_fit(trial: Trial) -> None:
         found = caught.value.diag
         said.append((found.message_primary, found.message_detail, found.message_hint, found.sqlstate))
     assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("options", [{"backend": "torch"}, {"replay": 1}])
+def test_what_only_the_beginning_of_a_fit_would_find_out_is_refused_too(
+    trial: Trial, run: int, options: dict[str, Any]
+) -> None:
+    if "backend" in options and importlib.util.find_spec("torch") is not None:
+        pytest.skip("PyTorch is installed")
+    options = {"replay": run} if "replay" in options else options
+    said: list[str | None] = []
+    for call in ("explain_fit('packed'", "madlib_fit_multiple_model('packed', 'out'"):
+        with pytest.raises(psycopg2.Error) as caught:
+            trial.sql(f"SELECT cerebro.{call}, 'two', 3, options => %s)", json.dumps(options))
+        said.append(caught.value.diag.message_primary)
+    assert said[0] == said[1]
+
+
+def test_many_segments_are_planned_at_once(trial: Trial) -> None:
+    plan = explain(trial, what_if={"segments": 1024, "rows": 10_000_000})
+    assert plan["Visits"] == 2 * 1024 * EPOCHS
+
+
+def test_a_seed_that_is_not_given_is_not_shown(trial: Trial) -> None:
+    assert "seed" not in explain(trial)["Settings"]
+    assert explain(trial, options={"seed": 5})["Settings"]["seed"] == 5
+
+
+def test_a_limit_ends_the_plan_too(trial: Trial) -> None:
+    whole = explain(trial, epochs=1000)
+    assert explain(trial, epochs=1000, options={"max_visits": 400})["Visits"] == 400
+    short = explain(trial, epochs=1000, options={"max_seconds": 1})
+    assert short["Total Time"] < whole["Total Time"]
+    assert "the run ends after 1 second, whatever is left" in short["Advice"]
+
+
+def test_a_run_in_one_session_is_planned_so(trial: Trial) -> None:
+    trial.sql("BEGIN")
+    try:
+        trial.pack("blobs", "unseen")
+        text = trial.value("SELECT cerebro.explain_fit('unseen', 'two', 2, format => 'json')")
+    finally:
+        trial.sql("ROLLBACK")
+    (plan,) = json.loads(text)
+    assert plan["Memory Bytes"] == plan["Session Memory Bytes"]
 
 
 def test_other_facts_can_be_supposed(trial: Trial, run: int) -> None:
@@ -260,6 +307,22 @@ def test_a_run_is_explained_where_its_tables_are_gone(trial: Trial, run: int) ->
         assert trial.sql("SELECT * FROM cerebro.explain_run(%s)", run)
     finally:
         trial.sql("ALTER TABLE elsewhere RENAME TO packed")
+
+
+def test_a_table_that_has_the_name_of_the_runs_table_is_another(trial: Trial, run: int) -> None:
+    trial.sql(
+        "ALTER TABLE packed RENAME TO elsewhere; ALTER TABLE packed_summary RENAME TO elsewhere_summary"
+    )
+    try:
+        trial.sql("CREATE TABLE more AS SELECT * FROM blobs UNION ALL SELECT * FROM blobs")
+        trial.pack("more", "packed")
+        (plan,) = json.loads(trial.value("SELECT cerebro.explain_run(%s, 'json')", run))
+        assert plan["Rows"].startswith("240 for training")
+    finally:
+        trial.sql("DROP TABLE packed, packed_summary, more")
+        trial.sql(
+            "ALTER TABLE elsewhere RENAME TO packed; ALTER TABLE elsewhere_summary RENAME TO packed_summary"
+        )
 
 
 def test_a_run_is_its_owners_to_explain(run: int, role: MakeRole, connect: Connect) -> None:

@@ -93,8 +93,10 @@ def test_the_summary_is_madlibs(sql: Sql, greenplum: bool) -> None:
     ]  # fmt: skip
     ((*row, last),) = sql(f"SELECT *{'' if greenplum else ', NULL'} FROM p_summary")
     assert row == [
-        "t", "p", ["number"], ["x"], ["integer"], [0, 1, 2, 3, 4, None, None], [8, 8, 8, 8, 8, 0, 0], 5, 5.0,
-        [7], "all_segments", "all_segments", 2, 9, 40, None, None, [],
+        "t", "p", ["number"], ["x"], ["integer"], [0, 1, 2, 3, 4, None, None],
+        [8, 8, 8, 8, 8, 0, 0], 5, 5.0,
+        [7], "all_segments", "all_segments", 2, 9, 40, None, None,
+        [{"rows": 40, "below": 8, "source_table": "t"}],
     ]  # fmt: skip
     in_order = "SELECT __dist_key__ FROM p GROUP BY 1 ORDER BY min(buffer_id)"
     assert last == ([key for (key,) in sql(in_order)] if greenplum else None)

@@ -114,6 +114,24 @@ def test_a_long_run_is_played_in_part_and_comes_to_the_same() -> None:
     assert part.seconds == pytest.approx(whole.seconds, rel=0.1)
 
 
+def test_a_run_that_is_measured_at_its_end_has_no_leaderboard_before() -> None:
+    found = estimate(work(many(6), epochs=500), RATES)
+    assert found.first_leaderboard is not None
+    assert 0.7 * found.seconds < found.first_leaderboard <= found.seconds
+
+
+def test_very_many_segments_are_counted() -> None:
+    """An epoch on 1,024 segments is too long to be played; it takes little more than the work shared."""
+    found = estimate(work(many(2000), 1024, rows=[50] * 1024, validation_rows=[0] * 1024), RATES)
+    assert found.played.visits == 2000 * 1024 * 5
+    assert found.bound <= found.seconds <= 1.1 * found.bound
+
+
+def test_averaging_has_a_bound_of_its_own() -> None:
+    found = estimate(work(many(1), 4, average_from=1), RATES)
+    assert found.bound <= found.seconds
+
+
 def test_so_are_very_many_configs() -> None:
     plan = work(many(120), epochs=2)
     whole = estimate(plan, RATES)

@@ -192,13 +192,7 @@ def _check_foreign_keras(wanted: Running) -> None:
 
 def _check_installed(module: str) -> None:
     if importlib.util.find_spec(module) is None:
-        package = "tensorflow-cpu" if module == "tensorflow" else module
-        raise CerebroError(
-            f'the Python package "{module}" is missing on the server',
-            detail=f"Python {sys.version.split()[0]} looked in: {', '.join(filter(None, sys.path))}.",
-            hint=f"Install it where the server's Python finds it: pip install {package}.",
-            sqlstate=errors.NOT_SUPPORTED,
-        )
+        raise errors.missing_package(module)
 
 
 def _check_gpus(wanted: Running) -> None:

@@ -7,19 +7,21 @@ errors; an engine that is up already describes the nets, in a session that is wa
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from cerebro_plpy.commands import BesideRows, Engine, Probe, ProbedConfig, Sent
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.executor import calibrating, choosing, gpus
+from cerebro_plpy.errors import PROGRAM_LIMIT_EXCEEDED, CerebroError, missing_package
+from cerebro_plpy.executor import calibrating, choosing, gpus, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.executor.automl import AutomlCall
 from cerebro_plpy.executor.fit import FitCall
 from cerebro_plpy.logical import options as parse
+from cerebro_plpy.logical.budget import MOST_EPOCHS
 from cerebro_plpy.logical.search.build import build
 from cerebro_plpy.logical.search.template import Clone, StartConfig
 from cerebro_plpy.planner import tree
@@ -32,17 +34,21 @@ from cerebro_plpy.planner.searching import scenarios
 from cerebro_plpy.planner.simulation import Prices
 from cerebro_plpy.planner.work import ConfigKind, RunWork
 from cerebro_plpy.store import functions as registry
-from cerebro_plpy.store import models, session
-from cerebro_plpy.topology.choose import cores, warm_sessions
+from cerebro_plpy.store import interrupts, models, session
+from cerebro_plpy.topology.choose import cores, warm_sessions, why_not_local
 
+# As many as a table can be packed for.
+MOST_SEGMENTS = 1024
 WHAT_IF: dict[str, parse.Validator] = {
     "rows": parse.integer(1),
-    "segments": parse.integer(1, 16384),
+    "segments": parse.integer(1, MOST_SEGMENTS),
     "threads": parse.integer(1, 4096),
     "backend": parse.one_of(*parse.BACKENDS),
-    "epochs": parse.integer(1),
+    "epochs": parse.integer(1, MOST_EPOCHS),
 }
 FORMATS = ("text", "json")
+# A search is played visit by visit.
+MOST_SEARCHED = 64
 # An alternative is played for so many visits at most.
 ALTERNATIVE_VISITS = 160
 
@@ -55,10 +61,18 @@ class PlanWanted:
     what_if: str | None
     probe: bool | None = None
 
+    @property
+    def spelled(self) -> str:
+        return (self.format or "text").lower()
+
     def check(self) -> Mapping[str, Any]:
-        if self.format not in FORMATS:
-            raise CerebroError(f"format is {self.format}", detail=f"It must be one of {', '.join(FORMATS)}.")
-        found = parse.parse_options(self.what_if, WHAT_IF)
+        if self.spelled not in FORMATS:
+            raise CerebroError(
+                f'format is "{self.format}"', detail=f"It must be one of {', '.join(FORMATS)}."
+            )
+        found = parse.parse_options(
+            self.what_if, WHAT_IF, "the facts of what_if", "Write what_if => '{\"rows\": 1000000}'."
+        )
         if self.probe and found.keys() & {"backend", "threads"}:
             raise CerebroError(
                 "probe times what is there, and what_if supposes another engine or other threads",
@@ -149,22 +163,38 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
     request = call.described(db, given) if isinstance(call, AutomlCall) else call.resolve(db, given)
     examples = call.examples(request)
     requests.check_class_weights(request, examples)
+    replay.order(db, request)
     request = choosing.replayed(db, request)
+    for backend in request.backends:
+        if not session.engines_here(backend):
+            raise missing_package(backend)
     ask = _Asking(db, request)
     described = ask.describe(replace(request, configs=examples))
     if request.choosable is not None:
         request = choosing.settled(db, request, examples, described, tells=False)
         ask = _Asking(db, request)
     work = calibrating.work_of(db, request, examples, described, ask.warm)
+    if why_not_local(db, request.tables) is not None:
+        # The session that asks does the work of every segment in turn.
+        work = replace(work, sessions=1, warm=False)
     work = _supposed(work, wanted, request)
-    observed = calibrating.observations(db)
+    if request.search is not None and work.segments > MOST_SEARCHED:
+        raise CerebroError(
+            f"a search is planned for at most {MOST_SEARCHED} segments, not {work.segments}",
+            hint="Its plan is played visit by visit.",
+            sqlstate=PROGRAM_LIMIT_EXCEEDED,
+        )
+    known = _Measurements(calibrating.observations(db), partial(interrupts.tick, db))
     if asked.probe:
-        observed = [*observed, *ask.probe(work, request, examples, described)]
+        found = ask.probe(work, request, examples, described)
+        known = replace(known, observations=[*known.observations, *found])
     if request.search is None:
-        about = _about_fit(request, work, observed, machine(db))
+        about = _about_fit(request, work, known, machine(db))
     else:
-        about = _about_search(request, work, observed, described, machine(db))
-    return show(explained(replace(about, probed=bool(asked.probe))), asked.format or "text")
+        about = _about_search(request, work, known, described, machine(db))
+    # A seed that was not given is drawn when the run begins.
+    shown = about.settings if given.seed is not None else {**about.settings, "seed": None}
+    return show(explained(replace(about, probed=bool(asked.probe), settings=shown)), asked.spelled)
 
 
 def show(node: tree.Node, format: str) -> list[str]:
@@ -282,25 +312,38 @@ def _supposed(work: RunWork, wanted: Mapping[str, Any], request: requests.Reques
     )
 
 
-def _rates(work: RunWork, observed: Sequence[Observation]) -> Rates:
-    return Rates(observed, work.host_of(0), work.threads)
+@dataclass(frozen=True)
+class _Measurements:
+    """What was measured, and who looks for a cancel meanwhile."""
+
+    observations: Sequence[Observation]
+    tick: Callable[[], None]
+
+    def rates(self, work: RunWork) -> Rates:
+        return Rates(self.observations, work.host_of(0), work.threads, self.tick)
 
 
-def _about_fit(
-    request: requests.Request, work: RunWork, observed: Sequence[Observation], machine: Machine
-) -> Explained:
-    rates = _rates(work, observed)
+def _about_fit(request: requests.Request, work: RunWork, known: _Measurements, machine: Machine) -> Explained:
+    rates = known.rates(work)
     notes = []
-    if request.limits.max_seconds is not None:
-        notes.append(f"the run ends after {request.limits.max_seconds} seconds, whatever is left")
+    found, limits = estimate(work, rates), request.limits
+    if limits.max_visits is not None and limits.max_visits < found.played.visits:
+        notes.append(f"the run ends after {counted(limits.max_visits, 'visit')}, whatever is left")
+        epochs = max(1, -(-work.epochs * limits.max_visits // found.played.visits))
+        found = estimate(replace(work, epochs=epochs), rates)
+    if limits.max_seconds is not None:
+        notes.append(f"the run ends after {counted(limits.max_seconds, 'second')}, whatever is left")
+        most = found.starting + limits.max_seconds
+        low, high = min(found.low, most), min(found.high, most)
+        found = replace(found, seconds=min(found.seconds, most), low=low, high=high)
     notes += _break_even(work, rates)
     return Explained(
         name="Fit",
-        estimate=estimate(work, rates),
+        estimate=found,
         settings=settings(request, work),
         machine=machine,
         visits_known=rates.visits(work.backends),
-        alternatives=_alternatives(work, observed),
+        alternatives=_alternatives(work, known),
         notes=notes,
     )
 
@@ -317,19 +360,19 @@ def _break_even(work: RunWork, rates: Rates) -> list[str]:
     return said
 
 
-def _alternatives(work: RunWork, observed: Sequence[Observation]) -> list[Alternative]:
+def _alternatives(work: RunWork, known: _Measurements) -> list[Alternative]:
     """Other engines, segments and threads, and fewer evaluations."""
     engines = session.engines_here(*requests.CHOOSABLE)
     found: list[Alternative] = []
 
     def add(name: str, other: RunWork, other_bits: bool) -> None:
-        value = estimate(other, _rates(other, observed), ALTERNATIVE_VISITS)
+        value = estimate(other, known.rates(other), ALTERNATIVE_VISITS)
         found.append(Alternative(name, value, other_bits))
 
     for backend in engines:
         if [backend] != work.backends:
             add(f"backend {backend}", _with(work, backend=backend), True)
-    own = cheapest_engines(work, engines, _rates(work, observed))
+    own = cheapest_engines(work, engines, known.rates(work))
     if len(set(own.values())) > 1 and (mixed := work.on(own)) != work:
         add(f"backend {by_engine(own)}", replace(mixed, compiled=frozenset()), True)
     for segments in sorted({1, cores()} - {work.segments}):
@@ -369,12 +412,12 @@ def _all_on(work: RunWork, backend: str) -> RunWork:
 def _about_search(
     request: requests.Request,
     work: RunWork,
-    observed: Sequence[Observation],
+    known: _Measurements,
     described: Mapping[str, Mapping[str, Any]],
     machine: Machine,
 ) -> Explained:
     """A search is played with invented results, since what it trains depends on them."""
-    rates = _rates(work, observed)
+    rates = known.rates(work)
     by_code = {(kind.model_id, kind.compiled): kind for kind in work.kinds.values()}
     by_model = {kind.model_id: kind for kind in work.kinds.values()}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
@@ -93,7 +94,8 @@ def _work(
             hosts=found.hosts,
             even=bool(runs.limits(run).get("even")),
             average_from=runs.limits(run).get("average_from"),
-            warm=bool(code) or run.topology == "inline",
+            # A run begins when its sessions are there.
+            warm=True,
             compiled=code,
         ),
         epochs,
@@ -115,19 +117,21 @@ class _RowsOfRun:
 
 
 def _rows_of_run(db: Database, run: runs.RunRow, visits: Sequence[Row]) -> _RowsOfRun:
-    """As the packed tables have them, or else as the visits did: they may be gone."""
-    try:
+    """As the packed tables have them, or else as the visits did: they may be gone, or others may have their
+    names."""
+    seen: dict[int, int] = {v["segment"]: v["rows"] for v in visits}
+    with suppress(CerebroError):
         source, validation = requests.training_and_validation(db, run.source_table, run.validation_table)
-    except CerebroError:
-        seen: dict[int, int] = {v["segment"]: v["rows"] for v in visits}
-        usual = int(mean(seen.values())) if seen else 0
-        return _RowsOfRun([seen.get(s, usual) for s in range(run.segments)], [0] * run.segments, 0.0, [HERE])
-    return _RowsOfRun(
-        calibrating.segment_rows(source, run.segments),
-        calibrating.segment_rows(validation, run.segments),
-        calibrating.row_bytes(source.summary),
-        db.server.segment_hosts(source.summary),
-    )
+        there = calibrating.segment_rows(source, run.segments)
+        if source.summary.folds is not None or all(there[s] == rows for s, rows in seen.items()):
+            return _RowsOfRun(
+                there,
+                calibrating.segment_rows(validation, run.segments),
+                calibrating.row_bytes(source.summary),
+                db.server.segment_hosts(source.summary),
+            )
+    usual = int(mean(seen.values())) if seen else 0
+    return _RowsOfRun([seen.get(s, usual) for s in range(run.segments)], [0] * run.segments, 0.0, [HERE])
 
 
 def _actual(

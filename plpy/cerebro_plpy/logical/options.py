@@ -87,9 +87,14 @@ def parse_engine_options(text: str | None) -> FitOptions:
     return FitOptions(**parse_options(text, ENGINE_OPTIONS))
 
 
-def parse_options(text: str | None, allowed: Mapping[str, Validator]) -> dict[str, Any]:
+_EXAMPLE: Final = 'Write an object such as {"seed": 42}.'
+
+
+def parse_options(
+    text: str | None, allowed: Mapping[str, Validator], name: str = "options", example: str = _EXAMPLE
+) -> dict[str, Any]:
     """Read a JSON object whose keys are all allowed; a key whose value is null counts as not given."""
-    values = _read_object(text) if text is not None else {}
+    values = _read_object(text, name, example) if text is not None else {}
     for key in values:
         if key not in allowed:
             raise unknown(f"unknown option {shorten(key, 60)}", key, allowed)
@@ -244,18 +249,15 @@ FIT_OPTIONS: Final[dict[str, Validator]] = {
 }
 
 
-def _read_object(text: str) -> dict[str, Any]:
+def _read_object(text: str, name: str, example: str) -> dict[str, Any]:
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):
-        raise CerebroError(f"options are not valid JSON: {shorten(text)}", hint=_EXAMPLE) from None
+        raise CerebroError(f"{name} are not valid JSON: {shorten(text)}", hint=example) from None
     if not isinstance(values, dict):
-        raise CerebroError(f"options are not a JSON object: {shorten(text)}", hint=_EXAMPLE)
+        raise CerebroError(f"{name} are not a JSON object: {shorten(text)}", hint=example)
     return cast("dict[str, Any]", values)
 
 
 def _wrong(key: str, value: object, expected: str) -> CerebroError:
     return CerebroError(f"option {key} is {shorten(value, 60)}", detail=f"It must be {expected}.")
-
-
-_EXAMPLE: Final = 'Write an object such as {"seed": 42}.'

@@ -28,6 +28,8 @@ from cerebro_plpy.planner.work import RunWork
 
 # A plan is played for at most so many visits of so many configs: an answer is wanted at once.
 MOST_VISITS, MOST_CONFIGS = 800, 40
+# One epoch of more visits is counted and not played.
+MOST_PLAYED = 2000
 # The log has a state once more, cut in rows with a head each; and the row of its visit.
 LOG_FACTOR, VISIT_LOG, EVALUATION_LOG = 1.1, 1500, 900
 # States of a config that are kept while it trains: `Plan.needed_steps`, and what waits to be removed.
@@ -90,6 +92,8 @@ def estimate(work: RunWork, rates: Rates, most_visits: int = MOST_VISITS) -> Est
     """Of a run whose configs all train to the end."""
     sample = _sample(work, rates)
     visits = max(1, len(sample.kinds) * work.segments)
+    if visits > MOST_PLAYED:
+        return summarize(work, rates, _unplayed(work, rates))
     epochs = min(work.epochs, max(1, most_visits // visits))
     part = replace(sample, frequency=min(work.frequency, epochs) if epochs < work.epochs else work.frequency)
     prices = Prices(part, rates)
@@ -97,7 +101,11 @@ def estimate(work: RunWork, rates: Rates, most_visits: int = MOST_VISITS) -> Est
         plan_of(part, configs_of(part, prices, epochs), epochs), part, prices, part.kinds.__getitem__
     )
     if len(sample.kinds) < len(work.kinds) or epochs < work.epochs:
-        played = _scaled(work, rates, part, played)
+        full = _counted(work, rates)
+        full.seconds = full.busy / work.sessions / max(1 - played.waiting(part.sessions), 1e-6)
+        if played.first_measured is not None:
+            full.first_measured = played.first_measured * work.frequency / part.frequency
+        played = full
     return summarize(work, rates, played)
 
 
@@ -107,7 +115,7 @@ def summarize(work: RunWork, rates: Rates, played: Played) -> Estimate:
     around = constants.AROUND + constants.AROUND_CONFIG * len(work.kinds)
     sources = _sources(work, rates, played)
     factor = spread(sources)
-    chains = {key: _chain(key, played) for key in work.kinds}
+    chains = {key: _chain(work, key, played) for key in work.kinds}
     longest = max(chains.items(), key=lambda one: one[1], default=None)
     bound = max(played.busy / work.sessions, longest[1] if longest else 0.0)
     # A start is as uncertain as the shipped constants are.
@@ -148,8 +156,17 @@ def _sample(work: RunWork, rates: Rates) -> RunWork:
     return replace(work, kinds={key: work.kinds[key] for key in chosen})
 
 
-def _scaled(work: RunWork, rates: Rates, part: RunWork, played: Played) -> Played:
-    """What was played of a part, as it would be of all: how much there is to do can be counted."""
+def _unplayed(work: RunWork, rates: Rates) -> Played:
+    """A run of too many visits to be played: it comes near to the bound that no order can beat."""
+    found = _counted(work, rates)
+    longest = max(_chain(work, key, found) for key in work.kinds)
+    found.seconds = max(found.busy / work.sessions, longest)
+    found.first_measured = found.seconds * min(work.frequency, work.epochs) / work.epochs
+    return found
+
+
+def _counted(work: RunWork, rates: Rates) -> Played:
+    """What there is to do, in whatever order."""
     full, prices = Played(), Prices(work, rates)
     full.visits = len(work.kinds) * work.segments * work.epochs
     full.evaluations = len(work.kinds) * -(-work.epochs // work.frequency)
@@ -160,30 +177,34 @@ def _scaled(work: RunWork, rates: Rates, part: RunWork, played: Played) -> Playe
         # The merge of what was measured is done by one of them.
         spent[MEASURE] = prices.seconds(kind, 0)[MEASURE] * measures
         spent[REST] = prices.seconds(kind, 0)[REST] * measures
-        for segment in range(work.segments):
+        for segment, count in work.alike.items():
             seconds = prices.seconds(kind, segment)
-            spent[TRAIN] += seconds[TRAIN] * work.visit_batches(kind, segment) * times
-            spent[WRITE] += seconds[WRITE] * times
-            spent[REST] += seconds[REST] * (times + measures)
-            spent[MEASURE] += seconds[MEASURE] * work.evaluation_batches(segment) * measures
+            spent[TRAIN] += seconds[TRAIN] * work.visit_batches(kind, segment) * times * count
+            spent[WRITE] += seconds[WRITE] * times * count
+            spent[REST] += seconds[REST] * (times + measures) * count
+            spent[MEASURE] += seconds[MEASURE] * work.evaluation_batches(segment) * measures * count
         full.spent |= {(key, activity): seconds for activity, seconds in spent.items()}
         if work.needs_code(kind, code):
             full.spent[key, COMPILE] = prices.seconds(kind, 0)[COMPILE] * work.sessions
         code.add(kind.code)
+        rates.tick()
     first = next(iter(work.kinds))
     again = full.visits / work.segments if work.streams else 1
     full.spent[first, READ] = again * sum(
-        prices.seconds(work.kinds[first], s)[READ] * work.segment_bytes(s) / MB for s in range(work.segments)
+        prices.seconds(work.kinds[first], s)[READ] * work.segment_bytes(s) / MB * count
+        for s, count in work.alike.items()
     )
-    share = 1 - played.waiting(part.sessions)
-    full.seconds = full.busy / work.sessions / max(share, 1e-6)
-    full.first_measured = played.first_measured
     return full
 
 
-def _chain(key: int, played: Played) -> float:
-    """What a config takes one visit after the other; measuring may be done beside it."""
-    return sum(played.spent.get((key, activity), 0.0) for activity in (TRAIN, WRITE, REST, COMPILE))
+def _chain(work: RunWork, key: int, played: Played) -> float:
+    """What a config takes one visit after the other; measuring may be done beside it. Where states are
+    averaged, all segments train it at once."""
+    found = sum(played.spent.get((key, activity), 0.0) for activity in (TRAIN, WRITE, REST, COMPILE))
+    if work.average_from is None:
+        return found
+    averaged = max(0, work.epochs - work.average_from + 1) / work.epochs
+    return found * (1 - averaged + averaged / work.sessions)
 
 
 def _sources(work: RunWork, rates: Rates, played: Played) -> Sequence[tuple[float, str]]:

@@ -68,7 +68,7 @@ def tree(about: Explained) -> Node:
         "Waiting Share": found.waiting,
         "Longest Config": _longest(found),
         "Rows": _rows(found),
-        "Row Bytes": int(sum(work.segment_bytes(s) for s in range(work.segments))),
+        "Row Bytes": int(sum(work.segment_bytes(s) for s in range(work.segments))) or None,
         "Session Memory Bytes": found.session_bytes,
         "Memory Bytes": found.session_bytes * work.sessions,
         "Machine Memory Bytes": about.machine.memory_bytes,
@@ -180,7 +180,7 @@ def advice(about: Explained) -> list[str]:
     if found.waiting > MUCH_WAITING and len(work.kinds) < 2 * work.segments:
         said.append(
             f"{counted(work.segments, 'segment')} wait {found.waiting:.0%} of the time:"
-            f" {counted(len(work.kinds), 'config')} are too few"
+            f" {counted(len(work.kinds), 'config')} {'is' if len(work.kinds) == 1 else 'are'} too few"
         )
     for other in ranked(about.alternatives):
         change = other.estimate.seconds / found.seconds - 1 if found.seconds else 0.0

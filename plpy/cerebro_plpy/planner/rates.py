@@ -11,7 +11,7 @@ order visits and are shown.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
@@ -106,6 +106,10 @@ class _BatchOf:
 _TRAINING, _EVALUATION = _BatchOf(constants.TRAINING, None), _BatchOf(constants.EVALUATION, EVALUATION_BATCH)
 
 
+def _nothing() -> None:
+    """Nobody waits."""
+
+
 @dataclass(frozen=True)
 class Rates:
     """Answers how long something takes on a host with so many threads. A host that has measured nothing is
@@ -114,6 +118,8 @@ class Rates:
     observations: Sequence[Observation]
     host: str
     threads: int
+    # Called while a run is played, which may take a while: it looks for a cancel.
+    tick: Callable[[], None] = _nothing
 
     def batch(self, kind: ConfigKind) -> Estimated:
         """A mini-batch in training."""

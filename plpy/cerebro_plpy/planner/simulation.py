@@ -47,6 +47,7 @@ class Prices:
 
     def __init__(self, work: RunWork, rates: Rates) -> None:
         self._work, self._rates = work, rates
+        self.tick = rates.tick
         self._code = {slot: set(work.compiled) for slot in range(work.sessions)}
         self._read: set[int] = set()
         self._known: dict[tuple[str, str], Mapping[str, float]] = {}
@@ -91,7 +92,8 @@ class Prices:
 
     def visit_seconds(self, kind: ConfigKind) -> float:
         """A usual visit, with everything in place."""
-        return sum(self._usual(kind, s) for s in range(self._work.segments)) / self._work.segments
+        alike = self._work.alike
+        return sum(self._usual(kind, s) * count for s, count in alike.items()) / self._work.segments
 
     def _usual(self, kind: ConfigKind, segment: int) -> float:
         seconds = self.seconds(kind, segment)
@@ -153,6 +155,7 @@ def play(
             busy.add(slot)
         if not ends:
             break
+        prices.tick()
         now, _, unit, took = heapq.heappop(ends)
         busy.discard(unit.segment % work.sessions)
         if unit.kind == VISIT:

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 # Metrics do not depend on the batches; larger ones than most configs train with are faster.
 EVALUATION_BATCH = 256
@@ -76,6 +77,17 @@ class RunWork:
     @property
     def segments(self) -> int:
         return len(self.rows)
+
+    @cached_property
+    def alike(self) -> Mapping[int, int]:
+        """Of segments that have as many rows on the same host the first, and how many they are."""
+        seen: dict[tuple[int, int, str], int] = {}
+        found: dict[int, int] = {}
+        for segment in range(self.segments):
+            like = self.rows[segment], self.validation_rows[segment], self.host_of(segment)
+            first = seen.setdefault(like, segment)
+            found[first] = found.get(first, 0) + 1
+        return found
 
     def host_of(self, segment: int) -> str:
         return self.hosts[segment % len(self.hosts)]

@@ -20,7 +20,7 @@ RETRY_SECONDS = 30
 
 def choose(db: Database, tables: Sequence[int]) -> Topology:
     """Segment sessions where they can see the tables and may log in, else the caller's own backend."""
-    reason = _why_not_local(db, tables)
+    reason = why_not_local(db, tables)
     if reason is None:
         try:
             return choose_local(db)
@@ -62,7 +62,8 @@ def warm_sessions(db: Database, engines: Sequence[Engine], segments: int) -> Loc
     return topology if topology.has(engines, segments) else None
 
 
-def _why_not_local(db: Database, tables: Sequence[int]) -> str | None:
+def why_not_local(db: Database, tables: Sequence[int]) -> str | None:
+    """Why segment sessions would not see what they are to work on; None where they would."""
     if session.any_temporary(db, list(tables)):
         return "some of its tables are temporary, which no other session can see"
     if session.own_strong_locks(db, list(tables)):
