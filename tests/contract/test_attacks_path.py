@@ -123,6 +123,31 @@ def script(place: str, name: str) -> list[str]:
     ]
 
 
+def script_of_columns(place: str, name: str) -> list[str]:
+    """The same for a table of mixed columns, which are found by their names."""
+    made = [f"{place}{quoted(name + suffix)}" for suffix in ("", "_p", "_n", "_m", "_w")]
+    rows, packed, nets, model, seen = (f"$tag${one}$tag$" for one in made)
+    query = f"SELECT c.* FROM {made[0]} AS c"
+    return [
+        f"SELECT d.column_name FROM cerebro.describe_columns({rows}) AS d",
+        f"SELECT cerebro.training_preprocessor_dl({rows}, {packed}, 'y', '*', options =>"
+        ' \'{"columns": {"note": {"tokens": 2, "vocabulary": 9}}, "validation": 0.4}\')',
+        f"SELECT cerebro.append_rows({packed}, {rows})",
+        f"SELECT cerebro.load_net({nets}, {packed}, 'linear')",
+        f"SELECT cerebro.madlib_fit({packed}, {model}, {nets}, 1, $${SGD}$$, '{FITTED}', 1)",
+        f"SELECT p.class FROM {made[0]} AS c, cerebro.predict({model}, c) AS p",
+        f"SELECT p.class FROM cerebro.predict_query({model}, $tag${query}$tag$, NULL::{made[0]}) AS p",
+        f"SELECT cerebro.windows({rows}, {seen}, 'kind', 'id', 'age', 2, label => 'y')",
+        "SELECT d.packed_table FROM cerebro.drift AS d",
+    ]
+
+
+MIXED = """CREATE TABLE lab.{0} AS
+SELECT g AS id, 20 + g % 7 AS age, 'k' || g % 3 AS kind, now() + g * '1 day'::interval AS at,
+       'so many words ' || g AS note, ARRAY[g, 1]::real[] AS x, g % 2 = 0 AS y
+  FROM generate_series(1, 40) AS g"""
+
+
 def weights(scene: Stage, model: str) -> bytes:
     return bytes(literally(scene, f"SELECT model_weights FROM {model}")[0][0])
 
@@ -150,6 +175,18 @@ def test_nothing_of_the_callers_search_path_is_stepped_on(
             execute(session, statement)
     assert scene.sql("SELECT * FROM trap.stepped") == []
     assert weights(scene, f"lab.{name}_m") == reference
+
+
+def test_nothing_is_stepped_on_where_columns_are_as_they_are(scene: Stage, user: str, trapped: str) -> None:
+    scene.sql(MIXED.format("mixed"))
+    scene.named("ALTER TABLE lab.mixed OWNER TO {0}", user)
+    with closing(connect(scene.connection.info.dbname, user)) as session:
+        execute(session, f"SET search_path = lab, {trapped}")
+        found = [execute(session, statement) for statement in script_of_columns("", "mixed")]
+    assert scene.sql("SELECT * FROM trap.stepped") == []
+    rows, batches = found[5], found[6]
+    assert len(rows) == 40
+    assert sorted(rows) == sorted(batches)
 
 
 @pytest.mark.parametrize("trap", ["SELECT count()", "SELECT now()", "SELECT 1 + 1", "SELECT 2 = 2"])

@@ -27,6 +27,7 @@ GUIDE = (
     "packing",
     "columns",
     "append",
+    "sensors",
     "nets",
     "train",
     "configs",

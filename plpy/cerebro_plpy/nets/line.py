@@ -61,6 +61,7 @@ _MODULES = {
     "regularizer": "keras.regularizers",
     "initializer": "keras.initializers",
     "constraint": "keras.constraints",
+    "layer": "keras.layers",
 }
 
 
@@ -85,7 +86,9 @@ def rank_after(kind: str, config: Mapping[str, Any], rank: int) -> int:
         return len(config.get("target_shape", [0]))
     if kind == "Embedding":
         return rank + 1
-    if kind in RECURRENT and not config.get("return_sequences"):
+    # Bidirectional has it in the layer that it turns round.
+    within = config.get("layer", {}).get("config", config)
+    if kind in RECURRENT and not within.get("return_sequences"):
         return 1
     return rank
 

@@ -23,7 +23,7 @@ from cerebro_plpy.predicting import choices, models
 from cerebro_plpy.predicting.outputs import Output
 from cerebro_plpy.predicting.trained import find_model
 from cerebro_plpy.segment.cancel import ticker
-from cerebro_plpy.store import packed, predictions
+from cerebro_plpy.store import packed, predictions, session
 from cerebro_plpy.store.predictions import QueryRows
 
 # class, probability, prediction of each row
@@ -40,6 +40,8 @@ class Reader:
     ) -> None:
         self.parts, self.forward, self.loaded, self.output = parts, forward, loaded, output
         self.divisor, self.rows = 1.0, 0
+        # Whose statement it is: the session may be another role's by the time a batch comes.
+        self.user = session.statement()[2]
 
 
 class _Readers(dict[str, Reader]):
@@ -95,7 +97,7 @@ def batch(
 ) -> BatchAnswer:
     """Predict some rows, whose fields come one after the other."""
     reader = memory.of(_Readers).get(ticket)
-    if reader is None:
+    if reader is None or reader.user != session.statement()[2]:
         raise CerebroError("this function is for the extension's own use", sqlstate="42501")
     given = _fields(reader.parts, data, texts, rows)
     seen = Faults()
