@@ -157,7 +157,7 @@ def _run_of(seconds: Sequence[float], segments: int, seed: int) -> tuple[RunWork
     ]  # fmt: skip
     work = RunWork(
         kinds=kinds, rows=[1] * segments, validation_rows=[0] * segments, row_bytes=0.0, epochs=10,
-        frequency=10, seed=seed, threads=1, sessions=segments, memory_mb=1, host="here",
+        frequency=10, seed=seed, threads=1, sessions=segments, memory_mb=1, hosts=["here"],
         warm=True,
     )  # fmt: skip
     return work, Rates(observed, "here", 1)

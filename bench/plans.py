@@ -184,11 +184,11 @@ def show_single(names: Sequence[str], rounds: int = 3) -> None:
 
 
 def show_averaging(names: Sequence[str], rounds: int = 3) -> None:
-    """One config on two segments of one thread: all epochs averaged, and for the loss the last third."""
+    """One config on two segments of one thread, 6 epochs: all averaged, and for the loss the last third."""
     print("\n| workload | hopping | averaging | ratio | loss of the last third averaged ÷ of hopping |")
     print("|---|---|---|---|---|")
     for name in names:
-        workload = ALL[name]
+        workload = replace(ALL[name], epochs=6)
         late = workload.epochs - workload.epochs // 3 + 1
         plain: Mapping[str, Any] = {"threads": 1}
         every, last = ({**plain, "hybrid": {"average_from_epoch": each}} for each in (1, late))
@@ -208,6 +208,54 @@ def show_averaging(names: Sequence[str], rounds: int = 3) -> None:
                 )
         ours, other = statistics.median(hopping), statistics.median(averaging)
         print(f"| {name} | {ours:.2f} s | {other:.2f} s | {other / ours:.2f} | {losses[0] / losses[1]:.3f} |")
+
+
+def show_cheapest(names: Sequence[str]) -> None:
+    """Is the plan that is called cheapest the one that takes least? Two runs of another grid go before, one
+    with each engine. Each plan is asked for, and each run made, as the first call of a session."""
+    ways = [
+        {"backend": backend, "segments": segments, "threads": threads}
+        for backend in ("tensorflow", "jax")
+        for segments in (1, 2)
+        for threads in (1, 2)
+        # A plan takes the sessions to have the cores for their threads.
+        if segments * threads <= len(os.sched_getaffinity(0))
+    ]
+    within = 0
+    print("\n| workload | called cheapest | took | took least | took | ratio |\n|---|---|---|---|---|---|")
+    for name in names:
+        workload = ALL[name]
+        with server.session() as connection:
+            server.query(connection, "TRUNCATE cerebro._rate")
+            server.load(connection, workload)
+            server.pack(connection, workload, server.packing_options(workload, 2))
+            server.make_configs(connection, other_grid(workload))
+            for backend in ("tensorflow", "jax"):
+                server.fit(connection, workload, json.dumps({"seed": server.SEED, "backend": backend}))
+            server.make_configs(connection, workload)
+        with server.session() as connection:
+            said = [explain(connection, workload, {"seed": server.SEED}, way)["Total Time"] for way in ways]
+        took = [_first_call(workload, way) for way in ways]
+        called, least = said.index(min(said)), took.index(min(took))
+        within += took[called] <= 1.15 * took[least]
+        print(
+            f"| {name} | {_spelled(ways[called])} | {took[called]:.2f} s | {_spelled(ways[least])}"
+            f" | {took[least]:.2f} s | {took[called] / took[least]:.2f} |", flush=True,
+        )  # fmt: skip
+        for way, planned, seconds in zip(ways, said, took, strict=True):
+            print(f"    {_spelled(way)}: said {planned:.2f} s, took {seconds:.2f} s", file=sys.stderr)
+    print(f"\nwithin 15% of the best: {within} of {len(names)}")
+
+
+def _first_call(workload: Workload, way: Mapping[str, Any]) -> float:
+    with server.session() as connection:
+        server.pack(connection, workload, server.packing_options(workload, way["segments"]))
+        options = {"seed": server.SEED, "backend": way["backend"], "threads": way["threads"]}
+        return server.fit(connection, workload, json.dumps(options))[1]
+
+
+def _spelled(way: Mapping[str, Any]) -> str:
+    return f"{way['backend']}, {way['segments']} × {way['threads']}"
 
 
 def _fit_one(connection: Any, workload: Workload, options: Mapping[str, Any] | None = None) -> float:
@@ -239,12 +287,12 @@ def _bare_one(workload: Workload) -> float:
         return float(ended.stdout.split()[-1])
 
 
-def show_constants(names: Sequence[str]) -> None:
+def show_constants(names: Sequence[str], backends: Sequence[str]) -> None:
     """The constants of `planner/constants.py` as this machine has them, one thread a segment."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "plpy"))
     from cerebro_plpy.planner import rates
 
-    for backend in ("tensorflow", "jax"):
+    for backend in backends:
         options = json.dumps({"seed": server.SEED, "backend": backend, "threads": 1})
         with server.session() as connection:
             server.query(connection, "TRUNCATE cerebro._rate")
@@ -317,16 +365,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=list(ALL))
     parser.add_argument("--what-if", nargs="*", default=["images", "wide", "words"])
-    parser.add_argument("--backend", default="tensorflow")
+    parser.add_argument("--backend", help="tensorflow; for constants tensorflow and jax")
     parser.add_argument("--single", nargs="*", help="compare one config with plain Keras instead")
     parser.add_argument("--averaging", nargs="*", help="compare averaging with hopping instead")
+    parser.add_argument("--cheapest", nargs="*", help="run each of the plans there are for one call instead")
     parser.add_argument("--constants", nargs="*", help="print constants fitted on these instead")
     given = parser.parse_args()
-    options = {"seed": server.SEED, "backend": given.backend}
+    options = {"seed": server.SEED, "backend": given.backend or "tensorflow"}
     server.make_database()
     try:
         if given.constants is not None:
-            show_constants(given.constants or list(ALL))
+            show_constants(
+                given.constants or list(ALL), [given.backend] if given.backend else ["tensorflow", "jax"]
+            )
+            return
+        if given.cheapest is not None:
+            show_cheapest(given.cheapest or list(ALL))
             return
         if given.averaging is not None:
             show_averaging(given.averaging or ["wide", "images"])

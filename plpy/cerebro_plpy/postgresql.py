@@ -67,6 +67,11 @@ class PostgreSQL:
 
         return {HERE: session.host_facts(self._db)}
 
+    def segment_hosts(self, summary: PackedSummary) -> Sequence[str]:
+        from cerebro_plpy.planner.gpus import HERE
+
+        return [HERE] * summary.segments
+
     def seats(self, summary: PackedSummary, alone: bool) -> Sequence[Place] | None:
         from cerebro_plpy.planner.gpus import HERE, Seat
         from cerebro_plpy.store import session

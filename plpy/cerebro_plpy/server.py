@@ -57,6 +57,10 @@ class Server(Protocol):
         """What each host of the server has."""
         ...
 
+    def segment_hosts(self, summary: PackedSummary) -> Sequence[str]:
+        """The host of each segment of a packed table."""
+        ...
+
     def seats(self, summary: PackedSummary, alone: bool) -> Sequence[Place] | None:
         """Where the segments of a packed table are, and the GPUs there; None where only the engine knows of
         any. A session that is `alone` plays all segments."""

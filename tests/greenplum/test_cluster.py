@@ -162,6 +162,14 @@ def test_what_has_hopped_is_counted(trial: Trial, base: int) -> None:
     assert hopped == sum(size for _, size in visits)
 
 
+def test_what_a_run_takes_is_kept_for_each_host(trial: Trial, base: int) -> None:
+    kept = trial.sql("SELECT DISTINCT host FROM cerebro._rate WHERE run_id = %s ORDER BY 1", base)
+    hosts = (
+        "SELECT DISTINCT hostname FROM gp_segment_configuration WHERE content >= 0 AND role = 'p' ORDER BY 1"
+    )
+    assert kept == trial.sql(hosts)
+
+
 def test_predict_for_single_rows_is_refused(trial: Trial, base: int) -> None:
     with pytest.raises(
         psycopg2.errors.FeatureNotSupported, match="predict does not work on Greenplum"

@@ -15,9 +15,9 @@ from cerebro_plpy.planner.choosing import break_even
 from cerebro_plpy.planner.estimates import Estimate, estimate
 from cerebro_plpy.planner.explanation import Alternative, Explained, Machine
 from cerebro_plpy.planner.explanation import tree as explained
-from cerebro_plpy.planner.rates import Rates
+from cerebro_plpy.planner.rates import MEASURED, SCALED, Rates
 from cerebro_plpy.planner.searching import scenarios
-from cerebro_plpy.planner.simulation import Prices
+from cerebro_plpy.planner.simulation import TRAIN, Prices
 from cerebro_plpy.planner.work import ConfigKind, RunWork
 from measured_kinds import GRID, kind, observed
 
@@ -37,7 +37,7 @@ def work(kinds: dict[int, ConfigKind], segments: int = 2, epochs: int = 5, **mor
         threads=1,
         sessions=segments,
         memory_mb=1024,
-        host="localhost",
+        hosts=["localhost"],
         warm=True,
     )
     return replace(given, **more)  # pyright: ignore[reportArgumentType]
@@ -85,6 +85,25 @@ def test_the_makespan_stays_near_its_lower_bound(
     plan = work(kinds, segments, 10, compiled=frozenset(k.code for k in kinds.values()))
     found = estimate(plan, Rates(measured, "localhost", 1), most_visits=100_000)
     assert found.seconds <= bound * found.bound
+
+
+def test_each_host_has_a_speed_of_its_own() -> None:
+    """Segment 1 stands on a host that is three times as slow."""
+    slow = [replace(observed(k), host="slow", batch_seconds=3 * observed(k).batch_seconds) for k in GRID]
+    rates = Rates([*RATES.observations, *slow], "localhost", 1)
+    there, here = work(many(1), hosts=["localhost", "slow"]), work(many(1))
+    trained = [estimate(each, rates).played.of_activity(TRAIN) for each in (there, here)]
+    assert trained[0] == pytest.approx(2 * trained[1])
+
+
+@pytest.mark.parametrize("most_visits", [10_000, 10])
+def test_a_host_that_was_never_measured_is_taken_to_be_like_the_others(most_visits: int) -> None:
+    known, new = (
+        estimate(work(many(3), hosts=[host]), replace(RATES, host=host), most_visits)
+        for host in ("localhost", "new")
+    )
+    assert new.seconds == known.seconds
+    assert (new.sources, known.sources) == ({SCALED}, {MEASURED})
 
 
 def test_a_long_run_is_played_in_part_and_comes_to_the_same() -> None:

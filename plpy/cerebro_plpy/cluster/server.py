@@ -66,6 +66,10 @@ class Greenplum:
     def host_facts(self) -> Mapping[str, Mapping[str, Any]]:
         return places.hosts(self._db)
 
+    def segment_hosts(self, summary: PackedSummary) -> Sequence[str]:
+        known = {primary.content: primary.host for primary in places.cluster(self._db, facts=False)}
+        return [known[content] for content in places.contents(self._db, summary.keys)]
+
     def seats(self, summary: PackedSummary, alone: bool) -> Sequence[Place] | None:
         known = {primary.content: primary for primary in places.cluster(self._db)}
         return [known[content] for content in places.contents(self._db, summary.keys)]

@@ -18,9 +18,8 @@ from cerebro_plpy.executor.diagnose import ENGINES
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
 from cerebro_plpy.planner import calibration
-from cerebro_plpy.planner.gpus import HERE
 from cerebro_plpy.planner.rates import Observation, Rates
-from cerebro_plpy.planner.work import Code, ConfigKind, digest
+from cerebro_plpy.planner.work import Code, ConfigKind, RunWork, digest
 from cerebro_plpy.store import packed, rates, runs
 
 # A run may have made a million; its first ones tell as much.
@@ -95,6 +94,42 @@ def compiled_here(engines: requests.Engines) -> frozenset[Code]:
     return frozenset(code for threads, code in known if threads == engines.threads)
 
 
+def work_of(
+    db: Database,
+    request: requests.Request,
+    examples: Sequence[requests.Chosen],
+    described: Mapping[str, Mapping[str, Any]],
+    warm: bool = False,
+) -> RunWork:
+    """What a call has to do, in numbers."""
+    engines = request.engines
+    return RunWork(
+        kinds={c.mst_key: _described_kind(c, engines.of(c.model_id), described) for c in examples},
+        rows=segment_rows(request.source, request.segments),
+        validation_rows=segment_rows(request.validation, request.segments),
+        row_bytes=row_bytes(request.source.summary),
+        epochs=request.epochs,
+        frequency=request.metrics_frequency,
+        seed=request.seed,
+        threads=engines.threads,
+        sessions=request.segments,
+        memory_mb=engines.memory_mb,
+        hosts=db.server.segment_hosts(request.source.summary),
+        even=request.limits.even,
+        average_from=request.limits.average_from,
+        warm=warm,
+        compiled=compiled_here(engines) if warm else frozenset(),
+    )
+
+
+def _described_kind(
+    config: requests.Chosen, backend: str, described: Mapping[str, Mapping[str, Any]]
+) -> ConfigKind:
+    facts = described[str(config.model_id)]
+    sizes = facts["sizes"].get(config.mst_key) or facts["sizes"].get(str(config.mst_key))
+    return kind_of(config, backend, Net.of(facts), sizes)
+
+
 def kinds_of_run(db: Database, run_id: int) -> dict[int, ConfigKind]:
     """Of the configs of a run that is written down."""
     nets = nets_of_run(db, run_id)
@@ -110,7 +145,9 @@ def visit_seconds(
 ) -> Callable[[runs.ConfigRow], tuple[str, float]]:
     """What tells of a config of a run its kind, and how long a usual visit should take."""
     engines = request.engines
-    known_rates = Rates(observations(db), HERE, engines.threads)
+    # On Greenplum a config visits segments on several hosts: what is true of the first is near enough.
+    first = db.server.segment_hosts(request.source.summary)[0]
+    known_rates = Rates(observations(db), first, engines.threads)
     rows = request.source.summary.total_rows // request.segments
     nets: dict[int, Net] = {}
     known: dict[str, float] = {}
@@ -129,7 +166,7 @@ def visit_seconds(
 
 
 def measured(db: Database, run_id: int, request: requests.Request) -> list[rates.RateRow]:
-    """What a run that ends has measured of each kind."""
+    """What a run that ends has measured of each kind, on each host."""
     kinds = kinds_of_run(db, run_id)
     rows = {
         "training": segment_rows(request.source, request.segments),
@@ -137,21 +174,27 @@ def measured(db: Database, run_id: int, request: requests.Request) -> list[rates
     }
     engines = request.engines
     memory.of(_CompiledHere).update((engines.threads, k.code) for k in kinds.values())
-    found = calibration.calibrate(
-        kinds,
-        [calibration.VisitTime(**row) for row in rates.visits(db, run_id, MOST_VISITS)],
-        [calibration.EvaluationTime(**row) for row in rates.evaluations(db, run_id)],
-        rows,
-        row_bytes(request.source.summary),
-    )
-    return [_row(run_id, request, times) for times in found]
+    visits = [calibration.VisitTime(**row) for row in rates.visits(db, run_id, MOST_VISITS)]
+    evaluations = [calibration.EvaluationTime(**row) for row in rates.evaluations(db, run_id)]
+    hosts = db.server.segment_hosts(request.source.summary)
+    found: list[rates.RateRow] = []
+    for host in sorted(set(hosts)):
+        times = calibration.calibrate(
+            kinds,
+            [visit for visit in visits if hosts[visit.segment] == host],
+            [evaluation for evaluation in evaluations if hosts[evaluation.segment] == host],
+            rows,
+            row_bytes(request.source.summary),
+        )
+        found += [_row(run_id, request, host, one) for one in times]
+    return found
 
 
-def _row(run_id: int, request: requests.Request, times: calibration.KindTimes) -> rates.RateRow:
+def _row(run_id: int, request: requests.Request, host: str, times: calibration.KindTimes) -> rates.RateRow:
     kind = times.kind
     return rates.RateRow(
         run_id=run_id,
-        host=HERE,
+        host=host,
         backend=kind.backend,
         threads=request.engines.threads,
         versions=versions_of(kind.backend),

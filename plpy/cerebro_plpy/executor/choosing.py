@@ -14,10 +14,8 @@ from cerebro_plpy.logical.budget import Aim
 from cerebro_plpy.planner.choosing import Settled, by_engine, choose, fits_memory
 from cerebro_plpy.planner.estimates import Estimate
 from cerebro_plpy.planner.explanation import counted
-from cerebro_plpy.planner.gpus import HERE
 from cerebro_plpy.planner.simulation import MB
 from cerebro_plpy.planner.tree import seconds as spelled
-from cerebro_plpy.planner.work import ConfigKind, RunWork
 from cerebro_plpy.store import runs, session
 
 
@@ -50,7 +48,8 @@ def settled(
     if one_engine:
         # A process has one engine for as long as it lives.
         among = replace(among, backends=())
-    choice, fits = choose(work_of(request, examples, described), among, calibrating.observations(db))
+    work = calibrating.work_of(db, request, examples, described)
+    choice, fits = choose(work, among, calibrating.observations(db))
     if not fits:
         raise _beyond(choice.estimate, among.aim or Aim())
     if tells:
@@ -93,36 +92,3 @@ def _beyond(nearest: Estimate, aim: Aim) -> CerebroError:
         else "Train fewer configs or rows.",
         sqlstate=PROGRAM_LIMIT_EXCEEDED,
     )
-
-
-def work_of(
-    request: requests.Request,
-    examples: Sequence[requests.Chosen],
-    described: Mapping[str, Mapping[str, Any]],
-    warm: bool = False,
-) -> RunWork:
-    """What a call has to do, in numbers."""
-    engines = request.engines
-    return RunWork(
-        kinds={c.mst_key: _kind(c, engines.of(c.model_id), described) for c in examples},
-        rows=calibrating.segment_rows(request.source, request.segments),
-        validation_rows=calibrating.segment_rows(request.validation, request.segments),
-        row_bytes=calibrating.row_bytes(request.source.summary),
-        epochs=request.epochs,
-        frequency=request.metrics_frequency,
-        seed=request.seed,
-        threads=engines.threads,
-        sessions=request.segments,
-        memory_mb=engines.memory_mb,
-        host=HERE,
-        even=request.limits.even,
-        average_from=request.limits.average_from,
-        warm=warm,
-        compiled=calibrating.compiled_here(engines) if warm else frozenset(),
-    )
-
-
-def _kind(config: requests.Chosen, backend: str, described: Mapping[str, Mapping[str, Any]]) -> ConfigKind:
-    facts = described[str(config.model_id)]
-    sizes = facts["sizes"].get(config.mst_key) or facts["sizes"].get(str(config.mst_key))
-    return calibrating.kind_of(config, backend, calibrating.Net.of(facts), sizes)

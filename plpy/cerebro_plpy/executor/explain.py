@@ -154,7 +154,7 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
     if request.choosable is not None:
         request = choosing.settled(db, request, examples, described, tells=False)
         ask = _Asking(db, request)
-    work = choosing.work_of(request, examples, described, ask.warm)
+    work = calibrating.work_of(db, request, examples, described, ask.warm)
     work = _supposed(work, wanted, request)
     observed = calibrating.observations(db)
     if asked.probe:
@@ -231,9 +231,9 @@ class _Asking:
 
 
 def _observed(work: RunWork, kind: ConfigKind, times: Mapping[str, float]) -> Observation:
-    plain = Rates((), work.host, work.threads)
+    plain = Rates((), work.host_of(0), work.threads)
     return Observation(
-        host=work.host,
+        host=work.host_of(0),
         backend=kind.backend,
         threads=work.threads,
         kind=kind.name,
@@ -282,7 +282,7 @@ def _supposed(work: RunWork, wanted: Mapping[str, Any], request: requests.Reques
 
 
 def _rates(work: RunWork, observed: Sequence[Observation]) -> Rates:
-    return Rates(observed, work.host, work.threads)
+    return Rates(observed, work.host_of(0), work.threads)
 
 
 def _about_fit(

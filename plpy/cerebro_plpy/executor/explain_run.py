@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
 
@@ -31,7 +31,7 @@ def explain_run(db: Database, run_id: int | None, format: str | None) -> list[st
     status = store.standing(db, run.run_id)
     work, epochs = _work(db, run, visits, status["status"])
     observed = calibrating.observations(db, before=run.run_id)
-    rates = Rates(observed, HERE, work.threads)
+    rates = Rates(observed, work.host_of(0), work.threads)
     found = _estimate(work, rates, epochs)
     about = Explained(
         name=f"Run {run.run_id}, {status['status']}",
@@ -72,7 +72,7 @@ def _work(
     kinds = calibrating.kinds_of_run(db, run.run_id)
     sizes = {v["mst_key"]: v["state_bytes"] for v in visits}
     kinds = {key: _sized(kind, sizes.get(key)) for key, kind in kinds.items()}
-    rows, validation, row_bytes = _rows(db, run, visits)
+    found = _rows_of_run(db, run, visits)
     code = calibrating.code_before(db, run.run_id)
     done = Counter(v["mst_key"] for v in visits)
     ended = run.search is not None or status not in ("running", "paused")
@@ -80,9 +80,9 @@ def _work(
     return (
         RunWork(
             kinds=kinds,
-            rows=rows,
-            validation_rows=validation,
-            row_bytes=row_bytes,
+            rows=found.training,
+            validation_rows=found.validation,
+            row_bytes=found.row_bytes,
             epochs=run.epochs,
             frequency=run.metrics_frequency,
             seed=run.seed,
@@ -90,7 +90,7 @@ def _work(
             # One that was lost has been replaced.
             sessions=min(run.segments, len({v["pid"] for v in visits}) or run.segments),
             memory_mb=run.memory_mb,
-            host=HERE,
+            hosts=found.hosts,
             even=bool(runs.limits(run).get("even")),
             average_from=runs.limits(run).get("average_from"),
             warm=bool(code) or run.topology == "inline",
@@ -104,18 +104,29 @@ def _sized(kind: ConfigKind, state_bytes: int | None) -> ConfigKind:
     return replace(kind, state_bytes=state_bytes or kind.state_bytes)
 
 
-def _rows(db: Database, run: runs.RunRow, visits: Sequence[Row]) -> tuple[list[int], list[int], float]:
+@dataclass(frozen=True)
+class _RowsOfRun:
+    """The rows of each segment, and where they are."""
+
+    training: Sequence[int]
+    validation: Sequence[int]
+    row_bytes: float
+    hosts: Sequence[str]
+
+
+def _rows_of_run(db: Database, run: runs.RunRow, visits: Sequence[Row]) -> _RowsOfRun:
     """As the packed tables have them, or else as the visits did: they may be gone."""
     try:
         source, validation = requests.training_and_validation(db, run.source_table, run.validation_table)
     except CerebroError:
         seen: dict[int, int] = {v["segment"]: v["rows"] for v in visits}
         usual = int(mean(seen.values())) if seen else 0
-        return [seen.get(s, usual) for s in range(run.segments)], [0] * run.segments, 0.0
-    return (
+        return _RowsOfRun([seen.get(s, usual) for s in range(run.segments)], [0] * run.segments, 0.0, [HERE])
+    return _RowsOfRun(
         calibrating.segment_rows(source, run.segments),
         calibrating.segment_rows(validation, run.segments),
         calibrating.row_bytes(source.summary),
+        db.server.segment_hosts(source.summary),
     )
 
 

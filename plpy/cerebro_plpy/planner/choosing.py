@@ -80,7 +80,7 @@ def _frequencies(work: RunWork, open_to: bool) -> list[int]:
 
 def _known(choice: Settled, frequency: int, observed: Sequence[Observation]) -> Estimate:
     work = replace(choice.estimate.work, frequency=frequency)
-    return estimate(work, Rates(observed, work.host, work.threads), PLAYED_VISITS)
+    return estimate(work, Rates(observed, work.host_of(0), work.threads), PLAYED_VISITS)
 
 
 def _candidates(work: RunWork, among: Choosable) -> Iterator[Settled]:
@@ -89,7 +89,7 @@ def _candidates(work: RunWork, among: Choosable) -> Iterator[Settled]:
     for threads in among.threads:
         # Whether sessions are warm is no fact of the call.
         cold = replace(work, threads=threads, warm=False, compiled=frozenset())
-        rates = Rates((), work.host, threads)
+        rates = Rates((), work.host_of(0), threads)
         options = [now]
         if len(among.backends) > 1:
             options = [dict.fromkeys(now, backend) for backend in among.backends]
@@ -135,7 +135,7 @@ def _seconds_by_model(work: RunWork, backend: str, rates: Rates) -> Mapping[int,
     found = dict.fromkeys(models, (0.0, 0.0))
     code = set(work.compiled)
     for kind in there.kinds.values():
-        seconds = prices.seconds(kind)
+        seconds = prices.seconds(kind, 0)
         batches = sum(there.visit_batches(kind, s) for s in range(there.segments))
         compiling, training = found[kind.model_id]
         if there.needs_code(kind, code):

@@ -32,6 +32,8 @@ MOST_VISITS, MOST_CONFIGS = 800, 40
 LOG_FACTOR, VISIT_LOG, EVALUATION_LOG = 1.1, 1500, 900
 # States of a config that are kept while it trains: `Plan.needed_steps`, and what waits to be removed.
 STATES_AT_ONCE = 4
+# Copies of a state that a session holds: as it was read, in the net, gradients, updates, being cut, sent.
+STATES_IN_A_VISIT = 6
 
 
 @dataclass(frozen=True)
@@ -73,13 +75,13 @@ class Estimate:
 
     @property
     def session_bytes(self) -> int:
-        """A segment's sessions at their most: engines, nets, rows, and a state being cut in parts."""
+        """A segment's sessions at their most: engines, nets, rows, and the copies of a state in a visit."""
         work = self.work
         rows = max((work.segment_bytes(s) for s in range(work.segments)), default=0)
         own = sum(constants.SESSION_MB[name] for name in work.backends) * MB
         nets = {kind.name: kind.backend for kind in work.kinds.values()}
         own += sum(constants.COMPILED_MB[backend] for backend in nets.values()) * MB
-        states = 3 * max((kind.state_bytes for kind in work.kinds.values()), default=0)
+        states = STATES_IN_A_VISIT * max((kind.state_bytes for kind in work.kinds.values()), default=0)
         kept = min(rows * -(-work.segments // work.sessions), work.memory_mb * MB)
         return int(own + kept * len(work.backends) + states)
 
@@ -152,24 +154,27 @@ def _scaled(work: RunWork, rates: Rates, part: RunWork, played: Played) -> Playe
     full.visits = len(work.kinds) * work.segments * work.epochs
     full.evaluations = len(work.kinds) * -(-work.epochs // work.frequency)
     code = set(work.compiled)
+    times, measures = work.epochs, -(-work.epochs // work.frequency)
     for key, kind in work.kinds.items():
-        seconds = prices.seconds(kind)
-        times = work.epochs
-        batches = sum(work.visit_batches(kind, s) for s in range(work.segments))
-        measures = -(-work.epochs // work.frequency)
-        full.spent[key, TRAIN] = seconds[TRAIN] * batches * times
-        full.spent[key, WRITE] = seconds[WRITE] * work.segments * times
-        full.spent[key, REST] = seconds[REST] * (work.segments * times + (work.segments + 1) * measures)
-        full.spent[key, MEASURE] = (
-            seconds[MEASURE] * measures * (1 + sum(work.evaluation_batches(s) for s in range(work.segments)))
-        )
+        spent = dict.fromkeys((TRAIN, WRITE, REST, MEASURE), 0.0)
+        # The merge of what was measured is done by one of them.
+        spent[MEASURE] = prices.seconds(kind, 0)[MEASURE] * measures
+        spent[REST] = prices.seconds(kind, 0)[REST] * measures
+        for segment in range(work.segments):
+            seconds = prices.seconds(kind, segment)
+            spent[TRAIN] += seconds[TRAIN] * work.visit_batches(kind, segment) * times
+            spent[WRITE] += seconds[WRITE] * times
+            spent[REST] += seconds[REST] * (times + measures)
+            spent[MEASURE] += seconds[MEASURE] * work.evaluation_batches(segment) * measures
+        full.spent |= {(key, activity): seconds for activity, seconds in spent.items()}
         if work.needs_code(kind, code):
-            full.spent[key, COMPILE] = seconds[COMPILE] * work.sessions
+            full.spent[key, COMPILE] = prices.seconds(kind, 0)[COMPILE] * work.sessions
         code.add(kind.code)
-    megabytes = sum(work.segment_bytes(s) for s in range(work.segments)) / MB
     first = next(iter(work.kinds))
-    times = full.visits / work.segments if work.streams else 1
-    full.spent[first, READ] = prices.seconds(work.kinds[first])[READ] * megabytes * times
+    again = full.visits / work.segments if work.streams else 1
+    full.spent[first, READ] = again * sum(
+        prices.seconds(work.kinds[first], s)[READ] * work.segment_bytes(s) / MB for s in range(work.segments)
+    )
     share = 1 - played.waiting(part.sessions)
     full.seconds = full.busy / work.sessions / max(share, 1e-6)
     full.first_measured = played.first_measured

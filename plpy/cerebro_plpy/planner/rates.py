@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 
@@ -108,7 +108,8 @@ _TRAINING, _EVALUATION = _BatchOf(constants.TRAINING, None), _BatchOf(constants.
 
 @dataclass(frozen=True)
 class Rates:
-    """Answers how long something takes on a host with so many threads."""
+    """Answers how long something takes on a host with so many threads. A host that has measured nothing is
+    taken to be like the others."""
 
     observations: Sequence[Observation]
     host: str
@@ -118,13 +119,13 @@ class Rates:
         """A mini-batch in training."""
         exact = self._exact(kind)
         if exact is not None:
-            return Estimated(exact.batch_seconds, MEASURED)
+            return Estimated(exact.batch_seconds, self._measured)
         return self._estimated(kind, _TRAINING)
 
     def evaluation_batch(self, kind: ConfigKind) -> Estimated:
         exact = self._alike(kind)
         if exact is not None and exact.evaluation_seconds is not None:
-            return Estimated(exact.evaluation_seconds, MEASURED)
+            return Estimated(exact.evaluation_seconds, self._measured)
         return self._estimated(kind, _EVALUATION)
 
     def compiling(self, kind: ConfigKind) -> Estimated:
@@ -132,7 +133,7 @@ class Rates:
         own = self._own(kind)
         same = [o.compile_seconds for o in own if o.architecture == kind.architecture]
         if found := [seconds for seconds in same if seconds is not None]:
-            return Estimated(max(found), MEASURED)
+            return Estimated(max(found), self._measured)
         base, each = constants.COMPILING[kind.backend]
         shipped = base + each * kind.work.get("layers", 0.0)
         known = [
@@ -145,7 +146,7 @@ class Rates:
     def writing(self, kind: ConfigKind) -> Estimated:
         exact = self._alike(kind)
         if exact is not None:
-            return Estimated(exact.write_seconds, MEASURED)
+            return Estimated(exact.write_seconds, self._measured)
         shipped = constants.WRITING + constants.WRITING_BYTE * kind.state_bytes
         known = [
             o.write_seconds / (constants.WRITING + constants.WRITING_BYTE * o.state_bytes) for o in self._here
@@ -154,12 +155,12 @@ class Rates:
 
     def resting(self) -> Estimated:
         known = [o.rest_seconds for o in self._here]
-        return Estimated(median(known), MEASURED) if known else Estimated(constants.RESTING, SHIPPED)
+        return Estimated(median(known), self._measured) if known else Estimated(constants.RESTING, SHIPPED)
 
     def reading(self) -> Estimated:
         """One MB of rows."""
         known = [o.read_seconds for o in self._here if o.read_seconds is not None]
-        return Estimated(median(known), MEASURED) if known else Estimated(constants.READING, SHIPPED)
+        return Estimated(median(known), self._measured) if known else Estimated(constants.READING, SHIPPED)
 
     def starting(self, backends: Sequence[str]) -> Estimated:
         """The sessions of a segment with their engines."""
@@ -173,9 +174,24 @@ class Rates:
         """The coefficients, of training and of measuring: made once, since that takes milliseconds."""
         return {}
 
+    def on(self, host: str) -> Rates:
+        """The same for another host."""
+        if host != self.host and host not in self._others:
+            self._others[host] = replace(self, host=host)
+        return self if host == self.host else self._others[host]
+
     @cached_property
-    def _here(self) -> list[Observation]:
-        return [o for o in self.observations if o.host == self.host]
+    def _others(self) -> dict[str, Rates]:
+        return {}
+
+    @cached_property
+    def _here(self) -> Sequence[Observation]:
+        return [o for o in self.observations if o.host == self.host] or self.observations
+
+    @cached_property
+    def _measured(self) -> str:
+        """How sure it is what was measured, which may have been on another host."""
+        return MEASURED if any(o.host == self.host for o in self.observations) else SCALED
 
     def _own(self, kind: ConfigKind) -> list[Observation]:
         return [o for o in self._here if (o.backend, o.threads) == (kind.backend, self.threads)]

@@ -49,10 +49,10 @@ class Prices:
         self._work, self._rates = work, rates
         self._code = {slot: set(work.compiled) for slot in range(work.sessions)}
         self._read: set[int] = set()
-        self._known: dict[str, Mapping[str, float]] = {}
+        self._known: dict[tuple[str, str], Mapping[str, float]] = {}
 
     def of(self, unit: Unit, kind: ConfigKind, slot: int) -> Mapping[str, float]:
-        work, seconds = self._work, self.seconds(kind)
+        work, seconds = self._work, self.seconds(kind, unit.segment)
         found: dict[str, float] = defaultdict(float, {REST: seconds[REST]})
         if unit.kind == MERGE:
             found[MEASURE] += seconds[MEASURE]
@@ -75,10 +75,11 @@ class Prices:
         found[WRITE] += seconds[WRITE]
         return found
 
-    def seconds(self, kind: ConfigKind) -> Mapping[str, float]:
-        if kind.name not in self._known:
-            rates = self._rates
-            self._known[kind.name] = {
+    def seconds(self, kind: ConfigKind, segment: int) -> Mapping[str, float]:
+        host = self._work.host_of(segment)
+        if (kind.name, host) not in self._known:
+            rates = self._rates.on(host)
+            self._known[kind.name, host] = {
                 COMPILE: rates.compiling(kind).seconds,
                 READ: rates.reading().seconds,
                 TRAIN: rates.batch(kind).seconds,
@@ -86,13 +87,15 @@ class Prices:
                 MEASURE: rates.evaluation_batch(kind).seconds,
                 REST: rates.resting().seconds,
             }
-        return self._known[kind.name]
+        return self._known[kind.name, host]
 
     def visit_seconds(self, kind: ConfigKind) -> float:
         """A usual visit, with everything in place."""
-        seconds, work = self.seconds(kind), self._work
-        batches = sum(work.visit_batches(kind, s) for s in range(work.segments)) / work.segments
-        return seconds[TRAIN] * batches + seconds[WRITE] + seconds[REST]
+        return sum(self._usual(kind, s) for s in range(self._work.segments)) / self._work.segments
+
+    def _usual(self, kind: ConfigKind, segment: int) -> float:
+        seconds = self.seconds(kind, segment)
+        return seconds[TRAIN] * self._work.visit_batches(kind, segment) + seconds[WRITE] + seconds[REST]
 
 
 def configs_of(work: RunWork, prices: Prices, until: int) -> dict[int, Config]:

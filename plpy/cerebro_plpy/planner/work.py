@@ -63,7 +63,8 @@ class RunWork:
     threads: int
     sessions: int
     memory_mb: int
-    host: str
+    # Of each segment, or of the first ones if the others stand on the same in turn.
+    hosts: Sequence[str]
     even: bool = False
     average_from: int | None = None
     # Whether the sessions have started their engines already, and what they have compiled before.
@@ -73,6 +74,9 @@ class RunWork:
     @property
     def segments(self) -> int:
         return len(self.rows)
+
+    def host_of(self, segment: int) -> str:
+        return self.hosts[segment % len(self.hosts)]
 
     @property
     def backends(self) -> list[str]:
