@@ -37,7 +37,7 @@ _PREDICT = (
     " 'response', mst_key => %(key)s)"
 )
 # What is no news beside the rows themselves.
-_HIDDEN = (_NUMBER, "rank")
+_HIDDEN = (_NUMBER, "rank", "class_name")
 
 
 @dataclass(frozen=True)

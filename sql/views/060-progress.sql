@@ -25,6 +25,7 @@ measured AS (
         c.kind,
         c.visit_seconds AS units,
         pg_catalog.date_part('epoch', x.ended_at - x.started_at) AS seconds,
+        x.started_at,
         x.ended_at,
         -- The first on a segment compiles.
         pg_catalog.row_number() OVER (PARTITION BY x.run_id, c.kind, x.segment ORDER BY x.ended_at) = 1 AS compiles
@@ -72,6 +73,26 @@ speeds AS (
         WHERE n.age <= CASE WHEN n.compiles THEN 1 ELSE 40 END
     ) AS m
     GROUP BY m.run_id, m.kind, m.compiles
+),
+
+pace AS (
+    -- How long a run takes for each second of its visits: it measures, merges and waits as well. The newer half of its
+    -- time says so, since what happens only once falls out of it: planner/costs.py has the same.
+    SELECT
+        m.run_id,
+        pg_catalog.date_part('epoch', pg_catalog.max(m.ended_at) - pg_catalog.max(m.half))
+        / NULLIF(pg_catalog.sum(pg_catalog.date_part('epoch', m.ended_at - GREATEST(m.started_at, m.half))), 0) AS seconds
+    FROM (
+        SELECT
+            n.run_id,
+            n.started_at,
+            n.ended_at,
+            pg_catalog.min(n.started_at) OVER (PARTITION BY n.run_id)
+            + (pg_catalog.max(n.ended_at) OVER (PARTITION BY n.run_id) - pg_catalog.min(n.started_at) OVER (PARTITION BY n.run_id)) / 2 AS half
+        FROM measured AS n
+    ) AS m
+    WHERE m.ended_at > m.half
+    GROUP BY m.run_id
 )
 
 SELECT
@@ -133,7 +154,9 @@ CROSS JOIN LATERAL (
 ) AS v
 LEFT JOIN LATERAL (
     -- A kind that was not visited yet takes the average of the others.
-    SELECT x.visit_seconds * COALESCE(
+    SELECT GREATEST(1, COALESCE(
+        (SELECT p.seconds FROM pace AS p WHERE p.run_id = x.run_id) * LEAST(r.segments, r.configs), 1
+    )) * x.visit_seconds * COALESCE(
         (SELECT s.seconds / NULLIF(s.units, 0) FROM speeds AS s WHERE s.run_id = x.run_id AND s.kind = x.kind AND NOT s.compiles),
         (SELECT pg_catalog.sum(s.seconds) / NULLIF(pg_catalog.sum(s.units), 0) FROM speeds AS s WHERE s.run_id = x.run_id AND NOT s.compiles),
         (SELECT pg_catalog.sum(s.seconds) / NULLIF(pg_catalog.sum(s.units), 0) FROM speeds AS s WHERE s.run_id = x.run_id),
@@ -152,7 +175,7 @@ COMMENT ON COLUMN cerebro.progress.visits_done IS 'Visits that are committed';
 COMMENT ON COLUMN cerebro.progress.visits_total IS 'Visits that the config makes in all: those of its epochs, less those that its source had made if it is a clone';
 COMMENT ON COLUMN cerebro.progress.segment IS 'Segment that works on the config at this moment';
 COMMENT ON COLUMN cerebro.progress.loss IS 'Loss over the config''s last visit';
-COMMENT ON COLUMN cerebro.progress.seconds_left IS 'Estimated time of the remaining visits: what was estimated before the run, corrected by its own visits';
+COMMENT ON COLUMN cerebro.progress.seconds_left IS 'Estimated time of the remaining visits and of what lies between them: what was estimated before the run, corrected by its own visits';
 COMMENT ON COLUMN cerebro.progress.failure IS 'Why the config failed; NULL if it did not';
 COMMENT ON COLUMN cerebro.progress.compile_params IS 'Compile parameters of the config';
 COMMENT ON COLUMN cerebro.progress.fit_params IS 'Fit parameters of the config';

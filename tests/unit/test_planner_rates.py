@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cerebro_plpy.planner import rates
+from cerebro_plpy.planner.costs import Pace
 from cerebro_plpy.planner.rates import FITTED, MEASURED, SCALED, SHIPPED, Observation, Rates
 from cerebro_plpy.planner.work import ConfigKind
 from measured_kinds import GRID, kind, observed, true_seconds
@@ -83,3 +84,19 @@ def test_a_range_is_as_wide_as_what_it_rests_on() -> None:
     assert rates.spread([(1.0, SHIPPED)]) == pytest.approx(2.0)
     assert rates.spread([(9.0, MEASURED), (1.0, SHIPPED)]) < rates.spread([(1.0, MEASURED), (9.0, SHIPPED)])
     assert rates.spread([]) == 1.0
+
+
+def test_a_run_takes_longer_than_its_visits() -> None:
+    """As long as the newer half of its time has shown: compiling in the beginning is not repeated."""
+    pace = Pace()
+    assert pace.factor(2) == 1
+    # Two segments; two seconds of nothing, and then a visit of half a second in every second.
+    for second in range(2, 40):
+        for _ in range(2):
+            pace.record(second, second + 0.5)
+    assert pace.factor(2) == pytest.approx(2, rel=0.05)
+    assert pace.factor(1) == pytest.approx(1, rel=0.05)
+    for second in range(40, 400):
+        for _ in range(2):
+            pace.record(second, second + 1)
+    assert pace.factor(2) == pytest.approx(1, rel=0.01)

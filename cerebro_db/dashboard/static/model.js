@@ -1,7 +1,7 @@
 // What the model of a config makes of rows: all of the validation rows, counted; or a few of any table, shown.
 
 import { confusion, predictions, suggestion } from "./api.js";
-import { make, many, sentence } from "./format.js";
+import { brief, make, many, sentence } from "./format.js";
 
 export class Model {
   constructor() {
@@ -91,7 +91,7 @@ export class Model {
     const told = ["class_value", "prob", "prediction"];
     const head = make("tr", {}, ...columns.map((name) => make("th", { scope: "col", textContent: name, className: told.includes(name) ? "told-by-model" : "" })));
     const body = rows.map((row) => make("tr", {}, ...row.map((value, place) =>
-      make("td", { textContent: value ?? "NULL", title: value ?? "", className: told.includes(columns[place]) ? "told-by-model text" : "text" }))));
+      make("td", { textContent: brief(value ?? "NULL"), title: value ?? "", className: told.includes(columns[place]) ? "told-by-model text" : "text" }))));
     return [make("table", {}, make("thead", {}, head), make("tbody", {}, ...body))];
   }
 }

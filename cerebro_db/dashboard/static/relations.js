@@ -106,6 +106,7 @@ export class Relations extends Chart {
   // Gives where a config stands with a value.
   scatter(pen, run, measured, texts) {
     const across = axis(texts);
+    pen.lineWidth = 1;
     const values = measured.map((config) => config.value);
     const room = (Math.max(...values) - Math.min(...values)) * 0.06 || Math.abs(values[0]) * 0.1 || 1;
     const range = [Math.min(...values) - room, Math.max(...values) + room];

@@ -11,7 +11,8 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.logical.metrics import badness, deciding
 from cerebro_plpy.madlib.params import CompileParams
-from cerebro_plpy.planner.plan import EVALUATE, MERGE, VISIT, Plan, Unit
+from cerebro_plpy.planner.costs import Pace
+from cerebro_plpy.planner.plan import MERGE, PART, VISIT, Plan, Unit
 
 # A line for each epoch of a few, for each tenth of many; and after a silence, which may be longer each time.
 LINES = 10
@@ -49,9 +50,7 @@ class Report:
         self._begun = self._last_line = time.monotonic()
         self._patience = QUIET_SECONDS
         self._epoch = 0
-        # Seconds of visits and of evaluations, without the first on each segment.
-        self._spent = {VISIT: 0.0, EVALUATE: 0.0}
-        self._warm: set[tuple[str, object, int]] = set()
+        self._pace = Pace()
         # Where a search has yet to decide which configs there are, an epoch of all of them says nothing.
         self._search = not plan.configs
         configs, epochs = _configs(plan), _count(plan.epochs, "epoch")
@@ -76,7 +75,9 @@ class Report:
             self._db.warning(f"{name} failed and is left out: {result['failure']}")
         if unit.kind == MERGE and self._dataset in result:
             self._measured.setdefault(unit.mst_key, {})[unit.epoch] = result[self._dataset]
-        self._spend(unit, result)
+        if unit.kind in (VISIT, PART):
+            now = time.monotonic()
+            self._pace.record(now - result.get("seconds", 0.0), now)
         plan, done = self._plan, self._plan.epoch_done_by_all()
         step = -(-plan.epochs // LINES)
         if (
@@ -92,12 +93,6 @@ class Report:
                 f"{plan.visits_done} of {plan.visits_total} visits after {self._elapsed()}{self._outlook()}"
             )
 
-    def _spend(self, unit: Unit, result: Mapping[str, Any]) -> None:
-        place = unit.kind, self._plan.configs[unit.mst_key].kind, unit.segment
-        if place in self._warm and unit.kind in self._spent:
-            self._spent[unit.kind] += result.get("seconds", 0.0)
-        self._warm.add(place)
-
     def finish(self) -> None:
         failed = sum(c.failure is not None for c in self._plan.configs.values())
         lost = f", {_count(failed, 'config')} failed" if failed else ""
@@ -110,8 +105,7 @@ class Report:
         left = self._plan.seconds_left()
         if left is None:
             return self._best_so_far()
-        if self._spent[VISIT]:
-            left *= 1 + self._spent[EVALUATE] / self._spent[VISIT]
+        left *= self._pace.factor(min(self._plan.segments, len(self._plan.configs)))
         return (f", about {duration(left)} left" if left >= 1 else "") + self._best_so_far()
 
     def _best_so_far(self) -> str:
