@@ -90,6 +90,9 @@ def test_a_run_takes_longer_than_its_visits() -> None:
     """As long as the newer half of its time has shown: compiling in the beginning is not repeated."""
     pace = Pace()
     assert pace.factor(2) == 1
+    pace.record(1, 1)
+    assert pace.factor(2) == 1
+    pace = Pace()
     # Two segments; two seconds of nothing, and then a visit of half a second in every second.
     for second in range(2, 40):
         for _ in range(2):

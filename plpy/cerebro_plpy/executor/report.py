@@ -75,9 +75,9 @@ class Report:
             self._db.warning(f"{name} failed and is left out: {result['failure']}")
         if unit.kind == MERGE and self._dataset in result:
             self._measured.setdefault(unit.mst_key, {})[unit.epoch] = result[self._dataset]
-        if unit.kind in (VISIT, PART):
+        if unit.kind in (VISIT, PART) and "seconds" in result:
             now = time.monotonic()
-            self._pace.record(now - result.get("seconds", 0.0), now)
+            self._pace.record(now - result["seconds"], now)
         plan, done = self._plan, self._plan.epoch_done_by_all()
         step = -(-plan.epochs // LINES)
         if (

@@ -54,12 +54,12 @@ class Pace:
         self._begun = begin if self._begun is None else min(self._begun, begin)
         self._visits.append((begin, end))
         half = (self._begun + end) / 2
-        while self._visits[0][1] <= half:
+        while self._visits and self._visits[0][1] <= half:
             self._visits.popleft()
 
     def factor(self, at_work: int) -> float:
         """By what the seconds of visits are to be multiplied, where so many segments have work at a time."""
-        if self._begun is None:
+        if self._begun is None or not self._visits:
             return 1.0
         now = max(end for _, end in self._visits)
         half = (self._begun + now) / 2
