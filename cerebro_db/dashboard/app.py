@@ -47,27 +47,11 @@ def make_app(
     async def overview(_request: Request) -> Response:
         return await _answer(lambda: views.overview(reading))
 
-    async def run(request: Request) -> Response:
-        run_id: int = request.path_params["run_id"]
-        try:
-            since = {name: _finite(value) for name, value in request.query_params.items()}
-        except ValueError:
-            return _problem(400, "the times to go on from are numbers")
-        return await _answer(lambda: views.run(reading, run_id, since))
-
-    async def plan(request: Request) -> Response:
-        run_id: int = request.path_params["run_id"]
-        return await _answer(lambda: views.plan(reading, run_id))
-
     async def compare(request: Request) -> Response:
         listed = request.query_params.get("runs", "").split(",")
         if len(listed) > views.MOST_COMPARED or not all(_is_number(one) for one in listed):
             return _problem(400, f"runs is a list of {views.MOST_COMPARED} numbers at most, with commas")
         return await _answer(lambda: views.compare(reading, [int(one) for one in listed]))
-
-    async def report(request: Request) -> Response:
-        run_id: int = request.path_params["run_id"]
-        return await _answer(lambda: views.report(reading, run_id), lambda found: _file(found, run_id))
 
     async def action(request: Request) -> Response:
         try:
@@ -87,10 +71,8 @@ def make_app(
             Route("/", index),
             Route("/api/overview", overview),
             Route("/api/compare", compare),
-            Route("/api/runs/{run_id:int}", run),
+            *_run_routes(reading),
             *_model_routes(acting),
-            Route("/api/runs/{run_id:int}/plan", plan),
-            Route("/api/runs/{run_id:int}/report", report),
             Route("/api/runs/{run_id:int}/{action}", action, methods=["POST"]),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
@@ -99,6 +81,32 @@ def make_app(
             Middleware(GZipMiddleware, minimum_size=10_000),
         ],
     )
+
+
+def _run_routes(reading: Engine) -> list[Route]:
+    """What is known of a run."""
+
+    async def run(request: Request) -> Response:
+        run_id: int = request.path_params["run_id"]
+        try:
+            since = {name: _finite(value) for name, value in request.query_params.items()}
+        except ValueError:
+            return _problem(400, "the times to go on from are numbers")
+        return await _answer(lambda: views.run(reading, run_id, since))
+
+    async def plan(request: Request) -> Response:
+        run_id: int = request.path_params["run_id"]
+        return await _answer(lambda: views.plan(reading, run_id))
+
+    async def report(request: Request) -> Response:
+        run_id: int = request.path_params["run_id"]
+        return await _answer(lambda: views.report(reading, run_id), lambda found: _file(found, run_id))
+
+    return [
+        Route("/api/runs/{run_id:int}", run),
+        Route("/api/runs/{run_id:int}/plan", plan),
+        Route("/api/runs/{run_id:int}/report", report),
+    ]
 
 
 def _model_routes(acting: Engine) -> list[Route]:

@@ -247,7 +247,7 @@ def test_few_configs_are_said_to_wait(trial: Trial) -> None:
     trial.keep("first", "two", [1])
     plan = explain(trial, "first")
     assert plan["Waiting Share"] > 0.3
-    assert any("are too few" in line for line in plan["Advice"])
+    assert any("too few" in line for line in plan["Advice"])
 
 
 @pytest.mark.parametrize(
@@ -309,20 +309,13 @@ def test_a_run_is_explained_where_its_tables_are_gone(trial: Trial, run: int) ->
         trial.sql("ALTER TABLE elsewhere RENAME TO packed")
 
 
-def test_a_table_that_has_the_name_of_the_runs_table_is_another(trial: Trial, run: int) -> None:
-    trial.sql(
-        "ALTER TABLE packed RENAME TO elsewhere; ALTER TABLE packed_summary RENAME TO elsewhere_summary"
-    )
-    try:
-        trial.sql("CREATE TABLE more AS SELECT * FROM blobs UNION ALL SELECT * FROM blobs")
-        trial.pack("more", "packed")
-        (plan,) = json.loads(trial.value("SELECT cerebro.explain_run(%s, 'json')", run))
-        assert plan["Rows"].startswith("240 for training")
-    finally:
-        trial.sql("DROP TABLE packed, packed_summary, more")
-        trial.sql(
-            "ALTER TABLE elsewhere RENAME TO packed; ALTER TABLE elsewhere_summary RENAME TO packed_summary"
-        )
+def test_a_table_that_has_the_name_of_the_runs_table_is_another(trial: Trial) -> None:
+    trial.pack("held", "brief")
+    run_id = trial.fit("brief", "brief_models", "two", 1)
+    trial.sql("DROP TABLE brief, brief_summary")
+    trial.pack("blobs", "brief")
+    (plan,) = json.loads(trial.value("SELECT cerebro.explain_run(%s, 'json')", run_id))
+    assert plan["Rows"].startswith("60 for training")
 
 
 def test_a_run_is_its_owners_to_explain(run: int, role: MakeRole, connect: Connect) -> None:

@@ -103,8 +103,10 @@ def estimate(work: RunWork, rates: Rates, most_visits: int = MOST_VISITS) -> Est
     if len(sample.kinds) < len(work.kinds) or epochs < work.epochs:
         full = _counted(work, rates)
         full.seconds = full.busy / work.sessions / max(1 - played.waiting(part.sessions), 1e-6)
-        if played.first_measured is not None:
-            full.first_measured = played.first_measured * work.frequency / part.frequency
+        full.first_measured = played.first_measured
+        if played.first_measured is not None and part.frequency != work.frequency:
+            # Neither is measured before its end.
+            full.first_measured = full.seconds * played.first_measured / played.seconds
         played = full
     return summarize(work, rates, played)
 
