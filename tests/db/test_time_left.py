@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import nets
-from cerebro_plpy.planner.costs import CostModel, Pace
+from cerebro_plpy.planner.costs import CostModel, RunPace
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
 FEATURES = 12
@@ -44,7 +44,7 @@ def test_the_view_says_what_the_run_says(trial: Trial) -> None:
         trial.sql("BEGIN ISOLATION LEVEL REPEATABLE READ")
         left, visits = trial.sql(LEFT, run), trial.sql(VISITS, run)
         trial.sql("COMMIT")
-        costs, pace, seen = CostModel(), Pace(), set[tuple[str, int]]()
+        costs, pace, seen = CostModel(), RunPace(), set[tuple[str, int]]()
         for kind, segment, units, begin, end in visits:
             costs.record(kind, units, end - begin, first=(kind, segment) not in seen)
             pace.record(begin, end)

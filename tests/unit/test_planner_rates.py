@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cerebro_plpy.planner import rates
-from cerebro_plpy.planner.costs import Pace
+from cerebro_plpy.planner.costs import RunPace
 from cerebro_plpy.planner.rates import FITTED, MEASURED, SCALED, SHIPPED, Observation, Rates
 from cerebro_plpy.planner.work import ConfigKind
 from measured_kinds import GRID, kind, observed, true_seconds
@@ -88,11 +88,11 @@ def test_a_range_is_as_wide_as_what_it_rests_on() -> None:
 
 def test_a_run_takes_longer_than_its_visits() -> None:
     """As long as the newer half of its time has shown: compiling in the beginning is not repeated."""
-    pace = Pace()
+    pace = RunPace()
     assert pace.factor(2) == 1
     pace.record(1, 1)
     assert pace.factor(2) == 1
-    pace = Pace()
+    pace = RunPace()
     # Two segments; two seconds of nothing, and then a visit of half a second in every second.
     for second in range(2, 40):
         for _ in range(2):

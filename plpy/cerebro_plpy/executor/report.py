@@ -10,7 +10,7 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.logical.metrics import badness, deciding
 from cerebro_plpy.madlib.params import CompileParams
-from cerebro_plpy.planner.costs import Pace
+from cerebro_plpy.planner.costs import RunPace
 from cerebro_plpy.planner.plan import MERGE, PART, VISIT, Plan, Unit
 
 # A line for each epoch of a few, for each tenth of many; and after a silence, which may be longer each time.
@@ -48,7 +48,7 @@ class Report:
         self._begun = self._last_line = time.monotonic()
         self._patience = QUIET_SECONDS
         self._epoch = 0
-        self._pace = Pace()
+        self._pace = RunPace()
         # Where a search has yet to decide which configs there are, an epoch of all of them says nothing.
         self._search = not plan.configs
         configs, epochs = len(plan.configs), _count(plan.epochs, "epoch")

@@ -38,7 +38,7 @@ class CostModel:
 
 
 @dataclass
-class Pace:
+class RunPace:
     """How much longer a run takes than its visits: it measures, merges, and waits for the processors.
 
     The newer half of its time says so, since what happens only once falls out of it. The view of progress has
