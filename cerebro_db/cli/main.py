@@ -29,6 +29,11 @@ Completion: eval "$(_CEREBRO_COMPLETE=bash_source cerebro)"   (or zsh_source, fi
 """
 
 
+# No such table, or no such schema.
+_ABSENT = ("42P01", "3F000")
+_INIT = "The extension cerebro is not in this database: `cerebro init` says what to do."
+
+
 class Cerebro(click.Group):
     """Lists its commands in the order of work, and tells the client's errors as its own."""
 
@@ -52,7 +57,8 @@ def _told(error: Exception) -> click.ClickException:
     from ..errors import CerebroError
 
     if isinstance(error, CerebroError):
-        return Refused(error.message, error.detail, error.hint)
+        absent = error.sqlstate in _ABSENT and "cerebro" in error.message
+        return Refused(error.message, error.detail, error.hint or (_INIT if absent else None))
     return Unexpected("".join(traceback.format_exception(error)).rstrip())
 
 

@@ -211,3 +211,9 @@ def test_the_advice_stands_below_the_table(database: str, role: MakeRole) -> Non
     done = cerebro("doctor", database=database, user=role(usage=False))
     assert done.code == 1
     assert "wrong" in done.out and "right to use cerebro: An administrator runs" in done.out
+
+
+def test_a_database_without_the_extension_is_told_of(empty_database: str) -> None:
+    done = cerebro("runs", database=empty_database)
+    assert done.code == 1
+    assert "cerebro init" in done.err
