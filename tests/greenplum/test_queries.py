@@ -73,6 +73,8 @@ _VALUES = {
     "bytea": "(CASE WHEN ({}) > 0 THEN '\\x00000000'::bytea END)",
     "integer[]": "ARRAY[{}]::integer[]",
 }
+# What stands for any type: a row, which is what functions that take any are made for.
+_ANY = {"anyelement": "other"}
 
 
 class Routine(NamedTuple):
@@ -85,7 +87,7 @@ class Routine(NamedTuple):
         first, *more = [*self.types[: max(self.required, 1)], None]
         if first is None:
             return f"cerebro.{self.name}()"
-        values = [_VALUES[first].format(value), *(f"NULL::{kind}" for kind in more if kind)]
+        values = [_VALUES[first].format(value), *(f"NULL::{_ANY.get(kind, kind)}" for kind in more if kind)]
         return f"cerebro.{self.name}({', '.join(values)})"
 
     def inside(self, query: str) -> str:
