@@ -89,6 +89,7 @@ def test_a_table_is_predicted_by_its_columns(trial: Trial) -> None:
     assert np.abs(np.array(found)[:, 0] - expected[:, 1]).max() < 1e-5
 
 
+@pytest.mark.postgresql
 def test_rows_in_a_query_are_predicted_by_the_best_config(trial: Trial) -> None:
     expected = forward(trial, best(trial), features(trial))
     found = trial.sql("SELECT p.* FROM customers c, cerebro.predict('models', c) AS p ORDER BY c.id")
@@ -98,6 +99,7 @@ def test_rows_in_a_query_are_predicted_by_the_best_config(trial: Trial) -> None:
     assert np.abs(np.array([row[3]["yes"] for row in found]) - expected[:, 1]).max() < 1e-5
 
 
+@pytest.mark.postgresql
 def test_a_query_is_predicted_many_rows_at_a_time(trial: Trial) -> None:
     trial.sql("DROP VIEW IF EXISTS doubled")
     trial.sql("CREATE VIEW doubled AS SELECT c.* FROM customers c, generate_series(1, 5)")
@@ -122,6 +124,7 @@ def test_a_query_is_predicted_many_rows_at_a_time(trial: Trial) -> None:
         trial.sql("SELECT count(*) FROM cerebro.predict_query('models', 'SELECT 1', NULL::int)")
 
 
+@pytest.mark.postgresql
 def test_a_config_is_named_by_its_key(trial: Trial) -> None:
     expected = forward(trial, 2, features(trial)[:5])
     found = trial.sql(
@@ -190,6 +193,7 @@ def listed(**changed: str) -> str:
     return ", ".join(f"{value} AS {name}" for name, value in {**ROW, **changed}.items() if value)
 
 
+@pytest.mark.postgresql
 def test_what_is_unseen_or_null_has_its_place(trial: Trial) -> None:
     ordinary = one(trial, listed())
     for changed in (
@@ -216,6 +220,7 @@ WRONG = {
 }
 
 
+@pytest.mark.postgresql
 @pytest.mark.parametrize("said, code, text", WRONG.values(), ids=WRONG)
 def test_rows_that_are_wrong_are_told(trial: Trial, said: str, code: str, text: str) -> None:
     with pytest.raises(psycopg2.Error) as caught:
@@ -240,6 +245,7 @@ def test_tables_that_do_not_fit_are_refused(trial: Trial, query: str, code: str,
     assert trial.value("SELECT to_regclass('out')") is None
 
 
+@pytest.mark.postgresql
 def test_rights_are_looked_at_in_each_statement(trial: Trial, role: MakeRole, connect: Connect) -> None:
     reader = role()
     own = connect(user=reader)
@@ -251,6 +257,7 @@ def test_rights_are_looked_at_in_each_statement(trial: Trial, role: MakeRole, co
         execute(own, query)
 
 
+@pytest.mark.postgresql
 def test_a_model_that_changes_within_a_transaction_answers_anew(trial: Trial) -> None:
     before = one(trial, listed())
     trial.sql(

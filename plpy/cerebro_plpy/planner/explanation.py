@@ -169,7 +169,7 @@ def _alternative(about: Explained, other: Alternative) -> Mapping[str, Any]:
         DETAIL: other.name,
         "Total Time": other.estimate.seconds,
         "Change": other.estimate.seconds / about.estimate.seconds - 1 if about.estimate.seconds else 0.0,
-        "Bits": "others" if other.other_bits else None,
+        "Bits": "differ" if other.other_bits else None,
     }
 
 
