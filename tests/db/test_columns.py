@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -248,7 +249,8 @@ def test_an_image_that_is_none_is_named(sql: Sql) -> None:
     images(sql, picture(1), picture(2, kind="JPEG")[:300], b"no image", picture(3))
     with pytest.raises(psycopg2.Error, match='"photo" is no image in 2 of 4 rows') as caught:
         pack(sql, "photo", {"photo": {"decode": [8, 8, 3]}}, source="albums")
-    assert "row 2 of the scan" in str(caught.value.diag.message_detail)
+    # On Greenplum each segment counts its own.
+    assert re.search(r"the first is row \d of the scan", str(caught.value.diag.message_detail))
     assert sql("SELECT to_regclass('packed') IS NULL") == [(True,)]
 
 

@@ -30,11 +30,12 @@ def test_one_statement_leads_from_a_table_to_predictions(trial: Trial) -> None:
     said = trial.notices()
     for function in ("training_preprocessor_dl", "load_net", "madlib_automl"):
         assert f"SELECT cerebro.{function}(" in said
-    right = trial.value(
-        "SELECT avg((p.class = c.gone)::int) FROM small c, cerebro.predict('churn', c) p"
-        " WHERE c.age IS NOT NULL"
-    )
-    assert right > 0.9
+    if trial.topology == "local":
+        right = trial.value(
+            "SELECT avg((p.class = c.gone)::int) FROM small c, cerebro.predict('churn', c) p"
+            " WHERE c.age IS NOT NULL"
+        )
+        assert right > 0.9
     made = "SELECT count(*) FROM unnest(%s::text[]) t WHERE to_regclass(t) IS NOT NULL"
     tables = ["churn", "churn_info", "churn_summary", "churn_packed", "churn_packed_validation", "churn_nets"]
     assert trial.value(made, [*tables, "churn_best"]) == 7
@@ -46,7 +47,8 @@ def test_a_quantity_is_learned_as_such(trial: Trial) -> None:
         "SELECT net, loss FROM cerebro.train('small', 'bill', 'bills', '20 s', %s)", json.dumps(options)
     )
     assert {net for net, _ in board} <= {"linear", "Dense(8, 'relu')"}
-    assert trial.value("SELECT count(p.prediction) FROM small c, cerebro.predict('bills', c) p") == 1200
+    if trial.topology == "local":
+        assert trial.value("SELECT count(p.prediction) FROM small c, cerebro.predict('bills', c) p") == 1200
 
 
 WRONG = {
