@@ -86,7 +86,7 @@ results AS (
         d.badness,
         d.epoch,
         NULL::double precision AS deviation,
-        NULL::double precision[] AS fold_values
+        NULL::text AS fold_values
     FROM delivered AS d
     JOIN cerebro._config AS c USING (run_id, mst_key)
     WHERE c.config_key IS NULL
@@ -102,7 +102,7 @@ results AS (
         pg_catalog.avg(d.badness) AS badness,
         pg_catalog.min(d.epoch) AS epoch,
         pg_catalog.stddev_samp(d.value) AS deviation,
-        pg_catalog.array_agg(d.value ORDER BY c.fold) AS fold_values
+        pg_catalog.string_agg(d.value::text, ', ' ORDER BY c.fold) AS fold_values
     FROM cerebro._config AS c
     LEFT JOIN delivered AS d USING (run_id, mst_key)
     WHERE c.fold IS NOT NULL
@@ -205,7 +205,7 @@ COMMENT ON COLUMN cerebro.leaderboard.epoch IS 'The epoch that left this state';
 COMMENT ON COLUMN cerebro.leaderboard.newest_value IS 'The value after the last epoch that was evaluated';
 COMMENT ON COLUMN cerebro.leaderboard.newest_epoch IS 'The epoch of the newest value; with the option order, "even", configs are ranked at an epoch that all of them have reached';
 COMMENT ON COLUMN cerebro.leaderboard.deviation IS 'Of a cross-validated run, the standard deviation of the folds'' values, whose mean value is';
-COMMENT ON COLUMN cerebro.leaderboard.fold_values IS 'Of a cross-validated run, the value on each fold''s rows of the model that was trained without them; the first of fold 1';
+COMMENT ON COLUMN cerebro.leaderboard.fold_values IS 'Of a cross-validated run, the value on each fold''s rows of the model that was trained without them, as text; the first of fold 1';
 COMMENT ON COLUMN cerebro.leaderboard.best_value IS 'The best value after any epoch that was evaluated';
 COMMENT ON COLUMN cerebro.leaderboard.best_epoch IS 'The epoch of the best value';
 COMMENT ON COLUMN cerebro.leaderboard.compile_params IS 'Compile parameters of the config';

@@ -134,9 +134,10 @@ def test_the_leaderboard_has_the_mean_the_deviation_and_each_fold(trial: Trial) 
             " ORDER BY fold",
             key,
         )
-        assert folds == [one for (one,) in said]
-        assert value == pytest.approx(np.mean(folds))
-        assert deviation == pytest.approx(np.std(folds, ddof=1))
+        values = [float(one) for one in folds.split(", ")]
+        assert values == [one for (one,) in said]
+        assert value == pytest.approx(np.mean(values))
+        assert deviation == pytest.approx(np.std(values, ddof=1))
         assert dataset == "validation"
 
 
