@@ -151,21 +151,27 @@ class FoldsOf:
 def with_fold(source: Table, columns: Sequence[str], folds: FoldsOf) -> Table:
     """The rows with the number of their fold, from 1, beside them."""
     listed = ", ".join(f"s.{quote(column)}" for column in columns)
-    fold = _fold(folds)
+    fold = _fold(source, folds)
     return replace(
         source, selection=f"(SELECT {listed}, ({fold})::integer AS {quote(FOLD)} FROM {source.rows})"
     )
 
 
-def _fold(folds: FoldsOf) -> str:
+def _fold(source: Table, folds: FoldsOf) -> str:
+    """No window over all rows: on Greenplum they stay on their segments."""
     if folds.column is not None:
-        return f"dense_rank() OVER (ORDER BY s.{quote(folds.column.name)})"
+        name = f"s.{quote(folds.column.name)}"
+        return f"array_position(ARRAY(SELECT DISTINCT {name} FROM {source.rows} ORDER BY 1), {name})"
     number = _number(folds)
     if folds.strata is None:
         return f"{number} % {folds.count} + 1"
     value = f"s.{quote(folds.strata.name)}"
-    # Each class begins where the one before has ended, so that small ones do not all lie in the first folds.
-    return f"(row_number() OVER (ORDER BY {value}, {number}) - 1) % {folds.count} + 1"
+    # Each class begins with a fold of its own, so that small ones do not all lie in the first folds.
+    first = f"(hashtextextended({value}::text, {folds.seed}::bigint) & {_HASHES - 1})"
+    return (
+        f"(coalesce({first}, 0) + row_number() OVER (PARTITION BY {value} ORDER BY {number}))"
+        f" % {folds.count} + 1"
+    )
 
 
 def distinct_up_to(db: Database, source: Table, column: SourceColumn, most: int) -> tuple[int, bool]:
