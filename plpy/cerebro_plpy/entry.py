@@ -411,9 +411,10 @@ def predict_row(model: int | None, row: str | None, mst_key: int | None) -> tupl
     predictor = _predictor_of_rows()
     kept = predictor.ready(model, mst_key) or _model_of_rows(model, mst_key)
     try:
-        return predictor.predict_row(kept, row)
-    except predictor.NotHere:
-        return predictor.predict_row(_model_of_rows(model, mst_key, by_engine=True), row)
+        try:
+            return predictor.predict_row(kept, row)
+        except predictor.NotHere:
+            return predictor.predict_row(_model_of_rows(model, mst_key, by_engine=True), row)
     except CerebroError as error:
         raise report(error) from None
 

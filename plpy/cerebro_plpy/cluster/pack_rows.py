@@ -66,11 +66,12 @@ def columns_of(asked: OpenRows | ExpectRows, sample: Sequence[bytes | None], see
     ]
 
 
-def decoded(batch: Sequence[Fields], columns: Sequence[Column]) -> list[Sequence[Any]]:
-    """The fields of some rows, texts as such."""
-    # A fold comes last.
-    expressions = [*fields([column.part for column in columns]), FOLD]
-    found = zip(batch, expressions[: len(batch)], strict=True)
+def decoded(
+    batch: Sequence[Fields], columns: Sequence[Column], *, folded: bool = False
+) -> list[Sequence[Any]]:
+    """The fields of some rows, texts as such. Of rows in folds, the last field says which."""
+    expressions = [*fields([column.part for column in columns]), *([FOLD] if folded else [])]
+    found = zip(batch, expressions, strict=True)
     return [
         tuple(None if value is None else value.decode() for value in values) if how.is_text else values
         for values, how in found
@@ -107,7 +108,7 @@ class RowShare:
     def _read(self) -> None:
         batch = list(zip(*self._waiting, strict=True))
         read_batch(
-            values=decoded(batch, self.columns),
+            values=decoded(batch, self.columns, folded=self.folds is not None),
             columns=self.columns,
             sorter=self._sorter,
             hasher=self._hasher,

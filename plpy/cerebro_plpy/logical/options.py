@@ -101,6 +101,14 @@ def parse_options(
     return {key: allowed[key](key, value) for key, value in values.items() if value is not None}
 
 
+def named(key: str, said: Mapping[str, object], checks: Mapping[str, Validator]) -> dict[str, Any]:
+    """Check what an option that is an object says."""
+    for name in said:
+        if name not in checks:
+            raise unknown(f"option {key} says {name}", name, sorted(checks))
+    return {name: checks[name](f"{key}.{name}", one) for name, one in said.items()}
+
+
 def integer(low: int, high: int = LARGEST) -> Validator:
     """Make the check for an integer within bounds."""
 

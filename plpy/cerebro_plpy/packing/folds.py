@@ -10,8 +10,7 @@ import numpy as np
 
 from ..database import Database
 from ..errors import DATATYPE_MISMATCH, NULL_NOT_ALLOWED, CerebroError
-from ..logical.options import Validator, boolean, integer
-from ..madlib.nearest import unknown
+from ..logical.options import Validator, boolean, integer, named
 from ..store import packed, splits
 from ..store.names import Table
 from ..store.packed import SourceColumn
@@ -31,11 +30,7 @@ def option(key: str, value: object) -> Mapping[str, Any]:
     """The check of the option."""
     if not isinstance(value, Mapping):
         return {"count": integer(2, MOST_FOLDS)(key, value)}
-    said = cast("Mapping[str, object]", value)
-    for name in said:
-        if name not in _KEYS:
-            raise unknown(f"option {key} says {name}", name, sorted(_KEYS))
-    found = {name: _KEYS[name](f"{key}.{name}", one) for name, one in said.items()}
+    found = named(key, cast("Mapping[str, object]", value), _KEYS)
     if ("count" in found) == ("column" in found):
         raise CerebroError(f"option {key} needs either count or column", hint=_EXAMPLE)
     if len(found) > (1 if "column" in found else 2):

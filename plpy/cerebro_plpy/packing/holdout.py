@@ -8,8 +8,7 @@ from typing import Any, cast
 
 from ..database import Database
 from ..errors import DATATYPE_MISMATCH, CerebroError
-from ..logical.options import Validator, boolean
-from ..madlib.nearest import unknown
+from ..logical.options import Validator, boolean, named
 from ..store import splits
 from ..store.names import Table
 from ..store.packed import SourceColumn
@@ -26,11 +25,7 @@ _EXAMPLE = (
 def option(key: str, value: object) -> Mapping[str, Any]:
     """The check of the option."""
     if isinstance(value, Mapping):
-        said = cast("Mapping[str, object]", value)
-        for name in said:
-            if name not in _KEYS:
-                raise unknown(f"option {key} says {name}", name, sorted(_KEYS))
-        found = {name: _KEYS[name](f"{key}.{name}", one) for name, one in said.items()}
+        found = named(key, cast("Mapping[str, object]", value), _KEYS)
     else:
         found = {"share": _share(key, value)}
     if ("after" in found) != ("on" in found):
