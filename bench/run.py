@@ -22,6 +22,7 @@ from pathlib import Path
 import columns
 import compare
 import details
+import folds
 import growth
 import server
 import tables
@@ -36,7 +37,7 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 JOBS = ("digits", "images", "wide")
 # What fits into five minutes.
 QUICK = ("digits", "packing", "prediction")
-PARTS = (*JOBS, "time", "hop", "packing", *columns.PARTS, "prediction", "streaming", "growth")
+PARTS = (*JOBS, "time", "hop", "packing", *columns.PARTS, "prediction", "streaming", "folds", "growth")
 
 
 def main() -> None:
@@ -108,6 +109,7 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Section]]:
     if not arguments.quick:
         parts["time"] = lambda: details.where_time_goes(count, options, tell)
         parts["streaming"] = lambda: details.streaming(count, options, tell)
+        parts["folds"] = lambda: folds.folds(min(3, count), options, tell)
         parts["growth"] = lambda: growth.growth(min(3, count), options, tell)
     return parts
 
