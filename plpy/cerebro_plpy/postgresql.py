@@ -93,6 +93,10 @@ class PostgreSQL:
     def may_signal(self) -> bool:
         return True
 
+    @property
+    def makes_tables_first(self) -> bool:
+        return True
+
     def carry_out(self, sent: Sent) -> Mapping[str, Any]:
         from cerebro_plpy.segment import handlers
         from cerebro_plpy.segment.supply import TableSupply

@@ -80,6 +80,11 @@ class Server(Protocol):
         """Whether a signal may look for a cancel while a session works."""
         ...
 
+    @property
+    def makes_tables_first(self) -> bool:
+        """Whether a run makes its tables before it trains, so that nobody else takes their names."""
+        ...
+
     def carry_out(self, sent: Sent) -> Mapping[str, Any]:
         """Carry out a command that is not done at the tables alone."""
         ...

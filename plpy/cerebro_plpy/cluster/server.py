@@ -93,6 +93,12 @@ class Greenplum:
         # Its handler would run inside what the server calls for extensions (store/cluster/uncancelled.py).
         return False
 
+    @property
+    def makes_tables_first(self) -> bool:
+        # A table that a function has made is not safe there until its transaction ends: another session that
+        # adds rows meanwhile may take its entry in pg_class for an aborted one and remove it (7.0.0-beta).
+        return False
+
     def carry_out(self, sent: Sent) -> Mapping[str, Any]:
         from cerebro_plpy.cluster import coordinator
 

@@ -6,7 +6,7 @@ What is particular to a kind of call stands in a file of its own: a `RunCall` re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -134,28 +134,32 @@ def begin(db: Database, call: RunCall) -> None:
     if given.background:
         background.begin(db, topology, new)
         return
-    if earlier is None:
-        call.result_tables.create(db, tables, request)
-
-    def write(outcome: runner.Outcome) -> None:
-        write_tables(db, call.result_tables, tables, request, outcome, replaces=earlier is not None)
-
+    write = writer(db, call.result_tables, tables, request, replaces=earlier is not None)
     runner.perform(db, topology, new, write)
 
 
-def write_tables(
+def writer(
     db: Database,
     result_tables: ResultTables,
     tables: Sequence[TargetTable],
     request: requests.Request,
-    outcome: runner.Outcome,
     *,
     replaces: bool,
-) -> None:
-    """Fill the tables of a run, in place of what an earlier one has left in them after a warm start."""
-    if replaces:
-        replacing.clear(db, tables, result_tables.columns(request))
-    result_tables.fill(db, tables, request, outcome)
+) -> Callable[[runner.Outcome], None]:
+    """Whoever fills the tables of a run at its end, in place of what an earlier one has left in them after a
+    warm start. New ones are made at once where that is safe."""
+    made = not replaces and db.server.makes_tables_first
+    if made:
+        result_tables.create(db, tables, request)
+
+    def write(outcome: runner.Outcome) -> None:
+        if replaces:
+            replacing.clear(db, tables, result_tables.columns(request))
+        elif not made:
+            result_tables.create(db, tables, request)
+        result_tables.fill(db, tables, request, outcome)
+
+    return write
 
 
 def targets(

@@ -76,10 +76,9 @@ def _go_on(
         earlier=earlier,
         run_id=run.run_id,
     )
-    if earlier is None:
-        result_tables.create(db, tables, request)
-    else:
+    if earlier is not None:
         replacing.check(db, tables, result_tables.columns(request))
+    write = begin.writer(db, result_tables, tables, request, replaces=earlier is not None)
     runner.open_sessions(db, topology, request)
     log = decisions.entries(db, run.run_id)
     last = max([request.epochs, *(entry.epochs for entry in log if entry.epochs is not None)])
@@ -99,10 +98,6 @@ def _go_on(
     measured = _measured(metrics, request.deciding_rows)
     decider.take_up(log, measured)
     decider.unpause(run.owner)
-
-    def write(outcome: runner.Outcome) -> None:
-        begin.write_tables(db, result_tables, tables, request, outcome, replaces=earlier is not None)
-
     runner.carry_out(
         db,
         topology=topology,
