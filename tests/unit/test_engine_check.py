@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cerebro_plpy.engine import architecture, model, runtime
-from cerebro_plpy.engine.check import check_config
+from cerebro_plpy.engine.check import Compiled, check_config
 from cerebro_plpy.engine.data import INDEX, ONE_HOT, VALUE
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.params import Call, CompileParams
@@ -28,7 +28,8 @@ def check(units: int, loss: Any, metrics: Any, shape: tuple[int, ...], kind: str
     params = CompileParams(other.pop("optimizer", Call("Adam", ())), loss, metrics)
     inputs = other.pop("inputs", ((6,),))
     nulls = other.pop("null_classes", (False,))
-    check_config(architecture.describe(made.to_json()), params, inputs, (shape,), (kind,), nulls)
+    known = other.pop("made", None)
+    check_config(architecture.describe(made.to_json()), params, inputs, (shape,), (kind,), nulls, known)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +95,21 @@ def test_the_number_of_inputs_must_fit() -> None:
 def test_optimizers_must_be_known(optimizer: Call, message: str) -> None:
     with pytest.raises(CerebroError, match=message):
         check(3, CROSS, None, (3,), ONE_HOT, optimizer=optimizer)
+
+
+def test_configs_that_differ_in_a_learning_rate_are_made_once() -> None:
+    made: set[Compiled] = set()
+    for rate in (0.1, 0.2):
+        check(3, CROSS, None, (3,), ONE_HOT, optimizer=adam(rate), made=made)
+    assert len(made) == 1
+    with pytest.raises(CerebroError, match="cannot make the optimizer Adam"):
+        check(3, CROSS, None, (3,), ONE_HOT, optimizer=adam("fast"), made=made)
+    with pytest.raises(CerebroError, match="cannot make the optimizer Adam"):
+        check(3, CROSS, None, (3,), ONE_HOT, optimizer=adam(0.1, clipnorm=1.0, clipvalue=1.0), made=made)
+
+
+def adam(rate: float | str, **others: float) -> Call:
+    return Call("Adam", (("learning_rate", rate), *others.items()))
 
 
 def two_outputs(metrics: Any, shapes: tuple[tuple[int, ...], ...] = ((3,), (2,))) -> None:

@@ -87,6 +87,20 @@ def test_the_makespan_stays_near_its_lower_bound(
     assert found.seconds <= bound * found.bound
 
 
+@pytest.mark.parametrize("configs", [6, 3000])
+def test_a_plan_can_be_cancelled_while_it_is_made(configs: int) -> None:
+    calls = 0
+
+    def cancelled() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        estimate(work(many(configs)), replace(RATES, tick=cancelled))
+
+
 def test_each_host_has_a_speed_of_its_own() -> None:
     """Segment 1 stands on a host that is three times as slow."""
     slow = [replace(observed(k), host="slow", batch_seconds=3 * observed(k).batch_seconds) for k in GRID]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.literal import Call
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cerebro_plpy.madlib.params import CompileParams
 
 
+Compiled: TypeAlias = "tuple[str, type]"
 _QUANTITY = (
     "Give the last layer {classes} units. If the labels are quantities, pack them as such: options"
     ' {{"task": "regression"}}.'
@@ -40,10 +41,11 @@ def check_config(
     target_shapes: tuple[Shape, ...],
     target_kinds: tuple[str, ...],
     null_classes: tuple[bool, ...] = (),
+    made: set[Compiled] | None = None,
 ) -> None:
     """Raise an error that says what does not fit; shapes are those of one row, classes the last dimension.
 
-    `null_classes` tells in which targets NULL is one of the classes.
+    `null_classes` tells in which targets NULL is one of the classes, `made` what Keras has made for others.
     """
     _check_count("inputs", len(arch.inputs), len(input_shapes))
     _check_count("outputs", len(arch.outputs), len(target_shapes))
@@ -56,7 +58,7 @@ def check_config(
     for what in ("metrics", "weighted_metrics"):
         _check_spread(what, getattr(compile_params, what), list(arch.output_names))
     _check_metrics(arch, compile_params, chosen)
-    _check_compiles(compile_params)
+    _check_compiles(compile_params, set() if made is None else made)
 
 
 def _check_count(what: str, wanted: int, given: int) -> None:
@@ -200,9 +202,15 @@ def _mixed(loss: str, metric: str, wanted: str) -> CerebroError:
     )
 
 
-def _check_compiles(params: CompileParams) -> None:
-    """Let Keras refuse the arguments that it would refuse later, without building the model."""
-    calls.compile_arguments(params)
+def _check_compiles(params: CompileParams, made: set[Compiled]) -> None:
+    """Let Keras refuse the arguments that it would refuse later, without building the model.
+
+    It looks at a learning rate's type alone: of configs that differ in that number, one is made.
+    """
+    compiled = params.compile_key(), type(params.optimizer.get("learning_rate"))
+    if compiled not in made:
+        calls.compile_arguments(params)
+        made.add(compiled)
 
 
 def loss_name(spec: Any) -> str:

@@ -43,7 +43,7 @@ class ConfigKind:
     # Of a segment's rows, the share that a visit trains on: all but a fold's.
     share: float = 1.0
 
-    @property
+    @cached_property
     def name(self) -> str:
         return digest(self.backend, self.compiled, str(self.batch_size))
 

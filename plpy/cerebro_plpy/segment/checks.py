@@ -31,6 +31,7 @@ def _check(asked: Check) -> Mapping[str, Any]:
     }
     used = {model_id: set(found.functions) for model_id, found in described.items()}
     sized: dict[str, dict[int, Mapping[str, Any]]] = {model_id: {} for model_id in described}
+    made: set[fits.Compiled] = set()
     for config in asked.configs:
         model_id, params = str(config.model_id), parse_compile(config.compile_params)
         used[model_id] |= {function.digest for function in functions_in(params)}
@@ -42,6 +43,7 @@ def _check(asked: Check) -> Mapping[str, Any]:
                 target_shapes=tuple(tuple(shape) for shape in asked.target_shapes),
                 target_kinds=tuple(asked.target_kinds),
                 null_classes=tuple(asked.null_classes),
+                made=made,
             )
         except CerebroError as error:
             raise _about(error, f"config {config.mst_key}") from None
