@@ -95,8 +95,8 @@ class Greenplum:
 
     @property
     def makes_tables_first(self) -> bool:
-        # A table that a function has made is not safe there until its transaction ends: another session that
-        # adds rows meanwhile may take its entry in pg_class for an aborted one and remove it (7.0.0-beta).
+        # Early versions of Greenplum 7 may lose what the catalog has of a table that a function made, as long
+        # as its transaction goes on (docs/greenplum.md, "A fault of early versions").
         return False
 
     def carry_out(self, sent: Sent) -> Mapping[str, Any]:
