@@ -299,8 +299,8 @@ def _text(way: Text, place: int) -> Encode:
 
     def encode_text(out: np.ndarray, value: Any) -> None:
         if value:
-            found = [words[word] for word in encode.split(value)[: way.tokens]]
-            out[place : place + len(found)] = found
+            codes = [words[word] for word in encode.split(value) if word][: way.tokens]
+            out[place : place + len(codes)] = codes
 
     return encode_text
 
