@@ -13,19 +13,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psycopg2
 
+from . import frames
 from .database import Database, connect
 from .errors import CerebroError, needs
 from .link import open_link
 from .packing import Packed
 from .run import Run
-from .statements import identifier
+from .statements import call, identifier
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
     from sklearn.model_selection import train_test_split
     from sklearn.preprocessing import StandardScaler
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import check_is_fitted, validate_data
+    from sklearn.utils.validation import (
+        check_array,
+        check_consistent_length,
+        check_is_fitted,
+        column_or_1d,
+        validate_data,
+    )
 except ImportError:
     raise needs("sklearn", "scikit-learn, whose manners these estimators have,") from None
 
@@ -66,6 +73,7 @@ class _Estimator(BaseEstimator):
         model: Build | Any = None,
         hidden: Sequence[int] = (100,),
         grid: Mapping[str, Any] | None = None,
+        columns: str | Mapping[str, Any] | None = None,
         epochs: int = 200,
         patience: int | None = 10,
         validation_fraction: float = 0.1,
@@ -79,6 +87,7 @@ class _Estimator(BaseEstimator):
         self.model = model
         self.hidden = hidden
         self.grid = grid
+        self.columns = columns
         self.epochs = epochs
         self.patience = patience
         self.validation_fraction = validation_fraction
@@ -88,11 +97,28 @@ class _Estimator(BaseEstimator):
         self.options = options
         self.random_state = random_state
 
+    def _checked(self, x: Any, y: Any, **how: Any) -> tuple[Any, Any]:
+        """The rows of a fit as numbers; or a frame as it is, whose columns the server prepares."""
+        self.mixed_ = _is_mixed(x) or self.columns is not None
+        if not self.mixed_:
+            numbers: Any = validate_data(self, x, y, dtype="float64", multi_output=False, **how)
+            return numbers
+        if not isinstance(x, frames.library().DataFrame):
+            raise CerebroError(
+                f"columns says what the columns of a data frame become, and X is {type(x).__name__}"
+            )
+        validate_data(self, x, y, skip_check_array=True)
+        check_consistent_length(x, y)
+        # As scikit-learn takes labels anywhere: one for each row, and none missing.
+        kind: Any = "float64" if how else None
+        y = check_array(column_or_1d(y, warn=True), ensure_2d=False, dtype=kind, input_name="y")
+        return x.reset_index(drop=True), y
+
     def _train(
         self, x: Any, y: Any, outputs: int, labels: Mapping[str, Any], classes: Any | None = None
     ) -> None:
         """Load, pack, run, and keep what it takes to predict: names and numbers, and nothing that is open."""
-        self.scaler_ = StandardScaler().fit(x) if self.scale else None
+        self.scaler_ = StandardScaler().fit(x) if self.scale and not self.mixed_ else None
         x = self._scaled(x)
         held = self._held_out(len(y), classes)
         self.close()
@@ -111,7 +137,8 @@ class _Estimator(BaseEstimator):
     def _fit_in(
         self, db: Database, base: str, x: Any, y: Any, held: Any, outputs: int, labels: Mapping[str, Any]
     ) -> None:
-        packed = _packed(db, base, x[~held], y[~held], **labels)
+        said = {"columns": self.columns or "auto"} if self.mixed_ else {}
+        packed = _packed(db, base, x[~held], y[~held], **labels, **said)
         validation = _packed(db, f"{base}_held", x[held], y[held], like=packed) if held.any() else None
         run = self._fit_run(db, packed, validation, x.shape[1], outputs)
         self.run_id_, self.models_ = run.run_id, run.info()["model_table"]
@@ -148,12 +175,27 @@ class _Estimator(BaseEstimator):
         grid = {**self._defaults, **(self.grid or {})}
         if "model" in grid:
             return self._call(db, packed, validation, grid)
-        # The run keeps what it needs of it.
-        added = db.architectures.add(self._architecture(features, outputs))
+        added = self._nets(db, packed, features, outputs)
+        # The run keeps what it needs of them.
         try:
             return self._call(db, packed, validation, {**grid, "model": added})
         finally:
-            db.architectures.remove(added)
+            for net in added:
+                db.architectures.remove(net)
+
+    def _nets(self, db: Database, packed: Packed, features: int, outputs: int) -> Sequence[int]:
+        """Add what is to be trained: an architecture, or what the server makes to fit the packed table."""
+        line = self.model if _is_line(self.model) else None
+        if self.model is None and self.mixed_:
+            line = ", ".join(f"Dense({units}, activation='relu')" for units in self.hidden)
+        if line is not None:
+            return db.rows(call("load_net", db.architectures.table, packed.table, line))[0]["load_net"]
+        if self.mixed_ and _is_recipe(self.model):
+            raise CerebroError(
+                "model is a function of the number of features, and the frame has columns of many kinds",
+                hint="""Give a line of layers, "Dense(64, 'relu')", or a name: 'tabular'.""",
+            )
+        return [db.architectures.add(self._architecture(features, outputs))]
 
     def _call(self, db: Database, packed: Packed, validation: Packed | None, grid: Mapping[str, Any]) -> Run:
         early = {"patience": self.patience, "restore_best": True} if self._stops_early() else {}
@@ -177,7 +219,11 @@ class _Estimator(BaseEstimator):
 
     def _predicted(self, x: Any, how: str) -> Any:
         check_is_fitted(self)
-        values = validate_data(self, x, reset=False, dtype="float64")
+        if self.mixed_:
+            # Which columns there are; their kinds the server checks.
+            values = validate_data(self, x, reset=False, skip_check_array=True)
+        else:
+            values = validate_data(self, x, reset=False, dtype="float64")
         with _opened(self.db) as db:
             config = Run(db, self.run_id_).config(self.best_key_)
             return getattr(config, how)(self._scaled(values))
@@ -211,11 +257,16 @@ class _Estimator(BaseEstimator):
 class CerebroClassifier(ClassifierMixin, _Estimator):
     """A classifier that is the best config of a run.
 
-    `model` is an architecture, or a function of the numbers of features and classes that makes one; without
-    it a multilayer perceptron with the `hidden` units. `grid` is what `Database.fit` takes.
+    `model` is an architecture, a function of the numbers of features and classes that makes one, a line of
+    layers ("Dense(64, 'relu')"), or the name of a starting point ("tabular"); without it a multilayer
+    perceptron with the `hidden` units. `grid` is what `Database.fit` takes.
 
-    Features come to mean 0 and variance 1 first, unless `scale` is false. A config trains until its loss on
-    `validation_fraction` of the rows has got no better in `patience` epochs, but for `epochs` at most, and
+    A data frame with other columns than numbers is packed as it is: text, dates, categories and values that
+    are missing become features in the server. `columns` says what they become, as in `Database.pack`; with
+    "auto", numbers that are missing may be so in any frame.
+
+    Numbers alone come to mean 0 and variance 1 first, unless `scale` is false. A config trains until its loss
+    on `validation_fraction` of the rows has got no better in `patience` epochs, but for `epochs` at most, and
     what it was at its best counts; where these rows would be too few, all train, and their own loss decides.
     With `patience` None every config trains for all its epochs, on all rows.
     """
@@ -230,7 +281,7 @@ class CerebroClassifier(ClassifierMixin, _Estimator):
 
     def fit(self, X: Any, y: Any) -> CerebroClassifier:
         """Train the configs of the grid and keep the best."""
-        x, y = validate_data(self, X, y, dtype="float64", multi_output=False)
+        x, y = self._checked(X, y)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         width = max(2, len(self.classes_))
@@ -259,7 +310,7 @@ class CerebroRegressor(RegressorMixin, _Estimator):
 
     def fit(self, X: Any, y: Any) -> CerebroRegressor:
         """Train the configs of the grid and keep the best."""
-        x, y = validate_data(self, X, y, dtype="float64", y_numeric=True, multi_output=False)
+        x, y = self._checked(X, y, y_numeric=True)
         targets: Any = y.astype("float64").reshape(-1, 1)
         self.target_scaler_ = StandardScaler().fit(targets) if self.scale else None
         if self.target_scaler_ is not None:
@@ -314,11 +365,29 @@ def _remove(given: str | Database, base: str, process: int) -> None:
 
 def _packed(db: Database, base: str, x: Any, y: Any, **how: Any) -> Packed:
     """Load rows and pack them; they stay only as such."""
-    db.load(base, {"x": x, "y": y})
+    rows, inputs, label = {"x": x, "y": y}, "x", "y"
+    if isinstance(x, frames.library().DataFrame):
+        x, inputs = x.rename(columns=str), "*"
+        while label in x.columns:
+            label += "_"
+        rows = x.assign(**{label: y})
+    db.load(base, rows)
     try:
-        return db.pack(base, x="x", y="y", into=f"{base}_packed", **how)
+        return db.pack(base, x=inputs, y=label, into=f"{base}_packed", **how)
     finally:
         db.rows(f"DROP TABLE {base}")
+
+
+def _is_mixed(x: Any) -> bool:
+    """Whether it is a frame that has other columns than numbers."""
+    if not isinstance(x, frames.library().DataFrame):
+        return False
+    return x.select_dtypes(exclude=["number", "bool"]).shape[1] > 0
+
+
+def _is_line(model: Any) -> bool:
+    """Whether the server makes a net of it; an architecture is JSON."""
+    return isinstance(model, str) and not model.lstrip().startswith("{")
 
 
 def _is_recipe(model: Any) -> bool:

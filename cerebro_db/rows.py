@@ -88,7 +88,17 @@ def read(source: Any) -> dict[str, Any]:
         return _read_file(Path(source))
     if isinstance(source, Mapping):
         return {str(name): np.asarray(values) for name, values in source.items()}
-    return {str(name): source[name].to_numpy() for name in source.columns}
+    return {str(name): _of_series(source[name]) for name in source.columns}
+
+
+def _of_series(series: Any) -> Any:
+    """A frame's column: numbers that may be missing as such, and times with a zone in UTC."""
+    kind, types = series.dtype, frames.library().api.types
+    if getattr(kind, "tz", None) is not None:
+        return series.dt.tz_convert(None).to_numpy()
+    if types.is_extension_array_dtype(kind) and types.is_numeric_dtype(kind):
+        return series.to_numpy("float64", na_value=float("nan"))
+    return series.to_numpy()
 
 
 def _read_file(path: Path) -> dict[str, Any]:

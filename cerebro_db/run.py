@@ -329,10 +329,14 @@ class Config:
 
     def features(self, x: Columns | None) -> list[str]:
         """The columns that its features are in."""
+        summary = self.run.packed.summary()
+        prepared = summary.get("feature_specification")
+        if prepared and x is None:
+            return [column["name"] for column in prepared["columns"]]
         wanted = x or self.run.packed.x
         if wanted is not None:
             return [wanted] if isinstance(wanted, str) else [n for item in wanted for n in _flat(item)]
-        found = self.run.packed.summary()["independent_varname"]
+        found = summary["independent_varname"]
         if found == ["independent_var"]:
             raise CerebroError(
                 f"which columns make the vector that {self.run.packed.table} was packed with is not known",

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from cerebro_db import CerebroError, Database, choice
 from cerebro_db.estimators import CerebroClassifier, CerebroRegressor
@@ -102,6 +103,64 @@ def test_an_architecture_may_be_made_for_the_data(client: Database) -> None:
     made = CerebroClassifier(client, model=lambda features, classes: nets.mlp(features, 4, classes), **QUICK)
     assert made.fit(x, y).predict_proba(x).shape == (40, 3)
     assert clone(made).db is client
+
+
+def mixed(rows: int = 300) -> tuple[pd.DataFrame, np.ndarray]:
+    """Rows of a shop: what was paid follows from all of the columns."""
+    rng: Any = np.random.default_rng(3)
+    missing = rng.random(rows) < 0.1
+    frame = pd.DataFrame(
+        {
+            "age": pd.Series(rng.integers(18, 80, rows), dtype="Int64").mask(missing).array,
+            "plan": pd.Categorical(rng.choice(["free", "basic", "pro"], rows)),
+            "city": rng.choice(["Oslo", "Turku", None], rows),
+            "seen": pd.date_range("2026-01-01", periods=rows, freq="7h", tz="Europe/Oslo"),
+            "y": rng.normal(size=rows),
+        },
+        index=rng.permutation(rows),
+    )
+    paid = 3.0 * (frame["plan"] == "pro") + (frame["city"] == "Oslo") + 0.1 * frame["y"]
+    return frame, paid.to_numpy("float64")
+
+
+def test_a_frame_of_mixed_columns_goes_as_it_is(client: Database) -> None:
+    x, paid = mixed()
+    labels = np.where(paid > 1.5, "dear", "cheap")
+    said: Any = {**QUICK, "epochs": 25, "grid": {"learning_rate": 0.02}}
+    made: Any = CerebroClassifier(client, **said)
+    with made.fit(x, labels):
+        assert made.score(x, labels) > 0.95
+        assert (made.n_features_in_, list(made.feature_names_in_)) == (5, list(x.columns))
+        # The rows by their places, whatever their index; a plan that was never seen is no error.
+        odd = x.head(40).assign(plan=["never"] * 3 + list(x["plan"].iloc[3:40]))
+        np.testing.assert_allclose(made.predict_proba(odd)[3:], made.predict_proba(x)[3:40], atol=1e-6)
+        with pytest.raises(ValueError, match="feature names"):
+            made.predict(x.drop(columns="city"))
+    assert client.rows(STANDING) == []
+    strictly: Any = {"error_score": "raise"}
+    assert cross_val_score(CerebroRegressor(client, **said), x, paid, cv=2, **strictly).min() > 0.8
+    assert client.rows(STANDING) == []
+
+
+def test_a_frame_may_say_what_its_columns_become_and_which_net(client: Database) -> None:
+    x, paid = mixed()
+    said = {"plan": {"encode": "embed"}, "seen": {"parts": ["weekday"]}}
+    with CerebroRegressor(client, model="tabular", columns=said, **QUICK).fit(x, paid) as made:
+        features = client.run(made.run_id_).packed.summary()["feature_specification"]["columns"]
+        ways = {one["name"]: one for one in features}
+        assert ways["plan"]["encode"] == "embed" and ways["seen"]["parts"] == ["weekday"]
+    numbers = x[["y"]].assign(z=np.where(x["y"] > 1, np.nan, 1.0))
+    with pytest.raises(ValueError, match="NaN"):
+        CerebroRegressor(client, **QUICK).fit(numbers, paid)
+    with CerebroRegressor(client, columns="auto", **QUICK).fit(numbers, paid) as made:
+        assert len(made.predict(numbers)) == len(numbers)
+    with pytest.raises(CerebroError, match="columns of a data frame"):
+        CerebroRegressor(client, columns="auto", **QUICK).fit(numbers.to_numpy(), paid)
+    with pytest.raises(CerebroError, match="columns of many kinds"):
+        CerebroRegressor(client, model=lambda *_: None, **QUICK).fit(x, paid)
+    with pytest.raises(ValueError, match="NaN"):
+        CerebroRegressor(client, **QUICK).fit(x, np.where(paid > 1, np.nan, paid))
+    assert client.rows(STANDING) == []
 
 
 # What the two may differ by, in R² and accuracy, as they do between seeds.

@@ -74,6 +74,36 @@ def test_a_first_answer_needs_no_engine_and_is_the_same(trial: Trial, connect: C
     assert [row[2] for row in by_numpy] == pytest.approx([row[2] for row in by_engine], abs=1e-5)
 
 
+def test_many_rows_of_a_heavy_net_bring_an_engine_up(trial: Trial, connect: Connect) -> None:
+    """A hundred steps of an LSTM take NumPy far longer than an engine; few rows are not worth its start."""
+    net = nets.sequential(
+        [200],
+        nets.layer("Reshape", target_shape=[100, 2]),
+        nets.layer("LSTM", units=4),
+        nets.layer("Dense", units=3, activation="softmax"),
+    )
+    store(trial, "recurrent", net, random_weights(net), classes=KINDS)
+    trial.sql(
+        "CREATE TABLE readings AS SELECT i AS id, array_agg(sin(i * j / 7.0))::real[] AS x"
+        " FROM generate_series(1, 100) i, generate_series(1, 200) j GROUP BY i"
+    )
+    session = connect()
+    asked = (
+        "SELECT p.class, p.probability FROM (SELECT * FROM readings ORDER BY id LIMIT {}) AS r,"
+        " cerebro.predict('recurrent', NULL, r.x) AS p ORDER BY r.id"
+    )
+    few = execute(session, asked.format(10))
+    assert not has_keras(session)
+    many = execute(session, asked.format(100))
+    assert has_keras(session)
+    trial.call("madlib_predict", "recurrent", "readings", "id", "x", "recurrent_p", "response")
+    whole = trial.sql("SELECT class_value, prob FROM recurrent_p ORDER BY id")
+    for found in (few, many):
+        expected = whole[: len(found)]
+        assert [kind for kind, _ in found] == [kind for kind, _ in expected]
+        assert [p for _, p in found] == pytest.approx([p for _, p in expected], abs=1e-5)
+
+
 def test_an_image_in_a_select_list(trial: Trial) -> None:
     likely = make_images(trial)
     store(trial, "picture", PICTURE, random_weights(PICTURE), classes=KINDS, normalizing_const=255)

@@ -48,6 +48,9 @@ class Job:
     buffers: Sequence[int]
     configs: Sequence[Config]
     sparse: bool = False
+    # The inputs of the nets, and whether rows have weights, which are called w.
+    inputs: Sequence[str] = ("x",)
+    weighted: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,8 @@ class Found:
 
 
 def run(job: Job, rows: Mapping[str, np.ndarray], folder: Path) -> Found:
-    """Do the job in a process of its own; rows are x_<segment>_<buffer> and y_<segment>_<buffer>."""
+    """Do the job in a process of its own; rows are x_<segment>_<buffer> and y_<segment>_<buffer>,
+    or have the names of the job's inputs in place of x."""
     (folder / "job.json").write_text(json.dumps(asdict(job)))
     np.savez(folder / "rows.npz", allow_pickle=False, **rows)
     done = subprocess.run(
@@ -117,12 +121,24 @@ def _trained(job: dict[str, Any], config: dict[str, Any], rows: dict[str, np.nda
         for segment in routes.route(job["seed"], epoch, config["mst_key"], segments):
             for number in range(config["passes"] if job["buffers"][segment] else 0):
                 order = _order(job, config, epoch, segment, number, rows)
-                x, y = (np.concatenate([rows[f"{name}_{segment}_{b}"][o] for b, o in order]) for name in "xy")
+                taken = [(f"{segment}_{b}", o) for b, o in order]
+                x, y = _inputs(job, rows, taken), _joined("y", rows, taken)
                 model.fit(
                     x, _labels(y, job), batch_size=config["batch_size"], epochs=1, shuffle=False,
                     class_weight=weight, verbose=0,
+                    sample_weight=_joined("w", rows, taken) if job["weighted"] else None,
                 )  # fmt: skip
     return model
+
+
+def _joined(name: str, rows: dict[str, np.ndarray], taken: Sequence[tuple[str, Any]]) -> np.ndarray:
+    return np.concatenate([rows[f"{name}_{place}"][order] for place, order in taken])
+
+
+def _inputs(job: dict[str, Any], rows: dict[str, np.ndarray], taken: Sequence[tuple[str, Any]]) -> Any:
+    """One array, or a list of them."""
+    found = [_joined(name, rows, taken) for name in job["inputs"]]
+    return found[0] if len(found) == 1 else found
 
 
 def _order(
@@ -137,7 +153,7 @@ def _order(
     from cerebro_plpy import seeding
 
     count = job["buffers"][segment]
-    sizes = [len(rows[f"x_{segment}_{b}"]) for b in range(count)]
+    sizes = [len(rows[f"y_{segment}_{b}"]) for b in range(count)]
     if not config["shuffle"]:
         return [(b, np.arange(size)) for b, size in enumerate(sizes)]
     purpose = ("rows", epoch, segment, number)
@@ -178,8 +194,8 @@ def _flat(model: Any) -> np.ndarray:
 
 def _evaluated(model: Any, job: dict[str, Any], rows: dict[str, np.ndarray]) -> dict[str, float]:
     """Keras' own evaluate over all rows of all segments."""
-    places = [f"{s}_{b}" for s, count in enumerate(job["buffers"]) for b in range(count)]
-    x, y = (np.concatenate([rows[f"{name}_{place}"] for place in places]) for name in "xy")
+    places = [(f"{s}_{b}", slice(None)) for s, count in enumerate(job["buffers"]) for b in range(count)]
+    x, y = _inputs(job, rows, places), _joined("y", rows, places)
     found = model.evaluate(x, _labels(y, job), batch_size=100, verbose=0, return_dict=True)
     return {name: float(np.asarray(value).mean()) for name, value in found.items()}
 

@@ -88,6 +88,31 @@ def test_times_as_json_has_them(text: str, seconds: float) -> None:
     assert seconds_of(text) == seconds
 
 
+@pytest.mark.parametrize("buckets", [0, 7])
+def test_words_are_cut_alike_alone_together_and_in_halves(
+    buckets: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way = Text(3, [] if buckets else ["fox", "é\xa0", "\x1c日"], buckets)
+    values = [None, "", " \t\n", "The FOX,\vfox\f\rjumps; far", "--- é\xa0 \x1c日", "É fox", "FOX" * 9]
+
+    def tokens(values: list[str | None]) -> list[list[float]]:
+        out = np.full((len(values), way.tokens), 9, np.float32)
+        encode.text(way, encode.Words(way), values, out)
+        return out.tolist()
+
+    together = tokens(values)
+    assert together == [tokens([value])[0] for value in values]
+    monkeypatch.setattr(encode, "_CUT_CHARACTERS", 10)
+    assert tokens(values) == together
+    known = dict(zip(way.vocabulary, range(2, 9), strict=False))
+
+    def code(word: str) -> int:
+        return 1 + encode.hashed(word) % buckets if buckets else known.get(word, 1)
+
+    words = [[], [], [], ["the", "fox", "fox"], ["é\xa0", "\x1c日"], ["É", "fox"], ["fox" * 9]]
+    assert together == [[code(w) for w in found] + [0] * (3 - len(found)) for found in words]
+
+
 def test_what_is_written_is_read_again() -> None:
     assert specification.read(MADE.as_json()) == MADE
 

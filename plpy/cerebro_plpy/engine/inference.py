@@ -70,7 +70,8 @@ class Inference:
     def bound(self, loaded: Loaded, weights: bytes | None = None) -> Predict:
         """Give the same for one model alone, which costs less to call and more to make.
 
-        With the weights, nets that are plain enough are computed by NumPy: for a single row that is faster.
+        With the weights, nets that are plain and light enough are computed by NumPy: for a single row that is
+        faster.
         """
         call = self._call.bound(loaded.tensors)
 
@@ -78,7 +79,7 @@ class Inference:
             return [np.asarray(output, np.float32) for output in call(inputs)]
 
         own = None if weights is None else plain_net(self._described.json, weights)
-        if own is None or not self._agrees(by_engine, own):
+        if own is None or not own.is_light or not self._agrees(by_engine, own):
             return by_engine
 
         def answer(inputs: list[np.ndarray]) -> list[np.ndarray]:

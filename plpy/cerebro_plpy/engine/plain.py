@@ -20,6 +20,12 @@ from .plain_layers import LAYERS, Array, LayerCall, NotHere, Params, Size
 from .plain_nodes import LayerNode, wiring
 
 _MODULES = (None, "keras.layers")
+# What NumPy takes longer for than an engine: convolutions, by their multiplications, and steps of recurrent
+# layers, each of which costs as much as so many.
+_CONVOLUTIONS, _RECURRENT = ("Conv1D", "Conv2D"), ("GRU", "LSTM", "SimpleRNN")
+_OF_A_STEP = 250_000
+# Up to here calling an engine costs as much.
+_LIGHT = 100_000
 
 
 @dataclass(frozen=True)
@@ -37,9 +43,16 @@ class PlainNet:
 
     described: DescribedModel
     nbytes: int
+    # Of one row, beyond what an engine takes as long for.
+    work: int
     inputs: tuple[str, ...]
     steps: tuple[LayerStep, ...]
     outputs: tuple[str, ...]
+
+    @property
+    def is_light(self) -> bool:
+        """Whether a row costs no more than by an engine that is up."""
+        return self.work <= _LIGHT
 
     def __call__(self, inputs: list[Array]) -> list[Array]:
         """Raise NotHere for values that only an engine knows what to do with."""
@@ -71,11 +84,17 @@ def _make(model: Mapping[str, Any], weights: bytes) -> PlainNet:
         name: np.zeros((1, *shape), np.float32) for name, shape in zip(wired.inputs, shapes, strict=True)
     }
     steps: list[LayerStep] = []
+    work = 0
     with np.errstate(all="ignore"):
         for node in wired.nodes:
             given = [values[source] for source in node.sources]
+            known = len(reader.shapes)
             steps.append(LayerStep(node.name, node.sources, _layer(node, given, reader)))
-            values[node.name] = steps[-1].apply(*given)
+            values[node.name] = made = steps[-1].apply(*given)
+            if node.layer["class_name"] in _CONVOLUTIONS:
+                work += math.prod(made.shape[1:-1]) * math.prod(reader.shapes[known])
+            elif node.layer["class_name"] in _RECURRENT:
+                work += given[0].shape[1] * _OF_A_STEP
     reader.end()
     described = DescribedModel(
         json=json.dumps(model, sort_keys=True, separators=(",", ":")),
@@ -88,7 +107,14 @@ def _make(model: Mapping[str, Any], weights: bytes) -> PlainNet:
         work={},
         weight_shapes=tuple(reader.shapes),
     )
-    return PlainNet(described, len(weights), tuple(wired.inputs), tuple(steps), wired.outputs)
+    return PlainNet(
+        described=described,
+        nbytes=len(weights),
+        work=work,
+        inputs=tuple(wired.inputs),
+        steps=tuple(steps),
+        outputs=wired.outputs,
+    )
 
 
 def _layer(node: LayerNode, given: list[Array], reader: _WeightsInOrder) -> LayerCall:

@@ -124,8 +124,8 @@ def _dense(params: Params, shape: Size, take: Take) -> Apply:
     bias = take(units) if params.take("use_bias", True) else np.float32(0)
 
     def apply(x: Array) -> Array:
-        # Of one row, dot() is faster than @.
-        found = np.dot(x, kernel)
+        # Of one row, this is faster than @ and than np.dot().
+        found = x.dot(kernel)
         found += bias
         return activate(found)
 

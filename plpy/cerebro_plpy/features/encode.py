@@ -17,12 +17,19 @@ YEAR = 365.2425 * DAY
 IS_NULL = "is NULL"
 NOT_FINITE = "holds NaN or infinity"
 TOO_LARGE = "holds values beyond the range of a 32-bit float"
-# As Keras' TextVectorization: ASCII letters in lower case, without this punctuation, cut at white space.
-PUNCTUATION = "!\"#$%&()*+,-./:;<=>?@[\\]^_`{|}~'"
-SPACES = "\t\n\v\f\r"
-_PLAIN = str.maketrans(
-    string.ascii_uppercase + SPACES, string.ascii_lowercase + " " * len(SPACES), PUNCTUATION
+# As Keras' TextVectorization: ASCII letters in lower case, without this punctuation, cut at white space. All
+# that is done to UTF-8, in which no part of another letter looks like these.
+PUNCTUATION = b"!\"#$%&()*+,-./:;<=>?@[\\]^_`{|}~'"
+SPACES = b"\t\n\v\f\r"
+_PLAIN = bytes.maketrans(
+    string.ascii_uppercase.encode() + SPACES, string.ascii_lowercase.encode() + b" " * len(SPACES)
 )
+# No text of a server has it in it.
+_END = "\0"
+# Of texts that are cut at a time: a word takes far more memory than its letters.
+_CUT_CHARACTERS = 1 << 20
+# Other words whose codes are kept.
+_KEPT_WORDS = 100_000
 
 
 class Noted(Protocol):
@@ -167,25 +174,45 @@ def hashed(value: str) -> int:
     return zlib.crc32(value.encode())
 
 
-class Words(dict[str, int]):
-    """The code of each word."""
+class Words(dict[bytes, int]):
+    """The code of each word in UTF-8, and of what stands between words and between texts."""
 
     def __init__(self, way: Text) -> None:
-        super().__init__({word: 2 + place for place, word in enumerate(way.vocabulary)})
+        super().__init__({word.encode(): 2 + place for place, word in enumerate(way.vocabulary)})
+        self[b""], self[_END.encode()] = NO_WORD, TEXT_END
         self._buckets = way.buckets
 
-    def __missing__(self, word: str) -> int:
-        return 1 + hashed(word) % self._buckets if self._buckets else 1
+    def __missing__(self, word: bytes) -> int:
+        code = 1 + (zlib.crc32(word) % self._buckets if self._buckets else 0)
+        if len(self) < _KEPT_WORDS:
+            self[word] = code
+        return code
+
+
+NO_WORD, TEXT_END = -1, -2
 
 
 def text(way: Text, words: Words, values: Sequence[str | None], out: np.ndarray) -> None:
     """Cut a column of texts into words, of which the first are kept."""
+    half = len(values) // 2
+    if half and sum(map(len, filter(None, values))) > _CUT_CHARACTERS:
+        text(way, words, values[:half], out[:half])
+        text(way, words, values[half:], out[half:])
+        return
+    end = f" {_END} "
+    found = split(end.join([value or "" for value in values]))
+    codes = np.fromiter(map(words.__getitem__, found), np.int64, len(found))
+    codes = codes[codes != NO_WORD]
+    ends = codes == TEXT_END
+    rows = np.cumsum(ends)
+    # Where each text begins, one behind the end of that before.
+    begins = np.concatenate(([0], np.flatnonzero(ends) + 1))
+    places = np.arange(len(codes)) - begins[rows]
+    kept = ~ends & (places < way.tokens)
     out[...] = 0
-    for row, value in enumerate(values):
-        if value:
-            found = [words[word] for word in split(value)[: way.tokens]]
-            out[row, : len(found)] = found
+    out[rows[kept], places[kept]] = codes[kept]
 
 
-def split(value: str) -> list[str]:
-    return [word for word in value.translate(_PLAIN).split(" ") if word]
+def split(value: str) -> list[bytes]:
+    """The words of a text, some of them empty."""
+    return value.encode().translate(_PLAIN, PUNCTUATION).split(b" ")

@@ -36,6 +36,7 @@ Encode = Callable[[np.ndarray, Any], None]
 # Beyond it a value is no 32-bit float.
 _LARGEST = float(np.finfo(np.float32).max)
 _EPOCH = datetime.datetime(1970, 1, 1)
+_EPOCH_UTC = _EPOCH.replace(tzinfo=datetime.UTC)
 _FAR = re.compile(r"(\d+)-(\d\d)-(\d\d)(?:T(\d\d):(\d\d):(\d\d(?:\.\d+)?)(?:([+-])(\d\d):?(\d\d)?)?)?( BC)?")
 _FLOATS = ("float4", "float8", "numeric")
 
@@ -164,12 +165,10 @@ def _date(feature: Feature, way: Date, place: int) -> Encode:
     notes = encode.Notes(feature.name, 1, _Raising())
     end = place + feature.width
 
+    fill = way.fill, None if way.fill is None else _moment(way.fill)
+
     def encode_date(out: np.ndarray, value: Any) -> None:
-        seconds = way.fill if value is None else seconds_of(value)
-        try:
-            moment = None if seconds is None else _EPOCH + datetime.timedelta(seconds=math.floor(seconds))
-        except (OverflowError, ValueError):
-            moment = None
+        seconds, moment = fill if value is None else _time_of(value)
         if seconds is None or moment is None:
             # What is NULL and must not be, infinity, and years that Python's calendar does not have.
             given = np.array([math.nan if value is None else seconds])
@@ -240,19 +239,32 @@ _CALENDAR: Mapping[str, Callable[[datetime.datetime], int]] = {
 
 def seconds_of(text: str) -> float:
     """The seconds since 1970 of a date or time as JSON has it; of a time of day those since midnight."""
-    if text in ("infinity", "-infinity"):
-        return math.inf
+    return _time_of(text)[0]
+
+
+def _time_of(text: str) -> tuple[float, datetime.datetime | None]:
+    """The same with its place in Python's calendar, in UTC, if it has one."""
     if text[2:3] == ":":
         time = datetime.time.fromisoformat(text)
         offset = (time.utcoffset() or datetime.timedelta()).total_seconds()
-        return 3600 * time.hour + 60 * time.minute + time.second + time.microsecond / 1e6 - offset
+        seconds = 3600 * time.hour + 60 * time.minute + time.second + time.microsecond / 1e6 - offset
+        return seconds, _moment(seconds)
     try:
         found = datetime.datetime.fromisoformat(text)
     except ValueError:
-        return _far(text)
-    if found.tzinfo is not None:
-        found = found.astimezone(datetime.UTC).replace(tzinfo=None)
-    return (found - _EPOCH) / datetime.timedelta(microseconds=1) / 1e6
+        seconds = math.inf if text in ("infinity", "-infinity") else _far(text)
+        return seconds, _moment(seconds)
+    if found.tzinfo is None:
+        return (found - _EPOCH).total_seconds(), found
+    since = found - _EPOCH_UTC
+    return since.total_seconds(), _moment(since.total_seconds())
+
+
+def _moment(seconds: float) -> datetime.datetime | None:
+    try:
+        return _EPOCH + datetime.timedelta(seconds=math.floor(seconds))
+    except (OverflowError, ValueError):
+        return None
 
 
 def _far(text: str) -> float:
@@ -299,8 +311,8 @@ def _text(way: Text, place: int) -> Encode:
 
     def encode_text(out: np.ndarray, value: Any) -> None:
         if value:
-            found = [words[word] for word in encode.split(value)[: way.tokens]]
-            out[place : place + len(found)] = found
+            codes = [words[word] for word in encode.split(value) if word][: way.tokens]
+            out[place : place + len(codes)] = codes
 
     return encode_text
 

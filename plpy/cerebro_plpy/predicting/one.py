@@ -6,6 +6,7 @@ looked up at each call with the caller's own rights, so whoever may not read the
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +18,7 @@ from cerebro_plpy import memory
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine.architecture import DescribedModel
 from cerebro_plpy.engine.inference import Predict, inference
-from cerebro_plpy.engine.plain import plain_net
+from cerebro_plpy.engine.plain import PlainNet, plain_net
 from cerebro_plpy.engine.plain_layers import NotHere, Size
 from cerebro_plpy.errors import (
     NOT_SUPPORTED,
@@ -39,6 +40,8 @@ RowAnswer = tuple[str | None, float | None, float | None]
 BestAnswer = tuple[str | None, float | None, float | None, str | None]
 Features = list[Any] | bytes
 
+# What NumPy may work before an engine comes up, which takes as long and is faster then.
+MOST_WORK = 2_000_000_000
 KEPT_MODELS = 64
 KEPT_BYTES = 1 << 30
 
@@ -195,7 +198,7 @@ def _keep(
             hint="Use cerebro.madlib_predict.",
             sqlstate=NOT_SUPPORTED,
         )
-    call, nbytes = (plain, plain.nbytes) if plain else _compiled(described, model)
+    call, nbytes = (_for_few(plain), plain.nbytes) if plain else _compiled(described, model)
     kept = Kept(
         version=version,
         forward=call,
@@ -223,6 +226,20 @@ def _described(db: Database, model: models.Model, shapes: Sequence[Size]) -> Des
     models.start_engine(db, model.backend, False)
     models.take_functions(db, model)
     return models.described(model, shapes)
+
+
+def _for_few(plain: PlainNet) -> Predict:
+    """The net by NumPy, for as many rows as it should compute."""
+    if plain.is_light:
+        return plain
+    left = itertools.repeat(None, MOST_WORK // plain.work)
+
+    def answer(inputs: list[np.ndarray]) -> list[np.ndarray]:
+        for _ in left:
+            return plain(inputs)
+        raise NotHere
+
+    return answer
 
 
 def _compiled(described: DescribedModel, model: models.Model) -> tuple[Predict, int]:
