@@ -9,7 +9,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.errors import NOT_SUPPORTED, NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
-from cerebro_plpy.executor import functions, resume
+from cerebro_plpy.executor import functions, resume, run_rows
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.budget import MOST_EPOCHS
@@ -368,7 +368,7 @@ def _check(
     requests.check_class_weights(request, request.configs)
     described = runner.check(db, topology, request, sessions=1)
     registry.add_to_run(db, run.run_id, functions.used(described))
-    return runner.described_rows(described)
+    return run_rows.architectures(described)
 
 
 def wait(db: Database, run_id: int | None, timeout: str | None) -> str:
