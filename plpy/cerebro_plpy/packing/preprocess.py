@@ -82,9 +82,14 @@ def pack_training(
     )
     pack(db, job)
     if held is not None and held_target is not None:
-        apart = str(source_table), names.with_suffix(spelled, VALIDATION)
-        like = replace(job, source=held, target=held_target, spelled=apart)
-        pack(db, _like(like, packed.summary(db, target.schema, target.name)))
+        _pack_apart(db, job, held, held_target)
+
+
+def _pack_apart(db: Database, job: Job, held: names.Table, target: names.TargetTable) -> None:
+    """Pack the rows that were held out as those of the training table."""
+    spelled = job.spelled[0], names.with_suffix(job.spelled[1], VALIDATION)
+    like = replace(job, source=held, target=target, spelled=spelled)
+    pack(db, _like(like, packed.summary(db, job.target.schema, job.target.name)))
 
 
 def _validation_table(db: Database, spelled: str) -> names.TargetTable:
