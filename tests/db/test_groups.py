@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import nets
@@ -56,3 +57,33 @@ def test_each_config_of_each_group_equals_a_run_of_its_own(trial: Trial) -> None
         assert trial.sql(metrics.format("models_info", where), country, shop) == trial.sql(
             metrics.format("alone_info", "")
         )
+
+
+MOMENTUM = "loss='categorical_crossentropy',optimizer='SGD(lr=0.1,momentum=0.9)',metrics=['accuracy']"
+
+
+@pytest.mark.parametrize(
+    ("net", "compiled"),
+    [
+        ("Dense(8, activation='relu')", ADAM),
+        ("Dense(8, activation='relu'), Dropout(0.3)", MOMENTUM),
+    ],
+)
+def test_groups_trained_as_one_program_equal_those_trained_one_by_one(
+    trial: Trial, net: str, compiled: str
+) -> None:
+    results = [name + suffix for name in ("fused", "apart") for suffix in ("", "_info", "_summary")]
+    trial.sql(f"DROP TABLE IF EXISTS nets, few, few_summary, {', '.join(results)}")
+    trial.call("load_net", "nets", "packed", net)
+    trial.select("few", [1], [compiled], ["batch_size=7,epochs=2"], arch="nets")
+    for out, fuse in (("fused", "exact"), ("apart", "off")):
+        trial.fit(
+            "packed", out, "few", 4, metrics_compute_frequency=2,
+            options={"backend": "jax", "fuse": fuse, "checkpoint_every": 3},
+        )  # fmt: skip
+    kept = "SELECT country, shop, model_weights FROM {} ORDER BY 1, 2"
+    assert trial.sql(kept.format("fused")) == trial.sql(kept.format("apart"))
+    # What is measured is summed up in another order: the last digit may differ.
+    measured = "SELECT training_loss, training_metrics FROM {}_info ORDER BY country, shop"
+    ours, theirs = (np.array(trial.sql(measured.format(name))) for name in ("fused", "apart"))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)

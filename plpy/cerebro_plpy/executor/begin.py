@@ -109,6 +109,7 @@ def begin(db: Database, call: RunCall) -> None:
     examples = call.examples(request)
     if call.kind != runner.MANY:
         groups.refuse(request.source)
+        groups.refuse_options(given)
     requests.check_class_weights(request, examples)
     groups.check_class_weights(examples)
     requests.tell_what_is_left_out(db, [config.fit_params for config in examples])

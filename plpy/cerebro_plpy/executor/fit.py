@@ -44,6 +44,8 @@ class ManyTables:
         output.write_info(db, targets, request, outcome, sizes)
         made = {"model": targets.model, "model_info": targets.info}
         row = {**output.summary_row(db, request, outcome, made), "warm_start": request.warm_start}
+        if request.groups is not None:
+            row[results.GROUP_BY[0]] = list(request.groups.types)
         output.write_summary(db, targets.summary, request, row)
 
 

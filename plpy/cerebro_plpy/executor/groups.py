@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count, product
 
 from cerebro_plpy.database import Database
@@ -22,7 +23,8 @@ def of(db: Database, source: requests.Data) -> Groups | None:
         return None
     table = quote(source.table.schema, source.table.name + groups.SUFFIX)
     role = session.current_user(db)
-    return db.as_caller(role, groups.read, db, source.table.quoted, table, source.summary.group_by)
+    read = partial(groups.read, db, source.table.quoted, table, source.summary.group_by)
+    return db.as_caller(role, read)
 
 
 def expanded(configs: Sequence[requests.Chosen], found: Groups | None) -> list[requests.Chosen]:
@@ -41,6 +43,7 @@ def check(
 ) -> None:
     """What a run of groups does not do."""
     if source.summary.group_by is None:
+        refuse_options(given)
         return
     refused: Mapping[str, bool] = {
         "a validation table": validation is not None,
@@ -72,6 +75,17 @@ def check_class_weights(configs: Sequence[requests.Chosen]) -> None:
             raise CerebroError(
                 f"config {config.key}: class_weight '{BALANCED}' is not there for groups yet",
                 hint="Say what each class counts, such as class_weight={0: 1.0, 1: 2.0}.",
+                sqlstate=NOT_SUPPORTED,
+            )
+
+
+def refuse_options(given: FitOptions) -> None:
+    """What only a run of groups takes."""
+    for name in ("fuse", "checkpoint_every"):
+        if getattr(given, name) is not None:
+            raise CerebroError(
+                f"option {name} is for runs of groups",
+                hint='Leave it out, or pack the rows with options {"group_by": …}.',
                 sqlstate=NOT_SUPPORTED,
             )
 

@@ -447,6 +447,7 @@ def make_plan(
         keeps_best=best,
         even=request.limits.even,
         average_from=request.limits.average_from,
+        checkpoint=request.limits.checkpoint_every,
     )
 
 

@@ -41,19 +41,17 @@ def pack_training(
     known = packed.columns_of(db, source)
     outputs = parse_items(dependent_varname, "dependent_varname")
     widths = _widths(num_classes, len(outputs))
-    _check_alone(chosen, _divisor(normalizing_const), independent_varname)
+    size, divisor = _buffer_size(buffer_size), _divisor(normalizing_const)
+    _check_alone(chosen, divisor, independent_varname)
     rules = db.server.rules(distribution_rules)
     segments = chosen.segments or _usual_segments(db, source, rules)
     dependents = sources.outputs(outputs, known, source.quoted, _tasks(outputs, known, widths, chosen.task))
     source = source_rows.with_values(source, dependents[0].first) if labelled else source
-    size, divisor = _buffer_size(buffer_size), _divisor(normalizing_const)
     held, held_target, in_folds, in_groups, found = None, None, None, None, None
     label, seed, spelled = dependents[0].first, chosen.seed, str(output_table)
     if chosen.validation is not None:
         source, held = holdout.tables(db, source, known, said=chosen.validation, label=label, seed=seed)
-        held_target = names.target_table(
-            db, names.with_suffix(spelled, VALIDATION), suffixes=(packed.SUMMARY,)
-        )
+        held_target = _validation_table(db, spelled)
     if chosen.folds is not None:
         source, in_folds = folds.table(db, source, known, said=chosen.folds, label=label, seed=seed)
     if chosen.group_by is not None:

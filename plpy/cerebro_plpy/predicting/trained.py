@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
+from cerebro_plpy.errors import NOT_SUPPORTED, UNDEFINED_TABLE, WRONG_STATE, CerebroError
 from cerebro_plpy.logical.metrics import direction
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.store import models, results
@@ -51,6 +51,12 @@ def find_model(db: Database, name: str | None, mst_key: int | None, best: bool =
             f"table {quote(table.schema, table.name + '_info')} does not exist",
             detail=f"{table.quoted} holds models of madlib_fit_multiple_model, which are described there.",
             sqlstate=UNDEFINED_TABLE,
+        )
+    if row.get(results.GROUP_BY[0]):
+        raise CerebroError(
+            f"{table.quoted} holds models of groups, and this call takes the model of one table of rows",
+            detail=f"Its groups are those of {', '.join(row[results.GROUP_BY[0]])}.",
+            sqlstate=NOT_SUPPORTED,
         )
     if mst_key is None and best:
         mst_key = best_key(db, info)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from cerebro_plpy.commands import VisitGroups
@@ -13,22 +12,10 @@ from cerebro_plpy.engine import state as states
 from cerebro_plpy.errors import CONFIG_FAILED, CerebroError
 from cerebro_plpy.logical.metrics import better
 from cerebro_plpy.planner.work import EVALUATION_BATCH
-from cerebro_plpy.segment import rows, visits
+from cerebro_plpy.segment import fusing, rows, visits
+from cerebro_plpy.segment.members import Member
 from cerebro_plpy.segment.supply import Supply
 from cerebro_plpy.store import measurements, runs
-
-
-@dataclass
-class Member:
-    """One group of a bundle, on its way through a visit."""
-
-    mst_key: int
-    rows: rows.PartitionRows
-    state: states.State
-    logs: Mapping[str, float] = field(default_factory=dict)
-    # What was measured after each epoch that is due.
-    measured: dict[int, Mapping[str, float]] = field(default_factory=dict)
-    failure: str | None = None
 
 
 def visit(supply: Supply, asked: VisitGroups) -> Mapping[str, Any]:
@@ -39,7 +26,7 @@ def visit(supply: Supply, asked: VisitGroups) -> Mapping[str, Any]:
     partition = rows.partition(supply.source, work.run, work.run.source_table, asked.segment)
     members = _members(supply, work, asked, partition)
     read = time.monotonic()
-    _train(supply, work, asked, members)
+    _train(supply, work, asked, partition, members)
     trained = time.monotonic()
     whole = [member for member in members if member.failure is None]
     steps = asked.until * work.run.segments
@@ -93,7 +80,17 @@ def _members(
     ]
 
 
-def _train(supply: Supply, work: visits.Task, asked: VisitGroups, members: Sequence[Member]) -> None:
+def _train(
+    supply: Supply,
+    work: visits.Task,
+    asked: VisitGroups,
+    partition: rows.Partition,
+    members: Sequence[Member],
+) -> None:
+    fused = fusing.fused(work, partition, members)
+    if fused and partition.cached is not None and fusing.train(supply, work, asked, partition.cached, fused):
+        together = {member.mst_key for member in fused}
+        members = [member for member in members if member.mst_key not in together]
     for member in members:
         for epoch in range(asked.epoch, asked.until + 1):
             try:

@@ -44,6 +44,10 @@ class PartitionSource(Protocol):
         ...
 
 
+# The segment of rows that lie on one alone.
+ALONE = 0
+
+
 @dataclass(frozen=True)
 class Subset:
     """Of a table's rows all, those of one fold, or all but those, or those of one group."""
@@ -89,7 +93,7 @@ class Partition:
 
     def whole_group(self, number: int) -> PartitionRows:
         """The rows of a group of which no other segment has any: as if it were packed alone."""
-        return replace(self.of(Subset(group=number)), segment=0)
+        return replace(self.of(Subset(group=number)), segment=ALONE)
 
     @cached_property
     def groups(self) -> Mapping[int, Sequence[Stretch]]:

@@ -19,6 +19,8 @@ ResultColumns = Sequence[tuple[str, str]]
 # Names of tables stand in the summaries as they were written in the call; here, by column, so that they are
 # found whatever the search_path.
 QUALIFIED = ("qualified_names", "jsonb")
+# The columns that make groups, where each has models of its own.
+GROUP_BY = ("group_by", "text[]")
 _MODEL: ResultColumns = (
     ("mst_key", "integer"),
     ("model_weights", "bytea"),
@@ -166,7 +168,8 @@ def columns_of_many(
     first = [*({"fold": "integer"} if folds else groups or {}).items()]
     info = [*first, ("mst_key", "integer"), *_INFO[1:]] if first else _INFO
     model = [*first, *_MODEL] if groups else _MODEL
-    return [model, info, _with_classes(_SUMMARY, classes, "dependent_vartype")]
+    summary = [*_SUMMARY, GROUP_BY] if groups else _SUMMARY
+    return [model, info, _with_classes(summary, classes, "dependent_vartype")]
 
 
 def columns_of_search(classes: Mapping[str, str], *, brackets: bool) -> list[ResultColumns]:
