@@ -12,7 +12,7 @@ from cerebro_plpy.engine import state as states
 from cerebro_plpy.executor.request import Chosen, Request
 from cerebro_plpy.executor.run import Ended, Outcome
 from cerebro_plpy.logical.metrics import deciding
-from cerebro_plpy.madlib.params import Call, reparse_compile
+from cerebro_plpy.madlib.params import Call
 from cerebro_plpy.madlib.render import render_value
 from cerebro_plpy.store import measurements, results, session, state_rows
 from cerebro_plpy.store.names import TargetTable
@@ -141,7 +141,7 @@ def history(config: Chosen, outcome: Outcome, size: int | None, epoch: int | Non
     """Loss and first metric over the evaluated epochs, in MADlib's columns; the final ones are those of the
     state that is delivered, which is of that epoch, or else the last."""
     rows = outcome.metrics_of(config.mst_key)
-    params = reparse_compile(config.compile_params)
+    params = outcome.params_of(config.compile_params)
     found: dict[str, Any] = {
         "model_size": None if size is None else size / 1024,
         "metrics_elapsed_time": _elapsed(rows),

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from cerebro_plpy.database import Database
@@ -131,7 +132,8 @@ class Request:
         often = frequency or self.metrics_frequency
         return replace(self, engines=engines, search=search, metrics_frequency=often)
 
-    @property
+    # Asked of every config of thousands.
+    @cached_property
     def cross_validates(self) -> bool:
         return any(config.fold is not None for config in self.configs)
 

@@ -28,6 +28,7 @@ from cerebro_plpy.executor.loop import RunLoop
 from cerebro_plpy.executor.report import ByEpoch, Report
 from cerebro_plpy.logical.search.build import build
 from cerebro_plpy.madlib import registered
+from cerebro_plpy.madlib.params import CompileParams, reparse_compile
 from cerebro_plpy.planner.plan import Plan
 from cerebro_plpy.planner.units import Config, PartDone, Unit
 from cerebro_plpy.store import functions as registry
@@ -108,6 +109,16 @@ class Outcome:
 
     def metrics_of(self, mst_key: int) -> Sequence[measurements.MetricRow]:
         return self._metrics_by_key.get(mst_key, [])
+
+    def params_of(self, compile_params: str) -> CompileParams:
+        """What they say; each text is read once for all of its groups."""
+        if compile_params not in self._read_params:
+            self._read_params[compile_params] = reparse_compile(compile_params)
+        return self._read_params[compile_params]
+
+    @cached_property
+    def _read_params(self) -> dict[str, CompileParams]:
+        return {}
 
     @cached_property
     def _metrics_by_key(self) -> Mapping[int, list[measurements.MetricRow]]:

@@ -63,6 +63,22 @@ def find_model(db: Database, name: str | None, mst_key: int | None, best: bool =
     return _one_of_many(db, table, info, row, mst_key)
 
 
+def group_tables(db: Database, name: str | None) -> tuple[Table, Table, list[str]] | None:
+    """A table of models of groups, what describes them, and the columns of groups; none for another table."""
+    table = resolve_table(db, name, "model table")
+    summary, info = _beside(db, table, "_summary"), _beside(db, table, "_info")
+    if summary is None or info is None:
+        return None
+    columns = results.summary_row(db, summary.quoted).get(results.GROUP_BY[0])
+    return (table, info, columns) if columns else None
+
+
+def any_group(db: Database, table: Table, info: Table, mst_key: int) -> TrainedModel:
+    """The net of a config of groups; the weights are of one of them."""
+    summary = resolve_table(db, quote(table.schema, table.name + "_summary"))
+    return _one_of_many(db, table, info, results.summary_row(db, summary.quoted), mst_key)
+
+
 def best_key(db: Database, info: Table) -> int:
     """The config that a leaderboard has first: by its first metric, else the loss."""
     ranked: list[tuple[float, float, int]] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -87,10 +86,11 @@ def read_several(
 ) -> Iterator[tuple[int, Iterator[bytes]]]:
     """The same for several configs, each with its step, by one statement: config by config, part by part."""
     batches = db.scan(
-        "SELECT mst_key, data FROM cerebro._state WHERE run_id = $1"
-        " AND step = ($2::json->>mst_key::text)::integer ORDER BY mst_key, part",
-        ["bigint", "text"],
-        [run_id, json.dumps(steps)],
+        "SELECT s.mst_key, s.data FROM cerebro._state AS s"
+        " JOIN ROWS FROM (pg_catalog.unnest($2), pg_catalog.unnest($3)) AS k (mst_key, step)"
+        " ON k.mst_key = s.mst_key AND k.step = s.step WHERE s.run_id = $1 ORDER BY s.mst_key, s.part",
+        ["bigint", "integer[]", "integer[]"],
+        [run_id, list(steps), list(steps.values())],
         batch=_PARTS_AT_ONCE,
     )
     rows = (row for batch in batches for row in batch)
