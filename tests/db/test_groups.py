@@ -224,3 +224,10 @@ def test_each_row_is_predicted_by_the_best_model_of_its_group(trial: Trial) -> N
     with pytest.raises(psycopg2.Error, match='has no column "country"'):
         trial.sql("CREATE VIEW plain_rows AS SELECT id, x FROM numbered")
         trial.call("madlib_predict", "models", "plain_rows", "id", "x", "none", pred_type="response")
+
+
+def test_plans_of_groups_are_refused(trial: Trial) -> None:
+    with pytest.raises(psycopg2.Error, match="cannot be explained yet"):
+        trial.sql("SELECT cerebro.explain_fit('packed', 'configs', 2)")
+    with pytest.raises(psycopg2.Error, match="cannot be explained yet"):
+        trial.sql("SELECT cerebro.explain_run(run_id) FROM models_summary")

@@ -10,7 +10,7 @@ from itertools import count, product
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 from cerebro_plpy.executor import request as requests
-from cerebro_plpy.logical.options import EVEN, FitOptions
+from cerebro_plpy.logical.options import AUTO, EVEN, FitOptions
 from cerebro_plpy.madlib.params import BALANCED
 from cerebro_plpy.store import groups, session
 from cerebro_plpy.store.groups import Groups
@@ -57,6 +57,8 @@ def check(
         "option order": given.order == EVEN,
         "option background": bool(given.background),
         "option replay": given.replay is not None,
+        "option plan": given.plan is not None,
+        'backend "auto"': given.backend == AUTO,
     }
     for what, there in refused.items():
         if there:
@@ -88,6 +90,20 @@ def refuse_options(given: FitOptions) -> None:
                 hint='Leave it out, or pack the rows with options {"group_by": …}.',
                 sqlstate=NOT_SUPPORTED,
             )
+
+
+def refuse_planning(request: requests.Request) -> None:
+    if request.groups is not None:
+        raise unplanned(request.source.table.quoted)
+
+
+def unplanned(table: str) -> CerebroError:
+    """Estimates know nothing of groups yet."""
+    return CerebroError(
+        f"{table} was packed in groups, and a run of groups cannot be explained yet",
+        hint="cerebro.progress shows how far it is.",
+        sqlstate=NOT_SUPPORTED,
+    )
 
 
 def refuse(source: requests.Data) -> None:

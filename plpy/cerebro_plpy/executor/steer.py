@@ -14,7 +14,7 @@ from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.budget import MOST_EPOCHS
 from cerebro_plpy.madlib import grid
-from cerebro_plpy.store import decisions, drivers, models, runs, session
+from cerebro_plpy.store import decisions, drivers, models, run_groups, runs, session
 from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store.decisions import CLONE, DELETE, PAUSE, RESUME, SET_EPOCHS, START, STOP, Asked, Entry
 from cerebro_plpy.store.names import Table, resolve_table
@@ -109,6 +109,12 @@ def _going(db: Database, run_id: int | None) -> RunStanding:
 def _changed(db: Database, run_id: int | None) -> RunStanding:
     """The same for new configs, which may name registered functions, in the run's versions."""
     standing = _going(db, run_id)
+    if run_groups.read(db, standing.run.run_id):
+        raise CerebroError(
+            f"run {run_id} trains groups, and takes no new configs",
+            hint="Begin another run.",
+            sqlstate=NOT_SUPPORTED,
+        )
     registry.begin(db, standing.run.run_id)
     return standing
 
