@@ -23,6 +23,7 @@ import columns
 import compare
 import details
 import folds
+import groups
 import growth
 import server
 import tables
@@ -37,7 +38,18 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 JOBS = ("digits", "images", "wide")
 # What fits into five minutes.
 QUICK = ("digits", "packing", "prediction")
-PARTS = (*JOBS, "time", "hop", "packing", *columns.PARTS, "prediction", "streaming", "folds", "growth")
+PARTS = (
+    *JOBS,
+    "time",
+    "hop",
+    "packing",
+    *columns.PARTS,
+    "prediction",
+    "streaming",
+    "folds",
+    "groups",
+    "growth",
+)
 
 
 def main() -> None:
@@ -110,6 +122,7 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Section]]:
         parts["time"] = lambda: details.where_time_goes(count, options, tell)
         parts["streaming"] = lambda: details.streaming(count, options, tell)
         parts["folds"] = lambda: folds.folds(min(3, count), options, tell)
+        parts["groups"] = lambda: groups.groups(min(3, count), options, tell)
         parts["growth"] = lambda: growth.growth(min(3, count), options, tell)
     return parts
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from cerebro_plpy.store.decisions import Entry
 from cerebro_plpy.store.drivers import Behind
+from cerebro_plpy.store.groups import GroupRow
 from cerebro_plpy.store.rates import RateRow
 from cerebro_plpy.store.runs import ArchitectureRow, ConfigRow, RunRow
 
@@ -138,6 +139,15 @@ class Visit(ConfigCommand):
 
 
 @dataclass(frozen=True, kw_only=True)
+class VisitGroups(ConfigCommand):
+    """Train a config on each of many groups of a segment, from an epoch on until another, and measure it."""
+
+    members: Sequence[int]
+    until: int
+    measured: Sequence[int]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Average(ConfigCommand):
     """Make one state of those that the segments have made in an epoch, weighted by their rows."""
 
@@ -186,6 +196,7 @@ class CreateRun(Command):
     weights: Sequence[StartingWeights]
     functions: Sequence[str]
     behind: Behind | None = None
+    groups: Sequence[GroupRow] = field(default_factory=list[GroupRow])
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
@@ -197,6 +208,7 @@ class CreateRun(Command):
             weights=[StartingWeights(**w) for w in fields["weights"]],
             functions=fields["functions"],
             behind=None if behind is None else Behind(**behind),
+            groups=[GroupRow(**g) for g in fields.get("groups", ())],
         )
 
 
@@ -338,6 +350,7 @@ WAYS: Mapping[type[Command], Way] = {
     CheckFunctions: Way("check_functions", ROWS, engine=True),
     Probe: Way("probe", ROWS, engine=True),
     Visit: Way("visit", ROWS, engine=True, stepwise=True, direct=True),
+    VisitGroups: Way("visit_groups", ROWS, engine=True, stepwise=True),
     Evaluate: Way("evaluate", ROWS, engine=True, stepwise=True, direct=True),
     Average: Way("average", ROWS, engine=True, stepwise=True),
     Merge: Way("merge", ROWS, engine=True, stepwise=True),

@@ -11,9 +11,9 @@ from cerebro_plpy.database import Database
 if TYPE_CHECKING:
     from cerebro_plpy.commands import Sent
     from cerebro_plpy.packing.faults import Faults
-    from cerebro_plpy.packing.folds import FoldsRead
     from cerebro_plpy.packing.job import Job, Rules
     from cerebro_plpy.packing.pack import PackedRows
+    from cerebro_plpy.packing.parts import PartsRead
     from cerebro_plpy.packing.reading import Column
     from cerebro_plpy.planner.gpus import Place
     from cerebro_plpy.predicting.rows import Predictor
@@ -54,10 +54,13 @@ class PostgreSQL:
     def distribution_keys(self, segments: int, rules: Rules) -> list[int] | None:
         return None
 
-    def rows(self, job: Job, columns: Sequence[Column], seen: Faults, folds: FoldsRead | None) -> PackedRows:
+    def rows(self, job: Job, columns: Sequence[Column], seen: Faults, parts: PartsRead | None) -> PackedRows:
         from cerebro_plpy.packing.pack import RowsHere
 
-        return RowsHere(self._db, job, columns, seen, folds)
+        return RowsHere(self._db, job, columns, seen, parts)
+
+    def check_packs_groups(self) -> None:
+        """They can be."""
 
     def check_lies_as_packed(self, table: Table, what: str) -> None:
         """They are wherever the table is."""

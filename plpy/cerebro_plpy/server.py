@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from cerebro_plpy.commands import Sent
     from cerebro_plpy.packing.faults import Faults
-    from cerebro_plpy.packing.folds import FoldsRead
     from cerebro_plpy.packing.job import Job, Rules
     from cerebro_plpy.packing.pack import PackedRows
+    from cerebro_plpy.packing.parts import PartsRead
     from cerebro_plpy.packing.reading import Column
     from cerebro_plpy.planner.gpus import Place
     from cerebro_plpy.predicting.rows import Predictor
@@ -46,8 +46,12 @@ class Server(Protocol):
         """The keys by which the rows of each segment are distributed; None where nothing is."""
         ...
 
-    def rows(self, job: Job, columns: Sequence[Column], seen: Faults, folds: FoldsRead | None) -> PackedRows:
+    def rows(self, job: Job, columns: Sequence[Column], seen: Faults, parts: PartsRead | None) -> PackedRows:
         """Whoever reads, sorts and deals the rows that are to be packed."""
+        ...
+
+    def check_packs_groups(self) -> None:
+        """Refuse to pack rows in groups where that cannot be done."""
         ...
 
     def check_lies_as_packed(self, table: Table, what: str) -> None:

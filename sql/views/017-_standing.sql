@@ -27,12 +27,13 @@ SELECT
         WHERE x.run_id = c.run_id AND x.mst_key = c.mst_key AND x.pending ORDER BY x.number DESC LIMIT 1
     ) AS asked,
     c.config_key,
-    c.fold
+    c.fold,
+    c.group_id
 FROM (
-    SELECT x.run_id, x.mst_key, x.model_id, x.compile_params, x.fit_params, x.source_key, COALESCE(x.source_step, 0) AS first_step, x.config_key, x.fold, FALSE AS pending
+    SELECT x.run_id, x.mst_key, x.model_id, x.compile_params, x.fit_params, x.source_key, COALESCE(x.source_step, 0) AS first_step, x.config_key, x.fold, x.group_id, FALSE AS pending
     FROM cerebro._config AS x
     UNION ALL
-    SELECT q.run_id, q.mst_key, q.model_id, q.compile_params, q.fit_params, q.source_key, 0 AS first_step, NULL::integer AS config_key, NULL::integer AS fold, TRUE AS pending
+    SELECT q.run_id, q.mst_key, q.model_id, q.compile_params, q.fit_params, q.source_key, 0 AS first_step, NULL::integer AS config_key, NULL::integer AS fold, NULL::integer AS group_id, TRUE AS pending
     FROM cerebro._request AS q
     WHERE q.model_id IS NOT NULL AND NOT EXISTS (SELECT FROM cerebro._decision AS d WHERE d.request_id = q.request_id)
 ) AS c

@@ -89,7 +89,7 @@ results AS (
         NULL::text AS fold_values
     FROM delivered AS d
     JOIN cerebro._config AS c USING (run_id, mst_key)
-    WHERE c.config_key IS NULL
+    WHERE c.config_key IS NULL OR c.group_id IS NOT NULL
     UNION ALL
     -- A cross-validated config has a result when it has been measured on all its folds.
     SELECT
@@ -118,10 +118,12 @@ candidates AS (
         c.compile_params,
         c.fit_params,
         c.backend,
-        f.reason
+        f.reason,
+        COALESCE(c.config_key, c.mst_key) AS shown_key,
+        c.group_id
     FROM cerebro._config AS c
     LEFT JOIN cerebro._failure AS f USING (run_id, mst_key)
-    WHERE c.config_key IS NULL
+    WHERE c.config_key IS NULL OR c.group_id IS NOT NULL
     UNION ALL
     SELECT
         c.run_id,
@@ -130,7 +132,9 @@ candidates AS (
         pg_catalog.min(c.compile_params) AS compile_params,
         pg_catalog.min(c.fit_params) AS fit_params,
         pg_catalog.min(c.backend) AS backend,
-        pg_catalog.min('without fold ' || c.fold || ': ' || f.reason) AS reason
+        pg_catalog.min('without fold ' || c.fold || ': ' || f.reason) AS reason,
+        c.config_key AS shown_key,
+        NULL::integer AS group_id
     FROM cerebro._config AS c
     LEFT JOIN cerebro._failure AS f USING (run_id, mst_key)
     WHERE c.fold IS NOT NULL
@@ -158,9 +162,9 @@ newest AS (
 SELECT
     r.run_id,
     CASE WHEN k.counts THEN pg_catalog.rank() OVER (
-        PARTITION BY r.run_id ORDER BY k.counts DESC, delivered.badness, delivered.loss, c.mst_key
+        PARTITION BY r.run_id, c.group_id ORDER BY k.counts DESC, delivered.badness, delivered.loss, c.shown_key
     ) END AS rank,
-    c.mst_key,
+    c.shown_key AS mst_key,
     c.model_id,
     delivered.dataset,
     delivered.metric,
@@ -176,10 +180,12 @@ SELECT
     newest.value AS newest_value,
     newest.epoch AS newest_epoch,
     delivered.deviation,
-    delivered.fold_values
+    delivered.fold_values,
+    g.key::jsonb AS group_key
 FROM cerebro._visible_run AS r
 JOIN candidates AS c USING (run_id)
 LEFT JOIN results AS delivered ON delivered.run_id = c.run_id AND delivered.mst_key = c.mst_key
+LEFT JOIN cerebro._group AS g ON g.run_id = c.run_id AND g.group_id = c.group_id
 LEFT JOIN best ON best.run_id = c.run_id AND best.mst_key = c.mst_key
 LEFT JOIN newest ON newest.run_id = c.run_id AND newest.mst_key = c.mst_key
 LEFT JOIN (
@@ -192,9 +198,9 @@ LEFT JOIN (
 CROSS JOIN LATERAL (
     SELECT c.reason IS NULL AND delivered.epoch IS NOT NULL AND gone.mst_key IS NULL AS counts
 ) AS k;
-COMMENT ON VIEW cerebro.leaderboard IS 'The configs of your runs, best first within each run: by the first metric on the validation rows if there are any, else on the training rows.';
+COMMENT ON VIEW cerebro.leaderboard IS 'The configs of your runs, best first within each run and group: by the first metric on the validation rows if there are any, else on the training rows.';
 COMMENT ON COLUMN cerebro.leaderboard.run_id IS 'Number of the run';
-COMMENT ON COLUMN cerebro.leaderboard.rank IS 'Place within the run, from 1 for the best: by value, of equal ones by loss, then by mst_key; NULL for a config that failed, was deleted, or has not been measured';
+COMMENT ON COLUMN cerebro.leaderboard.rank IS 'Place within the run, and within the group where there are groups, from 1 for the best: by value, of equal ones by loss, then by mst_key; NULL for a config that failed, was deleted, or has not been measured';
 COMMENT ON COLUMN cerebro.leaderboard.mst_key IS 'Config';
 COMMENT ON COLUMN cerebro.leaderboard.model_id IS 'Architecture';
 COMMENT ON COLUMN cerebro.leaderboard.dataset IS 'Rows that decide: training or validation';
@@ -206,6 +212,7 @@ COMMENT ON COLUMN cerebro.leaderboard.newest_value IS 'The value after the last 
 COMMENT ON COLUMN cerebro.leaderboard.newest_epoch IS 'The epoch of the newest value; with the option order, "even", configs are ranked at an epoch that all of them have reached';
 COMMENT ON COLUMN cerebro.leaderboard.deviation IS 'Of a cross-validated run, the standard deviation of the folds'' values, whose mean value is';
 COMMENT ON COLUMN cerebro.leaderboard.fold_values IS 'Of a cross-validated run, the value on each fold''s rows of the model that was trained without them, as text; the first of fold 1';
+COMMENT ON COLUMN cerebro.leaderboard.group_key IS 'Of a run of groups, the values of the columns that make the group whose rows the config was trained on; configs are ranked within each group';
 COMMENT ON COLUMN cerebro.leaderboard.best_value IS 'The best value after any epoch that was evaluated';
 COMMENT ON COLUMN cerebro.leaderboard.best_epoch IS 'The epoch of the best value';
 COMMENT ON COLUMN cerebro.leaderboard.compile_params IS 'Compile parameters of the config';

@@ -126,7 +126,8 @@ SELECT
     c.asked,
     a.net,
     c.config_key,
-    c.fold
+    c.fold,
+    g.key::jsonb AS group_key
 FROM cerebro.runs AS r
 JOIN cerebro._standing AS c USING (run_id)
 CROSS JOIN LATERAL (
@@ -136,6 +137,7 @@ LEFT JOIN LATERAL (
     SELECT x.model_arch::json #>> '{config,name}' AS net FROM cerebro._architecture AS x
     WHERE x.run_id = c.run_id AND x.model_id = c.model_id
 ) AS a ON TRUE
+LEFT JOIN cerebro._group AS g ON g.run_id = c.run_id AND g.group_id = c.group_id
 LEFT JOIN cerebro._failure AS f ON f.run_id = c.run_id AND f.mst_key = c.mst_key
 LEFT JOIN LATERAL (
     SELECT x.doing, x.epoch, x.segment FROM now_running AS x
@@ -181,6 +183,7 @@ COMMENT ON COLUMN cerebro.progress.compile_params IS 'Compile parameters of the 
 COMMENT ON COLUMN cerebro.progress.fit_params IS 'Fit parameters of the config';
 COMMENT ON COLUMN cerebro.progress.cloned_from IS 'Config that this one was cloned from; NULL if it is no clone';
 COMMENT ON COLUMN cerebro.progress.asked IS 'What a person has asked for this config and the run has not done yet';
-COMMENT ON COLUMN cerebro.progress.config_key IS 'Of a cross-validated run, the mst_key of the config in the model selection table; mst_key numbers the config with its fold';
+COMMENT ON COLUMN cerebro.progress.config_key IS 'Of a cross-validated run or one of groups, the mst_key of the config in the model selection table; mst_key numbers the config with its fold or group';
 COMMENT ON COLUMN cerebro.progress.fold IS 'The fold that the config is not trained on, and measured on; NULL where it is trained on all rows';
+COMMENT ON COLUMN cerebro.progress.group_key IS 'Of a run of groups, the values of the columns that make the group whose rows the config is trained on';
 COMMENT ON COLUMN cerebro.progress.net IS 'Name of the architecture, as its JSON has it';

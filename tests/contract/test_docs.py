@@ -34,6 +34,7 @@ GUIDE = (
     "custom-functions",
     "training",
     "cross-validation",
+    "groups",
     "steering",
     "bi",
     "search",

@@ -15,8 +15,8 @@ from cerebro_plpy.cluster.protocol import DealRows, OpenRows
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.packing import dealing
 from cerebro_plpy.packing.faults import Faults
-from cerebro_plpy.packing.folds import FoldsRead
 from cerebro_plpy.packing.labels import one_hot
+from cerebro_plpy.packing.parts import PartsRead
 from cerebro_plpy.packing.reading import hasher_of, open_column, place_of_labels, read_batch
 from cerebro_plpy.packing.sorting import Sorter
 from cerebro_plpy.packing.sources import CLASSES, VALUES, SourcePart
@@ -47,7 +47,7 @@ def in_folds(given: list[list[bytes]]) -> list[list[bytes]]:
 
 
 def alone(
-    given: list[list[bytes]], how: dealing.Deal, memory: int, folds: FoldsRead | None = None
+    given: list[list[bytes]], how: dealing.Deal, memory: int, folds: PartsRead | None = None
 ) -> dict[int, list[bytes]]:
     seen = Faults()
     columns = [
@@ -123,7 +123,7 @@ def test_the_buffers_are_those_of_one_process(sizes: list[int], memory: int) -> 
 def test_so_they_are_where_rows_are_in_folds(sizes: list[int], memory: int) -> None:
     given = in_folds(rows())
     counts = np.bincount([int(row[2]) for row in given])[1:].tolist()
-    how, read = dealing.Deal(ROWS, SEGMENTS, 2, counts), FoldsRead(FOLDS)
+    how, read = dealing.Deal(ROWS, SEGMENTS, 2, counts), PartsRead(FOLDS)
     assert shared(given, how, sizes, memory) == alone(given, how, memory, read)
     assert read.rows.tolist() == counts
 

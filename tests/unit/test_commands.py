@@ -13,6 +13,7 @@ from cerebro_plpy.commands import ROWS, TABLES, WAYS, BesideRows, Command, Confi
 from cerebro_plpy.segment import handlers
 from cerebro_plpy.store.decisions import Entry
 from cerebro_plpy.store.drivers import Behind
+from cerebro_plpy.store.groups import GroupRow
 from cerebro_plpy.store.runs import ArchitectureRow, ConfigRow, RunRow
 
 RUN = RunRow(
@@ -46,6 +47,7 @@ SENT = [
             weights=[commands.StartingWeights(model_id=1, mst_key=-1, table="t", key_column=None, key=None)],
             functions=["abc"],
             behind=Behind(4, [5, 6]),
+            groups=[GroupRow(1, '{"shop": 7}', 100, [0])],
         )
     ),
     Sent(commands.HoldRun(run_id=7, behind=Behind(4, []))),

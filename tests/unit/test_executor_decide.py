@@ -27,8 +27,9 @@ from cerebro_plpy.executor.loop import RunLoop
 from cerebro_plpy.executor.request import Engines
 from cerebro_plpy.logical.budget import Limits
 from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, StartConfig, Stop
-from cerebro_plpy.planner.plan import Config, Plan
+from cerebro_plpy.planner.plan import Plan
 from cerebro_plpy.planner.routes import route, step_of
+from cerebro_plpy.planner.units import Config
 from cerebro_plpy.store.decisions import Asked, Entry
 from cerebro_plpy.store.runs import ConfigRow
 from cerebro_plpy.topology import Answer

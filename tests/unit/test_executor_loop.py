@@ -14,7 +14,8 @@ from cerebro_plpy.commands import Command, ConfigCommand, DropStates, Evaluate, 
 from cerebro_plpy.errors import CONFIG_FAILED, DATA_CORRUPTED, QUERY_CANCELED, CerebroError
 from cerebro_plpy.executor import loop
 from cerebro_plpy.executor.loop import RunLoop
-from cerebro_plpy.planner.plan import Config, Plan, Unit
+from cerebro_plpy.planner.plan import Plan
+from cerebro_plpy.planner.units import Config, Unit
 from cerebro_plpy.topology import Answer
 
 T = TypeVar("T")

@@ -8,18 +8,9 @@ from collections import Counter
 
 import pytest
 
-from cerebro_plpy.planner.plan import (
-    AVERAGE,
-    EVALUATE,
-    MERGE,
-    PART,
-    VISIT,
-    Config,
-    PartDone,
-    Plan,
-    Unit,
-)
+from cerebro_plpy.planner.plan import Plan
 from cerebro_plpy.planner.routes import part_of, route, step_before
+from cerebro_plpy.planner.units import AVERAGE, EVALUATE, MERGE, PART, VISIT, Config, PartDone, Unit
 
 SEEDS = range(25)
 

@@ -17,12 +17,13 @@ import numpy as np
 from cerebro_plpy.cluster import pack_rows
 from cerebro_plpy.cluster.protocol import CloseRows, DealRows, OpenRows, SortRows, tell, tell_all
 from cerebro_plpy.database import Database, Row
-from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.errors import NOT_SUPPORTED, WRONG_STATE, CerebroError
 from cerebro_plpy.packing import dealing
 from cerebro_plpy.packing.classes import Labels
+from cerebro_plpy.packing.dealing_groups import GroupDeal
 from cerebro_plpy.packing.faults import Faults
-from cerebro_plpy.packing.folds import FoldsRead
 from cerebro_plpy.packing.job import Job
+from cerebro_plpy.packing.parts import PartsRead
 from cerebro_plpy.packing.reading import Column, samples
 from cerebro_plpy.store.cluster import places
 from cerebro_plpy.store.names import Table
@@ -53,11 +54,19 @@ def hand_out(
     places.hand_out_rows(db, places.stage(db, statement), expressions, ticket)
 
 
+def no_groups() -> CerebroError:
+    return CerebroError(
+        "option group_by is not there on Greenplum yet",
+        hint="Pack and train the rows of each group by themselves.",
+        sqlstate=NOT_SUPPORTED,
+    )
+
+
 class RowsOnSegments:
     """The rows of one table, each in the process that stands beside it."""
 
     def __init__(
-        self, db: Database, job: Job, columns: Sequence[Column], seen: Faults, folds: FoldsRead | None
+        self, db: Database, job: Job, columns: Sequence[Column], seen: Faults, folds: PartsRead | None
     ) -> None:
         self._db, self._job, self._columns, self._seen = db, job, columns, seen
         self._folds = folds
@@ -113,8 +122,10 @@ class RowsOnSegments:
         )
         tell_all(self._db, opening, [value for value in given if value is not None])
 
-    def write(self, output: PackedOutput, labels: Sequence[Labels], how: dealing.Deal) -> None:
+    def write(self, output: PackedOutput, labels: Sequence[Labels], how: dealing.Deal | GroupDeal) -> None:
         """Have every process give its rows to the segments that they belong to."""
+        if isinstance(how, GroupDeal):
+            raise no_groups()
         keys = places.keys(self._db, len(self._hashes))
         for key, ranks, own in zip(keys, self._ranks(), self._labels, strict=True):
             dealt = DealRows(

@@ -17,8 +17,8 @@ from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.packing import dealing, featured
 from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.packing.featured import FeaturePart
-from cerebro_plpy.packing.folds import FOLD, FoldsRead
 from cerebro_plpy.packing.labels import one_hot
+from cerebro_plpy.packing.parts import FOLD, PartsRead
 from cerebro_plpy.packing.reading import (
     Column,
     PackedPart,
@@ -95,7 +95,7 @@ class RowShare:
         self._batch = batch_rows({str(n): value for n, value in enumerate(sample)}, self.columns)
         self._sorter = Sorter([column.stored for column in self.columns], asked.memory, self._batch)
         self._hasher = hasher_of(self.columns, asked.seed)
-        self.folds = FoldsRead(asked.folds) if asked.folds else None
+        self.folds = PartsRead(asked.folds) if asked.folds else None
         self._waiting: list[Fields] = []
         self.rows = 0
         self._deal: Iterator[Piece] = iter(())
@@ -114,7 +114,7 @@ class RowShare:
             hasher=self._hasher,
             before=self.rows,
             seen=self.faults,
-            folds=self.folds,
+            parts=self.folds,
         )
         self.rows += len(self._waiting)
         self._waiting.clear()

@@ -36,7 +36,7 @@ from cerebro_plpy.commands import Sent, StartEngine
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine.data import Dataset
 from cerebro_plpy.engine.state import State, of_config
-from cerebro_plpy.errors import QUERY_CANCELED, WRONG_STATE, CerebroError
+from cerebro_plpy.errors import NOT_SUPPORTED, QUERY_CANCELED, WRONG_STATE, CerebroError
 from cerebro_plpy.segment import cancel, handlers
 from cerebro_plpy.segment.supply import Facts
 from cerebro_plpy.store import interrupts, measurements, runs
@@ -179,6 +179,17 @@ class ToldSupply:
             _known().left_parts = kept
         return size
 
+    def bundle(self, run_id: int, keys: Sequence[int]) -> Sequence[runs.ConfigRow]:
+        raise _no_groups()
+
+    def states(self, run_id: int, keys: Sequence[int], step: int) -> Sequence[State]:
+        raise _no_groups()
+
+    def leave_bundle(
+        self, visits: Sequence[runs.VisitRow], states: Iterable[tuple[int, Iterable[bytes]]]
+    ) -> int:
+        raise _no_groups()
+
     def leave_evaluation(self, evaluation: measurements.EvaluationRow) -> None:
         self.left.evaluations.append(as_given(replace(evaluation, place=self._key)))
 
@@ -190,6 +201,11 @@ class ToldSupply:
         if self._commits and self.left.evaluations:
             self.connections.write_evaluations(self.left.evaluations)
             self.left.evaluations.clear()
+
+
+def _no_groups() -> CerebroError:
+    """Packing has refused them."""
+    return CerebroError("there are no groups on Greenplum yet", sqlstate=NOT_SUPPORTED)
 
 
 def work(db: Database, order: str) -> str:

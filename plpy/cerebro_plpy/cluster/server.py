@@ -12,9 +12,9 @@ from cerebro_plpy.store.cluster import places
 if TYPE_CHECKING:
     from cerebro_plpy.commands import Sent
     from cerebro_plpy.packing.faults import Faults
-    from cerebro_plpy.packing.folds import FoldsRead
     from cerebro_plpy.packing.job import Job, Rules
     from cerebro_plpy.packing.pack import PackedRows
+    from cerebro_plpy.packing.parts import PartsRead
     from cerebro_plpy.packing.reading import Column
     from cerebro_plpy.planner.gpus import Place
     from cerebro_plpy.predicting.rows import Predictor
@@ -48,10 +48,15 @@ class Greenplum:
     def distribution_keys(self, segments: int, rules: Rules) -> list[int] | None:
         return places.keys(self._db, segments, rules.contents)
 
-    def rows(self, job: Job, columns: Sequence[Column], seen: Faults, folds: FoldsRead | None) -> PackedRows:
+    def rows(self, job: Job, columns: Sequence[Column], seen: Faults, parts: PartsRead | None) -> PackedRows:
         from cerebro_plpy.cluster.pack import RowsOnSegments
 
-        return RowsOnSegments(self._db, job, columns, seen, folds)
+        return RowsOnSegments(self._db, job, columns, seen, parts)
+
+    def check_packs_groups(self) -> None:
+        from cerebro_plpy.cluster.pack import no_groups
+
+        raise no_groups()
 
     def check_lies_as_packed(self, table: Table, what: str) -> None:
         if not places.lies_as_packed(self._db, table):

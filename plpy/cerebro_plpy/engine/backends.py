@@ -15,6 +15,7 @@ from .data import Dataset
 
 if TYPE_CHECKING:
     from .architecture import Shape
+    from .stacks import Stack
 
 Tick = Callable[[], None]
 
@@ -87,6 +88,10 @@ class KerasBackend(Protocol):
     def has_gpu(self) -> bool: ...
 
     def make_loop(self, model: Any, variables: list[Any]) -> Loop: ...
+
+    def make_stack(self, model: Any, variables: list[Any]) -> Stack | None:
+        """A way to run a model in many states at once; none where it would not give the same bits."""
+        return None
 
     def to_tensor(self, array: np.ndarray) -> Any:
         """Copy to where it computes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,10 +10,11 @@ import numpy as np
 from cerebro_plpy import memory
 from cerebro_plpy.errors import CerebroError
 
-from . import architecture, calls, forms, runtime
+from . import architecture, calls, forms, runtime, stacks
 from . import state as states
 from .backends import Feed, Tick
 from .data import Block, ClassWeights, Dataset, batched
+from .stacks import Stack
 from .state import State
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class CompiledModel:
         self._layout = _StateLayout(self._model)
         self._starts_blank = self._layout.starts_blank(calls.optimizer(params.optimizer))
         self._loop = runtime.own().make_loop(self._model, self._layout.variables)
+        self._stack: StackedModel | None = None
 
     def initial_state(self, params: CompileParams, seed: int, weights: bytes | None) -> State:
         """Give what a new model with this seed would hold."""
@@ -103,6 +105,14 @@ class CompiledModel:
         trained.fixed_batch = fixed_from_start
         return trained, self._results()
 
+    @property
+    def stack(self) -> StackedModel | None:
+        """A way to train many states at once; none where that would not give the same bits."""
+        if self._stack is None:
+            made = runtime.own().make_stack(self._model, self._layout.variables)
+            self._stack = None if made is None else StackedModel(made, self._feed, self._layout.state)
+        return self._stack
+
     def evaluate(
         self, state: State, blocks: Iterable[Block], batch_size: int, tick: Tick
     ) -> list[np.ndarray]:
@@ -131,6 +141,55 @@ class CompiledModel:
     def _results(self) -> dict[str, float]:
         found = self._loop.results()
         return {name: float(runtime.to_numpy(value).mean()) for name, value in found.items()}
+
+
+class StackedModel:
+    """The same model in many states, each with rows of its own."""
+
+    def __init__(
+        self,
+        stack: Stack,
+        feed: Callable[[Dataset, ClassWeights], Feed],
+        state: Callable[[list[np.ndarray]], State],
+    ) -> None:
+        self._stack, self._feed, self._state = stack, feed, state
+        self._places = 0
+
+    def load(self, states: Sequence[State]) -> None:
+        self._places = stacks.power_of_two(len(states))
+        self._stack.load(stacks.stacked(states, self._places))
+
+    def states(self, count: int) -> list[State]:
+        """The first ones."""
+        arrays = self._stack.save()
+        return [self._state([array[place] for array in arrays]) for place in range(count)]
+
+    def train(
+        self,
+        dataset: Dataset,
+        orders: Sequence[np.ndarray],
+        batch_size: int,
+        class_weight: ClassWeights,
+        tick: Tick,
+        longest: int,
+    ) -> None:
+        """One pass of each state over its rows, of which there are no more than the `longest` has."""
+        self._stack.reset_metrics()
+        cut = stacks.batches(orders, batch_size, self._places, longest)
+        self._stack.train(self._feed(dataset, class_weight), cut, tick)
+
+    def test(self, dataset: Dataset, orders: Sequence[np.ndarray], batch_size: int, tick: Tick) -> None:
+        self._stack.reset_metrics()
+        longest = max(map(len, orders))
+        cut = stacks.batches(orders, batch_size, self._places, longest)
+        self._stack.test(self._feed(dataset, None), cut, tick)
+
+    def results(self, count: int) -> list[dict[str, float]]:
+        """What the metrics say of the first states."""
+        found = self._stack.results()
+        return [
+            {name: float(values[place].mean()) for name, values in found.items()} for place in range(count)
+        ]
 
 
 class _StateLayout:
@@ -185,6 +244,11 @@ def _fixed_batch(state: State, rows: int | None, batch_size: int) -> tuple[bool 
     divides = rows % batch_size == 0
     from_start = divides if state.fixed_batch is None else state.fixed_batch
     return from_start, from_start and divides and batch_size & (batch_size - 1) != 0
+
+
+def began_with_full_batches(state: State, rows: int, batch_size: int) -> bool | None:
+    """What a state says of its first visit, after a visit to so many rows."""
+    return _fixed_batch(state, rows, batch_size)[0]
 
 
 def _set_weights(state: State, weights: bytes) -> None:

@@ -16,6 +16,7 @@ from . import forms, runtime
 from .architecture import Shape
 from .backends import Feed, Forward, KerasBackend, Pace, PlainForward, Tick
 from .data import is_shareable
+from .jax_stacks import JaxStack, settled
 from .runtime import Running, no_signals
 
 
@@ -35,6 +36,11 @@ class Jax(KerasBackend):
 
     def make_loop(self, model: Any, variables: list[Any]) -> JaxLoop:
         return JaxLoop(model, variables)
+
+    def make_stack(self, model: Any, variables: list[Any]) -> JaxStack | None:
+        if _differs_within_a_loop(model) or model.optimizer.use_ema:
+            return None
+        return JaxStack(model, variables, _rows_on_device, _data)
 
     def to_tensor(self, array: np.ndarray) -> Any:
         return jnp.array(array, copy=True)
@@ -68,7 +74,7 @@ class JaxLoop:
 
     def reset_metrics(self) -> None:
         self._model.reset_metrics()
-        self._state.metrics = [variable.value for variable in self._model.metrics_variables]
+        self._state.metrics = [settled(variable.value) for variable in self._model.metrics_variables]
 
     def start_pass(self) -> None:
         self.reset_metrics()
@@ -87,7 +93,7 @@ class JaxLoop:
 
     def set_metrics(self, arrays: list[np.ndarray]) -> None:
         self._state.metrics = [
-            jnp.asarray(array, variable.dtype)
+            settled(jnp.asarray(array, variable.dtype))
             for variable, array in zip(self._model.metrics_variables, arrays, strict=True)
         ]
 
@@ -116,8 +122,7 @@ class JaxLoop:
             tick()
 
     def _run_many(self, many: Any, feed: Feed, order: np.ndarray, tick: Tick, optimizer: bool) -> None:
-        inputs = feed.dataset.derived("jax", lambda: list(map(_array, feed.inputs)))
-        arrays = inputs, *feed.dataset.derived(("jax", feed.key), partial(_labels, feed))
+        arrays = _rows_on_device(feed)
         rows = jnp.asarray(order, jnp.int32)
         pace = self._paces.setdefault((optimizer, order.shape[1]), Pace())
         for first, last in pace.pieces(len(order), tick):
@@ -149,7 +154,7 @@ class _JaxState:
     def load(self, arrays: list[np.ndarray]) -> None:
         # A copy, since the steps are given these buffers to write over.
         by_variable = {
-            id(v): jnp.array(array, v.dtype, copy=True)
+            id(v): settled(jnp.array(array, v.dtype, copy=True))
             for v, array in zip(self._variables, arrays, strict=True)
         }
         self.trainable, self.non_trainable, self.optimizer = (
@@ -209,6 +214,11 @@ def _data(model: Any, inputs: list[Any], targets: list[Any], weights: list[Any])
 def _pick(feed: Feed, rows: np.ndarray) -> tuple[list[Any], list[Any], list[Any]]:
     picked = [[array[rows] for array in arrays] for arrays in (feed.inputs, feed.targets, feed.weights)]
     return picked[0], picked[1], picked[2]
+
+
+def _rows_on_device(feed: Feed) -> tuple[list[Any], list[Any], list[Any]]:
+    inputs = feed.dataset.derived("jax", lambda: list(map(_array, feed.inputs)))
+    return inputs, *feed.dataset.derived(("jax", feed.key), partial(_labels, feed))
 
 
 def _array(array: np.ndarray) -> Any:

@@ -13,7 +13,7 @@ from typing import Protocol
 from cerebro_plpy.commands import StartingWeights
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DUPLICATE_TABLE, UNDEFINED_TABLE, WRONG_OBJECT, CerebroError
-from cerebro_plpy.executor import background, replay
+from cerebro_plpy.executor import averaging, background, groups, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.options import FitOptions
@@ -107,9 +107,13 @@ def begin(db: Database, call: RunCall) -> None:
     registry.begin(db, before or given.replay)
     request = call.resolve(db, given)
     examples = call.examples(request)
+    if call.kind != runner.MANY:
+        groups.refuse(request.source)
+        groups.refuse_options(given)
     requests.check_class_weights(request, examples)
+    groups.check_class_weights(examples)
     requests.tell_what_is_left_out(db, [config.fit_params for config in examples])
-    requests.tell_averaging(db, request)
+    averaging.tell(db, request)
     order = replay.order(db, request)
     tables = targets(db, name, made.suffixes, earlier)
     if earlier is not None:

@@ -162,13 +162,25 @@ def visit_seconds(
     first = db.server.segment_hosts(request.source.summary)[0]
     known_rates = Rates(observations(db), first, engines.threads)
     rows = request.source.summary.total_rows // request.segments
+    groups = request.groups.rows if request.groups else {}
     nets: dict[int, Net] = {}
     known: dict[str, float] = {}
+    kinds: dict[int, ConfigKind] = {}
+
+    def kind_as_known(row: runs.ConfigRow) -> ConfigKind:
+        if row.config_key is None or row.config_key not in kinds:
+            if row.model_id not in nets:
+                nets.update(nets_now())
+            kinds[row.key] = kind_of(row, row.backend, nets[row.model_id])
+        return kinds[row.key]
 
     def of(row: runs.ConfigRow) -> tuple[str, float]:
-        if row.model_id not in nets:
-            nets.update(nets_now())
-        kind = kind_of(row, row.backend, nets[row.model_id])
+        kind = kind_as_known(row)
+        if row.group_id is not None:
+            # Groups of any size count as one kind: they are estimated by their batches.
+            batches = kind.passes * -(-groups[row.group_id].rows // kind.batch_size)
+            each = batches * known_rates.batch(kind).seconds / request.segments
+            return f"{kind.name} {kind.passes} groups", each
         share = _share(row.fold, request.source.summary.folds)
         name = f"{kind.name} {kind.passes} {share:.3g}"
         if name not in known:
@@ -181,6 +193,9 @@ def visit_seconds(
 
 def measured(db: Database, run_id: int, request: requests.Request) -> list[rates.RateRow]:
     """What a run that ends has measured of each kind, on each host."""
+    if request.groups is not None:
+        # What many small nets take together says nothing of one.
+        return []
     kinds = kinds_of_run(db, run_id)
     rows = {
         "training": segment_rows(request.source, request.segments),

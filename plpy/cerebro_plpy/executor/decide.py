@@ -19,7 +19,8 @@ from cerebro_plpy.logical.budget import Limits
 from cerebro_plpy.logical.metrics import badness, deciding
 from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, StartConfig
 from cerebro_plpy.madlib.params import CompileParams, parse_compile, reparse_compile
-from cerebro_plpy.planner.plan import MERGE, Config, Plan, Unit
+from cerebro_plpy.planner.plan import Plan
+from cerebro_plpy.planner.units import MERGE, Config, Unit
 from cerebro_plpy.store import decisions, functions
 from cerebro_plpy.store.decisions import Asked, Entry
 from cerebro_plpy.store.runs import ConfigRow

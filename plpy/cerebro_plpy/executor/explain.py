@@ -15,7 +15,7 @@ from typing import Any
 from cerebro_plpy.commands import BesideRows, Engine, Probe, ProbedConfig, Sent
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import PROGRAM_LIMIT_EXCEEDED, CerebroError, missing_package
-from cerebro_plpy.executor import calibrating, choosing, gpus, replay
+from cerebro_plpy.executor import calibrating, choosing, gpus, groups, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.executor.automl import AutomlCall
@@ -161,6 +161,7 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
     given = call.read_options()
     registry.begin(db, given.replay)
     request = call.described(db, given) if isinstance(call, AutomlCall) else call.resolve(db, given)
+    groups.refuse_planning(request)
     examples = call.examples(request)
     requests.check_class_weights(request, examples)
     replay.order(db, request)

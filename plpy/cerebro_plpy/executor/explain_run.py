@@ -11,7 +11,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database, Row
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.executor import calibrating, explain
+from cerebro_plpy.executor import calibrating, explain, groups
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.planner.estimates import Estimate, estimate, summarize
 from cerebro_plpy.planner.explanation import Explained, nodes, tree
@@ -22,12 +22,14 @@ from cerebro_plpy.planner.simulation import Prices, configs_of, plan_of, play
 from cerebro_plpy.planner.tree import NODE_TYPE, PLANS, Node
 from cerebro_plpy.planner.work import ConfigKind, RunWork
 from cerebro_plpy.store import rates as store
-from cerebro_plpy.store import runs, session
+from cerebro_plpy.store import run_groups, runs, session
 
 
 def explain_run(db: Database, run_id: int | None, format: str | None) -> list[str]:
     explain.PlanWanted(format, None).check()
     run = runs.own_run(db, run_id, session.current_user(db), members=True)
+    if run_groups.read(db, run.run_id):
+        raise groups.unplanned(run.source_table)
     visits = store.visits(db, run.run_id)
     status = store.standing(db, run.run_id)
     work, epochs = _work(db, run, visits, status["status"])

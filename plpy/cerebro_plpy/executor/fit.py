@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cerebro_plpy.commands import StartingWeights
 from cerebro_plpy.database import Database
-from cerebro_plpy.executor import cross_validation, output, replay
+from cerebro_plpy.executor import averaging, cross_validation, groups, output, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.options import AUTO, FitOptions, parse_fit_options
@@ -23,7 +23,9 @@ class ManyTables:
 
     def columns(self, request: requests.Request) -> list[results.ResultColumns]:
         return results.columns_of_many(
-            request.source.summary.class_value_types, folds=request.cross_validates
+            request.source.summary.class_value_types,
+            folds=request.cross_validates,
+            groups=request.groups.types if request.groups else {},
         )
 
     def create(self, db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None:
@@ -42,6 +44,8 @@ class ManyTables:
         output.write_info(db, targets, request, outcome, sizes)
         made = {"model": targets.model, "model_info": targets.info}
         row = {**output.summary_row(db, request, outcome, made), "warm_start": request.warm_start}
+        if request.groups is not None:
+            row[results.GROUP_BY[0]] = list(request.groups.types)
         output.write_summary(db, targets.summary, request, row)
 
 
@@ -74,11 +78,13 @@ class FitCall:
         selection = requests.selected(db, self.model_selection_table)
         cross_validation.check(given, validation=validation, warm_start=bool(self.warm_start))
         arch_table = selection.arch_table
-        configs = cross_validation.expanded(given, selection.configs, source)
-        architectures = models.architectures(db, arch_table, sorted({c.model_id for c in configs}))
-        few = len(configs) if given.threads == AUTO else None
+        groups.check(given, source, validation=validation, warm_start=bool(self.warm_start))
+        found = groups.of(db, source)
+        configs = groups.expanded(cross_validation.expanded(given, selection.configs, source), found)
+        architectures = models.architectures(db, arch_table, sorted({c.model_id for c in selection.configs}))
+        few = len(configs) if found is None and given.threads == AUTO else None
         engines = requests.engines(db, given, bool(self.use_gpus), source.summary.segments, at_a_time=few)
-        requests.check_averaging(given, len(configs), source.summary.segments, epochs)
+        averaging.check(given, len(configs), source.summary.segments, epochs)
         return requests.Request(
             source=source,
             validation=validation,
@@ -99,6 +105,7 @@ class FitCall:
                 db, given, source.summary.segments, len(configs), self.metrics_compute_frequency
             ),
             object_table=selection.object_table,
+            groups=found,
             spelled=requests.spelled(
                 self.model_output_table,
                 source_table=self.source_table,
@@ -109,7 +116,7 @@ class FitCall:
         )
 
     def examples(self, request: requests.Request) -> Sequence[requests.Chosen]:
-        """A config for its folds."""
+        """A config for its folds or groups."""
         return list({config.key: config for config in reversed(request.configs)}.values())[::-1]
 
     def go_on_from(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from cerebro_plpy.commands import (
@@ -15,9 +16,11 @@ from cerebro_plpy.commands import (
     Merge,
     TellEpochs,
     Visit,
+    VisitGroups,
 )
 from cerebro_plpy.errors import CONFIG_FAILED, OUT_OF_MEMORY, CerebroError
-from cerebro_plpy.planner.plan import AVERAGE, EVALUATE, PART, VISIT, PartDone, Plan, Unit
+from cerebro_plpy.planner.plan import Plan
+from cerebro_plpy.planner.units import AVERAGE, BUNDLE, EVALUATE, PART, VISIT, PartDone, Unit
 from cerebro_plpy.topology import Answer, Topology
 
 # States that nobody needs any more go after so long, or when they have become so many bytes.
@@ -89,6 +92,16 @@ class RunLoop:
                 stop=unit.stop,
                 part=unit.kind == PART,
             )
+        if unit.kind == BUNDLE:
+            return VisitGroups(
+                run_id=run_id,
+                mst_key=mst_key,
+                epoch=epoch,
+                segment=segment,
+                members=unit.members,
+                until=unit.until,
+                measured=unit.measured,
+            )
         if unit.kind == AVERAGE:
             parts = [part for _, part in sorted(self._plan.configs[mst_key].parts.items())]
             return Average(
@@ -113,6 +126,8 @@ class RunLoop:
             self._plan.visited(unit, result["seconds"], result["loss"])
             if unit.stop == self._plan.segments - 1:
                 self._ended.append((unit.mst_key, unit.epoch))
+        elif unit.kind == BUNDLE:
+            self._take_bundle(unit, result)
         elif unit.kind == PART:
             self._plan.parted(unit, result["seconds"], PartDone(result["rows"], result["loss"]))
         elif unit.kind == AVERAGE:
@@ -123,13 +138,21 @@ class RunLoop:
         else:
             self._plan.merged(unit)
         self._lost.pop(unit, None)
-        self._stale.add(unit.mst_key)
+        self._stale.update(unit.keys)
         self._stale_bytes += result.get("state_bytes", 0)
         self._report(unit, result)
 
+    def _take_bundle(self, unit: Unit, result: Mapping[str, Any]) -> None:
+        failures = {int(key): reason for key, reason in result["failures"].items()}
+        self._plan.bundled(unit, result["seconds"], result["losses"], failures)
+        # One of them stands for all: whoever listens looks at the run.
+        self._ended.append((unit.mst_key, unit.until))
+        for key, reason in failures.items():
+            self._note_failure(key, unit, reason)
+
     def _take_error(self, unit: Unit, error: CerebroError, lost: bool) -> None:
         config = self._plan.configs[unit.mst_key]
-        if config.failure is not None or config.deleted:
+        if unit.kind != BUNDLE and (config.failure is not None or config.deleted):
             self._plan.left(unit)
         elif lost or error.sqlstate == OUT_OF_MEMORY:
             self._lost[unit] = self._lost.get(unit, 0) + 1
@@ -145,16 +168,20 @@ class RunLoop:
 
     def _fail(self, unit: Unit, reason: str) -> None:
         self._plan.failed(unit, reason)
+        for key in unit.keys:
+            self._note_failure(key, unit, reason)
+
+    def _note_failure(self, mst_key: int, unit: Unit, reason: str) -> None:
         self._topology.background(
             FailConfig(
                 run_id=self._run_id,
-                mst_key=unit.mst_key,
+                mst_key=mst_key,
                 epoch=unit.epoch,
                 segment=unit.segment,
                 reason=reason,
             )
         )
-        self._report(unit, {"failure": reason})
+        self._report(replace(unit, mst_key=mst_key), {"failure": reason})
 
     def _drop_states(self) -> None:
         """Now and then: each time costs a transaction."""

@@ -12,7 +12,7 @@ from cerebro_plpy.engine import state as states
 from cerebro_plpy.executor.request import Chosen, Request
 from cerebro_plpy.executor.run import Ended, Outcome
 from cerebro_plpy.logical.metrics import deciding
-from cerebro_plpy.madlib.params import Call, reparse_compile
+from cerebro_plpy.madlib.params import Call
 from cerebro_plpy.madlib.render import render_value
 from cerebro_plpy.store import measurements, results, session, state_rows
 from cerebro_plpy.store.names import TargetTable
@@ -41,8 +41,15 @@ def write_models(db: Database, targets: Targets, request: Request, outcome: Outc
         for key, ended in outcome.ended.items()
         if ended.step is not None and ended.config.fold is None
     }
+    groups = request.groups.rows if request.groups else {}
     while steps:
         some = some_weights(db, outcome.run_id, steps)
+        if groups:
+            _write_models_of_groups(db, targets, request, outcome, some)
+            sizes |= {key: len(weights) for key, weights in some.items()}
+            for key in some:
+                del steps[key]
+            continue
         for mst_key, weights in some.items():
             sizes[mst_key] = len(weights)
             model_arch = outcome.model_arch[outcome.ended[mst_key].config.model_id]
@@ -58,13 +65,33 @@ def write_models(db: Database, targets: Targets, request: Request, outcome: Outc
     return sizes
 
 
+def _write_models_of_groups(
+    db: Database, targets: Targets, request: Request, outcome: Outcome, some: Mapping[int, bytes]
+) -> None:
+    if request.groups is None:
+        return
+    configs = [outcome.ended[key].config for key in some]
+    results.add_models_of_groups(
+        db,
+        quoted=targets.model.quoted,
+        columns=list(request.groups.types),
+        keys=[config.key for config in configs],
+        groups=[request.groups.rows[config.group_id or 0].key for config in configs],
+        weights=[field(db, key, weights) for key, weights in some.items()],
+        nets=[outcome.model_arch[config.model_id] for config in configs],
+        places=[key % request.segments for key in some],
+    )
+
+
 @as_owner
 def some_weights(db: Database, run_id: int, steps: Mapping[int, int]) -> dict[int, bytes]:
     """Weights after these configs' steps: of the first ones, as many as are held in memory at once."""
     found: dict[int, bytes] = {}
+    filled = 0
     for mst_key, parts in state_rows.read_several(db, run_id, steps):
         found[mst_key] = states.weights(states.of_config(parts, run_id, mst_key, steps[mst_key]))
-        if sum(map(len, found.values())) >= AT_ONCE:
+        filled += len(found[mst_key])
+        if filled >= AT_ONCE:
             return found
     for mst_key in steps.keys() - found.keys():
         states.of_config((), run_id, mst_key, steps[mst_key])
@@ -92,6 +119,7 @@ def info_row(request: Request, outcome: Outcome, ended: Ended, size: int | None)
     config = ended.config
     return {
         **({"fold": config.fold} if request.cross_validates else {}),
+        **(request.groups.rows[config.group_id].values if request.groups and config.group_id else {}),
         "mst_key": config.key,
         "model_id": config.model_id,
         "compile_params": config.compile_params,
@@ -112,8 +140,8 @@ def epoch_of(request: Request, ended: Ended) -> int | None:
 def history(config: Chosen, outcome: Outcome, size: int | None, epoch: int | None = None) -> dict[str, Any]:
     """Loss and first metric over the evaluated epochs, in MADlib's columns; the final ones are those of the
     state that is delivered, which is of that epoch, or else the last."""
-    rows = [row for row in outcome.metrics if row.mst_key == config.mst_key]
-    params = reparse_compile(config.compile_params)
+    rows = outcome.metrics_of(config.mst_key)
+    params = outcome.params_of(config.compile_params)
     found: dict[str, Any] = {
         "model_size": None if size is None else size / 1024,
         "metrics_elapsed_time": _elapsed(rows),

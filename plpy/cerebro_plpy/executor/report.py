@@ -12,7 +12,8 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.logical.metrics import badness, deciding
 from cerebro_plpy.madlib.params import CompileParams
 from cerebro_plpy.planner.costs import RunPace
-from cerebro_plpy.planner.plan import MERGE, PART, VISIT, Plan, Unit
+from cerebro_plpy.planner.plan import Plan
+from cerebro_plpy.planner.units import MERGE, PART, VISIT, Unit
 
 # A line for each epoch of a few, for each tenth of many; and after a silence, which may be longer each time.
 LINES = 10
@@ -172,6 +173,9 @@ def duration(seconds: float) -> str:
 def _configs(plan: Plan) -> str:
     """How many there are, to the user."""
     configs = _count(len({config.key for config in plan.configs.values()}), "config")
+    groups = len({config.group for config in plan.configs.values() if config.group is not None})
+    if groups:
+        return f"{configs} for each of {_count(groups, 'group')}"
     folds = {config.fold for config in plan.configs.values() if config.fold is not None}
     return f"{configs}, cross-validated in {len(folds)} folds," if folds else configs
 

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from cerebro_plpy.database import Database
@@ -25,8 +26,8 @@ from cerebro_plpy.madlib.callbacks import left_out
 from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
 from cerebro_plpy.planner.choosing import Choosable
-from cerebro_plpy.planner.explanation import counted
 from cerebro_plpy.store import models, objects, packed, runs, session
+from cerebro_plpy.store.groups import Groups
 from cerebro_plpy.store.names import Table, resolve_table, with_suffix
 from cerebro_plpy.topology.choose import cores
 
@@ -56,9 +57,10 @@ class Chosen:
     batch_size: int
     passes: int
     # Of a cross-validated run: which config it is, and the fold that it leaves out; none for the model of
-    # all rows.
+    # all rows. Of a run of groups, the group.
     config_key: int | None = None
     fold: int | None = None
+    group_id: int | None = None
 
     @property
     def key(self) -> int:
@@ -108,6 +110,8 @@ class Request:
     choosable: Choosable | None = None
     # How the call wrote the names of its tables, by the summary's column.
     spelled: Mapping[str, str] = field(default_factory=dict)
+    # Where the source was packed in groups.
+    groups: Groups | None = None
 
     @property
     def segments(self) -> int:
@@ -128,7 +132,8 @@ class Request:
         often = frequency or self.metrics_frequency
         return replace(self, engines=engines, search=search, metrics_frequency=often)
 
-    @property
+    # Asked of every config of thousands.
+    @cached_property
     def cross_validates(self) -> bool:
         return any(config.fold is not None for config in self.configs)
 
@@ -197,7 +202,7 @@ def _misfit(training: Data, validation: Data, what: str, found: object, expected
 
 def choose(rows: Sequence[models.Selected]) -> list[Chosen]:
     """Read the parameters of every config; what is wrong with one is said with its key."""
-    keys = [row.mst_key for row in rows]
+    seen: set[int] = set()
     for row in rows:
         if None in (row.mst_key, row.model_id, row.compile_params, row.fit_params):
             raise CerebroError(
@@ -205,17 +210,29 @@ def choose(rows: Sequence[models.Selected]) -> list[Chosen]:
             )
         if row.mst_key < 0:
             raise CerebroError(f"mst_key {row.mst_key} in the model selection table is negative")
-        if keys.count(row.mst_key) > 1:
+        if row.mst_key in seen:
             raise CerebroError(f"mst_key {row.mst_key} appears more than once in the model selection table")
+        seen.add(row.mst_key)
     return [_chosen(row) for row in rows]
 
 
 def of_run(rows: Sequence[runs.ConfigRow]) -> list[Chosen]:
     """The configs of a run that is written down."""
-    chosen = choose([models.Selected(r.mst_key, r.model_id, r.compile_params, r.fit_params) for r in rows])
+    # Each is read once for all of its folds or groups.
+    first = {
+        row.key: models.Selected(row.mst_key, row.model_id, row.compile_params, row.fit_params)
+        for row in rows
+    }
+    known = dict(zip(first, choose(list(first.values())), strict=True))
     return [
-        replace(config, config_key=row.config_key, fold=row.fold)
-        for config, row in zip(chosen, rows, strict=True)
+        replace(
+            known[row.key],
+            mst_key=row.mst_key,
+            config_key=row.config_key,
+            fold=row.fold,
+            group_id=row.group_id,
+        )
+        for row in rows
     ]
 
 
@@ -394,32 +411,6 @@ def object_table(db: Database, name: str | None) -> str | None:
     table = resolve_table(db, name, "object table")
     objects.check(db, table)
     return table.quoted
-
-
-def check_averaging(given: parse.FitOptions, configs: int, segments: int, epochs: int) -> None:
-    """Averaging is for runs that leave segments without work."""
-    if given.hybrid is None:
-        return
-    if configs >= segments:
-        raise CerebroError(
-            f"option hybrid averages states where configs are fewer than segments: there are"
-            f" {counted(configs, 'config')} and {counted(segments, 'segment')}",
-            hint="Leave the option out: each segment has a config to train.",
-        )
-    if given.hybrid > epochs:
-        raise CerebroError(
-            f"option hybrid.average_from_epoch is {given.hybrid}, and num_iterations is {epochs}",
-            hint="Begin to average in one of the epochs.",
-        )
-
-
-def tell_averaging(db: Database, request: Request) -> None:
-    begins = request.limits.average_from
-    if begins is not None:
-        db.notice(
-            f"from epoch {begins} on, all segments train a config at once and their states are averaged:"
-            " this is another algorithm than Model Hopper Parallelism, and its results are others"
-        )
 
 
 def check_class_weights(request: Request, configs: Sequence[Chosen]) -> None:

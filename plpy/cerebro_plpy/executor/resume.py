@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cerebro_plpy.commands import ResumeRun
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DUPLICATE_TABLE, WRONG_STATE, CerebroError
-from cerebro_plpy.executor import background, begin, functions, replay
+from cerebro_plpy.executor import background, begin, functions, groups, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.executor.automl import AutomlCall
@@ -22,9 +23,11 @@ from cerebro_plpy.store import (
     packed,
     replacing,
     results,
+    run_groups,
     runs,
     session,
 )
+from cerebro_plpy.store.groups import Groups
 from cerebro_plpy.store.names import Table, resolve_table
 from cerebro_plpy.topology import Topology
 from cerebro_plpy.topology.choose import choose, choose_local
@@ -202,4 +205,11 @@ def request_of(db: Database, run: runs.RunRow) -> requests.Request:
         limits=Limits(**runs.limits(run)),
         object_table=run.object_table,
         spelled=runs.spelled(run),
+        groups=_groups(db, run, source),
     )
+
+
+def _groups(db: Database, run: runs.RunRow, source: requests.Data) -> Groups | None:
+    """As they were when the run began."""
+    found = groups.of(db, source)
+    return None if found is None else replace(found, rows=run_groups.read(db, run.run_id))

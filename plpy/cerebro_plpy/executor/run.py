@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from dataclasses import astuple, dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any
 
 from cerebro_plpy import memory
@@ -22,14 +21,16 @@ from cerebro_plpy.commands import (
 )
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, QUERY_CANCELED, SEGMENT_GONE, WRONG_STATE, CerebroError
-from cerebro_plpy.executor import calibrating, choosing, functions, gpus
+from cerebro_plpy.executor import calibrating, choosing, functions, gpus, run_rows
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor.decide import Decider, Planned, Search
 from cerebro_plpy.executor.loop import RunLoop
 from cerebro_plpy.executor.report import ByEpoch, Report
 from cerebro_plpy.logical.search.build import build
 from cerebro_plpy.madlib import registered
-from cerebro_plpy.planner.plan import Config, PartDone, Plan, Unit
+from cerebro_plpy.madlib.params import CompileParams, reparse_compile
+from cerebro_plpy.planner.plan import Plan
+from cerebro_plpy.planner.units import Config, PartDone, Unit
 from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import interrupts, measurements, runs, session, state_rows
 from cerebro_plpy.topology import Topology
@@ -58,6 +59,10 @@ class Start:
 
     weights: Sequence[StartingWeights] = ()
     warm: Mapping[int, Warm] = field(default_factory=dict)
+
+    def warm_of(self, mst_key: int) -> tuple[int, int, int] | None:
+        found = self.warm.get(mst_key)
+        return None if found is None else astuple(found)
 
 
 def kept_states(db: Database, run_id: int | None) -> dict[int, Warm]:
@@ -101,6 +106,26 @@ class Outcome:
     ended: Mapping[int, Ended]
     metrics: Sequence[measurements.MetricRow]
     model_arch: Mapping[int, str]
+
+    def metrics_of(self, mst_key: int) -> Sequence[measurements.MetricRow]:
+        return self._metrics_by_key.get(mst_key, [])
+
+    def params_of(self, compile_params: str) -> CompileParams:
+        """What they say; each text is read once for all of its groups."""
+        if compile_params not in self._read_params:
+            self._read_params[compile_params] = reparse_compile(compile_params)
+        return self._read_params[compile_params]
+
+    @cached_property
+    def _read_params(self) -> dict[str, CompileParams]:
+        return {}
+
+    @cached_property
+    def _metrics_by_key(self) -> Mapping[int, list[measurements.MetricRow]]:
+        found: dict[int, list[measurements.MetricRow]] = {}
+        for row in self.metrics:
+            found.setdefault(row.mst_key, []).append(row)
+        return found
 
 
 def check(
@@ -219,17 +244,25 @@ def last_run(db: Database) -> int:
 def _creation(db: Database, topology: Topology, new: NewRun, run_id: int) -> CreateRun:
     nets = {int(model_id): calibrating.Net.of(facts) for model_id, facts in new.described.items()}
     priced = calibrating.visit_seconds(db, new.request, lambda: nets)
-    rows = [_config_row(new.request, c, new.start) for c in new.request.configs]
+    rows = [run_rows.config_row(new.request, c, new.start.warm_of(c.mst_key)) for c in new.request.configs]
     kinds = [priced(row) for row in rows]
     return CreateRun(
-        run=_run_row(db, topology, new, run_id),
-        architectures=described_rows(new.described),
+        run=run_rows.run_row(
+            db,
+            new.request,
+            run_id,
+            kind=new.kind,
+            model_table=new.model_table,
+            topology=topology.name,
+        ),
+        architectures=run_rows.architectures(new.described),
         configs=[
             replace(row, kind=kind, visit_seconds=seconds)
             for row, (kind, seconds) in zip(rows, kinds, strict=True)
         ],
         weights=new.start.weights,
         functions=functions.used(new.described),
+        groups=list(new.request.groups.rows.values()) if new.request.groups else (),
     )
 
 
@@ -367,11 +400,14 @@ def planning(db: Database, request: requests.Request, run_id: int) -> Planned:
     """How a config becomes one of the plan; those that come in later may bring architectures."""
     visit_seconds = calibrating.visit_seconds(db, request, partial(calibrating.nets_of_run, db, run_id))
 
+    groups = request.groups.rows if request.groups else {}
+
     def planned(row: runs.ConfigRow, until: int) -> Config:
         if row.kind is None or row.visit_seconds is None:
             kind, seconds = visit_seconds(row)
         else:
             kind, seconds = row.kind, row.visit_seconds
+        group = None if row.group_id is None else groups[row.group_id]
         return Config(
             mst_key=row.mst_key,
             backend=row.backend,
@@ -383,6 +419,8 @@ def planning(db: Database, request: requests.Request, run_id: int) -> Planned:
             first_step=row.source_step or 0,
             config_key=row.config_key,
             fold=row.fold,
+            group=None if group is None else group.shown,
+            home=None if group is None else group.home,
         )
 
     return planned
@@ -420,6 +458,7 @@ def make_plan(
         keeps_best=best,
         even=request.limits.even,
         average_from=request.limits.average_from,
+        checkpoint=request.limits.checkpoint_every,
     )
 
 
@@ -428,62 +467,3 @@ def search_of(request: requests.Request, order: Sequence[tuple[int, int]] = ()) 
     if request.search is None:
         return None
     return Search(build(request.search), bool(request.search.get("by_loss")), order)
-
-
-def _run_row(db: Database, topology: Topology, new: NewRun, run_id: int) -> runs.RunRow:
-    request = new.request
-    return runs.RunRow(
-        run_id=run_id,
-        owner=session.current_user(db),
-        kind=new.kind,
-        source_table=request.source.table.quoted,
-        validation_table=request.validation.table.quoted if request.validation else None,
-        model_table=new.model_table,
-        epochs=request.epochs,
-        metrics_frequency=request.metrics_frequency,
-        segments=request.segments,
-        seed=request.seed,
-        memory_mb=request.engines.memory_mb,
-        threads=request.engines.threads,
-        use_gpus=request.engines.use_gpus,
-        topology=topology.name,
-        arch_table=request.arch_table.quoted,
-        selection_table=request.selection_table,
-        warm_start=request.warm_start,
-        name=request.name,
-        description=request.description,
-        search=None if request.search is None else json.dumps(request.search),
-        limits=json.dumps(asdict(request.limits)),
-        spelled=json.dumps(dict(request.spelled)),
-        object_table=request.object_table,
-    )
-
-
-def described_rows(described: Mapping[str, Mapping[str, Any]]) -> list[runs.ArchitectureRow]:
-    """The architectures that the engine has described, as a run keeps them."""
-    return [
-        runs.ArchitectureRow(
-            model_id=int(model_id),
-            model_arch=facts["json"],
-            parameters=facts["parameters"],
-            flops_per_row=facts["flops_per_row"],
-            work=json.dumps(facts["work"]),
-        )
-        for model_id, facts in described.items()
-    ]
-
-
-def _config_row(request: requests.Request, chosen: requests.Chosen, start: Start) -> runs.ConfigRow:
-    warm = start.warm.get(chosen.mst_key)
-    return runs.ConfigRow(
-        mst_key=chosen.mst_key,
-        model_id=chosen.model_id,
-        compile_params=chosen.compile_params,
-        fit_params=chosen.fit_params,
-        backend=request.engines.of(chosen.model_id),
-        warm_run_id=warm.run_id if warm else None,
-        warm_step=warm.step if warm else None,
-        epochs_before=warm.epochs if warm else 0,
-        config_key=chosen.config_key,
-        fold=chosen.fold,
-    )

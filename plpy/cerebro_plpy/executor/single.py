@@ -9,7 +9,7 @@ from typing import Any
 from cerebro_plpy.commands import StartingWeights
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
-from cerebro_plpy.executor import output, replay
+from cerebro_plpy.executor import averaging, output, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.options import FitOptions, parse_fit_options
@@ -100,7 +100,7 @@ class SingleCall:
         architectures = models.architectures(db, arch_table, [self.model_id])
         segments = source.summary.segments
         engines = requests.engines(db, given, bool(self.use_gpus), segments, at_a_time=1)
-        requests.check_averaging(given, 1, segments, epochs)
+        averaging.check(given, 1, segments, epochs)
         return requests.Request(
             source=source,
             validation=validation,

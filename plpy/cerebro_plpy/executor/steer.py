@@ -9,12 +9,12 @@ from typing import Any
 
 from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.errors import NOT_SUPPORTED, NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
-from cerebro_plpy.executor import functions, resume
+from cerebro_plpy.executor import functions, resume, run_rows
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.budget import MOST_EPOCHS
 from cerebro_plpy.madlib import grid
-from cerebro_plpy.store import decisions, drivers, models, runs, session
+from cerebro_plpy.store import decisions, drivers, models, run_groups, runs, session
 from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store.decisions import CLONE, DELETE, PAUSE, RESUME, SET_EPOCHS, START, STOP, Asked, Entry
 from cerebro_plpy.store.names import Table, resolve_table
@@ -109,6 +109,12 @@ def _going(db: Database, run_id: int | None) -> RunStanding:
 def _changed(db: Database, run_id: int | None) -> RunStanding:
     """The same for new configs, which may name registered functions, in the run's versions."""
     standing = _going(db, run_id)
+    if run_groups.read(db, standing.run.run_id):
+        raise CerebroError(
+            f"run {run_id} trains groups, and takes no new configs",
+            hint="Begin another run.",
+            sqlstate=NOT_SUPPORTED,
+        )
     registry.begin(db, standing.run.run_id)
     return standing
 
@@ -368,7 +374,7 @@ def _check(
     requests.check_class_weights(request, request.configs)
     described = runner.check(db, topology, request, sessions=1)
     registry.add_to_run(db, run.run_id, functions.used(described))
-    return runner.described_rows(described)
+    return run_rows.architectures(described)
 
 
 def wait(db: Database, run_id: int | None, timeout: str | None) -> str:

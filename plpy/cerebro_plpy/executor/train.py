@@ -17,7 +17,7 @@ from cerebro_plpy.nets import points
 from cerebro_plpy.packing import columns, holdout, preprocess, sources
 from cerebro_plpy.packing import options as pack_options
 from cerebro_plpy.predicting.trained import best_key
-from cerebro_plpy.store import dialect, names, packed, results, session, statistics
+from cerebro_plpy.store import dialect, names, packed, results, session, source_rows, statistics
 
 # An integer label of more values is a quantity.
 MOST_CLASSES = 100
@@ -129,7 +129,7 @@ def _pack(db: Database, task: TrainOrder) -> packed.PackedSummary:
     options["validation"] = task.given.get("validation", usual)
     arguments = (task.source, task.table("_packed"), task.target, "*")
     _say(db, "training_preprocessor_dl", arguments, options)
-    if left_out := packed.nulls(db, source, label):
+    if left_out := source_rows.nulls(db, source, label):
         db.notice(f"{left_out} rows are left out, since {task.target} is NULL there: by hand, with a view")
     preprocess.pack_training(db, *arguments, options=json.dumps(options), labelled=True)
     target = names.resolve_table(db, task.table("_packed"), "packed table")

@@ -14,7 +14,8 @@ MOST_EPOCHS: Final = 2**31 - 1
 class Limits:
     """What ends a run before its configs have all their epochs, which of their states are its result, which
     run it repeats, whether its configs train side by side, none an epoch ahead of the others, and from which
-    epoch on the states of all segments are averaged."""
+    epoch on the states of all segments are averaged; whether groups train as one program, and how many epochs
+    of theirs a visit has."""
 
     restore_best: bool = False
     max_seconds: int | None = None
@@ -23,6 +24,8 @@ class Limits:
     replay: int | None = None
     even: bool = False
     average_from: int | None = None
+    fuse: bool = True
+    checkpoint_every: int | None = None
 
 
 @dataclass(frozen=True)

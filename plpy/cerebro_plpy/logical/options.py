@@ -21,6 +21,7 @@ LARGEST: Final = 2**63 - 1
 AUTO: Final = "auto"
 FASTEST: Final = "fastest"
 LONGEST, EVEN = "longest", "even"
+EXACT, OFF = "exact", "off"
 LEAST_MEMORY_MB: Final = 16
 
 
@@ -55,6 +56,8 @@ class FitOptions:
     # From which epoch on states are averaged.
     hybrid: int | None = None
     cross_validate: CrossValidation | None = None
+    fuse: str | None = None
+    checkpoint_every: int | None = None
 
     @property
     def measures_each_epoch(self) -> bool:
@@ -71,6 +74,8 @@ class FitOptions:
             replay=self.replay,
             even=self.order == EVEN,
             average_from=self.hybrid,
+            fuse=self.fuse != OFF,
+            checkpoint_every=self.checkpoint_every,
         )
 
 
@@ -244,6 +249,8 @@ FIT_OPTIONS: Final[dict[str, Validator]] = {
     "plan": _aim,
     "hybrid": _hybrid,
     "cross_validate": _cross_validation,
+    "fuse": one_of(EXACT, OFF),
+    "checkpoint_every": integer(1),
     "patience": integer(1),
     "min_delta": number(0.0),
     "target": number(),

@@ -82,9 +82,10 @@ def append_rows(
 
 
 def _check_takes_rows(table: names.Table, training: packed.PackedSummary) -> None:
-    if training.folds is not None:
+    parts = "folds" if training.folds is not None else "groups" if training.group_by is not None else None
+    if parts is not None:
         raise CerebroError(
-            f"{table.quoted} was packed in folds: no rows can be added",
+            f"{table.quoted} was packed in {parts}: no rows can be added",
             hint="Pack all rows again.",
             sqlstate=WRONG_STATE,
         )

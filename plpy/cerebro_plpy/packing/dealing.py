@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
+from typing import Protocol
 
 import numpy as np
 
-from .sorting import Pick, Sorter
+from .sorting import Pick, Places, Sorter
 
 BUFFER_BYTES = 16 << 20
 # One unfinished buffer per segment is in memory while rows are dealt.
@@ -44,7 +45,7 @@ class Deal:
     @property
     def buffer_size(self) -> int:
         """The most rows that a buffer has."""
-        return _up(_up(max(self._parts), self.segments), self.per_fold)
+        return up(up(max(self._parts), self.segments), self.per_fold)
 
     @property
     def starts(self) -> list[int]:
@@ -55,7 +56,7 @@ class Deal:
         """A segment's buffers, as places in the order of all rows; a fold without rows there has none."""
         found: list[DealtSlice] = []
         for number, (start, rows) in enumerate(zip(self.starts, self._parts, strict=True)):
-            here = _up(rows - segment, self.segments)
+            here = up(rows - segment, self.segments)
             buffers = min(self.per_fold, here)
             bounds = [here * i // buffers for i in range(buffers + 1)] if buffers else []
             fold = number + 1 if self.folds else None
@@ -90,7 +91,7 @@ class Deal:
         # What the folds before have there.
         before = np.array(
             [
-                [0, *accumulate(_up(rows - s, self.segments) for rows in self._parts)]
+                [0, *accumulate(up(rows - s, self.segments) for rows in self._parts)]
                 for s in range(self.segments)
             ]
         )
@@ -103,6 +104,8 @@ class DealtSlice:
 
     fold: int | None
     places: slice
+    # None of a table in groups.
+    groups = None
 
     @property
     def rows(self) -> int:
@@ -111,12 +114,17 @@ class DealtSlice:
 
 def plan(rows: int, segments: int, row_bytes: int, most_rows: int | None, folds: Sequence[int] = ()) -> Deal:
     """Choose the number of buffers; `row_bytes` of the widest column, `most_rows` the caller's wish."""
+    per_buffer = most_rows_of(segments, row_bytes, most_rows)
+    return Deal(rows, segments, up(up(max(folds or (rows,)), segments), per_buffer), folds)
+
+
+def most_rows_of(segments: int, row_bytes: int, wish: int | None) -> int:
+    """How many rows a buffer may have."""
     limit = max(1, min(BUFFER_BYTES, ALL_SEGMENTS_BYTES // segments) // row_bytes)
-    per_buffer = min(limit, most_rows or limit)
-    return Deal(rows, segments, _up(_up(max(folds or (rows,)), segments), per_buffer), folds)
+    return min(limit, wish or limit)
 
 
-def _up(number: int, divisor: int) -> int:
+def up(number: int, divisor: int) -> int:
     """Divide and round up."""
     return (number + divisor - 1) // divisor
 
@@ -130,7 +138,7 @@ class DealtBuffer:
     column: Callable[[int], np.ndarray]
 
 
-class _Hand:
+class Hand:
     """One segment's buffer in the making."""
 
     def __init__(self, segment: int, bounds: list[int]) -> None:
@@ -167,7 +175,7 @@ def deal(sorter: Sorter, how: Deal) -> Iterator[DealtBuffer]:
 
 def deal_blocks(blocks: Iterable[Sequence[np.ndarray]], how: Deal) -> Iterator[DealtBuffer]:
     """Deal rows that come in order of rank, a block of columns at a time."""
-    hands = [_Hand(segment, how.bounds(segment)) for segment in range(how.segments)]
+    hands = [Hand(segment, how.bounds(segment)) for segment in range(how.segments)]
     starts, rank = [*how.starts, how.rows], 0
     for block in blocks:
         end = rank + len(block[0])
@@ -181,7 +189,26 @@ def deal_blocks(blocks: Iterable[Sequence[np.ndarray]], how: Deal) -> Iterator[D
         rank = end
 
 
-def deal_picked(pick: Pick, how: Deal) -> Iterator[DealtBuffer]:
+class Dealt(Protocol):
+    """Rows that are dealt: how many segments there are, and which rows are in which of their buffers."""
+
+    @property
+    def segments(self) -> int: ...
+
+    @property
+    def buffers(self) -> int: ...
+
+    def slices(self, segment: int) -> Sequence[BufferRows]: ...
+
+
+class BufferRows(Protocol):
+    """The rows of a buffer, as places in the order of all."""
+
+    @property
+    def places(self) -> Places: ...
+
+
+def deal_picked(pick: Pick, how: Dealt) -> Iterator[DealtBuffer]:
     """The same where all rows are in memory: no buffer is put together before it is read."""
     dealt = [how.slices(segment) for segment in range(how.segments)]
     for number in range(how.buffers):

@@ -6,20 +6,16 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-import numpy as np
-
 from ..database import Database
 from ..errors import DATATYPE_MISMATCH, NULL_NOT_ALLOWED, CerebroError
 from ..logical.options import Validator, boolean, integer, named
-from ..store import packed, splits
+from ..store import splits
 from ..store.names import Table
 from ..store.packed import SourceColumn
 from ..store.splits import FoldsOf
 from . import holdout, sources
 
 MOST_FOLDS = 100
-# The fold stands in the first bits of what rows are sorted by.
-_BITS = 7
 _EXAMPLE = (
     'Write {"folds": 5}, {"folds": {"count": 5, "by": "patient"}},'
     ' {"folds": {"count": 5, "stratify": true}} or {"folds": {"column": "fold"}}.'
@@ -90,26 +86,11 @@ def _count(db: Database, source: Table, column: SourceColumn) -> int:
     return count
 
 
-class FoldsRead:
-    """How many rows of each fold were read. They are sorted by fold, and within by hash."""
-
-    def __init__(self, count: int) -> None:
-        self.rows = np.zeros(count, np.int64)
-
-    def sort_by(self, values: Sequence[str], hashes: np.ndarray) -> None:
-        """Put the folds of rows before their hashes."""
-        folds = np.array(values).astype(np.int64) - 1
-        self.rows += np.bincount(folds, minlength=len(self.rows))
-        hashes >>= np.uint64(_BITS)
-        hashes |= folds.astype(np.uint64) << np.uint64(64 - _BITS)
-
-    def check(self, source: Table) -> None:
-        for number, rows in enumerate(self.rows, 1):
-            if not rows:
-                raise CerebroError(
-                    f"fold {number} of {len(self.rows)} has no rows of {source.quoted}",
-                    hint="Ask for fewer folds.",
-                )
-
-
-FOLD = packed.Expression("text", (SourceColumn(packed.FOLD, "int4", False, "integer", "integer", True),))
+def check(rows: Sequence[int], source: Table) -> None:
+    """Each fold must have rows."""
+    for number, count in enumerate(rows, 1):
+        if not count:
+            raise CerebroError(
+                f"fold {number} of {len(rows)} has no rows of {source.quoted}",
+                hint="Ask for fewer folds.",
+            )

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from ..features.specification import Specification
 from ..store.names import Table, TargetTable
 from ..store.packed import Expression
-from .folds import FOLD
+from .grouping import Grouping
+from .parts import FOLD, GROUP, PartsRead
 from .reading import PackedPart, fields
 from .sources import SourcePart
 
@@ -50,6 +51,8 @@ class Job:
     weight: SourcePart | None = None
     # In how many folds the rows are packed; the source has a column that says which each is in.
     folds: int | None = None
+    # In groups: the columns that say which group a row is in, and the table that numbers them.
+    grouping: Grouping | None = None
     # What a validation table takes over from the training table, one per dependent or independent.
     class_values: list[list[str | None] | None] = field(default_factory=list)
     class_types: list[str] = field(default_factory=list)
@@ -68,7 +71,13 @@ class Job:
     @property
     def fields(self) -> list[Expression]:
         """What is read of each row."""
-        return [*fields(self.parts), *([FOLD] if self.folds else [])]
+        return [*fields(self.parts), *([FOLD] if self.folds else []), *([GROUP] if self.grouping else [])]
+
+    @property
+    def parts_read(self) -> PartsRead | None:
+        """What is to be counted of rows that lie in parts."""
+        count = self.folds if self.grouping is None else self.grouping.count
+        return PartsRead(count) if count else None
 
     def divisor_of(self, part: PackedPart) -> float:
         """Inputs are divided, labels and weights are not."""

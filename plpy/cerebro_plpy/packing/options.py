@@ -12,7 +12,7 @@ from ..errors import CerebroError
 from ..features import asked
 from ..features.asked import AskedColumns
 from ..logical.options import LARGEST, LEAST_MEMORY_MB, Validator, integer, one_of, parse_options
-from . import folds, holdout
+from . import folds, grouping, holdout
 
 # Each segment is a table with its TOAST table and index, all locked by one transaction.
 MOST_SEGMENTS = 1024
@@ -34,6 +34,7 @@ class PackOptions:
     validation: Mapping[str, Any] | None = None
     weight: str | None = None
     folds: Mapping[str, Any] | None = None
+    group_by: tuple[str, ...] | None = None
 
 
 def parse(text: str | None, allowed: Mapping[str, Validator]) -> PackOptions:
@@ -72,4 +73,5 @@ TRAINING: Mapping[str, Validator] = {
     "validation": holdout.option,
     "weight": holdout.text,
     "folds": folds.option,
+    "group_by": grouping.option,
 }

@@ -9,17 +9,20 @@ from typing import Protocol
 
 from ..database import Database
 from ..errors import DUPLICATE_COLUMN, CerebroError
-from ..store import names, packed
+from ..store import groups, names, packed
 from ..store.append import PackedVersion
-from . import classes, dealing
+from . import classes, dealing, dealing_groups, folds
 from .classes import Labels
+from .dealing_groups import GroupDeal
 from .faults import Faults
-from .folds import FoldsRead
 from .job import Job
+from .parts import PartsRead
 from .reading import Column, batch_rows, open_column, read_rows, samples
 from .sorting import Sorter
 
-RESERVED = (packed.KEY, packed.BUFFER, packed.WEIGHT, packed.WEIGHT + packed.SHAPE, packed.FOLD)
+RESERVED = (
+    packed.KEY, packed.BUFFER, packed.WEIGHT, packed.WEIGHT + packed.SHAPE, packed.FOLD, packed.GROUPS,
+)  # fmt: skip
 
 
 @dataclass
@@ -32,8 +35,12 @@ class ReadRows:
     total: int
     row_bytes: int
     folds: Sequence[int] = ()
+    groups: Sequence[int] = ()
 
-    def plan(self, segments: int, most_rows: int | None) -> dealing.Deal:
+    def plan(self, segments: int, most_rows: int | None) -> dealing.Deal | GroupDeal:
+        if self.groups:
+            most = dealing.most_rows_of(segments, self.row_bytes, most_rows)
+            return GroupDeal(self.groups, segments, most)
         return dealing.plan(
             self.total, segments, row_bytes=self.row_bytes, most_rows=most_rows, folds=self.folds
         )
@@ -49,6 +56,8 @@ def pack(db: Database, job: Job) -> None:
         about = f"Rows of {job.spelled[0]}, packed by Cerebro for {job.segments} segments"
         packed.create(db, output, about)
         found.rows.write(output, found.labels, how)
+        if isinstance(how, GroupDeal) and job.grouping is not None:
+            groups.finish(db, job.grouping.table, how.groups, how.segments_of_groups)
         summary = _summary(job, found, how)
         packed.write_summary(db, output, summary, f"How {job.spelled[1]} was packed")
 
@@ -62,29 +71,30 @@ def gathered(db: Database, job: Job) -> Iterator[ReadRows]:
         raise CerebroError(f"input table {job.source.quoted} has no rows")
     seen = Faults()
     columns = _open(job, dict(sample), seen)
-    folds = FoldsRead(job.folds) if job.folds else None
-    rows = db.server.rows(job, columns, seen, folds)
+    parts = job.parts_read
+    rows = db.server.rows(job, columns, seen, parts)
     try:
         total = rows.read(statement, sample)
         if seen:
             raise seen.error(total)
         for remark in seen.remarks(total):
             db.notice(remark)
-        if folds is not None:
-            folds.check(job.source)
+        in_parts = [] if parts is None else parts.rows.tolist()
+        if job.folds:
+            folds.check(in_parts, job.source)
         labels = [
             classes.settle(db, job, index, column)
             for index, column in enumerate(columns[: len(job.dependents)])
         ]
         counts = [label.counts(column) for label, column in zip(labels, columns, strict=False)]
-        in_folds = () if folds is None else folds.rows.tolist()
         yield ReadRows(
             rows=rows,
             labels=labels,
             class_counts=counts,
             total=total,
             row_bytes=_row_bytes(columns, labels),
-            folds=in_folds,
+            folds=in_parts if job.folds else (),
+            groups=in_parts if job.grouping else (),
         )
     finally:
         rows.close()
@@ -97,7 +107,9 @@ class PackedRows(Protocol):
         """Read all; gives their number."""
         ...
 
-    def write(self, output: packed.PackedOutput, labels: Sequence[Labels], how: dealing.Deal) -> None: ...
+    def write(
+        self, output: packed.PackedOutput, labels: Sequence[Labels], how: dealing.Deal | GroupDeal
+    ) -> None: ...
 
     def close(self) -> None: ...
 
@@ -106,10 +118,10 @@ class RowsHere:
     """All of them in this session."""
 
     def __init__(
-        self, db: Database, job: Job, columns: Sequence[Column], seen: Faults, folds: FoldsRead | None
+        self, db: Database, job: Job, columns: Sequence[Column], seen: Faults, parts: PartsRead | None
     ) -> None:
         self._db, self._job, self._columns, self._seen = db, job, columns, seen
-        self._folds = folds
+        self._parts = parts
         self._sorter: Sorter | None = None
 
     def read(self, statement: str, sample: packed.Row) -> int:
@@ -123,20 +135,29 @@ class RowsHere:
             sorter=self._sorter,
             seed=self._job.seed,
             seen=self._seen,
-            folds=self._folds,
+            parts=self._parts,
         )
 
-    def write(self, output: packed.PackedOutput, labels: Sequence[Labels], how: dealing.Deal) -> None:
+    def write(
+        self, output: packed.PackedOutput, labels: Sequence[Labels], how: dealing.Deal | GroupDeal
+    ) -> None:
         writer = packed.PackedWriter(self._db, output)
         dealt = [how.slices(segment) for segment in range(how.segments)]
-        for buffer in dealing.deal(self._sorter, how) if self._sorter is not None else ():
+        for buffer in self._buffers(how):
             filled = [
                 packed.as_field(classes.encode(buffer.column(i), column, labels, i))
                 for i, column in enumerate(self._columns)
             ]
             segment, number = buffer.segment, buffer.number
-            fold = dealt[segment][number].fold
-            writer.write(how.place(segment), filled, how.buffer_id(segment, number), fold)
+            one = dealt[segment][number]
+            writer.write(how.place(segment), filled, how.buffer_id(segment, number), one.fold or one.groups)
+
+    def _buffers(self, how: dealing.Deal | GroupDeal) -> Iterator[dealing.DealtBuffer]:
+        if self._sorter is None:
+            return iter(())
+        if isinstance(how, GroupDeal):
+            return dealing_groups.deal(self._sorter, how)
+        return dealing.deal(self._sorter, how)
 
     def close(self) -> None:
         if self._sorter is not None:
@@ -221,6 +242,7 @@ def output_of(job: Job) -> packed.PackedOutput:
         dist_keys=job.dist_keys,
         weighted=job.weight is not None,
         folded=job.folds is not None,
+        grouped=job.grouping is not None,
     )
 
 
@@ -233,7 +255,7 @@ def _class_types(job: Job) -> list[str]:
     return job.class_types or [f"{part.base_type}[]" for part in job.dependents]
 
 
-def _summary(job: Job, found: ReadRows, how: dealing.Deal) -> packed.PackedSummary:
+def _summary(job: Job, found: ReadRows, how: dealing.Deal | GroupDeal) -> packed.PackedSummary:
     return packed.PackedSummary(
         source_table=job.spelled[0],
         output_table=job.spelled[1],
@@ -258,5 +280,6 @@ def _summary(job: Job, found: ReadRows, how: dealing.Deal) -> packed.PackedSumma
         features=job.features,
         weight_varname=job.weight.first.name if job.weight else None,
         folds=job.folds,
+        group_by=job.grouping and list(job.grouping.columns),
         versions=[PackedVersion(how.rows, how.buffers_after, job.spelled[0])],
     )

@@ -9,9 +9,9 @@ from dataclasses import replace
 from ..database import Database
 from ..errors import DATATYPE_MISMATCH, CerebroError
 from ..features.specification import Specification
-from ..store import names, packed
+from ..store import names, packed, source_rows
 from ..store.session import setting
-from . import folds, holdout, inputs, sources
+from . import folds, grouping, holdout, inputs, sources
 from . import options as option
 from .columns import Item, parse_items
 from .job import Job, Rules
@@ -41,27 +41,27 @@ def pack_training(
     known = packed.columns_of(db, source)
     outputs = parse_items(dependent_varname, "dependent_varname")
     widths = _widths(num_classes, len(outputs))
+    size, divisor = _buffer_size(buffer_size), _divisor(normalizing_const)
+    _check_alone(chosen, divisor, independent_varname)
     rules = db.server.rules(distribution_rules)
     segments = chosen.segments or _usual_segments(db, source, rules)
     dependents = sources.outputs(outputs, known, source.quoted, _tasks(outputs, known, widths, chosen.task))
-    if labelled:
-        source = packed.with_values(source, dependents[0].first)
-    size, divisor = _buffer_size(buffer_size), _divisor(normalizing_const)
-    _check_alone(chosen, divisor, independent_varname)
-    held, held_target, in_folds, found = None, None, None, None
-    label, seed = dependents[0].first, chosen.seed
+    source = source_rows.with_values(source, dependents[0].first) if labelled else source
+    held, held_target, in_folds, in_groups, found = None, None, None, None, None
+    label, seed, spelled = dependents[0].first, chosen.seed, str(output_table)
     if chosen.validation is not None:
         source, held = holdout.tables(db, source, known, said=chosen.validation, label=label, seed=seed)
-        spelled = names.with_suffix(str(output_table), VALIDATION)
-        held_target = names.target_table(db, spelled, suffixes=(packed.SUMMARY,))
+        held_target = _validation_table(db, spelled)
     if chosen.folds is not None:
         source, in_folds = folds.table(db, source, known, said=chosen.folds, label=label, seed=seed)
+    if chosen.group_by is not None:
+        source, in_groups = grouping.numbered(db, source, known, chosen=chosen, spelled=spelled)
     if chosen.columns is not None:
         found = inputs.specify(db, source, known, listed=independent_varname, outputs=outputs, chosen=chosen)
     job = Job(
         source=source,
         target=target,
-        spelled=(str(source_table), str(output_table)),
+        spelled=(str(source_table), spelled),
         dependents=dependents,
         independents=_independents(independent_varname, known, source, found),
         buffer_size=size,
@@ -76,12 +76,22 @@ def pack_training(
         features=found,
         weight=_weight(db, source, known, chosen.weight),
         folds=in_folds,
+        grouping=in_groups,
     )
     pack(db, job)
     if held is not None and held_target is not None:
-        spelled = names.with_suffix(str(output_table), VALIDATION)
-        like = replace(job, source=held, target=held_target, spelled=(str(source_table), spelled))
-        pack(db, _like(like, packed.summary(db, target.schema, target.name)))
+        _pack_apart(db, job, held, held_target)
+
+
+def _pack_apart(db: Database, job: Job, held: names.Table, target: names.TargetTable) -> None:
+    """Pack the rows that were held out as those of the training table."""
+    spelled = job.spelled[0], names.with_suffix(job.spelled[1], VALIDATION)
+    like = replace(job, source=held, target=target, spelled=spelled)
+    pack(db, _like(like, packed.summary(db, job.target.schema, job.target.name)))
+
+
+def _validation_table(db: Database, spelled: str) -> names.TargetTable:
+    return names.target_table(db, names.with_suffix(spelled, VALIDATION), suffixes=(packed.SUMMARY,))
 
 
 def _like(job: Job, training: packed.PackedSummary) -> Job:
@@ -89,6 +99,7 @@ def _like(job: Job, training: packed.PackedSummary) -> Job:
     return replace(
         job,
         folds=None,
+        grouping=None,
         divisor=training.normalizing_const,
         num_classes=training.num_classes,
         segments=training.segments,
@@ -215,7 +226,7 @@ def _weight(
             hint="Weights are numbers.",
             sqlstate=DATATYPE_MISMATCH,
         )
-    negative = packed.first_negative(db, source, column)
+    negative = source_rows.first_negative(db, source, column)
     if negative is not None:
         raise CerebroError(f'column "{name}" holds the weight {negative:g}', hint="Weights are 0 or more.")
     return sources.SourcePart(packed.WEIGHT, (column,), sources.VALUES)
@@ -306,4 +317,4 @@ def _usual_segments(db: Database, source: names.Table, among: Rules) -> int:
         usual = len(among.contents)
     else:
         usual = int(setting(db, "segments") or 0) or db.server.places_for_work()
-    return max(1, min(usual, packed.rows_up_to(db, source, usual)))
+    return max(1, min(usual, source_rows.rows_up_to(db, source, usual)))

@@ -16,9 +16,9 @@ from ..store.packed import Expression
 from .arrays import ArrayForm, ArrayReader, first_shape
 from .faults import Faults
 from .featured import FeaturePart, FeatureReader
-from .folds import FoldsRead
 from .hashing import RowHash
 from .labels import Classes
+from .parts import PartsRead
 from .sorting import Sorter
 from .sources import CLASSES, ONE_HOT, SourcePart
 
@@ -141,11 +141,11 @@ def read_rows(
     sorter: Sorter,
     seed: int,
     seen: Faults,
-    folds: FoldsRead | None = None,
+    parts: PartsRead | None = None,
 ) -> int:
     """Read all rows into the sorter and give their number; what is wrong with them is noted."""
     hasher = hasher_of(columns, seed)
-    count = len(fields([column.part for column in columns])) + (folds is not None)
+    count = len(fields([column.part for column in columns])) + (parts is not None)
     names = [f"c{number}" for number in range(count)]
     total = 0
     for batch in batches:
@@ -157,7 +157,7 @@ def read_rows(
             hasher=hasher,
             before=total,
             seen=seen,
-            folds=folds,
+            parts=parts,
         )
         total += len(batch)
     return total
@@ -174,10 +174,10 @@ def read_batch(
     hasher: RowHash,
     before: int,
     seen: Faults,
-    folds: FoldsRead | None = None,
+    parts: PartsRead | None = None,
 ) -> None:
     """Read some rows, given field by field, into the sorter; `before` were read before them. Of rows in
-    folds, the last field says which."""
+    parts, the last field says which."""
     rows = len(values[0])
     hashes, room = sorter.room(rows)
     sums = hasher.sums(rows)
@@ -193,8 +193,8 @@ def read_batch(
                 column.add_counts(np.bincount(out.argmax(axis=1)))
             hasher.add(sums, index, out)
     hashes[:] = RowHash.finish(sums)
-    if folds is not None:
-        folds.sort_by(values[-1], hashes)
+    if parts is not None:
+        parts.sort_by(values[-1], hashes)
     # Faulty rows are only counted: nothing of this table will be packed.
     if not seen:
         sorter.keep(rows)

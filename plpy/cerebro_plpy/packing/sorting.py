@@ -16,7 +16,8 @@ WRITE_BYTES = 4 << 20
 BLOCK_BYTES = 1 << 20
 SortedColumns = list[np.ndarray]
 # Gives the rows at some places in the order of all, of the column of that number.
-Pick = Callable[[slice, int], np.ndarray]
+Places = slice | np.ndarray
+Pick = Callable[[Places, int], np.ndarray]
 
 
 @dataclass

@@ -12,86 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from cerebro_plpy.planner import costs, routes, schedule
+from cerebro_plpy.planner.bundles import CHECKPOINT_SECONDS, Bundle, Bundles
+from cerebro_plpy.planner.units import AVERAGE, BUNDLE, EVALUATE, MERGE, PART, VISIT, Config, PartDone, Unit
 
-VISIT, EVALUATE, MERGE = "visit", "evaluate", "merge"
-# Of an epoch whose states are averaged: a visit from the state that all begin with, and the averaging.
-PART, AVERAGE = "part", "average"
 # Estimates are not exact: a little more than its share is none.
 PRESSING = 1.1
-
-
-@dataclass(frozen=True)
-class Unit:
-    """Something a segment can be asked to do for a config."""
-
-    kind: str
-    mst_key: int
-    epoch: int
-    segment: int
-    stop: int = 0
-
-
-@dataclass(frozen=True)
-class PartDone:
-    """What a segment has done in an epoch whose states are averaged."""
-
-    rows: int
-    loss: float | None
-
-
-@dataclass
-class Config:
-    """A config while its run goes on, which trains until so many epochs.
-
-    `step` counts its committed visits; a clone's begin with those of its source: at `first_step`, with the
-    state of `source` there. A config that was stopped has its last visit at `stop_at`.
-    """
-
-    mst_key: int
-    backend: str
-    kind: object
-    visit_units: float
-    until: int
-    epochs_before: int = 0
-    source: int | None = None
-    first_step: int = 0
-    step: int = 0
-    visiting: bool = False
-    stop_at: int | None = None
-    deleted: bool = False
-    failure: str | None = None
-    loss: float | None = None
-    best: tuple[float, int] | None = None
-    # Of an epoch whose states are averaged: the segments that work on it, and those that have done so.
-    busy: set[int] = field(default_factory=set)
-    parts: dict[int, PartDone] = field(default_factory=dict)
-    # Of a cross-validated run: which config it is, and the fold that it leaves out.
-    config_key: int | None = None
-    fold: int | None = None
-
-    def __post_init__(self) -> None:
-        self.step = max(self.step, self.first_step)
-
-    @property
-    def key(self) -> int:
-        """The config that it is to the user."""
-        return self.mst_key if self.config_key is None else self.config_key
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return f"config {self.key}" if self.fold is None else f"config {self.key} without fold {self.fold}"
-
-    @property
-    def amid_epoch(self) -> bool:
-        """Whether segments have begun an epoch whose states are to be averaged."""
-        return bool(self.busy or self.parts)
-
-    @property
-    def over(self) -> bool:
-        """Whether it is given no more visits, whatever is left of its epochs."""
-        stopped = self.stop_at is not None and self.step >= self.stop_at
-        return self.failure is not None or self.deleted or stopped
 
 
 @dataclass
@@ -112,6 +37,8 @@ class Plan:
     visits_limit: int | None = None
     costs: costs.CostModel = field(default_factory=costs.CostModel)
     paused: bool = False
+    # How many epochs a visit of a bundle has; none for as many as keep it short.
+    checkpoint: int | None = None
     _evaluations: dict[int, list[Unit]] = field(default_factory=dict)
     _measured: dict[tuple[int, int], int] = field(default_factory=dict)
     _under_way: dict[int, Unit] = field(default_factory=dict)
@@ -120,6 +47,9 @@ class Plan:
 
     def __post_init__(self) -> None:
         self._evaluations = {segment: [] for segment in range(self.segments)}
+        self._bundles = Bundles(self.configs.values())
+        # Those that go from segment to segment.
+        self._hopping = [config for config in self.configs.values() if config.home is None]
 
     def take_up(self) -> None:
         """Queue the evaluations of epochs that configs have behind them already."""
@@ -180,7 +110,12 @@ class Plan:
     def done(self) -> bool:
         if self._under_way or self.paused:
             return False
-        return not self._measured and not any(self._visits_left(c) for c in self.configs.values())
+        if self._measured or any(self._visits_left(c) for c in self._hopping):
+            return False
+        return not self._bundles.any_left(self._has_left)
+
+    def _has_left(self, bundle: Bundle) -> bool:
+        return any(self._visits_left(self.configs[key]) for key in bundle.members)
 
     def _visits_left(self, config: Config) -> int:
         last = config.until * self.segments if config.stop_at is None else config.stop_at
@@ -200,7 +135,7 @@ class Plan:
         if self._evaluations[segment] and not self._presses(segment):
             unit = self._evaluations[segment].pop(0)
         else:
-            unit = self._next_visit(segment)
+            unit = self._next_visit(segment) or self._next_bundle(segment)
         if unit is not None:
             self._under_way[segment] = unit
         return unit
@@ -210,11 +145,11 @@ class Plan:
         key = self._next_key(segment)
         if key is None:
             return False
-        left = {c.mst_key: self.remaining_seconds(c) for c in self.configs.values()}
+        left = {c.mst_key: self.remaining_seconds(c) for c in self._hopping}
         return left[key] > PRESSING * sum(left.values()) / self.segments
 
     def _next_key(self, segment: int) -> int | None:
-        waiting = [c for c in self.configs.values() if self._stands_at(c, segment)]
+        waiting = [c for c in self._hopping if self._stands_at(c, segment)]
         if self.visits_limit is not None and self.visits_begun >= self.visits_limit:
             waiting = [c for c in waiting if c.amid_epoch]
         if self.even:
@@ -247,6 +182,29 @@ class Plan:
             config.busy.add(segment)
             return Unit(PART, key, epoch, segment, segment)
         return Unit(VISIT, key, epoch, segment, stop)
+
+    def _next_bundle(self, segment: int) -> Unit | None:
+        """Groups that have all of their rows here: those of a bundle that have come least far."""
+        bundle = self._bundles.first(segment, self._has_left)
+        if bundle is None:
+            return None
+        left = [c for c in map(self.configs.__getitem__, bundle.members) if self._visits_left(c)]
+        step = min(c.step for c in left)
+        now = [c for c in left if c.step == step]
+        first = step // self.segments
+        last = min((step + self._visits_left(c)) // self.segments for c in now)
+        until = min(last, first + self._epochs_at_once(now))
+        measured = [e for e in range(first + 1, until + 1) if e % self.frequency == 0 or e == last]
+        for config in now:
+            config.visiting = True
+        keys = tuple(c.mst_key for c in now)
+        return Unit(BUNDLE, keys[0], first + 1, segment, members=keys, until=until, measured=tuple(measured))
+
+    def _epochs_at_once(self, configs: list[Config]) -> int:
+        if self.checkpoint is not None:
+            return self.checkpoint
+        epoch = sum(self.costs.seconds(c.kind, self.segments * c.visit_units) for c in configs)
+        return max(1, int(CHECKPOINT_SECONDS / max(epoch, 1e-9)))
 
     def _stands_at(self, config: Config, segment: int) -> bool:
         if self.averages(config) and self._visits_left(config):
@@ -281,6 +239,27 @@ class Plan:
         if config.step % self.segments == 0 and unit.epoch % self.frequency == 0:
             self._queue_evaluation(config, unit.epoch)
         self.settle(config.mst_key)
+
+    def bundled(
+        self, unit: Unit, seconds: float, losses: list[float | None], failures: dict[int, str]
+    ) -> None:
+        """A visit of a bundle is committed; it has left out what failed."""
+        self._under_way.pop(unit.segment)
+        units = 0.0
+        for key, loss in zip(unit.members, losses, strict=True):
+            config = self.configs[key]
+            config.visiting = False
+            units += config.visit_units
+            if key in failures:
+                config.failure = failures[key]
+                continue
+            config.step, config.loss = unit.until * self.segments, loss
+            self.evaluated.update((key, epoch) for epoch in unit.measured)
+            self.settle(key)
+        config, place = self.configs[unit.mst_key], (self.configs[unit.mst_key].kind, unit.segment)
+        units *= self.segments * (unit.until - unit.epoch + 1)
+        self.costs.record(config.kind, units, seconds, first=place not in self._warm)
+        self._warm.add(place)
 
     def _note_cost(self, unit: Unit, seconds: float) -> None:
         config = self.configs[unit.mst_key]
@@ -359,7 +338,7 @@ class Plan:
     def again(self, unit: Unit) -> None:
         """A unit was lost before it was committed; it is due once more."""
         self._under_way.pop(unit.segment)
-        if unit.kind in (VISIT, PART):
+        if unit.kind in (VISIT, PART, BUNDLE):
             self._stands_still(unit)
         else:
             self._evaluations[unit.segment].insert(0, unit)
@@ -367,22 +346,22 @@ class Plan:
     def failed(self, unit: Unit, reason: str) -> None:
         """A config that cannot go on is left out from here; the others do not notice."""
         self._under_way.pop(unit.segment, None)
-        config = self.configs[unit.mst_key]
         self._stands_still(unit)
-        config.failure = reason
-        self._measure_no_more(config.mst_key)
+        for key in unit.keys:
+            self.configs[key].failure = reason
+            self._measure_no_more(key)
 
     def left(self, unit: Unit) -> None:
         """A unit ended whose config had failed elsewhere, or was deleted, in the meantime."""
         self._under_way.pop(unit.segment, None)
-        if unit.kind in (VISIT, PART, AVERAGE):
+        if unit.kind in (VISIT, PART, AVERAGE, BUNDLE):
             self._stands_still(unit)
 
     def _stands_still(self, unit: Unit) -> None:
         """No segment works on a config, or one less does."""
-        config = self.configs[unit.mst_key]
-        config.busy.discard(unit.segment)
-        config.visiting = config.amid_epoch
+        for config in map(self.configs.__getitem__, unit.keys):
+            config.busy.discard(unit.segment)
+            config.visiting = config.amid_epoch
 
     def _measure_no_more(self, mst_key: int) -> None:
         for queue in self._evaluations.values():
@@ -393,16 +372,20 @@ class Plan:
     def add(self, config: Config) -> None:
         """A config that comes in while the run goes on."""
         self.configs[config.mst_key] = config
+        self._hopping.append(config)
 
     def begun_step(self, mst_key: int) -> int:
         """The visits that a config has behind it when the one that it may be in is committed."""
         config = self.configs[mst_key]
+        if config.home is not None and config.visiting:
+            return self._under_way[config.home].until * self.segments
         at_once = self.segments if self.averages(config) else 1
         return config.step + at_once * config.visiting
 
     def set_until(self, mst_key: int, epochs: int) -> None:
         """Train a config until so many epochs."""
         self.configs[mst_key].until = epochs
+        self._bundles.reopen(mst_key)
 
     def stop(self, mst_key: int, step: int) -> None:
         """No visits for a config after that step; what it has come to stays."""
@@ -410,6 +393,7 @@ class Plan:
 
     def go_on(self, mst_key: int) -> None:
         self.configs[mst_key].stop_at = None
+        self._bundles.reopen(mst_key)
 
     def delete(self, mst_key: int) -> None:
         """Leave a config out of everything from here."""
@@ -423,6 +407,11 @@ class Plan:
         """The states that must stay: the last, those that wait to be evaluated, and before each of them the
         one that it can be made from again; and those that a clone or a result may begin with."""
         config = self.configs[mst_key]
+        if config.home is not None:
+            # What is damaged is trained again from the beginning, which does not take long.
+            return sorted(
+                {config.step, *(epoch * self.segments for key, epoch in self._measured if key == mst_key)}
+            )
         waiting = {epoch * self.segments for key, epoch in self._measured if key == mst_key}
         needed = {config.step} | waiting
         needed |= {self.step_before(step) for step in needed} | {self.whole_epochs(config) * self.segments}

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, StartConfig
-from cerebro_plpy.planner.plan import Config
 from cerebro_plpy.planner.simulation import Played, Prices, plan_of, play
+from cerebro_plpy.planner.units import Config
 from cerebro_plpy.planner.work import ConfigKind, RunWork
 
 KindOf = Callable[[StartConfig | Clone], ConfigKind]

@@ -7,8 +7,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cerebro_plpy.planner.plan import AVERAGE, EVALUATE, MERGE, PART, VISIT, Config, PartDone, Plan, Unit
+from cerebro_plpy.planner.plan import Plan
 from cerebro_plpy.planner.rates import Rates
+from cerebro_plpy.planner.units import AVERAGE, EVALUATE, MERGE, PART, VISIT, Config, PartDone, Unit
 from cerebro_plpy.planner.work import ConfigKind, RunWork
 
 COMPILE, READ, TRAIN, WRITE, MEASURE, REST = "compile", "read", "train", "write", "evaluate", "rest"

@@ -26,13 +26,14 @@ from cerebro_plpy.madlib.nearest import nearest
 from cerebro_plpy.packing import inputs, reading, sources
 from cerebro_plpy.packing.columns import parse_items
 from cerebro_plpy.packing.faults import Faults
-from cerebro_plpy.predicting import choices, models
+from cerebro_plpy.predicting import choices, grouped, models
 from cerebro_plpy.predicting.choices import ClassChoice
 from cerebro_plpy.predicting.models import GivenModel, Model
 from cerebro_plpy.predicting.outputs import Output
-from cerebro_plpy.predicting.trained import find_model
+from cerebro_plpy.predicting.trained import any_group, find_model
 from cerebro_plpy.segment.cancel import ticker
 from cerebro_plpy.store import packed, predictions, session
+from cerebro_plpy.store.group_models import GroupModels
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table, target_table, tokens
 
 
@@ -60,14 +61,22 @@ class RowSource:
     use_gpus: bool
 
     @property
+    def expressions(self) -> list[packed.Expression]:
+        """Id and inputs."""
+        return [packed.Expression(packed.TEXT, (self.id_column,)), *reading.fields(self.inputs)]
+
+    @property
     def statement(self) -> str:
-        """The statement that reads id and inputs."""
-        identity = packed.Expression(packed.TEXT, (self.id_column,))
-        return packed.select_rows(self.table, [identity, *reading.fields(self.inputs)])
+        """The statement that reads them."""
+        return packed.select_rows(self.table, self.expressions)
 
 
 def predict(db: Database, model_table: str | None, mst_key: int | None, rows: Rows) -> None:
-    """Predict with a model that a run has made."""
+    """Predict with a model that a run has made, or with those of groups."""
+    groups = grouped.find(db, model_table, mst_key)
+    if groups is not None:
+        _predict_groups(db, groups, rows)
+        return
     found = find_model(db, model_table, mst_key)
     model = models.trained(db, found)
     _predict(db, model, _source(db, rows, model), found.table.quoted)
@@ -183,6 +192,82 @@ def _predict(db: Database, model: Model, source: RowSource, model_name: str) -> 
             about=f"Predictions of {model_name} for {source.table.quoted}",
         )
     )
+
+
+def _predict_groups(db: Database, found: GroupModels, rows: Rows) -> None:
+    """Each row with the model of its group; a row of a group that has none is left out."""
+    kept = grouped.weights(db, found)
+    nets = {
+        key: models.trained(db, any_group(db, found.model, found.info, key))
+        for key in sorted({key for key, _ in kept.values()})
+    }
+    model = next(iter(nets.values()))
+    source = _source(db, rows, model)
+    grouped.check_columns(found, packed.columns_of(db, source.table), source.table)
+    sample = packed.first_row(db, source.statement)
+    if sample is None:
+        raise CerebroError(f"test table {source.table.quoted} has no rows")
+    seen = Faults()
+    columns = [
+        reading.open_column(part=part, sample=value, shape=None, divisor=model.divisor, seed=0, seen=seen)
+        for part, value in zip(source.inputs, reading.samples(sample, source.inputs, before=1), strict=True)
+    ]
+    models.start_engine(db, model.backend, False)
+    models.take_functions(db, model)
+    described = models.described(model, [column.shape for column in columns])
+    _fit_columns(columns, described)
+    asked = Prediction(
+        model=model,
+        source=source,
+        columns=columns,
+        described=described,
+        outputs=model.outputs(described),
+        output=_output(db, source, model.outputs(described)),
+        sample=sample,
+        batch_rows=reading.batch_rows(sample, columns),
+        functions=(),
+        seen=seen,
+        about=f"Predictions of {found.model.quoted} for {source.table.quoted}",
+    )
+    predictions.create(db, asked.output, source.table, asked.about)
+    shapes = tuple(tuple(column.shape) for column in columns)
+    _run_groups(db, asked, found, kept, {key: grouped.NetOfConfig(net, shapes) for key, net in nets.items()})
+
+
+def _run_groups(
+    db: Database,
+    asked: Prediction,
+    found: GroupModels,
+    kept: Mapping[str, tuple[int, bytes]],
+    nets: Mapping[int, grouped.NetOfConfig],
+) -> None:
+    tick, writer = ticker(db), predictions.PredictionWriter(db, asked.output)
+    expressions = asked.source.expressions
+    names = [f"c{number}" for number in range(1, len(expressions))]
+    total = without = 0
+    for batch in db.scan(found.statement(asked.source.table, expressions), batch=asked.batch_rows):
+        values = [[row[name] for row in batch] for name in names]
+        read = zip(asked.columns, reading.by_column(values, asked.columns), strict=True)
+        inputs = [_read(column, own, total) for column, own in read]
+        total += len(batch)
+        parts: list[list[np.ndarray]] = []
+        ids: list[Any] = []
+        for key, place in grouped.stretches([row[f"c{len(expressions)}"] for row in batch]):
+            if key is None:
+                without += place.stop - place.start
+            elif not asked.seen:
+                mst_key, weights = kept[key]
+                answer = nets[mst_key].answer(db, weights, asked.batch_rows, tick)
+                parts.append(list(answer([array[place] for array in inputs])))
+                ids += [row["c0"] for row in batch[place]]
+        tick()
+        if ids:
+            for output, results in zip(asked.outputs, zip(*parts, strict=True), strict=True):
+                _write(writer, asked.source.choice, output, ids, np.concatenate(results))
+    if asked.seen:
+        raise asked.seen.error(total)
+    if without:
+        db.notice(f"{without} of {total} rows are of groups that have no model: they are left out")
 
 
 def _fit_columns(columns: Sequence[reading.Column], described: DescribedModel) -> None:

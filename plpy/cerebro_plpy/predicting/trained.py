@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
+from cerebro_plpy.errors import NOT_SUPPORTED, UNDEFINED_TABLE, WRONG_STATE, CerebroError
 from cerebro_plpy.logical.metrics import direction
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.store import models, results
@@ -52,9 +52,31 @@ def find_model(db: Database, name: str | None, mst_key: int | None, best: bool =
             detail=f"{table.quoted} holds models of madlib_fit_multiple_model, which are described there.",
             sqlstate=UNDEFINED_TABLE,
         )
+    if row.get(results.GROUP_BY[0]):
+        raise CerebroError(
+            f"{table.quoted} holds models of groups, and this call takes the model of one table of rows",
+            detail=f"Its groups are those of {', '.join(row[results.GROUP_BY[0]])}.",
+            sqlstate=NOT_SUPPORTED,
+        )
     if mst_key is None and best:
         mst_key = best_key(db, info)
     return _one_of_many(db, table, info, row, mst_key)
+
+
+def group_tables(db: Database, name: str | None) -> tuple[Table, Table, list[str]] | None:
+    """A table of models of groups, what describes them, and the columns of groups; none for another table."""
+    table = resolve_table(db, name, "model table")
+    summary, info = _beside(db, table, "_summary"), _beside(db, table, "_info")
+    if summary is None or info is None:
+        return None
+    columns = results.summary_row(db, summary.quoted).get(results.GROUP_BY[0])
+    return (table, info, columns) if columns else None
+
+
+def any_group(db: Database, table: Table, info: Table, mst_key: int) -> TrainedModel:
+    """The net of a config of groups; the weights are of one of them."""
+    summary = resolve_table(db, quote(table.schema, table.name + "_summary"))
+    return _one_of_many(db, table, info, results.summary_row(db, summary.quoted), mst_key)
 
 
 def best_key(db: Database, info: Table) -> int:

@@ -39,6 +39,7 @@ from cerebro_plpy.commands import (
     StartingWeights,
     TellEpochs,
     Visit,
+    VisitGroups,
 )
 from cerebro_plpy.database import Database
 from cerebro_plpy.planner import gpus
@@ -48,6 +49,7 @@ from cerebro_plpy.store import (
     measurements,
     rates,
     results,
+    run_groups,
     runs,
     session,
     state_rows,
@@ -140,6 +142,12 @@ def _visit(supply: Supply, command: Visit) -> CommandResult:
     return visits.visit(supply, command)
 
 
+def _visit_groups(supply: Supply, command: VisitGroups) -> CommandResult:
+    from cerebro_plpy.segment import bundles
+
+    return bundles.visit(supply, command)
+
+
 def _average(supply: Supply, command: Average) -> CommandResult:
     from cerebro_plpy.segment import visits
 
@@ -186,6 +194,7 @@ def _write_down(db: Database, command: CreateRun) -> Generator[Sequence[Writing]
 
     run = rows.with_versions(db, command.run)
     yield runs.creation(db, run, command.architectures, command.configs)
+    yield run_groups.creation(run.run_id, command.groups)
     used = [{"digest": digest} for digest in sorted(command.functions)]
     yield runs.inserts("cerebro._run_function", run.run_id, used)
     retention = session.setting(db, "retention_days")
@@ -284,6 +293,7 @@ BESIDE_ROWS: Mapping[type[Command], Callable[[Supply, Any], CommandResult]] = {
     CheckFunctions: _check_functions,
     Probe: _probe,
     Visit: _visit,
+    VisitGroups: _visit_groups,
     Average: _average,
     Evaluate: _evaluate,
     Merge: _merge,

@@ -44,15 +44,29 @@ class PartitionSource(Protocol):
         ...
 
 
+# The segment of rows that lie on one alone.
+ALONE = 0
+
+
 @dataclass(frozen=True)
 class Subset:
-    """Of a table's rows all, those of one fold, or all but those."""
+    """Of a table's rows all, those of one fold, or all but those, or those of one group."""
 
     fold: int | None = None
     inside: bool = False
+    group: int | None = None
 
     def has(self, buffer: partitions.Buffer) -> bool:
         return self.fold is None or (buffer.fold == self.fold) is self.inside
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Rows that lie together in one buffer of a partition."""
+
+    buffer: int
+    first: int
+    rows: int
 
 
 @dataclass
@@ -72,40 +86,63 @@ class Partition:
 
     def of(self, subset: Subset) -> PartitionRows:
         """What of it is in a subset."""
-        return PartitionRows(self, [b for b, buffer in enumerate(self.buffers) if subset.has(buffer)])
+        if subset.group is not None:
+            return PartitionRows(self, self.groups.get(subset.group, ()))
+        chosen = [(b, buffer) for b, buffer in enumerate(self.buffers) if subset.has(buffer)]
+        return PartitionRows(self, [Stretch(b, 0, buffer.rows) for b, buffer in chosen])
+
+    def whole_group(self, number: int) -> PartitionRows:
+        """The rows of a group of which no other segment has any: as if it were packed alone."""
+        return replace(self.of(Subset(group=number)), segment=ALONE)
+
+    @cached_property
+    def groups(self) -> Mapping[int, Sequence[Stretch]]:
+        """Where the rows of each group lie, by its number."""
+        found: dict[int, list[Stretch]] = {}
+        for b, buffer in enumerate(self.buffers):
+            first = 0
+            for number, rows in buffer.groups:
+                found.setdefault(number, []).append(Stretch(b, first, rows))
+                first += rows
+        return found
 
 
 @dataclass(frozen=True)
 class PartitionRows:
-    """Some buffers of a partition, as if there were no others."""
+    """Some stretches of a partition's rows, as if there were no others."""
 
     partition: Partition
-    chosen: Sequence[int]
+    chosen: Sequence[Stretch]
+    # What the order of rows depends on: the partition's segment, unless it is another.
+    segment: int | None = None
 
     @property
     def rows(self) -> int:
-        return sum(self.partition.buffers[b].rows for b in self.chosen)
+        return sum(one.rows for one in self.chosen)
 
     def shuffled(self, seed: int, epoch: int, number: int) -> Iterator[Block]:
         """The rows in the order of one pass of one epoch."""
-        buffers, chosen = self.partition.buffers, self.chosen
-        purpose = ("rows", epoch, self.partition.segment, number)
-        order = seeding.permutation(len(chosen), seed, *purpose)
+        segment = self.partition.segment if self.segment is None else self.segment
+        purpose = ("rows", epoch, segment, number)
+        order = seeding.permutation(len(self.chosen), seed, *purpose)
         return self._blocks(
-            [(chosen[i], seeding.permutation(buffers[chosen[i]].rows, seed, *purpose, int(i))) for i in order]
+            [
+                (self.chosen[i], seeding.permutation(self.chosen[i].rows, seed, *purpose, int(i)))
+                for i in order
+            ]
         )
 
     def in_order(self) -> Iterator[Block]:
-        return self._blocks([(b, np.arange(self.partition.buffers[b].rows)) for b in self.chosen])
+        return self._blocks([(one, np.arange(one.rows)) for one in self.chosen])
 
-    def _blocks(self, plan: list[tuple[int, np.ndarray]]) -> Iterator[Block]:
+    def _blocks(self, plan: list[tuple[Stretch, np.ndarray]]) -> Iterator[Block]:
         if (cached := self.partition.cached) is not None:
             starts = self.partition.starts
-            places = [starts[b] + rows for b, rows in plan]
+            places = [starts[one.buffer] + one.first + rows for one, rows in plan]
             yield Block(cached, np.concatenate(places) if places else np.zeros(0, np.int64))
             return
-        for b, rows in plan:
-            yield Block(self.partition.source.load(b), rows)
+        for one, rows in plan:
+            yield Block(self.partition.source.load(one.buffer), one.first + rows)
 
 
 class Partitions(dict[tuple[str, str, int], Partition]):
@@ -177,6 +214,8 @@ def measured_on(run: runs.RunRow, config: runs.ConfigRow) -> dict[str, tuple[str
             "training": (run.source_table, Subset(config.fold)),
             "validation": (run.source_table, Subset(config.fold, inside=True)),
         }
+    if config.group_id is not None:
+        return {"training": (run.source_table, Subset(group=config.group_id))}
     found = {"training": (run.source_table, Subset())}
     if run.validation_table is not None:
         found["validation"] = run.validation_table, Subset()
@@ -295,7 +334,12 @@ def layout(db: Database, table: str, below: int | None = None) -> Layout:
         kinds.append(WEIGHT)
         dependents.append(packed.WEIGHT)
     bound = summary.below if below is None else below
-    folded = summary.folds is not None
-    columns = partitions.Columns(summary.independent_varname, dependents, below=bound, folded=folded)
+    columns = partitions.Columns(
+        summary.independent_varname,
+        dependents,
+        below=bound,
+        folded=summary.folds is not None,
+        grouped=summary.group_by is not None,
+    )
     counts = dict(zip(summary.dependent_varname, summary.class_counts, strict=True))
     return Layout(columns, tuple(kinds), summary.keys, summary.version, counts)

@@ -36,7 +36,15 @@ class Supply(Protocol):
 
     def facts(self, run_id: int, mst_key: int) -> Facts: ...
 
+    def bundle(self, run_id: int, keys: Sequence[int]) -> Sequence[runs.ConfigRow]:
+        """Several configs that differ in their groups, in the order of their keys."""
+        ...
+
     def weights(self, run_id: int, model_id: int, mst_key: int) -> bytes | None: ...
+
+    def states(self, run_id: int, keys: Sequence[int], step: int) -> Sequence[State]:
+        """The same of several configs after the same step."""
+        ...
 
     def state(self, run_id: int, mst_key: int, step: int) -> State: ...
 
@@ -48,6 +56,12 @@ class Supply(Protocol):
         """Store a visit's row and state; gives the state's size."""
         ...
 
+    def leave_bundle(
+        self, visits: Sequence[runs.VisitRow], states: Iterable[tuple[int, Iterable[bytes]]]
+    ) -> int:
+        """Store the rows and states of visits that end with the same step; gives the size of the states."""
+        ...
+
     def leave_evaluation(self, evaluation: measurements.EvaluationRow) -> None: ...
 
     def leave_metrics(self, measured: Sequence[measurements.Measured]) -> None: ...
@@ -56,6 +70,16 @@ class Supply(Protocol):
 @as_owner
 def _read_state(db: Database, run_id: int, mst_key: int, step: int) -> State:
     return of_config(state_rows.read(db, run_id, mst_key, step), run_id, mst_key, step)
+
+
+@as_owner
+def _read_states(db: Database, run_id: int, keys: Sequence[int], step: int) -> list[State]:
+    found = {
+        key: of_config(parts, run_id, key, step)
+        for key, parts in state_rows.read_several(db, run_id, dict.fromkeys(keys, step))
+    }
+    # What is not there is an error.
+    return [found[key] if key in found else of_config((), run_id, key, step) for key in keys]
 
 
 class TableSupply:
@@ -79,6 +103,13 @@ class TableSupply:
         used = [dict(row) for row in functions.of_run(self._db, run_id)]
         return {config.mst_key: Facts(run, config, nets[config.model_id], used) for config in configs}
 
+    def bundle(self, run_id: int, keys: Sequence[int]) -> Sequence[runs.ConfigRow]:
+        found = {row.mst_key: row for row in runs.configs_among(self._db, run_id, keys)}
+        return [found[key] for key in keys]
+
+    def states(self, run_id: int, keys: Sequence[int], step: int) -> Sequence[State]:
+        return _read_states(self._db, run_id, keys, step)
+
     def weights(self, run_id: int, model_id: int, mst_key: int) -> bytes | None:
         return runs.weights(self._db, run_id, model_id, mst_key)
 
@@ -98,6 +129,21 @@ class TableSupply:
         seconds = visit.write_seconds + time.monotonic() - clock
         runs.write_visit(self._db, replace(visit, state_bytes=size, write_seconds=seconds))
         return size
+
+    def leave_bundle(
+        self, visits: Sequence[runs.VisitRow], states: Iterable[tuple[int, Iterable[bytes]]]
+    ) -> int:
+        clock = time.monotonic()
+        sizes = state_rows.write_several(self._db, visits[0].run_id, visits[0].step, states)
+        each = (time.monotonic() - clock) / len(visits)
+        runs.write_visits(
+            self._db,
+            [
+                replace(visit, state_bytes=size, write_seconds=each)
+                for visit, size in zip(visits, sizes, strict=True)
+            ],
+        )
+        return sum(sizes)
 
     def leave_evaluation(self, evaluation: measurements.EvaluationRow) -> None:
         measurements.write_evaluation(self._db, evaluation)

@@ -128,12 +128,12 @@ def visit(supply: Supply, asked: Visit) -> Mapping[str, Any]:
         step = routes.step_of(epoch, stop, run.segments)
         before = step - 1
     all_rows = rows.partition(supply.source, run, run.source_table, segment)
-    partition = all_rows.of(rows.Subset(work.config.fold))
+    partition = all_rows.of(rows.Subset(work.config.fold, group=work.config.group_id))
     state = state_after(supply, work, before)
     read = time.monotonic()
-    state, logs = _train(supply, work, state, partition, whole_epoch)
+    state, logs = train(supply, work, state, partition, whole_epoch)
     if partition.rows:
-        _check_finite(logs, segment, epoch)
+        check_finite(logs, segment, epoch)
     trained = time.monotonic()
     row = runs.VisitRow(
         run_id=run_id,
@@ -143,7 +143,7 @@ def visit(supply: Supply, asked: Visit) -> Mapping[str, Any]:
         segment=segment,
         rows=partition.rows,
         loss=logs.get("loss"),
-        logs=_as_json(logs),
+        logs=as_json(logs),
         state_bytes=0,
         read_seconds=read - clock,
         train_seconds=trained - read,
@@ -151,7 +151,7 @@ def visit(supply: Supply, asked: Visit) -> Mapping[str, Any]:
         started_at=started_at,
         pid=os.getpid(),
         cpu_seconds=time.process_time() - computed,
-        memory_bytes=_memory(),
+        memory_bytes=memory_bytes(),
     )
     size = supply.leave_visit(row, states.to_parts(state))
     _remember(run_id, mst_key, step, state)
@@ -159,7 +159,7 @@ def visit(supply: Supply, asked: Visit) -> Mapping[str, Any]:
     return {"seconds": seconds, "loss": logs.get("loss"), "state_bytes": size, "rows": partition.rows}
 
 
-def _memory() -> int | None:
+def memory_bytes() -> int | None:
     """What this process has in memory, of its own and shared; other systems than Linux do not tell."""
     try:
         with open("/proc/self/statm") as told:
@@ -187,7 +187,7 @@ def average(supply: Supply, asked: Average) -> Mapping[str, Any]:
         segment=runs.EVERY_SEGMENT,
         rows=sum(asked.rows),
         loss=loss,
-        logs=_as_json({} if loss is None else {"loss": loss}),
+        logs=as_json({} if loss is None else {"loss": loss}),
         state_bytes=0,
         read_seconds=time.monotonic() - clock,
         train_seconds=0.0,
@@ -200,7 +200,7 @@ def average(supply: Supply, asked: Average) -> Mapping[str, Any]:
     return {"seconds": time.monotonic() - clock, "loss": loss, "state_bytes": size}
 
 
-def _train(
+def train(
     supply: Supply, work: Task, state: states.State, partition: rows.PartitionRows, epoch: int
 ) -> tuple[states.State, dict[str, float]]:
     """Train; a segment without rows hands the state on as it is."""
@@ -251,12 +251,12 @@ def _passes(
         yield partition.shuffled(seed, epoch, number) if fit.shuffle else partition.in_order()
 
 
-def _as_json(logs: Mapping[str, float]) -> str:
+def as_json(logs: Mapping[str, float]) -> str:
     """JSON has no NaN; a metric that has no value is null."""
     return json.dumps({name: value if math.isfinite(value) else None for name, value in logs.items()})
 
 
-def _check_finite(logs: Mapping[str, float], segment: int, epoch: int) -> None:
+def check_finite(logs: Mapping[str, float], segment: int, epoch: int) -> None:
     loss = logs.get("loss")
     if loss is None or not math.isfinite(loss):
         raise CerebroError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..database import Database, Row, as_owner
@@ -29,6 +29,10 @@ BUFFER = "buffer_id"
 WEIGHT = "__weight__"
 # The fold that a buffer's rows are in, from 1.
 FOLD = "__fold__"
+# The groups of a buffer's rows in their order, each with its number, from 1, and how many rows it has.
+GROUPS = "__groups__"
+# The number of a group in the table of groups.
+GROUP = "__group__"
 _HINT = "Make it with cerebro.training_preprocessor_dl() or cerebro.validation_preprocessor_dl()."
 
 
@@ -152,37 +156,6 @@ def first_row(db: Database, statement: str) -> Row | None:
     return rows[0] if rows else None
 
 
-def rows_up_to(db: Database, source: Table, most: int) -> int:
-    """How many rows there are, of which no more than so many are looked at."""
-    rows = db.query(
-        f"SELECT pg_catalog.count(*) AS found FROM (SELECT FROM {source.rows} LIMIT $1) AS n",
-        ("bigint",),
-        (most,),
-    )
-    return rows[0]["found"]
-
-
-def with_values(source: Table, column: SourceColumn) -> Table:
-    """The rows in which a column is not NULL."""
-    return replace(
-        source, selection=f"(SELECT s.* FROM {source.rows} WHERE s.{quote(column.name)} IS NOT NULL)"
-    )
-
-
-def nulls(db: Database, source: Table, column: SourceColumn) -> int:
-    """In how many rows a column is NULL."""
-    rows = db.query(f"SELECT count(*) AS found FROM {source.rows} WHERE {quote(column.name)} IS NULL")
-    return rows[0]["found"]
-
-
-def first_negative(db: Database, source: Table, column: SourceColumn) -> float | None:
-    """A value below 0, if there is one."""
-    rows = db.query(
-        f"SELECT {as_double(column)} AS found FROM {source.rows} WHERE {quote(column.name)} < 0 LIMIT 1"
-    )
-    return rows[0]["found"] if rows else None
-
-
 @dataclass(frozen=True)
 class PackedOutput:
     """The packed table to be made."""
@@ -195,6 +168,13 @@ class PackedOutput:
     dist_keys: Sequence[int] | None = None
     weighted: bool = False
     folded: bool = False
+    grouped: bool = False
+
+    @property
+    def part_columns(self) -> list[tuple[str, str]]:
+        """The columns that say which part of the rows a buffer has."""
+        fold = [(FOLD, "integer")] if self.folded else []
+        return [*fold, *([(GROUPS, "integer[]")] if self.grouped else [])]
 
     @property
     def columns(self) -> list[str]:
@@ -219,8 +199,8 @@ def create(db: Database, output: PackedOutput, comment: str) -> None:
     parted = (
         f" PARTITION BY LIST ({KEY})" if output.dist_keys is None else HEAP + distributed(db, f"BY ({KEY})")
     )
-    fold = f", {FOLD} integer" if output.folded else ""
-    db.query(f"CREATE TABLE {table} ({KEY} integer{columns}, {BUFFER} integer{fold}){parted}")
+    parts = "".join(f", {name} {kind}" for name, kind in output.part_columns)
+    db.query(f"CREATE TABLE {table} ({KEY} integer{columns}, {BUFFER} integer{parts}){parted}")
     # Floats do not compress; one-hot labels do.
     for name in output.independents:
         db.query(f"ALTER TABLE {table} ALTER COLUMN {quote(name)} SET STORAGE EXTERNAL")
@@ -252,18 +232,19 @@ class PackedWriter:
         self._db = db
         names = "".join(f", {quote(name)}, {quote(name + SHAPE)}" for name in output.columns)
         count = len(output.columns)
-        last = [BUFFER, *([FOLD] if output.folded else [])]
+        last = [(BUFFER, "integer"), *output.part_columns]
         places = ", ".join(f"${number}" for number in range(1, 2 * count + 2 + len(last)))
         self._statement = (
-            f"INSERT INTO {output.table.quoted} ({KEY}{names}, {', '.join(last)}) VALUES ({places})"
+            f"INSERT INTO {output.table.quoted} ({KEY}{names},"
+            f" {', '.join(name for name, _ in last)}) VALUES ({places})"
         )
-        self._types = ("integer", *("bytea", "integer[]") * count, *("integer" for _ in last))
+        self._types = ("integer", *("bytea", "integer[]") * count, *(kind for _, kind in last))
         self._keys = range(output.segments) if output.dist_keys is None else output.dist_keys
 
-    def write(self, segment: int, fields: Sequence[Field], buffer_id: int, fold: int | None) -> None:
-        """Insert one buffer."""
+    def write(self, segment: int, fields: Sequence[Field], buffer_id: int, part: object = None) -> None:
+        """Insert one buffer, with what says which part of the rows it has."""
         pairs = [value for field in fields for value in field]
-        last = (buffer_id,) if fold is None else (buffer_id, fold)
+        last = (buffer_id,) if part is None else (buffer_id, part)
         self._db.query(self._statement, self._types, (self._keys[segment], *pairs, *last))
 
 
@@ -303,6 +284,8 @@ class PackedSummary:
     weight_varname: str | None = None
     # How many folds the rows were packed in; none where they were not.
     folds: int | None = None
+    # The columns whose values make groups; none where rows were not packed in groups.
+    group_by: list[str] | None = None
     # What each call has packed; tables of earlier releases do not say.
     versions: Sequence[PackedVersion] = ()
 
@@ -360,6 +343,7 @@ _GREENPLUM = (("__dist_keys__", "integer[]"),)
 FEATURES = ("feature_specification", "jsonb")
 _WEIGHT_NAME = ("weight_varname", "text")
 _FOLDS = ("folds", "integer")
+_GROUP_BY = ("group_by", "text[]")
 
 
 def _field(column: str) -> str:
@@ -372,6 +356,7 @@ def write_summary(db: Database, output: PackedOutput, summary: PackedSummary, co
     classes = list(summary.class_value_types.items())
     counts = [(name + CLASS_COUNTS, "bigint[]") for name in summary.dependent_varname]
     plain = (*_PLAIN, FEATURES, _WEIGHT_NAME, VERSIONS, *([_FOLDS] if summary.folds else []))
+    plain += (_GROUP_BY,) if summary.group_by else ()
     plain += () if summary.dist_keys is None else _GREENPLUM
     columns = [*_HEAD, *classes, *counts, *plain]
     listed = ", ".join(f"{quote(name)} {kind}" for name, kind in columns)
@@ -419,7 +404,7 @@ def summary(db: Database, schema: str | None, name: str) -> PackedSummary:
             hint=_HINT,
             sqlstate=WRONG_STATE,
         )
-    wanted += [column for column, _ in (_WEIGHT_NAME, _FOLDS, *_GREENPLUM) if column in present]
+    wanted += [column for column, _ in (_WEIGHT_NAME, _FOLDS, _GROUP_BY, *_GREENPLUM) if column in present]
     row = _only_row(db, quoted, f"SELECT {', '.join(map(quote, wanted))} FROM {quoted}")
     if (row["segments"] or 0) < 1:
         raise CerebroError(

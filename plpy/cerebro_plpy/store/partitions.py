@@ -6,11 +6,12 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cerebro_plpy.database import Database, Row
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError
 from cerebro_plpy.store.names import quote
-from cerebro_plpy.store.packed import BUFFER, FOLD
+from cerebro_plpy.store.packed import BUFFER, FOLD, GROUPS
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class Buffer:
     rows: int
     nbytes: int
     fold: int | None = None
+    # The groups of its rows in their order, each with its number and how many rows it has.
+    groups: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,12 @@ class Columns:
     dependent: Sequence[str]
     below: int | None = None
     folded: bool = False
+    grouped: bool = False
+
+    @property
+    def part(self) -> str:
+        """What says which part of the rows a buffer has."""
+        return FOLD if self.folded else GROUPS if self.grouped else "NULL::integer"
 
     @property
     def bound(self) -> str:
@@ -65,13 +74,12 @@ def _looking(table: str, key: int, columns: Columns, version: str) -> str:
     sizes = " + ".join(f"octet_length({quote(c)})::bigint" for c in columns.independent)
     shapes = (f"{quote(name + '_shape')} IS NULL" for name in (*columns.independent, *columns.dependent))
     labels = (f"{quote(name)} IS NULL" for name in columns.dependent)
-    fold = FOLD if columns.folded else "NULL::integer"
     return (
-        "SELECT json_agg(json_build_array(b.buffer_id, b.rows, b.nbytes, b.version, b.fold)"
+        "SELECT json_agg(json_build_array(b.buffer_id, b.rows, b.nbytes, b.version, b.part)"
         " ORDER BY b.buffer_id)"
         f"::text AS found FROM (SELECT __dist_key__, buffer_id, {quote(first + '_shape')}[1] AS rows,"
         f" {sizes} AS nbytes,"
-        f" {version} AS version, {fold} AS fold, {' OR '.join((*labels, *shapes))} AS incomplete"
+        f" {version} AS version, {columns.part} AS part, {' OR '.join((*labels, *shapes))} AS incomplete"
         f" FROM {table} WHERE __dist_key__ = {int(key)}{columns.bound}) AS b GROUP BY b.__dist_key__"
     )
 
@@ -79,7 +87,13 @@ def _looking(table: str, key: int, columns: Columns, version: str) -> str:
 def parse(found: str | None) -> tuple[Version, list[Buffer]]:
     """What one of these statements gave: a version that changes with any of the rows, and the buffers."""
     rows = json.loads(found or "[]")
-    return tuple(row[3] for row in rows), [Buffer(*row[:3], fold=row[4]) for row in rows]
+    return tuple(row[3] for row in rows), [_buffer(*row[:3], part=row[4]) for row in rows]
+
+
+def _buffer(buffer_id: int, rows: int, nbytes: int, part: Any) -> Buffer:
+    if isinstance(part, list):
+        return Buffer(buffer_id, rows, nbytes, groups=[(number, count) for number, count in part])
+    return Buffer(buffer_id, rows, nbytes, fold=part)
 
 
 def may_read(db: Database, role: str, table: str) -> bool:
@@ -118,7 +132,7 @@ def contents(db: Database, table: str, keys: Sequence[int], columns: Columns) ->
         for start in ("1", middle, f"octet_length({column}) - {_SLICE - 1}"):
             wanted.append(f"md5(substr({column}, greatest({start}, 1), {_SLICE}))")
     wanted += [f"md5({quote(column)})" for column in columns.dependent]
-    wanted += [FOLD] if columns.folded else []
+    wanted += [f"md5({columns.part}::text)"] if columns.grouped else [FOLD] if columns.folded else []
     listed = ", ".join(str(int(key)) for key in keys)
     # The lines are made where the rows are; what is put together here is short.
     rows = db.query(

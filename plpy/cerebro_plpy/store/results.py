@@ -19,6 +19,8 @@ ResultColumns = Sequence[tuple[str, str]]
 # Names of tables stand in the summaries as they were written in the call; here, by column, so that they are
 # found whatever the search_path.
 QUALIFIED = ("qualified_names", "jsonb")
+# The columns that make groups, where each has models of its own.
+GROUP_BY = ("group_by", "text[]")
 _MODEL: ResultColumns = (
     ("mst_key", "integer"),
     ("model_weights", "bytea"),
@@ -159,10 +161,15 @@ def columns_of_one(classes: Mapping[str, str]) -> list[ResultColumns]:
     return [_SINGLE, _with_classes(_SINGLE_SUMMARY, classes, "backend")]
 
 
-def columns_of_many(classes: Mapping[str, str], *, folds: bool = False) -> list[ResultColumns]:
-    """The three tables of several models; with folds, a config has a row of information for each."""
-    info = [("fold", "integer"), ("mst_key", "integer"), *_INFO[1:]] if folds else _INFO
-    return [_MODEL, info, _with_classes(_SUMMARY, classes, "dependent_vartype")]
+def columns_of_many(
+    classes: Mapping[str, str], *, folds: bool = False, groups: Mapping[str, str] | None = None
+) -> list[ResultColumns]:
+    """The three tables of several models; with folds or groups, a config has a row for each."""
+    first = [*({"fold": "integer"} if folds else groups or {}).items()]
+    info = [*first, ("mst_key", "integer"), *_INFO[1:]] if first else _INFO
+    model = [*first, *_MODEL] if groups else _MODEL
+    summary = [*_SUMMARY, GROUP_BY] if groups else _SUMMARY
+    return [model, info, _with_classes(summary, classes, "dependent_vartype")]
 
 
 def columns_of_search(classes: Mapping[str, str], *, brackets: bool) -> list[ResultColumns]:
@@ -196,7 +203,9 @@ def automl_columns() -> list[str]:
 
 def _create(db: Database, target: TargetTable, columns: ResultColumns) -> None:
     listed = ", ".join(f"{_quote(name)} {type_}" for name, type_ in columns)
-    how = "BY (mst_key)" if columns[0][0] == "mst_key" else "REPLICATED"
+    # That of models, or one with that key alone, is not small.
+    by_key = "model_weights" in dict(columns) and "mst_key" in dict(columns) or columns[0][0] == "mst_key"
+    how = "BY (mst_key)" if by_key else "REPLICATED"
     db.query(f"CREATE TABLE {target.quoted} ({listed}){HEAP}{distributed(db, how)}")
 
 
@@ -242,6 +251,38 @@ def add_model(
         f"INSERT INTO {quoted} (mst_key, model_weights, model_arch, __dist_key__) VALUES ($1, $2, $3, $4)",
         ["integer", "bytea", "json", "integer"],
         [mst_key, weights, model_arch, key],
+    )
+
+
+def add_models_of_groups(
+    db: Database,
+    quoted: str,
+    *,
+    columns: Sequence[str],
+    keys: Sequence[int],
+    groups: Sequence[str],
+    weights: Sequence[bytes | None],
+    nets: Sequence[str],
+    places: Sequence[int],
+) -> None:
+    """Insert models of groups, whose keys are JSON of the groups' columns."""
+    names = ", ".join(map(_quote, columns))
+    made = ", ".join(f"g.{_quote(name)}" for name in columns)
+    db.query(
+        f"INSERT INTO {quoted} ({names}, mst_key, model_weights, model_arch, __dist_key__)"
+        f" SELECT {made}, m.mst_key, m.weights, ($4::text[])[m.net]::json, m.place"
+        " FROM ROWS FROM (unnest($1), unnest($2), unnest($3), unnest($5), unnest($6))"
+        " AS m (mst_key, key, weights, net, place),"
+        f" LATERAL jsonb_populate_record(NULL::{quoted}, m.key::jsonb) AS g",
+        ["integer[]", "text[]", "bytea[]", "text[]", "integer[]", "integer[]"],
+        [
+            list(keys),
+            list(groups),
+            list(weights),
+            kinds := list(dict.fromkeys(nets)),
+            [kinds.index(net) + 1 for net in nets],
+            list(places),
+        ],
     )
 
 

@@ -29,7 +29,7 @@ EVERY_CONFIG = -1
 LONGEST_REASON = 10_000
 _TABLES = (
     "_failure", "_metric", "_evaluation", "_state", "_visit", "_config", "_weights", "_architecture",
-    "_run_event", "_request", "_decision", "_driver", "_run_function", "_run",
+    "_group", "_run_event", "_request", "_decision", "_driver", "_run_function", "_run",
 )  # fmt: skip
 
 
@@ -95,9 +95,11 @@ class ConfigRow:
     kind: str | None = None
     visit_seconds: float | None = None
     # Of a cross-validated run: which config it is, and the fold that it leaves out; none for the model of
-    # all rows. `mst_key` numbers such configs with their folds.
+    # all rows. `mst_key` numbers such configs with their folds, and those of groups with their groups.
     config_key: int | None = None
     fold: int | None = None
+    # Of a run of groups: the number of the group whose rows it is trained on.
+    group_id: int | None = None
 
     @property
     def key(self) -> int:
@@ -378,6 +380,16 @@ def config(db: Database, run_id: int, mst_key: int) -> ConfigRow:
 
 
 @as_owner
+def configs_among(db: Database, run_id: int, keys: Sequence[int]) -> list[ConfigRow]:
+    rows = db.query(
+        f"SELECT {_CONFIG_COLUMNS} FROM cerebro._config WHERE run_id = $1 AND mst_key = ANY ($2)",
+        ["bigint", "integer[]"],
+        [run_id, list(keys)],
+    )
+    return [ConfigRow(**row) for row in rows]
+
+
+@as_owner
 def state_origin(db: Database, run_id: int, mst_key: int, step: int) -> int:
     """Whose state a config has at a step: a clone begins with that of its source, which may be one too."""
     found = config(db, run_id, mst_key)
@@ -446,7 +458,11 @@ VISIT_ROWS = insertion("cerebro._visit", VisitRow, {"ended_at": "pg_catalog.cloc
 
 
 def write_visit(db: Database, visit: VisitRow) -> None:
-    write(db, [(VISIT_ROWS, [as_given(visit)])])
+    write_visits(db, [visit])
+
+
+def write_visits(db: Database, visits: Sequence[VisitRow]) -> None:
+    write(db, [(VISIT_ROWS, [as_given(visit) for visit in visits])])
 
 
 @as_owner

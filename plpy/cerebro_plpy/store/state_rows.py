@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -36,6 +35,41 @@ def write(
     return size
 
 
+# Rows that one statement writes have so many bytes.
+_BYTES_AT_ONCE = 16 * 2**20
+
+
+@as_owner
+def write_several(
+    db: Database, run_id: int, step: int, states: Iterable[tuple[int, Iterable[bytes]]]
+) -> list[int]:
+    """Store states of several configs after the same step; gives the size of each."""
+    sizes: list[int] = []
+    waiting: list[tuple[int, int, bytes]] = []
+    filled = 0
+    for mst_key, parts in states:
+        sizes.append(0)
+        for number, part in enumerate(parts):
+            waiting.append((mst_key, number, bytes(part)))
+            sizes[-1] += len(part)
+            filled += len(part)
+        if filled >= _BYTES_AT_ONCE:
+            _insert(db, run_id, step, waiting)
+            waiting, filled = [], 0
+    _insert(db, run_id, step, waiting)
+    return sizes
+
+
+def _insert(db: Database, run_id: int, step: int, rows: Sequence[tuple[int, int, bytes]]) -> None:
+    if rows:
+        db.query(
+            "INSERT INTO cerebro._state (run_id, step, mst_key, part, data) SELECT $1, $2, r.*"
+            " FROM ROWS FROM (unnest($3), unnest($4), unnest($5)) AS r ON CONFLICT DO NOTHING",
+            ["bigint", "integer", "integer[]", "integer[]", "bytea[]"],
+            [run_id, step, *(list(column) for column in zip(*rows, strict=True))],
+        )
+
+
 def read(db: Database, run_id: int, mst_key: int, step: int) -> Iterator[bytes]:
     """The parts of a state in order, one at a time; none when the step was never made or is gone."""
     batches = db.scan(
@@ -52,10 +86,11 @@ def read_several(
 ) -> Iterator[tuple[int, Iterator[bytes]]]:
     """The same for several configs, each with its step, by one statement: config by config, part by part."""
     batches = db.scan(
-        "SELECT mst_key, data FROM cerebro._state WHERE run_id = $1"
-        " AND step = ($2::json->>mst_key::text)::integer ORDER BY mst_key, part",
-        ["bigint", "text"],
-        [run_id, json.dumps(steps)],
+        "SELECT s.mst_key, s.data FROM cerebro._state AS s"
+        " JOIN ROWS FROM (pg_catalog.unnest($2), pg_catalog.unnest($3)) AS k (mst_key, step)"
+        " ON k.mst_key = s.mst_key AND k.step = s.step WHERE s.run_id = $1 ORDER BY s.mst_key, s.part",
+        ["bigint", "integer[]", "integer[]"],
+        [run_id, list(steps), list(steps.values())],
         batch=_PARTS_AT_ONCE,
     )
     rows = (row for batch in batches for row in batch)

@@ -1,0 +1,132 @@
+"""JAX: one net in many states, each trained on rows of its own, as one compiled program.
+
+The states are stacked, and a loop takes one after the other through the same steps as if it were alone: same
+kernels, same bits. What is saved is what surrounds the steps, which for a small net is most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from . import runtime
+from .backends import Feed, Pace, Tick
+from .stacks import Batches
+
+
+class JaxStack:
+    """The states of a bundle; a place of the stack that has no rows stays as it is."""
+
+    def __init__(self, model: Any, variables: Sequence[Any], rows_of: Any, data: Any) -> None:
+        self._model = model
+        self._groups = (model.trainable_variables, model.non_trainable_variables, model.optimizer.variables)
+        self._variables = list(variables)
+        self._rows_of = rows_of
+        self._train = jax.jit(_each(partial(_steps, model.train_step, model, data)), donate_argnums=0)
+        self._test = jax.jit(_each(partial(_tests, model.test_step, model, data)), donate_argnums=0)
+        # JAX puts the keys of a dictionary in order, and that of metrics says which decides.
+        self._names: list[str] = []
+        self._values = jax.jit(partial(jax.lax.map, self._metric_values))
+        self._paces: dict[Any, Pace] = {}
+        self._state: tuple[Any, ...] = ()
+        self._places = 0
+
+    def load(self, stacked: Sequence[np.ndarray]) -> None:
+        """Take states up, variable by variable, each with as many places."""
+        self._places = len(stacked[0])
+        by_variable = {
+            id(v): settled(array.astype(v.dtype)) for v, array in zip(self._variables, stacked, strict=True)
+        }
+        groups = [[by_variable[id(v)] for v in group] for group in self._groups]
+        self._state = (*groups, [])
+        self.reset_metrics()
+
+    def save(self) -> list[np.ndarray]:
+        by_variable = {
+            id(variable): array
+            for group, arrays in zip(self._groups, self._state[:3], strict=True)
+            for variable, array in zip(group, arrays, strict=True)
+        }
+        return [np.array(by_variable[id(variable)]) for variable in self._variables]
+
+    def reset_metrics(self) -> None:
+        self._model.reset_metrics()
+        fresh = [runtime.to_numpy(variable) for variable in self._model.metrics_variables]
+        # Made by NumPy, for which JAX has nothing to compile.
+        metrics = [settled(np.repeat(a[np.newaxis], self._places, axis=0)) for a in fresh]
+        self._state = (*self._state[:3], metrics)
+
+    def train(self, feed: Feed, batches: Sequence[Batches], tick: Tick) -> None:
+        self._run(self._train, feed, batches, tick, "train")
+
+    def test(self, feed: Feed, batches: Sequence[Batches], tick: Tick) -> None:
+        self._run(self._test, feed, batches, tick, "test")
+
+    def _run(self, program: Any, feed: Feed, batches: Sequence[Batches], tick: Tick, what: str) -> None:
+        arrays = self._rows_of(feed)
+        for some in batches:
+            order, counts = settled(some.order), settled(some.counts)
+            pace = self._paces.setdefault((what, some.order.shape[2]), Pace())
+            for first, last in pace.pieces(self._places, tick):
+                state = program(self._state, arrays, (order, counts), (first, last))
+                self._state = jax.block_until_ready(state)
+
+    def results(self) -> Mapping[str, np.ndarray]:
+        """What the metrics say of each place."""
+        found = self._values(self._state[3])
+        return {name: runtime.to_numpy(value) for name, value in zip(self._names, found, strict=True)}
+
+    def _metric_values(self, metrics: Any) -> list[Any]:
+        mapping = zip(self._model.metrics_variables, metrics, strict=True)
+        with runtime.keras().StatelessScope(state_mapping=mapping):
+            found = self._model.get_metrics_result()
+        self._names = list(found)
+        return list(found.values())
+
+
+def settled(array: Any) -> Any:
+    """An array that is bound to its device, as all are that come of rows in shared memory: a program is
+    compiled a second time where what it is given is not."""
+    return jax.device_put(array, jax.devices()[0])
+
+
+def _each(one: Any) -> Any:
+    """A program that takes the states first..last of a stack through their batches."""
+
+    def run(stack: Any, arrays: Any, batches: Any, places: Any) -> Any:
+        (order, counts), (first, last) = batches, places
+
+        def body(place: Any, stack: Any) -> Any:
+            state = jax.tree_util.tree_map(lambda array: array[place], stack)
+            state = one(state, arrays, order[place], counts[place])
+            return jax.tree_util.tree_map(lambda array, value: array.at[place].set(value), stack, state)
+
+        return jax.lax.fori_loop(first, last, body, stack)
+
+    return run
+
+
+def _steps(step: Any, model: Any, data: Any, state: Any, arrays: Any, order: Any, count: Any) -> Any:
+    def body(number: Any, state: Any) -> Any:
+        return step(state, data(model, *_batch(arrays, order[number])))[1]
+
+    return jax.lax.fori_loop(0, count, body, state)
+
+
+def _tests(step: Any, model: Any, data: Any, state: Any, arrays: Any, order: Any, count: Any) -> Any:
+    trainable, others, optimizer, metrics = state
+
+    def body(number: Any, metrics: Any) -> Any:
+        measured = step((trainable, others, metrics), data(model, *_batch(arrays, order[number])))[1]
+        return measured[2]
+
+    return trainable, others, optimizer, jax.lax.fori_loop(0, count, body, metrics)
+
+
+def _batch(arrays: Any, rows: Any) -> Any:
+    return jax.tree_util.tree_map(partial(jnp.take, indices=rows, axis=0), arrays)

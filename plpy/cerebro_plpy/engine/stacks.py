@@ -1,0 +1,88 @@
+"""Many states of one net, each with rows of its own: what all of them have to do, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from .backends import Feed, Tick
+from .state import State
+
+# A state that is larger trains no faster in a stack, and a stack of such states takes much memory.
+LARGEST_STATE = 256 * 1024
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Batches of one size: for each place in the stack rows (places, batches, size), and how many count."""
+
+    order: np.ndarray
+    counts: np.ndarray
+
+
+class Stack(Protocol):
+    """An engine's way to run a compiled model in many states."""
+
+    def load(self, stacked: Sequence[np.ndarray]) -> None: ...
+
+    def save(self) -> list[np.ndarray]: ...
+
+    def reset_metrics(self) -> None: ...
+
+    def train(self, feed: Feed, batches: Sequence[Batches], tick: Tick) -> None: ...
+
+    def test(self, feed: Feed, batches: Sequence[Batches], tick: Tick) -> None: ...
+
+    def results(self) -> Mapping[str, np.ndarray]: ...
+
+
+def batches(orders: Sequence[np.ndarray], size: int, places: int, longest: int) -> list[Batches]:
+    """Cut each order of rows as it would be cut alone: first full batches, then what is left.
+
+    A program is compiled for each shape: the numbers of places and batches are powers of two, of which as
+    many count as there are. There is room for an order of the `longest` length.
+    """
+    lengths = np.array([len(order) for order in orders])
+    full = lengths // size
+    found = []
+    if full.any():
+        room = np.zeros((places, power_of_two(longest // size) * size), np.int32)
+        for place, order in enumerate(orders):
+            room[place, : full[place] * size] = order[: full[place] * size]
+        found.append(Batches(room.reshape(places, -1, size), _filled(full, places)))
+    rest = lengths - full * size
+    for left in sorted(set(rest.tolist()) - {0}):
+        room = np.zeros((places, 1, left), np.int32)
+        chosen = np.flatnonzero(rest == left)
+        for place in chosen.tolist():
+            room[place, 0] = orders[place][-left:]
+        found.append(Batches(room, _filled(rest == left, places)))
+    return found
+
+
+def _filled(counts: np.ndarray, places: int) -> np.ndarray:
+    found = np.zeros(places, np.int32)
+    found[: len(counts)] = counts
+    return found
+
+
+def power_of_two(number: int) -> int:
+    return 1 << max(0, number - 1).bit_length()
+
+
+def stacked(states: Sequence[State], places: int) -> list[np.ndarray]:
+    """The variables of states, one after the other; what is left of the places is zeros."""
+    first = states[0]
+    found = []
+    for number, array in enumerate(first.arrays):
+        room = np.zeros((places, *array.shape), array.dtype)
+        if all(state is first for state in states):
+            room[: len(states)] = array
+        else:
+            for place, state in enumerate(states):
+                room[place] = state.arrays[number]
+        found.append(room)
+    return found

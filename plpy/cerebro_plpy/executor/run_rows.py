@@ -1,0 +1,76 @@
+"""A run as it is written down: what was asked for, its architectures and its configs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.executor import request as requests
+from cerebro_plpy.store import runs, session
+
+
+def run_row(
+    db: Database, request: requests.Request, run_id: int, *, kind: str, model_table: str | None, topology: str
+) -> runs.RunRow:
+    return runs.RunRow(
+        run_id=run_id,
+        owner=session.current_user(db),
+        kind=kind,
+        source_table=request.source.table.quoted,
+        validation_table=request.validation.table.quoted if request.validation else None,
+        model_table=model_table,
+        epochs=request.epochs,
+        metrics_frequency=request.metrics_frequency,
+        segments=request.segments,
+        seed=request.seed,
+        memory_mb=request.engines.memory_mb,
+        threads=request.engines.threads,
+        use_gpus=request.engines.use_gpus,
+        topology=topology,
+        arch_table=request.arch_table.quoted,
+        selection_table=request.selection_table,
+        warm_start=request.warm_start,
+        name=request.name,
+        description=request.description,
+        search=None if request.search is None else json.dumps(request.search),
+        limits=json.dumps(asdict(request.limits)),
+        spelled=json.dumps(dict(request.spelled)),
+        object_table=request.object_table,
+    )
+
+
+def architectures(described: Mapping[str, Mapping[str, Any]]) -> list[runs.ArchitectureRow]:
+    """The architectures that the engine has described."""
+    return [
+        runs.ArchitectureRow(
+            model_id=int(model_id),
+            model_arch=facts["json"],
+            parameters=facts["parameters"],
+            flops_per_row=facts["flops_per_row"],
+            work=json.dumps(facts["work"]),
+        )
+        for model_id, facts in described.items()
+    ]
+
+
+def config_row(
+    request: requests.Request, chosen: requests.Chosen, warm: tuple[int, int, int] | None
+) -> runs.ConfigRow:
+    """A config; `warm` are the run and the step that it goes on from, and the epochs behind it there."""
+    run_id, step, epochs = warm or (None, None, 0)
+    return runs.ConfigRow(
+        mst_key=chosen.mst_key,
+        model_id=chosen.model_id,
+        compile_params=chosen.compile_params,
+        fit_params=chosen.fit_params,
+        backend=request.engines.of(chosen.model_id),
+        warm_run_id=run_id,
+        warm_step=step,
+        epochs_before=epochs,
+        config_key=chosen.config_key,
+        fold=chosen.fold,
+        group_id=chosen.group_id,
+    )

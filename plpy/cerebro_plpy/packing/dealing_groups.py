@@ -1,0 +1,159 @@
+"""Where the rows of groups go: those of a group to one segment and into one buffer, where they fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from .dealing import DealtBuffer, Hand, deal_picked, up
+from .placing import EVERYWHERE, homes
+from .sorting import Sorter
+
+
+@dataclass(frozen=True)
+class GroupRows:
+    """Rows of one group in one buffer, as places in the order of all rows."""
+
+    group: int
+    places: range
+
+
+@dataclass(frozen=True)
+class GroupBuffer:
+    """A buffer of rows of one group, or of several whole groups."""
+
+    stretches: Sequence[GroupRows]
+    fold: int | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(len(one.places) for one in self.stretches)
+
+    @property
+    def groups(self) -> list[list[int]]:
+        """The groups, numbered from 1, in the order of their rows, each with how many."""
+        return [[one.group + 1, len(one.places)] for one in self.stretches]
+
+    @property
+    def places(self) -> np.ndarray:
+        return np.concatenate(
+            [np.arange(p.start, p.stop, p.step) for p in (s.places for s in self.stretches)]
+        )
+
+
+@dataclass(frozen=True)
+class GroupDeal:
+    """How the rows of groups are dealt. They come group by group; each is dealt as if there were no other.
+
+    A group's buffers are those that it would have alone, but that groups which fit share one.
+    """
+
+    groups: Sequence[int]
+    segments: int
+    # That a buffer has.
+    most_rows: int
+
+    @cached_property
+    def rows(self) -> int:
+        return sum(self.groups)
+
+    @cached_property
+    def homes(self) -> Sequence[int]:
+        """The segment of each group; a group that is cut lies on all."""
+        return homes(self.groups, self.segments)
+
+    @cached_property
+    def starts(self) -> Sequence[int]:
+        return [0, *accumulate(self.groups)]
+
+    @cached_property
+    def _dealt(self) -> Sequence[Sequence[GroupBuffer]]:
+        return [self._buffers_of(segment) for segment in range(self.segments)]
+
+    def slices(self, segment: int) -> Sequence[GroupBuffer]:
+        """A segment's buffers."""
+        return self._dealt[segment]
+
+    def _buffers_of(self, segment: int) -> list[GroupBuffer]:
+        found: list[GroupBuffer] = []
+        shared: list[GroupRows] = []
+        filled = 0
+        for group, (rows, home) in enumerate(zip(self.groups, self.homes, strict=True)):
+            if not rows or home not in (segment, EVERYWHERE):
+                continue
+            cut = home == EVERYWHERE
+            first, step = self.starts[group] + segment * cut, self.segments if cut else 1
+            places = range(first, self.starts[group + 1], step)
+            pieces = min(up(up(rows, step), self.most_rows), len(places))
+            if pieces == 1 and not cut:
+                if filled + rows > self.most_rows:
+                    found.append(GroupBuffer(shared))
+                    shared, filled = [], 0
+                shared.append(GroupRows(group, places))
+                filled += rows
+                continue
+            if shared:
+                # Buffers are in the order of their rows.
+                found.append(GroupBuffer(shared))
+                shared, filled = [], 0
+            bounds = [len(places) * i // pieces for i in range(pieces + 1)]
+            found += [GroupBuffer([GroupRows(group, places[a:b])]) for a, b in pairwise(bounds)]
+        return [*found, GroupBuffer(shared)] if shared else found
+
+    @property
+    def buffers(self) -> int:
+        """The most buffers that a segment has."""
+        return max(map(len, self._dealt))
+
+    @cached_property
+    def buffer_size(self) -> int:
+        """The most rows that a buffer has."""
+        return max(buffer.rows for own in self._dealt for buffer in own)
+
+    def place(self, segment: int) -> int:
+        return segment
+
+    def buffer_id(self, segment: int, number: int) -> int:
+        """The number of a segment's buffer in the packed table."""
+        return segment * self.buffers + number
+
+    @property
+    def buffers_after(self) -> int:
+        """Below it are the numbers of all buffers."""
+        return self.buffer_id(self.segments, 0)
+
+    @property
+    def segments_of_groups(self) -> list[list[int]]:
+        """Where the rows of each group lie."""
+        every = list(range(self.segments))
+        return [every if home == EVERYWHERE else [home] for home in self.homes]
+
+    def of_ranks(self, ranks: np.ndarray) -> np.ndarray:
+        """The segments of rows, by their places in the order of all."""
+        starts, homes = np.array(self.starts), np.array(self.homes)
+        groups = np.searchsorted(starts, ranks, side="right") - 1
+        return np.where(homes[groups] == EVERYWHERE, (ranks - starts[groups]) % self.segments, homes[groups])
+
+
+def deal(sorter: Sorter, how: GroupDeal) -> Iterator[DealtBuffer]:
+    """Deal rows in the order of their groups and hashes."""
+    pick = sorter.picker()
+    return _deal_blocks(sorter.blocks(), how) if pick is None else deal_picked(pick, how)
+
+
+def _deal_blocks(blocks: Iterable[Sequence[np.ndarray]], how: GroupDeal) -> Iterator[DealtBuffer]:
+    hands = [
+        Hand(segment, [0, *accumulate(buffer.rows for buffer in how.slices(segment))])
+        for segment in range(how.segments)
+    ]
+    rank = 0
+    for block in blocks:
+        segments = how.of_ranks(np.arange(rank, rank + len(block[0])))
+        for segment, hand in enumerate(hands):
+            own = segments == segment
+            yield from hand.take([column[own] for column in block])
+        rank += len(block[0])

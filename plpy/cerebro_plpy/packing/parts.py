@@ -1,0 +1,33 @@
+"""Rows in parts, the folds or groups that they were told to be in: they are packed part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..store import packed
+from ..store.packed import SourceColumn
+
+
+class PartsRead:
+    """How many rows of each part were read. They are sorted by part, and within by hash."""
+
+    def __init__(self, count: int) -> None:
+        self.rows = np.zeros(count, np.int64)
+        # The part stands in the first bits of what rows are sorted by.
+        self._bits = max(1, (count - 1).bit_length())
+
+    def sort_by(self, values: Sequence[str], hashes: np.ndarray) -> None:
+        """Put the parts of rows, numbered from 1, before their hashes."""
+        parts = np.array(values).astype(np.int64) - 1
+        self.rows += np.bincount(parts, minlength=len(self.rows))
+        hashes >>= np.uint64(self._bits)
+        hashes |= parts.astype(np.uint64) << np.uint64(64 - self._bits)
+
+
+def _number(name: str) -> packed.Expression:
+    return packed.Expression("text", (SourceColumn(name, "int4", False, "integer", "integer", True),))
+
+
+FOLD, GROUP = _number(packed.FOLD), _number(packed.GROUP)

@@ -1,0 +1,33 @@
+"""Which segment takes the rows of which group."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+# Segments may have so much more than their share.
+UNEVEN = 1.05
+# A group with fewer rows is never cut: it would wait longer at each segment than it trains there.
+LEAST_CUT = 4096
+# In place of a segment: the rows are dealt to all.
+EVERYWHERE = -1
+
+
+def homes(rows: Sequence[int], segments: int) -> list[int]:
+    """The segment of each group, by its rows. The largest are placed first, each where the fewest rows are;
+    one that would make a segment too large is cut over all of them."""
+    found = [0] * len(rows)
+    if segments == 1:
+        return found
+    most, on_each = UNEVEN * sum(rows) / segments, 0.0
+    loads = [(0, segment) for segment in range(segments)]
+    for group in sorted(range(len(rows)), key=lambda group: -rows[group]):
+        count = rows[group]
+        load, segment = loads[0]
+        if count >= LEAST_CUT and load + on_each + count > most:
+            found[group] = EVERYWHERE
+            on_each += count / segments
+        else:
+            found[group] = segment
+            heapq.heapreplace(loads, (load + count, segment))
+    return found

@@ -1,0 +1,71 @@
+"""Bundles: one config on many groups whose rows lie on one segment. A visit carries all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+# Enough for what a visit costs by itself to be next to nothing.
+MOST_MEMBERS = 512
+# A crash may cost so much work: states are written no more rarely.
+CHECKPOINT_SECONDS = 10.0
+
+
+class Grouped(Protocol):
+    """Of a config of the plan, what a bundle is made by."""
+
+    mst_key: int
+    backend: str
+
+    @property
+    def key(self) -> int: ...
+
+    @property
+    def home(self) -> int | None: ...
+
+
+@dataclass(frozen=True)
+class Bundle:
+    segment: int
+    members: Sequence[int]
+
+
+class Bundles:
+    """All bundles of a run; those that are open have perhaps something left to do."""
+
+    def __init__(self, configs: Iterable[Grouped]) -> None:
+        self._open: dict[int, list[Bundle]] = {}
+        self._of: dict[int, Bundle] = {}
+        alike: dict[tuple[int, str, int], list[int]] = {}
+        for config in configs:
+            if config.home is not None:
+                alike.setdefault((config.home, config.backend, config.key), []).append(config.mst_key)
+        for (segment, _, _), members in alike.items():
+            for some in _even(members):
+                bundle = Bundle(segment, some)
+                self._open.setdefault(segment, []).append(bundle)
+                self._of.update(dict.fromkeys(some, bundle))
+
+    def first(self, segment: int, left: Callable[[Bundle], bool]) -> Bundle | None:
+        """The first bundle of a segment with something left; one is done before the next begins."""
+        waiting = self._open.get(segment, [])
+        while waiting and not left(waiting[0]):
+            waiting.pop(0)
+        return waiting[0] if waiting else None
+
+    def any_left(self, left: Callable[[Bundle], bool]) -> bool:
+        return any(self.first(segment, left) for segment in list(self._open))
+
+    def reopen(self, mst_key: int) -> None:
+        """One of its members may have more to do than was thought."""
+        bundle = self._of.get(mst_key)
+        if bundle is not None and bundle not in self._open[bundle.segment]:
+            self._open[bundle.segment].append(bundle)
+
+
+def _even(members: Sequence[int]) -> list[Sequence[int]]:
+    """As few parts as there may be, of near-equal sizes."""
+    parts = -(-len(members) // MOST_MEMBERS)
+    bounds = [len(members) * part // parts for part in range(parts + 1)]
+    return [members[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]

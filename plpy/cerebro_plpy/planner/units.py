@@ -1,0 +1,99 @@
+"""What a plan deals in: configs while their run goes on, and what segments can be asked to do for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+VISIT, EVALUATE, MERGE = "visit", "evaluate", "merge"
+# Of an epoch whose states are averaged: a visit from the state that all begin with, and the averaging.
+PART, AVERAGE = "part", "average"
+# One config on many groups, trained and measured in one visit.
+BUNDLE = "bundle"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Something a segment can be asked to do for a config."""
+
+    kind: str
+    mst_key: int
+    epoch: int
+    segment: int
+    stop: int = 0
+    # Of a bundle: what it carries, the epoch that it ends with, and the epochs after which it measures.
+    members: tuple[int, ...] = ()
+    until: int = 0
+    measured: tuple[int, ...] = ()
+
+    @property
+    def keys(self) -> tuple[int, ...]:
+        """The configs that it is about."""
+        return self.members or (self.mst_key,)
+
+
+@dataclass(frozen=True)
+class PartDone:
+    """What a segment has done in an epoch whose states are averaged."""
+
+    rows: int
+    loss: float | None
+
+
+@dataclass
+class Config:
+    """A config while its run goes on, which trains until so many epochs.
+
+    `step` counts its committed visits; a clone's begin with those of its source: at `first_step`, with the
+    state of `source` there. A config that was stopped has its last visit at `stop_at`.
+    """
+
+    mst_key: int
+    backend: str
+    kind: object
+    visit_units: float
+    until: int
+    epochs_before: int = 0
+    source: int | None = None
+    first_step: int = 0
+    step: int = 0
+    visiting: bool = False
+    stop_at: int | None = None
+    deleted: bool = False
+    failure: str | None = None
+    loss: float | None = None
+    best: tuple[float, int] | None = None
+    # Of an epoch whose states are averaged: the segments that work on it, and those that have done so.
+    busy: set[int] = field(default_factory=set)
+    parts: dict[int, PartDone] = field(default_factory=dict)
+    # Of a cross-validated run: which config it is, and the fold that it leaves out.
+    config_key: int | None = None
+    fold: int | None = None
+    # Of a run of groups: what messages call the group, and the segment that has all of its rows.
+    group: str | None = None
+    home: int | None = None
+
+    def __post_init__(self) -> None:
+        self.step = max(self.step, self.first_step)
+
+    @property
+    def key(self) -> int:
+        """The config that it is to the user."""
+        return self.mst_key if self.config_key is None else self.config_key
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        if self.group is not None:
+            return f"config {self.key} of group {self.group}"
+        return f"config {self.key}" if self.fold is None else f"config {self.key} without fold {self.fold}"
+
+    @property
+    def amid_epoch(self) -> bool:
+        """Whether segments have begun an epoch whose states are to be averaged."""
+        return bool(self.busy or self.parts)
+
+    @property
+    def over(self) -> bool:
+        """Whether it is given no more visits, whatever is left of its epochs."""
+        stopped = self.stop_at is not None and self.step >= self.stop_at
+        return self.failure is not None or self.deleted or stopped

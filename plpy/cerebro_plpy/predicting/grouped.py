@@ -1,0 +1,98 @@
+"""Predicting with models of groups: each row by the model of its group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.engine.inference import Inference, inference
+from cerebro_plpy.engine.plain import plain_net
+from cerebro_plpy.errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
+from cerebro_plpy.logical.metrics import direction
+from cerebro_plpy.madlib.params import reparse_compile
+from cerebro_plpy.predicting import models, trained
+from cerebro_plpy.predicting.models import Model
+from cerebro_plpy.store import group_models, packed
+from cerebro_plpy.store.group_models import GroupModels
+from cerebro_plpy.store.names import Table
+
+NetOfGroup = Callable[[list[np.ndarray]], Sequence[np.ndarray]]
+
+
+def find(db: Database, name: str | None, mst_key: int | None) -> GroupModels | None:
+    """The models of groups that a table holds; none where it holds others."""
+    found = trained.group_tables(db, name)
+    if found is None:
+        return None
+    table, info, columns = found
+    higher = [
+        quoted
+        for text, quoted in group_models.compiled(db, info)
+        if direction(reparse_compile(text)) == "max"
+    ]
+    types = group_models.types_of(db, table, columns)
+    return GroupModels(table, info, {name: types[name] for name in columns}, mst_key, higher)
+
+
+def check_columns(found: GroupModels, known: Mapping[str, packed.SourceColumn], table: Table) -> None:
+    """Rows must have the columns that say which group they are of."""
+    for name in found.types:
+        if name not in known:
+            raise CerebroError(
+                f'{table.quoted} has no column "{name}", which says what group a row is of',
+                detail=f"The groups of {found.model.quoted} are those of {', '.join(found.types)}.",
+                sqlstate=UNDEFINED_COLUMN,
+            )
+
+
+@dataclass(frozen=True)
+class NetOfConfig:
+    """The net of a config, for any of its groups' weights."""
+
+    model: Model
+    shapes: tuple[tuple[int, ...], ...]
+
+    def answer(self, db: Database, weights: bytes, rows: int, tick: Callable[[], None]) -> NetOfGroup:
+        plain = plain_net(self.model.model_arch, weights, self.shapes)
+        if plain is not None:
+            return plain
+        forward = self._forward(db)
+        return partial(_by_engine, forward, forward.load(weights), min(rows, forward.rows), tick)
+
+    def _forward(self, db: Database) -> Inference:
+        models.start_engine(db, self.model.backend, False)
+        return inference(models.described(self.model, self.shapes))
+
+
+def _by_engine(
+    forward: Inference, loaded: Any, rows: int, tick: Callable[[], None], inputs: list[np.ndarray]
+) -> Sequence[np.ndarray]:
+    return forward.predict_many(loaded, inputs, rows, tick)
+
+
+def weights(db: Database, found: GroupModels) -> dict[str, tuple[int, bytes]]:
+    """The config and weights of each group, by its key."""
+    kept: dict[str, tuple[int, bytes]] = {}
+    for key, mst_key, data in found.weights(db):
+        if data is None:
+            raise CerebroError(f"{found.model.quoted} has no weights for group {key}", sqlstate=WRONG_STATE)
+        kept[key] = mst_key, data
+    if not kept:
+        which = "no group" if found.mst_key is None else f"no group of config {found.mst_key}"
+        raise CerebroError(f"{found.model.quoted} has a model for {which}", sqlstate=WRONG_STATE)
+    return kept
+
+
+def stretches(keys: Sequence[str | None]) -> Iterator[tuple[str | None, slice]]:
+    """Where the rows of each group stand in a batch that comes group by group."""
+    first = 0
+    for key, rows in groupby(keys):
+        last = first + sum(1 for _ in rows)
+        yield key, slice(first, last)
+        first = last

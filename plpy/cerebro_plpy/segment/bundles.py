@@ -1,0 +1,131 @@
+"""A visit of a bundle: one config trained on each of many groups of a segment, as one transaction."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cerebro_plpy.commands import VisitGroups
+from cerebro_plpy.engine import state as states
+from cerebro_plpy.errors import CONFIG_FAILED, CerebroError
+from cerebro_plpy.logical.metrics import better
+from cerebro_plpy.planner.work import EVALUATION_BATCH
+from cerebro_plpy.segment import fusing, rows, visits
+from cerebro_plpy.segment.members import Member
+from cerebro_plpy.segment.supply import Supply
+from cerebro_plpy.store import measurements, runs
+
+
+def visit(supply: Supply, asked: VisitGroups) -> Mapping[str, Any]:
+    """Train and measure; states, log rows and metrics are committed with the statement that asked."""
+    started_at, clock, computed = time.time(), time.monotonic(), time.process_time()
+    run_id = asked.run_id
+    work = visits.task(supply, run_id, asked.mst_key)
+    partition = rows.partition(supply.source, work.run, work.run.source_table, asked.segment)
+    members = _members(supply, work, asked, partition)
+    read = time.monotonic()
+    _train(supply, work, asked, partition, members)
+    trained = time.monotonic()
+    whole = [member for member in members if member.failure is None]
+    steps = asked.until * work.run.segments
+    share = 1 / len(members)
+    done = [
+        runs.VisitRow(
+            run_id=run_id,
+            mst_key=member.mst_key,
+            step=steps,
+            epoch=asked.until,
+            segment=asked.segment,
+            rows=member.rows.rows,
+            loss=member.logs.get("loss"),
+            logs=visits.as_json(member.logs),
+            state_bytes=0,
+            read_seconds=(read - clock) * share,
+            train_seconds=(trained - read) * share,
+            write_seconds=0.0,
+            started_at=started_at,
+            pid=os.getpid(),
+            cpu_seconds=(time.process_time() - computed) * share,
+            memory_bytes=visits.memory_bytes(),
+        )
+        for member in whole
+    ]
+    size = 0
+    if done:
+        size = supply.leave_bundle(done, ((m.mst_key, states.to_parts(m.state)) for m in whole))
+        supply.leave_metrics(_metrics(work, whole))
+    return {
+        "seconds": time.monotonic() - clock,
+        "state_bytes": size,
+        "losses": [member.logs.get("loss") if member.failure is None else None for member in members],
+        "failures": {str(m.mst_key): m.failure for m in members if m.failure is not None},
+    }
+
+
+def _members(
+    supply: Supply, work: visits.Task, asked: VisitGroups, partition: rows.Partition
+) -> list[Member]:
+    configs = supply.bundle(asked.run_id, asked.members)
+    step = (asked.epoch - 1) * work.run.segments
+    if step:
+        before = supply.states(asked.run_id, asked.members, step)
+    else:
+        # Seeds are of the config: all of its groups begin alike.
+        before = [visits.state_after(supply, work, 0)] * len(configs)
+    return [
+        Member(config.mst_key, partition.whole_group(config.group_id or 0), state)
+        for config, state in zip(configs, before, strict=True)
+    ]
+
+
+def _train(
+    supply: Supply,
+    work: visits.Task,
+    asked: VisitGroups,
+    partition: rows.Partition,
+    members: Sequence[Member],
+) -> None:
+    fused = fusing.fused(work, partition, members)
+    if fused and partition.cached is not None and fusing.train(supply, work, asked, partition.cached, fused):
+        together = {member.mst_key for member in fused}
+        members = [member for member in members if member.mst_key not in together]
+    for member in members:
+        for epoch in range(asked.epoch, asked.until + 1):
+            try:
+                member.state, member.logs = visits.train(supply, work, member.state, member.rows, epoch)
+                visits.check_finite(member.logs, asked.segment, epoch)
+                if epoch in asked.measured:
+                    member.measured[epoch] = _measure(supply, work, member)
+            except CerebroError as error:
+                if error.sqlstate != CONFIG_FAILED:
+                    raise
+                member.failure = error.message
+                break
+
+
+def _measure(supply: Supply, work: visits.Task, member: Member) -> Mapping[str, float]:
+    with visits.own_faults("was evaluated"):
+        variables = work.model.evaluate(
+            member.state, member.rows.in_order(), EVALUATION_BATCH, supply.ticker()
+        )
+        return work.model.merge([variables])
+
+
+def _metrics(work: visits.Task, members: Sequence[Member]) -> list[measurements.Measured]:
+    return [
+        measurements.Measured(
+            run_id=work.run.run_id,
+            mst_key=member.mst_key,
+            epoch=epoch,
+            dataset="training",
+            position=position,
+            metric=name,
+            value=value,
+            higher_is_better=better(name, work.compile) == "max",
+        )
+        for member in members
+        for epoch, values in member.measured.items()
+        for position, (name, value) in enumerate(values.items())
+    ]

@@ -1,0 +1,123 @@
+"""Many groups trained as one program: the bits are those of one after the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from cerebro_plpy import memory, seeding
+from cerebro_plpy.commands import VisitGroups
+from cerebro_plpy.engine import stacks
+from cerebro_plpy.engine.data import Block, Dataset
+from cerebro_plpy.engine.model import StackedModel, began_with_full_batches
+from cerebro_plpy.engine.state import State
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.logical import class_weights
+from cerebro_plpy.planner.work import EVALUATION_BATCH
+from cerebro_plpy.segment import rows, visits
+from cerebro_plpy.segment.members import Member
+from cerebro_plpy.segment.supply import Supply
+from cerebro_plpy.store import runs
+
+# With fewer there is nothing to be saved.
+LEAST_MEMBERS = 2
+# How many mini-batches tell whether a stack gives the bits that a net alone gives.
+TRIED = 2
+
+
+class _Tried(dict[tuple[int, int], bool]):
+    """Whether a stacked model, by its identity, with a batch size gave the same bits as alone."""
+
+
+def fused(work: visits.Task, partition: rows.Partition, members: Sequence[Member]) -> list[Member]:
+    """Those of the members that are to train as one program."""
+    if not runs.limits(work.run).get("fuse", True) or partition.cached is None or work.model.stack is None:
+        return []
+    found = [m for m in members if len(m.rows.chosen) == 1 and m.state.nbytes <= stacks.LARGEST_STATE]
+    return found if len(found) >= LEAST_MEMBERS else []
+
+
+def train(
+    supply: Supply, work: visits.Task, asked: VisitGroups, dataset: Dataset, members: Sequence[Member]
+) -> bool:
+    """Train and measure; whether that gives the same bits as alone is tried first."""
+    stack, fit, tick = work.model.stack, work.fit, supply.ticker()
+    if stack is None:
+        return False
+    weights = class_weights.settle(fit, runs.class_counts(work.run))
+    with visits.own_faults("trained"):
+        before = [member.state for member in members]
+        orders = _orders(members, lambda count: _pass(work, asked.epoch, 0, count))
+        longest = max(map(len, orders))
+        if not _gives_the_same(stack, work, dataset, before=before, orders=orders, tick=tick):
+            return False
+        stack.load(before)
+        for epoch in range(asked.epoch, asked.until + 1):
+            for number in range(fit.epochs):
+                in_pass = partial(_pass, work, epoch, number)
+                orders = _orders(members, in_pass)
+                stack.train(dataset, orders, fit.batch_size, weights, tick, longest=longest)
+            _take_logs(members, stack.results(len(members)), asked.segment, epoch)
+            if epoch in asked.measured:
+                stack.test(dataset, _orders(members, np.arange), EVALUATION_BATCH, tick)
+                for member, values in zip(members, stack.results(len(members)), strict=True):
+                    member.measured[epoch] = values
+        for member, state in zip(members, stack.states(len(members)), strict=True):
+            state.fixed_batch = began_with_full_batches(member.state, member.rows.rows, fit.batch_size)
+            member.state = state
+    return True
+
+
+def _orders(members: Sequence[Member], within: Callable[[int], np.ndarray]) -> list[np.ndarray]:
+    """The rows of each member in the dataset. Groups of as many rows have one order."""
+    known: dict[int, np.ndarray] = {}
+    found = []
+    for member in members:
+        (one,) = member.rows.chosen
+        if one.rows not in known:
+            known[one.rows] = within(one.rows)
+        found.append(member.rows.partition.starts[one.buffer] + one.first + known[one.rows])
+    return found
+
+
+def _pass(work: visits.Task, epoch: int, number: int, count: int) -> np.ndarray:
+    """The order of so many rows in a pass, as `PartitionRows.shuffled` has it."""
+    if not work.fit.shuffle:
+        return np.arange(count)
+    return seeding.permutation(count, work.run.seed, "rows", epoch, rows.ALONE, number, 0)
+
+
+def _take_logs(members: Sequence[Member], logs: Sequence[dict[str, float]], segment: int, epoch: int) -> None:
+    for member, own in zip(members, logs, strict=True):
+        member.logs = own
+        if member.failure is None and not math.isfinite(own.get("loss", math.nan)):
+            try:
+                visits.check_finite(own, segment, epoch)
+            except CerebroError as error:
+                member.failure = error.message
+
+
+def _gives_the_same(
+    stack: StackedModel,
+    work: visits.Task,
+    dataset: Dataset,
+    before: Sequence[State],
+    orders: Sequence[np.ndarray],
+    tick: Callable[[], None],
+) -> bool:
+    """Train the first state on a few mini-batches, alone and in a stack of all."""
+    tried, size = memory.of(_Tried), work.fit.batch_size
+    key = id(stack), size
+    if key not in tried:
+        few = [orders[0][: TRIED * size], *(order[:0] for order in orders[1:])]
+        alone, _ = work.model.train(before[0], [[Block(dataset, few[0])]], size, None, tick)
+        stack.load(before)
+        stack.train(dataset, few, size, None, tick, longest=max(map(len, orders)))
+        together = stack.states(1)[0]
+        tried[key] = all(
+            a.tobytes() == b.tobytes() for a, b in zip(alone.arrays, together.arrays, strict=True)
+        )
+    return tried[key]

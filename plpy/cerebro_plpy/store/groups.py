@@ -1,0 +1,143 @@
+"""SQL on the table of groups that lies beside a packed table; with the caller's rights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..database import Database
+from ..errors import UNDEFINED_TABLE, CerebroError
+from .dialect import HEAP, distributed
+from .names import Table, TargetTable, quote
+from .packed import GROUP, SourceColumn
+
+SUFFIX = "_groups"
+ROWS, SEGMENTS = "__rows__", "__segments__"
+# Names that the columns of groups would meet in the tables of results.
+TAKEN = frozenset(
+    {
+        GROUP, ROWS, SEGMENTS, "__dist_key__", "mst_key", "model_id", "model_weights", "model_arch",
+        "compile_params", "fit_params", "model_type", "model_size", "metrics_elapsed_time", "metrics_type",
+        "loss_type", "status", "reason", "backend", "loss", "metric",
+        *(f"{data}_{what}" for data in ("training", "validation")
+          for what in ("metrics_final", "loss_final", "metrics", "loss")),
+    }
+)  # fmt: skip
+
+
+def create(db: Database, table: TargetTable, source: Table, columns: Sequence[SourceColumn]) -> int:
+    """Make the table of the groups of some rows, numbered in the order of their keys; gives their number."""
+    keys = ", ".join(f"s.{quote(column.name)}" for column in columns)
+    names = ", ".join(quote(column.name) for column in columns)
+    db.query(
+        f"CREATE TABLE {table.quoted}{HEAP} AS"
+        f" SELECT row_number() OVER (ORDER BY {names})::integer AS {GROUP}, {names},"
+        f" NULL::bigint AS {ROWS}, NULL::integer[] AS {SEGMENTS}"
+        f" FROM (SELECT {keys} FROM {source.rows} GROUP BY {keys}) AS g{distributed(db, 'REPLICATED')}"
+    )
+    db.query(f"ANALYZE {table.quoted}")
+    return db.query(f"SELECT count(*) AS found FROM {table.quoted}")[0]["found"]
+
+
+def with_group(
+    source: Table, columns: Sequence[str], keys: Sequence[SourceColumn], groups: TargetTable
+) -> Table:
+    """The rows with the number of their group beside them. Rows of groups that came later are not there."""
+    listed = ", ".join(f"s.{quote(column)}" for column in columns)
+    # Arrays of one element are equal also where both are NULL, and a join can hash them.
+    same = " AND ".join(f"ARRAY[s.{quote(key.name)}] = ARRAY[g.{quote(key.name)}]" for key in keys)
+    return replace(
+        source,
+        selection=f"(SELECT {listed}, g.{GROUP} FROM {source.rows} JOIN {groups.quoted} AS g ON {same})",
+    )
+
+
+def finish(db: Database, table: TargetTable, rows: Sequence[int], segments: Sequence[Sequence[int]]) -> None:
+    """Say how many rows each group has, and where they lie; a group that has none by now is none."""
+    for about in _about(rows, segments):
+        db.query(
+            f"UPDATE {table.quoted} AS g SET {ROWS} = a.rows, {SEGMENTS} = a.segments"
+            " FROM json_to_recordset($1::json) AS a (number integer, rows bigint, segments integer[])"
+            f" WHERE g.{GROUP} = a.number",
+            ["text"],
+            [json.dumps(about)],
+        )
+    db.query(f"DELETE FROM {table.quoted} WHERE {ROWS} IS NULL")
+    db.query(
+        f"COMMENT ON TABLE {table.quoted} IS"
+        " 'The groups of a packed table: their columns, numbers, rows and segments'"
+    )
+
+
+_AT_ONCE = 50_000
+
+
+def _about(rows: Sequence[int], segments: Sequence[Sequence[int]]) -> Iterable[Sequence[Mapping[str, Any]]]:
+    found = [
+        {"number": number, "rows": count, "segments": list(own)}
+        for number, (count, own) in enumerate(zip(rows, segments, strict=True), 1)
+        if count
+    ]
+    return (found[first : first + _AT_ONCE] for first in range(0, len(found), _AT_ONCE))
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """A group of a packed table; its key is a JSON object of its columns."""
+
+    number: int
+    key: str
+    rows: int
+    segments: list[int]
+
+    @property
+    def home(self) -> int | None:
+        """The segment that has all of its rows; none where several have."""
+        return self.segments[0] if len(self.segments) == 1 else None
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The key's columns; numbers with a fraction as they are written, so that none is rounded."""
+        return json.loads(self.key, parse_float=str)
+
+    @property
+    def shown(self) -> str:
+        return shown(self.values)
+
+
+def shown(values: Mapping[str, Any]) -> str:
+    """What messages call a group."""
+    return ", ".join(f"{name} {'NULL' if value is None else value}" for name, value in values.items())
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The groups of a packed table, by their numbers, and the types of their columns."""
+
+    types: Mapping[str, str]
+    rows: Mapping[int, GroupRow] = field(default_factory=dict)
+
+
+def read(db: Database, packed: str, name: str, group_by: Sequence[str]) -> Groups:
+    """The groups of a packed table; `name` is that of the table of groups."""
+    found = db.query(
+        "SELECT attname::text AS name, format_type(atttypid, atttypmod) AS type FROM pg_attribute"
+        " WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped",
+        ["text"],
+        [name],
+    )
+    types = {row["name"]: row["type"] for row in found}
+    if not {*group_by, GROUP, ROWS, SEGMENTS} <= types.keys():
+        raise CerebroError(
+            f"{packed} was packed in groups, and {name}, the table of its groups, is not there",
+            hint="Pack the rows again.",
+            sqlstate=UNDEFINED_TABLE,
+        )
+    key = ", ".join(f"g.{quote(column)}" for column in group_by)
+    rows = db.query(
+        f"SELECT g.{GROUP} AS number, (SELECT row_to_json(k)::text FROM (SELECT {key}) AS k) AS key,"
+        f" g.{ROWS} AS rows, g.{SEGMENTS} AS segments FROM {name} AS g ORDER BY 1"
+    )
+    return Groups({column: types[column] for column in group_by}, {r["number"]: GroupRow(**r) for r in rows})

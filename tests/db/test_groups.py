@@ -1,0 +1,233 @@
+"""Option `group_by` of packing: each config is trained on each group by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import psycopg2
+import pytest
+
+import nets
+from trial import ADAM, SGD, Trial, blobs, rows_of
+
+FEATURES, ROWS, EPOCHS = 6, 301, 3
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tables(trial: Trial) -> None:
+    x, y = blobs(ROWS, features=FEATURES)
+    trial.table("blobs", "x real[], y integer", rows_of(x, y))
+    trial.sql(
+        "CREATE TABLE sales AS SELECT x, y, (ARRAY['NL', 'BE', NULL])[1 + number % 3] AS country,"
+        " (number * number / 7 % 4)::smallint AS shop"
+        " FROM (SELECT *, row_number() OVER () AS number FROM blobs) AS b"
+    )
+    trial.pack("sales", "packed", options={"group_by": ["country", "shop"]})
+    trial.model(nets.mlp(FEATURES))
+    trial.select("configs", [1], [ADAM, SGD], ["batch_size=10,epochs=1"])
+    trial.fit("packed", "models", "configs", EPOCHS)
+
+
+def test_each_group_has_its_rows_on_one_segment(trial: Trial) -> None:
+    counted = "SELECT country, shop, count(*) FROM sales GROUP BY 1, 2 ORDER BY 1, 2"
+    assert trial.sql("SELECT country, shop, __rows__ FROM packed_groups ORDER BY 1, 2") == trial.sql(counted)
+    assert trial.value("SELECT max(cardinality(__segments__)) FROM packed_groups") == 1
+    per_segment = trial.sql("SELECT sum(x_shape[1]) FROM packed GROUP BY __dist_key__")
+    assert max(per_segment)[0] / min(per_segment)[0] < 1.05
+
+
+def test_each_config_of_each_group_equals_a_run_of_its_own(trial: Trial) -> None:
+    groups = trial.sql("SELECT country, shop FROM packed_groups ORDER BY __group__")
+    assert len(groups) == 12
+    for country, shop in groups:
+        trial.sql(
+            "DROP TABLE IF EXISTS own, own_packed, own_packed_summary, alone, alone_info, alone_summary"
+        )
+        trial.sql(
+            "CREATE TABLE own AS SELECT * FROM sales WHERE country IS NOT DISTINCT FROM %s AND shop = %s",
+            country, shop,
+        )  # fmt: skip
+        trial.pack("own", "own_packed", options={"segments": 1})
+        trial.fit("own_packed", "alone", "configs", EPOCHS)
+        ours = trial.sql(
+            "SELECT mst_key, model_weights FROM models WHERE country IS NOT DISTINCT FROM %s AND shop = %s",
+            country, shop,
+        )  # fmt: skip
+        assert {key: bytes(data) for key, data in ours} == trial.weights("alone")
+        metrics = "SELECT mst_key, training_loss_final, training_metrics_final FROM {} {} ORDER BY 1"
+        where = "WHERE country IS NOT DISTINCT FROM %s AND shop = %s"
+        assert trial.sql(metrics.format("models_info", where), country, shop) == trial.sql(
+            metrics.format("alone_info", "")
+        )
+
+
+MOMENTUM = "loss='categorical_crossentropy',optimizer='SGD(lr=0.1,momentum=0.9)',metrics=['accuracy']"
+
+
+@pytest.mark.parametrize(
+    ("net", "compiled"),
+    [
+        ("Dense(8, activation='relu')", ADAM),
+        ("Dense(8, activation='relu'), Dropout(0.3)", MOMENTUM),
+    ],
+)
+def test_groups_trained_as_one_program_equal_those_trained_one_by_one(
+    trial: Trial, net: str, compiled: str
+) -> None:
+    results = [name + suffix for name in ("fused", "apart") for suffix in ("", "_info", "_summary")]
+    trial.sql(f"DROP TABLE IF EXISTS nets, few, few_summary, {', '.join(results)}")
+    trial.call("load_net", "nets", "packed", net)
+    trial.select("few", [1], [compiled], ["batch_size=7,epochs=2"], arch="nets")
+    for out, fuse in (("fused", "exact"), ("apart", "off")):
+        trial.fit(
+            "packed", out, "few", 4, metrics_compute_frequency=2,
+            options={"backend": "jax", "fuse": fuse, "checkpoint_every": 3},
+        )  # fmt: skip
+    kept = "SELECT country, shop, model_weights FROM {} ORDER BY 1, 2"
+    assert trial.sql(kept.format("fused")) == trial.sql(kept.format("apart"))
+    # What is measured is summed up in another order: the last digit may differ.
+    measured = "SELECT training_loss, training_metrics FROM {}_info ORDER BY country, shop"
+    ours, theirs = (np.array(trial.sql(measured.format(name))) for name in ("fused", "apart"))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_the_leaderboard_ranks_within_each_group(trial: Trial) -> None:
+    rows = trial.sql(
+        "SELECT l.group_key ->> 'country', (l.group_key ->> 'shop')::int, array_agg(l.rank ORDER BY l.rank),"
+        " array_agg(l.mst_key ORDER BY l.mst_key) FROM cerebro.leaderboard l"
+        " JOIN models_summary USING (run_id) GROUP BY 1, 2"
+    )
+    assert len(rows) == 12
+    assert all(ranks == [1, 2] and keys == [1, 2] for _, _, ranks, keys in rows)
+    best = "SELECT country, shop, max(training_metrics_final) FROM models_info GROUP BY 1, 2 ORDER BY 1, 2"
+    ranked = (
+        "SELECT group_key ->> 'country', (group_key ->> 'shop')::int, value FROM cerebro.leaderboard"
+        " JOIN models_summary USING (run_id) WHERE rank = 1 ORDER BY 1, 2"
+    )
+    assert trial.sql(best) == trial.sql(ranked)
+
+
+def test_it_is_interrupted_and_goes_on_with_the_same_bits(trial: Trial) -> None:
+    options = {"fuse": "off", "checkpoint_every": 2}
+    with pytest.raises(psycopg2.Error):
+        trial.sql("SET statement_timeout = 1500")
+        trial.fit("packed", "again", "configs", 60, options=options)
+    trial.sql("RESET statement_timeout")
+    run_id = trial.value("SELECT max(run_id) FROM cerebro.runs")
+    trial.sql("SELECT cerebro.resume(%s)", run_id)
+    trial.fit("packed", "at_once", "configs", 60, options=options)
+    kept = "SELECT country, shop, mst_key, model_weights FROM {} ORDER BY 1, 2, 3"
+    assert trial.sql(kept.format("again")) == trial.sql(kept.format("at_once"))
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_a_group_that_fails_leaves_the_others_as_they_are(trial: Trial, backend: str) -> None:
+    results = [name + suffix for name in ("torn", "whole") for suffix in ("", "_info", "_summary")]
+    packed = [name + suffix for name in ("torn_packed",) for suffix in ("", "_groups", "_summary")]
+    trial.sql(f"DROP TABLE IF EXISTS {', '.join(results + packed)}; DROP TABLE IF EXISTS torn_sales")
+    trial.sql(
+        "CREATE TABLE torn_sales AS SELECT CASE WHEN country = 'BE' AND shop = 1"
+        " THEN ARRAY(SELECT sign(v) * 3e38 FROM unnest(x) AS v)::real[] ELSE x END AS x, y, country, shop"
+        " FROM sales"
+    )
+    trial.pack("torn_sales", "torn_packed", options={"group_by": ["country", "shop"]})
+    trial.fit("packed", "whole", "configs", 2, options={"backend": backend})
+    trial.fit("torn_packed", "torn", "configs", 2, options={"backend": backend})
+    failed = trial.sql("SELECT DISTINCT country, shop, reason FROM torn_info WHERE status = 'failed'")
+    assert [row[:2] for row in failed] == [("BE", 1)]
+    assert "the loss became nan" in failed[0][2]
+    kept = (
+        "SELECT country, shop, mst_key, model_weights FROM {} WHERE (country, shop) <> ('BE', 1)"
+        " ORDER BY 1, 2, 3"
+    )
+    assert trial.sql(kept.format("torn")) == trial.sql(kept.format("whole"))
+
+
+def test_a_large_group_is_cut_over_all_segments(trial: Trial) -> None:
+    x, y = blobs(6000, features=FEATURES)
+    trial.table("many", "x real[], y integer", rows_of(x, y))
+    trial.sql("CREATE TABLE uneven AS SELECT x, y, CASE WHEN n <= 5500 THEN 'large' ELSE 'small' END AS size"
+              " FROM (SELECT *, row_number() OVER () AS n FROM many) AS m")  # fmt: skip
+    trial.pack("uneven", "uneven_packed", options={"group_by": "size"})
+    where = dict(trial.sql("SELECT size, __segments__ FROM uneven_packed_groups"))
+    assert where["large"] == [0, 1]
+    assert len(where["small"]) == 1
+    trial.fit("uneven_packed", "uneven_models", "configs", 1)
+    trial.sql("CREATE TABLE large AS SELECT * FROM uneven WHERE size = 'large'")
+    trial.pack("large", "large_packed")
+    trial.fit("large_packed", "large_models", "configs", 1)
+    ours = trial.sql("SELECT mst_key, model_weights FROM uneven_models WHERE size = 'large'")
+    assert {key: bytes(data) for key, data in ours} == trial.weights("large_models")
+
+
+@pytest.mark.parametrize(
+    ("group_by", "message"),
+    [
+        ("nothing", 'column "nothing" does not exist'),
+        ([], "not names of columns"),
+        (7, "not names of columns"),
+        ("x", "cannot name groups"),
+        (["shop", "shop"], 'names "shop" twice'),
+        ("mst_key", "a column of the result tables"),
+    ],
+)
+def test_wrong_groups_are_refused(trial: Trial, group_by: Any, message: str) -> None:
+    trial.sql("DROP VIEW IF EXISTS odd; CREATE VIEW odd AS SELECT *, 1 AS mst_key FROM sales")
+    with pytest.raises(psycopg2.Error, match=message):
+        trial.pack("odd", "none", options={"group_by": group_by})
+    assert trial.value("SELECT to_regclass('none_groups')") is None
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"warm_start": True}, "takes no warm_start yet"),
+        ({"validation_table": "packed"}, "takes no validation table yet"),
+        ({"options": {"patience": 1}}, "takes no option patience yet"),
+        ({"options": {"background": True}}, "takes no option background yet"),
+        ({"options": {"fuse": "fast"}}, "option fuse is fast"),
+        ({"options": {"checkpoint_every": 0}}, "option checkpoint_every is 0"),
+    ],
+)
+def test_what_is_not_there_yet_is_refused(trial: Trial, more: dict[str, Any], message: str) -> None:
+    out = "models" if more.get("warm_start") else "none"
+    with pytest.raises(psycopg2.Error, match=message):
+        trial.fit("packed", out, "configs", 1, **more)
+
+
+def test_other_calls_refuse_groups(trial: Trial) -> None:
+    with pytest.raises(psycopg2.Error, match="was packed in groups"):
+        trial.call("madlib_fit", "packed", "single", "arch", 1, ADAM, "batch_size=10", 1)
+    with pytest.raises(psycopg2.Error, match="was packed in groups: no rows can be added"):
+        trial.call("append_rows", "packed", "sales")
+    with pytest.raises(psycopg2.Error, match="option fuse is for runs of groups"):
+        trial.pack("sales", "plain")
+        trial.fit("plain", "none", "configs", 1, options={"fuse": "off"})
+
+
+def test_each_row_is_predicted_by_the_best_model_of_its_group(trial: Trial) -> None:
+    trial.sql("CREATE TABLE numbered AS SELECT row_number() OVER () AS id, s.* FROM sales AS s")
+    trial.sql("INSERT INTO numbered SELECT 0, x, y, 'none', shop FROM sales LIMIT 1")
+    trial.notices()
+    trial.call("madlib_predict", "models", "numbered", "id", "x", "predicted", pred_type="response")
+    assert "1 of 302 rows are of groups that have no model" in trial.notices()
+    right = trial.sql(
+        "SELECT country, shop, avg((p.class_value = y::text)::int)::float FROM numbered JOIN predicted p"
+        " USING (id) GROUP BY 1, 2 ORDER BY 1, 2"
+    )
+    best = trial.sql(
+        "SELECT country, shop, max(training_metrics_final) FROM models_info GROUP BY 1, 2 ORDER BY 1, 2"
+    )
+    assert [row[:2] for row in right] == [row[:2] for row in best]
+    np.testing.assert_allclose([row[2] for row in right], [row[2] for row in best], atol=1e-6)
+    with pytest.raises(psycopg2.Error, match='has no column "country"'):
+        trial.sql("CREATE VIEW plain_rows AS SELECT id, x FROM numbered")
+        trial.call("madlib_predict", "models", "plain_rows", "id", "x", "none", pred_type="response")
+
+
+def test_plans_of_groups_are_refused(trial: Trial) -> None:
+    with pytest.raises(psycopg2.Error, match="cannot be explained yet"):
+        trial.sql("SELECT cerebro.explain_fit('packed', 'configs', 2)")
+    with pytest.raises(psycopg2.Error, match="cannot be explained yet"):
+        trial.sql("SELECT cerebro.explain_run(run_id) FROM models_summary")
