@@ -222,7 +222,8 @@ class Database:
         named = {"target": identifier(target), "name": name, "budget": budget}
         given = {key: value for key, value in named.items() if value is not None}
         statement = call("train", table_name(source), **given, options=options or None)
-        return self.rows(statement.replace("SELECT ", "SELECT * FROM ", 1))
+        with self._link.fresh() as connection:
+            return link.execute(connection, statement.replace("SELECT ", "SELECT * FROM ", 1))
 
     def packed(self, table: str) -> Packed:
         """A table that was packed before."""

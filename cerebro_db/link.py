@@ -13,7 +13,7 @@ from typing import Any, Protocol, TextIO, TypeVar
 import psycopg2
 import psycopg2.extensions
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE, TRANSACTION_STATUS_INERROR
-from sqlalchemy import URL, Engine, create_engine
+from sqlalchemy import URL, Engine, PoolProxiedConnection, create_engine
 from sqlalchemy.exc import DBAPIError
 
 from .errors import CerebroError, CerebroWarning, from_server
@@ -36,6 +36,10 @@ class Link(Protocol):
         """Lend one connection."""
         ...
 
+    def fresh(self) -> AbstractContextManager[Connection]:
+        """Lend a connection for what trains in it: one that was lent before may run another engine."""
+        ...
+
     def close(self) -> None:
         """Close what was opened here, and nothing else."""
         ...
@@ -53,10 +57,22 @@ class EngineLink:
         self._engine = engine
         self._owned = owned
 
+    def session(self) -> AbstractContextManager[Connection]:
+        return self._lent(self._engine.raw_connection)
+
     @contextmanager
-    def session(self) -> Iterator[Connection]:
+    def fresh(self) -> Iterator[Connection]:
+        pool = self._engine.pool.recreate()
         try:
-            lent = self._engine.raw_connection()
+            with self._lent(pool.connect) as connection:
+                yield connection
+        finally:
+            pool.dispose()
+
+    @contextmanager
+    def _lent(self, lend: Callable[[], PoolProxiedConnection]) -> Iterator[Connection]:
+        try:
+            lent = lend()
         except DBAPIError as error:
             if isinstance(error.orig, psycopg2.Error):
                 raise from_server(error.orig) from error
@@ -92,6 +108,9 @@ class ConnectionLink:
                 return
             with _transaction(self._connection):
                 yield self._connection
+
+    def fresh(self) -> AbstractContextManager[Connection]:
+        return self.session()
 
     def close(self) -> None:
         pass

@@ -33,6 +33,18 @@ def test_a_dataset_has_the_columns_it_names(db: Connection, dataset: dict[str, A
     assert found == {column["column_name"]: column["type"] for column in dataset["columns"]}
 
 
+def test_a_search_that_has_no_config_yet_is_at_zero(db: Connection) -> None:
+    (runs,) = (dataset["sql"] for dataset in DATASETS if dataset["table_name"] == "cerebro_runs")
+    row = '{"status": "running", "visits_done": 0, "visits_total": 0}'
+    with db.cursor() as cursor:
+        cursor.execute(
+            f"SELECT percent FROM ({runs}) AS asked".replace(
+                "cerebro.runs", f"json_populate_record(NULL::cerebro.runs, '{row}')"
+            )
+        )
+        assert cursor.fetchall() == [(0,)]
+
+
 def columns_of(parameters: dict[str, Any]) -> set[str]:
     metrics = {metric["column"]["column_name"] for metric in parameters.get("metrics", [])}
     axis = {parameters["x_axis"]} if "x_axis" in parameters else set()

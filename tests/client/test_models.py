@@ -137,6 +137,17 @@ def test_rows_may_be_an_array(run: Run, cars: pd.DataFrame, x: np.ndarray) -> No
     pd.testing.assert_frame_equal(run.best().predict(x), run.best().predict(cars).reset_index(drop=True))
 
 
+def test_the_config_of_a_single_fit_predicts(
+    own: Database, packed: Packed, model: int, cars: pd.DataFrame
+) -> None:
+    own.rows(
+        "SELECT cerebro.madlib_fit(%s, 'single', %s, %s, %s, 'batch_size=25', 1)",
+        packed.table, own.architectures.table, model, "loss='mse', optimizer='SGD()'",
+    )  # fmt: skip
+    number = own.rows("SELECT max(run_id) AS number FROM cerebro.runs")[0]["number"]
+    assert len(own.run(number).best().predict(cars, x=FEATURES)) == len(cars)
+
+
 def test_predicting_leaves_nothing_behind(client: Database, run: Run, cars: pd.DataFrame) -> None:
     tables = "SELECT count(*) AS n FROM pg_class"
     before = client.rows(tables)

@@ -30,6 +30,11 @@ def test_a_data_frame_is_trained_on_as_it_is(client: Database, frame: pd.DataFra
     assert found == [{"n": ROWS}]
 
 
+def test_a_session_that_ran_another_engine_is_no_hindrance(client: Database) -> None:
+    how = {"configs": 1, "epochs": 1, "nets": ["linear"], "backend": "jax"}
+    assert client.train("churn_rows", "gone", name="by_jax", **how)
+
+
 def test_columns_are_packed_as_they_are(client: Database) -> None:
     packed = client.pack("churn_rows", x="*", y="gone", into="as_it_is", columns="auto", validation=0.25)
     assert len(packed) + len(client.packed("as_it_is_validation")) == ROWS

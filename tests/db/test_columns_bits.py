@@ -41,10 +41,8 @@ def tables(trial: Trial) -> None:
     )
     said = {"columns": SAID, "weight": "w"}
     trial.pack("seen", "packed", "gone", LISTED, options=said, buffer_size=37)
-    for net in ("linear", "tabular"):
-        trial.sql("SELECT cerebro.load_net(%s, 'packed', %s)", f"arch_{net}", net)
-        fits = ["batch_size=32", "batch_size=25,epochs=2"]
-        trial.select(f"configs_{net}", [1], [COMPILE], fits, arch=f"arch_{net}")
+    trial.sql("SELECT cerebro.load_net('arch', 'packed', 'tabular')")
+    trial.select("configs", [1], [COMPILE], ["batch_size=32", "batch_size=25,epochs=2"], arch="arch")
 
 
 def test_all_kinds_are_there(trial: Trial) -> None:
@@ -52,26 +50,20 @@ def test_all_kinds_are_there(trial: Trial) -> None:
     assert (sorted(found), weight) == (sorted(INPUTS), "w")
 
 
-# Where a layer normalizes the sum of two branches, as at the end of 'tabular', TensorFlow's last bits are not
-# those of Keras' own fit, though the same each time.
-@pytest.mark.parametrize(
-    ("backend", "net"),
-    [pytest.param("tensorflow", "linear", marks=pytest.mark.tensorflow), ("jax", "tabular")],
-)
-def test_columns_are_trained_on_as_by_plain_keras_and_again(trial: Trial, backend: str, net: str) -> None:
+@pytest.mark.parametrize("backend", [pytest.param("tensorflow", marks=pytest.mark.tensorflow), "jax"])
+def test_columns_are_trained_on_as_by_plain_keras_and_again(trial: Trial, backend: str) -> None:
     for number in (1, 2):
-        options = {"backend": backend}
-        trial.fit("packed", f"{backend}_{number}", f"configs_{net}", EPOCHS, options=options)
+        trial.fit("packed", f"{backend}_{number}", "configs", EPOCHS, options={"backend": backend})
     found = trial.weights(f"{backend}_1")
     assert found == trial.weights(f"{backend}_2")
-    assert found == plain(trial, backend, net).weights
+    assert found == plain(trial, backend).weights
 
 
-def plain(trial: Trial, backend: str, net: str) -> reference.Found:
+def plain(trial: Trial, backend: str) -> reference.Found:
     """The same by Keras alone."""
     inputs = trial.value("SELECT independent_varname FROM packed_summary")
     rows, counts = buffers(trial, inputs)
-    made = trial.value(f"SELECT model_arch::text FROM arch_{net}")
+    made = trial.value("SELECT model_arch::text FROM arch")
     adam = ["Adam", {"learning_rate": 0.01}]
     configs = [
         reference.Config(key, made, adam, "categorical_crossentropy", size, passes)

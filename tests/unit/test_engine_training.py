@@ -34,46 +34,63 @@ def engine() -> Iterator[None]:
     model.forget()
 
 
-def mlp(keras: Any) -> list[Any]:
+def mlp(keras: Any) -> Any:
     layers = keras.layers
-    return [
-        layers.Input((20,)),
-        layers.Dense(32, activation="relu", kernel_regularizer="l2"),
-        layers.Dropout(0.3),
-        layers.Dense(CLASSES, activation="softmax"),
-    ]
+    return keras.Sequential(
+        [
+            layers.Input((20,)),
+            layers.Dense(32, activation="relu", kernel_regularizer="l2"),
+            layers.Dropout(0.3),
+            layers.Dense(CLASSES, activation="softmax"),
+        ]
+    )
 
 
-def cnn(keras: Any) -> list[Any]:
+def cnn(keras: Any) -> Any:
     layers = keras.layers
-    return [
-        layers.Input((12, 12, 3)),
-        layers.Conv2D(8, 3, activation="relu"),
-        layers.BatchNormalization(),
-        layers.MaxPooling2D(),
-        layers.Conv2D(12, 3, padding="same", activation="relu"),
-        layers.Dropout(0.25),
-        layers.Flatten(),
-        layers.Dense(CLASSES, activation="softmax"),
-    ]
+    return keras.Sequential(
+        [
+            layers.Input((12, 12, 3)),
+            layers.Conv2D(8, 3, activation="relu"),
+            layers.BatchNormalization(),
+            layers.MaxPooling2D(),
+            layers.Conv2D(12, 3, padding="same", activation="relu"),
+            layers.Dropout(0.25),
+            layers.Flatten(),
+            layers.Dense(CLASSES, activation="softmax"),
+        ]
+    )
 
 
-def lstm(keras: Any) -> list[Any]:
+def lstm(keras: Any) -> Any:
     layers = keras.layers
-    return [
-        layers.Input((7, 5)),
-        layers.LSTM(9, dropout=0.2),
-        layers.Dense(CLASSES, activation="softmax"),
-    ]
+    return keras.Sequential(
+        [
+            layers.Input((7, 5)),
+            layers.LSTM(9, dropout=0.2),
+            layers.Dense(CLASSES, activation="softmax"),
+        ]
+    )
 
 
-NETS: dict[str, Callable[[Any], list[Any]]] = {"mlp": mlp, "cnn": cnn, "lstm": lstm}
+def blocks(keras: Any) -> Any:
+    """Where gradients of several branches are added, in front of a normalization."""
+    layers = keras.layers
+    node = start = layers.Input((20,))
+    node = layers.Dense(16, activation="relu")(node)
+    for _ in range(2):
+        inner = layers.Dense(16, activation="relu")(layers.LayerNormalization()(node))
+        node = layers.Add()([node, layers.Dense(16)(layers.Dropout(0.1)(inner))])
+    end = layers.Dense(CLASSES, activation="softmax")(layers.LayerNormalization()(node))
+    return keras.Model(start, end)
+
+
+NETS: dict[str, Callable[[Any], Any]] = {"mlp": mlp, "cnn": cnn, "lstm": lstm, "blocks": blocks}
 
 
 @functools.cache
 def architecture_of(net: str) -> architecture.DescribedModel:
-    keras = runtime.keras()
-    return architecture.describe(keras.Sequential(NETS[net](keras), name=net).to_json())
+    return architecture.describe(NETS[net](runtime.keras()).to_json())
 
 
 @functools.cache
@@ -187,6 +204,7 @@ def assert_same_bits(found: list[np.ndarray], expected: list[np.ndarray]) -> Non
 CASES = [
     ("mlp", "adam", None),
     ("cnn", "momentum", CLASS_WEIGHT),
+    ("blocks", "adam", CLASS_WEIGHT),
     pytest.param("mlp", "schedule", CLASS_WEIGHT, marks=pytest.mark.slow),
     pytest.param("mlp", "momentum", None, marks=pytest.mark.slow),
     pytest.param("cnn", "adam", CLASS_WEIGHT, marks=pytest.mark.slow),

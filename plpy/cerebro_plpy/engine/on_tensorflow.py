@@ -120,6 +120,9 @@ class TensorFlowLoop(VariableLoop):
     def _function(self, step: Any, feed: Feed, fixed: int | None) -> Any:
         """Run a step of Keras over batches first..last of the given order."""
         nothing = self._model.get_metrics_result()
+        # A function within, as in Keras' own fit: TensorFlow optimizes a graph that holds the step itself in
+        # another way, with other last bits where gradients of branches are added.
+        step = tf.function(step, autograph=False)
 
         def one(tensors: Any, rows: Any) -> Any:
             inputs, targets, weights = tensors
