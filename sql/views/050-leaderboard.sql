@@ -181,7 +181,7 @@ SELECT
     newest.epoch AS newest_epoch,
     delivered.deviation,
     delivered.fold_values,
-    g.key::jsonb AS group_key
+    g.key AS group_key
 FROM cerebro._visible_run AS r
 JOIN candidates AS c USING (run_id)
 LEFT JOIN results AS delivered ON delivered.run_id = c.run_id AND delivered.mst_key = c.mst_key
@@ -212,7 +212,7 @@ COMMENT ON COLUMN cerebro.leaderboard.newest_value IS 'The value after the last 
 COMMENT ON COLUMN cerebro.leaderboard.newest_epoch IS 'The epoch of the newest value; with the option order, "even", configs are ranked at an epoch that all of them have reached';
 COMMENT ON COLUMN cerebro.leaderboard.deviation IS 'Of a cross-validated run, the standard deviation of the folds'' values, whose mean value is';
 COMMENT ON COLUMN cerebro.leaderboard.fold_values IS 'Of a cross-validated run, the value on each fold''s rows of the model that was trained without them, as text; the first of fold 1';
-COMMENT ON COLUMN cerebro.leaderboard.group_key IS 'Of a run of groups, the values of the columns that make the group whose rows the config was trained on; configs are ranked within each group';
+COMMENT ON COLUMN cerebro.leaderboard.group_key IS 'Of a run of groups, as JSON, the values of the columns that make the group whose rows the config was trained on; configs are ranked within each group';
 COMMENT ON COLUMN cerebro.leaderboard.best_value IS 'The best value after any epoch that was evaluated';
 COMMENT ON COLUMN cerebro.leaderboard.best_epoch IS 'The epoch of the best value';
 COMMENT ON COLUMN cerebro.leaderboard.compile_params IS 'Compile parameters of the config';

@@ -127,7 +127,7 @@ SELECT
     a.net,
     c.config_key,
     c.fold,
-    g.key::jsonb AS group_key
+    g.key AS group_key
 FROM cerebro.runs AS r
 JOIN cerebro._standing AS c USING (run_id)
 CROSS JOIN LATERAL (
@@ -185,5 +185,5 @@ COMMENT ON COLUMN cerebro.progress.cloned_from IS 'Config that this one was clon
 COMMENT ON COLUMN cerebro.progress.asked IS 'What a person has asked for this config and the run has not done yet';
 COMMENT ON COLUMN cerebro.progress.config_key IS 'Of a cross-validated run or one of groups, the mst_key of the config in the model selection table; mst_key numbers the config with its fold or group';
 COMMENT ON COLUMN cerebro.progress.fold IS 'The fold that the config is not trained on, and measured on; NULL where it is trained on all rows';
-COMMENT ON COLUMN cerebro.progress.group_key IS 'Of a run of groups, the values of the columns that make the group whose rows the config is trained on';
+COMMENT ON COLUMN cerebro.progress.group_key IS 'Of a run of groups, as JSON, the values of the columns that make the group whose rows the config is trained on';
 COMMENT ON COLUMN cerebro.progress.net IS 'Name of the architecture, as its JSON has it';

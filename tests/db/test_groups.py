@@ -94,7 +94,8 @@ def test_groups_trained_as_one_program_equal_those_trained_one_by_one(
 
 def test_the_leaderboard_ranks_within_each_group(trial: Trial) -> None:
     rows = trial.sql(
-        "SELECT l.group_key ->> 'country', (l.group_key ->> 'shop')::int, array_agg(l.rank ORDER BY l.rank),"
+        "SELECT l.group_key::json ->> 'country', (l.group_key::json ->> 'shop')::int,"
+        " array_agg(l.rank ORDER BY l.rank),"
         " array_agg(l.mst_key ORDER BY l.mst_key) FROM cerebro.leaderboard l"
         " JOIN models_summary USING (run_id) GROUP BY 1, 2"
     )
@@ -102,8 +103,8 @@ def test_the_leaderboard_ranks_within_each_group(trial: Trial) -> None:
     assert all(ranks == [1, 2] and keys == [1, 2] for _, _, ranks, keys in rows)
     best = "SELECT country, shop, max(training_metrics_final) FROM models_info GROUP BY 1, 2 ORDER BY 1, 2"
     ranked = (
-        "SELECT group_key ->> 'country', (group_key ->> 'shop')::int, value FROM cerebro.leaderboard"
-        " JOIN models_summary USING (run_id) WHERE rank = 1 ORDER BY 1, 2"
+        "SELECT group_key::json ->> 'country', (group_key::json ->> 'shop')::int, value"
+        " FROM cerebro.leaderboard JOIN models_summary USING (run_id) WHERE rank = 1 ORDER BY 1, 2"
     )
     assert trial.sql(best) == trial.sql(ranked)
 
