@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,7 +58,6 @@ class CompiledModel:
         self._layout = _StateLayout(self._model)
         self._starts_blank = self._layout.starts_blank(calls.optimizer(params.optimizer))
         self._loop = runtime.own().make_loop(self._model, self._layout.variables)
-        self._stack: StackedModel | None = None
 
     def initial_state(self, params: CompileParams, seed: int, weights: bytes | None) -> State:
         """Give what a new model with this seed would hold."""
@@ -105,13 +105,11 @@ class CompiledModel:
         trained.fixed_batch = fixed_from_start
         return trained, self._results()
 
-    @property
+    @cached_property
     def stack(self) -> StackedModel | None:
         """A way to train many states at once; none where that would not give the same bits."""
-        if self._stack is None:
-            made = runtime.own().make_stack(self._model, self._layout.variables)
-            self._stack = None if made is None else StackedModel(made, self._feed, self._layout.state)
-        return self._stack
+        made = runtime.own().make_stack(self._model, self._layout.variables)
+        return None if made is None else StackedModel(made, self._feed, self._layout.state)
 
     def evaluate(
         self, state: State, blocks: Iterable[Block], batch_size: int, tick: Tick
@@ -154,6 +152,8 @@ class StackedModel:
     ) -> None:
         self._stack, self._feed, self._state = stack, feed, state
         self._places = 0
+        # Whether it gave the same bits as one state alone, by batch size.
+        self.tried: dict[int, bool] = {}
 
     def load(self, states: Sequence[State]) -> None:
         self._places = stacks.power_of_two(len(states))

@@ -15,6 +15,7 @@ from cerebro_plpy.logical.metrics import deciding
 from cerebro_plpy.madlib.params import Call
 from cerebro_plpy.madlib.render import render_value
 from cerebro_plpy.store import measurements, results, session, state_rows
+from cerebro_plpy.store.groups import Groups
 from cerebro_plpy.store.names import TargetTable
 
 # What fits a field, with room for the rest of the row.
@@ -41,11 +42,10 @@ def write_models(db: Database, targets: Targets, request: Request, outcome: Outc
         for key, ended in outcome.ended.items()
         if ended.step is not None and ended.config.fold is None
     }
-    groups = request.groups.rows if request.groups else {}
     while steps:
         some = some_weights(db, outcome.run_id, steps)
-        if groups:
-            _write_models_of_groups(db, targets, request, outcome, some)
+        if request.groups is not None:
+            _write_models_of_groups(db, targets, request.groups, outcome, some, request.segments)
             sizes |= {key: len(weights) for key, weights in some.items()}
             for key in some:
                 del steps[key]
@@ -66,20 +66,23 @@ def write_models(db: Database, targets: Targets, request: Request, outcome: Outc
 
 
 def _write_models_of_groups(
-    db: Database, targets: Targets, request: Request, outcome: Outcome, some: Mapping[int, bytes]
+    db: Database,
+    targets: Targets,
+    groups: Groups,
+    outcome: Outcome,
+    some: Mapping[int, bytes],
+    segments: int,
 ) -> None:
-    if request.groups is None:
-        return
     configs = [outcome.ended[key].config for key in some]
     results.add_models_of_groups(
         db,
         quoted=targets.model.quoted,
-        columns=list(request.groups.types),
+        columns=list(groups.types),
         keys=[config.key for config in configs],
-        groups=[request.groups.rows[config.group_id or 0].key for config in configs],
+        groups=[groups.rows[config.group_id or 0].key for config in configs],
         weights=[field(db, key, weights) for key, weights in some.items()],
         nets=[outcome.model_arch[config.model_id] for config in configs],
-        places=[key % request.segments for key in some],
+        places=[key % segments for key in some],
     )
 
 

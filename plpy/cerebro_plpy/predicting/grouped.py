@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine.inference import Inference, inference
 from cerebro_plpy.engine.plain import plain_net
+from cerebro_plpy.engine.plain_layers import NotHere
 from cerebro_plpy.errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
 from cerebro_plpy.logical.metrics import direction
 from cerebro_plpy.madlib.params import reparse_compile
@@ -60,20 +59,25 @@ class NetOfConfig:
 
     def answer(self, db: Database, weights: bytes, rows: int, tick: Callable[[], None]) -> NetOfGroup:
         plain = plain_net(self.model.model_arch, weights, self.shapes)
-        if plain is not None:
-            return plain
-        forward = self._forward(db)
-        return partial(_by_engine, forward, forward.load(weights), min(rows, forward.rows), tick)
+
+        def by_engine(inputs: list[np.ndarray]) -> Sequence[np.ndarray]:
+            forward = self._forward(db)
+            return forward.predict_many(forward.load(weights), inputs, min(rows, forward.rows), tick)
+
+        if plain is None or not plain.is_light:
+            return by_engine
+
+        def by_numpy(inputs: list[np.ndarray]) -> Sequence[np.ndarray]:
+            try:
+                return plain(inputs)
+            except NotHere:
+                return by_engine(inputs)
+
+        return by_numpy
 
     def _forward(self, db: Database) -> Inference:
         models.start_engine(db, self.model.backend, False)
         return inference(models.described(self.model, self.shapes))
-
-
-def _by_engine(
-    forward: Inference, loaded: Any, rows: int, tick: Callable[[], None], inputs: list[np.ndarray]
-) -> Sequence[np.ndarray]:
-    return forward.predict_many(loaded, inputs, rows, tick)
 
 
 def weights(db: Database, found: GroupModels) -> dict[str, tuple[int, bytes]]:

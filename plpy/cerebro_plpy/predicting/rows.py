@@ -163,6 +163,14 @@ class Predictor(Protocol):
 
 
 def _predict(db: Database, model: Model, source: RowSource, model_name: str) -> None:
+    predictor = db.server.predictor(source.use_gpus)
+    predictor.predict(_prepared(db, model, source, model_name, uses_gpus=predictor.uses_gpus_here))
+
+
+def _prepared(
+    db: Database, model: Model, source: RowSource, model_name: str, *, uses_gpus: bool
+) -> Prediction:
+    """Check that rows and model fit, and start the engine."""
     sample = packed.first_row(db, source.statement)
     if sample is None:
         raise CerebroError(f"test table {source.table.quoted} has no rows")
@@ -171,26 +179,23 @@ def _predict(db: Database, model: Model, source: RowSource, model_name: str) -> 
         reading.open_column(part=part, sample=value, shape=None, divisor=model.divisor, seed=0, seen=seen)
         for part, value in zip(source.inputs, reading.samples(sample, source.inputs, before=1), strict=True)
     ]
-    predictor = db.server.predictor(source.use_gpus)
-    models.start_engine(db, model.backend, predictor.uses_gpus_here)
+    models.start_engine(db, model.backend, uses_gpus)
     functions = models.take_functions(db, model)
     described = models.described(model, [column.shape for column in columns])
     _fit_columns(columns, described)
     outputs = model.outputs(described)
-    predictor.predict(
-        Prediction(
-            model=model,
-            source=source,
-            columns=columns,
-            described=described,
-            outputs=outputs,
-            output=_output(db, source, outputs),
-            sample=sample,
-            batch_rows=reading.batch_rows(sample, columns),
-            functions=functions,
-            seen=seen,
-            about=f"Predictions of {model_name} for {source.table.quoted}",
-        )
+    return Prediction(
+        model=model,
+        source=source,
+        columns=columns,
+        described=described,
+        outputs=outputs,
+        output=_output(db, source, outputs),
+        sample=sample,
+        batch_rows=reading.batch_rows(sample, columns),
+        functions=functions,
+        seen=seen,
+        about=f"Predictions of {model_name} for {source.table.quoted}",
     )
 
 
@@ -204,33 +209,9 @@ def _predict_groups(db: Database, found: GroupModels, rows: Rows) -> None:
     model = next(iter(nets.values()))
     source = _source(db, rows, model)
     grouped.check_columns(found, packed.columns_of(db, source.table), source.table)
-    sample = packed.first_row(db, source.statement)
-    if sample is None:
-        raise CerebroError(f"test table {source.table.quoted} has no rows")
-    seen = Faults()
-    columns = [
-        reading.open_column(part=part, sample=value, shape=None, divisor=model.divisor, seed=0, seen=seen)
-        for part, value in zip(source.inputs, reading.samples(sample, source.inputs, before=1), strict=True)
-    ]
-    models.start_engine(db, model.backend, False)
-    models.take_functions(db, model)
-    described = models.described(model, [column.shape for column in columns])
-    _fit_columns(columns, described)
-    asked = Prediction(
-        model=model,
-        source=source,
-        columns=columns,
-        described=described,
-        outputs=model.outputs(described),
-        output=_output(db, source, model.outputs(described)),
-        sample=sample,
-        batch_rows=reading.batch_rows(sample, columns),
-        functions=(),
-        seen=seen,
-        about=f"Predictions of {found.model.quoted} for {source.table.quoted}",
-    )
+    asked = _prepared(db, model, source, found.model.quoted, uses_gpus=False)
     predictions.create(db, asked.output, source.table, asked.about)
-    shapes = tuple(tuple(column.shape) for column in columns)
+    shapes = tuple(tuple(column.shape) for column in asked.columns)
     _run_groups(db, asked, found, kept, {key: grouped.NetOfConfig(net, shapes) for key, net in nets.items()})
 
 

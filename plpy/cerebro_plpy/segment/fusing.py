@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from cerebro_plpy import memory, seeding
+from cerebro_plpy import seeding
 from cerebro_plpy.commands import VisitGroups
 from cerebro_plpy.engine import stacks
 from cerebro_plpy.engine.data import Block, Dataset
@@ -26,10 +26,6 @@ from cerebro_plpy.store import runs
 LEAST_MEMBERS = 2
 # How many mini-batches tell whether a stack gives the bits that a net alone gives.
 TRIED = 2
-
-
-class _Tried(dict[tuple[int, int], bool]):
-    """Whether a stacked model, by its identity, with a batch size gave the same bits as alone."""
 
 
 def fused(work: visits.Task, partition: rows.Partition, members: Sequence[Member]) -> list[Member]:
@@ -109,15 +105,14 @@ def _gives_the_same(
     tick: Callable[[], None],
 ) -> bool:
     """Train the first state on a few mini-batches, alone and in a stack of all."""
-    tried, size = memory.of(_Tried), work.fit.batch_size
-    key = id(stack), size
-    if key not in tried:
+    tried, size = stack.tried, work.fit.batch_size
+    if size not in tried:
         few = [orders[0][: TRIED * size], *(order[:0] for order in orders[1:])]
         alone, _ = work.model.train(before[0], [[Block(dataset, few[0])]], size, None, tick)
         stack.load(before)
         stack.train(dataset, few, size, None, tick, longest=max(map(len, orders)))
         together = stack.states(1)[0]
-        tried[key] = all(
+        tried[size] = all(
             a.tobytes() == b.tobytes() for a, b in zip(alone.arrays, together.arrays, strict=True)
         )
-    return tried[key]
+    return tried[size]

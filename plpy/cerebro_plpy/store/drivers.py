@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.store import session
 from cerebro_plpy.store.dialect import is_greenplum
 from cerebro_plpy.store.writing import Writing
 
@@ -19,6 +20,8 @@ from cerebro_plpy.store.writing import Writing
 # nothing unless it is the very lock, held by the very session, that the run's row of _driver names.
 _LOCK_MARK = 0x0CE4
 _LOCK_DRAWS = 1000
+# The sessions of a caller that died notice it when their visit ends.
+_LOOKS, _BETWEEN_LOOKS_SECONDS = 50, 0.1
 _LOCKS = (
     "pg_locks AS l WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted"
     " AND l.classid = $1::bigint::oid AND l.objid::bigint >> 16 = $2"
@@ -154,19 +157,32 @@ def let_go(db: Database, run_id: int) -> None:
 @as_owner
 def claim(db: Database, run_id: int) -> bool:
     """Keep every session from standing behind a run until this transaction ends; false when one does, or
-    when a segment session of a caller that died has not noticed yet and could still write."""
+    when a segment session of a caller that died does not notice in time and could still write."""
+    for look in range(_LOOKS):
+        if look:
+            session.sleep(db, _BETWEEN_LOOKS_SECONDS)
+            db.query("SELECT pg_catalog.pg_stat_clear_snapshot()")
+        if not _still_writes(db, run_id) and _is_free(db, run_id):
+            return True
+        if held_elsewhere(db, run_id):
+            return False
+    return False
+
+
+def _still_writes(db: Database, run_id: int) -> bool:
     # Any session may call itself anything: only those that were the run's are asked whether they still are.
     sessions = db.query("SELECT sessions FROM cerebro._driver WHERE run_id = $1", ["bigint"], [run_id])
-    busy = db.query(
-        "SELECT FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid WHERE r.rolsuper"
-        " AND a.datname = current_database() AND a.application_name LIKE 'cerebro % run=' || $1 || ' %'"
-        " AND a.pid = ANY ($2)"
-        # On Greenplum it keeps the name of what it has done until it is given another.
-        " AND a.state IS DISTINCT FROM 'idle'",
-        ["text", "integer[]"],
-        [str(run_id), sessions[0]["sessions"] if sessions else []],
+    return bool(
+        db.query(
+            "SELECT FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid WHERE r.rolsuper"
+            " AND a.datname = current_database() AND a.application_name LIKE 'cerebro % run=' || $1 || ' %'"
+            " AND a.pid = ANY ($2)"
+            # On Greenplum it keeps the name of what it has done until it is given another.
+            " AND a.state IS DISTINCT FROM 'idle'",
+            ["text", "integer[]"],
+            [str(run_id), sessions[0]["sessions"] if sessions else []],
+        )
     )
-    return not busy and _is_free(db, run_id)
 
 
 @as_owner
