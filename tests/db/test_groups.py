@@ -187,7 +187,6 @@ def test_wrong_groups_are_refused(trial: Trial, group_by: Any, message: str) -> 
     ("more", "message"),
     [
         ({"warm_start": True}, "takes no warm_start yet"),
-        ({"validation_table": "packed"}, "takes no validation table yet"),
         ({"options": {"patience": 1}}, "takes no option patience yet"),
         ({"options": {"background": True}}, "takes no option background yet"),
         ({"options": {"fuse": "fast"}}, "option fuse is fast"),

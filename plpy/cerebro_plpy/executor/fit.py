@@ -78,8 +78,10 @@ class FitCall:
         selection = requests.selected(db, self.model_selection_table)
         cross_validation.check(given, validation=validation, warm_start=bool(self.warm_start))
         arch_table = selection.arch_table
-        groups.check(given, source, validation=validation, warm_start=bool(self.warm_start))
+        groups.check(given, source, warm_start=bool(self.warm_start))
         found = groups.of(db, source)
+        if found is not None and validation is not None:
+            groups.check_validation(db, found, validation)
         configs = groups.expanded(cross_validation.expanded(given, selection.configs, source), found)
         architectures = models.architectures(db, arch_table, sorted({c.model_id for c in selection.configs}))
         few = len(configs) if found is None and given.threads == AUTO else None

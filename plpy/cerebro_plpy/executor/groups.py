@@ -14,17 +14,36 @@ from cerebro_plpy.logical.options import AUTO, EVEN, FitOptions
 from cerebro_plpy.madlib.params import BALANCED
 from cerebro_plpy.store import groups, session
 from cerebro_plpy.store.groups import Groups
-from cerebro_plpy.store.names import quote
+
+_PACK_AGAIN = "Pack it with cerebro.validation_preprocessor_dl and this source table."
 
 
 def of(db: Database, source: requests.Data) -> Groups | None:
     """The groups of a packed table, as the caller may read them."""
     if source.summary.group_by is None:
         return None
-    table = quote(source.table.schema, source.table.name + groups.SUFFIX)
-    role = session.current_user(db)
-    read = partial(groups.read, db, source.table.quoted, table, source.summary.group_by)
-    return db.as_caller(role, read)
+    read = partial(groups.of, db, source.table, source.summary.group_by)
+    return db.as_caller(session.current_user(db), read)
+
+
+def check_validation(db: Database, found: Groups, validation: requests.Data) -> None:
+    """Validation rows must be of the same groups, with the same numbers and on the same segments."""
+    theirs = of(db, validation)
+    if theirs is None:
+        raise CerebroError(
+            f"validation table {validation.table.quoted} was not packed in groups", hint=_PACK_AGAIN
+        )
+    for number, group in theirs.rows.items():
+        ours = found.rows.get(number)
+        if ours is None or ours.key != group.key or not {*group.segments} <= {*ours.segments}:
+            raise CerebroError(
+                f"validation table {validation.table.quoted} has a group that the source table has not:"
+                f" {group.shown}",
+                hint=_PACK_AGAIN,
+            )
+    without = len(found.rows) - len(theirs.rows)
+    if without:
+        db.notice(f"{without} of {len(found.rows)} groups have no validation rows: training rows rank them")
 
 
 def expanded(configs: Sequence[requests.Chosen], found: Groups | None) -> list[requests.Chosen]:
@@ -38,15 +57,12 @@ def expanded(configs: Sequence[requests.Chosen], found: Groups | None) -> list[r
     ]
 
 
-def check(
-    given: FitOptions, source: requests.Data, *, validation: requests.Data | None, warm_start: bool
-) -> None:
+def check(given: FitOptions, source: requests.Data, *, warm_start: bool) -> None:
     """What a run of groups does not do."""
     if source.summary.group_by is None:
         refuse_options(given)
         return
     refused: Mapping[str, bool] = {
-        "a validation table": validation is not None,
         "warm_start": warm_start,
         "option cross_validate": given.cross_validate is not None,
         "option hybrid": given.hybrid is not None,
@@ -63,8 +79,7 @@ def check(
     for what, there in refused.items():
         if there:
             raise CerebroError(
-                f"{source.table.quoted} was packed in groups, and a run of groups takes no"
-                f" {what.removeprefix('a ')} yet",
+                f"{source.table.quoted} was packed in groups, and a run of groups takes no {what} yet",
                 hint="Leave it out, or pack the rows without group_by.",
                 sqlstate=NOT_SUPPORTED,
             )

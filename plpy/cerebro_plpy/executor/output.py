@@ -45,7 +45,9 @@ def write_models(db: Database, targets: Targets, request: Request, outcome: Outc
     while steps:
         some = some_weights(db, outcome.run_id, steps)
         if request.groups is not None:
-            _write_models_of_groups(db, targets, request.groups, outcome, some, request.segments)
+            _write_models_of_groups(
+                db, targets, request.groups, outcome=outcome, some=some, segments=request.segments
+            )
             sizes |= {key: len(weights) for key, weights in some.items()}
             for key in some:
                 del steps[key]

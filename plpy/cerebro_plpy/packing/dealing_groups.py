@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from .dealing import DealtBuffer, Hand, deal_picked, up
-from .placing import EVERYWHERE, homes
+from .placing import EVERYWHERE
 from .sorting import Sorter
 
 
@@ -53,6 +53,8 @@ class GroupDeal:
     """
 
     groups: Sequence[int]
+    # The segment of each group; a group that is cut lies on all.
+    homes: Sequence[int]
     segments: int
     # That a buffer has.
     most_rows: int
@@ -60,11 +62,6 @@ class GroupDeal:
     @cached_property
     def rows(self) -> int:
         return sum(self.groups)
-
-    @cached_property
-    def homes(self) -> Sequence[int]:
-        """The segment of each group; a group that is cut lies on all."""
-        return homes(self.groups, self.segments)
 
     @cached_property
     def starts(self) -> Sequence[int]:
@@ -88,6 +85,8 @@ class GroupDeal:
             cut = home == EVERYWHERE
             first, step = self.starts[group] + segment * cut, self.segments if cut else 1
             places = range(first, self.starts[group + 1], step)
+            if not places:
+                continue
             pieces = min(up(up(rows, step), self.most_rows), len(places))
             if pieces == 1 and not cut:
                 if filled + rows > self.most_rows:

@@ -13,6 +13,7 @@ from ..store import groups, names
 from ..store.names import Table, TargetTable
 from ..store.packed import SourceColumn
 from . import sources
+from .placing import EVERYWHERE
 
 if TYPE_CHECKING:
     from .options import PackOptions
@@ -25,11 +26,13 @@ _EXAMPLE = 'Write {"group_by": "shop"} or {"group_by": ["country", "shop"]}.'
 
 @dataclass(frozen=True)
 class Grouping:
-    """The columns that make groups, the table of groups, and how many it has."""
+    """The columns that make groups, the table of groups, and the highest number that one has."""
 
     columns: Sequence[str]
     table: TargetTable
-    count: int
+    highest: int
+    # For validation rows, the segments on which the groups' training rows lie.
+    homes: Sequence[int] | None = None
 
 
 def option(key: str, value: object) -> tuple[str, ...]:
@@ -52,13 +55,12 @@ def numbered(
 ) -> tuple[Table, Grouping]:
     """Make the table of groups; gives the rows with a column more, the number of their group."""
     db.server.check_packs_groups()
-    for name, said in {"folds": chosen.folds, "validation": chosen.validation}.items():
-        if said is not None:
-            raise CerebroError(
-                f"option group_by does not go with option {name}",
-                hint=f"Leave {name} out: each group is measured on the rows that it is trained on.",
-                sqlstate=NOT_SUPPORTED,
-            )
+    if chosen.folds is not None:
+        raise CerebroError(
+            "option group_by does not go with option folds",
+            hint='Leave folds out; {"validation": 0.2} holds rows of each group back.',
+            sqlstate=NOT_SUPPORTED,
+        )
     columns = [sources.find_column(name, known, source.quoted) for name in chosen.group_by or ()]
     _check(columns)
     table = names.target_table(db, names.with_suffix(spelled, groups.SUFFIX))
@@ -68,8 +70,34 @@ def numbered(
             f"there are {count} groups, and there may be {MOST_GROUPS}",
             hint="Group by fewer columns, or by what many rows have in common.",
         )
-    rows = groups.with_group(source, list(known), columns, table)
-    return rows, Grouping([column.name for column in columns], table, count)
+    types = groups.types_of(db, table.quoted)
+    names_of = [column.name for column in columns]
+    rows = groups.with_group(source, list(known), {name: types[name] for name in names_of}, table.quoted)
+    return rows, Grouping(names_of, table, count)
+
+
+def as_training(
+    db: Database,
+    source: Table,
+    known: Mapping[str, SourceColumn],
+    training: Table,
+    group_by: Sequence[str],
+    spelled: str,
+) -> tuple[Table, Grouping]:
+    """The same for validation rows: they are of the groups of the training table, and go where those are."""
+    found = groups.of(db, training, group_by)
+    for name in group_by:
+        sources.find_column(name, known, source.quoted)
+    table = names.target_table(db, names.with_suffix(spelled, groups.SUFFIX))
+    others = groups.rows_of_others(db, source, found.types, found.table)
+    if others:
+        db.notice(f"{others} rows of {source.quoted} are of groups that have no training rows: left out")
+    groups.create_like(db, table, found)
+    homes = [EVERYWHERE] * max(found.rows)
+    for number, group in found.rows.items():
+        homes[number - 1] = EVERYWHERE if group.home is None else group.home
+    rows = groups.with_group(source, list(known), found.types, table.quoted)
+    return rows, Grouping(list(group_by), table, len(homes), homes)
 
 
 def _check(columns: Sequence[SourceColumn]) -> None:

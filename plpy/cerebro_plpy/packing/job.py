@@ -76,7 +76,7 @@ class Job:
     @property
     def parts_read(self) -> PartsRead | None:
         """What is to be counted of rows that lie in parts."""
-        count = self.folds if self.grouping is None else self.grouping.count
+        count = self.folds if self.grouping is None else self.grouping.highest
         return PartsRead(count) if count else None
 
     def divisor_of(self, part: PackedPart) -> float:

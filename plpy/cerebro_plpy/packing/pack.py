@@ -17,6 +17,7 @@ from .dealing_groups import GroupDeal
 from .faults import Faults
 from .job import Job
 from .parts import PartsRead
+from .placing import homes
 from .reading import Column, batch_rows, open_column, read_rows, samples
 from .sorting import Sorter
 
@@ -36,11 +37,13 @@ class ReadRows:
     row_bytes: int
     folds: Sequence[int] = ()
     groups: Sequence[int] = ()
+    # The segments of groups, where these are settled.
+    homes: Sequence[int] | None = None
 
     def plan(self, segments: int, most_rows: int | None) -> dealing.Deal | GroupDeal:
         if self.groups:
             most = dealing.most_rows_of(segments, self.row_bytes, most_rows)
-            return GroupDeal(self.groups, segments, most)
+            return GroupDeal(self.groups, self.homes or homes(self.groups, segments), segments, most)
         return dealing.plan(
             self.total, segments, row_bytes=self.row_bytes, most_rows=most_rows, folds=self.folds
         )
@@ -95,6 +98,7 @@ def gathered(db: Database, job: Job) -> Iterator[ReadRows]:
             row_bytes=_row_bytes(columns, labels),
             folds=in_parts if job.folds else (),
             groups=in_parts if job.grouping else (),
+            homes=job.grouping and job.grouping.homes,
         )
     finally:
         rows.close()

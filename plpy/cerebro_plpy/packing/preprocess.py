@@ -80,14 +80,38 @@ def pack_training(
     )
     pack(db, job)
     if held is not None and held_target is not None:
-        _pack_apart(db, job, held, held_target)
+        _pack_apart(db, job, held, held_target, known)
 
 
-def _pack_apart(db: Database, job: Job, held: names.Table, target: names.TargetTable) -> None:
+def _pack_apart(
+    db: Database,
+    job: Job,
+    held: names.Table,
+    target: names.TargetTable,
+    known: Mapping[str, packed.SourceColumn],
+) -> None:
     """Pack the rows that were held out as those of the training table."""
     spelled = job.spelled[0], names.with_suffix(job.spelled[1], VALIDATION)
-    like = replace(job, source=held, target=target, spelled=spelled)
-    pack(db, _like(like, packed.summary(db, job.target.schema, job.target.name)))
+    training = names.resolve_table(db, job.spelled[1], "output table")
+    summary = packed.summary(db, job.target.schema, job.target.name)
+    like = _like(replace(job, source=held, target=target, spelled=spelled), summary)
+    pack(db, _in_groups(db, like, training, summary, known))
+
+
+def _in_groups(
+    db: Database,
+    job: Job,
+    training: names.Table,
+    summary: packed.PackedSummary,
+    known: Mapping[str, packed.SourceColumn],
+) -> Job:
+    """The job for rows that are of the groups of a training table, if it has any."""
+    if summary.group_by is None:
+        return job
+    source, found = grouping.as_training(
+        db, job.source, known, training=training, group_by=summary.group_by, spelled=job.spelled[1]
+    )
+    return replace(job, source=source, grouping=found)
 
 
 def _validation_table(db: Database, spelled: str) -> names.TargetTable:
@@ -142,7 +166,8 @@ def pack_validation(
     )
     # The rows go where those of the training table are.
     db.server.ignore_rules(distribution_rules)
-    pack(db, replace(job, buffer_size=_buffer_size(buffer_size)))
+    job = replace(job, buffer_size=_buffer_size(buffer_size))
+    pack(db, _in_groups(db, job, table, training, packed.columns_of(db, source)))
 
 
 def job_like(

@@ -23,10 +23,13 @@ def visit(supply: Supply, asked: VisitGroups) -> Mapping[str, Any]:
     started_at, clock, computed = time.time(), time.monotonic(), time.process_time()
     run_id = asked.run_id
     work = visits.task(supply, run_id, asked.mst_key)
-    partition = rows.partition(supply.source, work.run, work.run.source_table, asked.segment)
-    members = _members(supply, work, asked, partition)
+    partitions = {
+        dataset: rows.partition(supply.source, work.run, table, asked.segment)
+        for dataset, table in rows.named_tables(work.run).items()
+    }
+    members = _members(supply, work, asked, partitions)
     read = time.monotonic()
-    _train(supply, work, asked, partition, members)
+    _train(supply, work, asked, partitions, members)
     trained = time.monotonic()
     whole = [member for member in members if member.failure is None]
     steps = asked.until * work.run.segments
@@ -65,7 +68,7 @@ def visit(supply: Supply, asked: VisitGroups) -> Mapping[str, Any]:
 
 
 def _members(
-    supply: Supply, work: visits.Task, asked: VisitGroups, partition: rows.Partition
+    supply: Supply, work: visits.Task, asked: VisitGroups, partitions: Mapping[str, rows.Partition]
 ) -> list[Member]:
     configs = supply.bundle(asked.run_id, asked.members)
     step = (asked.epoch - 1) * work.run.segments
@@ -74,21 +77,28 @@ def _members(
     else:
         # Seeds are of the config: all of its groups begin alike.
         before = [visits.state_after(supply, work, 0)] * len(configs)
-    return [
-        Member(config.mst_key, partition.whole_group(config.group_id or 0), state)
-        for config, state in zip(configs, before, strict=True)
-    ]
+    return [_member(config, state, partitions, asked) for config, state in zip(configs, before, strict=True)]
+
+
+def _member(
+    config: runs.ConfigRow, state: states.State, partitions: Mapping[str, rows.Partition], asked: VisitGroups
+) -> Member:
+    own = {dataset: partition.whole_group(config.group_id or 0) for dataset, partition in partitions.items()}
+    # A group that has no validation rows is measured on those that it is trained on alone.
+    measured_on = {dataset: some for dataset, some in own.items() if some.rows} if asked.measured else {}
+    return Member(config.mst_key, own["training"], measured_on, state)
 
 
 def _train(
     supply: Supply,
     work: visits.Task,
     asked: VisitGroups,
-    partition: rows.Partition,
+    partitions: Mapping[str, rows.Partition],
     members: Sequence[Member],
 ) -> None:
-    fused = fusing.fused(work, partition, members)
-    if fused and partition.cached is not None and fusing.train(supply, work, asked, partition.cached, fused):
+    datasets = {name: one.cached for name, one in partitions.items() if one.cached is not None}
+    fused = fusing.fused(work, datasets, members)
+    if fused and fusing.train(supply, work, asked, datasets, fused):
         together = {member.mst_key for member in fused}
         members = [member for member in members if member.mst_key not in together]
     for member in members:
@@ -97,7 +107,8 @@ def _train(
                 member.state, member.logs = visits.train(supply, work, member.state, member.rows, epoch)
                 visits.check_finite(member.logs, asked.segment, epoch)
                 if epoch in asked.measured:
-                    member.measured[epoch] = _measure(supply, work, member)
+                    for dataset, own in member.measured_on.items():
+                        member.measured[epoch, dataset] = _measure(supply, work, member.state, own)
             except CerebroError as error:
                 if error.sqlstate != CONFIG_FAILED:
                     raise
@@ -105,11 +116,11 @@ def _train(
                 break
 
 
-def _measure(supply: Supply, work: visits.Task, member: Member) -> Mapping[str, float]:
+def _measure(
+    supply: Supply, work: visits.Task, state: states.State, own: rows.PartitionRows
+) -> Mapping[str, float]:
     with visits.own_faults("was evaluated"):
-        variables = work.model.evaluate(
-            member.state, member.rows.in_order(), EVALUATION_BATCH, supply.ticker()
-        )
+        variables = work.model.evaluate(state, own.in_order(), EVALUATION_BATCH, supply.ticker())
         return work.model.merge([variables])
 
 
@@ -119,13 +130,13 @@ def _metrics(work: visits.Task, members: Sequence[Member]) -> list[measurements.
             run_id=work.run.run_id,
             mst_key=member.mst_key,
             epoch=epoch,
-            dataset="training",
+            dataset=dataset,
             position=position,
             metric=name,
             value=value,
             higher_is_better=better(name, work.compile) == "max",
         )
         for member in members
-        for epoch, values in member.measured.items()
+        for (epoch, dataset), values in member.measured.items()
         for position, (name, value) in enumerate(values.items())
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ def evaluate(supply: Supply, asked: Evaluate) -> Mapping[str, Any]:
         for dataset, (table, subset) in rows.measured_on(work.run, work.config).items()
     }
     for dataset, partition in partitions.items():
+        if work.config.group_id is not None and not partition.rows:
+            continue
         _measure(
             supply, work=work, state=state, epoch=epoch, segment=segment, dataset=dataset, partition=partition
         )
@@ -65,15 +67,23 @@ def _measure(
 def merge(supply: Supply, asked: Merge) -> Mapping[str, Any]:
     """Sum what the segments measured and store the metrics."""
     work = visits.task(supply, asked.run_id, asked.mst_key)
-    return {
-        dataset: _merge(supply, work, asked.epoch, dataset)
+    key = work.config.mst_key
+    found = {
+        dataset: supply.evaluations(asked.run_id, key, asked.epoch, dataset)
         for dataset in rows.measured_on(work.run, work.config)
+    }
+    # A group may have no validation rows.
+    return {
+        dataset: _merge(supply, work, asked.epoch, dataset, parts)
+        for dataset, parts in found.items()
+        if parts
     }
 
 
-def _merge(supply: Supply, work: visits.Task, epoch: int, dataset: str) -> Mapping[str, float]:
+def _merge(
+    supply: Supply, work: visits.Task, epoch: int, dataset: str, parts: Sequence[bytes]
+) -> Mapping[str, float]:
     run_id, mst_key = work.run.run_id, work.config.mst_key
-    parts = supply.evaluations(run_id, mst_key, epoch, dataset)
     with visits.own_faults("was evaluated"):
         values = work.model.merge([_unpack(part) for part in parts])
     measured = [

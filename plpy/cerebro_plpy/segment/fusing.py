@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -28,19 +28,28 @@ LEAST_MEMBERS = 2
 TRIED = 2
 
 
-def fused(work: visits.Task, partition: rows.Partition, members: Sequence[Member]) -> list[Member]:
-    """Those of the members that are to train as one program."""
-    if not runs.limits(work.run).get("fuse", True) or partition.cached is None or work.model.stack is None:
+def fused(work: visits.Task, datasets: Mapping[str, Dataset], members: Sequence[Member]) -> list[Member]:
+    """Those of the members that are to train as one program, where all of their rows are in memory."""
+    if not runs.limits(work.run).get("fuse", True) or work.model.stack is None:
         return []
-    found = [m for m in members if len(m.rows.chosen) == 1 and m.state.nbytes <= stacks.LARGEST_STATE]
+    found = [member for member in members if _may_fuse(member, datasets)]
     return found if len(found) >= LEAST_MEMBERS else []
 
 
+def _may_fuse(member: Member, datasets: Mapping[str, Dataset]) -> bool:
+    in_memory = datasets.keys() >= {"training", *member.measured_on}
+    return in_memory and len(member.rows.chosen) == 1 and member.state.nbytes <= stacks.LARGEST_STATE
+
+
 def train(
-    supply: Supply, work: visits.Task, asked: VisitGroups, dataset: Dataset, members: Sequence[Member]
+    supply: Supply,
+    work: visits.Task,
+    asked: VisitGroups,
+    datasets: Mapping[str, Dataset],
+    members: Sequence[Member],
 ) -> bool:
     """Train and measure; whether that gives the same bits as alone is tried first."""
-    stack, fit, tick = work.model.stack, work.fit, supply.ticker()
+    stack, fit, tick, dataset = work.model.stack, work.fit, supply.ticker(), datasets["training"]
     if stack is None:
         return False
     weights = class_weights.settle(fit, runs.class_counts(work.run))
@@ -58,13 +67,39 @@ def train(
                 stack.train(dataset, orders, fit.batch_size, weights, tick, longest=longest)
             _take_logs(members, stack.results(len(members)), asked.segment, epoch)
             if epoch in asked.measured:
-                stack.test(dataset, _orders(members, np.arange), EVALUATION_BATCH, tick)
-                for member, values in zip(members, stack.results(len(members)), strict=True):
-                    member.measured[epoch] = values
+                for what, measured in datasets.items():
+                    _measure(stack, what, measured, members=members, epoch=epoch, tick=tick)
         for member, state in zip(members, stack.states(len(members)), strict=True):
             state.fixed_batch = began_with_full_batches(member.state, member.rows.rows, fit.batch_size)
             member.state = state
     return True
+
+
+def _measure(
+    stack: StackedModel,
+    what: str,
+    dataset: Dataset,
+    members: Sequence[Member],
+    epoch: int,
+    tick: Callable[[], None],
+) -> None:
+    orders = [
+        np.concatenate([_places(own, one, np.arange(one.rows)) for one in own.chosen])
+        if (own := member.measured_on.get(what))
+        else np.zeros(0, np.int64)
+        for member in members
+    ]
+    if not any(map(len, orders)):
+        return
+    stack.test(dataset, orders, EVALUATION_BATCH, tick)
+    for member, values in zip(members, stack.results(len(members)), strict=True):
+        if what in member.measured_on:
+            member.measured[epoch, what] = values
+
+
+def _places(own: rows.PartitionRows, one: rows.Stretch, within: np.ndarray) -> np.ndarray:
+    """Places in the dataset of some rows of a stretch."""
+    return own.partition.starts[one.buffer] + one.first + within
 
 
 def _orders(members: Sequence[Member], within: Callable[[int], np.ndarray]) -> list[np.ndarray]:
@@ -75,7 +110,7 @@ def _orders(members: Sequence[Member], within: Callable[[int], np.ndarray]) -> l
         (one,) = member.rows.chosen
         if one.rows not in known:
             known[one.rows] = within(one.rows)
-        found.append(member.rows.partition.starts[one.buffer] + one.first + known[one.rows])
+        found.append(_places(member.rows, one, known[one.rows]))
     return found
 
 

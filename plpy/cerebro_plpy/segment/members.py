@@ -14,9 +14,11 @@ class Member:
     """One group of a bundle."""
 
     mst_key: int
+    # To train on; and to measure on, by what they are to the run.
     rows: PartitionRows
+    measured_on: Mapping[str, PartitionRows]
     state: State
     logs: Mapping[str, float] = field(default_factory=dict)
-    # What was measured after each epoch that is due.
-    measured: dict[int, Mapping[str, float]] = field(default_factory=dict)
+    # What was measured after each epoch that is due, on which rows.
+    measured: dict[tuple[int, str], Mapping[str, float]] = field(default_factory=dict)
     failure: str | None = None

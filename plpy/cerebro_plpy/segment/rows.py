@@ -201,9 +201,7 @@ def let_go() -> None:
 
 def tables(run: runs.RunRow) -> list[str]:
     """The packed tables of a run."""
-    return list(
-        dict.fromkeys(table for table in (run.source_table, run.validation_table) if table is not None)
-    )
+    return list(dict.fromkeys(named_tables(run).values()))
 
 
 def measured_on(run: runs.RunRow, config: runs.ConfigRow) -> dict[str, tuple[str, Subset]]:
@@ -214,12 +212,14 @@ def measured_on(run: runs.RunRow, config: runs.ConfigRow) -> dict[str, tuple[str
             "training": (run.source_table, Subset(config.fold)),
             "validation": (run.source_table, Subset(config.fold, inside=True)),
         }
-    if config.group_id is not None:
-        return {"training": (run.source_table, Subset(group=config.group_id))}
-    found = {"training": (run.source_table, Subset())}
-    if run.validation_table is not None:
-        found["validation"] = run.validation_table, Subset()
-    return found
+    subset = Subset() if config.group_id is None else Subset(group=config.group_id)
+    return {dataset: (table, subset) for dataset, table in named_tables(run).items()}
+
+
+def named_tables(run: runs.RunRow) -> dict[str, str]:
+    """The packed tables of a run, by what their rows are to it."""
+    found = {"training": run.source_table, "validation": run.validation_table}
+    return {dataset: table for dataset, table in found.items() if table is not None}
 
 
 def with_versions(db: Database, run: runs.RunRow) -> runs.RunRow:

@@ -41,17 +41,40 @@ def create(db: Database, table: TargetTable, source: Table, columns: Sequence[So
     return db.query(f"SELECT count(*) AS found FROM {table.quoted}")[0]["found"]
 
 
-def with_group(
-    source: Table, columns: Sequence[str], keys: Sequence[SourceColumn], groups: TargetTable
-) -> Table:
-    """The rows with the number of their group beside them. Rows of groups that came later are not there."""
+def create_like(db: Database, table: TargetTable, found: Groups) -> None:
+    """Make a table of the same groups, with the same numbers."""
+    names = ", ".join(quote(name) for name in found.types)
+    db.query(
+        f"CREATE TABLE {table.quoted}{HEAP} AS"
+        f" SELECT {GROUP}, {names}, NULL::bigint AS {ROWS}, NULL::integer[] AS {SEGMENTS}"
+        f" FROM {found.table}{distributed(db, 'REPLICATED')}"
+    )
+
+
+def with_group(source: Table, columns: Sequence[str], types: Mapping[str, str], groups: str) -> Table:
+    """The rows with the number of their group beside them. Rows of other groups are not there."""
     listed = ", ".join(f"s.{quote(column)}" for column in columns)
-    # Arrays of one element are equal also where both are NULL, and a join can hash them.
-    same = " AND ".join(f"ARRAY[s.{quote(key.name)}] = ARRAY[g.{quote(key.name)}]" for key in keys)
     return replace(
         source,
-        selection=f"(SELECT {listed}, g.{GROUP} FROM {source.rows} JOIN {groups.quoted} AS g ON {same})",
+        selection=f"(SELECT {listed}, g.{GROUP} FROM {source.rows} JOIN {groups} AS g ON {same(types)})",
     )
+
+
+def same(types: Mapping[str, str]) -> str:
+    """That a row s is of a group g."""
+    # Arrays of one element are equal also where both are NULL, and a join can hash them.
+    return " AND ".join(
+        f"ARRAY[s.{quote(name)}::{kind}] = ARRAY[g.{quote(name)}]" for name, kind in types.items()
+    )
+
+
+def rows_of_others(db: Database, source: Table, types: Mapping[str, str], groups: str) -> int:
+    """How many rows are of no group of a table."""
+    rows = db.query(
+        f"SELECT count(*) AS found FROM {source.rows}"
+        f" WHERE NOT EXISTS (SELECT FROM {groups} AS g WHERE {same(types)})"
+    )
+    return rows[0]["found"]
 
 
 def finish(db: Database, table: TargetTable, rows: Sequence[int], segments: Sequence[Sequence[int]]) -> None:
@@ -116,22 +139,19 @@ def shown(values: Mapping[str, Any]) -> str:
 class Groups:
     """The groups of a packed table, by their numbers, and the types of their columns."""
 
+    # The table of groups, quoted.
+    table: str
     types: Mapping[str, str]
     rows: Mapping[int, GroupRow] = field(default_factory=dict)
 
 
-def read(db: Database, packed: str, name: str, group_by: Sequence[str]) -> Groups:
-    """The groups of a packed table; `name` is that of the table of groups."""
-    found = db.query(
-        "SELECT attname::text AS name, format_type(atttypid, atttypmod) AS type FROM pg_attribute"
-        " WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped",
-        ["text"],
-        [name],
-    )
-    types = {row["name"]: row["type"] for row in found}
+def of(db: Database, packed: Table, group_by: Sequence[str]) -> Groups:
+    """The groups of a packed table, from the table beside it."""
+    name = quote(packed.schema, packed.name + SUFFIX)
+    types = types_of(db, name)
     if not {*group_by, GROUP, ROWS, SEGMENTS} <= types.keys():
         raise CerebroError(
-            f"{packed} was packed in groups, and {name}, the table of its groups, is not there",
+            f"{packed.quoted} was packed in groups, and {name}, the table of its groups, is not there",
             hint="Pack the rows again.",
             sqlstate=UNDEFINED_TABLE,
         )
@@ -140,4 +160,17 @@ def read(db: Database, packed: str, name: str, group_by: Sequence[str]) -> Group
         f"SELECT g.{GROUP} AS number, (SELECT row_to_json(k)::text FROM (SELECT {key}) AS k) AS key,"
         f" g.{ROWS} AS rows, g.{SEGMENTS} AS segments FROM {name} AS g ORDER BY 1"
     )
-    return Groups({column: types[column] for column in group_by}, {r["number"]: GroupRow(**r) for r in rows})
+    return Groups(
+        name, {column: types[column] for column in group_by}, {r["number"]: GroupRow(**r) for r in rows}
+    )
+
+
+def types_of(db: Database, table: str) -> dict[str, str]:
+    """The types of the columns of a table that may be missing."""
+    rows = db.query(
+        "SELECT attname::text AS name, format_type(atttypid, atttypmod) AS type FROM pg_attribute"
+        " WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped",
+        ["text"],
+        [table],
+    )
+    return {row["name"]: row["type"] for row in rows}
