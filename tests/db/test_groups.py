@@ -229,6 +229,90 @@ def test_each_row_is_predicted_by_the_best_model_of_its_group(trial: Trial) -> N
         trial.call("madlib_predict", "models", "plain_rows", "id", "x", "none", pred_type="response")
 
 
+def test_a_row_in_a_query_is_predicted_by_the_model_of_its_group(trial: Trial) -> None:
+    trial.sql("DROP TABLE IF EXISTS asked, asked_predicted")
+    trial.sql("CREATE TABLE asked AS SELECT row_number() OVER () AS id, s.* FROM sales AS s")
+    trial.call("madlib_predict", "models", "asked", "id", "x", "asked_predicted", pred_type="prob")
+    differing = (
+        "SELECT count(*), max(abs((a.probabilities ->> p.class_value)::float - p.prob)) FROM"
+        " (SELECT s.id, p.* FROM asked s, cerebro.predict('models', s) p) AS a"
+        " JOIN asked_predicted p USING (id)"
+    )
+    ((rows, most),) = trial.sql(differing)
+    assert rows == ROWS * trial.value("SELECT count(DISTINCT y) FROM sales")
+    assert most < 1e-6
+    queried = (
+        "SELECT count(*) FROM (SELECT s.id, p.class FROM asked s, cerebro.predict('models', s) p) AS a JOIN"
+        " cerebro.predict_query('models', 'SELECT * FROM asked', NULL::asked) AS q ON (q.source).id = a.id"
+        " WHERE q.class = a.class"
+    )
+    assert trial.value(queried) == ROWS
+    nobody = (
+        "SELECT count(*), count(class) FROM cerebro.predict_query('models',"
+        " $$SELECT id, x, y, 'none'::text AS country, shop FROM asked LIMIT 10$$, NULL::asked)"
+    )
+    assert trial.sql(nobody) == [(10, 0)]
+    one = (
+        "SELECT p.class FROM (SELECT x, {} AS country, shop FROM sales LIMIT 1) AS s,"
+        " cerebro.predict('models', s) p"
+    )
+    assert trial.value(one.format("'none'")) is None
+    assert trial.value(one.format("NULL::text")) is not None
+    with pytest.raises(psycopg2.Error, match='the row has no column "country"'):
+        trial.sql("SELECT cerebro.predict('models', s) FROM (SELECT x FROM sales LIMIT 1) AS s")
+    with pytest.raises(psycopg2.Error, match="an array says no group"):
+        trial.sql("SELECT cerebro.predict('models', 1, x) FROM sales LIMIT 1")
+
+
+def test_a_kept_model_of_a_group_is_used_while_it_is_the_same(trial: Trial) -> None:
+    trial.sql("DROP TABLE IF EXISTS shifting, shifting_info, shifting_summary")
+    trial.fit("packed", "shifting", "configs", 1)
+    asked = (
+        "SELECT p.probability FROM (SELECT * FROM sales WHERE country = 'NL' AND shop = 1 LIMIT 1) AS s,"
+        " cerebro.predict('shifting', s, 1) p"
+    )
+    before = trial.value(asked)
+    trial.sql(
+        "UPDATE shifting SET model_weights = (SELECT model_weights FROM shifting WHERE country = 'BE'"
+        " AND shop = 1 AND mst_key = 1) WHERE country = 'NL' AND shop = 1 AND mst_key = 1"
+    )
+    assert trial.value(asked) != before
+
+
+def test_numbers_of_all_kinds_name_groups_in_queries(trial: Trial) -> None:
+    trial.sql(
+        "CREATE TABLE priced AS SELECT x, y, (number % 3 + 1.50)::numeric AS price,"
+        " ((number % 2) * 0.1)::real AS share FROM (SELECT *, row_number() OVER () AS number FROM blobs) AS b"
+    )
+    trial.pack("priced", "priced_packed", options={"group_by": ["price", "share"]})
+    trial.fit("priced_packed", "priced_models", "configs", 1)
+    without = "SELECT count(*) FROM priced s, cerebro.predict('priced_models', s) p WHERE p.class IS NULL"
+    assert trial.value(without) == 0
+
+
+@pytest.mark.parametrize("layers", ["Reshape((3, 2)), LSTM(4)", "Reshape((3, 2)), Conv1D(4, 2), Flatten()"])
+def test_groups_are_predicted_by_an_engine_where_it_is_faster(trial: Trial, layers: str) -> None:
+    trial.sql(
+        "DROP TABLE IF EXISTS deep, few, few_summary, deep_models, deep_models_info, deep_models_summary"
+    )
+    trial.sql("DROP TABLE IF EXISTS numbered_rows, deep_predicted")
+    trial.call("load_net", "deep", "packed", layers)
+    trial.select("few", [1], [ADAM], ["batch_size=10"], arch="deep")
+    trial.fit("packed", "deep_models", "few", 1)
+    trial.sql("CREATE TABLE numbered_rows AS SELECT row_number() OVER () AS id, s.* FROM sales AS s")
+    trial.call(
+        "madlib_predict", "deep_models", "numbered_rows", "id", "x", "deep_predicted", pred_type="response"
+    )
+    right = trial.value(
+        "SELECT avg((p.class_value = y::text)::int)::float FROM numbered_rows"
+        " JOIN deep_predicted p USING (id) WHERE country = 'NL' AND shop = 1"
+    )
+    kept = trial.value(
+        "SELECT training_metrics_final FROM deep_models_info WHERE country = 'NL' AND shop = 1"
+    )
+    assert right == pytest.approx(kept, abs=1e-6)
+
+
 def test_plans_of_groups_are_refused(trial: Trial) -> None:
     with pytest.raises(psycopg2.Error, match="cannot be explained yet"):
         trial.sql("SELECT cerebro.explain_fit('packed', 'configs', 2)")

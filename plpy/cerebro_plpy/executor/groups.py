@@ -10,10 +10,11 @@ from itertools import count, product
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 from cerebro_plpy.executor import request as requests
+from cerebro_plpy.logical.budget import Limits
 from cerebro_plpy.logical.options import AUTO, EVEN, FitOptions
 from cerebro_plpy.madlib.params import BALANCED
 from cerebro_plpy.store import groups, session
-from cerebro_plpy.store.groups import Groups
+from cerebro_plpy.store.groups import GroupRow, Groups
 
 _PACK_AGAIN = "Pack it with cerebro.validation_preprocessor_dl and this source table."
 
@@ -46,15 +47,54 @@ def check_validation(db: Database, found: Groups, validation: requests.Data) -> 
         db.notice(f"{without} of {len(found.rows)} groups have no validation rows: training rows rank them")
 
 
-def expanded(configs: Sequence[requests.Chosen], found: Groups | None) -> list[requests.Chosen]:
-    """Each config once for each group; no number of these is that of a config in the table."""
+def expanded(
+    configs: Sequence[requests.Chosen], found: Groups | None, given: FitOptions
+) -> list[requests.Chosen]:
+    """Each config once for each group; no number of these is that of a config in the table, which stands for
+    itself where it is trained on all rows."""
     if found is None:
         return list(configs)
     numbers = count(max((config.mst_key for config in configs), default=0) + 1)
+    trained = [number for number, group in found.rows.items() if why_left_out(group, given.limits) is None]
+    if not trained and not given.fallback:
+        raise CerebroError(
+            f"none of {len(found.rows)} groups has the rows and classes that the options ask for",
+            hint='Lower min_rows or min_classes, or train a model of all rows: {"fallback": true}.',
+        )
     return [
-        replace(config, mst_key=next(numbers), config_key=config.mst_key, group_id=number)
-        for config, number in product(configs, found.rows)
+        *(configs if given.fallback else ()),
+        *(
+            replace(config, mst_key=next(numbers), config_key=config.mst_key, group_id=number)
+            for config, number in product(configs, trained)
+        ),
     ]
+
+
+def why_left_out(group: GroupRow, limits: Limits) -> str | None:
+    """Why a group has no model of its own."""
+    if group.rows < (limits.min_rows or 1):
+        return f"{group.rows} row{_s(group.rows)}, fewer than min_rows {limits.min_rows}"
+    if group.classes is not None and group.classes < (limits.min_classes or 1):
+        return f"{group.classes} class{_s(group.classes, 'es')}, fewer than min_classes {limits.min_classes}"
+    return None
+
+
+def _s(number: int, ending: str = "s") -> str:
+    return "" if number == 1 else ending
+
+
+def tell_of_left_out(db: Database, found: Groups, given: FitOptions) -> None:
+    few = sum(why_left_out(group, given.limits) is not None for group in found.rows.values())
+    if few:
+        instead = "the models of all rows answer for them" if given.fallback else "they get no model"
+        db.notice(f"{few} of {len(found.rows)} groups have too few rows or classes: {instead}")
+
+
+def left_out(request: requests.Request) -> dict[int, str]:
+    """The groups that have no models of their own, with the reasons."""
+    rows = request.groups.rows if request.groups else {}
+    reasons = {number: why_left_out(group, request.limits) for number, group in rows.items()}
+    return {number: reason for number, reason in reasons.items() if reason is not None}
 
 
 def check(given: FitOptions, source: requests.Data, *, warm_start: bool) -> None:
@@ -98,7 +138,7 @@ def check_class_weights(configs: Sequence[requests.Chosen]) -> None:
 
 def refuse_options(given: FitOptions) -> None:
     """What only a run of groups takes."""
-    for name in ("fuse", "checkpoint_every"):
+    for name in ("fuse", "checkpoint_every", "min_rows", "min_classes", "fallback"):
         if getattr(given, name) is not None:
             raise CerebroError(
                 f"option {name} is for runs of groups",

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.engine import state as states
+from cerebro_plpy.executor import groups
 from cerebro_plpy.executor.request import Chosen, Request
 from cerebro_plpy.executor.run import Ended, Outcome
 from cerebro_plpy.logical.metrics import deciding
 from cerebro_plpy.madlib.params import Call
 from cerebro_plpy.madlib.render import render_value
 from cerebro_plpy.store import measurements, results, session, state_rows
-from cerebro_plpy.store.groups import Groups
+from cerebro_plpy.store.groups import FALLBACK, Groups
 from cerebro_plpy.store.names import TargetTable
 
 # What fits a field, with room for the rest of the row.
@@ -70,7 +71,7 @@ def write_models(db: Database, targets: Targets, request: Request, outcome: Outc
 def _write_models_of_groups(
     db: Database,
     targets: Targets,
-    groups: Groups,
+    found: Groups,
     outcome: Outcome,
     some: Mapping[int, bytes],
     segments: int,
@@ -79,9 +80,9 @@ def _write_models_of_groups(
     results.add_models_of_groups(
         db,
         quoted=targets.model.quoted,
-        columns=list(groups.types),
+        columns=list(found.types),
         keys=[config.key for config in configs],
-        groups=[groups.rows[config.group_id or 0].key for config in configs],
+        groups=[None if config.group_id is None else found.rows[config.group_id].key for config in configs],
         weights=[field(db, key, weights) for key, weights in some.items()],
         nets=[outcome.model_arch[config.model_id] for config in configs],
         places=[key % segments for key in some],
@@ -117,14 +118,37 @@ def write_info(
     db: Database, targets: Targets, request: Request, outcome: Outcome, sizes: Mapping[int, int]
 ) -> None:
     rows = [info_row(request, outcome, ended, sizes.get(key)) for key, ended in outcome.ended.items()]
-    results.add_rows(db, targets.info.quoted, rows)
+    results.add_rows(db, targets.info.quoted, [*rows, *_groups_left_out(request, outcome)])
+
+
+def _groups_left_out(request: Request, outcome: Outcome) -> Iterator[dict[str, Any]]:
+    """Each config of each group that had too few rows or classes."""
+    configs = {ended.config.key: ended.config for ended in outcome.ended.values()}
+    for number, reason in groups.left_out(request).items():
+        for key, config in configs.items():
+            yield {
+                **_group_columns(request, number),
+                "mst_key": key,
+                "model_id": config.model_id,
+                "compile_params": config.compile_params,
+                "fit_params": config.fit_params,
+                "status": "left out",
+                "reason": reason,
+            }
+
+
+def _group_columns(request: Request, number: int | None) -> dict[str, Any]:
+    if request.groups is None:
+        return {}
+    values = dict.fromkeys(request.groups.types) if number is None else request.groups.rows[number].values
+    return {**values, FALLBACK: number is None}
 
 
 def info_row(request: Request, outcome: Outcome, ended: Ended, size: int | None) -> dict[str, Any]:
     config = ended.config
     return {
         **({"fold": config.fold} if request.cross_validates else {}),
-        **(request.groups.rows[config.group_id].values if request.groups and config.group_id else {}),
+        **_group_columns(request, config.group_id),
         "mst_key": config.key,
         "model_id": config.model_id,
         "compile_params": config.compile_params,

@@ -212,4 +212,10 @@ def request_of(db: Database, run: runs.RunRow) -> requests.Request:
 def _groups(db: Database, run: runs.RunRow, source: requests.Data) -> Groups | None:
     """As they were when the run began."""
     found = groups.of(db, source)
-    return None if found is None else replace(found, rows=run_groups.read(db, run.run_id))
+    if found is None:
+        return None
+    rows = {
+        number: replace(group, classes=found.rows[number].classes if number in found.rows else None)
+        for number, group in run_groups.read(db, run.run_id).items()
+    }
+    return replace(found, rows=rows)

@@ -15,7 +15,7 @@ class Limits:
     """What ends a run before its configs have all their epochs, which of their states are its result, which
     run it repeats, whether its configs train side by side, none an epoch ahead of the others, and from which
     epoch on the states of all segments are averaged; whether groups train as one program, and how many epochs
-    of theirs a visit has."""
+    of theirs a visit has; with how few rows or classes a group is left out."""
 
     restore_best: bool = False
     max_seconds: int | None = None
@@ -26,6 +26,8 @@ class Limits:
     average_from: int | None = None
     fuse: bool = True
     checkpoint_every: int | None = None
+    min_rows: int | None = None
+    min_classes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,10 @@ class FitOptions:
     cross_validate: CrossValidation | None = None
     fuse: str | None = None
     checkpoint_every: int | None = None
+    # Which groups are left out, and whether a model of all rows stands in for those.
+    min_rows: int | None = None
+    min_classes: int | None = None
+    fallback: bool | None = None
 
     @property
     def measures_each_epoch(self) -> bool:
@@ -76,6 +80,8 @@ class FitOptions:
             average_from=self.hybrid,
             fuse=self.fuse != OFF,
             checkpoint_every=self.checkpoint_every,
+            min_rows=self.min_rows,
+            min_classes=self.min_classes,
         )
 
 
@@ -251,6 +257,9 @@ FIT_OPTIONS: Final[dict[str, Validator]] = {
     "cross_validate": _cross_validation,
     "fuse": one_of(EXACT, OFF),
     "checkpoint_every": integer(1),
+    "min_rows": integer(1),
+    "min_classes": integer(1),
+    "fallback": boolean(),
     "patience": integer(1),
     "min_delta": number(0.0),
     "target": number(),

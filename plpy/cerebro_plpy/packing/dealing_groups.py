@@ -138,6 +138,24 @@ class GroupDeal:
         return np.where(homes[groups] == EVERYWHERE, (ranks - starts[groups]) % self.segments, homes[groups])
 
 
+class ClassesSeen:
+    """Of how many classes the rows of each group are."""
+
+    def __init__(self, groups: int, width: int) -> None:
+        self._groups, self._width = groups, width
+        self._pairs: list[np.ndarray] = []
+
+    def take(self, groups: Sequence[Sequence[int]], one_hot: np.ndarray) -> None:
+        """The labels of a buffer's rows, and the groups of these in their order, each with how many."""
+        numbers, counts = np.array(groups, np.int64).T
+        own = np.repeat(numbers - 1, counts)
+        self._pairs.append(np.unique(own * self._width + one_hot.argmax(axis=1)))
+
+    def counts(self) -> list[int]:
+        pairs = np.unique(np.concatenate(self._pairs))
+        return np.bincount(pairs // self._width, minlength=self._groups).tolist()
+
+
 def deal(sorter: Sorter, how: GroupDeal) -> Iterator[DealtBuffer]:
     """Deal rows in the order of their groups and hashes."""
     pick = sorter.picker()

@@ -13,7 +13,7 @@ from ..store import groups, names, packed
 from ..store.append import PackedVersion
 from . import classes, dealing, dealing_groups, folds
 from .classes import Labels
-from .dealing_groups import GroupDeal
+from .dealing_groups import ClassesSeen, GroupDeal
 from .faults import Faults
 from .job import Job
 from .parts import PartsRead
@@ -58,9 +58,15 @@ def pack(db: Database, job: Job) -> None:
         how = found.plan(job.segments, job.buffer_size)
         about = f"Rows of {job.spelled[0]}, packed by Cerebro for {job.segments} segments"
         packed.create(db, output, about)
-        found.rows.write(output, found.labels, how)
+        classes_seen = found.rows.write(output, found.labels, how)
         if isinstance(how, GroupDeal) and job.grouping is not None:
-            groups.finish(db, job.grouping.table, how.groups, how.segments_of_groups)
+            groups.finish(
+                db,
+                job.grouping.table,
+                how.groups,
+                segments=how.segments_of_groups,
+                classes=classes_seen or [None] * len(how.groups),
+            )
         summary = _summary(job, found, how)
         packed.write_summary(db, output, summary, f"How {job.spelled[1]} was packed")
 
@@ -113,7 +119,9 @@ class PackedRows(Protocol):
 
     def write(
         self, output: packed.PackedOutput, labels: Sequence[Labels], how: dealing.Deal | GroupDeal
-    ) -> None: ...
+    ) -> Sequence[int] | None:
+        """Write them; gives how many classes each group has, where there are groups and classes."""
+        ...
 
     def close(self) -> None: ...
 
@@ -144,17 +152,22 @@ class RowsHere:
 
     def write(
         self, output: packed.PackedOutput, labels: Sequence[Labels], how: dealing.Deal | GroupDeal
-    ) -> None:
+    ) -> Sequence[int] | None:
         writer = packed.PackedWriter(self._db, output)
+        width = labels[0].width
+        seen = ClassesSeen(len(how.groups), width) if isinstance(how, GroupDeal) and width else None
         dealt = [how.slices(segment) for segment in range(how.segments)]
         for buffer in self._buffers(how):
             filled = [
-                packed.as_field(classes.encode(buffer.column(i), column, labels, i))
-                for i, column in enumerate(self._columns)
+                classes.encode(buffer.column(i), column, labels, i) for i, column in enumerate(self._columns)
             ]
             segment, number = buffer.segment, buffer.number
             one = dealt[segment][number]
-            writer.write(how.place(segment), filled, how.buffer_id(segment, number), one.fold or one.groups)
+            if seen is not None and one.groups is not None:
+                seen.take(one.groups, filled[0])
+            fields = [packed.as_field(array) for array in filled]
+            writer.write(how.place(segment), fields, how.buffer_id(segment, number), one.fold or one.groups)
+        return None if seen is None else seen.counts()
 
     def _buffers(self, how: dealing.Deal | GroupDeal) -> Iterator[dealing.DealtBuffer]:
         if self._sorter is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -18,7 +18,7 @@ from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.predicting import models, trained
 from cerebro_plpy.predicting.models import Model
 from cerebro_plpy.store import group_models, packed
-from cerebro_plpy.store.group_models import GroupModels
+from cerebro_plpy.store.group_models import ALL_ROWS, GroupModels
 from cerebro_plpy.store.names import Table
 
 NetOfGroup = Callable[[list[np.ndarray]], Sequence[np.ndarray]]
@@ -78,6 +78,37 @@ class NetOfConfig:
     def _forward(self, db: Database) -> Inference:
         models.start_engine(db, self.model.backend, False)
         return inference(models.described(self.model, self.shapes))
+
+
+class Answers:
+    """The nets of all groups, each made when it is first asked for."""
+
+    def __init__(
+        self, db: Database, found: GroupModels, shapes: Callable[[Model], tuple[tuple[int, ...], ...]]
+    ) -> None:
+        self._db = db
+        self._weights = weights(db, found)
+        self.models = models_of(db, found, {key for key, _ in self._weights.values()})
+        self._nets = {key: NetOfConfig(model, shapes(model)) for key, model in self.models.items()}
+        self._made: dict[str, NetOfGroup] = {}
+
+    def of(self, key: str, rows: int, tick: Callable[[], None]) -> NetOfGroup | None:
+        """Of a group that has no model the one of all rows, if there is one."""
+        if key not in self._weights:
+            key = ALL_ROWS
+        if key not in self._weights:
+            return None
+        if key not in self._made:
+            mst_key, data = self._weights[key]
+            self._made[key] = self._nets[mst_key].answer(self._db, data, rows, tick)
+        return self._made[key]
+
+
+def models_of(db: Database, found: GroupModels, keys: Collection[int]) -> dict[int, Model]:
+    """The models of configs; the weights are those of one of their groups."""
+    return {
+        key: models.trained(db, trained.any_group(db, found.model, found.info, key)) for key in sorted(keys)
+    }
 
 
 def weights(db: Database, found: GroupModels) -> dict[str, tuple[int, bytes]]:

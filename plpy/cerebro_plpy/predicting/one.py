@@ -6,66 +6,34 @@ looked up at each call with the caller's own rights, so whoever may not read the
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from cerebro_plpy import memory
 from cerebro_plpy.database import Database
-from cerebro_plpy.engine.architecture import DescribedModel
-from cerebro_plpy.engine.inference import Predict, inference
-from cerebro_plpy.engine.plain import PlainNet, plain_net
-from cerebro_plpy.engine.plain_layers import NotHere, Size
-from cerebro_plpy.errors import (
-    NOT_SUPPORTED,
-    NULL_NOT_ALLOWED,
-    UNDEFINED_COLUMN,
-    UNDEFINED_TABLE,
-    CerebroError,
-)
-from cerebro_plpy.features.rows import RowEncoder
+from cerebro_plpy.engine.plain_layers import NotHere
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, UNDEFINED_COLUMN, UNDEFINED_TABLE, CerebroError
 from cerebro_plpy.madlib import registered
-from cerebro_plpy.predicting import choices, models
+from cerebro_plpy.predicting import choices, grouped, models
+from cerebro_plpy.predicting import ready as readiness
+from cerebro_plpy.predicting.one_of_groups import KeptGroups
 from cerebro_plpy.predicting.outputs import Output
+from cerebro_plpy.predicting.ready import Features, Kept, RowAnswer
 from cerebro_plpy.predicting.trained import find_model
 from cerebro_plpy.store import functions, names, predictions, session
 
-# class, probability, prediction
-RowAnswer = tuple[str | None, float | None, float | None]
-# The same, and the probability of each class as JSON
+# The same as of an array, and the probability of each class as JSON
 BestAnswer = tuple[str | None, float | None, float | None, str | None]
-Features = list[Any] | bytes
+NO_ANSWER: BestAnswer = (None, None, None, None)
 
-# What NumPy may work before an engine comes up, which takes as long and is faster then.
-MOST_WORK = 2_000_000_000
 KEPT_MODELS = 64
 KEPT_BYTES = 1 << 30
 
 
-@dataclass
-class Kept:
-    """A model ready to answer, and its last answer: `(f(x)).*` asks once for each column."""
-
-    version: predictions.ModelVersion
-    forward: Predict
-    nbytes: int
-    wanted: tuple[int | None, ...]
-    divisor: np.float32
-    output: Output
-    # Digests of the registered layers that it consists of.
-    functions: tuple[str, ...] = ()
-    last: tuple[Features, RowAnswer] | None = field(default=None)
-    # How columns become its inputs, where it was trained on such.
-    rows: RowEncoder | None = None
-    # The statement in which it was found to be what it was, and the caller's to use.
-    looked: tuple[int, int, int] | None = None
-
-
-class _KeptModels(dict[tuple[str | int | None, int | None, bool], Kept]):
+class _KeptModels(dict[tuple[str | int | None, int | None, bool], Kept | KeptGroups]):
     """By table, config and whether rows are given by their columns, in the order in which they were read.
 
     The table stands there by its name, or where rows are given by their columns by its number.
@@ -84,7 +52,9 @@ def predict(db: Database, model: str | None, mst_key: int | None, features: Feat
             sqlstate=NULL_NOT_ALLOWED,
         )
     kept = _kept(db, model, model, mst_key, partial(_values, features))
-    if kept.rows is not None:
+    if isinstance(kept, KeptGroups):
+        raise kept.needs_rows()
+    if kept.by_columns:
         raise CerebroError(
             f"{model} was trained on columns, and is given an array",
             hint="Give it the row: FROM customers c, cerebro.predict('model', c).",
@@ -93,19 +63,21 @@ def predict(db: Database, model: str | None, mst_key: int | None, features: Feat
         try:
             answer = _answer(kept, features)
         except NotHere:
-            kept = _keep(db, model, model, mst_key, partial(_values, features), by_engine=True)
+            kept = _keep_one(db, model, model, mst_key, partial(_values, features), by_engine=True)
             answer = _answer(kept, features)
         kept.last = (features, answer)
     return kept.last[1]
 
 
-def ready(model: int | None, mst_key: int | None) -> Kept | None:
+def ready(model: int | None, mst_key: int | None) -> Kept | KeptGroups | None:
     """A model that was looked at in this statement already, so that a row takes no more than the net."""
     kept = memory.of(_KeptModels).get((model, mst_key, True))
     return kept if kept is not None and kept.looked == session.statement() else None
 
 
-def make_ready(db: Database, model: int | None, mst_key: int | None, *, by_engine: bool = False) -> Kept:
+def make_ready(
+    db: Database, model: int | None, mst_key: int | None, *, by_engine: bool = False
+) -> Kept | KeptGroups:
     """The model of a table, given by its number, for rows by their columns: the best config, or this one."""
     db.server.check_predicts_in_queries()
     if model is None:
@@ -115,26 +87,22 @@ def make_ready(db: Database, model: int | None, mst_key: int | None, *, by_engin
     if by_engine:
         kept = _keep(db, model, name, mst_key, None, by_engine=True)
         kept.looked = session.statement()
-    if kept.rows is None:
-        raise CerebroError(
-            f"{name} was not trained on columns, so that it cannot find them in a row",
-            detail="Its training table was packed without the option columns.",
-            hint="Give it an array: cerebro.predict('model', mst_key, features).",
-        )
     return kept
 
 
-def predict_row(kept: Kept, row: str | None) -> BestAnswer:
+def predict_row(kept: Kept | KeptGroups, row: str | None) -> BestAnswer:
     """Answer for a row of a table, given as JSON."""
     if row is None:
         raise CerebroError("the row is NULL", sqlstate=NULL_NOT_ALLOWED)
-    encoder = kept.rows
-    given = encoder.parse(row) if encoder is not None else None
-    if encoder is None or not isinstance(given, dict):
+    given = kept.parse(row)
+    if not isinstance(given, dict):
         raise CerebroError(
             "what is to be predicted is no row", hint="FROM customers c, cerebro.predict('model', c)"
         )
-    return _named_answer(kept.output, kept.forward(encoder.encode(given))[0])
+    one = kept.of_row(given) if isinstance(kept, KeptGroups) else kept
+    if one is None or one.rows is None:
+        return NO_ANSWER
+    return _named_answer(one.output, one.forward(one.rows.encode(given))[0])
 
 
 def _kept(
@@ -143,7 +111,7 @@ def _kept(
     name: str,
     mst_key: int | None,
     sample: Callable[[], np.ndarray] | None,
-) -> Kept:
+) -> Kept | KeptGroups:
     """The model, looked at once in each statement: whether it is the same, and the caller may use it."""
     kept, at = memory.of(_KeptModels).get((place, mst_key, sample is None)), session.statement()
     if kept is not None and kept.looked == at:
@@ -154,7 +122,7 @@ def _kept(
     return kept
 
 
-def _may_use(db: Database, kept: Kept) -> bool:
+def _may_use(db: Database, kept: Kept | KeptGroups) -> bool:
     """Whether the caller still has the right to what the model consists of."""
     if not kept.functions:
         return True
@@ -162,9 +130,11 @@ def _may_use(db: Database, kept: Kept) -> bool:
     return set(kept.functions) <= {known.digest for known in registered.known() if known.usable}
 
 
-def _unchanged(db: Database, kept: Kept) -> bool:
+def _unchanged(db: Database, kept: Kept | KeptGroups) -> bool:
     try:
-        return predictions.unchanged(db, kept.version)
+        if isinstance(kept, KeptGroups):
+            return kept.is_unchanged(db)
+        return kept.version is not None and predictions.unchanged(db, kept.version)
     except CerebroError as error:
         # Another kind of table has the name now; looking it up anew says what is wrong.
         if error.sqlstate in (UNDEFINED_TABLE, UNDEFINED_COLUMN):
@@ -180,73 +150,36 @@ def _keep(
     sample: Callable[[], np.ndarray] | None,
     *,
     by_engine: bool = False,
+) -> Kept | KeptGroups:
+    found = grouped.find(db, name, mst_key)
+    if found is None:
+        return _keep_one(db, place, name, mst_key, sample, by_engine=by_engine)
+    key = (place, mst_key, sample is None)
+    memory.of(_KeptModels).pop(key, None)
+    kept = KeptGroups.read(db, found, by_engine=by_engine)
+    _make_room(kept.nbytes)
+    memory.of(_KeptModels)[key] = kept
+    return kept
+
+
+def _keep_one(
+    db: Database,
+    place: str | int,
+    name: str,
+    mst_key: int | None,
+    sample: Callable[[], np.ndarray] | None,
+    *,
+    by_engine: bool,
 ) -> Kept:
     key = (place, mst_key, sample is None)
     memory.of(_KeptModels).pop(key, None)
     found = find_model(db, name, mst_key, best=sample is None)
     version = predictions.version(db, found.table, found.mst_key)
-    model = models.trained(db, found)
-    shapes = _shapes(model, sample)
-    by_engine = by_engine or models.runs_engine()
-    plain = None if by_engine else plain_net(model.model_arch, model.weights(), shapes)
-    described = plain.described if plain else _described(db, model, shapes)
-    outputs = model.outputs(described)
-    several = len(described.inputs) != 1 and model.features is None
-    if several or len(outputs) != 1 or (outputs[0].values is None and outputs[0].width > 1):
-        raise CerebroError(
-            f"{name} has several inputs or outputs, which cerebro.predict does not support",
-            hint="Use cerebro.madlib_predict.",
-            sqlstate=NOT_SUPPORTED,
-        )
-    call, nbytes = (_for_few(plain), plain.nbytes) if plain else _compiled(described, model)
-    kept = Kept(
-        version=version,
-        forward=call,
-        nbytes=nbytes,
-        wanted=described.inputs[0],
-        divisor=np.float32(model.divisor),
-        output=outputs[0],
-        functions=described.functions,
-        rows=None if model.features is None else RowEncoder(model.features),
-    )
-    _make_room(nbytes)
+    made = readiness.make(db, name, models.trained(db, found), sample, by_engine=by_engine)
+    kept = replace(made, version=version)
+    _make_room(kept.nbytes)
     memory.of(_KeptModels)[key] = kept
     return kept
-
-
-def _shapes(model: models.Model, sample: Callable[[], np.ndarray] | None) -> tuple[Size, ...]:
-    """What comes in, for an architecture that leaves it open."""
-    if model.features is not None:
-        return tuple(tuple(one.shape) for one in model.features.inputs)
-    return () if sample is None else (sample().shape,)
-
-
-def _described(db: Database, model: models.Model, shapes: Sequence[Size]) -> DescribedModel:
-    """By an engine, which takes its time to come up."""
-    models.start_engine(db, model.backend, False)
-    models.take_functions(db, model)
-    return models.described(model, shapes)
-
-
-def _for_few(plain: PlainNet) -> Predict:
-    """The net by NumPy, for as many rows as it should compute."""
-    if plain.is_light:
-        return plain
-    left = itertools.repeat(None, MOST_WORK // plain.work)
-
-    def answer(inputs: list[np.ndarray]) -> list[np.ndarray]:
-        for _ in left:
-            return plain(inputs)
-        raise NotHere
-
-    return answer
-
-
-def _compiled(described: DescribedModel, model: models.Model) -> tuple[Predict, int]:
-    forward = inference(described)
-    weights = model.weights()
-    loaded = forward.load(weights)
-    return forward.bound(loaded, weights), loaded.nbytes
 
 
 def _make_room(nbytes: int) -> None:

@@ -7,39 +7,45 @@ are arrays, which the server puts beside the rows again.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from cerebro_plpy import memory
 from cerebro_plpy.database import Database
-from cerebro_plpy.engine.inference import Inference, Loaded, inference
+from cerebro_plpy.engine.architecture import DescribedModel
+from cerebro_plpy.engine.inference import inference
 from cerebro_plpy.errors import NOT_SUPPORTED, NULL_NOT_ALLOWED, UNDEFINED_COLUMN, CerebroError
 from cerebro_plpy.packing import inputs, reading, sources
 from cerebro_plpy.packing.columns import Item
 from cerebro_plpy.packing.faults import Faults
-from cerebro_plpy.predicting import choices, models
+from cerebro_plpy.predicting import choices, grouped, models
 from cerebro_plpy.predicting.outputs import Output
 from cerebro_plpy.predicting.trained import find_model
 from cerebro_plpy.segment.cancel import ticker
 from cerebro_plpy.store import packed, predictions, session
+from cerebro_plpy.store.group_models import GroupModels
 from cerebro_plpy.store.predictions import QueryRows
 
 # class, probability, prediction of each row
-BatchAnswer = tuple[list[str | None] | None, list[float] | None, list[float] | None]
+BatchAnswer = tuple[list[str | None] | None, list[float | None] | None, list[float | None] | None]
 BATCH = 4096
 KEPT = 8
+
+
+# What a net says of inputs; models of groups by the rows' keys, with the rows that have an answer.
+NetReplies = tuple[np.ndarray, Sequence[bool] | None]
+AskNet = Callable[[list[np.ndarray], Sequence[Any], Callable[[], None]], NetReplies]
 
 
 class Reader:
     """The model of the statement that is under way, and how its rows are read."""
 
     def __init__(
-        self, parts: Sequence[reading.PackedPart], forward: Inference, loaded: Loaded, output: Output
+        self, parts: Sequence[reading.PackedPart], divisor: float, answer: AskNet, output: Output
     ) -> None:
-        self.parts, self.forward, self.loaded, self.output = parts, forward, loaded, output
-        self.divisor, self.rows = 1.0, 0
+        self.parts, self.divisor, self.answer, self.output = parts, divisor, answer, output
         # Whose statement it is: the session may be another role's by the time a batch comes.
         self.user = session.statement()[2]
 
@@ -54,28 +60,77 @@ def statement(db: Database, model: str | None, query: str | None, row_type: int,
     if model is None or query is None or not query.strip():
         raise CerebroError("model or query is NULL", sqlstate=NULL_NOT_ALLOWED)
     rows = predictions.query_rows(db, query, row_type)
-    found = find_model(db, model, mst_key, best=True)
-    predictions.version(db, found.table, found.mst_key)
-    trained = models.trained(db, found)
-    parts = _parts(db, trained, rows)
-    models.start_engine(db, trained.backend, False)
-    models.take_functions(db, trained)
-    shapes = [] if trained.features is None else [one.shape for one in trained.features.inputs]
-    described = models.described(trained, shapes)
-    outputs = trained.outputs(described)
-    if len(outputs) != 1 or (outputs[0].values is None and outputs[0].width > 1):
-        raise CerebroError(
-            f"{model} has several outputs", hint="Use cerebro.madlib_predict.", sqlstate=NOT_SUPPORTED
-        )
-    forward = inference(described)
-    reader = Reader(parts, forward, forward.load(trained.weights()), outputs[0])
-    reader.divisor = trained.divisor
+    groups = grouped.find(db, model, mst_key)
+    if groups is None:
+        reader = _of_all(db, model, mst_key, rows)
+    else:
+        grouped.check_columns(groups, packed.columns_of(db, rows.columns), rows.columns)
+        reader = _of_groups(db, groups, rows)
     # A cursor may hold one open while another begins; a few are kept.
     readers, ticket = memory.of(_Readers), secrets.token_hex(16)
     while len(readers) >= KEPT:
         del readers[next(iter(readers))]
     readers[ticket] = reader
-    return predictions.query_statement(rows, reading.fields(parts), ticket, BATCH)
+    key = None if groups is None else groups.key_of_row
+    return predictions.query_statement(rows, reading.fields(reader.parts), ticket, BATCH, key)
+
+
+def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Reader:
+    """One model answers for every row."""
+    found = find_model(db, name, mst_key, best=True)
+    predictions.version(db, found.table, found.mst_key)
+    model = models.trained(db, found)
+    parts = _parts(db, model, rows)
+    described = _described(db, model)
+    forward = inference(described)
+    loaded = forward.load(model.weights())
+
+    def answer(inputs: list[np.ndarray], keys: Sequence[Any], tick: Callable[[], None]) -> NetReplies:
+        (result,) = forward.predict_many(loaded, inputs, min(forward.rows, BATCH), tick)
+        return result.reshape(len(result), -1), None
+
+    return Reader(parts, model.divisor, answer, _output(name, model, described))
+
+
+def _of_groups(db: Database, found: GroupModels, rows: QueryRows) -> Reader:
+    """The model of its group answers for each row."""
+    nets = grouped.Answers(db, found, lambda model: tuple(tuple(one) for one in _shapes(model)))
+    model = next(iter(nets.models.values()))
+    output = _output(found.model.quoted, model, _described(db, model))
+
+    def answer(inputs: list[np.ndarray], keys: Sequence[Any], tick: Callable[[], None]) -> NetReplies:
+        results = np.zeros((len(keys), output.width), np.float32)
+        answered = np.zeros(len(keys), bool)
+        order = np.argsort(np.array(keys, object), kind="stable")
+        for key, place in grouped.stretches([keys[number] for number in order]):
+            net = nets.of(key or "", BATCH, tick)
+            if net is not None:
+                own = order[place]
+                results[own] = net([array[own] for array in inputs])[0].reshape(len(own), -1)
+                answered[own] = True
+            tick()
+        return results, answered.tolist()
+
+    return Reader(_parts(db, model, rows), model.divisor, answer, output)
+
+
+def _shapes(model: models.Model) -> Sequence[Sequence[int]]:
+    return [] if model.features is None else [one.shape for one in model.features.inputs]
+
+
+def _described(db: Database, model: models.Model) -> DescribedModel:
+    models.start_engine(db, model.backend, False)
+    models.take_functions(db, model)
+    return models.described(model, _shapes(model))
+
+
+def _output(name: str, model: models.Model, described: DescribedModel) -> Output:
+    outputs = model.outputs(described)
+    if len(outputs) != 1 or (outputs[0].values is None and outputs[0].width > 1):
+        raise CerebroError(
+            f"{name} has several outputs", hint="Use cerebro.madlib_predict.", sqlstate=NOT_SUPPORTED
+        )
+    return outputs[0]
 
 
 def _parts(db: Database, model: models.Model, rows: QueryRows) -> Sequence[reading.PackedPart]:
@@ -108,10 +163,8 @@ def batch(
         arrays.append(_read(part, own, reader.divisor, seen))
     if seen:
         raise seen.error(rows)
-    reader.rows += rows
-    size = min(reader.forward.rows, BATCH)
-    (result,) = reader.forward.predict_many(reader.loaded, arrays, size, ticker(db))
-    return _answers(reader.output, result.reshape(rows, -1))
+    result, answered = reader.answer(arrays, (texts or ())[-rows:], ticker(db))
+    return _answers(reader.output, result, answered)
 
 
 def _fields(
@@ -142,10 +195,16 @@ def _read(
     return values.reshape(len(values), *column.shape)
 
 
-def _answers(output: Output, result: np.ndarray) -> BatchAnswer:
+def _answers(output: Output, result: np.ndarray, answered: Sequence[bool] | None) -> BatchAnswer:
     if output.values is None:
-        return None, None, result[:, 0].astype(np.float64).tolist()
+        return None, None, _or_null(result[:, 0].astype(np.float64), answered)
     likely = choices.probabilities(result, output.logits, output.is_binary)[:, : len(output.values)]
     places = likely.argmax(axis=1)
-    names = np.array(output.values, object)[places].tolist()
-    return names, likely[np.arange(len(likely)), places].tolist(), None
+    names = _or_null(np.array(output.values, object)[places], answered)
+    return names, _or_null(likely[np.arange(len(likely)), places], answered), None
+
+
+def _or_null(values: np.ndarray, answered: Sequence[bool] | None) -> list[Any]:
+    if answered is None:
+        return values.tolist()
+    return [value if is_one else None for value, is_one in zip(values.tolist(), answered, strict=True)]

@@ -30,7 +30,7 @@ from cerebro_plpy.predicting import choices, grouped, models
 from cerebro_plpy.predicting.choices import ClassChoice
 from cerebro_plpy.predicting.models import GivenModel, Model
 from cerebro_plpy.predicting.outputs import Output
-from cerebro_plpy.predicting.trained import any_group, find_model
+from cerebro_plpy.predicting.trained import find_model
 from cerebro_plpy.segment.cancel import ticker
 from cerebro_plpy.store import packed, predictions, session
 from cerebro_plpy.store.group_models import GroupModels
@@ -202,10 +202,7 @@ def _prepared(
 def _predict_groups(db: Database, found: GroupModels, rows: Rows) -> None:
     """Each row with the model of its group; a row of a group that has none is left out."""
     kept = grouped.weights(db, found)
-    nets = {
-        key: models.trained(db, any_group(db, found.model, found.info, key))
-        for key in sorted({key for key, _ in kept.values()})
-    }
+    nets = grouped.models_of(db, found, {key for key, _ in kept.values()})
     model = next(iter(nets.values()))
     source = _source(db, rows, model)
     grouped.check_columns(found, packed.columns_of(db, source.table), source.table)

@@ -6,11 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cerebro_plpy.database import Database
+from cerebro_plpy.store.groups import FALLBACK
 from cerebro_plpy.store.names import Table, quote
 from cerebro_plpy.store.packed import Expression, SourceColumn, select_rows
 
 # The key of the group that a row is of, as JSON; none where no group with a model has it.
 GROUP_KEY = "__group_key__"
+# In place of the key of a group: the model of all rows.
+ALL_ROWS = ""
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,8 @@ class GroupModels:
 
     @property
     def chosen(self) -> str:
-        """A query for the group columns, the key as JSON, and the config of each group that answers."""
+        """A query for the group columns, the key as JSON, and the config of each group that answers; in the
+        same way for the models of all rows, where there are any."""
         names = ", ".join(f"i.{quote(name)}" for name in self.types)
         higher = f"i.compile_params IN ({', '.join(self.higher)})" if self.higher else "FALSE"
         loss, metric = (
@@ -36,8 +40,9 @@ class GroupModels:
         worth = f"CASE WHEN {metric} IS NULL THEN {loss} WHEN {higher} THEN -{metric} ELSE {metric} END"
         which = "" if self.mst_key is None else f" AND i.mst_key = {int(self.mst_key)}"
         return (
-            f"SELECT {names}, i.mst_key, (SELECT row_to_json(k)::text FROM (SELECT {names}) AS k) AS key"
-            f" FROM (SELECT i.*, row_number() OVER (PARTITION BY {names}"
+            f"SELECT {names}, i.{FALLBACK}, i.mst_key, CASE WHEN i.{FALLBACK} THEN '{ALL_ROWS}'"
+            f" ELSE (SELECT row_to_json(k)::text FROM (SELECT {names}) AS k) END AS key"
+            f" FROM (SELECT i.*, row_number() OVER (PARTITION BY i.{FALLBACK}, {names}"
             f" ORDER BY {worth}, {loss}, i.mst_key) AS place FROM {self.info.quoted} AS i"
             f" WHERE i.model_size IS NOT NULL{which}) AS i WHERE i.place = 1"
         )
@@ -47,11 +52,19 @@ class GroupModels:
         same = " AND ".join(
             f"ARRAY[s.{quote(name)}::{kind}] = ARRAY[g.{quote(name)}]" for name, kind in self.types.items()
         )
+        for_others = f"(SELECT a.key FROM chosen AS a WHERE a.{FALLBACK})"
         return replace(
             source,
-            selection=f"(SELECT s.*, g.key AS {GROUP_KEY} FROM {source.rows}"
-            f" LEFT JOIN ({self.chosen}) AS g ON {same} ORDER BY g.key)",
+            selection=f"(WITH chosen AS MATERIALIZED ({self.chosen})"
+            f" SELECT s.*, coalesce(g.key, {for_others}) AS {GROUP_KEY} FROM {source.rows}"
+            f" LEFT JOIN chosen AS g ON {same} AND NOT g.{FALLBACK} ORDER BY {GROUP_KEY})",
         )
+
+    @property
+    def key_of_row(self) -> str:
+        """The key of the group of a row s."""
+        named = ", ".join(f"s.{quote(name)}::{kind} AS {quote(name)}" for name, kind in self.types.items())
+        return f"(SELECT pg_catalog.row_to_json(k)::pg_catalog.text FROM (SELECT {named}) AS k)"
 
     def statement(self, source: Table, expressions: Sequence[Expression]) -> str:
         """What reads rows, the key of the group last."""
@@ -63,7 +76,8 @@ class GroupModels:
         same = " AND ".join(f"ARRAY[m.{quote(name)}] = ARRAY[g.{quote(name)}]" for name in self.types)
         batches = db.scan(
             f"SELECT g.key, g.mst_key, m.model_weights AS weights FROM ({self.chosen}) AS g"
-            f" JOIN {self.model.quoted} AS m ON m.mst_key = g.mst_key AND {same}",
+            f" JOIN {self.model.quoted} AS m ON m.mst_key = g.mst_key AND {same}"
+            f" AND m.{FALLBACK} = g.{FALLBACK}",
             batch=1000,
         )
         return ((row["key"], row["mst_key"], row["weights"]) for batch in batches for row in batch)
@@ -86,3 +100,28 @@ def compiled(db: Database, info: Table) -> list[tuple[str, str]]:
         f"SELECT DISTINCT compile_params AS text, quote_literal(compile_params) AS quoted FROM {info.quoted}"
     )
     return [(row["text"], row["quoted"]) for row in rows]
+
+
+# How values are written as JSON depends on them.
+_SETTINGS = ("TimeZone", "IntervalStyle", "bytea_output", "extra_float_digits")
+# Rows that are changed stand elsewhere.
+_PLACES = (
+    "(SELECT concat(count(*), ' ', sum(hashtextextended("
+    "concat_ws(' ', m.tableoid::text, m.ctid::text, m.xmin::text, m.cmin::text), 0)))"
+    " FROM {} AS m WHERE {})"
+)
+
+
+def version(db: Database, found: GroupModels) -> str:
+    """Where the models and what describes them stand, who reads them, and how keys are written. The caller
+    must be allowed to read all that was read."""
+    models = _PLACES.format(found.model.quoted, _readable("model_weights", "model_arch"))
+    infos = _PLACES.format(found.info.quoted, _readable("compile_params", "model_size"))
+    settings = ", ".join(f"current_setting('{name}')" for name in _SETTINGS)
+    return db.query(f"SELECT concat_ws('/', current_user::text, {models}, {infos}, {settings}) AS found")[0][
+        "found"
+    ]
+
+
+def _readable(*columns: str) -> str:
+    return " AND ".join(f"(m.{column} IS NULL) IS NOT NULL" for column in columns)

@@ -14,17 +14,22 @@ from .names import Table, TargetTable, quote
 from .packed import GROUP, SourceColumn
 
 SUFFIX = "_groups"
-ROWS, SEGMENTS = "__rows__", "__segments__"
+ROWS, SEGMENTS, CLASSES = "__rows__", "__segments__", "__classes__"
+# In the tables of results: whether a model is of all rows.
+FALLBACK = "is_fallback"
 # Names that the columns of groups would meet in the tables of results.
 TAKEN = frozenset(
     {
-        GROUP, ROWS, SEGMENTS, "__dist_key__", "mst_key", "model_id", "model_weights", "model_arch",
-        "compile_params", "fit_params", "model_type", "model_size", "metrics_elapsed_time", "metrics_type",
-        "loss_type", "status", "reason", "backend", "loss", "metric",
+        GROUP, ROWS, SEGMENTS, CLASSES, FALLBACK, "__dist_key__", "mst_key", "model_id", "model_weights",
+        "model_arch", "compile_params", "fit_params", "model_type", "model_size", "metrics_elapsed_time",
+        "metrics_type", "loss_type", "status", "reason", "backend", "loss", "metric",
         *(f"{data}_{what}" for data in ("training", "validation")
           for what in ("metrics_final", "loss_final", "metrics", "loss")),
     }
 )  # fmt: skip
+
+
+_BLANK = f"NULL::bigint AS {ROWS}, NULL::integer[] AS {SEGMENTS}, NULL::integer AS {CLASSES}"
 
 
 def create(db: Database, table: TargetTable, source: Table, columns: Sequence[SourceColumn]) -> int:
@@ -34,7 +39,7 @@ def create(db: Database, table: TargetTable, source: Table, columns: Sequence[So
     db.query(
         f"CREATE TABLE {table.quoted}{HEAP} AS"
         f" SELECT row_number() OVER (ORDER BY {names})::integer AS {GROUP}, {names},"
-        f" NULL::bigint AS {ROWS}, NULL::integer[] AS {SEGMENTS}"
+        f" {_BLANK}"
         f" FROM (SELECT {keys} FROM {source.rows} GROUP BY {keys}) AS g{distributed(db, 'REPLICATED')}"
     )
     db.query(f"ANALYZE {table.quoted}")
@@ -46,7 +51,7 @@ def create_like(db: Database, table: TargetTable, found: Groups) -> None:
     names = ", ".join(quote(name) for name in found.types)
     db.query(
         f"CREATE TABLE {table.quoted}{HEAP} AS"
-        f" SELECT {GROUP}, {names}, NULL::bigint AS {ROWS}, NULL::integer[] AS {SEGMENTS}"
+        f" SELECT {GROUP}, {names}, {_BLANK}"
         f" FROM {found.table}{distributed(db, 'REPLICATED')}"
     )
 
@@ -77,12 +82,20 @@ def rows_of_others(db: Database, source: Table, types: Mapping[str, str], groups
     return rows[0]["found"]
 
 
-def finish(db: Database, table: TargetTable, rows: Sequence[int], segments: Sequence[Sequence[int]]) -> None:
-    """Say how many rows each group has, and where they lie; a group that has none by now is none."""
-    for about in _about(rows, segments):
+def finish(
+    db: Database,
+    table: TargetTable,
+    rows: Sequence[int],
+    segments: Sequence[Sequence[int]],
+    classes: Sequence[int | None],
+) -> None:
+    """Say how many rows each group has, where they lie, and how many classes they are of; a group that has
+    none by now is none."""
+    for about in _about(rows, segments, classes):
         db.query(
-            f"UPDATE {table.quoted} AS g SET {ROWS} = a.rows, {SEGMENTS} = a.segments"
-            " FROM json_to_recordset($1::json) AS a (number integer, rows bigint, segments integer[])"
+            f"UPDATE {table.quoted} AS g SET {ROWS} = a.rows, {SEGMENTS} = a.segments, {CLASSES} = a.classes"
+            " FROM json_to_recordset($1::json)"
+            " AS a (number integer, rows bigint, segments integer[], classes integer)"
             f" WHERE g.{GROUP} = a.number",
             ["text"],
             [json.dumps(about)],
@@ -90,17 +103,19 @@ def finish(db: Database, table: TargetTable, rows: Sequence[int], segments: Sequ
     db.query(f"DELETE FROM {table.quoted} WHERE {ROWS} IS NULL")
     db.query(
         f"COMMENT ON TABLE {table.quoted} IS"
-        " 'The groups of a packed table: their columns, numbers, rows and segments'"
+        " 'The groups of a packed table: their columns, numbers, rows, segments and numbers of classes'"
     )
 
 
 _AT_ONCE = 50_000
 
 
-def _about(rows: Sequence[int], segments: Sequence[Sequence[int]]) -> Iterable[Sequence[Mapping[str, Any]]]:
+def _about(
+    rows: Sequence[int], segments: Sequence[Sequence[int]], classes: Sequence[int | None]
+) -> Iterable[Sequence[Mapping[str, Any]]]:
     found = [
-        {"number": number, "rows": count, "segments": list(own)}
-        for number, (count, own) in enumerate(zip(rows, segments, strict=True), 1)
+        {"number": number, "rows": count, "segments": list(own), "classes": seen}
+        for number, (count, own, seen) in enumerate(zip(rows, segments, classes, strict=True), 1)
         if count
     ]
     return (found[first : first + _AT_ONCE] for first in range(0, len(found), _AT_ONCE))
@@ -114,6 +129,8 @@ class GroupRow:
     key: str
     rows: int
     segments: list[int]
+    # Of how many classes its rows are, where they are of any.
+    classes: int | None = None
 
     @property
     def home(self) -> int | None:
@@ -149,7 +166,7 @@ def of(db: Database, packed: Table, group_by: Sequence[str]) -> Groups:
     """The groups of a packed table, from the table beside it."""
     name = quote(packed.schema, packed.name + SUFFIX)
     types = types_of(db, name)
-    if not {*group_by, GROUP, ROWS, SEGMENTS} <= types.keys():
+    if not {*group_by, GROUP, ROWS, SEGMENTS, CLASSES} <= types.keys():
         raise CerebroError(
             f"{packed.quoted} was packed in groups, and {name}, the table of its groups, is not there",
             hint="Pack the rows again.",
@@ -158,7 +175,7 @@ def of(db: Database, packed: Table, group_by: Sequence[str]) -> Groups:
     key = ", ".join(f"g.{quote(column)}" for column in group_by)
     rows = db.query(
         f"SELECT g.{GROUP} AS number, (SELECT row_to_json(k)::text FROM (SELECT {key}) AS k) AS key,"
-        f" g.{ROWS} AS rows, g.{SEGMENTS} AS segments FROM {name} AS g ORDER BY 1"
+        f" g.{ROWS} AS rows, g.{SEGMENTS} AS segments, g.{CLASSES} AS classes FROM {name} AS g ORDER BY 1"
     )
     return Groups(
         name, {column: types[column] for column in group_by}, {r["number"]: GroupRow(**r) for r in rows}

@@ -224,13 +224,17 @@ def query_rows(db: Database, query: str, row_type: int) -> QueryRows:
     return QueryRows(query, table)
 
 
-def query_statement(rows: QueryRows, fields: Sequence[Expression], ticket: str, batch: int) -> str:
-    """The rows of a query with what `cerebro._predict_batch` says of them, so many at a time."""
-    named = [(f"c{number}", field) for number, field in enumerate(fields)]
-    each = "".join(f", {field.text} AS {name}" for name, field in named)
+def query_statement(
+    rows: QueryRows, fields: Sequence[Expression], ticket: str, batch: int, key: str | None = None
+) -> str:
+    """The rows of a query with what `cerebro._predict_batch` says of them, so many at a time. The key of a
+    row's group comes as the last text."""
+    named = [(f"c{number}", field.text, field.is_text) for number, field in enumerate(fields)]
+    named += [] if key is None else [("key", key, True)]
+    each = "".join(f", {text} AS {name}" for name, text, _ in named)
     data, texts = (
         " OPERATOR(pg_catalog.||) ".join(
-            f"pg_catalog.array_agg(q.{name})" for name, field in named if field.is_text == is_text
+            f"pg_catalog.array_agg(q.{name})" for name, _, is_one in named if is_one == is_text
         )
         or f"NULL::pg_catalog.{kind}"
         for is_text, kind in ((False, "bytea[]"), (True, "text[]"))

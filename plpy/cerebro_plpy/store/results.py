@@ -11,6 +11,7 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import UNDEFINED_COLUMN, UNDEFINED_TABLE, WRONG_OBJECT, CerebroError
 from cerebro_plpy.store.dialect import HEAP, distributed
+from cerebro_plpy.store.groups import FALLBACK
 from cerebro_plpy.store.names import Table, TargetTable, has_columns
 from cerebro_plpy.store.packed import FEATURES
 
@@ -166,6 +167,7 @@ def columns_of_many(
 ) -> list[ResultColumns]:
     """The three tables of several models; with folds or groups, a config has a row for each."""
     first = [*({"fold": "integer"} if folds else groups or {}).items()]
+    first += [(FALLBACK, "boolean")] if groups else []
     info = [*first, ("mst_key", "integer"), *_INFO[1:]] if first else _INFO
     model = [*first, *_MODEL] if groups else _MODEL
     summary = [*_SUMMARY, GROUP_BY] if groups else _SUMMARY
@@ -260,20 +262,20 @@ def add_models_of_groups(
     *,
     columns: Sequence[str],
     keys: Sequence[int],
-    groups: Sequence[str],
+    groups: Sequence[str | None],
     weights: Sequence[bytes | None],
     nets: Sequence[str],
     places: Sequence[int],
 ) -> None:
-    """Insert models of groups, whose keys are JSON of the groups' columns."""
+    """Insert models of groups, whose keys are JSON of the groups' columns; a model of all rows has none."""
     names = ", ".join(map(_quote, columns))
     made = ", ".join(f"g.{_quote(name)}" for name in columns)
     db.query(
-        f"INSERT INTO {quoted} ({names}, mst_key, model_weights, model_arch, __dist_key__)"
-        f" SELECT {made}, m.mst_key, m.weights, ($4::text[])[m.net]::json, m.place"
+        f"INSERT INTO {quoted} ({names}, {FALLBACK}, mst_key, model_weights, model_arch, __dist_key__)"
+        f" SELECT {made}, m.key IS NULL, m.mst_key, m.weights, ($4::text[])[m.net]::json, m.place"
         " FROM ROWS FROM (unnest($1), unnest($2), unnest($3), unnest($5), unnest($6))"
         " AS m (mst_key, key, weights, net, place),"
-        f" LATERAL jsonb_populate_record(NULL::{quoted}, m.key::jsonb) AS g",
+        f" LATERAL jsonb_populate_record(NULL::{quoted}, coalesce(m.key, '{{}}')::jsonb) AS g",
         ["integer[]", "text[]", "bytea[]", "text[]", "integer[]", "integer[]"],
         [
             list(keys),
@@ -354,10 +356,10 @@ def weights_from(db: Database, table: str, key_column: str | None, key: int | No
 
 
 def trained_config(db: Database, info: str, mst_key: int) -> Mapping[str, Any] | None:
-    """The parameters of one config of a model table, by its key."""
+    """The parameters of one config of a model table, by its key; of groups, for one that has a model."""
     rows = db.query(
         f"SELECT i.mst_key, i.model_id, i.compile_params, i.fit_params, i.status, i.backend"
-        f" FROM {info} AS i WHERE i.mst_key = $1",
+        f" FROM {info} AS i WHERE i.mst_key = $1 ORDER BY i.model_size IS NULL LIMIT 1",
         ["integer"],
         [mst_key],
     )
