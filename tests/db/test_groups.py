@@ -258,6 +258,12 @@ def test_a_row_in_a_query_is_predicted_by_the_model_of_its_group(trial: Trial) -
     )
     assert trial.value(one.format("'none'")) is None
     assert trial.value(one.format("NULL::text")) is not None
+    as_text = (
+        "SELECT count(*) FROM (SELECT s.id, p.class FROM (SELECT id, x, country, shop::text AS shop FROM asked)"
+        " AS s, cerebro.predict('models', s) p) AS a JOIN asked_predicted t USING (id)"
+        " WHERE t.rank = 1 AND t.class_value = a.class"
+    )
+    assert trial.value(as_text) == ROWS
     with pytest.raises(psycopg2.Error, match='the row has no column "country"'):
         trial.sql("SELECT cerebro.predict('models', s) FROM (SELECT x FROM sales LIMIT 1) AS s")
     with pytest.raises(psycopg2.Error, match="an array says no group"):

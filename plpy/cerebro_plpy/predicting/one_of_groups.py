@@ -42,7 +42,7 @@ class KeptGroups:
         exact = any(kind.startswith(_FRACTIONS) for kind in found.types.values())
         parse = json.JSONDecoder(parse_float=str).decode if exact else json.loads
         weights = {
-            key if key == ALL_ROWS else json.dumps(parse(key)): kept
+            key if key == ALL_ROWS else _normal(parse(key)): kept
             for key, kept in grouped.weights(db, found).items()
         }
         nets = grouped.models_of(db, found, {key for key, _ in weights.values()})
@@ -62,7 +62,7 @@ class KeptGroups:
     def of_row(self, row: Mapping[str, Any]) -> Kept | None:
         """The model of a row's group; where the group has none that of all rows, if there is one."""
         try:
-            key = json.dumps({name: row[name] for name in self.found.types})
+            key = _normal({name: row[name] for name in self.found.types})
         except KeyError as missing:
             raise CerebroError(
                 f"the row has no column {json.dumps(missing.args[0])}, which says what group it is of",
@@ -87,3 +87,13 @@ class KeptGroups:
             hint="Give it the row: FROM sales s, cerebro.predict('models', s).",
             sqlstate=NOT_SUPPORTED,
         )
+
+
+def _normal(key: Mapping[str, Any]) -> str:
+    """A number in a column of text is the same group, as in a table that is predicted."""
+    return json.dumps(
+        {
+            name: value if value is None or isinstance(value, str) else json.dumps(value)
+            for name, value in key.items()
+        }
+    )

@@ -1,0 +1,96 @@
+"""Groups and rights: a role packs, trains and sees the groups of the rows that it may see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import psycopg2
+import pytest
+
+import nets
+from fixtures import Connect, MakeRole
+from trial import ADAM, Trial, blobs, rows_of
+
+# Greenplum refuses groups.
+pytestmark = pytest.mark.postgresql
+
+FEATURES = 6
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tables(trial: Trial) -> None:
+    trial.table("blobs", "x real[], y integer", rows_of(*blobs(200, features=FEATURES)))
+    trial.sql(
+        "CREATE TABLE sales AS SELECT x, y, (ARRAY['NL', 'BE', 'FR'])[1 + number % 3] AS country"
+        " FROM (SELECT *, row_number() OVER () AS number FROM blobs) AS b"
+    )
+
+
+@pytest.fixture
+def theirs(trial: Trial, connect: Connect, role: MakeRole) -> Iterator[Trial]:
+    """A session of a role that row-level security lets see two of three groups."""
+    user = role()
+    trial.sql(f"CREATE SCHEMA own AUTHORIZATION {user}; GRANT SELECT ON sales TO {user}")
+    trial.sql("ALTER TABLE sales ENABLE ROW LEVEL SECURITY")
+    trial.sql(f"CREATE POLICY near ON sales TO {user} USING (country <> 'FR')")
+    with closing(connect(user=user)) as connection:
+        connection.notices = []
+        session = Trial(connection)
+        session.sql("SET search_path = own, public")
+        session.pack("sales", "packed", options={"group_by": "country"})
+        session.model(nets.mlp(FEATURES))
+        session.select("configs", [1], [ADAM], ["batch_size=10"])
+        session.fit("packed", "models", "configs", 2)
+        yield session
+    trial.sql("DROP SCHEMA own CASCADE; DROP POLICY near ON sales")
+
+
+def test_a_role_trains_the_groups_of_the_rows_that_it_sees(theirs: Trial) -> None:
+    assert theirs.sql("SELECT country, __rows__ FROM packed_groups ORDER BY 1") == theirs.sql(
+        "SELECT country, count(*) FROM sales GROUP BY 1 ORDER BY 1"
+    )
+    assert theirs.sql("SELECT country FROM models ORDER BY 1") == [("BE",), ("NL",)]
+    assert theirs.value("SELECT count(*) FROM cerebro.leaderboard WHERE group_key IS NOT NULL") == 2
+
+
+def test_its_groups_are_its_own(theirs: Trial, connect: Connect, role: MakeRole) -> None:
+    run = theirs.value("SELECT max(run_id) FROM cerebro.runs")
+    with closing(connect(user=role())) as connection:
+        connection.notices = []
+        stranger = Trial(connection)
+        for view in ("leaderboard", "progress", "visits", "metrics"):
+            assert stranger.sql(f"SELECT * FROM cerebro.{view} WHERE run_id = %s", run) == []
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+            stranger.sql("SELECT * FROM cerebro._group")
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+            stranger.sql("SELECT * FROM own.models")
+        with pytest.raises(psycopg2.Error, match="permission denied"):
+            stranger.sql("SELECT cerebro.predict('own.models', s) FROM (SELECT 'NL' AS country) AS s")
+
+
+def test_a_model_that_is_kept_asks_for_the_right_each_time(
+    trial: Trial, theirs: Trial, connect: Connect, role: MakeRole
+) -> None:
+    user = role()
+    asked = (
+        "SELECT p.class FROM (SELECT 'NL' AS country, array_fill(0.5, ARRAY[6]) AS x) AS s,"
+        " cerebro.predict('own.models', s) AS p"
+    )
+    tables = "own.models, own.models_info, own.models_summary"
+    theirs.sql(f"GRANT USAGE ON SCHEMA own TO {user}; GRANT SELECT ON {tables} TO {user}")
+    with closing(connect(user=user)) as connection:
+        connection.notices = []
+        guest = Trial(connection)
+        assert guest.value(asked) is not None
+        theirs.sql(f"REVOKE SELECT ON {tables} FROM {user}")
+        with pytest.raises(psycopg2.Error, match="permission denied"):
+            guest.sql(asked)
+
+
+def test_validation_rows_are_those_that_it_sees(theirs: Trial) -> None:
+    theirs.notices()
+    theirs.pack_validation("sales", "packed_v", "packed")
+    assert "left out" not in theirs.notices()
+    theirs.fit("packed", "measured", "configs", 1, validation_table="packed_v")
+    assert theirs.value("SELECT count(validation_loss_final) FROM measured_info") == 2

@@ -1,0 +1,80 @@
+"""Runs of groups whose sessions are killed: what is committed stays, and the end is the same to the bit."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+
+import psycopg2
+import pytest
+
+import nets
+from scratch import Server, kill, server
+from trial import ADAM, SGD, Trial, blobs, rows_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.postgresql]
+
+FEATURES, EPOCHS = 6, 120
+KEPT = "SELECT shop, mst_key, model_weights FROM {} ORDER BY 1, 2"
+BUSY = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'cerebro %run=%' AND state = 'active'"
+
+
+@pytest.fixture(scope="module")
+def scratch() -> Iterator[Server]:
+    with server() as made:
+        with closing(made.connect()) as connection:
+            connection.notices = []
+            trial = Trial(connection)
+            trial.table("blobs", "x real[], y integer", rows_of(*blobs(400, features=FEATURES)))
+            trial.sql(
+                "CREATE TABLE sales AS SELECT x, y, (number % 7)::text AS shop"
+                " FROM (SELECT *, row_number() OVER () AS number FROM blobs) AS b"
+            )
+            trial.pack("sales", "packed", options={"group_by": "shop"})
+            trial.model(nets.mlp(FEATURES))
+            trial.select("configs", [1], [ADAM, SGD], ["batch_size=10"])
+            fit(trial, "undisturbed", "off")
+        yield made
+
+
+def fit(trial: Trial, out: str, fuse: str) -> None:
+    trial.fit("packed", out, "configs", EPOCHS, options={"fuse": fuse, "checkpoint_every": 3})
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["a session", "every process"])
+def test_what_is_killed_goes_on_to_the_same_bits(scratch: Server, whole: bool) -> None:
+    out = "killed_all" if whole else "killed_one"
+    with closing(scratch.connect()) as caller, closing(scratch.connect()) as person:
+        caller.notices = []
+        looking = Trial(person)
+        begun = looking.value("SELECT count(*) FROM cerebro.runs")
+        caller_trial = Trial(caller)
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                fit(caller_trial, out, "off")
+            except psycopg2.Error as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        done = "SELECT visits_done FROM cerebro.runs ORDER BY run_id DESC LIMIT 1"
+        while looking.value("SELECT count(*) FROM cerebro.runs") == begun or looking.value(done) < 60:
+            assert thread.is_alive()
+        if whole:
+            scratch.kill_all()
+        else:
+            kill(looking.value(BUSY), signal.SIGKILL)
+        thread.join()
+        assert failed
+    scratch.ensure_up()
+    with closing(scratch.connect()) as person:
+        person.notices = []
+        trial = Trial(person)
+        run_id = trial.value("SELECT max(run_id) FROM cerebro.runs")
+        assert trial.value("SELECT status FROM cerebro.runs WHERE run_id = %s", run_id) == "interrupted"
+        trial.sql("SELECT cerebro.resume(%s)", run_id)
+        assert trial.sql(KEPT.format(out)) == trial.sql(KEPT.format("undisturbed"))
