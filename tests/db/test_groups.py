@@ -259,7 +259,7 @@ def test_a_row_in_a_query_is_predicted_by_the_model_of_its_group(trial: Trial) -
     assert trial.value(one.format("'none'")) is None
     assert trial.value(one.format("NULL::text")) is not None
     as_text = (
-        "SELECT count(*) FROM (SELECT s.id, p.class FROM (SELECT id, x, country, shop::text AS shop FROM asked)"
+        "SELECT count(*) FROM (SELECT s.id, p.class FROM (SELECT id, x, country, shop::text FROM asked)"
         " AS s, cerebro.predict('models', s) p) AS a JOIN asked_predicted t USING (id)"
         " WHERE t.rank = 1 AND t.class_value = a.class"
     )

@@ -54,6 +54,18 @@ def test_a_single_row_has_its_number(trial: Trial, features: np.ndarray) -> None
     assert np.allclose([row[2] for row in answers], expected[:20, 0], atol=1e-6)
 
 
+def test_a_row_is_the_same_as_its_array(trial: Trial) -> None:
+    """A model of one column finds it in the row by its name."""
+    asked = (
+        "SELECT p.class, p.probability FROM new AS n, cerebro.predict('many', {}) AS p ORDER BY n.id LIMIT 30"
+    )
+    assert trial.sql(asked.format("n, 2")) == trial.sql(asked.format("2, n.x"))
+    with pytest.raises(psycopg2.Error, match='the row has no column "x"'):
+        trial.sql("SELECT cerebro.predict('many', r, 2) FROM (SELECT 1 AS id) AS r")
+    with pytest.raises(psycopg2.Error, match="NULL, or what is no array of numbers"):
+        trial.sql("SELECT cerebro.predict('many', r, 2) FROM (SELECT 'none' AS x) AS r")
+
+
 @pytest.mark.parametrize("model", ["one", "many"])
 def test_a_first_answer_needs_no_engine_and_is_the_same(trial: Trial, connect: Connect, model: str) -> None:
     asked = f"SELECT id, p.* FROM new, cerebro.predict('{model}', %s, x) AS p ORDER BY id LIMIT 30"
