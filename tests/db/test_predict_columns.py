@@ -265,3 +265,49 @@ def test_a_model_that_changes_within_a_transaction_answers_anew(trial: Trial) ->
         " WHERE mst_key = 1"
     )
     assert one(trial, listed()) != before
+
+
+def carried(trial: Trial, table: str, mst_key: int) -> None:
+    """Move a model to an architecture table of its own, as whoever brings one from elsewhere does."""
+    trial.sql(f"DROP TABLE IF EXISTS {table}")
+    trial.sql(
+        "SELECT cerebro.load_keras_model(%s, model_arch, model_weights) FROM models WHERE mst_key = %s",
+        table, mst_key,
+    )  # fmt: skip
+
+
+def test_a_model_from_elsewhere_takes_the_specification_along(trial: Trial) -> None:
+    """Architecture, weights and what stands in the summary: the same predictions without the packed table."""
+    key = best(trial)
+    carried(trial, "mine", key)
+    trial.sql("DROP TABLE IF EXISTS told, brought")
+    trial.sql("SELECT cerebro.madlib_predict('models', 'customers', 'id', '*', 'told', mst_key => %s)", key)
+    trial.sql(
+        "SELECT cerebro.madlib_keras_predict_byom('mine', 1, 'customers', 'id', '*', 'brought',"
+        " class_values => (SELECT gone_class_values FROM models_summary),"
+        " features => (SELECT feature_specification FROM models_summary))"
+    )
+    assert trial.value("SELECT count(*) FROM brought") == 2 * ROWS
+    same = "SELECT count(*) FROM told AS t JOIN brought AS b USING (id, class_value, rank, prob)"
+    assert trial.value(same) == 2 * ROWS
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("features => '{}'", "feature specification cannot be used: its version is null"),
+        (
+            "features => (SELECT feature_specification FROM models_summary), normalizing_const => 255",
+            "normalizing_const is 255, but features says",
+        ),
+    ],
+)
+def test_what_cannot_go_with_an_own_model_is_refused(trial: Trial, said: str, message: str) -> None:
+    carried(trial, "mine", best(trial))
+    trial.sql("DROP TABLE IF EXISTS refused")
+    with pytest.raises(psycopg2.Error, match=message):
+        trial.sql(
+            "SELECT cerebro.madlib_keras_predict_byom('mine', 1, 'customers', 'id', '*', 'refused',"
+            f" {said})".replace("%", "%%")
+        )
+    assert trial.value("SELECT to_regclass('refused')") is None

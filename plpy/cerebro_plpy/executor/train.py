@@ -108,7 +108,7 @@ def _task(db: Database, call: TrainCall) -> TrainOrder:
         raise CerebroError(f"budget is {budget}", hint="A second is the least.")
     for suffix in ("", "_packed", "_nets", "_best"):
         names.target_table(db, names.with_suffix(name, suffix), suffixes=("_summary",))
-    return TrainOrder(source, target, name, given, seconds, began)
+    return TrainOrder(source, target, name, given, seconds, began=began)
 
 
 def _pack(db: Database, task: TrainOrder) -> packed.PackedSummary:
