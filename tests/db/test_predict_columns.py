@@ -311,3 +311,41 @@ def test_what_cannot_go_with_an_own_model_is_refused(trial: Trial, said: str, me
             f" {said})".replace("%", "%%")
         )
     assert trial.value("SELECT to_regclass('refused')") is None
+
+
+ODD = """CREATE TABLE odd AS
+SELECT i AS id, (i % 5)::numeric(10, 2) AS n, (i % 5) * 0.5::float8 AS f, i % 2 = 0 AS b,
+       '2024-01-01'::date + i % 4 AS d,
+       '2024-01-01 10:00:00.25Z'::timestamptz + i % 4 * interval '1 hour' AS z,
+       '10:00'::time + i % 4 * interval '1 hour' AS t,
+       ('10.0.0.' || i % 3)::inet AS ip, ('10.' || i % 3 || '.0.0/16')::cidr AS net,
+       ('a' || i % 3)::char(5) AS c, (i % 3)::bit(3) AS bits,
+       (ARRAY['sad', 'ok'])[1 + i % 2]::mood AS m, int4range(i % 3, 9) AS r,
+       (i % 3 + 1)::counted AS k, i % 2 AS y
+  FROM generate_series(1, 120) AS i"""
+SETTINGS = "SET timezone = 'Asia/Tokyo'; SET datestyle = 'German'; SET intervalstyle = 'iso_8601'"
+
+
+def test_all_forms_see_the_same_in_values_of_any_type(trial: Trial) -> None:
+    """As categories, which are compared as text; also in a session that writes times in another way."""
+    trial.sql("CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE DOMAIN counted AS integer CHECK (VALUE > 0)")
+    trial.sql(ODD)
+    names = "n, f, b, d, z, t, ip, net, c, bits, m, r, k"
+    said = {name: {"encode": "one_hot"} for name in names.split(", ")}
+    trial.pack("odd", "odd_packed", "y", names, options={"columns": said})
+    trial.sql("SELECT cerebro.load_net('odd_nets', 'odd_packed', 'linear')")
+    trial.select("odd_configs", [1], [CONFIGS[0].replace("0.01", "0.1")], ["batch_size=32"], arch="odd_nets")
+    trial.fit("odd_packed", "odd_models", "odd_configs", 2)
+    trial.sql("SELECT cerebro.madlib_predict('odd_models', 'odd', 'id', '*', 'odd_told', mst_key => 1)")
+    told = {(key, kind): p for key, kind, p in trial.sql("SELECT id, class_value, prob FROM odd_told")}
+    forms = (
+        "SELECT o.id, p.class, p.probability FROM odd AS o, cerebro.predict('odd_models', o) AS p",
+        "SELECT (p.source).id, p.class, p.probability"
+        " FROM cerebro.predict_query('odd_models', 'SELECT * FROM odd', NULL::odd) AS p",
+    )
+    for settings in ("SELECT 1", SETTINGS):
+        trial.sql(settings)
+        for form in forms:
+            found = {(key, kind): p for key, kind, p in trial.sql(form)}
+            assert found == pytest.approx({key: told[key] for key in found}, abs=1e-6), (settings, form)
+    trial.sql("RESET timezone; RESET datestyle; RESET intervalstyle")

@@ -67,3 +67,15 @@ def test_what_is_wrong_is_refused_and_leaves_nothing(trial: Trial, said: str, co
         trial.sql(f"SELECT cerebro.train({said})")
     assert (caught.value.pgcode, text in str(caught.value)) == (code, True), caught.value
     assert trial.value("SELECT count(*) FROM pg_class") == before
+
+
+def test_a_budget_in_which_nothing_is_measured_says_so(trial: Trial) -> None:
+    """A net whose first visit takes longer than the budget."""
+    before = trial.value("SELECT count(*) FROM pg_class")
+    slow = "Dense(3000, 'relu'), Dense(3000, 'relu')"
+    with pytest.raises(psycopg2.Error, match="no config was measured within the budget of 1 s") as caught:
+        trial.sql(
+            "SELECT * FROM cerebro.train('small', 'gone', 'slow', '1 s', %s)", json.dumps({"nets": [slow]})
+        )
+    assert "Give a longer budget" in str(caught.value)
+    assert trial.value("SELECT count(*) FROM pg_class") == before
