@@ -30,6 +30,12 @@ def test_one_statement_leads_from_a_table_to_predictions(trial: Trial) -> None:
     said = trial.notices()
     for function in ("training_preprocessor_dl", "load_net", "madlib_automl"):
         assert f"SELECT cerebro.{function}(" in said
+    reached = trial.value(
+        "SELECT max(value) FROM cerebro.metrics WHERE run_id = (SELECT run_id FROM churn_summary)"
+        " AND mst_key = %s AND dataset = 'validation' AND metric = 'accuracy'",
+        board[0][0],
+    )
+    assert board[0][3] == pytest.approx(reached)
     if trial.topology == "local":
         right = trial.value(
             "SELECT avg((p.class = c.gone)::int) FROM small c, cerebro.predict('churn', c) p"

@@ -161,7 +161,8 @@ def _search(
     )
     batches = "[16, 64]" if summary.total_rows < 5_000 else "[64, 256]"
     method = f"num_configs={task.given.get('configs', CONFIGS)}, num_iterations={_epochs(task)}, eta=3"
-    options = {"max_seconds": task.seconds}
+    # A config that has begun to learn its rows by heart keeps what it was before.
+    options: dict[str, Any] = {"max_seconds": task.seconds, "restore_best": True}
     if "backend" in task.given:
         options["backend"] = task.given["backend"]
     call = AutomlCall(
@@ -178,7 +179,7 @@ def _search(
         object_table=None,
         use_gpus=False,
         validation_table=task.table("_packed" + preprocess.VALIDATION),
-        metrics_compute_frequency=None,
+        metrics_compute_frequency=1,
         name=task.name,
         description=f"cerebro.train of {task.source}",
         use_caching=False,
@@ -209,6 +210,7 @@ def _say(
     if "random_state" in named:
         shown.append(f"random_state => {named['random_state']}")
         shown.append(f"validation_table => {_literal(named['validation'])}")
+        shown.append("metrics_compute_frequency => 1")
     if options is not None:
         shown.append(f"options => {_literal(json.dumps(options))}")
     db.notice(dialect.call_text(function, shown))
