@@ -19,6 +19,7 @@ from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 
+import accuracy
 import columns
 import compare
 import details
@@ -44,6 +45,7 @@ PARTS = (
     "hop",
     "packing",
     *columns.PARTS,
+    "accuracy",
     "prediction",
     "streaming",
     "folds",
@@ -119,6 +121,7 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Section]]:
     )
     parts["hop"] = lambda: details.hops(count, tell)
     if not arguments.quick:
+        parts["accuracy"] = lambda: accuracy.accuracy(tell)
         parts["time"] = lambda: details.where_time_goes(count, options, tell)
         parts["streaming"] = lambda: details.streaming(count, options, tell)
         parts["folds"] = lambda: folds.folds(min(3, count), options, tell)

@@ -142,14 +142,22 @@ def _own(function: Any, arguments: Mapping[str, Any]) -> Any:
     return functools.wraps(function)(functools.partial(function, **arguments)) if arguments else function
 
 
-def save(model: Any, path: Path) -> Path:
-    """Write a model in the form that the name of the file asks for."""
+def features_file(path: Path) -> Path:
+    """Where what the columns became stands, beside the file of a model."""
+    return path.with_suffix(".features.json")
+
+
+def save(model: Any, path: Path, specification: Mapping[str, Any] | None = None) -> Path:
+    """Write a model in the form that the name of the file asks for, and what its columns became beside it."""
     if path.suffix == ".keras":
         model.save(path)
     elif path.suffix == ".onnx":
         _save_onnx(model, path)
     else:
         raise other_file(path, ".keras", ".onnx")
+    if specification is not None:
+        text = json.dumps(specification, ensure_ascii=False, indent=1)
+        features_file(path).write_text(text + "\n", encoding="utf-8")
     return path
 
 

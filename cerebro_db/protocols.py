@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from .link import Connection, Row
@@ -51,6 +51,10 @@ class RunRows(Protocol):
 
     def models(self) -> str:
         """The table of its models."""
+        ...
+
+    def specification(self) -> dict[str, Any] | None:
+        """What the columns of the training rows became, where they were packed as they are."""
         ...
 
     def rows(self, query: str) -> list[Row]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .protocols import RunRows
 
 SHOWN = 50
+FEW = 6
+_HEAD = ("name", "type", "element", "kind", "input", "statistics")
 COMPARES = "<p>A search compares losses, whatever metric ranks the leaderboard.</p>"
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62em; margin: 2em auto; padding: 0 1em; color: #222 }
@@ -41,6 +43,7 @@ def write(run: RunRows, path: Path) -> Path:
         _best(ranked),
         "<h2>What was asked</h2>",
         _asked(run, info),
+        *_columns(run.specification()),
         "<h2>Leaderboard</h2>",
         _leaderboard(ranked),
         "<h2>How they learned</h2>",
@@ -104,6 +107,35 @@ def _asked(run: RunRows, info: Row) -> str:
     ]
     statements = ";\n".join(run.statements)
     return markup.pairs(rows) + (f"<pre>{escape(statements)};</pre>" if statements else "")
+
+
+def _columns(found: Mapping[str, Any] | None) -> list[str]:
+    """What the columns became, where they were packed as they are."""
+    if found is None:
+        return []
+    rows: list[list[Any]] = []
+    for column in found["columns"]:
+        head = [column[key] for key in ("name", "type", "kind", "input")]
+        way = {key: value for key, value in column.items() if key not in _HEAD}
+        rows.append([*head[:2], f"{head[2]}: {_said(way)}", head[3], _said(column["statistics"])])
+    rows += [[name, "", f"left out: {why}", "", ""] for name, why in found["left_out"].items()]
+    head = ["column", "type", "what it became", "input of the net", "in the training rows"]
+    return ["<h2>What the columns became</h2>", markup.table(head, rows)]
+
+
+def _said(values: Mapping[str, Any]) -> str:
+    """Keys with their values, words first: of long lists the beginning, and nothing of what is not there."""
+    said: list[str] = []
+    for key, value in sorted(values.items(), key=lambda item: not isinstance(item[1], str)):
+        if isinstance(value, list):
+            shown = [str(item) for item in value[:FEW]]
+            more = f" and {len(value) - FEW} more" if len(value) > FEW else ""
+            said += [f"{key} {', '.join(shown)}{more}"] if value else []
+        elif value is True:
+            said.append(key)
+        elif value is not None and value is not False and (key, value) != ("buckets", 0):
+            said.append(f"{key} {markup.number(value) if isinstance(value, float) else value}")
+    return ", ".join(said)
 
 
 def _leaderboard(ranked: Sequence[Row]) -> str:

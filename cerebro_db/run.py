@@ -73,6 +73,10 @@ class Run:
         """The table of its models, if it is one still."""
         return stored.table(self.db, self.info()["model_table"])
 
+    def specification(self) -> dict[str, Any] | None:
+        """What the columns became, with the classes, where rows were packed as they are."""
+        return stored.specification(self.db, self.info()["model_table"])
+
     @property
     def status(self) -> str:
         """How it stands: running, paused, finished, failed or interrupted."""
@@ -311,9 +315,11 @@ class Config:
     def save(self, path: str | Path, custom_objects: Mapping[str, Any] | None = None) -> Path:
         """Write the trained model to a file: `.keras`, with its optimizer; or `.onnx`.
 
+        Of a model that was trained on columns, what these became is written beside it, as `.features.json`.
         Whoever loads a `.keras` file with a registered layer, loss or metric needs the same `custom_objects`.
         """
-        return models.save(self.to_keras(custom_objects), Path(path))
+        model = self.to_keras(custom_objects)
+        return models.save(model, Path(path), self.run.specification())
 
     def predict(self, given: pandas.DataFrame | Any, x: Columns | None = None) -> pandas.DataFrame:
         """Predict rows in the server: a data frame, or an array with the shape of the features.

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import secrets
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from psycopg2.extensions import UNICODEARRAY
 
 from . import link
 from .errors import CerebroError
 from .link import Row
-from .statements import call
+from .statements import call, table_name
 
 if TYPE_CHECKING:
     from .protocols import Server
@@ -19,7 +23,12 @@ _TABLE = """
 SELECT relkind::text AS kind, pg_get_userbyid(relowner) = current_user AS own
 FROM pg_class WHERE oid = to_regclass(%s)
 """
-_KEYED = "SELECT FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'mst_key'"
+_COLUMNS = """
+SELECT attname::text AS name FROM pg_attribute
+WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
+"""
+_FEATURES = "feature_specification"
+_CLASSES = "_class_values"
 # Plain ones and partitioned ones.
 _KINDS = ("r", "p")
 # What COPY writes otherwise than it is.
@@ -49,17 +58,47 @@ def check_kind(found: Row, name: str) -> None:
 
 
 def architecture(db: Server, models: str, mst_key: int) -> str | None:
-    """The architecture of a config in a table of models, if it has one.
+    """The architecture of a config in a table of models, if it has one."""
+    keyed = "mst_key" in _columns(db, models)
+    rows = _copied(db, models, ["mst_key", "model_arch"] if keyed else ["model_arch"])
+    return next((fields[-1] for fields in rows if not keyed or fields[0] == str(mst_key)), None)
 
-    It is taken by COPY, as pg_dump takes rows: this reads tables alone, and runs nothing that is its owner's.
+
+def specification(db: Server, models: str) -> dict[str, Any] | None:
+    """What the columns of the training rows became, if they were prepared; with the classes."""
+    summary = table_name(models, "_summary")
+    columns = _columns(db, summary)
+    if _FEATURES not in columns:
+        return None
+    classes = [name for name in columns if name.endswith(_CLASSES)]
+    (found, *values), *_ = _copied(db, summary, [_FEATURES, *classes])
+    if found is None:
+        return None
+    names = [name.removesuffix(_CLASSES) for name in classes]
+    with db.session() as connection, connection.cursor() as cursor:
+        read = [UNICODEARRAY(text, cursor) for text in values]
+    return {**json.loads(found), "classes": dict(zip(names, read, strict=True))}
+
+
+def _columns(db: Server, name: str) -> list[str]:
+    return [row["name"] for row in db.look(_COLUMNS, table(db, name))]
+
+
+def _copied(db: Server, name: str, columns: Sequence[str]) -> list[list[str | None]]:
+    """The rows of a table, as text.
+
+    They are taken by COPY, as pg_dump takes rows: this reads tables alone, and runs nothing that is its
+    owner's.
     """
-    keyed = bool(db.look(_KEYED, table(db, models)))
-    rows, columns = io.StringIO(newline="\n"), "mst_key, model_arch" if keyed else "model_arch"
+    rows = io.StringIO(newline="\n")
+    listed = ", ".join('"' + column.replace('"', '""') + '"' for column in columns)
     with db.session() as connection, link.setting(connection, "row_security", "off"):
-        link.copy(connection, f"COPY {models} ({columns}) TO STDOUT", rows)
-    lines = (line.split("\t") for line in rows.getvalue().split("\n")[:-1])
-    found = [fields[-1] for fields in lines if not keyed or fields[0] == str(mst_key)]
-    return _ESCAPED.sub(_character, found[0]) if found else None
+        link.copy(connection, f"COPY {name} ({listed}) TO STDOUT", rows)
+    return [[_field(text) for text in line.split("\t")] for line in rows.getvalue().split("\n")[:-1]]
+
+
+def _field(text: str) -> str | None:
+    return None if text == r"\N" else _ESCAPED.sub(_character, text)
 
 
 def _character(escape: re.Match[str]) -> str:

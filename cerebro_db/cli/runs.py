@@ -218,6 +218,8 @@ def export(
       cerebro export 7 --config 3 --model net.onnx
       cerebro export 7 --tensorboard logs --mlflow sqlite:///mlflow.db
     """
+    from ..models import features_file
+
     if model is None and tensorboard is None and mlflow is None:
         raise click.UsageError("say where to: --model, --tensorboard or --mlflow")
     with open_database(dsn) as db:
@@ -225,6 +227,8 @@ def export(
         _load_quietly()
         if model is not None:
             click.echo(chosen_config(found, config).save(model))
+            if found.specification() is not None:
+                click.echo(features_file(model))
         if tensorboard is not None:
             click.echo(found.to_tensorboard(tensorboard))
         if mlflow is not None:

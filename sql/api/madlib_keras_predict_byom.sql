@@ -9,18 +9,19 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict_byom(
     use_gpus boolean DEFAULT FALSE,
     class_values text[] DEFAULT NULL,
     normalizing_const double precision DEFAULT NULL,
-    dependent_count integer DEFAULT 1
+    dependent_count integer DEFAULT 1,
+    features jsonb DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].predict_byom(
-    model_arch_table, model_id, (class_values, normalizing_const, dependent_count),
+    model_arch_table, model_id, (class_values, normalizing_const, dependent_count, features),
     test_table, id_col, independent_varname, output_table, pred_type, use_gpus)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_predict_byom(
-    varchar, integer, varchar, varchar, varchar, varchar, varchar, boolean, text[], double precision, integer
+    varchar, integer, varchar, varchar, varchar, varchar, varchar, boolean, text[], double precision, integer, jsonb
 ) IS
-'Predicts the rows of a table with your own model, an architecture that was stored with its weights, and writes what madlib_keras_predict writes. class_values names the classes (one list for each output, dependent_count lists in all); without it they are numbered from 0. Without it, a model with a single output unit and no sigmoid predicts numbers.';
+'Predicts the rows of a table with your own model, an architecture that was stored with its weights, and writes what madlib_keras_predict writes. class_values names the classes (one list for each output, dependent_count lists in all); without it they are numbered from 0. Without class_values, a model with a single output unit and no sigmoid predicts numbers. features is the feature_specification of the summary where the model was trained on columns: rows are then prepared as the training rows were, their columns found by name.';
 
 CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict_byom(
     model_arch_table varchar,
@@ -33,18 +34,19 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict_byom(
     use_gpus boolean DEFAULT FALSE,
     class_values text[] DEFAULT NULL,
     normalizing_const double precision DEFAULT NULL,
-    dependent_count integer DEFAULT 1
+    dependent_count integer DEFAULT 1,
+    features jsonb DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].predict_byom(
-    model_arch_table, model_id, (class_values, normalizing_const, dependent_count),
+    model_arch_table, model_id, (class_values, normalizing_const, dependent_count, features),
     test_table, id_col, independent_varname, output_table, pred_type, use_gpus)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_predict_byom(
-    varchar, integer, varchar, varchar, varchar, varchar, integer, boolean, text[], double precision, integer
+    varchar, integer, varchar, varchar, varchar, varchar, integer, boolean, text[], double precision, integer, jsonb
 ) IS
-'Predicts the rows of a table with your own model, an architecture that was stored with its weights, and writes what madlib_keras_predict writes. class_values names the classes (one list for each output, dependent_count lists in all); without it they are numbered from 0. Here pred_type is a number k: the result has the k most probable classes of each row.';
+'Predicts the rows of a table with your own model, an architecture that was stored with its weights, and writes what madlib_keras_predict writes. class_values names the classes (one list for each output, dependent_count lists in all); without it they are numbered from 0. features is the feature_specification of the summary where the model was trained on columns: rows are then prepared as the training rows were, their columns found by name. Here pred_type is a number k: the result has the k most probable classes of each row.';
 
 CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict_byom(
     model_arch_table varchar,
@@ -57,15 +59,16 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict_byom(
     use_gpus boolean DEFAULT FALSE,
     class_values text[] DEFAULT NULL,
     normalizing_const double precision DEFAULT NULL,
-    dependent_count integer DEFAULT 1
+    dependent_count integer DEFAULT 1,
+    features jsonb DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].predict_byom(
-    model_arch_table, model_id, (class_values, normalizing_const, dependent_count),
+    model_arch_table, model_id, (class_values, normalizing_const, dependent_count, features),
     test_table, id_col, independent_varname, output_table, pred_type, use_gpus)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_predict_byom(
-    varchar, integer, varchar, varchar, varchar, varchar, double precision, boolean, text[], double precision, integer
+    varchar, integer, varchar, varchar, varchar, varchar, double precision, boolean, text[], double precision, integer, jsonb
 ) IS
-'Predicts the rows of a table with your own model, an architecture that was stored with its weights, and writes what madlib_keras_predict writes. class_values names the classes (one list for each output, dependent_count lists in all); without it they are numbered from 0. Here pred_type is a probability p, from 0 to below 1: the result has the classes whose probability is greater than p.';
+'Predicts the rows of a table with your own model, an architecture that was stored with its weights, and writes what madlib_keras_predict writes. class_values names the classes (one list for each output, dependent_count lists in all); without it they are numbered from 0. features is the feature_specification of the summary where the model was trained on columns: rows are then prepared as the training rows were, their columns found by name. Here pred_type is a probability p, from 0 to below 1: the result has the classes whose probability is greater than p.';

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
+import keras
 import pandas as pd
 import pytest
 from cerebro_db import CerebroError, Database
+
+from shell import cerebro
 
 ROWS = 400
 
@@ -50,6 +55,51 @@ def test_a_file_carries_what_columns_became_and_weights(client: Database, tmp_pa
         assert again.summary()[key] == packed.summary()[key]
     sums = "SELECT md5(string_agg(__weight__::text || independent_var::text, '' ORDER BY buffer_id)) FROM "
     assert client.rows(sums + "weighed_packed") == client.rows(sums + "weighed_again")
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("suffix", ["keras", "onnx"])
+def test_an_exported_model_has_what_its_columns_became_beside_it(
+    client: Database, tmp_path: Path, suffix: str
+) -> None:
+    """The file and its companion are enough to predict in a database that knows neither run nor rows."""
+    config = client.run(client.rows("SELECT run_id FROM churn_summary")[0]["run_id"]).best()
+    path = config.save(tmp_path / f"best.{suffix}")
+    text = (tmp_path / "best.features.json").read_text()
+    assert json.loads(text)["classes"] == {"gone": ["no", "yes"]}
+    if suffix == "onnx":
+        return
+    number = client.architectures.add(keras.models.load_model(path), weights=True)
+    client.rows("CREATE TABLE numbered AS SELECT row_number() OVER () AS id, * FROM churn_rows")
+    client.rows(
+        "SELECT cerebro.madlib_keras_predict_byom(%s, %s, 'numbered', 'id', '*', 'brought', 'response',"
+        " class_values => %s, features => %s)",
+        client.architectures.table, number, json.loads(text)["classes"]["gone"], text,
+    )  # fmt: skip
+    same = """SELECT count(*) AS n FROM brought JOIN numbered AS c USING (id),
+                     cerebro.predict('churn', c) AS p
+              WHERE class_value = p.class AND abs(prob - p.probability) < 1e-5"""
+    assert client.rows(same) == [{"n": ROWS}]
+
+
+def test_a_report_says_what_columns_became(client: Database, tmp_path: Path) -> None:
+    run = client.run(client.rows("SELECT run_id FROM churn_summary")[0]["run_id"])
+    text = re.sub(r"<[^>]+>", " ", run.report(tmp_path / "run.html").read_text())
+    for wanted in (
+        "What the columns became",
+        "number: scale standard, fill ",
+        "category: encode one_hot, values basic, free, pro",
+        "parts days, month, weekday, ",
+        ", cyclic, ",
+        "nulls ",
+    ):
+        assert wanted in text, wanted
+
+
+def test_the_command_names_both_files(client_database: str, client: Database, tmp_path: Path) -> None:
+    run = client.rows("SELECT run_id FROM churn_summary")[0]["run_id"]
+    done = cerebro("export", str(run), "--model", str(tmp_path / "best.keras"), database=client_database)
+    assert done.out.split() == [str(tmp_path / name) for name in ("best.keras", "best.features.json")]
 
 
 def test_what_is_wrong_is_said(client: Database, frame: pd.DataFrame) -> None:

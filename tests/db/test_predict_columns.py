@@ -265,3 +265,87 @@ def test_a_model_that_changes_within_a_transaction_answers_anew(trial: Trial) ->
         " WHERE mst_key = 1"
     )
     assert one(trial, listed()) != before
+
+
+def carried(trial: Trial, table: str, mst_key: int) -> None:
+    """Move a model to an architecture table of its own, as whoever brings one from elsewhere does."""
+    trial.sql(f"DROP TABLE IF EXISTS {table}")
+    trial.sql(
+        "SELECT cerebro.load_keras_model(%s, model_arch, model_weights) FROM models WHERE mst_key = %s",
+        table, mst_key,
+    )  # fmt: skip
+
+
+def test_a_model_from_elsewhere_takes_the_specification_along(trial: Trial) -> None:
+    """Architecture, weights and what stands in the summary: the same predictions without the packed table."""
+    key = best(trial)
+    carried(trial, "mine", key)
+    trial.sql("DROP TABLE IF EXISTS told, brought")
+    trial.sql("SELECT cerebro.madlib_predict('models', 'customers', 'id', '*', 'told', mst_key => %s)", key)
+    trial.sql(
+        "SELECT cerebro.madlib_keras_predict_byom('mine', 1, 'customers', 'id', '*', 'brought',"
+        " class_values => (SELECT gone_class_values FROM models_summary),"
+        " features => (SELECT feature_specification FROM models_summary))"
+    )
+    assert trial.value("SELECT count(*) FROM brought") == 2 * ROWS
+    same = "SELECT count(*) FROM told AS t JOIN brought AS b USING (id, class_value, rank, prob)"
+    assert trial.value(same) == 2 * ROWS
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("features => '{}'", "feature specification cannot be used: its version is null"),
+        (
+            "features => (SELECT feature_specification FROM models_summary), normalizing_const => 255",
+            "normalizing_const is 255, but features says",
+        ),
+    ],
+)
+def test_what_cannot_go_with_an_own_model_is_refused(trial: Trial, said: str, message: str) -> None:
+    carried(trial, "mine", best(trial))
+    trial.sql("DROP TABLE IF EXISTS refused")
+    with pytest.raises(psycopg2.Error, match=message):
+        trial.sql(
+            "SELECT cerebro.madlib_keras_predict_byom('mine', 1, 'customers', 'id', '*', 'refused',"
+            f" {said})".replace("%", "%%")
+        )
+    assert trial.value("SELECT to_regclass('refused')") is None
+
+
+ODD = """CREATE TABLE odd AS
+SELECT i AS id, (i % 5)::numeric(10, 2) AS n, (i % 5) * 0.5::float8 AS f, i % 2 = 0 AS b,
+       '2024-01-01'::date + i % 4 AS d,
+       '2024-01-01 10:00:00.25Z'::timestamptz + i % 4 * interval '1 hour' AS z,
+       '10:00'::time + i % 4 * interval '1 hour' AS t,
+       ('10.0.0.' || i % 3)::inet AS ip, ('10.' || i % 3 || '.0.0/16')::cidr AS net,
+       ('a' || i % 3)::char(5) AS c, (i % 3)::bit(3) AS bits,
+       (ARRAY['sad', 'ok'])[1 + i % 2]::mood AS m, int4range(i % 3, 9) AS r,
+       (i % 3 + 1)::counted AS k, i % 2 AS y
+  FROM generate_series(1, 120) AS i"""
+SETTINGS = "SET timezone = 'Asia/Tokyo'; SET datestyle = 'German'; SET intervalstyle = 'iso_8601'"
+
+
+def test_all_forms_see_the_same_in_values_of_any_type(trial: Trial) -> None:
+    """As categories, which are compared as text; also in a session that writes times in another way."""
+    trial.sql("CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE DOMAIN counted AS integer CHECK (VALUE > 0)")
+    trial.sql(ODD)
+    names = "n, f, b, d, z, t, ip, net, c, bits, m, r, k"
+    said = {name: {"encode": "one_hot"} for name in names.split(", ")}
+    trial.pack("odd", "odd_packed", "y", names, options={"columns": said})
+    trial.sql("SELECT cerebro.load_net('odd_nets', 'odd_packed', 'linear')")
+    trial.select("odd_configs", [1], [CONFIGS[0].replace("0.01", "0.1")], ["batch_size=32"], arch="odd_nets")
+    trial.fit("odd_packed", "odd_models", "odd_configs", 2)
+    trial.sql("SELECT cerebro.madlib_predict('odd_models', 'odd', 'id', '*', 'odd_told', mst_key => 1)")
+    told = {(key, kind): p for key, kind, p in trial.sql("SELECT id, class_value, prob FROM odd_told")}
+    forms = (
+        "SELECT o.id, p.class, p.probability FROM odd AS o, cerebro.predict('odd_models', o) AS p",
+        "SELECT (p.source).id, p.class, p.probability"
+        " FROM cerebro.predict_query('odd_models', 'SELECT * FROM odd', NULL::odd) AS p",
+    )
+    for settings in ("SELECT 1", SETTINGS):
+        trial.sql(settings)
+        for form in forms:
+            found = {(key, kind): p for key, kind, p in trial.sql(form)}
+            assert found == pytest.approx({key: told[key] for key in found}, abs=1e-6), (settings, form)
+    trial.sql("RESET timezone; RESET datestyle; RESET intervalstyle")

@@ -30,6 +30,12 @@ def test_one_statement_leads_from_a_table_to_predictions(trial: Trial) -> None:
     said = trial.notices()
     for function in ("training_preprocessor_dl", "load_net", "madlib_automl"):
         assert f"SELECT cerebro.{function}(" in said
+    reached = trial.value(
+        "SELECT max(value) FROM cerebro.metrics WHERE run_id = (SELECT run_id FROM churn_summary)"
+        " AND mst_key = %s AND dataset = 'validation' AND metric = 'accuracy'",
+        board[0][0],
+    )
+    assert board[0][3] == pytest.approx(reached)
     if trial.topology == "local":
         right = trial.value(
             "SELECT avg((p.class = c.gone)::int) FROM small c, cerebro.predict('churn', c) p"
@@ -66,4 +72,16 @@ def test_what_is_wrong_is_refused_and_leaves_nothing(trial: Trial, said: str, co
     with pytest.raises(psycopg2.Error) as caught:
         trial.sql(f"SELECT cerebro.train({said})")
     assert (caught.value.pgcode, text in str(caught.value)) == (code, True), caught.value
+    assert trial.value("SELECT count(*) FROM pg_class") == before
+
+
+def test_a_budget_in_which_nothing_is_measured_says_so(trial: Trial) -> None:
+    """A net whose first visit takes longer than the budget."""
+    before = trial.value("SELECT count(*) FROM pg_class")
+    slow = "Dense(3000, 'relu'), Dense(3000, 'relu')"
+    with pytest.raises(psycopg2.Error, match="no config was measured within the budget of 1 s") as caught:
+        trial.sql(
+            "SELECT * FROM cerebro.train('small', 'gone', 'slow', '1 s', %s)", json.dumps({"nets": [slow]})
+        )
+    assert "Give a longer budget" in str(caught.value)
     assert trial.value("SELECT count(*) FROM pg_class") == before

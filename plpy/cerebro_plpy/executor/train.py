@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
 from cerebro_plpy.executor import begin, nets
 from cerebro_plpy.executor.automl import AutomlCall
 from cerebro_plpy.logical.options import BACKENDS, LARGEST, Validator, integer, one_of, parse_options
@@ -68,15 +67,10 @@ class TrainOrder:
     target: str
     name: str
     given: Mapping[str, Any]
-    seconds: float
-    began: float
+    seconds: int
 
     def table(self, suffix: str) -> str:
         return names.with_suffix(self.name, suffix)
-
-    @property
-    def seconds_left(self) -> int:
-        return max(LEAST_SECONDS, round(self.seconds - (time.monotonic() - self.began)))
 
     @property
     def seed(self) -> int:
@@ -94,7 +88,6 @@ def train(db: Database, call: TrainCall) -> list[Ranked]:
 
 
 def _task(db: Database, call: TrainCall) -> TrainOrder:
-    began = time.monotonic()
     for what, value in (("source_table", call.source_table), ("target", call.target)):
         if value is None or not value.strip():
             raise CerebroError(f"{what} is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
@@ -108,7 +101,7 @@ def _task(db: Database, call: TrainCall) -> TrainOrder:
         raise CerebroError(f"budget is {budget}", hint="A second is the least.")
     for suffix in ("", "_packed", "_nets", "_best"):
         names.target_table(db, names.with_suffix(name, suffix), suffixes=("_summary",))
-    return TrainOrder(source, target, name, given, seconds, began)
+    return TrainOrder(source, target, name, given, round(seconds))
 
 
 def _pack(db: Database, task: TrainOrder) -> packed.PackedSummary:
@@ -168,7 +161,8 @@ def _search(
     )
     batches = "[16, 64]" if summary.total_rows < 5_000 else "[64, 256]"
     method = f"num_configs={task.given.get('configs', CONFIGS)}, num_iterations={_epochs(task)}, eta=3"
-    options = {"max_seconds": task.seconds_left}
+    # A config that has begun to learn its rows by heart keeps what it was before.
+    options: dict[str, Any] = {"max_seconds": task.seconds, "restore_best": True}
     if "backend" in task.given:
         options["backend"] = task.given["backend"]
     call = AutomlCall(
@@ -185,7 +179,7 @@ def _search(
         object_table=None,
         use_gpus=False,
         validation_table=task.table("_packed" + preprocess.VALIDATION),
-        metrics_compute_frequency=None,
+        metrics_compute_frequency=1,
         name=task.name,
         description=f"cerebro.train of {task.source}",
         use_caching=False,
@@ -216,6 +210,7 @@ def _say(
     if "random_state" in named:
         shown.append(f"random_state => {named['random_state']}")
         shown.append(f"validation_table => {_literal(named['validation'])}")
+        shown.append("metrics_compute_frequency => 1")
     if options is not None:
         shown.append(f"options => {_literal(json.dumps(options))}")
     db.notice(dialect.call_text(function, shown))
@@ -231,9 +226,15 @@ def _literal(value: Any) -> str:
 def _leaderboard(db: Database, task: TrainOrder) -> list[Ranked]:
     """The configs that have a model, the best first."""
     info = names.resolve_table(db, task.table("_info"), "model info table")
-    best = best_key(db, info)
     arch = names.resolve_table(db, task.table("_nets"), "model architecture table")
     rows = results.ranked(db, info.quoted, arch.quoted)
+    if not rows:
+        raise CerebroError(
+            f"no config was measured within the budget of {task.seconds} s",
+            hint="Give a longer budget. An engine that has yet to start takes some of it.",
+            sqlstate=WRONG_STATE,
+        )
+    best = best_key(db, info)
     found = [
         (row["mst_key"], row["net"], row["params"], row["metric"], row["loss"], row["mst_key"] == best)
         for row in rows

@@ -114,7 +114,7 @@ def _encoder(feature: Feature, place: int) -> Encode:
         case Date() as way:
             return _date(feature, way, place)
         case Category() as way:
-            return _category(way, feature.element == "bpchar", place)
+            return _category(way, feature.element, place)
         case Text() as way:
             return _text(way, place)
         case Array() as way:
@@ -287,13 +287,32 @@ def _plain_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _category(way: Category, is_padded: bool, place: int) -> Encode:
+def _without_blanks(text: str) -> str:
+    return text.rstrip(" ")
+
+
+def _in_utc(text: str) -> str:
+    """A time as the server writes it in UTC: the session of the row may have another zone."""
+    try:
+        moment = datetime.datetime.fromisoformat(text).astimezone(datetime.UTC)
+    except (ValueError, OverflowError):
+        return text
+    plain = moment.replace(tzinfo=None).isoformat()
+    return (plain.rstrip("0") if moment.microsecond else plain) + "+00:00"
+
+
+# What makes of a text in JSON that of the training rows.
+_AS_TRAINED: Mapping[str, Callable[[str], str]] = {"bpchar": _without_blanks, "timestamptz": _in_utc}
+
+
+def _category(way: Category, element: str, place: int) -> Encode:
     codes = encode.CategoryCodes(way)
+    as_trained = _AS_TRAINED.get(element)
 
     def encode_category(out: np.ndarray, value: Any) -> None:
         text = value if value is None or type(value) is str else _plain_text(value)
-        if is_padded and text is not None:
-            text = text.rstrip(" ")
+        if as_trained is not None and text is not None:
+            text = as_trained(text)
         if way.encode == HASH:
             out[place] = 0 if text is None else 1 + encode.hashed(text) % way.buckets
         elif way.encode != ONE_HOT:

@@ -143,7 +143,8 @@ def settle(
         raise CerebroError(f'column "{column.name}" cannot be an input: {chosen.why}')
     way = _WAYS[kind](Making(column, said, facts, rows, wanted.shape, words))
     of = said.get("input") or (VECTOR if _is_plain(way) else column.name)
-    return Feature(column.name, column.shown_type, column.element, of, way, _statistics(facts, rows))
+    known = _statistics(facts, rows)
+    return Feature(column.name, column.shown_type, column.element, of, way, statistics=known)
 
 
 def _is_plain(way: Treatment) -> bool:

@@ -245,7 +245,7 @@ def read_feature(given: Mapping[str, Any]) -> Feature:
     if not isinstance(statistics, dict):
         raise _corrupt("statistics are not an object")
     name, type_, element, of = (_checked(given, key, "str") for key in ("name", "type", "element", "input"))
-    return Feature(name, type_, element, of, way, statistics)
+    return Feature(name, type_, element, of, way, statistics=statistics)
 
 
 def _is_number(value: object) -> bool:
@@ -302,7 +302,7 @@ def _corrupt(problem: str) -> CerebroError:
     return CerebroError(
         f"the feature specification cannot be used: {problem}",
         detail="It stands in the summary of the packed table, and in that of the model.",
-        hint="Pack the table again.",
+        hint="Pack the table again, or give the document as it stands there.",
         sqlstate=DATA_CORRUPTED,
     )
 

@@ -99,6 +99,8 @@ class GivenModel:
     class_values: list[Any] | None
     normalizing_const: float | None
     dependent_count: int | None
+    # The feature specification of its training rows, as JSON.
+    features: str | None
 
 
 def own(db: Database, arch_table: Table, model_id: int | None, given: GivenModel) -> Model:
@@ -115,14 +117,21 @@ def own(db: Database, arch_table: Table, model_id: int | None, given: GivenModel
     divisor = 1.0 if given.normalizing_const is None else given.normalizing_const
     if not 0 < divisor < float("inf"):
         raise CerebroError(f"normalizing_const must be a positive number or NULL, not {divisor:g}")
+    prepared = None if given.features is None else read_specification(given.features)
+    if prepared is not None and divisor != 1:
+        raise CerebroError(
+            f"normalizing_const is {divisor:g}, but features says how columns are scaled",
+            hint="Leave normalizing_const out.",
+        )
     count = 1 if given.dependent_count is None else given.dependent_count
     values = _class_values(given.class_values, count)
     return Model(
-        stored.model_arch,
-        None,
-        divisor,
-        lambda described: _own_outputs(described, values),
-        partial(results.weights_from, db, arch_table.quoted, "model_id", model_id),
+        model_arch=stored.model_arch,
+        backend=None,
+        divisor=divisor,
+        outputs=lambda described: _own_outputs(described, values),
+        weights=partial(results.weights_from, db, arch_table.quoted, "model_id", model_id),
+        features=prepared,
     )
 
 

@@ -137,9 +137,13 @@ def as_double(column: SourceColumn) -> str:
 
 
 def as_text(column: SourceColumn) -> str:
-    """A column's value as text that DateStyle has no say in."""
+    """A column's value as text that DateStyle and TimeZone have no say in, and as a row's JSON has it."""
     name = quote(column.name)
-    if column.element in DATES:
+    if column.element == "timestamptz":
+        of_utc = f"pg_catalog.to_json(pg_catalog.timezone('UTC', {name})) OPERATOR(pg_catalog.#>>) '{{}}'"
+        return f"(({of_utc}) OPERATOR(pg_catalog.||) '+00:00')"
+    # The cast of inet adds a length to hosts.
+    if column.element in (*DATES, "inet"):
         return f"(pg_catalog.to_json({name}) OPERATOR(pg_catalog.#>>) '{{}}')"
     return f"{name}::pg_catalog.text"
 
