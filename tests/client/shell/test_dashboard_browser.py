@@ -168,8 +168,30 @@ def assert_first_run_works(tab: Tab, trial: Trial) -> None:
     expect(tab.get_by_role("heading", name="No run yet")).to_be_visible()
 
 
+def one_axis(tab: Tab) -> None:
+    """A part of an axis that is drawn over keeps the configs that go through it."""
+    tab.locator("#relation").select_option("all")
+    rows = tab.locator("#board tbody tr")
+    whole = rows.count()
+    tab.locator("#relations").scroll_into_view_if_needed()
+    tab.wait_for_timeout(200)
+    box = tab.locator("#relations").bounding_box()
+    assert box is not None and whole > 1
+    # The first axis, its upper half: the largest of the numbers.
+    left, top = box["x"] + 58, box["y"]
+    tab.mouse.move(left, top + 12)
+    tab.mouse.down()
+    tab.mouse.move(left, top + box["height"] / 3)
+    tab.mouse.up()
+    expect(tab.get_by_role("button", name="All configs")).to_be_visible()
+    assert 0 < rows.count() < whole
+    tab.get_by_role("button", name="All configs").click()
+    expect(rows).to_have_count(whole)
+    expect(tab.get_by_role("button", name="All configs")).to_be_hidden()
+
+
 def relations(tab: Tab) -> None:
-    """Three kinds of pictures of the parameters, each with something in it, and the axes of the curves."""
+    """Four kinds of pictures of the parameters, each with something in it, and the axes of the curves."""
     select = tab.locator("#relation")
     parameters = {"batch_size", "learning_rate"}
     expect(select.locator("option")).to_have_count(3 + len(parameters))
@@ -180,7 +202,15 @@ def relations(tab: Tab) -> None:
         tab.wait_for_timeout(200)
         seen.add(picture(tab, "relations"))
         shoot(tab, f"relation-{kind}-light")
-    assert len(seen) == 4 and 0 not in seen
+    one_axis(tab)
+    select.select_option("learning_rate")
+    expect(tab.locator("#against-label")).to_be_visible()
+    tab.locator("#against").select_option("batch_size")
+    tab.wait_for_timeout(200)
+    seen.add(picture(tab, "relations"))
+    shoot(tab, "relation-pair-light")
+    tab.locator("#against").select_option("")
+    assert len(seen) == 5 and 0 not in seen
     before = picture(tab, "curves")
     tab.locator("#log").check()
     tab.locator("#smooth").select_option("0.9")
