@@ -435,6 +435,23 @@ def test_runs_are_compared(tab: Tab, trial: Trial) -> None:
     tab.evaluate("location.hash = ''")
 
 
+def test_runs_of_estimators_can_be_left_out(tab: Tab, trial: Trial) -> None:
+    listed, own = tab.locator("#runs a"), tab.locator("#estimators-label")
+    expect(own).to_be_hidden()
+    before = listed.count()
+    trial.sql("CREATE SCHEMA estimators_try")
+    run = begin(trial, "estimators_try.models", "more", 1)
+    expect(tab.locator("#title")).to_have_text(f"Run {run}")
+    expect(listed).to_have_count(before + 1)
+    own.locator("input").uncheck()
+    expect(listed).to_have_count(before)
+    own.locator("input").check()
+    expect(tab.locator("#status")).to_have_text("finished")
+    trial.sql("SELECT cerebro.forget(%s)", run)
+    expect(own).to_be_hidden()
+    expect(tab.locator("#title")).not_to_have_text(f"Run {run}")
+
+
 def test_a_run_that_is_over_is_forgotten(tab: Tab, trial: Trial) -> None:
     shown = tab.locator("#title").inner_text()
     run = begin(trial, "forgotten", "more", 1)
