@@ -168,10 +168,12 @@ SELECT
     CASE WHEN r.status = 'running' AND f.mst_key IS NULL AND NOT c.stopped AND NOT c.deleted
         THEN k.pace * (
             k.visit_seconds * (c.epochs * r.segments - v.step)
-            -- Bundles measure in their visits.
-            + CASE WHEN c.group_id IS NULL OR pg_catalog.cardinality(g.segments) > 1 THEN r.segments * k.evaluation_seconds * (
-                c.epochs / k.frequency - k.measured / k.frequency + (c.epochs > k.measured AND c.epochs % k.frequency > 0)::integer
-            ) ELSE 0 END
+            -- Bundles measure in their visits. Until some were measured, it takes a third of a visit: the way forward.
+            + CASE WHEN c.group_id IS NULL OR pg_catalog.cardinality(g.segments) > 1
+                THEN r.segments * COALESCE(k.evaluation_seconds, k.visit_seconds / 3) * (
+                    c.epochs / y.metrics_frequency - k.measured / y.metrics_frequency
+                    + (c.epochs > k.measured AND c.epochs % y.metrics_frequency > 0)::integer
+                ) ELSE 0 END
         ) END AS seconds_left,
     f.reason AS failure,
     c.compile_params,
@@ -210,37 +212,23 @@ CROSS JOIN LATERAL (
 ) AS v
 LEFT JOIN LATERAL (
     SELECT
-        w.frequency,
-        w.measured,
-        w.pace,
-        w.visit_seconds,
-        -- Until some were measured, a third of a visit: the way forward through the net.
+        COALESCE((SELECT p.seconds FROM pace AS p WHERE p.run_id = x.run_id) * LEAST(r.segments, r.configs), 1) AS pace,
+        -- A kind that was not visited yet takes the average of the others; before the first few, nobody knows.
+        x.visit_seconds * COALESCE(
+            (SELECT s.seconds / NULLIF(s.units, 0) FROM speeds AS s WHERE s.run_id = x.run_id AND s.kind = x.kind AND NOT s.evaluates),
+            (SELECT pg_catalog.sum(s.seconds) / NULLIF(pg_catalog.sum(s.units), 0) FROM speeds AS s WHERE s.run_id = x.run_id AND NOT s.evaluates)
+        ) AS visit_seconds,
+        x.visit_seconds * COALESCE(
+            (SELECT s.seconds / NULLIF(s.units, 0) FROM speeds AS s WHERE s.run_id = x.run_id AND s.kind = x.kind AND s.evaluates),
+            (SELECT pg_catalog.sum(s.seconds) / NULLIF(pg_catalog.sum(s.units), 0) FROM speeds AS s WHERE s.run_id = x.run_id AND s.evaluates)
+        ) AS evaluation_seconds,
         COALESCE(
-            (SELECT s.seconds / NULLIF(s.units, 0) FROM speeds AS s WHERE s.run_id = w.run_id AND s.kind = w.kind AND s.evaluates) * w.units,
-            (SELECT pg_catalog.sum(s.seconds) / NULLIF(pg_catalog.sum(s.units), 0) FROM speeds AS s WHERE s.run_id = w.run_id AND s.evaluates) * w.units,
-            w.visit_seconds / 3
-        ) AS evaluation_seconds
-    FROM (
-        SELECT
-            x.run_id,
-            x.kind,
-            x.visit_seconds AS units,
-            y.metrics_frequency AS frequency,
-            COALESCE((SELECT p.seconds FROM pace AS p WHERE p.run_id = x.run_id) * LEAST(r.segments, r.configs), 1) AS pace,
-            -- A kind that was not visited yet takes the average of the others; before the first few, nobody knows.
-            x.visit_seconds * COALESCE(
-                (SELECT s.seconds / NULLIF(s.units, 0) FROM speeds AS s WHERE s.run_id = x.run_id AND s.kind = x.kind AND NOT s.evaluates),
-                (SELECT pg_catalog.sum(s.seconds) / NULLIF(pg_catalog.sum(s.units), 0) FROM speeds AS s WHERE s.run_id = x.run_id AND NOT s.evaluates)
-            ) AS visit_seconds,
-            COALESCE(
-                (SELECT pg_catalog.max(m.epoch) FROM cerebro._metric AS m WHERE m.run_id = x.run_id AND m.mst_key = x.mst_key),
-                c.first_step / r.segments
-            ) AS measured
-        FROM cerebro._config AS x
-        JOIN going AS y USING (run_id)
-        WHERE x.run_id = c.run_id AND x.mst_key = c.mst_key
-    ) AS w
-) AS k ON TRUE;
+            (SELECT pg_catalog.max(m.epoch) FROM cerebro._metric AS m WHERE m.run_id = x.run_id AND m.mst_key = x.mst_key),
+            c.first_step / r.segments
+        ) AS measured
+    FROM cerebro._config AS x WHERE x.run_id = c.run_id AND x.mst_key = c.mst_key
+) AS k ON TRUE
+LEFT JOIN going AS y ON y.run_id = c.run_id;
 COMMENT ON VIEW cerebro.progress IS 'How far each config of your runs is now.';
 COMMENT ON COLUMN cerebro.progress.run_id IS 'Number of the run';
 COMMENT ON COLUMN cerebro.progress.mst_key IS 'Config';
