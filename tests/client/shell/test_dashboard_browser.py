@@ -17,7 +17,7 @@ from playwright.sync_api import Page as Tab
 import nets
 from fixtures import execute
 from shell import Page, dashboard, fake_browser
-from tab import confirm, picture, row, shoot
+from tab import confirm, one_axis, picture, row, shoot
 from trial import SGD, Trial, blobs, rows_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -166,28 +166,6 @@ def assert_first_run_works(tab: Tab, trial: Trial) -> None:
     trial.sql("RESET search_path; DROP SCHEMA first CASCADE")
     trial.sql("SELECT cerebro.forget(%s)", run)
     expect(tab.get_by_role("heading", name="No run yet")).to_be_visible()
-
-
-def one_axis(tab: Tab) -> None:
-    """A part of an axis that is drawn over keeps the configs that go through it."""
-    tab.locator("#relation").select_option("all")
-    rows = tab.locator("#board tbody tr")
-    whole = rows.count()
-    tab.locator("#relations").scroll_into_view_if_needed()
-    tab.wait_for_timeout(200)
-    box = tab.locator("#relations").bounding_box()
-    assert box is not None and whole > 1
-    # The first axis, its upper half: the largest of the numbers.
-    left, top = box["x"] + 58, box["y"]
-    tab.mouse.move(left, top + 12)
-    tab.mouse.down()
-    tab.mouse.move(left, top + box["height"] / 3)
-    tab.mouse.up()
-    expect(tab.get_by_role("button", name="All configs")).to_be_visible()
-    assert 0 < rows.count() < whole
-    tab.get_by_role("button", name="All configs").click()
-    expect(rows).to_have_count(whole)
-    expect(tab.get_by_role("button", name="All configs")).to_be_hidden()
 
 
 def relations(tab: Tab) -> None:
