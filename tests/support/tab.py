@@ -56,6 +56,20 @@ def one_axis(tab: Tab) -> None:
     expect(tab.get_by_role("button", name="All configs")).to_be_hidden()
 
 
+def sorted_by(tab: Tab) -> None:
+    """By any column, either way; what has the value stands second, where a phone shows it."""
+    heads = tab.locator("#board thead th")
+    assert heads.nth(1).inner_text() == "value"
+    column = heads.all_inner_texts().index("learning_rate")
+    for way in ("ascending", "descending"):
+        heads.nth(column).get_by_role("button").click()
+        expect(heads.nth(column)).to_have_attribute("aria-sort", way)
+        cells = tab.locator(f"#board tbody td:nth-child({column + 1})")
+        rates = [float(text) for text in cells.all_inner_texts()]
+        assert rates == sorted(rates, reverse=way == "descending")
+    heads.nth(0).get_by_role("button").click()
+
+
 def shoot(tab: Tab, name: str) -> None:
     """Keep a picture where somebody asks for pictures: CEREBRO_PICTURES=folder. Those that are called
     dashboard-… are the guide's."""

@@ -17,7 +17,7 @@ from playwright.sync_api import Page as Tab
 import nets
 from fixtures import execute
 from shell import Page, dashboard, fake_browser
-from tab import confirm, one_axis, picture, row, shoot
+from tab import confirm, one_axis, picture, row, shoot, sorted_by
 from trial import SGD, Trial, blobs, rows_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -255,20 +255,6 @@ def as_csv(tab: Tab) -> None:
     rows = list(csv.DictReader(begun.value.path().read_text().splitlines()))
     assert [int(one["rank"]) for one in rows] == [1, 2, 3, 4, 5, 6]
     assert {one["batch_size"] for one in rows} == {"16", "64"}
-
-
-def sorted_by(tab: Tab) -> None:
-    """By any column, either way; what has the value stands second, where a phone shows it."""
-    heads = tab.locator("#board thead th")
-    assert heads.nth(1).inner_text() == "value"
-    column = heads.all_inner_texts().index("learning_rate")
-    for way in ("ascending", "descending"):
-        heads.nth(column).get_by_role("button").click()
-        expect(heads.nth(column)).to_have_attribute("aria-sort", way)
-        cells = tab.locator(f"#board tbody td:nth-child({column + 1})")
-        rates = [float(text) for text in cells.all_inner_texts()]
-        assert rates == sorted(rates, reverse=way == "descending")
-    heads.nth(0).get_by_role("button").click()
 
 
 def visits_done(tab: Tab) -> int:
