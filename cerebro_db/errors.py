@@ -37,7 +37,7 @@ def from_server(error: psycopg2.Error) -> CerebroError:
     return CerebroError(
         said.removeprefix("cerebro: "),
         detail=error.diag.message_detail,
-        hint=error.diag.message_hint or _HINTS.get(error.pgcode or ""),
+        hint=error.diag.message_hint or _HINTS.get(error.pgcode or "") or _where(said),
         sqlstate=error.pgcode,
     )
 
@@ -48,6 +48,16 @@ _HINTS = {
 }
 
 
+def _where(said: str) -> str | None:
+    """What to do where no server answers."""
+    if "Is the server running" not in said:
+        return None
+    return (
+        "Say where the server is, by PGHOST, PGPORT and PGDATABASE or in the call."
+        ' In a clone of the repository, make up starts one, and eval "$(make -s env)" says where it is.'
+    )
+
+
 def other_file(path: Path, *suffixes: str) -> CerebroError:
     """A file that is of no kind that can be read or written here."""
     return CerebroError(f"{path.name} is neither {' nor '.join(suffixes)}")
@@ -55,4 +65,9 @@ def other_file(path: Path, *suffixes: str) -> CerebroError:
 
 def needs(extra: str, what: str) -> CerebroError:
     """A package that is not installed, since nobody needs it who does not ask for this."""
-    return CerebroError(f"{what} is not installed", hint=f"pip install 'cerebro-db[{extra}]'")
+    return CerebroError(f"{what} is not installed", hint=install(extra))
+
+
+def install(extra: str) -> str:
+    """How an extra comes: there is no release on the Python package index yet."""
+    return f"In a clone of the repository: pip install './[{extra}]'"

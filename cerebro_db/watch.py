@@ -37,13 +37,14 @@ class Snapshot:
     def seconds_left(self) -> float | None:
         """What the server expects of each config, shared by the segments: no config is in two visits at once.
 
-        Configs that have made no visit yet are like the others; a run that has made none tells nothing.
+        Configs that the run has yet to take up are like the others; before the first visits are over, nobody
+        knows.
         """
         left = [(c["visits_total"] - c["visits_done"], c["seconds_left"]) for c in self.configs]
         known = [(visits, seconds) for visits, seconds in left if seconds is not None]
-        if not any(visits for visits, _ in known):
+        if not any(seconds for _, seconds in known):
             return None
-        each = sum(seconds for _, seconds in known) / sum(visits for visits, _ in known)
+        each = sum(seconds for _, seconds in known) / max(1, sum(visits for visits, _ in known))
         going = [visits * each if seconds is None else seconds for visits, seconds in left]
         return max(sum(going) / self.run["segments"], *going)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ..errors import install
 from ..terminal import harmless
 from . import server
 from .connection import connected, make_engine, open_database
@@ -100,7 +101,7 @@ def dashboard(host: str, port: int, browser: bool, dsn: str) -> None:
     try:
         from ..dashboard.serve import listen, serve
     except ModuleNotFoundError as error:
-        raise Refused(f"{error.name} is not installed", hint="pip install 'cerebro-db[dashboard]'") from None
+        raise Refused(f"{error.name} is not installed", hint=install("dashboard")) from None
     open_database(dsn).close()
     try:
         sock = listen(host, port)

@@ -18,46 +18,92 @@ WITH now_running AS (
         AND a.usesysid IN (SELECT o.oid FROM pg_catalog.pg_roles AS o WHERE o.rolsuper)
 ),
 
+going AS (
+    -- Runs that a session stands behind; of those that crashed nothing is to be estimated, and they may be many.
+    -- Whether one does is looked up as in the view of runs, which says more of it.
+    SELECT r.run_id, r.metrics_frequency
+    FROM cerebro._visible_run AS r
+    JOIN cerebro._driver AS d USING (run_id)
+    WHERE (SELECT e.event FROM cerebro._run_event AS e WHERE e.run_id = r.run_id ORDER BY e.at DESC LIMIT 1) = 'running'
+        AND (
+            ARRAY[(d.run_id & 2147483647) || ' ' || d.lock || ' ' || d.pid] && COALESCE(ARRAY(
+                SELECT l.classid || ' ' || l.objid || ' ' || l.pid
+                FROM pg_catalog.pg_locks AS l
+                WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.objid::bigint >> 16 = 3300
+                    AND l.database = (SELECT b.oid FROM pg_catalog.pg_database AS b WHERE b.datname = pg_catalog.current_database())
+            ), '{}')
+            OR pg_catalog.pg_is_in_recovery()
+            OR NOT pg_catalog.txid_visible_in_snapshot(
+                (SELECT n.last_value FROM cerebro._last_ending AS n), pg_catalog.txid_current_snapshot())
+        )
+),
+
 measured AS (
-    -- What visits of each kind of config take, beside what was estimated: planner/costs.py has the same.
+    -- What visits of each kind of config take, and what it takes to measure one, beside what was estimated of visits:
+    -- planner/costs.py has the same.
     SELECT
-        x.run_id,
-        c.kind,
-        c.visit_seconds AS units,
-        pg_catalog.date_part('epoch', x.ended_at - x.started_at) AS seconds,
-        x.started_at,
-        x.ended_at,
-        -- The first on a segment compiles.
-        pg_catalog.row_number() OVER (PARTITION BY x.run_id, c.kind, x.segment ORDER BY x.ended_at) = 1 AS compiles
-    FROM cerebro._visit AS x
-    JOIN cerebro._config AS c USING (run_id, mst_key)
-    WHERE x.segment >= 0 AND x.run_id = ANY (ARRAY(
-        -- Of runs that a session stands behind; of those that crashed nothing is to be estimated, and they may be many.
-        -- Whether one does is looked up as in the view of runs, which says more of it.
-        SELECT r.run_id
-        FROM cerebro._visible_run AS r
-        JOIN cerebro._driver AS d USING (run_id)
-        WHERE (SELECT e.event FROM cerebro._run_event AS e WHERE e.run_id = r.run_id ORDER BY e.at DESC LIMIT 1) = 'running'
-            AND (
-                ARRAY[(d.run_id & 2147483647) || ' ' || d.lock || ' ' || d.pid] && COALESCE(ARRAY(
-                    SELECT l.classid || ' ' || l.objid || ' ' || l.pid
-                    FROM pg_catalog.pg_locks AS l
-                    WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.objid::bigint >> 16 = 3300
-                        AND l.database = (SELECT b.oid FROM pg_catalog.pg_database AS b WHERE b.datname = pg_catalog.current_database())
-                ), '{}')
-                OR pg_catalog.pg_is_in_recovery()
-                OR NOT pg_catalog.txid_visible_in_snapshot(
-                    (SELECT n.last_value FROM cerebro._last_ending AS n), pg_catalog.txid_current_snapshot())
-            )
-    ))
+        w.*,
+        w.in_order = pg_catalog.min(w.in_order) OVER (PARTITION BY w.run_id, w.evaluates, w.kind, w.segment) AS compiles
+    FROM (
+        SELECT
+            x.run_id,
+            FALSE AS evaluates,
+            c.kind,
+            x.segment,
+            -- A bundle takes several groups through several epochs at once, and shares its seconds out.
+            c.visit_seconds * CASE WHEN c.group_id IS NULL THEN 1
+                ELSE x.step - COALESCE(pg_catalog.lag(x.step) OVER (PARTITION BY x.run_id, x.mst_key ORDER BY x.step), 0) END AS units,
+            CASE WHEN c.group_id IS NULL THEN pg_catalog.date_part('epoch', x.ended_at - x.started_at)
+                ELSE x.read_seconds + x.train_seconds + x.write_seconds END AS seconds,
+            x.started_at,
+            x.ended_at,
+            -- All visits of a bundle begin at once.
+            x.started_at AS in_order
+        FROM cerebro._visit AS x
+        JOIN cerebro._config AS c USING (run_id, mst_key)
+        WHERE x.segment >= 0 AND x.run_id = ANY (ARRAY(SELECT g.run_id FROM going AS g))
+        UNION ALL
+        SELECT
+            e.run_id,
+            TRUE AS evaluates,
+            c.kind,
+            e.segment,
+            c.visit_seconds AS units,
+            e.seconds,
+            m.at - e.seconds * '1 second'::interval AS started_at,
+            m.at AS ended_at,
+            m.at AS in_order
+        FROM (
+            SELECT x.run_id, x.mst_key, x.epoch, x.segment, pg_catalog.sum(x.seconds) AS seconds
+            FROM cerebro._evaluation AS x
+            WHERE x.run_id = ANY (ARRAY(SELECT g.run_id FROM going AS g))
+            GROUP BY x.run_id, x.mst_key, x.epoch, x.segment
+        ) AS e
+        JOIN (
+            SELECT x.run_id, x.mst_key, x.epoch, pg_catalog.min(x.at) AS at
+            FROM cerebro._metric AS x
+            WHERE x.run_id = ANY (ARRAY(SELECT g.run_id FROM going AS g))
+            GROUP BY x.run_id, x.mst_key, x.epoch
+        ) AS m USING (run_id, mst_key, epoch)
+        JOIN cerebro._config AS c USING (run_id, mst_key)
+    ) AS w
+),
+
+known AS (
+    -- Those that compile say nothing of those to come, and one alone says little.
+    SELECT m.run_id, m.evaluates
+    FROM measured AS m
+    WHERE NOT m.compiles
+    GROUP BY m.run_id, m.evaluates
+    HAVING pg_catalog.count(*) >= 4
 ),
 
 speeds AS (
-    -- The newest visit counts half. Of those that compile only the newest counts, and only where there is no other.
+    -- The newest counts half.
     SELECT
         m.run_id,
+        m.evaluates,
         m.kind,
-        m.compiles,
         pg_catalog.sum(m.seconds * m.weight) AS seconds,
         pg_catalog.sum(m.units * m.weight) AS units
     FROM (
@@ -67,25 +113,27 @@ speeds AS (
         FROM (
             SELECT
                 o.*,
-                pg_catalog.row_number() OVER (PARTITION BY o.run_id, o.kind, o.compiles ORDER BY o.ended_at DESC) AS age
+                pg_catalog.row_number() OVER (PARTITION BY o.run_id, o.evaluates, o.kind ORDER BY o.ended_at DESC, o.segment DESC) AS age
             FROM measured AS o
+            JOIN known AS k USING (run_id, evaluates)
+            WHERE NOT o.compiles
         ) AS n
-        WHERE n.age <= CASE WHEN n.compiles THEN 1 ELSE 40 END
+        WHERE n.age <= 40
     ) AS m
-    GROUP BY m.run_id, m.kind, m.compiles
+    GROUP BY m.run_id, m.evaluates, m.kind
 ),
 
 pace AS (
-    -- How long a run takes for each second of its visits: it measures, merges and waits as well. The newer half of its
-    -- time says so, since what happens only once falls out of it: planner/costs.py has the same.
+    -- How long a run takes for each second of its visits and evaluations: it merges and waits as well. The newer half of
+    -- its time says so, since what happens only once falls out of it: planner/costs.py has the same.
     SELECT
         m.run_id,
         pg_catalog.date_part('epoch', pg_catalog.max(m.ended_at) - pg_catalog.max(m.half))
-        / NULLIF(pg_catalog.sum(pg_catalog.date_part('epoch', m.ended_at - GREATEST(m.started_at, m.half))), 0) AS seconds
+        / NULLIF(pg_catalog.sum(LEAST(m.seconds, pg_catalog.date_part('epoch', m.ended_at - m.half))), 0) AS seconds
     FROM (
         SELECT
             n.run_id,
-            n.started_at,
+            n.seconds,
             n.ended_at,
             pg_catalog.min(n.started_at) OVER (PARTITION BY n.run_id)
             + (pg_catalog.max(n.ended_at) OVER (PARTITION BY n.run_id) - pg_catalog.min(n.started_at) OVER (PARTITION BY n.run_id)) / 2 AS half
@@ -118,7 +166,15 @@ SELECT
     CASE WHEN n.doing <> 'visit' OR NOT v.committed THEN n.segment END AS segment,
     v.loss,
     CASE WHEN r.status = 'running' AND f.mst_key IS NULL AND NOT c.stopped AND NOT c.deleted
-        THEN k.visit_seconds * (c.epochs * r.segments - v.step) END AS seconds_left,
+        THEN k.pace * (
+            k.visit_seconds * (c.epochs * r.segments - v.step)
+            -- Bundles measure in their visits. Until some were measured, it takes a third of a visit: the way forward.
+            + CASE WHEN c.group_id IS NULL OR pg_catalog.cardinality(g.segments) > 1
+                THEN r.segments * COALESCE(k.evaluation_seconds, k.visit_seconds / 3) * (
+                    c.epochs / y.metrics_frequency - k.measured / y.metrics_frequency
+                    + (c.epochs > k.measured AND c.epochs % y.metrics_frequency > 0)::integer
+                ) ELSE 0 END
+        ) END AS seconds_left,
     f.reason AS failure,
     c.compile_params,
     c.fit_params,
@@ -155,17 +211,24 @@ CROSS JOIN LATERAL (
     WHERE x.run_id = c.run_id AND x.mst_key = c.mst_key
 ) AS v
 LEFT JOIN LATERAL (
-    -- A kind that was not visited yet takes the average of the others.
-    SELECT GREATEST(1, COALESCE(
-        (SELECT p.seconds FROM pace AS p WHERE p.run_id = x.run_id) * LEAST(r.segments, r.configs), 1
-    )) * x.visit_seconds * COALESCE(
-        (SELECT s.seconds / NULLIF(s.units, 0) FROM speeds AS s WHERE s.run_id = x.run_id AND s.kind = x.kind AND NOT s.compiles),
-        (SELECT pg_catalog.sum(s.seconds) / NULLIF(pg_catalog.sum(s.units), 0) FROM speeds AS s WHERE s.run_id = x.run_id AND NOT s.compiles),
-        (SELECT pg_catalog.sum(s.seconds) / NULLIF(pg_catalog.sum(s.units), 0) FROM speeds AS s WHERE s.run_id = x.run_id),
-        1
-    ) AS visit_seconds
+    SELECT
+        COALESCE((SELECT p.seconds FROM pace AS p WHERE p.run_id = x.run_id) * LEAST(r.segments, r.configs), 1) AS pace,
+        -- A kind that was not visited yet takes the average of the others; before the first few, nobody knows.
+        x.visit_seconds * COALESCE(
+            (SELECT s.seconds / NULLIF(s.units, 0) FROM speeds AS s WHERE s.run_id = x.run_id AND s.kind = x.kind AND NOT s.evaluates),
+            (SELECT pg_catalog.sum(s.seconds) / NULLIF(pg_catalog.sum(s.units), 0) FROM speeds AS s WHERE s.run_id = x.run_id AND NOT s.evaluates)
+        ) AS visit_seconds,
+        x.visit_seconds * COALESCE(
+            (SELECT s.seconds / NULLIF(s.units, 0) FROM speeds AS s WHERE s.run_id = x.run_id AND s.kind = x.kind AND s.evaluates),
+            (SELECT pg_catalog.sum(s.seconds) / NULLIF(pg_catalog.sum(s.units), 0) FROM speeds AS s WHERE s.run_id = x.run_id AND s.evaluates)
+        ) AS evaluation_seconds,
+        COALESCE(
+            (SELECT pg_catalog.max(m.epoch) FROM cerebro._metric AS m WHERE m.run_id = x.run_id AND m.mst_key = x.mst_key),
+            c.first_step / r.segments
+        ) AS measured
     FROM cerebro._config AS x WHERE x.run_id = c.run_id AND x.mst_key = c.mst_key
-) AS k ON TRUE;
+) AS k ON TRUE
+LEFT JOIN going AS y ON y.run_id = c.run_id;
 COMMENT ON VIEW cerebro.progress IS 'How far each config of your runs is now.';
 COMMENT ON COLUMN cerebro.progress.run_id IS 'Number of the run';
 COMMENT ON COLUMN cerebro.progress.mst_key IS 'Config';
@@ -177,7 +240,7 @@ COMMENT ON COLUMN cerebro.progress.visits_done IS 'Visits that are committed';
 COMMENT ON COLUMN cerebro.progress.visits_total IS 'Visits that the config makes in all: those of its epochs, less those that its source had made if it is a clone';
 COMMENT ON COLUMN cerebro.progress.segment IS 'Segment that works on the config at this moment';
 COMMENT ON COLUMN cerebro.progress.loss IS 'Loss over the config''s last visit';
-COMMENT ON COLUMN cerebro.progress.seconds_left IS 'Estimated time of the remaining visits and of what lies between them: what was estimated before the run, corrected by its own visits';
+COMMENT ON COLUMN cerebro.progress.seconds_left IS 'Estimated time of the remaining visits and evaluations and of what lies between them: what was estimated before the run, corrected by its own; NULL until four visits have compiled nothing';
 COMMENT ON COLUMN cerebro.progress.failure IS 'Why the config failed; NULL if it did not';
 COMMENT ON COLUMN cerebro.progress.compile_params IS 'Compile parameters of the config';
 COMMENT ON COLUMN cerebro.progress.fit_params IS 'Fit parameters of the config';

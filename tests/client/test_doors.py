@@ -65,6 +65,8 @@ def test_what_lacks_is_said_with_the_statement_that_helps(
         cerebro_db.connect(f"dbname={database} user={stranger}")
     with pytest.raises(CerebroError, match="does not exist"):
         cerebro_db.connect("dbname=nobody_has_this")
+    with pytest.raises(CerebroError, match=r"(.|\n)*HINT: Say where the server is.*make -s env"):
+        cerebro_db.connect("host=/nobody/listens/here")
 
 
 def test_a_frame_is_packed_and_leaves_nothing_else(client: Database) -> None:

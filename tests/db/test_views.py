@@ -126,7 +126,8 @@ def test_progress_while_it_goes_on(seen: Seen) -> None:
     assert {row["segment"] for row in training} == {0, 1}
     assert all(row["segment"] is None for row in rows if row["status"] == "waiting")
     later = [row for row in training if row["visits_done"]]
-    assert all(row["loss"] > 0 and row["seconds_left"] > 0 for row in later)
+    assert all(row["loss"] > 0 and row["seconds_left"] != 0 for row in later)
+    assert any(row["seconds_left"] for row in later)
 
 
 def test_progress_counts_up_for_each_config(seen: Seen) -> None:

@@ -34,6 +34,42 @@ def picture(tab: Tab, canvas: str) -> int:
     )
 
 
+def one_axis(tab: Tab) -> None:
+    """A part of an axis that is drawn over keeps the configs that go through it."""
+    tab.locator("#relation").select_option("all")
+    rows = tab.locator("#board tbody tr")
+    whole = rows.count()
+    tab.locator("#relations").scroll_into_view_if_needed()
+    tab.wait_for_timeout(200)
+    box = tab.locator("#relations").bounding_box()
+    assert box is not None and whole > 1
+    # The first axis, its upper half: the largest of the numbers.
+    left, top = box["x"] + 58, box["y"]
+    tab.mouse.move(left, top + 12)
+    tab.mouse.down()
+    tab.mouse.move(left, top + box["height"] / 3)
+    tab.mouse.up()
+    expect(tab.get_by_role("button", name="All configs")).to_be_visible()
+    assert 0 < rows.count() < whole
+    tab.get_by_role("button", name="All configs").click()
+    expect(rows).to_have_count(whole)
+    expect(tab.get_by_role("button", name="All configs")).to_be_hidden()
+
+
+def sorted_by(tab: Tab) -> None:
+    """By any column, either way; what has the value stands second, where a phone shows it."""
+    heads = tab.locator("#board thead th")
+    assert heads.nth(1).inner_text() == "value"
+    column = heads.all_inner_texts().index("learning_rate")
+    for way in ("ascending", "descending"):
+        heads.nth(column).get_by_role("button").click()
+        expect(heads.nth(column)).to_have_attribute("aria-sort", way)
+        cells = tab.locator(f"#board tbody td:nth-child({column + 1})")
+        rates = [float(text) for text in cells.all_inner_texts()]
+        assert rates == sorted(rates, reverse=way == "descending")
+    heads.nth(0).get_by_role("button").click()
+
+
 def shoot(tab: Tab, name: str) -> None:
     """Keep a picture where somebody asks for pictures: CEREBRO_PICTURES=folder. Those that are called
     dashboard-… are the guide's."""

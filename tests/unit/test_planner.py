@@ -50,9 +50,12 @@ def test_measured_visits_correct_the_estimate() -> None:
 def test_what_a_first_visit_takes_to_compile_is_no_measure() -> None:
     model = costs.CostModel()
     model.record("small", 1.0, 8.0, first=True)
-    assert not model.rests_on_visits
+    assert not model.known
     assert model.seconds("small", 2.0) == pytest.approx(16.0)
     model.record("small", 1.0, 0.5)
     model.record("large", 1.0, 9.0, first=True)
-    assert model.rests_on_visits
     assert model.seconds("small", 2.0) == model.seconds("large", 2.0) == pytest.approx(1.0)
+    for _ in range(costs.FEWEST - 1):
+        assert not model.known
+        model.record("small", 1.0, 0.5)
+    assert model.known

@@ -75,7 +75,7 @@ class Player:
         elif unit.kind == VISIT:
             self.plan.visited(unit, self.random.random(), 0.5)
         elif unit.kind == EVALUATE:
-            self.plan.evaluated_on(unit)
+            self.plan.evaluated_on(unit, 0.1)
         else:
             self.plan.merged(unit)
 
@@ -176,10 +176,29 @@ def test_the_longest_remaining_time_goes_first() -> None:
             order.append(unit.mst_key)
             plan.visited(unit, float(unit.mst_key), 0.1)
         elif unit.kind == EVALUATE:
-            plan.evaluated_on(unit)
+            plan.evaluated_on(unit, 0.1)
         else:
             plan.merged(unit)
     assert order == [4, 3, 2, 1]
+
+
+def test_time_is_left_while_the_last_evaluations_run() -> None:
+    plan = make_plan(1, 1, 6, 4)
+    seconds = []
+    while not plan.done():
+        unit = plan.next(0)
+        assert unit is not None
+        if unit.kind == VISIT:
+            plan.visited(unit, 3.0, 0.1)
+        elif unit.kind == EVALUATE:
+            plan.evaluated_on(unit, 2.0)
+        else:
+            plan.merged(unit)
+        seconds.append((unit.kind, unit.epoch, plan.seconds_left()))
+    # The first compiles, and nobody knows before four others.
+    assert seconds[:5] == [*((VISIT, epoch, None) for epoch in (1, 2, 3, 4)), (EVALUATE, 4, None)]
+    # Measuring takes a third of a visit, as long as it was not seen often.
+    assert seconds[6:] == [(VISIT, 5, 4.0), (VISIT, 6, 1.0), (EVALUATE, 6, 0.0), (MERGE, 6, 0.0)]
 
 
 def test_totals_leave_out_configs_that_failed() -> None:

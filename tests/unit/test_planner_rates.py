@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cerebro_plpy.planner import rates
-from cerebro_plpy.planner.costs import RunPace
+from cerebro_plpy.planner.costs import RunPace, evaluations_due
 from cerebro_plpy.planner.rates import FITTED, MEASURED, SCALED, SHIPPED, Observation, Rates
 from cerebro_plpy.planner.work import ConfigKind
 from measured_kinds import GRID, kind, observed, true_seconds
@@ -103,3 +103,19 @@ def test_a_run_takes_longer_than_its_visits() -> None:
         for _ in range(2):
             pace.record(second, second + 1)
     assert pace.factor(2) == pytest.approx(1, rel=0.01)
+
+
+def test_evaluations_beside_the_visits_of_one_config_cost_no_time() -> None:
+    pace = RunPace()
+    for second in range(100):
+        pace.record(second, second + 1)
+        pace.record(second, second + 1)
+    assert pace.factor(1) == pytest.approx(0.5, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("done", "until", "frequency", "due"),
+    [(0, 10, 1, 10), (0, 10, 3, 4), (9, 10, 3, 1), (10, 10, 3, 0), (0, 9, 3, 3), (0, 2, 5, 1), (5, 5, 5, 0)],
+)
+def test_evaluations_that_are_due(done: int, until: int, frequency: int, due: int) -> None:
+    assert evaluations_due(done, until, frequency) == due

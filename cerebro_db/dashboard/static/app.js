@@ -7,7 +7,7 @@ import { Asking, configActions, runActions } from "./actions.js";
 import { Board } from "./board.js";
 import { Curves, Timeline } from "./charts.js";
 import { Relations } from "./relations.js";
-import { bytes, clock, day, duration, make, many, number, sentence, setText } from "./format.js";
+import { bytes, clock, day, duration, make, many, number, sentence, setText, when } from "./format.js";
 import { Run } from "./store.js";
 
 const LIVE = 1000;
@@ -37,7 +37,7 @@ const at = (id) => document.getElementById(id);
 const state = { runs: [], run: null, chosen: null, measure: null, failures: 0, timer: null, turn: 0 };
 const curves = new Curves(at("curves"), (key) => choose(key));
 const timeline = new Timeline(at("timeline"), (key) => choose(key));
-const relations = new Relations(at("relations"), (key) => choose(key));
+const relations = new Relations(at("relations"), (key) => choose(key), (keys) => keep(keys));
 const asking = new Asking(tell, asked);
 const model = new Model();
 const compared = new Compared();
@@ -152,7 +152,7 @@ function fillRunItem(link, run) {
   chip.dataset.status = run.status;
   const share = run.visits_total ? Math.floor((100 * run.visits_done) / run.visits_total) : 0;
   const whose = run.mine ? "" : `${run.owner} · `;
-  setText(more, `${whose}${many(run.configs, "config")} · ${run.status === "running" ? `${share} %` : day(run.started_at)}`);
+  setText(more, `${whose}${many(run.configs, "config")} · ${run.status === "running" ? `${share} %` : when(run.started_at)}`);
   link.toggleAttribute("aria-current", run.run_id === state.run?.id);
 }
 
@@ -160,9 +160,18 @@ function begin(id) {
   state.run = new Run(id);
   state.chosen = null;
   state.measure = null;
+  relations.begin();
+  keep(null);
   at("plan").hidden = true;
   setText(at("plan-button"), "Show");
   for (const link of at("runs").querySelectorAll("a")) link.toggleAttribute("aria-current", link.hash === `#run=${id}`);
+}
+
+// Of these configs alone the leaderboard has rows; null for all.
+function keep(keys) {
+  board.only = keys && new Set(keys);
+  at("all").hidden = !keys;
+  board.show(state.run, state.chosen);
 }
 
 // By what the leaderboard ranks.
@@ -314,10 +323,12 @@ function showRelations() {
   const { names } = state.run;
   if (select.dataset.names !== names.join()) {
     select.dataset.names = names.join();
-    const options = [["all", "all, side by side"], ["importance", "how much each explains"], ["history", "config after config"], ...names.map((name) => [name, `${name} against the value`])];
+    const options = [["all", "all, side by side"], ["importance", "how much each explains"], ["history", "config after config"], ...names.map((name) => [name, name])];
     select.replaceChildren(...options.map(([value, textContent]) => make("option", { value, textContent })));
+    at("against").replaceChildren(...[["", "the value"], ...names.map((name) => [name, name])].map(([value, textContent]) => make("option", { value, textContent })));
   }
-  relations.show({ run: state.run, kind: select.value, chosen: state.chosen });
+  at("against-label").hidden = !names.includes(select.value);
+  relations.show({ run: state.run, kind: select.value, against: at("against").value, chosen: state.chosen });
 }
 
 function drawTimeline(run, colours) {
@@ -434,7 +445,8 @@ document.addEventListener("visibilitychange", () => document.hidden || look());
 at("theme").addEventListener("click", toggleTheme);
 at("plan-button").addEventListener("click", showPlan);
 at("help-button").addEventListener("click", () => at("help").showModal());
-for (const name of ["span", "log", "smooth", "relation", "across", "used"]) at(name).addEventListener("change", () => draw());
+for (const name of ["span", "log", "smooth", "relation", "against", "across", "used"]) at(name).addEventListener("change", () => draw());
+at("all").addEventListener("click", () => (relations.begin(), keep(null), relations.draw()));
 at("compare-button").addEventListener("click", () => {
   const marked = [...at("runs").querySelectorAll("input:checked")].map((mark) => mark.value);
   location.hash = `compare=${marked.join()}`;

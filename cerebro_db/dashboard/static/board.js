@@ -29,6 +29,7 @@ export class Board {
     this.ask = ask;
     this.look = look;
     this.rows = new Map();
+    this.only = null;
     this.sorted = { column: 0, down: false };
     this.filter.addEventListener("input", () => this.show(this.run, this.chosen));
     this.body.addEventListener("click", (event) => {
@@ -96,6 +97,7 @@ export class Board {
   }
 
   wanted(config) {
+    if (this.only && !this.only.has(config.mst_key)) return false;
     const text = `${config.mst_key} ${config.net ?? ""} ${config.status} ${config.compile_params} ${config.fit_params}`.toLowerCase();
     return this.filter.value.toLowerCase().split(/\s+/).every((word) => text.includes(word));
   }

@@ -30,6 +30,13 @@ export const clock = (at) => new Date(at * 1000).toLocaleTimeString([], { hour12
 export const day = (at) =>
   new Date(at * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "short", hour12: false });
 
+// In few characters: the time of today, or else the day.
+export function when(at) {
+  const then = new Date(at * 1000);
+  const today = then.toDateString() === new Date().toDateString();
+  return today ? then.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false }) : then.toLocaleDateString([], { dateStyle: "medium" });
+}
+
 export const many = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
 
 export const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1).replace(/\.?$/, ".");

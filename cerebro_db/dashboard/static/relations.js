@@ -7,9 +7,51 @@ import { brief, GREY, number } from "./format.js";
 const PARTS = 4;
 const FEWEST = 4;
 
+// So near an axis the pointer takes hold of it.
+const REACH = 16;
+
 export class Relations extends Chart {
+  // `keep` is told which configs go through the parts of axes that were chosen; null for all.
+  constructor(canvas, choose, keep) {
+    super(canvas, choose);
+    this.keep = keep;
+    this.parts = new Map();
+    canvas.addEventListener("pointerdown", (event) => this.take(event));
+    canvas.addEventListener("pointerup", () => this.let());
+  }
+
+  take({ offsetX, offsetY, pointerId }) {
+    const name = this.axes?.find((one) => Math.abs(one.x - offsetX) < REACH)?.name;
+    if (!name) return;
+    this.canvas.setPointerCapture(pointerId);
+    this.held = { name, from: this.height01.back(offsetY) };
+    this.parts.delete(name);
+  }
+
+  point(event) {
+    if (this.held && event) {
+      const to = this.height01.back(event.offsetY);
+      const [low, high] = [this.held.from, to].sort((a, b) => a - b);
+      // A click is no part: it gives the axis free.
+      if (high - low > 0.02) this.parts.set(this.held.name, [low, high]);
+    }
+    super.point(event);
+  }
+
+  let() {
+    if (!this.held) return;
+    this.held = null;
+    this.draw();
+  }
+
+  begin() {
+    this.parts.clear();
+    this.kept = null;
+  }
+
   render(pen) {
-    const { run, kind } = this.data;
+    this.axes = null;
+    const { run, kind, against } = this.data;
     const measured = run.configs.filter((config) => config.value !== null);
     // Some differ only in configs that were not measured.
     const names = run.names.filter((name) => new Set(measured.map((config) => run.parts.get(config.mst_key)[name])).size > 1);
@@ -17,7 +59,59 @@ export class Relations extends Chart {
     if (measured.length < 2 || !names.length) return this.nothing(pen, "nothing to compare yet");
     if (kind === "importance") return this.importance(pen, run, measured, names);
     if (kind === "all") return this.parallel(pen, run, measured, names);
-    return this.scatter(pen, run, measured, measured.map((config) => run.parts.get(config.mst_key)[kind]));
+    const texts = (name) => measured.map((config) => run.parts.get(config.mst_key)[name]);
+    if (names.includes(against) && against !== kind) return this.pair(pen, run, measured, [texts(kind), texts(against)]);
+    this.scatter(pen, run, measured, texts(kind));
+    this.title(pen, run);
+  }
+
+  // What the height of a point is.
+  title(pen, run, text = run.deciding.replace(/^\S+ /, "")) {
+    pen.fillStyle = this.quiet;
+    pen.textAlign = "left";
+    pen.textBaseline = "top";
+    this.legible(pen, text, MARGIN.left + 4, 0);
+  }
+
+  // One parameter against another: the fuller the colour, the better the value.
+  pair(pen, run, measured, texts) {
+    const [across, up] = texts.map(axis);
+    const left = MARGIN.left + 30;
+    const x = linear([-0.04, 1.04], [left, this.width - MARGIN.right]);
+    const y = linear([-0.08, 1.08], [this.height - MARGIN.bottom, MARGIN.top + 14]);
+    pen.lineWidth = 1;
+    pen.strokeStyle = this.line;
+    pen.fillStyle = this.quiet;
+    pen.textAlign = "center";
+    pen.textBaseline = "top";
+    for (const [place, text] of across.marks) {
+      stroke(pen, [[x(place), y(-0.08)], [x(place), y(1.08)]]);
+      pen.fillText(brief(text), x(place), this.height - MARGIN.bottom + 7);
+    }
+    pen.textAlign = "right";
+    pen.textBaseline = "middle";
+    for (const [place, text] of up.marks) {
+      stroke(pen, [[left, y(place)], [this.width - MARGIN.right, y(place)]]);
+      pen.fillText(brief(text), left - 8, y(place));
+    }
+    const order = run.metrics.get(run.deciding)?.higher ? 1 : -1;
+    const rows = measured.map((_, row) => row).sort((a, b) => order * (measured[a].value - measured[b].value));
+    const points = rows.map((row, rank) => ({ key: measured[row].mst_key, points: [[x(across.heights[row]), y(up.heights[row])]], share: rank / (rows.length - 1) }));
+    // Of those that lie on one place the best is seen.
+    this.under = this.nearest([...points].reverse(), measured);
+    const marked = this.under?.key ?? this.data.chosen;
+    for (const { key, points: [[px, py]], share } of points) {
+      pen.fillStyle = this.back;
+      dot(pen, px, py, 9);
+      pen.fillStyle = "#2463cf";
+      pen.globalAlpha = 0.12 + 0.88 * share;
+      dot(pen, px, py, 8);
+      pen.globalAlpha = 1;
+      pen.strokeStyle = key === marked ? this.ink : "#4c86e8";
+      pen.lineWidth = key === marked ? 3 : 1;
+      pen.stroke();
+    }
+    this.title(pen, run, "the fuller the colour, the better the config ranks");
   }
 
   // Config after config, with the best so far: whether a search still finds better ones.
@@ -42,23 +136,53 @@ export class Relations extends Chart {
     const x = linear([0, names.length - 1], [MARGIN.left, this.width - MARGIN.right - 50]);
     const y = linear([0, 1], [this.height - MARGIN.bottom, MARGIN.top + 8]);
     const lines = measured.map((config, row) => ({ key: config.mst_key, points: axes.map((one, place) => [x(place), y(one.heights[row])]) }));
-    this.under = this.nearest(lines, measured);
+    this.axes = names.map((name, place) => ({ name, x: x(place) }));
+    this.height01 = { back: (at) => (y(0) - at) / (y(0) - y(1)) };
+    const inside = (line) => names.every((name, place) => {
+      const part = this.parts.get(name);
+      const height = axes[place].heights[lines.indexOf(line)];
+      return !part || (height >= part[0] - 0.01 && height <= part[1] + 0.01);
+    });
+    this.tell(this.parts.size ? lines.filter(inside).map((line) => line.key) : null);
+    this.under = this.held ? null : this.nearest(lines, measured);
     const marked = this.under?.key ?? this.data.chosen;
-    for (const line of [...lines].reverse()) this.curve(pen, line, run.colours.get(line.key), marked);
+    for (const line of [...lines].reverse()) this.curve(pen, line, run.colours.get(line.key), this.kept?.includes(line.key) === false ? 0 : marked);
     const top = lines.find((line) => line.key === marked);
     if (top) this.curve(pen, top, run.colours.get(top.key), marked, true);
+    // Names that would run into each other stand in two rows.
+    const room = x(1) - x(0) - 8;
+    const crowded = names.some((name) => pen.measureText(name).width > room);
     names.forEach((name, place) => {
       pen.strokeStyle = this.quiet;
       pen.lineWidth = 1;
       stroke(pen, [[x(place), y(0)], [x(place), y(1)]]);
+      const part = this.parts.get(name);
+      if (part) {
+        pen.fillStyle = "#4c86e8";
+        pen.globalAlpha = 0.5;
+        pen.fillRect(x(place) - 5, y(part[1]), 10, y(part[0]) - y(part[1]));
+        pen.globalAlpha = 1;
+      }
       pen.fillStyle = this.quiet;
       pen.textAlign = "left";
       pen.textBaseline = "middle";
-      for (const [height, text] of axes[place].marks) this.legible(pen, brief(text), x(place) + 5, y(height));
+      const written = [];
+      for (const [height, text] of axes[place].marks) {
+        // Of two that would lie on each other the first is read.
+        if (written.some((before) => Math.abs(before - y(height)) < 13)) continue;
+        written.push(y(height));
+        this.legible(pen, brief(text), x(place) + 5, y(height));
+      }
       pen.textAlign = "center";
       pen.textBaseline = "top";
-      pen.fillText(name, x(place), this.height - MARGIN.bottom + 7);
+      pen.fillText(name, x(place), this.height - MARGIN.bottom + (crowded ? 3 + 13 * (place % 2) : 7));
     });
+  }
+
+  tell(keys) {
+    if (keys?.join() === this.kept?.join()) return;
+    this.kept = keys;
+    this.keep(keys);
   }
 
   // On a ground of its own, since lines run across.

@@ -134,7 +134,7 @@ class RunLoop:
             self._plan.averaged(unit, result["loss"])
             self._ended.append((unit.mst_key, unit.epoch))
         elif unit.kind == EVALUATE:
-            self._plan.evaluated_on(unit)
+            self._plan.evaluated_on(unit, result["seconds"])
         else:
             self._plan.merged(unit)
         self._lost.pop(unit, None)

@@ -13,7 +13,7 @@ from cerebro_plpy.logical.metrics import badness, deciding
 from cerebro_plpy.madlib.params import CompileParams
 from cerebro_plpy.planner.costs import RunPace
 from cerebro_plpy.planner.plan import Plan
-from cerebro_plpy.planner.units import MERGE, PART, VISIT, Unit
+from cerebro_plpy.planner.units import BUNDLE, EVALUATE, MERGE, PART, VISIT, Unit
 
 # A line for each epoch of a few, for each tenth of many; and after a silence, which may be longer each time.
 LINES = 10
@@ -76,7 +76,7 @@ class Report:
             self._db.warning(f"{name} failed and is left out: {result['failure']}")
         if unit.kind == MERGE and self._dataset in result:
             self._measured.setdefault(unit.mst_key, {})[unit.epoch] = result[self._dataset]
-        if unit.kind in (VISIT, PART) and "seconds" in result:
+        if unit.kind in (VISIT, PART, EVALUATE, BUNDLE) and "seconds" in result:
             now = time.monotonic()
             self._pace.record(now - result["seconds"], now)
         plan, done = self._plan, self._plan.epoch_done_by_all()

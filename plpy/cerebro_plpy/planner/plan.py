@@ -8,11 +8,13 @@ reaches it by `set_until`, `stop`, `add` and the like.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from cerebro_plpy.planner import costs, routes, schedule
+from cerebro_plpy.planner import routes, schedule
 from cerebro_plpy.planner.bundles import CHECKPOINT_SECONDS, Bundle, Bundles
+from cerebro_plpy.planner.costs import EVALUATION_SHARE, CostModel, evaluations_due
 from cerebro_plpy.planner.units import AVERAGE, BUNDLE, EVALUATE, MERGE, PART, VISIT, Config, PartDone, Unit
 
 # Estimates are not exact: a little more than its share is none.
@@ -35,15 +37,17 @@ class Plan:
     # From this epoch on all segments train a config at once, from the same state, and average theirs.
     average_from: int | None = None
     visits_limit: int | None = None
-    costs: costs.CostModel = field(default_factory=costs.CostModel)
+    costs: CostModel = field(default_factory=CostModel)
+    # Of a segment that measures a config, in units of its visits.
+    evaluation_costs: CostModel = field(default_factory=CostModel)
     paused: bool = False
     # How many epochs a visit of a bundle has; none for as many as keep it short.
     checkpoint: int | None = None
     _evaluations: dict[int, list[Unit]] = field(default_factory=dict)
     _measured: dict[tuple[int, int], int] = field(default_factory=dict)
     _under_way: dict[int, Unit] = field(default_factory=dict)
-    # Each kind of config with each segment where it has trained: its first visit there compiles.
-    _warm: set[tuple[object, int]] = field(default_factory=set)
+    # Each kind of config with each segment where it has trained, and where it was measured.
+    _warm: set[tuple[object, int, bool]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._evaluations = {segment: [] for segment in range(self.segments)}
@@ -223,10 +227,28 @@ class Plan:
 
         None while there was no visit yet that tells more than how long starting takes.
         """
-        if not self.costs.rests_on_visits:
+        if not self.costs.known:
             return None
-        left = [self.remaining_seconds(c) for c in self.configs.values()]
+        waiting = Counter[int]()
+        for (key, _), segments in self._measured.items():
+            waiting[key] += self.segments - segments
+        left = [
+            self.remaining_seconds(c) + self._measuring_seconds(c, waiting[c.mst_key])
+            for c in self.configs.values()
+        ]
         return max(sum(left) / self.segments, max(left, default=0.0))
+
+    def _measuring_seconds(self, config: Config, waiting: int) -> float:
+        """What measuring a config takes yet, on so many segments for epochs that it has trained, and later;
+        bundles measure in their visits."""
+        if config.failure is not None or config.deleted or config.home is not None:
+            return 0.0
+        until = (config.step + self._visits_left(config)) // self.segments
+        due = evaluations_due(self.whole_epochs(config), until, self.frequency)
+        units = (waiting + due * self.segments) * config.visit_units
+        if not self.evaluation_costs.known:
+            return self.costs.seconds(config.kind, units) * EVALUATION_SHARE
+        return self.evaluation_costs.seconds(config.kind, units)
 
     def visited(self, unit: Unit, seconds: float, loss: float | None) -> None:
         """A visit is committed."""
@@ -256,16 +278,20 @@ class Plan:
             config.step, config.loss = unit.until * self.segments, loss
             self.evaluated.update((key, epoch) for epoch in unit.measured)
             self.settle(key)
-        config, place = self.configs[unit.mst_key], (self.configs[unit.mst_key].kind, unit.segment)
+        config = self.configs[unit.mst_key]
         units *= self.segments * (unit.until - unit.epoch + 1)
-        self.costs.record(config.kind, units, seconds, first=place not in self._warm)
-        self._warm.add(place)
+        self.costs.record(config.kind, units, seconds, first=self._first_at(unit, config))
 
     def _note_cost(self, unit: Unit, seconds: float) -> None:
         config = self.configs[unit.mst_key]
-        place = config.kind, unit.segment
-        self.costs.record(config.kind, config.visit_units, seconds, first=place not in self._warm)
+        self.costs.record(config.kind, config.visit_units, seconds, first=self._first_at(unit, config))
+
+    def _first_at(self, unit: Unit, config: Config) -> bool:
+        """Whether it is the first of its kind that the segment has done, which compiles."""
+        place = config.kind, unit.segment, unit.kind == EVALUATE
+        first = place not in self._warm
         self._warm.add(place)
+        return first
 
     def parted(self, unit: Unit, seconds: float, part: PartDone) -> None:
         """A visit is committed whose state is one of those that are averaged."""
@@ -315,9 +341,12 @@ class Plan:
         for segment in range(self.segments):
             self._evaluations[segment].append(Unit(EVALUATE, config.mst_key, epoch, segment))
 
-    def evaluated_on(self, unit: Unit) -> None:
+    def evaluated_on(self, unit: Unit, seconds: float) -> None:
         """One segment has measured; the last of them also sums up."""
         self._under_way.pop(unit.segment)
+        config = self.configs[unit.mst_key]
+        first = self._first_at(unit, config)
+        self.evaluation_costs.record(config.kind, config.visit_units, seconds, first=first)
         if (unit.mst_key, unit.epoch) not in self._measured:
             return
         self._measured[unit.mst_key, unit.epoch] += 1

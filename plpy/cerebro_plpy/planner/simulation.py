@@ -168,7 +168,7 @@ def play(
         elif unit.kind == AVERAGE:
             plan.averaged(unit, None)
         elif unit.kind == EVALUATE:
-            plan.evaluated_on(unit)
+            plan.evaluated_on(unit, took)
         else:
             plan.merged(unit)
             played.evaluations += 1

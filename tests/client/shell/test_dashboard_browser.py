@@ -17,7 +17,7 @@ from playwright.sync_api import Page as Tab
 import nets
 from fixtures import execute
 from shell import Page, dashboard, fake_browser
-from tab import confirm, picture, row, shoot
+from tab import confirm, one_axis, picture, row, shoot, sorted_by
 from trial import SGD, Trial, blobs, rows_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -169,7 +169,7 @@ def assert_first_run_works(tab: Tab, trial: Trial) -> None:
 
 
 def relations(tab: Tab) -> None:
-    """Three kinds of pictures of the parameters, each with something in it, and the axes of the curves."""
+    """Four kinds of pictures of the parameters, each with something in it, and the axes of the curves."""
     select = tab.locator("#relation")
     parameters = {"batch_size", "learning_rate"}
     expect(select.locator("option")).to_have_count(3 + len(parameters))
@@ -180,7 +180,15 @@ def relations(tab: Tab) -> None:
         tab.wait_for_timeout(200)
         seen.add(picture(tab, "relations"))
         shoot(tab, f"relation-{kind}-light")
-    assert len(seen) == 4 and 0 not in seen
+    one_axis(tab)
+    select.select_option("learning_rate")
+    expect(tab.locator("#against-label")).to_be_visible()
+    tab.locator("#against").select_option("batch_size")
+    tab.wait_for_timeout(200)
+    seen.add(picture(tab, "relations"))
+    shoot(tab, "relation-pair-light")
+    tab.locator("#against").select_option("")
+    assert len(seen) == 5 and 0 not in seen
     before = picture(tab, "curves")
     tab.locator("#log").check()
     tab.locator("#smooth").select_option("0.9")
@@ -247,20 +255,6 @@ def as_csv(tab: Tab) -> None:
     rows = list(csv.DictReader(begun.value.path().read_text().splitlines()))
     assert [int(one["rank"]) for one in rows] == [1, 2, 3, 4, 5, 6]
     assert {one["batch_size"] for one in rows} == {"16", "64"}
-
-
-def sorted_by(tab: Tab) -> None:
-    """By any column, either way; what has the value stands second, where a phone shows it."""
-    heads = tab.locator("#board thead th")
-    assert heads.nth(1).inner_text() == "value"
-    column = heads.all_inner_texts().index("learning_rate")
-    for way in ("ascending", "descending"):
-        heads.nth(column).get_by_role("button").click()
-        expect(heads.nth(column)).to_have_attribute("aria-sort", way)
-        cells = tab.locator(f"#board tbody td:nth-child({column + 1})")
-        rates = [float(text) for text in cells.all_inner_texts()]
-        assert rates == sorted(rates, reverse=way == "descending")
-    heads.nth(0).get_by_role("button").click()
 
 
 def visits_done(tab: Tab) -> int:
@@ -403,6 +397,23 @@ def test_runs_are_compared(tab: Tab, trial: Trial) -> None:
     expect(tab.locator("#compare")).to_be_hidden()
     trial.sql("SELECT cerebro.forget(%s)", second)
     tab.evaluate("location.hash = ''")
+
+
+def test_runs_of_estimators_can_be_left_out(tab: Tab, trial: Trial) -> None:
+    listed, own = tab.locator("#runs a"), tab.locator("#estimators-label")
+    expect(own).to_be_hidden()
+    before = listed.count()
+    trial.sql("CREATE SCHEMA estimators_try")
+    run = begin(trial, "estimators_try.models", "more", 1)
+    expect(tab.locator("#title")).to_have_text(f"Run {run}")
+    expect(listed).to_have_count(before + 1)
+    own.locator("input").uncheck()
+    expect(listed).to_have_count(before)
+    own.locator("input").check()
+    expect(tab.locator("#status")).to_have_text("finished")
+    trial.sql("SELECT cerebro.forget(%s)", run)
+    expect(own).to_be_hidden()
+    expect(tab.locator("#title")).not_to_have_text(f"Run {run}")
 
 
 def test_a_run_that_is_over_is_forgotten(tab: Tab, trial: Trial) -> None:
