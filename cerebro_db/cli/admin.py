@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from ..errors import install
 from ..terminal import harmless
 from . import server
 from .connection import connected, make_engine, open_database
@@ -101,6 +100,8 @@ def dashboard(host: str, port: int, browser: bool, dsn: str) -> None:
     try:
         from ..dashboard.serve import listen, serve
     except ModuleNotFoundError as error:
+        from ..errors import install
+
         raise Refused(f"{error.name} is not installed", hint=install("dashboard")) from None
     open_database(dsn).close()
     try:

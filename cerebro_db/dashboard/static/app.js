@@ -120,7 +120,11 @@ function showRuns({ who, runs: all }) {
     return;
   }
   const wanted = Number(hash().get("run")) || runs[0]?.run_id;
-  if (!wanted) return nothing("No run yet", "Begin one and it appears here. This is a first one, to paste into psql:", FIRST_RUN);
+  if (!wanted) {
+    // One that was shown is gone: it is not asked for again.
+    state.run = null;
+    return nothing("No run yet", "Begin one and it appears here. This is a first one, to paste into psql:", FIRST_RUN);
+  }
   if (state.run?.id !== wanted) begin(wanted);
 }
 
