@@ -21,7 +21,7 @@ WITH now_running AS (
 going AS (
     -- Runs that a session stands behind; of those that crashed nothing is to be estimated, and they may be many.
     -- Whether one does is looked up as in the view of runs, which says more of it.
-    SELECT r.run_id, r.metrics_frequency
+    SELECT r.run_id
     FROM cerebro._visible_run AS r
     JOIN cerebro._driver AS d USING (run_id)
     WHERE (SELECT e.event FROM cerebro._run_event AS e WHERE e.run_id = r.run_id ORDER BY e.at DESC LIMIT 1) = 'running'
@@ -70,36 +70,22 @@ measured AS (
             e.segment,
             c.visit_seconds AS units,
             e.seconds,
-            m.at - e.seconds * '1 second'::interval AS started_at,
-            m.at AS ended_at,
-            m.at AS in_order
+            e.at - e.seconds * '1 second'::interval AS started_at,
+            e.at AS ended_at,
+            e.at AS in_order
         FROM (
-            SELECT x.run_id, x.mst_key, x.epoch, x.segment, pg_catalog.sum(x.seconds) AS seconds
+            SELECT x.run_id, x.mst_key, x.epoch, x.segment, pg_catalog.sum(x.seconds) AS seconds, pg_catalog.min(m.at) AS at
             FROM cerebro._evaluation AS x
-            WHERE x.run_id = ANY (ARRAY(SELECT g.run_id FROM going AS g))
+            JOIN cerebro._metric AS m USING (run_id, mst_key, epoch)
+            WHERE x.run_id = ANY (ARRAY(SELECT g.run_id FROM going AS g)) AND m.dataset = 'training' AND m."position" = 0
             GROUP BY x.run_id, x.mst_key, x.epoch, x.segment
         ) AS e
-        JOIN (
-            SELECT x.run_id, x.mst_key, x.epoch, pg_catalog.min(x.at) AS at
-            FROM cerebro._metric AS x
-            WHERE x.run_id = ANY (ARRAY(SELECT g.run_id FROM going AS g))
-            GROUP BY x.run_id, x.mst_key, x.epoch
-        ) AS m USING (run_id, mst_key, epoch)
         JOIN cerebro._config AS c USING (run_id, mst_key)
     ) AS w
 ),
 
-known AS (
-    -- Those that compile say nothing of those to come, and one alone says little.
-    SELECT m.run_id, m.evaluates
-    FROM measured AS m
-    WHERE NOT m.compiles
-    GROUP BY m.run_id, m.evaluates
-    HAVING pg_catalog.count(*) >= 4
-),
-
 speeds AS (
-    -- The newest counts half.
+    -- The newest counts half. Those that compile say nothing of those to come, and one alone says little.
     SELECT
         m.run_id,
         m.evaluates,
@@ -113,12 +99,12 @@ speeds AS (
         FROM (
             SELECT
                 o.*,
-                pg_catalog.row_number() OVER (PARTITION BY o.run_id, o.evaluates, o.kind ORDER BY o.ended_at DESC, o.segment DESC) AS age
+                pg_catalog.row_number() OVER (PARTITION BY o.run_id, o.evaluates, o.kind ORDER BY o.ended_at DESC, o.segment DESC) AS age,
+                pg_catalog.count(*) OVER (PARTITION BY o.run_id, o.evaluates) AS known
             FROM measured AS o
-            JOIN known AS k USING (run_id, evaluates)
             WHERE NOT o.compiles
         ) AS n
-        WHERE n.age <= 40
+        WHERE n.age <= 40 AND n.known >= 4
     ) AS m
     GROUP BY m.run_id, m.evaluates, m.kind
 ),
@@ -214,21 +200,27 @@ LEFT JOIN LATERAL (
     SELECT
         COALESCE((SELECT p.seconds FROM pace AS p WHERE p.run_id = x.run_id) * LEAST(r.segments, r.configs), 1) AS pace,
         -- A kind that was not visited yet takes the average of the others; before the first few, nobody knows.
-        x.visit_seconds * COALESCE(
-            (SELECT s.seconds / NULLIF(s.units, 0) FROM speeds AS s WHERE s.run_id = x.run_id AND s.kind = x.kind AND NOT s.evaluates),
-            (SELECT pg_catalog.sum(s.seconds) / NULLIF(pg_catalog.sum(s.units), 0) FROM speeds AS s WHERE s.run_id = x.run_id AND NOT s.evaluates)
-        ) AS visit_seconds,
-        x.visit_seconds * COALESCE(
-            (SELECT s.seconds / NULLIF(s.units, 0) FROM speeds AS s WHERE s.run_id = x.run_id AND s.kind = x.kind AND s.evaluates),
-            (SELECT pg_catalog.sum(s.seconds) / NULLIF(pg_catalog.sum(s.units), 0) FROM speeds AS s WHERE s.run_id = x.run_id AND s.evaluates)
-        ) AS evaluation_seconds,
+        x.visit_seconds * COALESCE(q.visits_of_kind, q.visits) AS visit_seconds,
+        x.visit_seconds * COALESCE(q.evaluations_of_kind, q.evaluations) AS evaluation_seconds,
         COALESCE(
             (SELECT pg_catalog.max(m.epoch) FROM cerebro._metric AS m WHERE m.run_id = x.run_id AND m.mst_key = x.mst_key),
             c.first_step / r.segments
         ) AS measured
-    FROM cerebro._config AS x WHERE x.run_id = c.run_id AND x.mst_key = c.mst_key
+    FROM cerebro._config AS x
+    -- In one query: Greenplum works a CTE out anew wherever it is named.
+    CROSS JOIN LATERAL (
+        SELECT
+            pg_catalog.max(s.seconds / NULLIF(s.units, 0)) FILTER (WHERE s.kind = x.kind AND NOT s.evaluates) AS visits_of_kind,
+            pg_catalog.sum(s.seconds) FILTER (WHERE NOT s.evaluates)
+            / NULLIF(pg_catalog.sum(s.units) FILTER (WHERE NOT s.evaluates), 0) AS visits,
+            pg_catalog.max(s.seconds / NULLIF(s.units, 0)) FILTER (WHERE s.kind = x.kind AND s.evaluates) AS evaluations_of_kind,
+            pg_catalog.sum(s.seconds) FILTER (WHERE s.evaluates)
+            / NULLIF(pg_catalog.sum(s.units) FILTER (WHERE s.evaluates), 0) AS evaluations
+        FROM speeds AS s WHERE s.run_id = x.run_id
+    ) AS q
+    WHERE x.run_id = c.run_id AND x.mst_key = c.mst_key
 ) AS k ON TRUE
-LEFT JOIN going AS y ON y.run_id = c.run_id;
+LEFT JOIN cerebro._visible_run AS y ON y.run_id = c.run_id;
 COMMENT ON VIEW cerebro.progress IS 'How far each config of your runs is now.';
 COMMENT ON COLUMN cerebro.progress.run_id IS 'Number of the run';
 COMMENT ON COLUMN cerebro.progress.mst_key IS 'Config';
