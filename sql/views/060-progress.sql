@@ -200,25 +200,33 @@ LEFT JOIN LATERAL (
     SELECT
         COALESCE((SELECT p.seconds FROM pace AS p WHERE p.run_id = x.run_id) * LEAST(r.segments, r.configs), 1) AS pace,
         -- A kind that was not visited yet takes the average of the others; before the first few, nobody knows.
-        x.visit_seconds * COALESCE(q.visits_of_kind, q.visits) AS visit_seconds,
-        x.visit_seconds * COALESCE(q.evaluations_of_kind, q.evaluations) AS evaluation_seconds,
+        x.visit_seconds * COALESCE(x.rates[1], x.rates[2]) AS visit_seconds,
+        x.visit_seconds * COALESCE(x.rates[3], x.rates[4]) AS evaluation_seconds,
         COALESCE(
             (SELECT pg_catalog.max(m.epoch) FROM cerebro._metric AS m WHERE m.run_id = x.run_id AND m.mst_key = x.mst_key),
             c.first_step / r.segments
         ) AS measured
-    FROM cerebro._config AS x
-    -- In one query: Greenplum works a CTE out anew wherever it is named.
-    CROSS JOIN LATERAL (
+    FROM (
         SELECT
-            pg_catalog.max(s.seconds / NULLIF(s.units, 0)) FILTER (WHERE s.kind = x.kind AND NOT s.evaluates) AS visits_of_kind,
-            pg_catalog.sum(s.seconds) FILTER (WHERE NOT s.evaluates)
-            / NULLIF(pg_catalog.sum(s.units) FILTER (WHERE NOT s.evaluates), 0) AS visits,
-            pg_catalog.max(s.seconds / NULLIF(s.units, 0)) FILTER (WHERE s.kind = x.kind AND s.evaluates) AS evaluations_of_kind,
-            pg_catalog.sum(s.seconds) FILTER (WHERE s.evaluates)
-            / NULLIF(pg_catalog.sum(s.units) FILTER (WHERE s.evaluates), 0) AS evaluations
-        FROM speeds AS s WHERE s.run_id = x.run_id
-    ) AS q
-    WHERE x.run_id = c.run_id AND x.mst_key = c.mst_key
+            o.run_id,
+            o.mst_key,
+            o.visit_seconds,
+            -- Of visits of its kind and of all, then of evaluations. In one query: Greenplum works a CTE out anew wherever
+            -- it is named.
+            (
+                SELECT ARRAY[
+                    pg_catalog.max(s.seconds / NULLIF(s.units, 0)) FILTER (WHERE s.kind = o.kind AND NOT s.evaluates),
+                    pg_catalog.sum(s.seconds) FILTER (WHERE NOT s.evaluates)
+                    / NULLIF(pg_catalog.sum(s.units) FILTER (WHERE NOT s.evaluates), 0),
+                    pg_catalog.max(s.seconds / NULLIF(s.units, 0)) FILTER (WHERE s.kind = o.kind AND s.evaluates),
+                    pg_catalog.sum(s.seconds) FILTER (WHERE s.evaluates)
+                    / NULLIF(pg_catalog.sum(s.units) FILTER (WHERE s.evaluates), 0)
+                ] FROM speeds AS s WHERE s.run_id = o.run_id
+            ) AS rates
+        FROM cerebro._config AS o
+        WHERE o.run_id = c.run_id AND o.mst_key = c.mst_key
+        OFFSET 0
+    ) AS x
 ) AS k ON TRUE
 LEFT JOIN cerebro._visible_run AS y ON y.run_id = c.run_id;
 COMMENT ON VIEW cerebro.progress IS 'How far each config of your runs is now.';
