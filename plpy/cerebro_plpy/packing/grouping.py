@@ -91,7 +91,7 @@ def as_training(
     table = names.target_table(db, names.with_suffix(spelled, groups.SUFFIX))
     others = groups.rows_of_others(db, source, found.types, found.table)
     if others:
-        db.notice(f"{others} rows of {source.quoted} are of groups that have no training rows: left out")
+        db.notice(f"rows of {source.quoted} of groups that have no training rows are left out: {others}")
     groups.create_like(db, table, found)
     homes = [EVERYWHERE] * max(found.rows)
     for number, group in found.rows.items():

@@ -17,7 +17,7 @@ from cerebro_plpy.logical.metrics import direction
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.predicting import models, trained
 from cerebro_plpy.predicting.models import Model
-from cerebro_plpy.store import group_models, packed
+from cerebro_plpy.store import group_models, groups, packed
 from cerebro_plpy.store.group_models import ALL_ROWS, GroupModels
 from cerebro_plpy.store.names import Table
 
@@ -35,7 +35,7 @@ def find(db: Database, name: str | None, mst_key: int | None) -> GroupModels | N
         for text, quoted in group_models.compiled(db, info)
         if direction(reparse_compile(text)) == "max"
     ]
-    types = group_models.types_of(db, table, columns)
+    types = groups.types_of(db, table.quoted)
     return GroupModels(table, info, {name: types[name] for name in columns}, mst_key, higher)
 
 

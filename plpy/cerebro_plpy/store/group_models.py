@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.store.groups import FALLBACK
+from cerebro_plpy.store.groups import FALLBACK, same
 from cerebro_plpy.store.names import Table, quote
 from cerebro_plpy.store.packed import Expression, SourceColumn, select_rows
 
@@ -49,15 +49,12 @@ class GroupModels:
 
     def rows(self, source: Table) -> Table:
         """Rows with the key of the group that each is of, group by group."""
-        same = " AND ".join(
-            f"ARRAY[s.{quote(name)}::{kind}] = ARRAY[g.{quote(name)}]" for name, kind in self.types.items()
-        )
         for_others = f"(SELECT a.key FROM chosen AS a WHERE a.{FALLBACK})"
         return replace(
             source,
             selection=f"(WITH chosen AS MATERIALIZED ({self.chosen})"
             f" SELECT s.*, coalesce(g.key, {for_others}) AS {GROUP_KEY} FROM {source.rows}"
-            f" LEFT JOIN chosen AS g ON {same} AND NOT g.{FALLBACK} ORDER BY {GROUP_KEY})",
+            f" LEFT JOIN chosen AS g ON {same(self.types)} AND NOT g.{FALLBACK} ORDER BY {GROUP_KEY})",
         )
 
     @property
@@ -73,25 +70,14 @@ class GroupModels:
 
     def weights(self, db: Database) -> Iterator[tuple[str, int, bytes | None]]:
         """The model of each group: the group's key, the config, the weights."""
-        same = " AND ".join(f"ARRAY[m.{quote(name)}] = ARRAY[g.{quote(name)}]" for name in self.types)
+        alike = " AND ".join(f"ARRAY[m.{quote(name)}] = ARRAY[g.{quote(name)}]" for name in self.types)
         batches = db.scan(
             f"SELECT g.key, g.mst_key, m.model_weights AS weights FROM ({self.chosen}) AS g"
-            f" JOIN {self.model.quoted} AS m ON m.mst_key = g.mst_key AND {same}"
+            f" JOIN {self.model.quoted} AS m ON m.mst_key = g.mst_key AND {alike}"
             f" AND m.{FALLBACK} = g.{FALLBACK}",
             batch=1000,
         )
         return ((row["key"], row["mst_key"], row["weights"]) for batch in batches for row in batch)
-
-
-def types_of(db: Database, model: Table, columns: Sequence[str]) -> dict[str, str]:
-    """The types of the columns of groups."""
-    rows = db.query(
-        "SELECT attname::text AS name, format_type(atttypid, atttypmod) AS kind FROM pg_attribute"
-        " WHERE attrelid = $1 AND attname::text = ANY ($2) ORDER BY attnum",
-        ["oid", "text[]"],
-        [model.oid, list(columns)],
-    )
-    return {row["name"]: row["kind"] for row in rows}
 
 
 def compiled(db: Database, info: Table) -> list[tuple[str, str]]:
