@@ -98,7 +98,11 @@ def test_a_state_has_the_size_that_the_plan_says(trial: Trial, run: int) -> None
 def test_asking_writes_nothing_and_opens_nothing(connect: Connect, trial: Trial, sql: Sql) -> None:
     """In a session that has done nothing before: no transaction id, no row, no session."""
     other = connect()
-    sessions = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'"
+    # In this database alone: other tests run beside, on the same server.
+    sessions = (
+        "SELECT pid FROM pg_stat_activity"
+        " WHERE datname = current_database() AND backend_type = 'client backend'"
+    )
     tables = [name for (name,) in sql(OWN_TABLES)]
     rows = {table: sql(f"SELECT count(*) FROM {table}") for table in tables}
     before = set(sql(sessions))

@@ -161,7 +161,10 @@ def test_a_strangers_lock_keeps_nobody_from_a_run(
     """Not even the very lock that the session behind the run has held, with a thousand more."""
     stranger = connect(user=role(usage=False))
     call, run_id = started(db, connect)
-    held = "SELECT classid::bigint, objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND classid = %s"
+    held = (
+        "SELECT classid::bigint, objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND classid = %s"
+        " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    )
     ((of, own),) = execute(stranger, held, run_id)
     execute(db, "SELECT pg_cancel_backend(%s)", call.pid)
     execute(
@@ -361,7 +364,10 @@ def test_runs_that_start_at_once_keep_to_the_bound(database: str) -> None:
         topology.close()
 
 
-VISITING = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'cerebro visit%'"
+VISITING = (
+    "SELECT pid FROM pg_stat_activity"
+    " WHERE datname = current_database() AND application_name LIKE 'cerebro visit%'"
+)
 SEGMENT_SESSIONS = (
     "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'cerebro%'"
 )
@@ -437,7 +443,10 @@ def test_a_table_that_is_locked_before_the_run_begins_is_named(
     execute(caller, "SELECT FROM early, early_summary LIMIT 1")
     drop = threading.Thread(target=execute, args=(dropping, "DROP TABLE early, early_summary"))
     drop.start()
-    waits = "SELECT count(*) FROM pg_locks WHERE relation = 'early'::regclass AND NOT granted"
+    waits = (
+        "SELECT count(*) FROM pg_locks WHERE relation = 'early'::regclass AND NOT granted"
+        " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    )
     wait_until(lambda: sql(waits) == [(1,)], "the statement to wait")
     with pytest.raises(psycopg2.errors.LockNotAvailable) as caught:
         workload.fit(caller, out, "jax", "early")
