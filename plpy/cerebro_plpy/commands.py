@@ -187,6 +187,17 @@ class StartingWeights:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WeightsOfGroups:
+    """The same for models of groups: the types of the columns that make groups, and what says which rows of
+    the table they are (`store/group_models.row_of`)."""
+
+    model_id: int
+    table: str
+    types: Mapping[str, str]
+    rows: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class CreateRun(Command):
     """Write a run down, and stand behind it where that is said."""
 
@@ -197,6 +208,7 @@ class CreateRun(Command):
     functions: Sequence[str]
     behind: Behind | None = None
     groups: Sequence[GroupRow] = field(default_factory=list[GroupRow])
+    weights_of_groups: Sequence[WeightsOfGroups] = field(default_factory=list[WeightsOfGroups])
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
@@ -209,6 +221,7 @@ class CreateRun(Command):
             functions=fields["functions"],
             behind=None if behind is None else Behind(**behind),
             groups=[GroupRow(**g) for g in fields.get("groups", ())],
+            weights_of_groups=[WeightsOfGroups(**w) for w in fields.get("weights_of_groups", ())],
         )
 
 

@@ -118,6 +118,10 @@ def test_a_group_that_is_cut_is_measured_on_all_segments(trial: Trial) -> None:
         "SELECT size, count(validation_loss_final), count(training_loss_final) FROM uneven_models_info"
         " GROUP BY 1 ORDER BY 1"
     ) == [("large", 2, 2), ("small", 0, 2)]
+    trial.sql("SELECT cerebro.madlib_evaluate('uneven_models', 'uneven_packed', 'uneven_measured', FALSE, 1)")
+    assert trial.sql("SELECT size, loss FROM uneven_measured ORDER BY 1") == trial.sql(
+        "SELECT size, training_loss_final FROM uneven_models_info WHERE mst_key = 1 ORDER BY 1"
+    )
 
 
 @pytest.mark.parametrize(

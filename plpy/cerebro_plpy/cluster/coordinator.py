@@ -45,7 +45,7 @@ from cerebro_plpy.errors import INTERNAL, CerebroError
 from cerebro_plpy.segment import handlers
 from cerebro_plpy.segment.rows import Layout, TableSource, layout, tables
 from cerebro_plpy.segment.supply import Facts, TableSupply
-from cerebro_plpy.store import measurements, partitions, runs, state_rows
+from cerebro_plpy.store import measurements, partitions, runs, starting_weights, state_rows
 from cerebro_plpy.store.cluster import places, servers, statements
 from cerebro_plpy.store.writing import write
 
@@ -267,7 +267,7 @@ class _CommandForConfig:
         run = self._run_id
         known = {key: facts for (_, key), facts in self._known.facts.items()}
         _kept(self._known.told, run, self._key, set).update(known)
-        has_weights = runs.has_weights(self._db, run)
+        has_weights = starting_weights.any_of(self._db, run)
         about = {"run": asdict(self._run), "has_weights": has_weights, **_as_told(known.values())}
         return [("run", [run], about), self._where()]
 

@@ -182,6 +182,9 @@ class ToldSupply:
     def bundle(self, run_id: int, keys: Sequence[int]) -> Sequence[runs.ConfigRow]:
         raise _no_groups()
 
+    def own_weights(self, run_id: int, keys: Sequence[int]) -> Mapping[int, bytes]:
+        raise _no_groups()
+
     def states(self, run_id: int, keys: Sequence[int], step: int) -> Sequence[State]:
         raise _no_groups()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -249,6 +250,13 @@ def _fixed_batch(state: State, rows: int | None, batch_size: int) -> tuple[bool 
 def began_with_full_batches(state: State, rows: int, batch_size: int) -> bool | None:
     """What a state says of its first visit, after a visit to so many rows."""
     return _fixed_batch(state, rows, batch_size)[0]
+
+
+def started(state: State, weights: bytes) -> State:
+    """A copy of a state that has these weights."""
+    made = replace(state, arrays=list(state.arrays))
+    _set_weights(made, weights)
+    return made
 
 
 def _set_weights(state: State, weights: bytes) -> None:

@@ -18,7 +18,7 @@ from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.options import FitOptions
 from cerebro_plpy.store import functions as registry
-from cerebro_plpy.store import replacing, results, runs, session
+from cerebro_plpy.store import replacing, results, runs, session, starting_weights
 from cerebro_plpy.store.names import (
     Table,
     TargetTable,
@@ -233,7 +233,7 @@ def _arch_weights(request: requests.Request) -> list[StartingWeights]:
     return [
         StartingWeights(
             model_id=a.model_id,
-            mst_key=runs.EVERY_CONFIG,
+            mst_key=starting_weights.EVERY_CONFIG,
             table=request.arch_table.quoted,
             key_column="model_id",
             key=a.model_id,

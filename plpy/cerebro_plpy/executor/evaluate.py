@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cerebro_plpy.commands import StartingWeights
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
-from cerebro_plpy.executor import output
+from cerebro_plpy.executor import evaluate_groups, output
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.metrics import deciding
 from cerebro_plpy.logical.options import parse_engine_options
+from cerebro_plpy.predicting import grouped
 from cerebro_plpy.predicting.trained import TrainedModel, find_model
 from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import models, results
+from cerebro_plpy.store.group_models import GroupModels
+from cerebro_plpy.store.groups import Groups
 from cerebro_plpy.store.names import target_table
 from cerebro_plpy.topology.choose import choose
 
@@ -32,31 +36,45 @@ class EvaluateCall:
     options: str | None
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """A run that measures: from what it starts, and what each config's row begins with."""
+
+    request: requests.Request
+    start: runner.Start
+    columns: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+
+
 def evaluate(db: Database, call: EvaluateCall) -> None:
-    """Measure a model's loss and metrics on the rows of a packed table."""
+    """Measure a model's loss and metrics on the rows of a packed table; of groups, each on its rows."""
     requests.check_writable(db)
-    model = find_model(db, call.model_table, call.mst_key)
-    registry.begin(db, model.run_id)
+    found = grouped.find(db, call.model_table, call.mst_key)
+    asked = _of_one(db, call) if found is None else _of_groups(db, call, found)
+    request = asked.request
     target = target_table(db, call.output_table)
-    request = _request(db, call, model)
     topology = choose(db, request.tables)
-    described = runner.check(db, topology, request)
+    first = {config.key: config for config in request.configs}
+    described = runner.check(db, topology, replace(request, configs=list(first.values())))
 
     def write(outcome: runner.Outcome) -> None:
         for ended in outcome.ended.values():
             if ended.reason is not None:
                 raise CerebroError(f"the model cannot be evaluated: {ended.reason}")
-        results.create_evaluation(db, target)
-        results.add_row(db, target.quoted, _row(request, outcome))
+        results.create_evaluation(db, target, request.groups.types if request.groups else {})
+        results.add_rows(
+            db,
+            target.quoted,
+            [{**asked.columns.get(c.mst_key, {}), **_row(c, outcome)} for c in request.configs],
+        )
 
-    new = runner.NewRun(kind=runner.EVALUATION, request=request, described=described, start=_start(db, model))
+    new = runner.NewRun(kind=runner.EVALUATION, request=request, described=described, start=asked.start)
     runner.perform(db, topology, new, write)
 
 
-def _row(request: requests.Request, outcome: runner.Outcome) -> dict[str, Any]:
-    values = {row.metric: row.value for row in outcome.metrics}
+def _row(config: requests.Chosen, outcome: runner.Outcome) -> dict[str, Any]:
+    values = {row.metric: row.value for row in outcome.metrics_of(config.mst_key)}
     metric = deciding(list(values))
-    kinds = output.history(request.configs[0], outcome, None)
+    kinds = output.history(config, outcome, None)
     return {
         "loss": values["loss"],
         "metric": values[metric] if metric not in (None, "loss") else None,
@@ -65,23 +83,49 @@ def _row(request: requests.Request, outcome: runner.Outcome) -> dict[str, Any]:
     }
 
 
-def _request(db: Database, call: EvaluateCall, model: TrainedModel) -> requests.Request:
-    given = parse_engine_options(call.options)
+def _of_one(db: Database, call: EvaluateCall) -> Evaluation:
+    model = find_model(db, call.model_table, call.mst_key)
+    registry.begin(db, model.run_id)
     source = requests.data(db, call.test_table, "test table")
-    engines = requests.engines(db, given, bool(call.use_gpus), source.summary.segments, model.backend)
-    architecture = models.Architecture(model.selected.model_id, model.stored.model_arch, True)
+    request = _request(db, call, source, [model], requests.choose([model.selected]))
+    return Evaluation(request, _start(db, model))
+
+
+def _of_groups(db: Database, call: EvaluateCall, found: GroupModels) -> Evaluation:
+    source = requests.data(db, call.test_table, "test table")
+    answering = evaluate_groups.of(db, found, source)
+    registry.begin(db, answering.models[0].run_id)
+    configs = [one.config for one in answering.by_config.values()]
+    request = _request(db, call, source, answering.models, configs, answering.groups)
+    start = runner.Start(of_groups=list(answering.weights(found)))
+    return Evaluation(request, start, {key: one.columns for key, one in answering.by_config.items()})
+
+
+def _request(
+    db: Database,
+    call: EvaluateCall,
+    source: requests.Data,
+    trained: Sequence[TrainedModel],
+    configs: Sequence[requests.Chosen],
+    groups: Groups | None = None,
+) -> requests.Request:
+    given = parse_engine_options(call.options)
+    usual = trained[0].backend
+    engines = requests.engines(db, given, bool(call.use_gpus), source.summary.segments, usual)
+    nets = {model.selected.model_id: model.stored.model_arch for model in trained}
     return requests.Request(
         source=source,
         validation=None,
-        arch_table=model.table,
-        architectures=[architecture],
-        configs=requests.choose([model.selected]),
+        arch_table=trained[0].table,
+        architectures=[models.Architecture(model_id, net, True) for model_id, net in nets.items()],
+        configs=configs,
         epochs=0,
         metrics_frequency=0,
         seed=0,
         engines=engines,
         name=None,
         description=None,
+        groups=groups,
     )
 
 

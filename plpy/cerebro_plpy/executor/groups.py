@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import count, product
 
@@ -63,10 +62,7 @@ def expanded(
         )
     return [
         *(configs if given.fallback else ()),
-        *(
-            replace(config, mst_key=next(numbers), config_key=config.mst_key, group_id=number)
-            for config, number in product(configs, trained)
-        ),
+        *(requests.of_group(config, next(numbers), number) for config, number in product(configs, trained)),
     ]
 
 

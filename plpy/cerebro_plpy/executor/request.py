@@ -216,6 +216,11 @@ def choose(rows: Sequence[models.Selected]) -> list[Chosen]:
     return [_chosen(row) for row in rows]
 
 
+def of_group(config: Chosen, mst_key: int, group_id: int) -> Chosen:
+    """A config on one group, which is numbered as a config of its own."""
+    return replace(config, mst_key=mst_key, config_key=config.mst_key, group_id=group_id)
+
+
 def of_run(rows: Sequence[runs.ConfigRow]) -> list[Chosen]:
     """The configs of a run that is written down."""
     # Each is read once for all of its folds or groups.

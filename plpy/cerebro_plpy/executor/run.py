@@ -18,6 +18,7 @@ from cerebro_plpy.commands import (
     Engine,
     NextRunId,
     StartingWeights,
+    WeightsOfGroups,
 )
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, QUERY_CANCELED, SEGMENT_GONE, WRONG_STATE, CerebroError
@@ -59,6 +60,7 @@ class Start:
 
     weights: Sequence[StartingWeights] = ()
     warm: Mapping[int, Warm] = field(default_factory=dict)
+    of_groups: Sequence[WeightsOfGroups] = ()
 
     def warm_of(self, mst_key: int) -> tuple[int, int, int] | None:
         found = self.warm.get(mst_key)
@@ -261,6 +263,7 @@ def _creation(db: Database, topology: Topology, new: NewRun, run_id: int) -> Cre
             for row, (kind, seconds) in zip(rows, kinds, strict=True)
         ],
         weights=new.start.weights,
+        weights_of_groups=new.start.of_groups,
         functions=functions.used(new.described),
         groups=list(new.request.groups.rows.values()) if new.request.groups else (),
     )

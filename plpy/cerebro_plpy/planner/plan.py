@@ -58,7 +58,7 @@ class Plan:
     def take_up(self) -> None:
         """Queue the evaluations of epochs that configs have behind them already."""
         for config in self.configs.values():
-            if not self.epochs:
+            if not self.epochs and config.home is None:
                 self._queue_evaluation(config, 0)
             if len(config.parts) == self.segments:
                 self._queue_average(config)
@@ -119,7 +119,12 @@ class Plan:
         return not self._bundles.any_left(self._has_left)
 
     def _has_left(self, bundle: Bundle) -> bool:
-        return any(self._visits_left(self.configs[key]) for key in bundle.members)
+        return any(self._is_left(self.configs[key]) for key in bundle.members)
+
+    def _is_left(self, config: Config) -> bool:
+        """Whether a config of a bundle is still to be trained or, where nothing is trained, measured."""
+        unmeasured = not self.epochs and (config.mst_key, 0) not in self.evaluated
+        return self._visits_left(config) > 0 or (unmeasured and config.failure is None)
 
     def _visits_left(self, config: Config) -> int:
         last = config.until * self.segments if config.stop_at is None else config.stop_at
@@ -192,7 +197,7 @@ class Plan:
         bundle = self._bundles.first(segment, self._has_left)
         if bundle is None:
             return None
-        left = [c for c in map(self.configs.__getitem__, bundle.members) if self._visits_left(c)]
+        left = [c for c in map(self.configs.__getitem__, bundle.members) if self._is_left(c)]
         step = min(c.step for c in left)
         now = [c for c in left if c.step == step]
         first = step // self.segments
@@ -202,6 +207,8 @@ class Plan:
         for config in now:
             config.visiting = True
         keys = tuple(c.mst_key for c in now)
+        if not self.epochs:
+            measured = [0]
         return Unit(BUNDLE, keys[0], first + 1, segment, members=keys, until=until, measured=tuple(measured))
 
     def _epochs_at_once(self, configs: list[Config]) -> int:
@@ -280,7 +287,8 @@ class Plan:
             self.settle(key)
         config = self.configs[unit.mst_key]
         units *= self.segments * (unit.until - unit.epoch + 1)
-        self.costs.record(config.kind, units, seconds, first=self._first_at(unit, config))
+        if units:
+            self.costs.record(config.kind, units, seconds, first=self._first_at(unit, config))
 
     def _note_cost(self, unit: Unit, seconds: float) -> None:
         config = self.configs[unit.mst_key]

@@ -1,4 +1,7 @@
-"""A visit of a bundle: one config trained on each of many groups of a segment, as one transaction."""
+"""A visit of a bundle: one config trained on each of many groups of a segment, as one transaction.
+
+Where a run has no epochs the config is measured on them alone.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cerebro_plpy.commands import VisitGroups
+from cerebro_plpy.engine import model as engine
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.errors import CONFIG_FAILED, CerebroError
 from cerebro_plpy.logical.metrics import better
@@ -56,8 +60,9 @@ def visit(supply: Supply, asked: VisitGroups) -> Mapping[str, Any]:
         for member in whole
     ]
     size = 0
-    if done:
+    if done and asked.until >= asked.epoch:
         size = supply.leave_bundle(done, ((m.mst_key, states.to_parts(m.state)) for m in whole))
+    if done:
         supply.leave_metrics(_metrics(work, whole))
     return {
         "seconds": time.monotonic() - clock,
@@ -75,8 +80,10 @@ def _members(
     if step:
         before = supply.states(asked.run_id, asked.members, step)
     else:
-        # Seeds are of the config: all of its groups begin alike.
-        before = [visits.state_after(supply, work, 0)] * len(configs)
+        # Seeds are of the config: all of its groups begin alike, but for weights that there are.
+        first, own = visits.state_after(supply, work, 0), supply.own_weights(asked.run_id, asked.members)
+        with visits.own_faults("was initialized"):
+            before = [engine.started(first, own[key]) if key in own else first for key in asked.members]
     return [_member(config, state, partitions, asked) for config, state in zip(configs, before, strict=True)]
 
 
@@ -98,14 +105,16 @@ def _train(
 ) -> None:
     datasets = {name: one.cached for name, one in partitions.items() if one.cached is not None}
     fused = fusing.fused(work, datasets, members)
-    if fused and fusing.train(supply, work, asked, datasets, fused):
+    do = fusing.train if asked.until >= asked.epoch else fusing.measure
+    if fused and do(supply, work, asked, datasets, fused):
         together = {member.mst_key for member in fused}
         members = [member for member in members if member.mst_key not in together]
     for member in members:
-        for epoch in range(asked.epoch, asked.until + 1):
+        for epoch in _epochs(asked):
             try:
-                member.state, member.logs = visits.train(supply, work, member.state, member.rows, epoch)
-                visits.check_finite(member.logs, asked.segment, epoch)
+                if epoch >= asked.epoch:
+                    member.state, member.logs = visits.train(supply, work, member.state, member.rows, epoch)
+                    visits.check_finite(member.logs, asked.segment, epoch)
                 if epoch in asked.measured:
                     for dataset, own in member.measured_on.items():
                         member.measured[epoch, dataset] = _measure(supply, work, member.state, own)
@@ -114,6 +123,11 @@ def _train(
                     raise
                 member.failure = error.message
                 break
+
+
+def _epochs(asked: VisitGroups) -> range:
+    """Those that are trained; where none are, what was before the first is measured."""
+    return range(asked.epoch if asked.until >= asked.epoch else asked.until, asked.until + 1)
 
 
 def _measure(

@@ -67,12 +67,40 @@ def train(
                 stack.train(dataset, orders, fit.batch_size, weights, tick, longest=longest)
             _take_logs(members, stack.results(len(members)), asked.segment, epoch)
             if epoch in asked.measured:
-                for what, measured in datasets.items():
-                    _measure(stack, what, measured, members=members, epoch=epoch, tick=tick)
+                _measure_on(datasets, stack, members=members, epoch=epoch, tick=tick)
         for member, state in zip(members, stack.states(len(members)), strict=True):
             state.fixed_batch = began_with_full_batches(member.state, member.rows.rows, fit.batch_size)
             member.state = state
     return True
+
+
+def measure(
+    supply: Supply,
+    work: visits.Task,
+    asked: VisitGroups,
+    datasets: Mapping[str, Dataset],
+    members: Sequence[Member],
+) -> bool:
+    """Measure states as they are."""
+    stack = work.model.stack
+    if stack is None:
+        return False
+    with visits.own_faults("was evaluated"):
+        stack.load([member.state for member in members])
+        _measure_on(datasets, stack, members=members, epoch=asked.until, tick=supply.ticker())
+    return True
+
+
+def _measure_on(
+    datasets: Mapping[str, Dataset],
+    stack: StackedModel,
+    *,
+    members: Sequence[Member],
+    epoch: int,
+    tick: Callable[[], None],
+) -> None:
+    for what, dataset in datasets.items():
+        _measure(stack, what, dataset, members=members, epoch=epoch, tick=tick)
 
 
 def _measure(

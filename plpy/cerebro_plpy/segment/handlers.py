@@ -40,18 +40,21 @@ from cerebro_plpy.commands import (
     TellEpochs,
     Visit,
     VisitGroups,
+    WeightsOfGroups,
 )
 from cerebro_plpy.database import Database
 from cerebro_plpy.planner import gpus
 from cerebro_plpy.store import (
     decisions,
     drivers,
+    group_models,
     measurements,
     rates,
     results,
     run_groups,
     runs,
     session,
+    starting_weights,
     state_rows,
 )
 from cerebro_plpy.store.writing import Writing, write
@@ -60,6 +63,8 @@ if TYPE_CHECKING:
     from cerebro_plpy.segment.supply import Supply
 
 CommandResult = Mapping[str, Any]
+# Weights of so many groups are copied together.
+GROUPS_AT_ONCE = 1000
 # What a command writes comes as it has to be written, and its answer at the end.
 Writes = Generator[Sequence[Writing], None, CommandResult]
 
@@ -202,12 +207,21 @@ def _write_down(db: Database, command: CreateRun) -> Generator[Sequence[Writing]
         runs.delete_older(db, int(retention))
     for weights in command.weights:
         _copy_weights(db, run, weights)
+    for of_groups in command.weights_of_groups:
+        _copy_weights_of_groups(db, run, of_groups)
 
 
 def _copy_weights(db: Database, run: runs.RunRow, source: StartingWeights) -> None:
     place = source.table, source.key_column, source.key
     found = db.as_caller(run.owner, results.weights_from, db, *place)
-    runs.add_weights(db, run.run_id, source.model_id, source.mst_key, found)
+    starting_weights.add(db, run.run_id, source.model_id, source.mst_key, found)
+
+
+def _copy_weights_of_groups(db: Database, run: runs.RunRow, source: WeightsOfGroups) -> None:
+    for first in range(0, len(source.rows), GROUPS_AT_ONCE):
+        some = source.rows[first : first + GROUPS_AT_ONCE]
+        found = db.as_caller(run.owner, group_models.weights_from, db, source.table, source.types, some)
+        starting_weights.add_several(db, run.run_id, source.model_id, found)
 
 
 def _next_run_id(db: Database, command: NextRunId) -> CommandResult:

@@ -15,7 +15,7 @@ from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.engine.state import State, of_config
 from cerebro_plpy.segment import cancel
 from cerebro_plpy.segment.rows import PartitionSource, TableSource, layout
-from cerebro_plpy.store import functions, measurements, runs, state_rows
+from cerebro_plpy.store import functions, measurements, runs, starting_weights, state_rows
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,10 @@ class Supply(Protocol):
         ...
 
     def weights(self, run_id: int, model_id: int, mst_key: int) -> bytes | None: ...
+
+    def own_weights(self, run_id: int, keys: Sequence[int]) -> Mapping[int, bytes]:
+        """Of several configs, the weights of those that have their own to start from."""
+        ...
 
     def states(self, run_id: int, keys: Sequence[int], step: int) -> Sequence[State]:
         """The same of several configs after the same step."""
@@ -111,7 +115,10 @@ class TableSupply:
         return _read_states(self._db, run_id, keys, step)
 
     def weights(self, run_id: int, model_id: int, mst_key: int) -> bytes | None:
-        return runs.weights(self._db, run_id, model_id, mst_key)
+        return starting_weights.of_config(self._db, run_id, model_id, mst_key)
+
+    def own_weights(self, run_id: int, keys: Sequence[int]) -> Mapping[int, bytes]:
+        return starting_weights.own(self._db, run_id, keys)
 
     def state(self, run_id: int, mst_key: int, step: int) -> State:
         return _read_state(self._db, run_id, mst_key, step)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.store.groups import FALLBACK, same
+from cerebro_plpy.store.groups import FALLBACK, GroupRow, same
 from cerebro_plpy.store.names import Table, quote
 from cerebro_plpy.store.packed import Expression, SourceColumn, select_rows
 
@@ -78,6 +80,34 @@ class GroupModels:
             batch=1000,
         )
         return ((row["key"], row["mst_key"], row["weights"]) for batch in batches for row in batch)
+
+
+def weights_from(
+    db: Database, table: str, types: Mapping[str, str], rows: Sequence[Mapping[str, Any]]
+) -> dict[int, bytes]:
+    """The weights of some models, by what the rows that say which they are have as `unit`."""
+    named = ", ".join(f"{quote(name)} {kind}" for name, kind in types.items())
+    alike = " AND ".join(f"ARRAY[m.{quote(name)}] = ARRAY[g.{quote(name)}]" for name in types)
+    found = db.query(
+        f"SELECT g.__unit__ AS unit, m.model_weights AS weights FROM json_to_recordset($1::json)"
+        f" AS g (__unit__ integer, __config__ integer, {FALLBACK} boolean, {named})"
+        f" JOIN {table} AS m ON m.mst_key = g.__config__ AND m.{FALLBACK} = g.{FALLBACK} AND {alike}",
+        ["text"],
+        [json.dumps(list(rows))],
+    )
+    return {row["unit"]: row["weights"] for row in found}
+
+
+def configs(db: Database, found: GroupModels) -> dict[str, int]:
+    """The config whose model answers for each group, by the group's key."""
+    rows = db.query(f"SELECT g.key, g.mst_key FROM ({found.chosen}) AS g")
+    return {row["key"]: row["mst_key"] for row in rows}
+
+
+def row_of(found: GroupModels, unit: int, mst_key: int, group: GroupRow | None) -> dict[str, Any]:
+    """What `weights_from` is told of a model: that of a group, or else that of all rows."""
+    values = dict.fromkeys(found.types) if group is None else group.values
+    return {**values, "__unit__": unit, "__config__": mst_key, FALLBACK: group is None}
 
 
 def compiled(db: Database, info: Table) -> list[tuple[str, str]]:

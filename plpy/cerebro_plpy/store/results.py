@@ -195,8 +195,9 @@ def create(db: Database, target: TargetTable, columns: ResultColumns) -> None:
         db.query(f"ALTER TABLE {target.quoted} ALTER COLUMN model_weights SET STORAGE EXTERNAL")
 
 
-def create_evaluation(db: Database, target: TargetTable) -> None:
-    _create(db, target, _EVALUATION)
+def create_evaluation(db: Database, target: TargetTable, groups: Mapping[str, str] | None = None) -> None:
+    of_groups = [*groups.items(), (FALLBACK, "boolean"), ("mst_key", "integer")] if groups else []
+    _create(db, target, [*of_groups, *_EVALUATION])
 
 
 def automl_columns() -> list[str]:

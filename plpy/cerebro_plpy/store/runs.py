@@ -23,8 +23,6 @@ from cerebro_plpy.store.writing import (
     write,
 )
 
-# In place of a config's key: the weights serve every config of an architecture.
-EVERY_CONFIG = -1
 # Code of a user's may have said what went wrong, at any length, and others see it.
 LONGEST_REASON = 10_000
 _TABLES = (
@@ -183,16 +181,6 @@ def inserts(table: str, run_id: int, rows: Sequence[Mapping[str, Any]]) -> list[
         f" FROM pg_catalog.jsonb_populate_recordset(NULL::{table}, $1::jsonb) ON CONFLICT DO NOTHING"
     )
     return [(statement, given)]
-
-
-@as_owner
-def add_weights(db: Database, run_id: int, model_id: int, mst_key: int, weights: bytes) -> None:
-    """Keep the weights that a config, or with `EVERY_CONFIG` all of an architecture, starts from."""
-    db.query(
-        "INSERT INTO cerebro._weights (run_id, model_id, mst_key, weights) VALUES ($1, $2, $3, $4)",
-        ["bigint", "integer", "integer", "bytea"],
-        [run_id, model_id, mst_key, weights],
-    )
 
 
 def event_of(run_id: int, event: str, detail: str | None = None) -> list[Writing]:
@@ -405,24 +393,6 @@ def model_arch(db: Database, run_id: int, model_id: int) -> str:
         ["bigint", "integer"],
         [run_id, model_id],
     )[0]["model_arch"]
-
-
-@as_owner
-def has_weights(db: Database, run_id: int) -> bool:
-    """Whether any config starts from weights that there are."""
-    return bool(db.query("SELECT FROM cerebro._weights WHERE run_id = $1 LIMIT 1", ["bigint"], [run_id]))
-
-
-@as_owner
-def weights(db: Database, run_id: int, model_id: int, mst_key: int) -> bytes | None:
-    """The weights that a config starts from: its own before those of its architecture."""
-    rows = db.query(
-        "SELECT weights FROM cerebro._weights WHERE run_id = $1 AND model_id = $2 AND mst_key IN ($3, $4)"
-        " ORDER BY mst_key DESC LIMIT 1",
-        ["bigint", "integer", "integer", "integer"],
-        [run_id, model_id, mst_key, EVERY_CONFIG],
-    )
-    return rows[0]["weights"] if rows else None
 
 
 # Where a visit stands for all: it has averaged their states.
