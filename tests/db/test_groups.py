@@ -187,8 +187,7 @@ def test_wrong_groups_are_refused(trial: Trial, group_by: Any, message: str) -> 
     ("more", "message"),
     [
         ({"warm_start": True}, "takes no warm_start yet"),
-        ({"options": {"patience": 1}}, "takes no option patience yet"),
-        ({"options": {"background": True}}, "takes no option background yet"),
+        ({"options": {"max_visits": 5}}, "takes no option max_visits yet"),
         ({"options": {"fuse": "fast"}}, "option fuse is fast"),
         ({"options": {"checkpoint_every": 0}}, "option checkpoint_every is 0"),
     ],

@@ -45,12 +45,22 @@ def begin(db: Database, topology: Topology, new: runner.NewRun) -> None:
 
 
 def with_built_in_types(db: Database, request: requests.Request) -> requests.Request:
-    """The same request, with classes as text where their type is not the server's own.
+    """The same request, with classes and groups as text where their type is not the server's own.
 
     The session behind the run is a superuser's. A domain's check is code, and no code of a user's may run
     in that session while it writes the tables.
     """
-    summary = request.source.summary
-    known = built_in_types(db, list(summary.class_value_types.values()))
+    summary, groups = request.source.summary, request.groups
+    of_groups = groups.types if groups else {}
+    known = built_in_types(db, [*summary.class_value_types.values(), *map(_array, of_groups.values())])
     types = {name: kind if kind in known else "text[]" for name, kind in summary.class_value_types.items()}
-    return replace(request, source=replace(request.source, summary=replace(summary, class_value_types=types)))
+    of_groups = {name: kind if _array(kind) in known else "text" for name, kind in of_groups.items()}
+    return replace(
+        request,
+        source=replace(request.source, summary=replace(summary, class_value_types=types)),
+        groups=groups and replace(groups, types=of_groups),
+    )
+
+
+def _array(type_: str) -> str:
+    return f"{type_}[]"

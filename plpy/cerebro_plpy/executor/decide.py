@@ -20,7 +20,7 @@ from cerebro_plpy.logical.metrics import badness, deciding
 from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, StartConfig
 from cerebro_plpy.madlib.params import CompileParams, parse_compile, reparse_compile
 from cerebro_plpy.planner.plan import Plan
-from cerebro_plpy.planner.units import MERGE, Config, Unit
+from cerebro_plpy.planner.units import BUNDLE, MERGE, Config, Unit
 from cerebro_plpy.store import decisions, functions
 from cerebro_plpy.store.decisions import Asked, Entry
 from cerebro_plpy.store.runs import ConfigRow
@@ -93,6 +93,9 @@ class Decider:
             self._lose(unit.mst_key)
         elif unit.kind == MERGE:
             self.measured(unit.mst_key, unit.epoch, result.get("validation") or result["training"])
+        elif unit.kind == BUNDLE and (self._procedure is not None or self._plan.keeps_best):
+            for mst_key, epoch, values in result["measured"]:
+                self.measured(mst_key, epoch, values)
 
     def measured(self, mst_key: int, epoch: int, values: Mapping[str, float | None]) -> None:
         """A config has been evaluated; where it waits for the procedure, that is to be told."""

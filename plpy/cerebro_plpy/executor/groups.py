@@ -102,13 +102,8 @@ def check(given: FitOptions, source: requests.Data, *, warm_start: bool) -> None
         "warm_start": warm_start,
         "option cross_validate": given.cross_validate is not None,
         "option hybrid": given.hybrid is not None,
-        "option patience": given.patience is not None,
-        "option target": given.target is not None,
-        "option restore_best": bool(given.restore_best),
         "option max_visits": given.max_visits is not None,
         "option order": given.order == EVEN,
-        "option background": bool(given.background),
-        "option replay": given.replay is not None,
         "option plan": given.plan is not None,
         'backend "auto"': given.backend == AUTO,
     }

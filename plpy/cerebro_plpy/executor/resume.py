@@ -116,12 +116,13 @@ def _go_on(
 def _measured(
     rows: Sequence[measurements.MetricRow], dataset: str
 ) -> dict[tuple[int, int], dict[str, float | None]]:
-    """What each evaluation found on the rows that decide."""
-    found: dict[tuple[int, int], dict[str, float | None]] = {}
+    """What each evaluation found on the rows that decide: those that are trained on where a group has no
+    others."""
+    found: dict[str, dict[tuple[int, int], dict[str, float | None]]] = {}
     for row in rows:
-        if row.dataset == dataset:
-            found.setdefault((row.mst_key, row.epoch), {})[row.metric] = row.value
-    return found
+        by_place = found.setdefault(row.dataset, {})
+        by_place.setdefault((row.mst_key, row.epoch), {})[row.metric] = row.value
+    return {**found.get("training", {}), **found.get(dataset, {})}
 
 
 def _tell_damage(db: Database, found: Sequence[Mapping[str, Any]]) -> None:

@@ -202,7 +202,7 @@ class Plan:
         now = [c for c in left if c.step == step]
         first = step // self.segments
         last = min((step + self._visits_left(c)) // self.segments for c in now)
-        until = min(last, first + self._epochs_at_once(now))
+        until = min(last, first + self._epochs_at_once(now, first))
         measured = [e for e in range(first + 1, until + 1) if e % self.frequency == 0 or e == last]
         for config in now:
             config.visiting = True
@@ -211,7 +211,10 @@ class Plan:
             measured = [0]
         return Unit(BUNDLE, keys[0], first + 1, segment, members=keys, until=until, measured=tuple(measured))
 
-    def _epochs_at_once(self, configs: list[Config]) -> int:
+    def _epochs_at_once(self, configs: list[Config], after: int) -> int:
+        if self.keeps_best:
+            # Each state that is measured may be the one that stays.
+            return self.frequency - after % self.frequency
         if self.checkpoint is not None:
             return self.checkpoint
         epoch = sum(self.costs.seconds(c.kind, self.segments * c.visit_units) for c in configs)
@@ -444,14 +447,10 @@ class Plan:
         """The states that must stay: the last, those that wait to be evaluated, and before each of them the
         one that it can be made from again; and those that a clone or a result may begin with."""
         config = self.configs[mst_key]
-        if config.home is not None:
-            # What is damaged is trained again from the beginning, which does not take long.
-            return sorted(
-                {config.step, *(epoch * self.segments for key, epoch in self._measured if key == mst_key)}
-            )
-        waiting = {epoch * self.segments for key, epoch in self._measured if key == mst_key}
-        needed = {config.step} | waiting
-        needed |= {self.step_before(step) for step in needed} | {self.whole_epochs(config) * self.segments}
+        needed = {config.step, *(epoch * self.segments for key, epoch in self._measured if key == mst_key)}
+        # Of a group on one segment, what is damaged is trained again from the beginning: it is soon done.
+        if config.home is None:
+            needed |= {*map(self.step_before, needed), self.whole_epochs(config) * self.segments}
         if (best := self.best_epoch(config)) is not None:
             needed.add(best * self.segments)
         return sorted(needed | set(self._cloned_steps(mst_key)))

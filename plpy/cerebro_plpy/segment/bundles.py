@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cerebro_plpy.commands import VisitGroups
@@ -69,7 +69,14 @@ def visit(supply: Supply, asked: VisitGroups) -> Mapping[str, Any]:
         "state_bytes": size,
         "losses": [member.logs.get("loss") if member.failure is None else None for member in members],
         "failures": {str(m.mst_key): m.failure for m in members if m.failure is not None},
+        "measured": [[m.mst_key, epoch, values] for m in whole for epoch, values in _deciding(m)],
     }
+
+
+def _deciding(member: Member) -> Iterator[tuple[int, Mapping[str, float]]]:
+    """What was measured after each epoch on the rows that decide."""
+    on = "validation" if "validation" in member.measured_on else "training"
+    return ((epoch, values) for (epoch, dataset), values in member.measured.items() if dataset == on)
 
 
 def _members(
