@@ -59,9 +59,6 @@ class PostgreSQL:
 
         return RowsHere(self._db, job, columns, seen, parts)
 
-    def check_packs_groups(self) -> None:
-        """They can be."""
-
     def check_lies_as_packed(self, table: Table, what: str) -> None:
         """They are wherever the table is."""
 

@@ -50,10 +50,6 @@ class Server(Protocol):
         """Whoever reads, sorts and deals the rows that are to be packed."""
         ...
 
-    def check_packs_groups(self) -> None:
-        """Refuse to pack rows in groups where that cannot be done."""
-        ...
-
     def check_lies_as_packed(self, table: Table, what: str) -> None:
         """Refuse a table whose rows are not where segments look for those of a packed one."""
         ...

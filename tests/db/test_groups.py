@@ -11,9 +11,6 @@ import pytest
 import nets
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
-# Greenplum refuses groups.
-pytestmark = pytest.mark.postgresql
-
 FEATURES, ROWS, EPOCHS = 6, 301, 3
 
 

@@ -8,9 +8,6 @@ import pytest
 import nets
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
-# Greenplum refuses groups.
-pytestmark = pytest.mark.postgresql
-
 FEATURES, ROWS, EPOCHS = 6, 400, 2
 EVALUATE = "SELECT cerebro.madlib_evaluate('models', %s, 'measured', FALSE, %s)"
 MEASURED = "SELECT country, is_fallback, mst_key, loss, metric FROM measured ORDER BY 1, 3"

@@ -12,9 +12,6 @@ import nets
 from fixtures import Connect, MakeRole
 from trial import ADAM, Trial, blobs, rows_of
 
-# Greenplum refuses groups.
-pytestmark = pytest.mark.postgresql
-
 FEATURES = 6
 
 

@@ -12,9 +12,6 @@ import nets
 from fixtures import Connect, execute
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
-# Greenplum refuses groups.
-pytestmark = pytest.mark.postgresql
-
 FEATURES, ROWS, EPOCHS = 6, 240, 12
 OPTIONS = {"patience": 2, "min_delta": 0.01, "restore_best": True, "seed": 3}
 COUNTRIES = ["BE", "NL", None]

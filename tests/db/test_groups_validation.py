@@ -9,9 +9,6 @@ import pytest
 import nets
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
-# Greenplum refuses groups.
-pytestmark = pytest.mark.postgresql
-
 FEATURES, ROWS, EPOCHS = 6, 400, 2
 OF = "country IS NOT DISTINCT FROM %s"
 MEASURED = "training_loss_final, training_metrics_final, validation_loss_final, validation_metrics_final"

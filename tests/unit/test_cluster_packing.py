@@ -75,7 +75,7 @@ def alone(
 def opening(memory: int, folds: int | None = None) -> OpenRows:
     """As a process is told, through JSON."""
     told = OpenRows(
-        ticket="ticket", columns=DESCRIBED, sample=[True, True], seed=SEED, memory=memory, folds=folds
+        ticket="ticket", columns=DESCRIBED, sample=[True, True], seed=SEED, memory=memory, parts=folds
     )
     return OpenRows.of(json.loads(json.dumps(asdict(told))))
 

@@ -74,16 +74,26 @@ class Connections:
                 found.setdefault(str(dataset, "utf8"), {})[int.from_bytes(segment, "big")] = bytes(data)
         return {dataset: [data for _, data in sorted(of.items())] for dataset, of in found.items()}
 
-    def write_visit(self, visit: Mapping[str, Any], parts: Sequence[bytes]) -> None:
-        """Commit a visit together with the state that it made."""
+    def states(self, run_id: int, keys: Sequence[int], step: int) -> dict[int, list[memoryview]] | None:
+        """The parts of the states of several configs that this process has left at its own server."""
+        copied = self._copied(None, servers.read_states(run_id, keys, step))
+        if copied is None:
+            return None
+        found: dict[int, list[memoryview]] = {}
+        for mst_key, data in servers.rows_of(copied):
+            found.setdefault(int.from_bytes(mst_key, "big"), []).append(data)
+        return found
+
+    def write_visits(self, visits: Sequence[Mapping[str, Any]], states: Sequence[Sequence[bytes]]) -> None:
+        """Commit visits together with the states that they made."""
         clock = time.monotonic()
 
         def log() -> list[str]:
-            seconds = visit["write_seconds"] + time.monotonic() - clock
-            return [json.dumps([{**visit, "write_seconds": seconds}])]
+            each = (time.monotonic() - clock) / len(visits)
+            return [json.dumps([{**one, "write_seconds": one["write_seconds"] + each} for one in visits])]
 
         def write(cursor: Any) -> None:
-            rows = _Stream(servers.copied_state(visit, parts))
+            rows = _Stream(servers.copied_states(visits, states))
             cursor.copy_expert(servers.BEGIN_WITH_STATE, rows, _COPY_BYTES)
             cursor.execute(servers.END_WITH_VISIT, log())
 

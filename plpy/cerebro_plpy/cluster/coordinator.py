@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 from cerebro_plpy import memory
@@ -39,6 +40,7 @@ from cerebro_plpy.commands import (
     Sent,
     TryLogins,
     Visit,
+    VisitGroups,
 )
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import INTERNAL, CerebroError
@@ -285,17 +287,23 @@ class _CommandForConfig:
         match self._command:
             case Visit():
                 return [self._run.source_table]
-            case Evaluate():
+            case Evaluate() | VisitGroups():
                 return tables(self._run)
             case _:
                 return []
 
     def _write(self, left: Left) -> Generator[Step, Any, None]:
         """What the process has not committed."""
-        for visit in left.visits:
-            servers.write_visit(self._db, visit, tell(self._db, self._key, GiveLeft()).parts)
+        if left.visits:
+            parts = iter(tell(self._db, self._key, GiveLeft()).parts)
+            for visit, count in zip(left.visits, left.parts, strict=True):
+                servers.write_visit(self._db, visit, list(islice(parts, count)))
         if left.evaluations:
             servers.write_evaluations(self._db, left.evaluations)
+        if isinstance(self._command, VisitGroups):
+            # Of many configs, which lie on all segments.
+            yield Write(measurements.METRIC_ROWS, left.metrics)
+            return
         for measured in left.metrics:
             yield Write(statements.write_metric(self._run_id, self._mst_key), measured)
 
@@ -336,6 +344,13 @@ class _CommandForConfig:
             case "weights":
                 found = self._direct.weights(*arguments)
                 self._give(what, None, [] if found is None else [found])
+            case "own_weights":
+                own = starting_weights.own(self._db, arguments[0], arguments[1:])
+                self._give(what, list(own), list(own.values()))
+            case "states":
+                of_each = state_rows.parts_of_several(self._db, *arguments[:2], keys=arguments[2:])
+                counts = [(key, len(parts)) for key, parts in of_each.items()]
+                self._give(what, counts, [part for parts in of_each.values() for part in parts])
             case "state":
                 self._give(what, None, state_rows.parts(self._db, *arguments))
                 # Where it was not found may be another server by now.

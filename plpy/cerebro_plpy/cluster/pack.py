@@ -15,12 +15,20 @@ from typing import Any
 import numpy as np
 
 from cerebro_plpy.cluster import pack_rows
-from cerebro_plpy.cluster.protocol import CloseRows, DealRows, OpenRows, SortRows, tell, tell_all
+from cerebro_plpy.cluster.protocol import (
+    CloseRows,
+    DealRows,
+    GiveClasses,
+    OpenRows,
+    SortRows,
+    tell,
+    tell_all,
+)
 from cerebro_plpy.database import Database, Row
-from cerebro_plpy.errors import NOT_SUPPORTED, WRONG_STATE, CerebroError
+from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.packing import dealing
 from cerebro_plpy.packing.classes import Labels
-from cerebro_plpy.packing.dealing_groups import GroupDeal
+from cerebro_plpy.packing.dealing_groups import ClassesSeen, GroupDeal
 from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.packing.job import Job
 from cerebro_plpy.packing.parts import PartsRead
@@ -54,22 +62,14 @@ def hand_out(
     places.hand_out_rows(db, places.stage(db, statement), expressions, ticket)
 
 
-def no_groups() -> CerebroError:
-    return CerebroError(
-        "option group_by is not there on Greenplum yet",
-        hint="Pack and train the rows of each group by themselves.",
-        sqlstate=NOT_SUPPORTED,
-    )
-
-
 class RowsOnSegments:
     """The rows of one table, each in the process that stands beside it."""
 
     def __init__(
-        self, db: Database, job: Job, columns: Sequence[Column], seen: Faults, folds: PartsRead | None
+        self, db: Database, job: Job, columns: Sequence[Column], seen: Faults, parts: PartsRead | None
     ) -> None:
         self._db, self._job, self._columns, self._seen = db, job, columns, seen
-        self._folds = folds
+        self._parts = parts
         self._ticket = secrets.token_hex(16)
         self._hashes: list[np.ndarray] = []
         self._labels: list[list[Any]] = []
@@ -80,8 +80,8 @@ class RowsOnSegments:
         found = tell_all(self._db, SortRows(ticket=self._ticket))
         for segment, own in enumerate(found):
             self._seen.join(own.result["faults"], segment)
-            if self._folds is not None:
-                self._folds.rows += own.result["folds"]
+            if self._parts is not None:
+                self._parts.rows += own.result["parts"]
         self._labels = [own.result["labels"] for own in found]
         for labels, counts in zip(self._labels, (own.result["counts"] for own in found), strict=True):
             for column, own, counted in zip(self._columns, labels, counts, strict=True):
@@ -118,14 +118,14 @@ class RowsOnSegments:
             sample=[value is not None for value in given],
             seed=self._job.seed,
             memory=memory,
-            folds=self._job.folds,
+            parts=None if self._parts is None else len(self._parts.rows),
         )
         tell_all(self._db, opening, [value for value in given if value is not None])
 
-    def write(self, output: PackedOutput, labels: Sequence[Labels], how: dealing.Deal | GroupDeal) -> None:
+    def write(
+        self, output: PackedOutput, labels: Sequence[Labels], how: dealing.Deal | GroupDeal
+    ) -> Sequence[int] | None:
         """Have every process give its rows to the segments that they belong to."""
-        if isinstance(how, GroupDeal):
-            raise no_groups()
         keys = places.keys(self._db, len(self._hashes))
         for key, ranks, own in zip(keys, self._ranks(), self._labels, strict=True):
             dealt = DealRows(
@@ -134,6 +134,7 @@ class RowsOnSegments:
                 keys=list(output.dist_keys or ()),
                 places=self._places(labels, own),
                 widths=[label.width for label in labels] + [None] * (len(self._job.parts) - len(labels)),
+                grouped=isinstance(how, GroupDeal),
             )
             tell(self._db, key, dealt, [ranks.astype("<i8").tobytes()])
         places.send_pieces(self._db, self._ticket)
@@ -142,13 +143,17 @@ class RowsOnSegments:
             2 * shape[0] if column.classes is not None else column.nbytes
             for column, shape in zip(self._columns, shapes, strict=True)
         ]
-        in_order = [fold for segment in range(how.segments) for fold in self._folds_of(how, segment)]
-        places.join_pieces(self._db, output, shapes, widths, in_order if output.folded else None)
+        in_order = [part for segment in range(how.segments) for part in _parts_of(how, segment)]
+        places.join_pieces(self._db, output, shapes, widths, in_order)
+        return self._classes_seen(how, labels[0].width)
 
-    def _folds_of(self, how: dealing.Deal, segment: int) -> list[int | None]:
-        """The folds of a segment's buffers, by their numbers there."""
-        found = [one.fold for one in how.slices(segment)]
-        return found + [None] * (how.buffers - len(found))
+    def _classes_seen(self, how: dealing.Deal | GroupDeal, width: int | None) -> Sequence[int] | None:
+        if not isinstance(how, GroupDeal) or not width:
+            return None
+        seen = ClassesSeen(len(how.groups), width)
+        for own in tell_all(self._db, GiveClasses(ticket=self._ticket)):
+            seen.join(np.frombuffer(own.parts[0], "<i8"))
+        return seen.counts()
 
     def _shape(self, number: int, labels: Sequence[Labels]) -> list[int]:
         """The shape of a row of a column as it is stored."""
@@ -176,3 +181,9 @@ class RowsOnSegments:
     def close(self) -> None:
         tell_all(self._db, CloseRows(ticket=self._ticket))
         places.drop_temporary(self._db)
+
+
+def _parts_of(how: dealing.Deal | GroupDeal, segment: int) -> list[int | list[list[int]] | None]:
+    """The fold or the groups of each of a segment's buffers, by their numbers there."""
+    found = [one.fold or one.groups for one in how.slices(segment)]
+    return [*found, *[None] * (how.buffers - len(found))]

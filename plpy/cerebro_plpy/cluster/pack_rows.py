@@ -15,6 +15,7 @@ from cerebro_plpy import memory
 from cerebro_plpy.cluster.protocol import DealRows, ExpectRows, OpenRows
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.packing import dealing, featured
+from cerebro_plpy.packing.dealing_groups import ClassesSeen, GroupDeal
 from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.packing.featured import FeaturePart
 from cerebro_plpy.packing.labels import one_hot
@@ -35,6 +36,8 @@ from cerebro_plpy.store.packed import SourceColumn
 # A row as the scan hands it over: labels as UTF-8, all else as it is.
 Fields = Sequence[bytes | None]
 Piece = tuple[int, int, bytes, list[bytes]]
+# What says which part a row is in is read in one way, be it a fold or a group.
+PART = FOLD
 
 
 def describe(part: PackedPart, shape: Sequence[int] | None, divisor: float) -> Mapping[str, Any]:
@@ -67,10 +70,10 @@ def columns_of(asked: OpenRows | ExpectRows, sample: Sequence[bytes | None], see
 
 
 def decoded(
-    batch: Sequence[Fields], columns: Sequence[Column], *, folded: bool = False
+    batch: Sequence[Fields], columns: Sequence[Column], *, in_parts: bool = False
 ) -> list[Sequence[Any]]:
-    """The fields of some rows, texts as such. Of rows in folds, the last field says which."""
-    expressions = [*fields([column.part for column in columns]), *([FOLD] if folded else [])]
+    """The fields of some rows, texts as such. Of rows in folds or groups, the last field says which."""
+    expressions = [*fields([column.part for column in columns]), *([PART] if in_parts else [])]
     found = zip(batch, expressions, strict=True)
     return [
         tuple(None if value is None else value.decode() for value in values) if how.is_text else values
@@ -95,10 +98,11 @@ class RowShare:
         self._batch = batch_rows({str(n): value for n, value in enumerate(sample)}, self.columns)
         self._sorter = Sorter([column.stored for column in self.columns], asked.memory, self._batch)
         self._hasher = hasher_of(self.columns, asked.seed)
-        self.folds = PartsRead(asked.folds) if asked.folds else None
+        self.parts = PartsRead(asked.parts) if asked.parts else None
         self._waiting: list[Fields] = []
         self.rows = 0
         self._deal: Iterator[Piece] = iter(())
+        self._classes: ClassesSeen | None = None
 
     def take(self, fields: Fields) -> None:
         self._waiting.append(fields)
@@ -108,13 +112,13 @@ class RowShare:
     def _read(self) -> None:
         batch = list(zip(*self._waiting, strict=True))
         read_batch(
-            values=decoded(batch, self.columns, folded=self.folds is not None),
+            values=decoded(batch, self.columns, in_parts=self.parts is not None),
             columns=self.columns,
             sorter=self._sorter,
             hasher=self._hasher,
             before=self.rows,
             seen=self.faults,
-            parts=self.folds,
+            parts=self.parts,
         )
         self.rows += len(self._waiting)
         self._waiting.clear()
@@ -130,15 +134,21 @@ class RowShare:
 
     def deal(self, asked: DealRows, ranks: np.ndarray) -> None:
         """Be ready to give the rows away, `ranks` being their places in the order of all."""
-        how = dealing.Deal(**asked.deal)
+        how = GroupDeal(**asked.deal) if asked.grouped else dealing.Deal(**asked.deal)
         encoders = [
             _Encoder(column, places, width)
             for column, places, width in zip(self.columns, asked.places, asked.widths, strict=True)
         ]
-        self._deal = _pieces(self._sorter, how, asked.keys, encoders, ranks)
+        if isinstance(how, GroupDeal) and encoders[0].width:
+            self._classes = ClassesSeen(len(how.groups), encoders[0].width)
+        self._deal = _pieces(self._sorter, how, asked.keys, encoders, ranks, self._classes)
 
     def pieces(self) -> Iterator[Piece]:
         yield from self._deal
+
+    def classes_seen(self) -> bytes:
+        """Of the rows that were given away, by group."""
+        return b"" if self._classes is None else self._classes.pairs().astype("<i8").tobytes()
 
     def close(self) -> None:
         self._sorter.close()
@@ -149,12 +159,16 @@ class _Encoder:
 
     def __init__(self, column: Column, places: Sequence[int] | None, width: int | None) -> None:
         self._places = None if places is None else np.array(places, np.int64)
-        self._width = width or 0
+        self.width = width or 0
 
     def encode(self, array: np.ndarray) -> bytes:
         if self._places is not None:
-            array = one_hot(self._places[array[:, 0]], self._width)
+            array = one_hot(self._places[array[:, 0]], self.width)
         return array.tobytes()
+
+    def classes(self, array: np.ndarray) -> np.ndarray:
+        """The numbers of the classes of labels."""
+        return array.argmax(axis=1) if self._places is None else self._places[array[:, 0]]
 
 
 class _Gathered:
@@ -173,10 +187,11 @@ class _Gathered:
 
 def _pieces(
     sorter: Sorter,
-    how: dealing.Deal,
+    how: dealing.Deal | GroupDeal,
     keys: Sequence[int],
     encoders: Sequence[_Encoder],
     ranks: np.ndarray,
+    seen: ClassesSeen | None,
 ) -> Iterator[Piece]:
     """Everything that goes into the same buffer together; ranks rise, so buffers are done one by one."""
     bounds = [np.array(how.bounds(segment)) for segment in range(how.segments)]
@@ -186,6 +201,8 @@ def _pieces(
     for block in sorter.blocks():
         own = ranks[done : done + len(block[0])]
         done += len(own)
+        if seen is not None and isinstance(how, GroupDeal):
+            seen.add(how.groups_of(own), encoders[0].classes(block[0]))
         segments, places = how.of_segments(own)
         for segment, key in enumerate(keys):
             rows = np.flatnonzero(segments == segment)

@@ -36,7 +36,7 @@ from cerebro_plpy.commands import Sent, StartEngine
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine.data import Dataset
 from cerebro_plpy.engine.state import State, of_config
-from cerebro_plpy.errors import NOT_SUPPORTED, QUERY_CANCELED, WRONG_STATE, CerebroError
+from cerebro_plpy.errors import QUERY_CANCELED, WRONG_STATE, CerebroError
 from cerebro_plpy.segment import cancel, handlers
 from cerebro_plpy.segment.supply import Facts
 from cerebro_plpy.store import interrupts, measurements, runs
@@ -173,25 +173,50 @@ class ToldSupply:
         size = sum(map(len, kept))
         row = as_given(replace(visit, state_bytes=size, place=self._key))
         if self._commits:
-            self.connections.write_visit(row, kept)
+            self.connections.write_visits([row], [kept])
         else:
             self.left.visits.append(row)
+            self.left.parts.append(len(kept))
             _known().left_parts = kept
         return size
 
     def bundle(self, run_id: int, keys: Sequence[int]) -> Sequence[runs.ConfigRow]:
-        raise _no_groups()
+        return [self.facts(run_id, key).config for key in keys]
 
     def own_weights(self, run_id: int, keys: Sequence[int]) -> Mapping[int, bytes]:
-        raise _no_groups()
+        if not _known().runs[run_id].has_weights:
+            return {}
+        found, parts = _known().given.find("own_weights", run_id, *keys)
+        return {key: bytes(data) for key, data in zip(found, parts, strict=True)}
 
     def states(self, run_id: int, keys: Sequence[int], step: int) -> Sequence[State]:
-        raise _no_groups()
+        what = "states", run_id, step, *keys
+        given = _known().given.get(*what)
+        if given is not None:
+            rest = iter(given[1])
+            found = {key: [next(rest) for _ in range(count)] for key, count in given[0]}
+        else:
+            found = self.connections.states(run_id, keys, step) if self._commits else None
+            if found is None or len(found) < len(keys):
+                raise Lacking(*what)
+        return [of_config(found.get(key, ()), run_id, key, step) for key in keys]
 
     def leave_bundle(
         self, visits: Sequence[runs.VisitRow], states: Iterable[tuple[int, Iterable[bytes]]]
     ) -> int:
-        raise _no_groups()
+        kept = [list(parts) for _, parts in states]
+        sizes = [sum(map(len, parts)) for parts in kept]
+        rows = [
+            as_given(replace(visit, state_bytes=size, place=self._key))
+            for visit, size in zip(visits, sizes, strict=True)
+        ]
+        if self._commits:
+            self.connections.write_visits(rows, kept)
+        else:
+            self.left.visits.extend(rows)
+            self.left.parts.extend(map(len, kept))
+            _known().left_parts = [part for parts in kept for part in parts]
+        return sum(sizes)
 
     def leave_evaluation(self, evaluation: measurements.EvaluationRow) -> None:
         self.left.evaluations.append(as_given(replace(evaluation, place=self._key)))
@@ -204,11 +229,6 @@ class ToldSupply:
         if self._commits and self.left.evaluations:
             self.connections.write_evaluations(self.left.evaluations)
             self.left.evaluations.clear()
-
-
-def _no_groups() -> CerebroError:
-    """Packing has refused them."""
-    return CerebroError("there are no groups on Greenplum yet", sqlstate=NOT_SUPPORTED)
 
 
 def work(db: Database, order: str) -> str:

@@ -75,6 +75,8 @@ class Left:
     """What a command has made and the process has not committed."""
 
     visits: list[Mapping[str, Any]] = field(default_factory=list)
+    # Of how many parts the state of each visit is.
+    parts: list[int] = field(default_factory=list)
     evaluations: list[Mapping[str, Any]] = field(default_factory=list)
     metrics: list[Mapping[str, Any]] = field(default_factory=list)
 
@@ -163,7 +165,8 @@ class OpenRows(Message):
     sample: Sequence[bool]
     seed: int
     memory: int
-    folds: int | None = None
+    # The folds or groups that rows are in.
+    parts: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +185,15 @@ class DealRows(Message):
     keys: Sequence[int]
     places: Sequence[Sequence[int] | None]
     widths: Sequence[int | None]
+    # Whether rows are dealt group by group.
+    grouped: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class GiveClasses(Message):
+    """Say of which classes the rows of each group were that have been given away."""
+
+    ticket: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,6 +252,7 @@ MESSAGES: Mapping[str, type[Message]] = {
     "open_rows": OpenRows,
     "sort_rows": SortRows,
     "deal_rows": DealRows,
+    "give_classes": GiveClasses,
     "take_gpu": TakeGpu,
     "expect_rows": ExpectRows,
     "predict_rest": PredictRest,

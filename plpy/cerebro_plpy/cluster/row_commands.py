@@ -14,6 +14,7 @@ from cerebro_plpy.cluster.protocol import (
     CloseRows,
     DealRows,
     ExpectRows,
+    GiveClasses,
     Message,
     OpenRows,
     PredictRest,
@@ -42,13 +43,13 @@ def _sort(asked: SortRows, parts: Parts, ticker: Ticker) -> RowReply:
     own = pack_rows.found(asked.ticket, pack_rows.RowShare)
     hashes = own.hashes()
     counts = [column.counts.tolist() for column in own.columns]
-    folds = None if own.folds is None else own.folds.rows.tolist()
+    parts_rows = None if own.parts is None else own.parts.rows.tolist()
     found = {
         "rows": own.rows,
         "labels": own.labels(),
         "counts": counts,
         "faults": own.faults.found(),
-        "folds": folds,
+        "parts": parts_rows,
     }
     return found, [hashes]
 
@@ -56,6 +57,10 @@ def _sort(asked: SortRows, parts: Parts, ticker: Ticker) -> RowReply:
 def _deal(asked: DealRows, parts: Parts, ticker: Ticker) -> RowReply:
     pack_rows.found(asked.ticket, pack_rows.RowShare).deal(asked, np.frombuffer(parts[0], "<i8"))
     return None, []
+
+
+def _give_classes(asked: GiveClasses, parts: Parts, ticker: Ticker) -> RowReply:
+    return None, [pack_rows.found(asked.ticket, pack_rows.RowShare).classes_seen()]
 
 
 def _take_gpu(asked: TakeGpu, parts: Parts, ticker: Ticker) -> RowReply:
@@ -94,6 +99,7 @@ ABOUT_ROWS: Mapping[type[Message], Callable[[Any, Parts, Ticker], RowReply]] = {
     OpenRows: _open,
     SortRows: _sort,
     DealRows: _deal,
+    GiveClasses: _give_classes,
     TakeGpu: _take_gpu,
     ExpectRows: _expect_rows,
     PredictRest: _predict_rest,

@@ -53,11 +53,6 @@ class Greenplum:
 
         return RowsOnSegments(self._db, job, columns, seen, parts)
 
-    def check_packs_groups(self) -> None:
-        from cerebro_plpy.cluster.pack import no_groups
-
-        raise no_groups()
-
     def check_lies_as_packed(self, table: Table, what: str) -> None:
         if not places.lies_as_packed(self._db, table):
             raise CerebroError(

@@ -131,11 +131,39 @@ class GroupDeal:
         every = list(range(self.segments))
         return [every if home == EVERYWHERE else [home] for home in self.homes]
 
+    def groups_of(self, ranks: np.ndarray) -> np.ndarray:
+        """The groups of rows, counted from 0, by their places in the order of all."""
+        return np.searchsorted(np.array(self.starts), ranks, side="right") - 1
+
     def of_ranks(self, ranks: np.ndarray) -> np.ndarray:
         """The segments of rows, by their places in the order of all."""
         starts, homes = np.array(self.starts), np.array(self.homes)
-        groups = np.searchsorted(starts, ranks, side="right") - 1
+        groups = self.groups_of(ranks)
         return np.where(homes[groups] == EVERYWHERE, (ranks - starts[groups]) % self.segments, homes[groups])
+
+    def bounds(self, segment: int) -> list[int]:
+        """Where a segment's buffers begin and end, in rows of the segment."""
+        return [0, *accumulate(buffer.rows for buffer in self.slices(segment))]
+
+    @cached_property
+    def _before(self) -> np.ndarray:
+        """For each segment and group, the rows that the groups before it have there."""
+        rows, homes = np.array(self.groups), np.array(self.homes)
+        cut = homes == EVERYWHERE
+        own = np.array(
+            [
+                np.where(cut, (rows - s + self.segments - 1) // self.segments, rows * (homes == s))
+                for s in range(self.segments)
+            ]
+        )
+        return own.cumsum(axis=1) - own
+
+    def of_segments(self, ranks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """For rows by their places in the order of all: their segments, and their places there."""
+        groups, segments = self.groups_of(ranks), self.of_ranks(ranks)
+        step = np.where(np.array(self.homes)[groups] == EVERYWHERE, self.segments, 1)
+        within = (ranks - np.array(self.starts)[groups]) // step
+        return segments, self._before[segments, groups] + within
 
 
 class ClassesSeen:
@@ -148,12 +176,22 @@ class ClassesSeen:
     def take(self, groups: Sequence[Sequence[int]], one_hot: np.ndarray) -> None:
         """The labels of a buffer's rows, and the groups of these in their order, each with how many."""
         numbers, counts = np.array(groups, np.int64).T
-        own = np.repeat(numbers - 1, counts)
-        self._pairs.append(np.unique(own * self._width + one_hot.argmax(axis=1)))
+        self.add(np.repeat(numbers - 1, counts), one_hot.argmax(axis=1))
+
+    def add(self, groups: np.ndarray, classes: np.ndarray) -> None:
+        """Rows of these groups, counted from 0, are of these classes."""
+        self.join(groups * self._width + classes)
+
+    def join(self, pairs: np.ndarray) -> None:
+        """What another one has seen."""
+        self._pairs.append(np.unique(pairs))
+
+    def pairs(self) -> np.ndarray:
+        """Each group with each of its classes, as one number."""
+        return np.unique(np.concatenate([np.zeros(0, np.int64), *self._pairs]))
 
     def counts(self) -> list[int]:
-        pairs = np.unique(np.concatenate(self._pairs))
-        return np.bincount(pairs // self._width, minlength=self._groups).tolist()
+        return np.bincount(self.pairs() // self._width, minlength=self._groups).tolist()
 
 
 def deal(sorter: Sorter, how: GroupDeal) -> Iterator[DealtBuffer]:

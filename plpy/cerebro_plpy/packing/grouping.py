@@ -54,7 +54,6 @@ def numbered(
     spelled: str,
 ) -> tuple[Table, Grouping]:
     """Make the table of groups; gives the rows with a column more, the number of their group."""
-    db.server.check_packs_groups()
     if chosen.folds is not None:
         raise CerebroError(
             "option group_by does not go with option folds",

@@ -33,7 +33,7 @@ from cerebro_plpy.predicting.outputs import Output
 from cerebro_plpy.predicting.trained import find_model
 from cerebro_plpy.segment.cancel import ticker
 from cerebro_plpy.store import packed, predictions, session
-from cerebro_plpy.store.group_models import GroupModels
+from cerebro_plpy.store.group_models import ALL_ROWS, GroupModels
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table, target_table, tokens
 
 
@@ -231,7 +231,8 @@ def _run_groups(
         parts: list[list[np.ndarray]] = []
         ids: list[Any] = []
         for key, place in grouped.stretches([row[f"c{len(expressions)}"] for row in batch]):
-            if key is None:
+            key = ALL_ROWS if key is None else key
+            if key not in kept:
                 without += place.stop - place.start
             elif not asked.seen:
                 mst_key, weights = kept[key]

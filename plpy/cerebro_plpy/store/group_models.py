@@ -43,20 +43,20 @@ class GroupModels:
         which = "" if self.mst_key is None else f" AND i.mst_key = {int(self.mst_key)}"
         return (
             f"SELECT {names}, i.{FALLBACK}, i.mst_key, CASE WHEN i.{FALLBACK} THEN '{ALL_ROWS}'"
-            f" ELSE (SELECT row_to_json(k)::text FROM (SELECT {names}) AS k) END AS key"
+            " ELSE row_to_json(k)::text END AS key"
             f" FROM (SELECT i.*, row_number() OVER (PARTITION BY i.{FALLBACK}, {names}"
             f" ORDER BY {worth}, {loss}, i.mst_key) AS place FROM {self.info.quoted} AS i"
-            f" WHERE i.model_size IS NOT NULL{which}) AS i WHERE i.place = 1"
+            # Early versions of Greenplum 7 take no subquery with an outer reference in its place.
+            f" WHERE i.model_size IS NOT NULL{which}) AS i, LATERAL (SELECT {names}) AS k WHERE i.place = 1"
         )
 
     def rows(self, source: Table) -> Table:
-        """Rows with the key of the group that each is of, group by group."""
-        for_others = f"(SELECT a.key FROM chosen AS a WHERE a.{FALLBACK})"
+        """Rows with the key of the group that each is of, group by group; of no group that has a model at the
+        end."""
         return replace(
             source,
-            selection=f"(WITH chosen AS MATERIALIZED ({self.chosen})"
-            f" SELECT s.*, coalesce(g.key, {for_others}) AS {GROUP_KEY} FROM {source.rows}"
-            f" LEFT JOIN chosen AS g ON {same(self.types)} AND NOT g.{FALLBACK} ORDER BY {GROUP_KEY})",
+            selection=f"(SELECT s.*, g.key AS {GROUP_KEY} FROM {source.rows}"
+            f" LEFT JOIN ({self.chosen}) AS g ON {same(self.types)} AND NOT g.{FALLBACK} ORDER BY {GROUP_KEY})",
         )
 
     @property

@@ -72,11 +72,11 @@ class Measured:
     higher_is_better: bool
 
 
-_METRIC_ROWS = insertion("cerebro._metric", Measured)
+METRIC_ROWS = insertion("cerebro._metric", Measured)
 
 
 def write_metrics(db: Database, measured: Sequence[Measured]) -> None:
-    write(db, [(_METRIC_ROWS, [as_given(row) for row in measured])])
+    write(db, [(METRIC_ROWS, [as_given(row) for row in measured])])
 
 
 @as_owner

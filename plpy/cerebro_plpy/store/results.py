@@ -209,6 +209,9 @@ def _create(db: Database, target: TargetTable, columns: ResultColumns) -> None:
     # That of models, or one with that key alone, is not small.
     by_key = "model_weights" in dict(columns) and "mst_key" in dict(columns) or columns[0][0] == "mst_key"
     how = "BY (mst_key)" if by_key else "REPLICATED"
+    if "model_weights" in dict(columns) and FALLBACK in dict(columns):
+        # Thousands of groups have the same config.
+        how = "BY (__dist_key__)"
     db.query(f"CREATE TABLE {target.quoted} ({listed}){HEAP}{distributed(db, how)}")
 
 

@@ -109,6 +109,13 @@ def parts(db: Database, run_id: int, mst_key: int, step: int) -> list[bytes]:
     return [row["data"] for row in rows]
 
 
+@as_owner
+def parts_of_several(db: Database, run_id: int, step: int, keys: Sequence[int]) -> dict[int, list[bytes]]:
+    """The same of several configs after the same step."""
+    rows = read_several(db, run_id, dict.fromkeys(keys, step))
+    return {mst_key: list(parts) for mst_key, parts in rows}
+
+
 def dropping(run_id: int, keep: Mapping[int, Sequence[int]]) -> Writing:
     """What removes all states of these configs but those after these steps, while their run goes on.
 

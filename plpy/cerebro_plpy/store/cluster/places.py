@@ -13,7 +13,7 @@ from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.store.cluster import messages
 from cerebro_plpy.store.dialect import HEAP
 from cerebro_plpy.store.names import Table, quote
-from cerebro_plpy.store.packed import BUFFER, FOLD, KEY, SHAPE, Expression, PackedOutput
+from cerebro_plpy.store.packed import BUFFER, FOLD, GROUPS, KEY, SHAPE, Expression, PackedOutput
 from cerebro_plpy.store.partitions import Columns
 from cerebro_plpy.store.predictions import PredictionOutput as PredictionTable
 
@@ -294,25 +294,33 @@ def join_pieces(
     output: PackedOutput,
     shapes: Sequence[Sequence[int]],
     widths: Sequence[int],
-    folds: Sequence[int | None] | None,
+    parts: Sequence[int | list[list[int]] | None],
 ) -> None:
-    """Make buffers of the pieces, which are where the buffers are to be; with the folds of the buffers, if
-    the rows are in some."""
+    """Make buffers of the pieces, which are where the buffers are to be; with the folds or groups of the
+    buffers, if the rows are in some."""
     columns = "".join(f", {quote(name)}, {quote(name + SHAPE)}" for name in output.columns)
     fields = "".join(
         f", s.fields[{n}], ARRAY[s.number{''.join(f', {int(size)}' for size in shape)}]"
         for n, shape in enumerate(shapes, 1)
     )
-    column, fold = ("", "") if folds is None else (f", {FOLD}", ", $2[s.buffer_id + 1]")
+    column = part = ""
+    if output.folded or output.grouped:
+        column = f", {FOLD if output.folded else GROUPS}"
+        part = f", ($2[s.buffer_id + 1])::integer{'' if output.folded else '[]'}"
     db.query(
         f"INSERT INTO {output.table.quoted} ({KEY}{columns}, {BUFFER}{column})"
-        f" SELECT s.dist_key{fields}, s.buffer_id{fold} FROM (SELECT p.dist_key, p.buffer_id,"
+        f" SELECT s.dist_key{fields}, s.buffer_id{part} FROM (SELECT p.dist_key, p.buffer_id,"
         " (sum(octet_length(p.places)) / 4)::integer AS number,"
         " cerebro._join_pieces($1, array_agg(p.places), array_agg(p.fields)) AS fields"
         f" FROM pg_temp.{_SENT} AS p GROUP BY p.dist_key, p.buffer_id OFFSET 0) AS s",
-        ["integer[]", *([] if folds is None else ["integer[]"])],
-        [list(widths), *([] if folds is None else [list(folds)])],
+        ["integer[]", *(["text[]"] if part else [])],
+        [list(widths), *([[_as_text(one) for one in parts]] if part else [])],
     )
+
+
+def _as_text(part: int | list[list[int]] | None) -> str | None:
+    """A fold, or an array of groups, as the server reads it."""
+    return None if part is None else str(part).replace("[", "{").replace("]", "}")
 
 
 def write_predictions(db: Database, output: PredictionTable, ticket: str) -> None:

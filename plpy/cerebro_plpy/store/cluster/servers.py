@@ -107,6 +107,14 @@ def read_state(run_id: int, mst_key: int, step: int) -> str:
     )
 
 
+def read_states(run_id: int, keys: Sequence[int], step: int) -> str:
+    """The states of several configs after the same step: config and data of each part."""
+    return _copy(
+        f"SELECT mst_key, data FROM cerebro._state WHERE run_id = {int(run_id)} AND step = {int(step)}"
+        f" AND mst_key IN ({', '.join(str(int(key)) for key in keys)}) ORDER BY mst_key, part"
+    )
+
+
 def read_evaluations(run_id: int, mst_key: int, epoch: int) -> str:
     """What was measured there: dataset, segment and variables of each."""
     return _copy(
@@ -119,13 +127,14 @@ def _copy(query: str) -> str:
     return f"COPY ({query}) TO STDOUT (FORMAT binary)"
 
 
-def copied_state(visit: Mapping[str, Any], parts: Sequence[bytes]) -> Iterator[Part]:
-    """The rows of a state in COPY's binary form, part by part."""
+def copied_states(visits: Sequence[Mapping[str, Any]], states: Sequence[Sequence[bytes]]) -> Iterator[Part]:
+    """The rows of the states of visits in COPY's binary form, part by part."""
     yield _HEADER
-    place, run_id, mst_key, step = (visit[name] for name in ("place", "run_id", "mst_key", "step"))
-    for number, part in enumerate(parts):
-        yield _STATE_ROW.pack(6, 4, place, 8, run_id, 4, mst_key, 4, step, 4, number, len(part))
-        yield part
+    for visit, parts in zip(visits, states, strict=True):
+        place, run_id, mst_key, step = (visit[name] for name in ("place", "run_id", "mst_key", "step"))
+        for number, part in enumerate(parts):
+            yield _STATE_ROW.pack(6, 4, place, 8, run_id, 4, mst_key, 4, step, 4, number, len(part))
+            yield part
     yield _TRAILER
 
 
