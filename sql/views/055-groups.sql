@@ -12,7 +12,7 @@ SELECT
     END AS status,
     CASE
         WHEN b.configs > 0 THEN b.failure
-        WHEN b."rows" < l.min_rows THEN b."rows" || ' rows, fewer than min_rows ' || l.min_rows
+        WHEN b."rows" < l.min_rows THEN b."rows" || CASE WHEN b."rows" = 1 THEN ' row' ELSE ' rows' END || ', fewer than min_rows ' || l.min_rows
         ELSE 'fewer classes than min_classes ' || l.min_classes
     END AS reason,
     b.configs,

@@ -61,7 +61,8 @@ def test_groups_have_their_best_configs_and_reasons(trial: Trial, runs: list[int
 
 def test_the_number_of_a_unit_leads_to_its_progress_and_metrics(trial: Trial, runs: list[int]) -> None:
     units = trial.sql(
-        "SELECT b.mst_key, b.group_key, p.config_key, p.group_key, m.value = b.value FROM cerebro.leaderboard AS b"
+        "SELECT b.mst_key, b.group_key, p.config_key, p.group_key, m.value = b.value"
+        " FROM cerebro.leaderboard AS b"
         " LEFT JOIN cerebro.progress AS p ON p.run_id = b.run_id AND p.mst_key = b.unit_key"
         " LEFT JOIN cerebro.metrics AS m ON m.run_id = b.run_id AND m.mst_key = b.unit_key"
         " AND m.metric = b.metric AND m.epoch = b.epoch WHERE b.run_id = %s",
