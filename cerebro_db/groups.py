@@ -12,6 +12,7 @@ from .errors import CerebroError
 from .link import Row
 
 if TYPE_CHECKING:
+    from .protocols import RunRows
     from .run import Run
 
 _ALL = "SELECT * FROM cerebro.groups WHERE run_id = %s ORDER BY is_fallback DESC, group_key::jsonb"
@@ -37,7 +38,7 @@ def listed(run: Run) -> list[Row]:
     return split(run.rows(_ALL))
 
 
-def spread(run: Run) -> Row:
+def spread(run: RunRows) -> Row:
     """How far the groups have come, each with its best config."""
     return run.rows(_SPREAD)[0]
 

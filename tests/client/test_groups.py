@@ -93,6 +93,13 @@ def test_a_notebook_and_a_watch_say_how_groups_are_spread(grouped: Run) -> None:
     assert "median" in shown and "6 groups" in shown
 
 
+def test_a_report_shows_how_groups_are_spread_and_the_lowest(grouped: Run, tmp_path: Path) -> None:
+    text = grouped.report(tmp_path / "run.html").read_text()
+    assert "How the groups are spread" in text and "<svg" in text
+    assert "{&quot;country&quot;:&quot;BE&quot;,&quot;shop&quot;:0}" in text
+    assert grouped.plot().figure.axes[0].get_title() == "The best of each group"
+
+
 def test_the_command_knows_groups(grouped: Run, client_database: str, tmp_path: Path) -> None:
     run = str(grouped.run_id)
     listed = json.loads(cerebro("groups", run, "--worst", "--format", "json", database=client_database).out)
@@ -119,4 +126,6 @@ def test_a_cross_validated_config_is_one_row(client: Database) -> None:
     folds = [float(value) for value in row["fold_values"].split(", ")]
     assert row["value"] == pytest.approx(np.mean(folds))
     assert row["deviation"] == pytest.approx(np.std(folds, ddof=1))
+    (axes,) = run.plot("curves").figure.axes
+    assert [line.get_label() for line in axes.lines] == [f"config {row['mst_key']}"]
     assert "without fold 2" in watch.config_text(run.progress().to_dict("records")[1])

@@ -270,7 +270,7 @@ function about(run) {
   return [
     `${run.source_table} → ${run.model_table ?? "no table"}`,
     run.validation_table ? `validated on ${run.validation_table}` : null,
-    run.groups ? `${many(run.groups, "group")}, ${many(run.configs, "model")}` : many(run.configs, "config"),
+    run.groups ? `${many(run.groups, "group")}, ${many(run.configs, "model")}` : many(run.folds ? state.run.configs.length : run.configs, "config"),
     run.folds ? `cross-validated in ${many(run.folds, "fold")}` : null,
     many(run.epochs, "epoch"),
     many(run.segments, "segment"),
