@@ -76,6 +76,11 @@ def test_the_best_models_of_all_groups_are_files(grouped: Run, tmp_path: Path) -
             assert np.array_equal(one, other)
 
 
+def test_tensorboard_gets_a_folder_for_each_config_of_each_group(grouped: Run, tmp_path: Path) -> None:
+    grouped.to_tensorboard(tmp_path)
+    assert len(list(tmp_path.glob("run_*/config_*/events*"))) == 14
+
+
 def test_what_is_no_group_is_refused_with_the_way_to_one(grouped: Run, run: Run) -> None:
     with pytest.raises(CerebroError, match="has a best config for each group") as found:
         grouped.best()
