@@ -26,8 +26,16 @@ def _configs(run: RunRows) -> Iterator[tuple[Row, list[Row]]]:
         "SELECT *, cerebro.read_params(compile_params, fit_params) AS params"
         " FROM cerebro.leaderboard WHERE run_id = %s ORDER BY mst_key"
     )
+    of_unit: dict[int, list[Row]] = {}
+    for row in measured:
+        of_unit.setdefault(row["mst_key"], []).append(row)
     for config in listed:
-        yield config, [row for row in measured if row["mst_key"] == config["mst_key"]]
+        yield config, of_unit.get(_number(config), [])
+
+
+def _number(config: Row) -> int:
+    """Of groups, each has a config of the same key."""
+    return config["mst_key"] if config["unit_key"] is None else config["unit_key"]
 
 
 def to_tensorboard(run: RunRows, folder: Path) -> Path:
@@ -40,7 +48,7 @@ def to_tensorboard(run: RunRows, folder: Path) -> Path:
     except ImportError:
         raise needs("tensorboard", "tensorboard, which writes the event files,") from None
     for config, metrics in _configs(run):
-        writer = EventFileWriter(str(folder / f"run_{run.run_id}" / f"config_{config['mst_key']}"))
+        writer = EventFileWriter(str(folder / f"run_{run.run_id}" / f"config_{_number(config)}"))
         for row in metrics:
             value = Summary.Value(tag=f"{row['dataset']}/{row['metric']}", simple_value=row["value"])
             writer.add_event(
@@ -84,6 +92,7 @@ def _to_mlflow(client: Any, experiment: str, info: Row, config: Row, metrics: li
         "cerebro.mst_key": str(config["mst_key"]),
         "cerebro.source_table": info["source_table"],
         "cerebro.model_table": info["model_table"] or "",
+        **({"cerebro.group": config["group_key"]} if config["group_key"] else {}),
     }
     title = f"run {info['run_id']} config {config['mst_key']}"
     own = client.create_run(experiment, start_time=began, tags=tags, run_name=title).info.run_id

@@ -15,7 +15,27 @@ if TYPE_CHECKING:
     from .protocols import RunRows
 
 KINDS = ("curves", "configs", "timeline")
+# Of a run of groups, whose configs are too many to be told apart.
+OF_GROUPS = ("groups",)
+BARS = 40
 NAMED = 8
+# Of a cross-validated config the mean of its folds.
+_MEASURED = """
+SELECT CASE WHEN p.fold IS NULL THEN m.mst_key ELSE p.config_key END AS mst_key, m.epoch, m.dataset, m.metric,
+    avg(m.value) AS value
+FROM cerebro.metrics AS m LEFT JOIN cerebro.progress AS p USING (run_id, mst_key)
+WHERE m.run_id = %s GROUP BY 1, 2, 3, 4 ORDER BY 1, 2
+"""
+_VISITS = """
+SELECT CASE WHEN p.fold IS NULL THEN v.mst_key ELSE p.config_key END AS mst_key, v.segment,
+    extract(epoch FROM v.started_at)::float8 AS began, extract(epoch FROM v.ended_at)::float8 AS ended
+FROM cerebro.visits AS v LEFT JOIN cerebro.progress AS p USING (run_id, mst_key)
+WHERE v.run_id = %s ORDER BY v.started_at
+"""
+_GROUPS = """
+SELECT dataset, metric, value FROM cerebro.groups
+WHERE run_id = %s AND NOT is_fallback AND value NOT IN ('NaN', 'Infinity', '-Infinity')
+"""
 # More bars than this are drawn as pixels: as shapes they would make a file of many megabytes.
 DRAWN_AS_SHAPES = 3000
 
@@ -50,9 +70,9 @@ class Picture:
 
 def picture(run: RunRows, kind: str | None = None) -> Picture:
     """Draw one kind of picture, or all."""
-    if kind is not None and kind not in KINDS:
-        raise CerebroError(f"there is no picture {kind!r}", hint=f"There are {', '.join(KINDS)}.")
-    wanted = KINDS if kind is None else (kind,)
+    if kind is not None and kind not in _DRAW:
+        raise CerebroError(f"there is no picture {kind!r}", hint=f"There are {', '.join(_DRAW)}.")
+    wanted = (OF_GROUPS if run.info()["groups"] else KINDS) if kind is None else (kind,)
     figure = _figure(10, 4.2 * len(wanted))
     for axes, one in zip(figure.subplots(len(wanted), squeeze=False)[:, 0], wanted, strict=True):
         _DRAW[one](run, axes)
@@ -81,7 +101,7 @@ def _curves(run: RunRows, axes: Any) -> None:
         return _nothing(axes, "no config has been measured")
     metric, dataset = ranked[0]["metric"], ranked[0]["dataset"]
     points: dict[int, list[tuple[int, float]]] = {}
-    for row in run.rows("SELECT * FROM cerebro.metrics WHERE run_id = %s ORDER BY mst_key, epoch"):
+    for row in run.rows(_MEASURED):
         if (row["metric"], row["dataset"]) == (metric, dataset) and row["value"] is not None:
             points.setdefault(row["mst_key"], []).append((row["epoch"], row["value"]))
     best = [row["mst_key"] for row in ranked[:NAMED]]
@@ -199,11 +219,7 @@ def _ticks(column: Sequence[Any]) -> list[tuple[float, str]]:
 
 def _timeline(run: RunRows, axes: Any) -> None:
     """What each segment was doing when: a bar for each visit, coloured by config."""
-    visits = run.rows(
-        "SELECT mst_key, segment, extract(epoch FROM started_at)::float8 AS began,"
-        " extract(epoch FROM ended_at)::float8 AS ended"
-        " FROM cerebro.visits WHERE run_id = %s ORDER BY started_at"
-    )
+    visits = run.rows(_VISITS)
     if not visits:
         return _nothing(axes, "there was no visit")
     start = visits[0]["began"]
@@ -225,9 +241,20 @@ def _timeline(run: RunRows, axes: Any) -> None:
     return None
 
 
+def _groups(run: RunRows, axes: Any) -> None:
+    """How many groups have reached how much, by the best config of each."""
+    found = run.rows(_GROUPS)
+    if not found:
+        return _nothing(axes, "no group has been measured")
+    axes.hist([row["value"] for row in found], bins=BARS)
+    what = f"{found[0]['dataset']} {found[0]['metric']}"
+    axes.set(xlabel=what, ylabel="groups", title="The best of each group")
+    return None
+
+
 def _nothing(axes: Any, why: str) -> None:
     axes.text(0.5, 0.5, why, ha="center", va="center", transform=axes.transAxes)
     axes.set_axis_off()
 
 
-_DRAW = {"curves": _curves, "configs": _configs, "timeline": _timeline}
+_DRAW = {"curves": _curves, "configs": _configs, "timeline": _timeline, "groups": _groups}

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import markup, plots
+from . import groups, markup, plots
 from .link import Row
 from .watch import duration
 
@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 
 SHOWN = 50
 FEW = 6
+_SHOWN_OF_GROUPS = ("group_key", "rows", "status", "mst_key", "value", "loss", "reason")
+# Those without a value first; what is the better the higher it is, stands with what was measured.
+_LOWEST = f"""
+SELECT g.* FROM cerebro.groups AS g WHERE g.run_id = %s AND NOT g.is_fallback
+ORDER BY g.metric NULLS FIRST, CASE WHEN (
+    SELECT bool_or(m.higher_is_better) FROM cerebro.metrics AS m
+    WHERE m.run_id = g.run_id AND m.mst_key = g.unit_key AND m.metric = g.metric
+) THEN g.value ELSE -g.value END, g.group_key LIMIT {SHOWN}
+"""
 _HEAD = ("name", "type", "element", "kind", "input", "statistics")
 COMPARES = "<p>A search compares losses, whatever metric ranks the leaderboard.</p>"
 _STYLE = """
@@ -34,11 +43,26 @@ def write(run: RunRows, path: Path) -> Path:
     """Write the report."""
     info = run.info()
     title = info["name"] or f"Run {info['run_id']}"
-    ranked = plots.configs(run)
     sections = [
         f"<h1>{escape(title)}</h1>",
         f"<p class='quiet'>{escape(_lead(info))}</p>",
         _description(info),
+        *(_of_groups(run, info) if info["groups"] else _of_configs(run, info)),
+        "<h2>Machine and versions</h2>",
+        _machine(run, info),
+    ]
+    body = "\n".join(sections)
+    path.write_text(
+        f"<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><title>{escape(title)}</title>"
+        f"<style>{_STYLE}</style></head>\n<body>\n{body}\n</body></html>\n",
+        encoding="utf-8",
+    )
+    return path
+
+
+def _of_configs(run: RunRows, info: Row) -> list[str]:
+    ranked = plots.configs(run)
+    return [
         "<h2>The best config</h2>",
         _best(ranked),
         "<h2>What was asked</h2>",
@@ -54,16 +78,28 @@ def write(run: RunRows, path: Path) -> Path:
         "<h2>Where the time went</h2>",
         _times(run, info),
         plots.picture(run, "timeline").svg(),
-        "<h2>Machine and versions</h2>",
-        _machine(run, info),
     ]
-    body = "\n".join(sections)
-    path.write_text(
-        f"<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><title>{escape(title)}</title>"
-        f"<style>{_STYLE}</style></head>\n<body>\n{body}\n</body></html>\n",
-        encoding="utf-8",
-    )
-    return path
+
+
+def _of_groups(run: RunRows, info: Row) -> list[str]:
+    """Of ten thousand groups no reader wants all."""
+    listed = run.rows(_LOWEST)
+    metric = next((row["metric"] for row in listed if row["metric"]), "value")
+    head = ["group", "rows", "status", "config", metric, "loss", "reason"]
+    rows = [[row[name] for name in _SHOWN_OF_GROUPS] for row in listed]
+    more = f"<p class='quiet'>and {info['groups'] - SHOWN} more</p>" if info["groups"] > SHOWN else ""
+    return [
+        "<h2>What was asked</h2>",
+        _asked(run, info),
+        *_columns(run.specification()),
+        "<h2>How the groups are spread</h2>",
+        markup.pairs(groups.spread(run).items()),
+        plots.picture(run, "groups").svg(),
+        f"<h2>The {SHOWN} groups whose best config has reached least</h2>",
+        markup.table(head, rows) + more,
+        "<h2>Where the time went</h2>",
+        _times(run, info),
+    ]
 
 
 def _lead(info: Row) -> str:

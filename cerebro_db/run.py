@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from . import frames, markup, models, plan, rows, stored
+from . import frames, groups, markup, models, plan, rows, stored
 from . import watch as watching
 from .errors import CerebroError
 from .link import Row
@@ -52,7 +52,7 @@ class Run:
         info = snapshot.run
         title = f"Run {self.run_id}" + (f" · {info['name']}" if info["name"] else "")
         said = snapshot.headline() if info["status"] in GOING else snapshot.last_line()
-        shown = self.rows(_FOREMOST)
+        shown = [groups.spread(self)] if info["groups"] else self.rows(_FOREMOST)
         board = markup.table(list(shown[0]), [list(row.values()) for row in shown]) if shown else ""
         more = f"<p>{escape(info['detail'])}</p>" if info["detail"] else ""
         return markup.titled(title, f"<p>{escape(said)}</p>", more, board)
@@ -92,10 +92,23 @@ class Run:
         return Packed(self.db, stored.table(self.db, name))
 
     def leaderboard(self) -> pandas.DataFrame:
-        """The configs, best first."""
-        found = self._frame("SELECT * FROM cerebro.leaderboard WHERE run_id = %s ORDER BY rank, mst_key")
+        """The configs, best first; of a run of groups within each group, whose columns stand in front."""
+        found = frames.frame(
+            groups.split(
+                self.rows(
+                    "SELECT * FROM cerebro.leaderboard WHERE run_id = %s ORDER BY group_key, rank, mst_key"
+                )
+            )
+        )
         # A config that failed has none, which pandas' own integers cannot say.
         return found.astype({"rank": "Int64"})
+
+    def groups(self) -> pandas.DataFrame:
+        """The groups of a run of groups, each with its best config or why it has none."""
+        found = frames.frame(groups.listed(self))
+        # Models of all rows are of no group, and groups that are left out have no config.
+        whole = ("rows", "segments", "mst_key", "unit_key", "epoch", "best_epoch")
+        return found.astype({name: "Int64" for name in whole if name in found.columns})
 
     def metrics(self) -> pandas.DataFrame:
         """What the configs reached after the epochs that were measured."""
@@ -115,8 +128,15 @@ class Run:
         """What was decided while the run went on, with the reasons."""
         return self._frame("SELECT * FROM cerebro.decisions WHERE run_id = %s ORDER BY number")
 
-    def best(self) -> Config:
-        """The config at the head of the leaderboard."""
+    def best(self, group: Mapping[str, Any] | None = None) -> Config:
+        """The config at the head of the leaderboard; of a run of groups, of one group: `{"shop": 3}`."""
+        if group is not None:
+            return Config(self, groups.unit(self, group)["mst_key"], group)
+        if self.info()["groups"]:
+            raise CerebroError(
+                f"run {self.run_id} has a best config for each group",
+                hint='Name the group: run.best({"shop": 3}). run.groups() lists all with their best.',
+            )
         ranked = self.rows(
             "SELECT mst_key FROM cerebro.leaderboard WHERE run_id = %s AND value IS NOT NULL"
             " AND failure IS NULL ORDER BY rank, mst_key LIMIT 1"
@@ -131,9 +151,13 @@ class Run:
             )
         return Config(self, ranked[0]["mst_key"])
 
-    def config(self, mst_key: int) -> Config:
-        """One of the configs, by its key."""
-        return Config(self, mst_key)
+    def config(self, mst_key: int, group: Mapping[str, Any] | None = None) -> Config:
+        """One of the configs, by its key; of a run of groups that of one group, else that of all rows."""
+        return Config(self, mst_key, group)
+
+    def save_groups(self, folder: str | Path, custom_objects: Mapping[str, Any] | None = None) -> Path:
+        """Write the best model of each group to a folder, as `.keras`; gives the list of which is whose."""
+        return groups.save(self, Path(folder), custom_objects)
 
     def wait(self, timeout: float | None = None) -> str:
         """Wait until the run is over and its tables are there, or for so many seconds; gives its status.
@@ -269,12 +293,14 @@ class Run:
 class Config:
     """One candidate: an architecture with compile and fit parameters."""
 
-    def __init__(self, run: Run, mst_key: int) -> None:
+    def __init__(self, run: Run, mst_key: int, group: Mapping[str, Any] | None = None) -> None:
         self.run = run
         self.mst_key = mst_key
+        self.group = group
 
     def __repr__(self) -> str:
-        return f"<config {self.mst_key} of run {self.run.run_id}>"
+        of_group = "" if self.group is None else f" of group {dict(self.group)}"
+        return f"<config {self.mst_key}{of_group} of run {self.run.run_id}>"
 
     def _repr_html_(self) -> str:
         info = self.info()
@@ -285,14 +311,22 @@ class Config:
 
     def info(self) -> Row:
         """Its row of the leaderboard."""
+        if self.group is None:
+            which, value = "group_key IS NULL AND mst_key = %s", self.mst_key
+        else:
+            which, value = "unit_key = %s", self._unit_key()
         found = self.run.db.look(
-            "SELECT * FROM cerebro.leaderboard WHERE run_id = %s AND mst_key = %s",
-            self.run.run_id,
-            self.mst_key,
+            f"SELECT * FROM cerebro.leaderboard WHERE run_id = %s AND {which}", self.run.run_id, value
         )
         if not found:
             raise CerebroError(f"run {self.run.run_id} has no config {self.mst_key}")
         return found[0]
+
+    def _unit_key(self) -> int:
+        """The number of its state."""
+        if self.group is None:
+            return self.mst_key
+        return groups.unit(self.run, self.group, self.mst_key)["unit_key"]
 
     @property
     def params(self) -> dict[str, Any]:
@@ -309,7 +343,8 @@ class Config:
         from the server is executed.
         """
         architecture = self._architecture()
-        state = self.run.db.look("SELECT * FROM cerebro.config_state(%s, %s)", self.run.run_id, self.mst_key)
+        query = "SELECT * FROM cerebro.config_state(%s, %s)"
+        state = self.run.db.look(query, self.run.run_id, self._unit_key())
         return models.build(architecture, self.params, state, custom_objects or {})
 
     def save(self, path: str | Path, custom_objects: Mapping[str, Any] | None = None) -> Path:
@@ -327,11 +362,21 @@ class Config:
         `x` names the columns of the frame in the order of packing; it need not be given where the run knows
         them. Gives a frame with the same index: the class and its probability, or the prediction.
         """
+        self._refuse_group()
         return rows.predict(self, given, x)
 
     def probabilities(self, given: pandas.DataFrame | Any, x: Columns | None = None) -> pandas.DataFrame:
         """The probability of every class for the same: a column for each class."""
+        self._refuse_group()
         return rows.probabilities(self, given, x)
+
+    def _refuse_group(self) -> None:
+        """Rows of groups find their model by themselves."""
+        if self.group is not None or self.run.info()["groups"]:
+            raise CerebroError(
+                "the server predicts rows of groups by the model of each row's group",
+                hint="In SQL: cerebro.madlib_predict, or cerebro.predict with the row. Here: to_keras().",
+            )
 
     def features(self, x: Columns | None) -> list[str]:
         """The columns that its features are in."""

@@ -50,7 +50,8 @@ class Snapshot:
 
     def headline(self) -> str:
         run = self.run
-        parts = [f"run {run['run_id']}: {run['visits_done']} of {run['visits_total']} visits"]
+        of_groups = f" of {run['groups']} groups" if run["groups"] else ""
+        parts = [f"run {run['run_id']}: {run['visits_done']} of {run['visits_total']} visits{of_groups}"]
         if run["status"] != "running":
             parts[0] += f", {run['status']}"
         elif self.seconds_left is not None:
@@ -60,6 +61,7 @@ class Snapshot:
     def last_line(self) -> str:
         run = self.run
         said = f"run {run['run_id']} {run['status']} after {duration(run['seconds'])}"
+        said += f"; {run['groups']} groups" if run["groups"] else ""
         if run["detail"]:
             said += f": {run['detail']}"
         return harmless("; ".join([said, *([best_text(self.best)] if self.best else [])]))
@@ -82,19 +84,23 @@ def best_text(best: Row) -> str:
 def config_text(config: Row) -> str:
     """One config on one line, without its bar."""
     loss = "" if config["loss"] is None else f"  loss {config['loss']:.4g}"
-    return (
-        f"config {config['mst_key']}  epoch {config['epoch']} of {config['epochs']}  {config['status']}{loss}"
-    )
+    key = config["mst_key"] if config["config_key"] is None else config["config_key"]
+    without = "" if config["fold"] is None else f" without fold {config['fold']}"
+    return f"config {key}{without}  epoch {config['epoch']} of {config['epochs']}  {config['status']}{loss}"
 
 
 def look(run: RunRows) -> Snapshot:
     """Read how a run stands."""
+    info = run.info()
+    if info["groups"]:
+        # They may be tens of thousands, and there is no best of all.
+        return Snapshot(info, [], None)
     best = run.rows(
         "SELECT mst_key, dataset, metric, value FROM cerebro.leaderboard"
         " WHERE run_id = %s AND value IS NOT NULL AND failure IS NULL ORDER BY rank, mst_key LIMIT 1"
     )
     configs = run.rows("SELECT * FROM cerebro.progress WHERE run_id = %s ORDER BY mst_key")
-    return Snapshot(run.info(), configs, best[0] if best else None)
+    return Snapshot(info, configs, best[0] if best else None)
 
 
 class Screen(Protocol):

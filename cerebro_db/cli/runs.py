@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,6 +25,11 @@ RUN_COLUMNS = (
     "seconds", "started_at", "model_table",
 )  # fmt: skip
 BOARD_COLUMNS = ("rank", "mst_key", "metric", "value", "loss", "epoch", "compile_params", "fit_params")
+GROUP_COLUMNS = (
+    "group_key", "rows", "status", "mst_key", "metric", "value", "loss", "epoch", "reason",
+)  # fmt: skip
+# Of a run of groups, where nobody says how many.
+FIRST = 50
 METRIC_COLUMNS = ("mst_key", "epoch", "dataset", "metric", "value")
 
 
@@ -67,8 +73,19 @@ def finished(run: Run) -> Run:
     return run
 
 
-def chosen_config(run: Run, key: int | None) -> Config:
-    return finished(run).best() if key is None else finished(run).config(key)
+def chosen_config(run: Run, key: int | None, group: str | None = None) -> Config:
+    which = None if group is None else _group(group)
+    return finished(run).best(which) if key is None else finished(run).config(key, which)
+
+
+def _group(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise click.UsageError("--group is written as JSON, as cerebro groups lists them")
+    return found
 
 
 @click.command(short_help="List runs, the newest first.")
@@ -101,11 +118,42 @@ def leaderboard(run: int | None, limit: int | None, form: str, dsn: str) -> None
       cerebro leaderboard
       cerebro leaderboard 7 --limit 5 --format csv
     """
-    query = "SELECT * FROM cerebro.leaderboard WHERE run_id = %s ORDER BY rank, mst_key LIMIT %s"
+    query = "SELECT * FROM cerebro.leaderboard WHERE run_id = %s ORDER BY group_key, rank, mst_key LIMIT %s"
     with open_database(dsn) as db:
-        found = db.look(query, chosen(db, run).run_id, limit)
+        info = chosen(db, run).info()
+        cut = FIRST if info["groups"] and limit is None and form == "table" else limit
+        found = db.look(query, info["run_id"], cut)
     failed = any(row["failure"] for row in found)
-    show(found, form, (*BOARD_COLUMNS, "failure") if failed else BOARD_COLUMNS)
+    columns = ("group_key", *BOARD_COLUMNS) if info["groups"] else BOARD_COLUMNS
+    show(found, form, (*columns, "failure") if failed else columns)
+    if cut != limit and len(found) == cut:
+        say(f"the first {cut}: --limit shows more, cerebro groups the best of each group", err=True)
+
+
+@click.command(short_help="List the groups of a run, each with its best config.")
+@of_run
+@click.option("--worst", is_flag=True, help="Those that have reached least first; else by the group.")
+@click.option("--limit", type=click.IntRange(1), default=FIRST, show_default=True, help="At most so many.")
+@formatted
+@connected
+def groups(run: int | None, worst: bool, limit: int, form: str, dsn: str) -> None:
+    """List the groups of a run, each with its best config, or why it has no model.
+
+    \b
+    Examples:
+      cerebro groups
+      cerebro groups 7 --worst --limit 10
+    """
+    # Whether a higher value is better stands with what was measured.
+    query = (
+        "SELECT g.* FROM cerebro.groups AS g WHERE g.run_id = %s ORDER BY"
+        " CASE WHEN %s THEN CASE WHEN (SELECT bool_or(m.higher_is_better) FROM cerebro.metrics AS m"
+        " WHERE m.run_id = g.run_id AND m.mst_key = g.unit_key AND m.metric = g.metric) THEN g.value"
+        " ELSE -g.value END END NULLS LAST, g.is_fallback DESC, g.group_key::jsonb LIMIT %s"
+    )
+    with open_database(dsn) as db:
+        found = db.look(query, chosen(db, run).run_id, worst, limit)
+    show(found, form, GROUP_COLUMNS)
 
 
 @click.command(short_help="Show what configs reached, epoch by epoch.")
@@ -199,7 +247,9 @@ def _without_password(_context: click.Context, _option: click.Parameter, address
 @click.command(short_help="Take a model or the metrics of a run elsewhere.")
 @of_run
 @of_config("The config whose model it is; by default the best.")
+@click.option("--group", metavar="JSON", help="Of a run of groups, the group whose model it is.")
 @click.option("--model", type=PATH, metavar="FILE", help="The model, as .keras or .onnx.")
+@click.option("--groups", "folder", type=PATH, metavar="FOLDER", help="The best model of each, as .keras.")
 @click.option("--tensorboard", type=PATH, metavar="FOLDER", help="The metrics, as TensorBoard's event files.")
 @click.option(
     "--mlflow", metavar="URI", callback=_without_password,
@@ -207,8 +257,8 @@ def _without_password(_context: click.Context, _option: click.Parameter, address
 )  # fmt: skip
 @connected
 def export(
-    run: int | None, config: int | None, model: Path | None, tensorboard: Path | None, mlflow: str | None,
-    dsn: str,
+    run: int | None, config: int | None, group: str | None, model: Path | None, folder: Path | None,
+    tensorboard: Path | None, mlflow: str | None, dsn: str,
 ) -> None:  # fmt: skip
     """Take a model or the metrics of a run elsewhere.
 
@@ -216,19 +266,22 @@ def export(
     Examples:
       cerebro export --model best.keras
       cerebro export 7 --config 3 --model net.onnx
+      cerebro export 7 --group '{"shop": 3}' --model shop-3.keras
       cerebro export 7 --tensorboard logs --mlflow sqlite:///mlflow.db
     """
     from ..models import features_file
 
-    if model is None and tensorboard is None and mlflow is None:
-        raise click.UsageError("say where to: --model, --tensorboard or --mlflow")
+    if model is None and folder is None and tensorboard is None and mlflow is None:
+        raise click.UsageError("say where to: --model, --groups, --tensorboard or --mlflow")
     with open_database(dsn) as db:
         found = chosen(db, run)
         _load_quietly()
         if model is not None:
-            click.echo(chosen_config(found, config).save(model))
+            click.echo(chosen_config(found, config, group).save(model))
             if found.specification() is not None:
                 click.echo(features_file(model))
+        if folder is not None:
+            click.echo(finished(found).save_groups(folder))
         if tensorboard is not None:
             click.echo(found.to_tensorboard(tensorboard))
         if mlflow is not None:

@@ -21,7 +21,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ..errors import CerebroError, from_server
-from . import predicting, views
+from . import groups, predicting, views
 from .actions import Desk, UnknownAction
 from .guard import MOST_BYTES, Guard, read_body
 
@@ -88,11 +88,22 @@ def _run_routes(reading: Engine) -> list[Route]:
 
     async def run(request: Request) -> Response:
         run_id: int = request.path_params["run_id"]
+        given = dict(request.query_params)
+        group = given.pop("group", None)
         try:
-            since = {name: _finite(value) for name, value in request.query_params.items()}
+            since = {name: _finite(value) for name, value in given.items()}
         except ValueError:
             return _problem(400, "the times to go on from are numbers")
-        return await _answer(lambda: views.run(reading, run_id, since))
+        if group is not None and "\0" in group:
+            return _problem(400, "the database can hold no such text")
+        return await _answer(lambda: views.run(reading, run_id, since, group))
+
+    async def of_groups(request: Request) -> Response:
+        run_id: int = request.path_params["run_id"]
+        given = request.query_params
+        if not all(_is_number(given.get(name, "0")) for name in ("limit", "offset")):
+            return _problem(400, "limit and offset are numbers")
+        return await _answer(lambda: groups.groups(reading, run_id, groups.asked(given)))
 
     async def plan(request: Request) -> Response:
         run_id: int = request.path_params["run_id"]
@@ -104,6 +115,7 @@ def _run_routes(reading: Engine) -> list[Route]:
 
     return [
         Route("/api/runs/{run_id:int}", run),
+        Route("/api/runs/{run_id:int}/groups", of_groups),
         Route("/api/runs/{run_id:int}/plan", plan),
         Route("/api/runs/{run_id:int}/report", report),
     ]

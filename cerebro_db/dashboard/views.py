@@ -29,7 +29,7 @@ _RUN_COLUMNS = f"""
     left(description, {MOST_DESCRIPTION}) AS description, source_table, validation_table,
     model_table, configs, failed_configs, epochs, segments, visits_done, visits_total, seed, topology,
     extract(epoch FROM started_at)::float8 AS started_at, extract(epoch FROM ended_at)::float8 AS ended_at,
-    seconds, detail, search"""
+    seconds, detail, search, groups, folds"""
 
 WHO = """
 SELECT current_database()::text AS database, current_user::text AS role,
@@ -41,29 +41,77 @@ RUN = f"""
 SELECT {_RUN_COLUMNS}, extract(epoch FROM clock_timestamp())::float8 AS now
 FROM cerebro.runs WHERE run_id = %(run)s
 """
-CONFIGS = """
-SELECT p.mst_key, p.model_id, p.status, p.epoch, p.epochs, p.visits_done, p.visits_total, p.segment,
-    p.loss AS visit_loss, p.seconds_left, p.failure, p.compile_params, p.fit_params, p.cloned_from, p.asked,
-    p.net,
-    b.rank, b.dataset, b.metric, b.value, b.loss, b.epoch AS measured_epoch, b.best_value, b.best_epoch,
-    b.newest_value, b.newest_epoch
+_PROGRESS = """p.mst_key, p.config_key, p.model_id, p.status, p.epoch, p.epochs, p.visits_done,
+    p.visits_total, p.segment, p.loss AS visit_loss, p.seconds_left, p.failure, p.compile_params,
+    p.fit_params, p.cloned_from, p.asked, p.net"""
+_BOARD = """b.rank, b.dataset, b.metric, b.value, b.loss, b.epoch AS measured_epoch, b.best_value,
+    b.best_epoch, b.newest_value, b.newest_epoch, b.deviation, b.fold_values"""
+CONFIGS = f"""
+SELECT {_PROGRESS}, {_BOARD}
 FROM cerebro.progress AS p
-LEFT JOIN (SELECT * FROM cerebro.leaderboard WHERE run_id = %(run)s) AS b USING (mst_key)
+LEFT JOIN (SELECT * FROM cerebro.leaderboard WHERE run_id = %(run)s) AS b ON b.unit_key = p.mst_key
 WHERE p.run_id = %(run)s
 ORDER BY b.rank NULLS LAST, p.mst_key
 """
-METRICS = """
+# Of the configs of one group; of those of all rows where it has no key. One after the other, since the second
+# looks for a few configs among very many.
+GROUP_BOARD = f"""
+SELECT b.unit_key, {_BOARD} FROM cerebro.leaderboard AS b
+WHERE b.run_id = %(run)s AND b.group_key IS NOT DISTINCT FROM %(group)s ORDER BY b.rank, b.unit_key
+"""
+GROUP_PROGRESS = f"""
+SELECT {_PROGRESS} FROM cerebro.progress AS p
+WHERE p.run_id = %(run)s AND p.mst_key = ANY (%(units)s::integer[])
+"""
+# A cross-validated config is one row, with the mean of its folds where all of them have been measured.
+FOLDED_CONFIGS = f"""
+SELECT b.mst_key, NULL::integer AS config_key, b.model_id, p.status, p.epoch, p.epochs, p.visits_done,
+    p.visits_total, p.segment, p.visit_loss, p.seconds_left, b.failure, b.compile_params, b.fit_params,
+    NULL::integer AS cloned_from, NULL::text AS asked, p.net, {_BOARD}
+FROM cerebro.leaderboard AS b
+JOIN (
+    SELECT x.config_key,
+        (array_agg(x.status ORDER BY array_position(ARRAY['training', 'evaluating', 'failed', 'waiting',
+            'paused', 'interrupted', 'stopped', 'deleted'], x.status)))[1] AS status,
+        min(x.epoch) AS epoch, max(x.epochs) AS epochs, sum(x.visits_done)::bigint AS visits_done,
+        sum(x.visits_total)::bigint AS visits_total, min(x.segment) AS segment, avg(x.loss) AS visit_loss,
+        sum(x.seconds_left) AS seconds_left, min(x.net) AS net
+    FROM cerebro.progress AS x WHERE x.run_id = %(run)s GROUP BY x.config_key
+) AS p ON p.config_key = b.mst_key
+WHERE b.run_id = %(run)s
+ORDER BY b.rank NULLS LAST, b.mst_key
+"""
+_METRIC_ROWS = """
 SELECT mst_key, epoch, dataset, metric, value, higher_is_better, extract(epoch FROM at)::float8 AS at
 FROM cerebro.metrics
-WHERE run_id = %(run)s AND at > to_timestamp(%(since)s)
-ORDER BY epoch, mst_key
+WHERE run_id = %(run)s AND at > to_timestamp(%(since)s)"""
+METRICS = f"{_METRIC_ROWS} ORDER BY epoch, mst_key"
+UNIT_METRICS = f"{_METRIC_ROWS} AND mst_key = ANY (%(units)s::integer[]) ORDER BY epoch, mst_key"
+FOLDED_METRICS = """
+SELECT p.config_key AS mst_key, m.epoch, m.dataset, m.metric, avg(m.value) AS value,
+    bool_and(m.higher_is_better) AS higher_is_better, extract(epoch FROM max(m.at))::float8 AS at
+FROM cerebro.metrics AS m JOIN cerebro.progress AS p USING (run_id, mst_key)
+WHERE m.run_id = %(run)s AND p.fold IS NOT NULL
+GROUP BY p.config_key, m.epoch, m.dataset, m.metric
+HAVING max(m.at) > to_timestamp(%(since)s) AND count(*) = %(folds)s
+ORDER BY m.epoch, p.config_key
 """
-VISITS = """
+_VISIT_ROWS = """
 SELECT mst_key, step, epoch, segment, loss, extract(epoch FROM started_at)::float8 AS started_at,
     extract(epoch FROM ended_at)::float8 AS ended_at, pid, cpu_seconds, memory_bytes
 FROM cerebro.visits
-WHERE run_id = %(run)s AND ended_at > to_timestamp(%(since)s)
-ORDER BY ended_at
+WHERE run_id = %(run)s AND ended_at > to_timestamp(%(since)s)"""
+VISITS = f"{_VISIT_ROWS} ORDER BY ended_at"
+UNIT_VISITS = f"{_VISIT_ROWS} AND mst_key = ANY (%(units)s::integer[]) ORDER BY ended_at"
+# Of folds, `unit` tells which it was.
+FOLDED_VISITS = """
+SELECT p.config_key AS mst_key, v.mst_key AS unit, v.step, v.epoch, v.segment, v.loss,
+    extract(epoch FROM v.started_at)::float8 AS started_at,
+    extract(epoch FROM v.ended_at)::float8 AS ended_at,
+    v.pid, v.cpu_seconds, v.memory_bytes
+FROM cerebro.visits AS v JOIN cerebro.progress AS p USING (run_id, mst_key)
+WHERE v.run_id = %(run)s AND v.ended_at > to_timestamp(%(since)s)
+ORDER BY v.ended_at
 """
 DECISIONS = """
 SELECT number, mst_key, epoch, decision, epochs, reason, decided_by, extract(epoch FROM at)::float8 AS at
@@ -73,10 +121,18 @@ ORDER BY number
 """
 
 BEST = """
-SELECT b.mst_key, b.dataset, b.metric, b.value, b.loss, b.epoch, b.compile_params, b.fit_params,
-    p.net, p.model_id
-FROM cerebro.leaderboard AS b JOIN cerebro.progress AS p USING (run_id, mst_key)
-WHERE b.run_id = %(run)s AND b.value IS NOT NULL AND b.failure IS NULL ORDER BY b.rank, b.mst_key LIMIT 1
+SELECT b.mst_key, b.dataset, b.metric, b.value, b.loss, b.epoch, b.compile_params, b.fit_params, b.model_id,
+    (SELECT min(p.net) FROM cerebro.progress AS p
+        WHERE p.run_id = %(run)s AND coalesce(p.config_key, p.mst_key) = b.mst_key) AS net
+FROM cerebro.leaderboard AS b
+WHERE b.run_id = %(run)s AND b.group_key IS NULL AND b.value IS NOT NULL AND b.failure IS NULL
+ORDER BY b.rank, b.mst_key LIMIT 1
+"""
+FOLDED_CURVES = """
+SELECT m.epoch, m.dataset, m.metric, avg(m.value) AS value
+FROM cerebro.metrics AS m JOIN cerebro.progress AS p USING (run_id, mst_key)
+WHERE m.run_id = %(run)s AND p.config_key = %(config)s AND p.fold IS NOT NULL
+GROUP BY m.epoch, m.dataset, m.metric ORDER BY m.dataset, m.metric, m.epoch
 """
 CURVES = """
 SELECT epoch, dataset, metric, value FROM cerebro.metrics
@@ -96,21 +152,32 @@ def overview(engine: Engine) -> Row:
         return {"who": {**rows(connection, WHO)[0], "draws": draws}, "runs": rows(connection, RUNS)}
 
 
-def run(engine: Engine, run_id: int, since: Mapping[str, float]) -> Row | None:
+def run(engine: Engine, run_id: int, since: Mapping[str, float], group: str | None = None) -> Row | None:
     """One run as it stands, with what came to be since the page last asked; None where there is no such run.
 
-    `since` is what the answer before gave as `next`.
+    `since` is what the answer before gave as `next`. Of a run of groups it has one group, or none.
     """
     with engine.connect() as connection:
         found = rows(connection, RUN, run=run_id)
         if not found:
             return None
-        metrics = table(connection, METRICS, run=run_id, since=_overlapping(since, "metrics"))
-        visits = table(connection, VISITS, run=run_id, since=_overlapping(since, "visits"))
+        which: Row = {"run": run_id, "folds": found[0]["folds"]}
+        measured, visited = METRICS, VISITS
+        if found[0]["groups"]:
+            configs = [] if group is None else _of_group(connection, run_id, group or None)
+            which["units"] = [config["mst_key"] for config in configs]
+            measured, visited = UNIT_METRICS, UNIT_VISITS
+        elif found[0]["folds"]:
+            configs = rows(connection, FOLDED_CONFIGS, **which)
+            measured, visited = FOLDED_METRICS, FOLDED_VISITS
+        else:
+            configs = rows(connection, CONFIGS, **which)
+        metrics = table(connection, measured, since=_overlapping(since, "metrics"), **which)
+        visits = table(connection, visited, since=_overlapping(since, "visits"), **which)
         decisions = table(connection, DECISIONS, run=run_id, since=int(since.get("decisions", -1)))
         return {
             "run": found[0],
-            "configs": rows(connection, CONFIGS, run=run_id),
+            "configs": configs,
             "metrics": metrics,
             "visits": visits,
             "decisions": decisions,
@@ -120,6 +187,13 @@ def run(engine: Engine, run_id: int, since: Mapping[str, float]) -> Row | None:
                 "decisions": _last(decisions, "number", since.get("decisions", -1)),
             },
         }
+
+
+def _of_group(connection: Connection, run_id: int, group: str | None) -> list[Row]:
+    ranked = rows(connection, GROUP_BOARD, run=run_id, group=group)
+    units = [row["unit_key"] for row in ranked]
+    standing = {row["mst_key"]: row for row in rows(connection, GROUP_PROGRESS, run=run_id, units=units)}
+    return [{**standing[row["unit_key"]], **row} for row in ranked if row["unit_key"] in standing]
 
 
 def compare(engine: Engine, run_ids: Sequence[int]) -> Row:
@@ -133,7 +207,8 @@ def _beside(connection: Connection, run_id: int) -> list[Row]:
     for run in rows(connection, RUN, run=run_id):
         (best,) = rows(connection, BEST, run=run_id) or [None]
         key = None if best is None else best["mst_key"]
-        curves = [] if key is None else rows(connection, CURVES, run=run_id, config=key)
+        query = FOLDED_CURVES if run["folds"] else CURVES
+        curves = [] if key is None else rows(connection, query, run=run_id, config=key)
         found.append({"run": run, "best": best, "curves": curves})
     return found
 

@@ -7,25 +7,10 @@ SELECT
     c.fit_params,
     c.source_key,
     c.first_step,
-    COALESCE(
-        (SELECT x.epochs FROM cerebro._decided AS x
-            WHERE x.run_id = c.run_id AND x.mst_key = c.mst_key AND x.epochs IS NOT NULL
-            ORDER BY x.number DESC LIMIT 1),
-        CASE WHEN r.search IS NULL OR c.pending THEN r.epochs ELSE 0 END
-    ) AS epochs,
-    COALESCE((
-        SELECT x.decision = 'stop' FROM cerebro._decided AS x
-        WHERE x.run_id = c.run_id AND x.mst_key = c.mst_key AND x.decision IN ('stop', 'resume')
-        ORDER BY x.number DESC LIMIT 1
-    ), FALSE) AS stopped,
-    EXISTS (
-        SELECT FROM cerebro._decided AS x
-        WHERE x.run_id = c.run_id AND x.mst_key = c.mst_key AND x.decision = 'delete'
-    ) AS deleted,
-    (
-        SELECT x.decision FROM cerebro._decided AS x
-        WHERE x.run_id = c.run_id AND x.mst_key = c.mst_key AND x.pending ORDER BY x.number DESC LIMIT 1
-    ) AS asked,
+    COALESCE(d.epochs, CASE WHEN r.search IS NULL OR c.pending THEN r.epochs ELSE 0 END) AS epochs,
+    COALESCE(d.stopped, FALSE) AS stopped,
+    COALESCE(d.deleted, FALSE) AS deleted,
+    d.asked,
     c.config_key,
     c.fold,
     c.group_id
@@ -37,5 +22,18 @@ FROM (
     FROM cerebro._request AS q
     WHERE q.model_id IS NOT NULL AND NOT EXISTS (SELECT FROM cerebro._decision AS d WHERE d.request_id = q.request_id)
 ) AS c
-JOIN cerebro._run AS r USING (run_id);
+JOIN cerebro._run AS r USING (run_id)
+-- All at once: a look for each config of a run of ten thousand groups is slow, and seems so costly that the server compiles the query.
+LEFT JOIN (
+    SELECT
+        x.run_id,
+        x.mst_key,
+        (pg_catalog.array_agg(x.epochs ORDER BY x.number DESC) FILTER (WHERE x.epochs IS NOT NULL))[1] AS epochs,
+        (pg_catalog.array_agg(x.decision = 'stop' ORDER BY x.number DESC) FILTER (WHERE x.decision IN ('stop', 'resume')))[1] AS stopped,
+        pg_catalog.bool_or(x.decision = 'delete') AS deleted,
+        (pg_catalog.array_agg(x.decision ORDER BY x.number DESC) FILTER (WHERE x.pending))[1] AS asked
+    FROM cerebro._decided AS x
+    WHERE x.mst_key IS NOT NULL
+    GROUP BY x.run_id, x.mst_key
+) AS d ON d.run_id = c.run_id AND d.mst_key = c.mst_key;
 COMMENT ON VIEW cerebro._standing IS 'Internal: the configs of each run with what was decided about them, those that are asked for included.';

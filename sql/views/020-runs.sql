@@ -28,7 +28,9 @@ SELECT
             THEN pg_catalog.clock_timestamp() ELSE GREATEST(e.at, v.ended_at) END - r.started_at) AS seconds,
     e.detail,
     r.search::pg_catalog.json ->> 'method' AS search,
-    (r.packed_versions::pg_catalog.json -> r.source_table ->> 'version')::integer AS packed_version
+    (r.packed_versions::pg_catalog.json -> r.source_table ->> 'version')::integer AS packed_version,
+    o.groups,
+    c.folds
 FROM cerebro._visible_run AS r
 CROSS JOIN LATERAL (
     SELECT x.event, x.at, x.detail FROM cerebro._run_event AS x
@@ -37,7 +39,8 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT
         pg_catalog.count(*) AS configs,
-        COALESCE(pg_catalog.sum(x.epochs * r.segments - x.first_step), 0)::bigint AS visits_total
+        COALESCE(pg_catalog.sum(x.epochs * r.segments - x.first_step), 0)::bigint AS visits_total,
+        pg_catalog.max(x.fold) AS folds
     FROM cerebro._standing AS x WHERE x.run_id = r.run_id AND NOT x.deleted
 ) AS c
 LEFT JOIN LATERAL (
@@ -45,6 +48,9 @@ LEFT JOIN LATERAL (
     WHERE x.run_id = r.run_id AND x.mst_key IS NULL ORDER BY x.number DESC LIMIT 1
 ) AS p ON TRUE
 CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS failed_configs FROM cerebro._failure AS x WHERE x.run_id = r.run_id) AS f
+CROSS JOIN LATERAL (
+    SELECT NULLIF(pg_catalog.count(*), 0) AS groups FROM cerebro._group AS x WHERE x.run_id = r.run_id
+) AS o
 CROSS JOIN LATERAL (
     -- The last visit of a config tells how many there are. Below zero are those whose states wait to be averaged.
     SELECT
@@ -106,3 +112,5 @@ COMMENT ON COLUMN cerebro.runs.seconds IS 'How long the run took, or has taken s
 COMMENT ON COLUMN cerebro.runs.detail IS 'Why the run failed or was interrupted';
 COMMENT ON COLUMN cerebro.runs.search IS 'Method that decides which configs train on: that of a search, or early_stopping; NULL if every config trains for all its epochs';
 COMMENT ON COLUMN cerebro.runs.packed_version IS 'Version of the packed table that the run trains on: 1, and one more for each call of append_rows; NULL in runs of older releases';
+COMMENT ON COLUMN cerebro.runs.groups IS 'Of a run of groups, their number, those that are left out included; cerebro.groups lists them';
+COMMENT ON COLUMN cerebro.runs.folds IS 'Of a cross-validated run, the number of folds';

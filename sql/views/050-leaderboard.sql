@@ -1,39 +1,5 @@
 CREATE OR REPLACE VIEW cerebro.leaderboard WITH (security_barrier) AS
-WITH deciding AS (
-    -- The first metric that is no loss, else the loss; on the validation rows where there are any.
-    SELECT DISTINCT ON (m.run_id, m.mst_key)
-        m.run_id,
-        m.mst_key,
-        m.dataset,
-        m.metric
-    FROM cerebro._metric AS m
-    ORDER BY m.run_id, m.mst_key, (m.dataset = 'validation') DESC,
-        (m.metric = 'loss' OR pg_catalog.right(m.metric, 5) = '_loss'), m."position"
-),
-
-history AS NOT MATERIALIZED ( -- a filter on one run must reach it
-    SELECT
-        d.run_id,
-        d.mst_key,
-        d.dataset,
-        d.metric,
-        m.epoch,
-        m.value,
-        l.value AS loss,
-        m.higher_is_better,
-        CASE
-            WHEN m.value IN ('NaN', 'Infinity', '-Infinity') THEN NULL
-            WHEN m.higher_is_better THEN -m.value
-            ELSE m.value
-        END AS badness
-    FROM deciding AS d
-    JOIN cerebro._metric AS m USING (run_id, mst_key, dataset, metric)
-    LEFT JOIN cerebro._metric AS l
-        ON l.run_id = d.run_id AND l.mst_key = d.mst_key AND l.dataset = d.dataset AND l.epoch = m.epoch
-        AND l.metric = 'loss'
-),
-
-going AS (
+WITH going AS (
     -- Configs that still train in a run that keeps them side by side: they are ranked at the last epoch that all
     -- of them have been measured at. The same is in planner/plan.py.
     SELECT
@@ -50,144 +16,165 @@ going AS (
     HAVING COALESCE(pg_catalog.max(m.epoch), 0) < c.epochs
 ),
 
-reached AS (
+visible AS (
     SELECT
-        g.run_id,
-        pg_catalog.min(g.measured) AS epoch
-    FROM going AS g GROUP BY g.run_id
+        x.run_id,
+        COALESCE((x.limits::json ->> 'restore_best')::boolean, FALSE) AS restores_best,
+        COALESCE((x.search::json ->> 'by_loss')::boolean, FALSE) AS by_loss,
+        e.epoch AS reached
+    FROM cerebro._visible_run AS x
+    LEFT JOIN (
+        SELECT
+            g.run_id,
+            pg_catalog.min(g.measured) AS epoch
+        FROM going AS g GROUP BY g.run_id
+    ) AS e USING (run_id)
 ),
 
-delivered AS (
-    -- After the epoch whose state is the config's result: the last, or with restore_best the one that was best
-    -- by what the run decides by. The same is in executor/report.py.
-    SELECT DISTINCT ON (h.run_id, h.mst_key) h.*
+history AS (
+    -- A filter on one run reaches it: each of these is named once.
+    -- After each epoch the metric that decides: the first that is no loss, else the loss. Grouped as the table's key is.
+    SELECT
+        m.run_id,
+        m.mst_key,
+        m.epoch,
+        m.dataset,
+        (pg_catalog.array_agg(m.metric ORDER BY m.metric = 'loss' OR pg_catalog.right(m.metric, 5) = '_loss', m."position"))[1] AS metric,
+        (pg_catalog.array_agg(m.value ORDER BY m.metric = 'loss' OR pg_catalog.right(m.metric, 5) = '_loss', m."position"))[1] AS value,
+        (pg_catalog.array_agg(m.higher_is_better ORDER BY m.metric = 'loss' OR pg_catalog.right(m.metric, 5) = '_loss', m."position"))[1] AS higher_is_better,
+        pg_catalog.max(m.value) FILTER (WHERE m.metric = 'loss') AS loss
+    FROM cerebro._metric AS m
+    GROUP BY m.run_id, m.mst_key, m.epoch, m.dataset
+),
+
+deciding AS (
+    SELECT
+        h.*,
+        CASE
+            WHEN h.value IN ('NaN', 'Infinity', '-Infinity') THEN NULL
+            WHEN h.higher_is_better THEN -h.value
+            ELSE h.value
+        END AS badness,
+        -- The validation rows decide where there are any.
+        pg_catalog.bool_or(h.dataset = 'validation') OVER (PARTITION BY h.run_id, h.mst_key) AS validated
     FROM history AS h
-    JOIN cerebro._visible_run AS x USING (run_id)
-    LEFT JOIN reached USING (run_id)
+),
+
+measured AS (
+    -- As epoch, value, loss and badness, the first of each counts.
+    -- Delivered is the epoch whose state is the config's result: the last, or with restore_best the one that was best
+    -- by what the run decides by. The same is in executor/report.py.
+    SELECT
+        h.run_id,
+        h.mst_key,
+        pg_catalog.min(h.dataset) AS dataset,
+        pg_catalog.min(h.metric) AS metric,
+        pg_catalog.array_agg(
+            ARRAY[h.epoch, h.value, h.loss, h.badness]
+            ORDER BY k.kept_by, CASE WHEN k.kept_by IS NULL THEN -h.epoch ELSE h.epoch END
+        ) FILTER (WHERE h.epoch <= COALESCE(x.reached, h.epoch)) AS delivered,
+        pg_catalog.array_agg(ARRAY[h.epoch, h.value] ORDER BY h.badness, h.epoch) AS best,
+        pg_catalog.array_agg(ARRAY[h.epoch, h.value] ORDER BY h.epoch DESC) AS newest
+    FROM deciding AS h
+    JOIN visible AS x USING (run_id)
     CROSS JOIN LATERAL (
         SELECT CASE
-            WHEN NOT COALESCE((x.limits::json ->> 'restore_best')::boolean, FALSE) THEN NULL
-            WHEN NOT COALESCE((x.search::json ->> 'by_loss')::boolean, FALSE) THEN h.badness
+            WHEN NOT x.restores_best THEN NULL
+            WHEN NOT x.by_loss THEN h.badness
             WHEN h.loss NOT IN ('NaN', 'Infinity', '-Infinity') THEN h.loss
         END AS kept_by
     ) AS k
-    WHERE h.epoch <= COALESCE(reached.epoch, h.epoch)
-    ORDER BY h.run_id, h.mst_key, k.kept_by, CASE WHEN k.kept_by IS NULL THEN -h.epoch ELSE h.epoch END
+    WHERE h.dataset = CASE WHEN h.validated THEN 'validation' ELSE 'training' END
+    GROUP BY h.run_id, h.mst_key
 ),
 
-results AS (
+configs AS (
+    -- FULL, though each that was measured is there: such a join is never made by going over all of the one side for each
+    -- row of the other, which takes long where the server expects few rows and a run has ten thousand groups.
     SELECT
-        d.run_id,
-        d.mst_key,
-        d.dataset,
-        d.metric,
-        d.value,
-        d.loss,
-        d.badness,
-        d.epoch,
-        NULL::double precision AS deviation,
-        NULL::text AS fold_values
-    FROM delivered AS d
-    JOIN cerebro._config AS c USING (run_id, mst_key)
-    WHERE c.config_key IS NULL OR c.group_id IS NOT NULL
-    UNION ALL
-    -- A cross-validated config has a result when it has been measured on all its folds.
-    SELECT
-        c.run_id,
-        c.config_key AS mst_key,
-        pg_catalog.min(d.dataset) AS dataset,
-        pg_catalog.min(d.metric) AS metric,
-        pg_catalog.avg(d.value) AS value,
-        pg_catalog.avg(d.loss) AS loss,
-        pg_catalog.avg(d.badness) AS badness,
-        pg_catalog.min(d.epoch) AS epoch,
-        pg_catalog.stddev_samp(d.value) AS deviation,
-        pg_catalog.string_agg(d.value::text, ', ' ORDER BY c.fold) AS fold_values
-    FROM cerebro._config AS c
-    LEFT JOIN delivered AS d USING (run_id, mst_key)
-    WHERE c.fold IS NOT NULL
-    GROUP BY c.run_id, c.config_key
-    HAVING pg_catalog.count(*) = pg_catalog.count(d.mst_key)
-),
-
-candidates AS (
-    SELECT
-        c.run_id,
-        c.mst_key,
+        run_id,
+        mst_key,
         c.model_id,
         c.compile_params,
         c.fit_params,
         c.backend,
-        f.reason,
-        COALESCE(c.config_key, c.mst_key) AS shown_key,
-        c.group_id
+        c.config_key,
+        c.fold,
+        c.group_id,
+        m.dataset,
+        m.metric,
+        m.delivered[1][1]::integer AS epoch,
+        m.delivered[1][2] AS value,
+        m.delivered[1][3] AS loss,
+        m.delivered[1][4] AS badness,
+        m.best[1][1]::integer AS best_epoch,
+        m.best[1][2] AS best_value,
+        m.newest[1][1]::integer AS newest_epoch,
+        m.newest[1][2] AS newest_value
     FROM cerebro._config AS c
-    LEFT JOIN cerebro._failure AS f USING (run_id, mst_key)
-    WHERE c.config_key IS NULL OR c.group_id IS NOT NULL
-    UNION ALL
+    FULL JOIN measured AS m USING (run_id, mst_key)
+),
+
+candidates AS (
+    -- One for all folds of a config, which has a result when it has been measured on all of them.
     SELECT
         c.run_id,
-        c.config_key AS mst_key,
+        CASE WHEN c.fold IS NULL THEN c.mst_key ELSE c.config_key END AS mst_key,
+        pg_catalog.min(COALESCE(c.config_key, c.mst_key)) AS shown_key,
+        pg_catalog.min(c.group_id) AS group_id,
+        pg_catalog.count(c.fold) AS folds,
         pg_catalog.min(c.model_id) AS model_id,
         pg_catalog.min(c.compile_params) AS compile_params,
         pg_catalog.min(c.fit_params) AS fit_params,
         pg_catalog.min(c.backend) AS backend,
-        pg_catalog.min('without fold ' || c.fold || ': ' || f.reason) AS reason,
-        c.config_key AS shown_key,
-        NULL::integer AS group_id
-    FROM cerebro._config AS c
-    LEFT JOIN cerebro._failure AS f USING (run_id, mst_key)
-    WHERE c.fold IS NOT NULL
-    GROUP BY c.run_id, c.config_key
-),
-
-best AS (
-    SELECT DISTINCT ON (h.run_id, h.mst_key)
-        h.run_id,
-        h.mst_key,
-        h.epoch,
-        h.value
-    FROM history AS h ORDER BY h.run_id, h.mst_key, h.badness, h.epoch
-),
-
-newest AS (
-    SELECT DISTINCT ON (h.run_id, h.mst_key)
-        h.run_id,
-        h.mst_key,
-        h.epoch,
-        h.value
-    FROM history AS h ORDER BY h.run_id, h.mst_key, h.epoch DESC
+        pg_catalog.min(COALESCE('without fold ' || c.fold || ': ', '') || f.reason) AS reason,
+        pg_catalog.bool_and(c.epoch IS NOT NULL) AS is_measured,
+        pg_catalog.min(c.dataset) AS dataset,
+        pg_catalog.min(c.metric) AS metric,
+        pg_catalog.avg(c.value) AS value,
+        pg_catalog.avg(c.loss) AS loss,
+        pg_catalog.avg(c.badness) AS badness,
+        pg_catalog.min(c.epoch) AS epoch,
+        pg_catalog.stddev_samp(c.value) AS deviation,
+        pg_catalog.string_agg(c.value::text, ', ' ORDER BY c.fold) FILTER (WHERE c.fold IS NOT NULL) AS fold_values,
+        pg_catalog.min(c.best_epoch) FILTER (WHERE c.fold IS NULL) AS best_epoch,
+        pg_catalog.min(c.best_value) FILTER (WHERE c.fold IS NULL) AS best_value,
+        pg_catalog.min(c.newest_epoch) FILTER (WHERE c.fold IS NULL) AS newest_epoch,
+        pg_catalog.min(c.newest_value) FILTER (WHERE c.fold IS NULL) AS newest_value
+    FROM configs AS c
+    LEFT JOIN cerebro._failure AS f ON f.run_id = c.run_id AND f.mst_key = c.mst_key
+    -- The final model of a cross-validated config is not ranked.
+    WHERE c.config_key IS NULL OR c.group_id IS NOT NULL OR c.fold IS NOT NULL
+    GROUP BY c.run_id, CASE WHEN c.fold IS NULL THEN c.mst_key ELSE c.config_key END
 )
 
 SELECT
     r.run_id,
     CASE WHEN k.counts THEN pg_catalog.rank() OVER (
-        PARTITION BY r.run_id, c.group_id ORDER BY k.counts DESC, delivered.badness, delivered.loss, c.shown_key
+        PARTITION BY r.run_id, c.group_id ORDER BY k.counts DESC, c.badness, c.loss, c.shown_key
     ) END AS rank,
     c.shown_key AS mst_key,
     c.model_id,
-    delivered.dataset,
-    delivered.metric,
-    delivered.value,
-    delivered.loss,
-    delivered.epoch,
-    best.value AS best_value,
-    best.epoch AS best_epoch,
+    CASE WHEN c.is_measured THEN c.dataset END AS dataset,
+    CASE WHEN c.is_measured THEN c.metric END AS metric,
+    CASE WHEN c.is_measured THEN c.value END AS value,
+    CASE WHEN c.is_measured THEN c.loss END AS loss,
+    CASE WHEN c.is_measured THEN c.epoch END AS epoch,
+    c.best_value,
+    c.best_epoch,
     c.compile_params,
     c.fit_params,
     c.reason AS failure,
     c.backend,
-    newest.value AS newest_value,
-    newest.epoch AS newest_epoch,
-    delivered.deviation,
-    delivered.fold_values,
-    g.key AS group_key
+    c.newest_value,
+    c.newest_epoch,
+    CASE WHEN c.is_measured THEN c.deviation END AS deviation,
+    CASE WHEN c.is_measured THEN c.fold_values END AS fold_values,
+    g.key AS group_key,
+    CASE WHEN c.folds = 0 THEN c.mst_key END AS unit_key
 FROM cerebro._visible_run AS r
 JOIN candidates AS c USING (run_id)
-LEFT JOIN results AS delivered ON delivered.run_id = c.run_id AND delivered.mst_key = c.mst_key
 LEFT JOIN cerebro._group AS g ON g.run_id = c.run_id AND g.group_id = c.group_id
-LEFT JOIN best ON best.run_id = c.run_id AND best.mst_key = c.mst_key
-LEFT JOIN newest ON newest.run_id = c.run_id AND newest.mst_key = c.mst_key
 LEFT JOIN (
     SELECT DISTINCT
         x.run_id,
@@ -196,7 +183,7 @@ LEFT JOIN (
     WHERE x.decision = 'delete' AND x.run_id = ANY (ARRAY(SELECT v.run_id FROM cerebro._visible_run AS v))
 ) AS gone ON gone.run_id = c.run_id AND gone.mst_key = c.mst_key
 CROSS JOIN LATERAL (
-    SELECT c.reason IS NULL AND delivered.epoch IS NOT NULL AND gone.mst_key IS NULL AS counts
+    SELECT c.reason IS NULL AND c.is_measured AND gone.mst_key IS NULL AS counts
 ) AS k;
 COMMENT ON VIEW cerebro.leaderboard IS 'The configs of your runs, best first within each run and group: by the first metric on the validation rows if there are any, else on the training rows.';
 COMMENT ON COLUMN cerebro.leaderboard.run_id IS 'Number of the run';
@@ -213,6 +200,7 @@ COMMENT ON COLUMN cerebro.leaderboard.newest_epoch IS 'The epoch of the newest v
 COMMENT ON COLUMN cerebro.leaderboard.deviation IS 'Of a cross-validated run, the standard deviation of the folds'' values, whose mean value is';
 COMMENT ON COLUMN cerebro.leaderboard.fold_values IS 'Of a cross-validated run, the value on each fold''s rows of the model that was trained without them, as text; the first of fold 1';
 COMMENT ON COLUMN cerebro.leaderboard.group_key IS 'Of a run of groups, as JSON, the values of the columns that make the group whose rows the config was trained on; configs are ranked within each group';
+COMMENT ON COLUMN cerebro.leaderboard.unit_key IS 'The number that the config has in progress, visits and metrics: of a run of groups another one for each group; NULL where it is cross-validated, and has one for each fold';
 COMMENT ON COLUMN cerebro.leaderboard.best_value IS 'The best value after any epoch that was evaluated';
 COMMENT ON COLUMN cerebro.leaderboard.best_epoch IS 'The epoch of the best value';
 COMMENT ON COLUMN cerebro.leaderboard.compile_params IS 'Compile parameters of the config';

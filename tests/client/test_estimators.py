@@ -21,7 +21,8 @@ from sklearn.datasets import (
     make_classification,
     make_regression,
 )
-from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
+from sklearn.dummy import DummyClassifier
+from sklearn.model_selection import KFold, PredefinedSplit, StratifiedKFold, cross_val_score, cross_validate
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -249,3 +250,22 @@ def test_scikit_learns_own_checks_hold(alone: Database, client_database: str, ki
         options={"backend": "jax"},
     )
     _checks(estimator)[number][1](estimator)
+
+
+def test_scikit_learns_cross_validate_has_the_same_folds(client: Database) -> None:
+    client.rows(
+        "CREATE TABLE folded AS SELECT ARRAY[sin(i), cos(i)]::real[] AS x, i % 7 % 3 AS y,"
+        " 'part ' || i * i % 5 AS part FROM generate_series(1, 200) AS i"
+    )
+    client.pack("folded", x="x", y="y", into="folded_packed", folds={"column": "part"})
+    frame = pd.DataFrame(client.rows("SELECT x, y, dense_rank() OVER (ORDER BY part) AS fold FROM folded"))
+    x, y, split = np.stack(frame["x"].to_list()), frame["y"].to_numpy(), PredefinedSplit(frame["fold"])
+    theirs = cross_validate(DummyClassifier(), x, y, cv=split, return_indices=True)["indices"]["test"]
+    rows = "SELECT __fold__ AS fold, x AS bytes, x_shape AS shape FROM folded_packed ORDER BY 1"
+    ours: dict[int, list[tuple[float, ...]]] = {}
+    for row in client.rows(rows):
+        values = np.frombuffer(row["bytes"], "<f4").reshape(row["shape"])
+        ours.setdefault(row["fold"], []).extend(map(tuple, values.tolist()))
+    assert len(theirs) == len(ours) > 1
+    for fold, places in enumerate(theirs, 1):
+        assert sorted(map(tuple, x[places].astype("float32").tolist())) == sorted(ours[fold])

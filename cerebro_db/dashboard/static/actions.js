@@ -33,7 +33,8 @@ export function runActions(run) {
 }
 
 export function configActions(run, config) {
-  const on = run.live ? refusal(run) : OVER;
+  const folded = run.run.folds ? "each fold of it has a number of its own, in cerebro.progress: cerebro.stop_config and the like take that" : null;
+  const on = run.live ? (refusal(run) ?? folded) : OVER;
   const gone = { deleted: "it is deleted", failed: "it has failed" }[config.status] ?? null;
   const stopped = config.status === "stopped";
   return [

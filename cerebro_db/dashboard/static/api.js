@@ -27,6 +27,8 @@ export const overview = () => call("/api/overview");
 
 export const readRun = (id, since) => call(`/api/runs/${id}?${new URLSearchParams(since)}`);
 
+export const readGroups = (id, asked) => call(`/api/runs/${id}/groups?${new URLSearchParams(asked)}`);
+
 export const readCompared = (ids) => call(`/api/compare?runs=${ids.join()}`);
 
 export const suggestion = (id) => call(`/api/runs/${id}/suggestion`);

@@ -6,6 +6,7 @@ import { Model } from "./model.js";
 import { Asking, configActions, runActions } from "./actions.js";
 import { Board } from "./board.js";
 import { Curves, Timeline } from "./charts.js";
+import { Groups, keyText } from "./groups.js";
 import { Relations } from "./relations.js";
 import { bytes, clock, day, duration, make, many, number, sentence, setText, when } from "./format.js";
 import { Run } from "./store.js";
@@ -41,6 +42,8 @@ const relations = new Relations(at("relations"), (key) => choose(key), (keys) =>
 const asking = new Asking(tell, asked);
 const model = new Model();
 const compared = new Compared();
+// What is chosen stands in the address, so that it can be sent to somebody.
+const groups = new Groups((key) => (location.hash = key === hash().get("group") ? `run=${state.run.id}` : String(new URLSearchParams({ run: state.run.id, group: key }))), hurt);
 const board = new Board(choose, (action, config) => asking.open(action, state.run, config), (what, config) => model.open(what, state.run, config));
 
 // One look at the server, then the next: never two at a time.
@@ -67,7 +70,7 @@ async function lookAtRun(turn) {
   const run = state.run;
   if (!run) return;
   try {
-    const answer = await readRun(run.id, run.next);
+    const answer = await readRun(run.id, run.group === null ? run.next : { ...run.next, group: run.group });
     if (turn !== state.turn || run !== state.run) return;
     run.take(answer);
   } catch (error) {
@@ -125,7 +128,8 @@ function showRuns({ who, runs: all }) {
     state.run = null;
     return nothing("No run yet", "Begin one and it appears here. This is a first one, to paste into psql:", FIRST_RUN);
   }
-  if (state.run?.id !== wanted) begin(wanted);
+  const group = hash().get("group");
+  if (state.run?.id !== wanted || state.run.group !== group) begin(wanted, group);
 }
 
 const hash = () => new URLSearchParams(location.hash.slice(1));
@@ -160,8 +164,8 @@ function fillRunItem(link, run) {
   link.toggleAttribute("aria-current", run.run_id === state.run?.id);
 }
 
-function begin(id) {
-  state.run = new Run(id);
+function begin(id, group) {
+  state.run = new Run(id, group);
   state.chosen = null;
   state.measure = null;
   relations.begin();
@@ -231,11 +235,24 @@ function showRun() {
   at("detail").hidden = !run.detail;
   showFailures();
   showRunActions();
+  showGroups(run);
   showMeasures();
   draw();
   board.show(state.run, state.chosen);
   setText(at("deciding"), deciding());
   showDecisions();
+}
+
+// Of very many configs the page shows those of one group, once it is chosen.
+function showGroups(run) {
+  const { group } = state.run;
+  groups.show(state.run, group);
+  const none = Boolean(run.groups) && group === null;
+  for (const name of ["curves", "board"]) document.querySelector(`.panel.${name}`).hidden = none;
+  for (const name of ["timeline", "relations"]) document.querySelector(`.panel.${name}`).hidden = Boolean(run.groups);
+  const of = run.groups && group !== null ? ` of ${keyText(group)}` : "";
+  setText(at("curves-title"), `Learning curves${of}`);
+  setText(at("board-title"), `Leaderboard${of}`);
 }
 
 function showFailures() {
@@ -253,7 +270,8 @@ function about(run) {
   return [
     `${run.source_table} → ${run.model_table ?? "no table"}`,
     run.validation_table ? `validated on ${run.validation_table}` : null,
-    many(run.configs, "config"),
+    run.groups ? `${many(run.groups, "group")}, ${many(run.configs, "model")}` : many(run.folds ? state.run.configs.length : run.configs, "config"),
+    run.folds ? `cross-validated in ${many(run.folds, "fold")}` : null,
     many(run.epochs, "epoch"),
     many(run.segments, "segment"),
     run.topology,
@@ -276,7 +294,7 @@ function showStanding(run) {
     run.status === "finished" ? done : `${done} (${Math.floor(100 * share)} %)`,
     duration(run.seconds),
     secondsLeft === null ? null : `about ${duration(secondsLeft)} left`,
-    best ? `best ${best.metric} ${number(best.value)} (config ${best.mst_key})` : null,
+    best && !run.groups ? `best ${best.metric} ${number(best.value)} (config ${best.mst_key})` : null,
     run.failed_configs ? `${run.failed_configs} failed` : null,
   ].filter(Boolean).join(" · "));
 }

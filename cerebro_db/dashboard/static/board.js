@@ -9,7 +9,7 @@ const loss = (c) => (c.value === null ? c.visit_loss : c.loss);
 const FIXED = [
   ["rank", "number", (c) => (c.value === null ? "" : String(c.rank ?? "")), (c) => (c.value === null ? null : c.rank)],
   ["value", "number", (c) => number(c.value), (c) => c.value],
-  ["config", "", null, (c) => c.mst_key],
+  ["config", "", null, (c) => numbered(c)],
   ["status", "", null, (c) => c.status],
   ["epoch", "number", (c) => `${c.epoch ?? 0}/${c.epochs ?? 0}`, (c) => c.visits_done],
   ["best", "number", (c) => number(c.best_value), (c) => c.best_value],
@@ -17,6 +17,11 @@ const FIXED = [
 ];
 const CONFIG = FIXED.findIndex(([name]) => name === "config");
 const STATUS = FIXED.findIndex(([name]) => name === "status");
+// Of a cross-validated run, how much its folds differ.
+const FOLDED = [
+  ["deviation", "number", (c) => number(c.deviation), (c) => c.deviation],
+  ["folds", "", (c) => (c.fold_values ?? "").split(", ").map((value) => brief(value)).join(", "), (c) => c.fold_values],
+];
 const OUT = ["failed", "deleted", "stopped"];
 
 export class Board {
@@ -60,7 +65,8 @@ export class Board {
     this.names = run.names.join();
     this.rows.clear();
     this.body.replaceChildren();
-    const names = [...FIXED.map(([name, kind]) => [name, kind]), ...run.names.map((name) => [name, ""])];
+    this.fixed = run.run.folds ? [...FIXED, ...FOLDED] : FIXED;
+    const names = [...this.fixed.map(([name, kind]) => [name, kind]), ...run.names.map((name) => [name, ""])];
     if (this.sorted.column >= names.length) this.sorted = { column: 0, down: false };
     const heads = names.map(([name, kind], column) => {
       const button = make("button", { type: "button", textContent: name, title: `Sort by ${name}` });
@@ -87,8 +93,8 @@ export class Board {
   // What has nothing in the column comes last, whichever way round.
   inOrder(configs) {
     const { column, down } = this.sorted;
-    const named = this.run.names[column - FIXED.length];
-    const key = FIXED[column]?.[3] ?? ((config) => sortable(this.run.parts.get(config.mst_key)[named]));
+    const named = this.run.names[column - this.fixed.length];
+    const key = this.fixed[column]?.[3] ?? ((config) => sortable(this.run.parts.get(config.mst_key)[named]));
     const before = (a, b) => (typeof a === typeof b ? (a < b ? -1 : a > b ? 1 : 0) : typeof a === "number" ? -1 : 1);
     return configs
       .map((config, place) => ({ config, place, by: key(config) ?? null }))
@@ -98,7 +104,7 @@ export class Board {
 
   wanted(config) {
     if (this.only && !this.only.has(config.mst_key)) return false;
-    const text = `${config.mst_key} ${config.net ?? ""} ${config.status} ${config.compile_params} ${config.fit_params}`.toLowerCase();
+    const text = `${numbered(config)} ${config.net ?? ""} ${config.status} ${config.compile_params} ${config.fit_params}`.toLowerCase();
     return this.filter.value.toLowerCase().split(/\s+/).every((word) => text.includes(word));
   }
 
@@ -110,7 +116,7 @@ export class Board {
       this.body.insertBefore(row, this.body.rows[place] ?? null);
       if (focused) row.focus({ preventScroll: true });
     }
-    FIXED.forEach(([, , text], cell) => text && setText(row.cells[cell], text(config)));
+    this.fixed.forEach(([, , text], cell) => text && setText(row.cells[cell], text(config)));
     row.cells[CONFIG].firstElementChild.style.background = this.run.colours.get(config.mst_key);
     const status = row.cells[STATUS].firstElementChild;
     setText(status, said(config));
@@ -123,8 +129,8 @@ export class Board {
   newRow(config) {
     const key = config.mst_key;
     const row = make("tr", { data: { key } });
-    for (const [, kind] of FIXED) row.append(make("td", { className: kind }));
-    row.cells[CONFIG].append(make("span", { className: "dot" }), String(key));
+    for (const [, kind] of this.fixed) row.append(make("td", { className: kind }));
+    row.cells[CONFIG].append(make("span", { className: "dot" }), String(numbered(config)));
     row.cells[STATUS].append(make("span", { className: "chip" }));
     const parts = this.run.parts.get(key);
     for (const name of this.run.names)
@@ -135,7 +141,7 @@ export class Board {
   // What is shown, in its order, with whole numbers and texts.
   csv() {
     const { configs, parts, names } = this.run;
-    const said = ["rank", "mst_key", "status", "epoch", "dataset", "metric", "value", "best_value", "loss", "failure", "compile_params", "fit_params"];
+    const said = ["rank", "mst_key", "status", "epoch", "dataset", "metric", "value", "best_value", "loss", "failure", "compile_params", "fit_params", ...(this.run.run.folds ? ["deviation", "fold_values"] : [])];
     const quoted = (value) => (/[",\r\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
     const line = (values) => values.map((value) => quoted(String(value ?? ""))).join();
     const shown = this.visible ?? configs;
@@ -186,7 +192,7 @@ export class Board {
     dot.style.background = this.run.colours.get(config.mst_key);
     const status = make("span", { className: "chip", textContent: said(config), data: { status: config.status } });
     return [
-      make("div", { className: "head" }, make("strong", {}, dot, `Config ${config.mst_key}`), status,
+      make("div", { className: "head" }, make("strong", {}, dot, `Config ${numbered(config)}`), status,
         make("span", { className: "spring" }), make("div", { className: "actions" }, ...looks, ...buttons, close)),
       make("pre", { textContent: `architecture ${config.model_id}${config.net ? ` (${config.net})` : ""}\n${config.compile_params}\n${config.fit_params}` }),
       make("p", { className: "quiet", textContent: facts(config, this.run.run.segments) }),
@@ -195,8 +201,12 @@ export class Board {
   }
 }
 
+// What a config is called: of groups, each has one of the same number.
+const numbered = (config) => config.config_key ?? config.mst_key;
+
 // Why there is nothing that could predict.
 function modelless(run, config) {
+  if (run.run.groups) return "of groups, in SQL: cerebro.madlib_predict";
   if (run.live) return "its model is there when the run is over";
   if (["failed", "deleted"].includes(config.status)) return `it is ${config.status}, and has no model`;
   return run.run.status === "finished" ? null : "the run has left no models";

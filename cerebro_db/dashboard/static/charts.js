@@ -149,7 +149,7 @@ export class Curves extends Chart {
         if (distance < best.distance) best = { distance, line, epoch, value: measured };
       }
     if (!best.line) return null;
-    return { key: best.line.key, text: `${this.data.what} ${best.line.key}, epoch ${short(best.epoch)}: ${number(best.value)}` };
+    return { key: best.line.key, text: `${this.data.what} ${best.line.label ?? best.line.key}, epoch ${short(best.epoch)}: ${number(best.value)}` };
   }
 }
 

@@ -4,11 +4,15 @@ import { colours } from "./format.js";
 import { differing, parts } from "./params.js";
 
 export class Run {
-  constructor(id) {
+  // Of a run of groups it has the configs of one of them, or none: an empty group is that of all rows.
+  constructor(id, group = null) {
     this.id = id;
+    this.group = group;
     this.run = null;
     this.configs = [];
     this.byKey = new Map();
+    this.parts = new Map();
+    this.names = [];
     this.next = {};
     this.metrics = new Map(); // "dataset metric" → {dataset, metric, higher, byKey: key → epoch → [value, when]}
     this.visits = new Map(); // "key:step" → visit
@@ -51,11 +55,15 @@ export class Run {
   }
 
   takeVisit(row) {
-    const name = `${row.mst_key}:${row.step}`;
+    const name = `${row.unit ?? row.mst_key}:${row.step}`;
     if (this.visits.has(name)) return;
     this.visits.set(name, row);
     if (!this.losses.has(row.mst_key)) this.losses.set(row.mst_key, new Map());
-    this.losses.get(row.mst_key).set(row.step, [row.loss, row.ended_at]);
+    const losses = this.losses.get(row.mst_key);
+    // Of folds the mean, as far as they have come.
+    const [loss, , count] = losses.get(row.step) ?? [0, 0, 0];
+    const mean = row.loss === null ? (count ? loss : null) : ((loss ?? 0) * count + row.loss) / (count + 1);
+    losses.set(row.step, [mean, row.ended_at, count + (row.loss === null ? 0 : 1)]);
   }
 
   get live() {
@@ -92,6 +100,7 @@ export class Run {
     const [source, scale] = measure === "visits" ? [this.losses, segments] : [this.metrics.get(measure)?.byKey, 1];
     return [...(source ?? [])].map(([key, values]) => ({
       key,
+      label: this.byKey.get(key)?.config_key ?? key,
       points: [...values]
         .filter(([, [value]]) => value !== null)
         .map(([epoch, [value, at]]) => [byTime ? at - this.run.started_at : epoch / scale, value, epoch / scale])
