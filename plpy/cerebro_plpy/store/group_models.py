@@ -56,7 +56,8 @@ class GroupModels:
         return replace(
             source,
             selection=f"(SELECT s.*, g.key AS {GROUP_KEY} FROM {source.rows}"
-            f" LEFT JOIN ({self.chosen}) AS g ON {same(self.types)} AND NOT g.{FALLBACK} ORDER BY {GROUP_KEY})",
+            f" LEFT JOIN ({self.chosen}) AS g ON {same(self.types)} AND NOT g.{FALLBACK}"
+            f" ORDER BY {GROUP_KEY})",
         )
 
     @property
