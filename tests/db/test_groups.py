@@ -225,6 +225,8 @@ def test_each_row_is_predicted_by_the_best_model_of_its_group(trial: Trial) -> N
         trial.call("madlib_predict", "models", "plain_rows", "id", "x", "none", pred_type="response")
 
 
+# Greenplum has no predictions in queries.
+@pytest.mark.postgresql
 def test_a_row_in_a_query_is_predicted_by_the_model_of_its_group(trial: Trial) -> None:
     trial.sql("DROP TABLE IF EXISTS asked, asked_predicted")
     trial.sql("CREATE TABLE asked AS SELECT row_number() OVER () AS id, s.* FROM sales AS s")
@@ -266,6 +268,8 @@ def test_a_row_in_a_query_is_predicted_by_the_model_of_its_group(trial: Trial) -
         trial.sql("SELECT cerebro.predict('models', 1, x) FROM sales LIMIT 1")
 
 
+# Greenplum has no predictions in queries.
+@pytest.mark.postgresql
 def test_a_kept_model_of_a_group_is_used_while_it_is_the_same(trial: Trial) -> None:
     trial.sql("DROP TABLE IF EXISTS shifting, shifting_info, shifting_summary")
     trial.fit("packed", "shifting", "configs", 1)
@@ -281,6 +285,8 @@ def test_a_kept_model_of_a_group_is_used_while_it_is_the_same(trial: Trial) -> N
     assert trial.value(asked) != before
 
 
+# Greenplum has no predictions in queries.
+@pytest.mark.postgresql
 def test_numbers_of_all_kinds_name_groups_in_queries(trial: Trial) -> None:
     trial.sql(
         "CREATE TABLE priced AS SELECT x, y, (number % 3 + 1.50)::numeric AS price,"
@@ -319,4 +325,4 @@ def test_plans_of_groups_are_refused(trial: Trial) -> None:
     with pytest.raises(psycopg2.Error, match="cannot be explained yet"):
         trial.sql("SELECT cerebro.explain_fit('packed', 'configs', 2)")
     with pytest.raises(psycopg2.Error, match="cannot be explained yet"):
-        trial.sql("SELECT cerebro.explain_run(run_id) FROM models_summary")
+        trial.sql("SELECT cerebro.explain_run(%s)", trial.value("SELECT run_id FROM models_summary"))
