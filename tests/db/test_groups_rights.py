@@ -79,7 +79,8 @@ def test_a_model_that_is_kept_asks_for_the_right_each_time(
         " cerebro.predict('own.models', s) AS p"
     )
     tables = "own.models, own.models_info, own.models_summary"
-    theirs.sql(f"GRANT USAGE ON SCHEMA own TO {user}; GRANT SELECT ON {tables} TO {user}")
+    trial.sql(f"GRANT USAGE ON SCHEMA own TO {user}")
+    theirs.sql(f"GRANT SELECT ON {tables} TO {user}")
     with closing(connect(user=user)) as connection:
         connection.notices = []
         guest = Trial(connection)

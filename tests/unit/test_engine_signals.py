@@ -34,9 +34,14 @@ keras.utils.set_random_seed(1)
 net = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(4)])
 net.compile(loss="mse")
 net.fit(numpy.ones((64, 8)), numpy.ones((64, 4)), verbose=0)
-tasks = list(pathlib.Path("/proc/self/task").iterdir())
-pools = [task for task in tasks if re.search("Compute|Eigen", (task / "comm").read_text())]
-blocked = [int(re.search("SigBlk:\\s*(\\w+)", (task / "status").read_text())[1], 16) for task in pools]
+def status(task):
+    try:
+        return (task / "status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""  # it has ended since it was listed
+tasks = map(status, list(pathlib.Path("/proc/self/task").iterdir()))
+pools = [task for task in tasks if re.search("^Name:.*(Compute|Eigen)", task, re.M)]
+blocked = [int(re.search("SigBlk:\\s*(\\w+)", task)[1], 16) for task in pools]
 wanted = [signal.SIGALRM, signal.SIGUSR1, signal.SIGINT, signal.SIGTERM]
 assert blocked
 assert all(mask >> (number - 1) & 1 for mask in blocked for number in wanted), blocked
