@@ -14,9 +14,6 @@ from cerebro_db import CerebroError, Database, Run, watch
 
 from shell import cerebro
 
-# Greenplum refuses groups.
-pytestmark = pytest.mark.postgresql
-
 _ROWS = """CREATE TABLE visits AS SELECT i AS id, CASE i % 3 WHEN 0 THEN 'NL' WHEN 1 THEN 'BE' END AS country,
     (i / 7) % 2 AS shop, ARRAY[sin(i), cos(i * 0.7)]::real[] AS x, (sin(i) > 0)::integer AS y
     FROM generate_series(1, 240) AS i"""

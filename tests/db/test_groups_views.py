@@ -11,9 +11,6 @@ import pytest
 import nets
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
-# Greenplum refuses groups.
-pytestmark = pytest.mark.postgresql
-
 FEATURES, ROWS = 6, 300
 OPTIONS = {"min_rows": 10, "min_classes": 2, "fallback": True}
 # What a view reads of every config.

@@ -20,8 +20,6 @@ from tab import picture, shoot
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-# Greenplum refuses groups.
-pytestmark = pytest.mark.postgresql
 
 FEATURES, ROWS, GROUPS, FOLDS = 6, 900, 60, 3
 PATIENCE = 180_000
