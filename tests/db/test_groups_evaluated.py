@@ -92,6 +92,16 @@ def test_groups_without_a_model_are_left_out_with_a_notice(trial: Trial) -> None
     assert [row[0] for row in trial.sql(MEASURED)] == ["NL", None]
 
 
+def test_a_model_without_weights_is_an_error(trial: Trial) -> None:
+    for table in ("models", "models_info", "models_summary"):
+        trial.sql(f"CREATE TABLE broken_{table} AS TABLE {table}")
+    trial.sql("DELETE FROM broken_models WHERE country = 'BE'")
+    trial.sql("UPDATE broken_models SET model_weights = NULL WHERE country IS NULL AND NOT is_fallback")
+    with pytest.raises(psycopg2.Error, match="has no weights for 2 of 4 groups"):
+        trial.sql("SELECT cerebro.madlib_evaluate('broken_models', 'packed', 'measured', FALSE, 1)")
+    assert trial.value("SELECT to_regclass('measured')") is None
+
+
 def test_rows_packed_otherwise_are_refused(trial: Trial) -> None:
     trial.pack("sales", "packed_plain")
     with pytest.raises(psycopg2.Error) as caught:

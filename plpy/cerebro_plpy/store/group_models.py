@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cerebro_plpy.database import Database
+from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.store.groups import FALLBACK, GroupRow, same
 from cerebro_plpy.store.names import Table, quote
 from cerebro_plpy.store.packed import Expression, SourceColumn, select_rows
@@ -73,10 +74,9 @@ class GroupModels:
 
     def weights(self, db: Database) -> Iterator[tuple[str, int, bytes | None]]:
         """The model of each group: the group's key, the config, the weights."""
-        alike = " AND ".join(f"ARRAY[m.{quote(name)}] = ARRAY[g.{quote(name)}]" for name in self.types)
         batches = db.scan(
             f"SELECT g.key, g.mst_key, m.model_weights AS weights FROM ({self.chosen}) AS g"
-            f" JOIN {self.model.quoted} AS m ON m.mst_key = g.mst_key AND {alike}"
+            f" JOIN {self.model.quoted} AS m ON m.mst_key = g.mst_key AND {_alike(self.types)}"
             f" AND m.{FALLBACK} = g.{FALLBACK}",
             batch=1000,
         )
@@ -88,15 +88,26 @@ def weights_from(
 ) -> dict[int, bytes]:
     """The weights of some models, by what the rows that say which they are have as `unit`."""
     named = ", ".join(f"{quote(name)} {kind}" for name, kind in types.items())
-    alike = " AND ".join(f"ARRAY[m.{quote(name)}] = ARRAY[g.{quote(name)}]" for name in types)
     found = db.query(
         f"SELECT g.__unit__ AS unit, m.model_weights AS weights FROM json_to_recordset($1::json)"
         f" AS g (__unit__ integer, __config__ integer, {FALLBACK} boolean, {named})"
-        f" JOIN {table} AS m ON m.mst_key = g.__config__ AND m.{FALLBACK} = g.{FALLBACK} AND {alike}",
+        f" JOIN {table} AS m ON m.mst_key = g.__config__ AND m.{FALLBACK} = g.{FALLBACK}"
+        f" AND {_alike(types)} WHERE m.model_weights IS NOT NULL",
         ["text"],
         [json.dumps(list(rows))],
     )
+    if len(found) < len(rows):
+        raise CerebroError(
+            f"{table} has no weights for {len(rows) - len(found)} of {len(rows)} groups",
+            detail="The table that describes its models has these groups.",
+            sqlstate=WRONG_STATE,
+        )
     return {row["unit"]: row["weights"] for row in found}
+
+
+def _alike(types: Mapping[str, str]) -> str:
+    """That a model m is of a group g, NULL being as good as any other."""
+    return " AND ".join(f"ARRAY[m.{quote(name)}] = ARRAY[g.{quote(name)}]" for name in types)
 
 
 def configs(db: Database, found: GroupModels) -> dict[str, int]:
