@@ -64,6 +64,22 @@ class Architectures:
         last = f"SELECT pg_catalog.max(model_id) AS model_id FROM {table_name(self.table)}"
         return self._db.transaction([statement, last])[0]["model_id"]
 
+    def enable_lora(
+        self,
+        model_id: int,
+        lora_rank: int,
+        layers: Sequence[str] | None = None,
+        train: Sequence[str] | None = None,
+    ) -> int:
+        """Add a copy with low-rank adapters on the layers that are named, and give its number.
+
+        `*` in a name stands for any letters. All else is frozen, but what `train` names.
+        """
+        statement = call(
+            "enable_lora", self.table, model_id, lora_rank, layers=layers or None, train=train or None
+        )
+        return self._db.rows(statement)[0]["enable_lora"]
+
     def remove(self, model_id: int) -> None:
         """Remove an architecture, and the table with the last one."""
         self._db.rows(call("delete_keras_model", self.table, model_id))

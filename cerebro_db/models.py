@@ -149,6 +149,7 @@ def features_file(path: Path) -> Path:
 
 def save(model: Any, path: Path, specification: Mapping[str, Any] | None = None) -> Path:
     """Write a model in the form that the name of the file asks for, and what its columns became beside it."""
+    model = merged(model)
     if path.suffix == ".keras":
         model.save(path)
     elif path.suffix == ".onnx":
@@ -159,6 +160,39 @@ def save(model: Any, path: Path, specification: Mapping[str, Any] | None = None)
         text = json.dumps(specification, ensure_ascii=False, indent=1)
         features_file(path).write_text(text + "\n", encoding="utf-8")
     return path
+
+
+def merged(model: Any) -> Any:
+    """The model without adapters that computes the same; one that has none is given as it is."""
+    adapted = [
+        layer
+        for layer in model._flatten_layers()  # pyright: ignore[reportPrivateUsage]
+        if getattr(layer, "lora_enabled", False)
+    ]
+    if not adapted:
+        return model
+    values = {id(weight): weight for weight in model.weights}
+    for layer in adapted:
+        kernel, whole = (
+            (layer._embeddings, layer.embeddings)
+            if hasattr(layer, "lora_embeddings_a")
+            else (layer._kernel, layer.kernel)
+        )
+        values[id(kernel)] = whole
+        for name in ("kernel", "embeddings"):
+            for side in ("a", "b"):
+                values.pop(id(getattr(layer, f"lora_{name}_{side}", None)), None)
+    plain = type(model).from_config(_without_adapters(model.get_config()))
+    for variable, value in zip(plain.weights, values.values(), strict=True):
+        variable.assign(value)
+    return plain
+
+
+def _without_adapters(value: Any) -> Any:
+    if isinstance(value, dict):
+        kept = {key: one for key, one in value.items() if key not in ("lora_rank", "lora_alpha")}
+        return {key: _without_adapters(one) for key, one in kept.items()}
+    return [_without_adapters(one) for one in value] if isinstance(value, list) else value
 
 
 def _save_onnx(model: Any, path: Path) -> None:

@@ -34,7 +34,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "convert_bytea_to_smallint_array",
         "create_packed_table",
     ),
-    "Architectures": ("load_net", "show_net", "load_keras_model", "delete_keras_model"),
+    "Architectures": ("load_net", "show_net", "load_keras_model", "enable_lora", "delete_keras_model"),
     "Configs": (
         "generate_model_configs",
         "load_model_selection_table",

@@ -191,6 +191,13 @@ def load_net(*arguments: Any) -> list[int]:
 
 
 @public
+def enable_lora(*arguments: Any) -> int:
+    from cerebro_plpy.executor import nets
+
+    return nets.enable_lora(Session(), *arguments)
+
+
+@public
 def show_net(*arguments: Any) -> Iterator[tuple[Any, ...]]:
     from cerebro_plpy.executor import nets
 

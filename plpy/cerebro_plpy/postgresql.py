@@ -94,6 +94,10 @@ class PostgreSQL:
         return True
 
     @property
+    def shares_frozen(self) -> bool:
+        return True
+
+    @property
     def makes_tables_first(self) -> bool:
         return True
 

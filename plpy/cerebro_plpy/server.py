@@ -81,6 +81,11 @@ class Server(Protocol):
         ...
 
     @property
+    def shares_frozen(self) -> bool:
+        """Whether what is frozen stands once for all states of a run; else each state is whole."""
+        ...
+
+    @property
     def makes_tables_first(self) -> bool:
         """Whether a run makes its tables before it trains, so that nobody else takes their names."""
         ...

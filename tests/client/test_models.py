@@ -208,3 +208,18 @@ def test_statistics_of_an_adapted_layer_go_along(
         np.testing.assert_allclose(there, before[1], rtol=1e-4, atol=1e-5)
     loaded: Any = keras.models.load_model(config.save(tmp_path / "adapted.keras"))
     np.testing.assert_allclose(loaded.predict(x, verbose=0), there, rtol=1e-5, atol=1e-6)
+
+
+def test_a_file_of_a_net_with_adapters_has_plain_layers(
+    kinds: Run, own: Database, net: keras.Model, cars: pd.DataFrame, x: np.ndarray, tmp_path: Path
+) -> None:
+    number = own.architectures.enable_lora(own.architectures.add(net, weights=True), 2)
+    grid = {"model": number, "loss": "categorical_crossentropy", "learning_rate": 0.1, "batch_size": 25}
+    config = own.fit(own.packed("kinds"), grid, epochs=2, seed=3, wait=True).best()
+    live: Any = config.to_keras()
+    assert [layer.lora_rank for layer in live.layers if getattr(layer, "lora_enabled", False)] == [2]
+    there = config.probabilities(cars, x=FEATURES)
+    loaded: Any = keras.models.load_model(config.save(tmp_path / "plain.keras"))
+    assert not any(getattr(layer, "lora_enabled", False) for layer in loaded.layers)
+    np.testing.assert_allclose(loaded.predict(x / 2.0, verbose=0), there, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(live.predict(x / 2.0, verbose=0), there, rtol=1e-4, atol=1e-5)

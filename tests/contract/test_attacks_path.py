@@ -134,6 +134,8 @@ def script_of_columns(place: str, name: str) -> list[str]:
         ' \'{"columns": {"note": {"tokens": 2, "vocabulary": 9}}, "validation": 0.4}\')',
         f"SELECT cerebro.append_rows({packed}, {rows})",
         f"SELECT cerebro.load_net({nets}, {packed}, 'linear')",
+        f"SELECT cerebro.load_net({nets}, {packed}, 'Dense(4)')",
+        f"SELECT cerebro.enable_lora({nets}, 2, 1)",
         f"SELECT cerebro.madlib_fit({packed}, {model}, {nets}, 1, $${SGD}$$, '{FITTED}', 1)",
         f"SELECT p.class FROM {made[0]} AS c, cerebro.predict({model}, c) AS p",
         f"SELECT p.class FROM cerebro.predict_query({model}, $tag${query}$tag$, NULL::{made[0]}) AS p",

@@ -35,6 +35,7 @@ GUIDE = (
     "training",
     "cross-validation",
     "groups",
+    "transfer",
     "steering",
     "bi",
     "search",

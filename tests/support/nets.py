@@ -92,9 +92,41 @@ def two_by_two(features: Sequence[int], classes: int) -> str:
     )
 
 
+def encoder(width: int = 32, blocks: int = 2) -> str:
+    """A small transformer: attention over eight steps of eight features, and what each step makes of it."""
+    steps = [SIDE, width]
+    layers = [
+        _node("InputLayer", "rows", None, batch_shape=[None, FEATURES]),
+        _node("Reshape", "steps", [["rows", [FEATURES]]], target_shape=[SIDE, SIDE]),
+        _node("Dense", "embed", [["steps", [SIDE, SIDE]]], units=width),
+    ]
+    last = "embed"
+    for number in range(blocks):
+        at = f"_{number}"
+        names = [part + at for part in ("query", "value", "key")]
+        parts = [_node("Dense", name, [[last, steps]], units=width) for name in names]
+        layers += [
+            *parts,
+            _node("Attention", "look" + at, [[name, steps] for name in names]),
+            _node("Add", "more" + at, [["look" + at, steps], [last, steps]]),
+            _node("LayerNormalization", "norm" + at, [["more" + at, steps]]),
+            _node("Dense", "wide" + at, [["norm" + at, steps]], units=2 * width, activation="gelu"),
+            _node("Dense", "back" + at, [["wide" + at, [SIDE, 2 * width]]], units=width),
+            _node("Add", "next" + at, [["back" + at, steps], ["norm" + at, steps]]),
+        ]
+        last = "next" + at
+    layers += [
+        _node("GlobalAveragePooling1D", "mean", [[last, steps]]),
+        _node("Dense", "kind", [["mean", [width]]], units=CLASSES, activation="softmax"),
+    ]
+    config = {"name": "net", "trainable": True, "layers": layers}
+    ends = {"input_layers": [["rows", 0, 0]], "output_layers": [["kind", 0, 0]]}
+    return _model("Functional", config | ends)
+
+
 def _node(class_name: str, name: str, sources: list[Any] | None, **config: Any) -> Layer:
     tensors = [_tensor(*source) for source in sources or []]
-    arguments = [tensors] if class_name == "Concatenate" else tensors
+    arguments = [tensors] if class_name in ("Concatenate", "Add", "Attention") else tensors
     called = [{"args": arguments, "kwargs": {}}] if sources else []
     return {**layer(class_name, name=name, **config), "name": name, "inbound_nodes": called}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import subprocess
 import sys
@@ -36,6 +37,8 @@ class Config:
     metrics: Sequence[Any] = ()
     class_weight: Mapping[int, float] | None = None
     shuffle: bool = True
+    # What the weights are to begin with, but for adapters.
+    weights: Sequence[float] | None = None
 
 
 @dataclass(frozen=True)
@@ -172,12 +175,22 @@ def _compiled(seed: int, config: dict[str, Any]) -> Any:
 
     keras.utils.set_random_seed(seeding.derive_small(seed, "weights", config["mst_key"]))
     model = keras.models.model_from_json(config["model_arch"])
+    if config["weights"] is not None:
+        _put(model, np.array(config["weights"], "<f4"))
     model.compile(
         optimizer=_made(keras.optimizers, config["optimizer"]),
         loss=config["loss"],
         metrics=[m if isinstance(m, str) else _made(keras.metrics, m) for m in config["metrics"]],
     )
     return model
+
+
+def _put(model: Any, flat: np.ndarray) -> None:
+    for weight in model.weights:
+        if not weight.name.startswith("lora_"):
+            weight.assign(flat[: math.prod(weight.shape)].reshape(weight.shape))
+            flat = flat[math.prod(weight.shape) :]
+    assert not len(flat)
 
 
 def _made(module: Any, call: Call) -> Any:

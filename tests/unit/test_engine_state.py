@@ -4,7 +4,19 @@ import numpy as np
 import pytest
 
 from cerebro_plpy import errors
-from cerebro_plpy.engine.state import OPTIMIZER, OTHER, WEIGHT, State, averaged, from_parts, to_parts, weights
+from cerebro_plpy.engine.state import (
+    OPTIMIZER,
+    OTHER,
+    WEIGHT,
+    State,
+    averaged,
+    finder,
+    from_parts,
+    frozen_to_parts,
+    to_parts,
+    weights,
+    whole,
+)
 from cerebro_plpy.errors import CerebroError
 
 
@@ -118,3 +130,47 @@ def test_the_order_of_states_that_are_averaged_is_that_of_segments() -> None:
     for state in several:
         state.arrays[0] = rng.normal(size=(1000, 3)).astype(np.float32)
     assert_equal(averaged(several, [3, 4, 5]), averaged(several, [3, 4, 5]))
+
+
+def test_what_is_frozen_is_stored_once_and_comes_back() -> None:
+    state, stored = make(), {}
+    state.freeze([0, 3])
+    assert state.frozen is not None
+    stored[state.frozen.digest] = list(frozen_to_parts(state.frozen))
+    read = []
+
+    def parts(digest: str) -> list[bytes]:
+        read.append(digest)
+        return stored[digest]
+
+    find = finder(parts)
+    found = [from_parts(to_parts(state), find) for _ in range(3)]
+    assert len(read) == 1
+    for one in found:
+        assert_equal(one, make())
+        assert one.arrays[0] is found[0].arrays[0]
+    assert sum(map(len, to_parts(state))) < 1000 < sum(map(len, to_parts(whole(state))))
+    assert_equal(from_parts(to_parts(whole(state))), make())
+
+
+def test_frozen_weights_that_are_gone_or_others_are_damage() -> None:
+    state, other = make(), make(500)
+    state.freeze([0, 3])
+    other.freeze([0, 3])
+    assert state.frozen is not None and other.frozen is not None
+    parts, wrong = list(to_parts(state)), list(frozen_to_parts(other.frozen))
+    for find in (finder(lambda digest: []), finder(lambda digest: wrong)):
+        with pytest.raises(CerebroError, match="damaged"):
+            from_parts(parts, find)
+    with pytest.raises(CerebroError, match="damaged"):
+        from_parts(parts)
+
+
+def test_an_average_leaves_frozen_weights_as_they_are() -> None:
+    one, other = make(), make()
+    for state in (one, other):
+        state.freeze([0, 3])
+    other.arrays[1] = other.arrays[1] + 1
+    made = averaged([one, other], [3, 7])
+    assert made.frozen is one.frozen and made.frozen_places == (0, 3)
+    assert made.arrays[0] is one.arrays[0]

@@ -152,7 +152,7 @@ def test_a_state_is_kept_until_it_is_evaluated(seed: int) -> None:
     while not plan.done():
         player.fill()
         for unit in player.running:
-            needed = plan.needed_steps(unit.mst_key)
+            needed = plan.needed_steps([unit.mst_key])[unit.mst_key]
             used = unit.epoch * plan.segments if unit.kind == EVALUATE else plan.configs[unit.mst_key].step
             assert unit.kind == MERGE or used in needed
         player.end(player.running.pop(0))
@@ -314,13 +314,13 @@ def test_the_states_of_an_averaged_epoch_stay_until_they_are_averaged() -> None:
     assert first is not None and second is not None and {first.kind, second.kind} == {PART}
     plan.parted(second, 1.0, PartDone(5, 0.5))
     # What is dropped are states up to the newest of these: those below zero go on from there.
-    assert max(plan.needed_steps(1)) == 2 < -part_of(2, second.segment, 2)
+    assert max(plan.needed_steps([1])[1]) == 2 < -part_of(2, second.segment, 2)
     plan.stop(1, plan.begun_step(1))
     plan.parted(first, 1.0, PartDone(5, 0.5))
     unit = next(u for s in range(2) if (u := plan.next(s)) is not None)
     assert unit.kind == AVERAGE
     plan.averaged(unit, 0.5)
-    assert plan.configs[1].step == 4 and plan.needed_steps(1) == [2, 4]
+    assert plan.configs[1].step == 4 and plan.needed_steps([1])[1] == [2, 4]
     assert not plan.trains(1)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -35,7 +35,7 @@ from cerebro_plpy.cluster.told import Looks, PartitionPlace, RunTold, Seen
 from cerebro_plpy.commands import Sent, StartEngine
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine.data import Dataset
-from cerebro_plpy.engine.state import State, of_config
+from cerebro_plpy.engine.state import State, of_config, to_parts, whole
 from cerebro_plpy.errors import QUERY_CANCELED, WRONG_STATE, CerebroError
 from cerebro_plpy.segment import cancel, handlers
 from cerebro_plpy.segment.supply import Facts
@@ -168,8 +168,9 @@ class ToldSupply:
             raise Lacking(*what)
         return self._measured[dataset]
 
-    def leave_visit(self, visit: runs.VisitRow, parts: Iterable[bytes]) -> int:
-        kept = list(parts)
+    def leave_visit(self, visit: runs.VisitRow, state: State) -> int:
+        # Whole: what is frozen would have to lie on every server.
+        kept = list(to_parts(whole(state)))
         size = sum(map(len, kept))
         row = as_given(replace(visit, state_bytes=size, place=self._key))
         if self._commits:
@@ -201,10 +202,8 @@ class ToldSupply:
                 raise Lacking(*what)
         return [of_config(found.get(key, ()), run_id, key, step) for key in keys]
 
-    def leave_bundle(
-        self, visits: Sequence[runs.VisitRow], states: Iterable[tuple[int, Iterable[bytes]]]
-    ) -> int:
-        kept = [list(parts) for _, parts in states]
+    def leave_bundle(self, visits: Sequence[runs.VisitRow], states: Sequence[tuple[int, State]]) -> int:
+        kept = [list(to_parts(whole(state))) for _, state in states]
         sizes = [sum(map(len, parts)) for parts in kept]
         rows = [
             as_given(replace(visit, state_bytes=size, place=self._key))

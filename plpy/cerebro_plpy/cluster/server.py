@@ -94,6 +94,11 @@ class Greenplum:
         return False
 
     @property
+    def shares_frozen(self) -> bool:
+        # A process reads and writes at its own segment's server, and would need it on each (process.py).
+        return False
+
+    @property
     def makes_tables_first(self) -> bool:
         # Early versions of Greenplum 7 may lose what the catalog has of a table that a function made, as long
         # as its transaction goes on (docs/greenplum.md, "A fault of early versions").

@@ -14,7 +14,7 @@ from cerebro_plpy import errors
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib import registered
 
-from . import connected, counting, custom, derived, legacy, runtime, symbolic, validate
+from . import connected, counting, custom, derived, legacy, lora, runtime, symbolic, validate
 from .calls import one_line
 
 Shape = tuple[int | None, ...]
@@ -37,6 +37,7 @@ class DescribedModel:
     # What one row costs, by family of layers (`counting`).
     work: Mapping[str, float] = field(hash=False)
     weight_shapes: tuple[tuple[int, ...], ...]
+    adapters: tuple[lora.Adapter, ...] = ()
     # Layers that do nothing before they are given weights.
     adaptable: tuple[str, ...] = ()
     # Digests of the registered layers in it.
@@ -275,6 +276,7 @@ def _summary(model: Any, text: str) -> DescribedModel:
         flops_per_row=sum(counting.flops(layer) for layer in _leaves(model)),
         work=counting.work(_leaves(model)),
         weight_shapes=shapes,
+        adapters=lora.adapters(model),
         adaptable=tuple(layer.name for layer in derived.adaptable(model)),
         functions=tuple(sorted(set(validate.registered_layers(json.loads(text)).values()))),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -38,12 +38,20 @@ class Feed:
         return self.dataset.inputs
 
 
+# Values of variables that no training changes, by the places of the variables.
+KnownArrays = Mapping[int, np.ndarray]
+
+
 class Loop(Protocol):
     """One backend's way to run a compiled model over rows."""
 
-    def load(self, arrays: list[np.ndarray]) -> None: ...
+    def load(self, arrays: list[np.ndarray], known: KnownArrays) -> None:
+        """Take up the values of all variables; it has those that are known already."""
+        ...
 
-    def save(self) -> list[np.ndarray]: ...
+    def save(self, known: KnownArrays) -> list[np.ndarray]:
+        """Give them; those that are known are given as they are."""
+        ...
 
     def reset_metrics(self) -> None: ...
 
@@ -138,11 +146,15 @@ class VariableLoop:
         self._model = model
         self._variables = variables
 
-    def load(self, arrays: list[np.ndarray]) -> None:
-        _assign(self._variables, arrays)
+    def load(self, arrays: list[np.ndarray], known: KnownArrays) -> None:
+        changing = [place for place in range(len(arrays)) if place not in known]
+        _assign([self._variables[place] for place in changing], [arrays[place] for place in changing])
 
-    def save(self) -> list[np.ndarray]:
-        return [runtime.to_numpy(variable) for variable in self._variables]
+    def save(self, known: KnownArrays) -> list[np.ndarray]:
+        return [
+            known[place] if place in known else runtime.to_numpy(variable)
+            for place, variable in enumerate(self._variables)
+        ]
 
     def reset_metrics(self) -> None:
         self._model.reset_metrics()

@@ -16,7 +16,7 @@ import numpy as np
 
 from cerebro_plpy.errors import CerebroError
 
-from . import architecture, runtime
+from . import architecture, lora, runtime
 from .architecture import DescribedModel
 from .backends import Tick
 from .plain import plain_net
@@ -44,7 +44,9 @@ class Inference:
 
     def __init__(self, described: DescribedModel) -> None:
         self._backend = runtime.own()
-        self._model = architecture.build(described.json)
+        # Adapters are added to their kernels, once and not for each row.
+        text = lora.without(described.json) if described.adapters else described.json
+        self._model = architecture.build(text)
         self._variables = [*self._model.trainable_variables, *self._model.non_trainable_variables]
         self._call = self._backend.make_forward(self._model, described.inputs)
         self._shapes = described.weight_shapes
@@ -53,10 +55,17 @@ class Inference:
 
     def load(self, weights: bytes) -> Loaded:
         """Take the weights of a model in MADlib's form."""
-        arrays = zip(self._model.weights, split(weights, self._shapes), strict=True)
+        arrays = zip(self._model.weights, self._split(weights), strict=True)
         given = {id(variable): array for variable, array in arrays}
         found = [self._array(v, given).astype(v.dtype, copy=False) for v in self._variables]
         return Loaded([self._backend.to_tensor(array) for array in found], sum(a.nbytes for a in found))
+
+    def _split(self, weights: bytes) -> list[np.ndarray]:
+        found, shapes = self._described.adapters, self._shapes
+        if found and len(weights) == 4 * lora.base_size(shapes, found):
+            more = lora.added(found)
+            return split(weights, tuple(shape for place, shape in enumerate(shapes) if place not in more))
+        return lora.merged(split(weights, shapes), found)
 
     @staticmethod
     def _array(variable: Any, given: dict[int, np.ndarray]) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,12 +12,12 @@ import numpy as np
 from cerebro_plpy import memory
 from cerebro_plpy.errors import CerebroError
 
-from . import architecture, calls, forms, runtime, stacks
+from . import architecture, calls, forms, frozen, lora, runtime, stacks
 from . import state as states
 from .backends import Feed, Tick
 from .data import Block, ClassWeights, Dataset, batched
 from .stacks import Stack
-from .state import State
+from .state import Frozen, State
 
 if TYPE_CHECKING:
     from cerebro_plpy.madlib.params import CompileParams
@@ -59,6 +59,8 @@ class CompiledModel:
         self._layout = _StateLayout(self._model)
         self._starts_blank = self._layout.starts_blank(calls.optimizer(params.optimizer))
         self._loop = runtime.own().make_loop(self._model, self._layout.variables)
+        # What the loop holds of a state, and no training changes: its digest.
+        self._held: str | None = None
 
     def initial_state(self, params: CompileParams, seed: int, weights: bytes | None) -> State:
         """Give what a new model with this seed would hold."""
@@ -66,8 +68,15 @@ class CompiledModel:
             runtime.seed_generators(seed)
             state = self._blank_state(params) if self._starts_blank else self._built_state(params)
         if weights is not None:
-            _set_weights(state, weights)
+            _set_weights(state, weights, self._layout.added)
+        state.freeze(self._layout.frozen)
         return state
+
+    def started(self, state: State, weights: bytes) -> State:
+        """A copy of a state that has these weights, with nothing in common with others."""
+        made = replace(states.whole(state), arrays=list(state.arrays))
+        _set_weights(made, weights, self._layout.added)
+        return made
 
     def _built_state(self, params: CompileParams) -> State:
         layout = _StateLayout(_compiled(self.architecture_json, params))
@@ -95,16 +104,23 @@ class CompiledModel:
         also where it is a multiple of the batch size.
         """
         fixed_from_start, fixed = _fixed_batch(state, rows, batch_size)
-        self._loop.load(state.arrays)
+        self._load(state)
         for blocks in passes:
             self._loop.start_pass()
             for block in batched(blocks, batch_size):
                 feed = self._feed(block.dataset, class_weight)
                 self._loop.train(feed, block.order, batch_size, fixed, tick)
             self._loop.finish_pass()
-        trained = self._layout.state(self._loop.save())
+        trained = self._layout.state(self._loop.save(state.known), state.frozen)
         trained.fixed_batch = fixed_from_start
+        self._held = state.frozen and state.frozen.digest
         return trained, self._results()
+
+    def _load(self, state: State) -> None:
+        """Take a state up; what the loop holds of it already stays, unless work on it is broken off."""
+        held, self._held = self._held, None
+        known = state.frozen is not None and held == state.frozen.digest
+        self._loop.load(state.arrays, state.known if known else {})
 
     @cached_property
     def stack(self) -> StackedModel | None:
@@ -116,10 +132,11 @@ class CompiledModel:
         self, state: State, blocks: Iterable[Block], batch_size: int, tick: Tick
     ) -> list[np.ndarray]:
         """Give the raw variables of loss and metrics over the blocks; `merge` makes values of them."""
-        self._loop.load(state.arrays)
+        self._load(state)
         self._loop.reset_metrics()
         for block in batched(blocks, batch_size):
             self._loop.test(self._feed(block.dataset, None), block.order, batch_size, tick)
+        self._held = state.frozen and state.frozen.digest
         return self._loop.metrics()
 
     def merge(self, parts: list[list[np.ndarray]]) -> dict[str, float]:
@@ -149,21 +166,25 @@ class StackedModel:
         self,
         stack: Stack,
         feed: Callable[[Dataset, ClassWeights], Feed],
-        state: Callable[[list[np.ndarray]], State],
+        state: Callable[[list[np.ndarray], Frozen | None], State],
     ) -> None:
         self._stack, self._feed, self._state = stack, feed, state
         self._places = 0
+        self._frozen: list[Frozen | None] = []
         # Whether it gave the same bits as one state alone, by batch size.
         self.tried: dict[int, bool] = {}
 
     def load(self, states: Sequence[State]) -> None:
         self._places = stacks.power_of_two(len(states))
+        self._frozen = [state.frozen for state in states]
         self._stack.load(stacks.stacked(states, self._places))
 
     def states(self, count: int) -> list[State]:
         """The first ones."""
         arrays = self._stack.save()
-        return [self._state([array[place] for array in arrays]) for place in range(count)]
+        return [
+            self._state([array[place] for array in arrays], self._frozen[place]) for place in range(count)
+        ]
 
     def train(
         self,
@@ -206,6 +227,9 @@ class _StateLayout:
         self.kinds += [states.OPTIMIZER] * len(extra) + [states.OTHER] * len(hidden)
         position = {id(variable): number for number, variable in enumerate(own)}
         self.weight_order = [position[id(variable)] for variable in model.weights]
+        unchanged = frozen.frozen(model)
+        self.added = lora.added(lora.adapters(model))
+        self.frozen = [n for n, variable in enumerate(self.variables) if id(variable) in unchanged]
         self._step = next((n for n, v in enumerate(self.variables) if v is model.optimizer.iterations), None)
 
     def starts_blank(self, unbuilt: Any) -> bool:
@@ -215,9 +239,13 @@ class _StateLayout:
         visible = self.kinds[-1] == states.OPTIMIZER
         return visible and not any(runtime.to_numpy(variable).any() for variable in added)
 
-    def state(self, arrays: list[np.ndarray]) -> State:
+    def state(self, arrays: list[np.ndarray], unchanged: Frozen | None = None) -> State:
         step = 0 if self._step is None else int(arrays[self._step])
-        return State(self.names, arrays, self.kinds, self.weight_order, step)
+        made = State(self.names, arrays, self.kinds, self.weight_order, step)
+        if unchanged is not None:
+            made.frozen_places = self.frozen
+            made.share(unchanged)
+        return made
 
 
 def _compiled(architecture_json: str, params: CompileParams) -> Any:
@@ -252,25 +280,22 @@ def began_with_full_batches(state: State, rows: int, batch_size: int) -> bool | 
     return _fixed_batch(state, rows, batch_size)[0]
 
 
-def started(state: State, weights: bytes) -> State:
-    """A copy of a state that has these weights."""
-    made = replace(state, arrays=list(state.arrays))
-    _set_weights(made, weights)
-    return made
-
-
-def _set_weights(state: State, weights: bytes) -> None:
-    """Overwrite the weights with MADlib's float32 concatenation."""
+def _set_weights(state: State, weights: bytes, added: Collection[int]) -> None:
+    """Overwrite the weights with MADlib's float32 concatenation; where it has those of the net without
+    adapters, these stay as their seed has made them."""
     flat = np.frombuffer(weights, "<f4") if len(weights) % 4 == 0 else np.empty(0, "<f4")
-    expected = sum(state.arrays[i].size for i in state.weight_order)
+    places = state.weight_order
+    expected = sum(state.arrays[i].size for i in places)
     if len(flat) != expected:
+        places = [place for number, place in enumerate(places) if number not in added]
+    if len(flat) != sum(state.arrays[i].size for i in places):
         raise CerebroError(
             f"the weights do not fit the architecture: {expected} values expected, "
             f"{len(weights) / 4:g} received",
             detail=f"{len(weights)} bytes of 4-byte floats were received.",
         )
     start = 0
-    for number in state.weight_order:
+    for number in places:
         old = state.arrays[number]
         state.arrays[number] = flat[start : start + old.size].reshape(old.shape).astype(old.dtype)
         start += old.size

@@ -14,7 +14,7 @@ import numpy as np
 
 from . import forms, runtime
 from .architecture import Shape
-from .backends import Feed, Forward, KerasBackend, Pace, PlainForward, Tick
+from .backends import Feed, Forward, KerasBackend, KnownArrays, Pace, PlainForward, Tick
 from .data import is_shareable
 from .jax_stacks import JaxStack, settled
 from .runtime import Running, no_signals
@@ -66,11 +66,11 @@ class JaxLoop:
         self._test_many = jax.jit(_repeat(model, model.test_step), donate_argnums=0)
         self._paces: dict[Any, Pace] = {}
 
-    def load(self, arrays: list[np.ndarray]) -> None:
-        self._state.load(arrays)
+    def load(self, arrays: list[np.ndarray], known: KnownArrays) -> None:
+        self._state.load(arrays, known)
 
-    def save(self) -> list[np.ndarray]:
-        return self._state.save()
+    def save(self, known: KnownArrays) -> list[np.ndarray]:
+        return self._state.save(known)
 
     def reset_metrics(self) -> None:
         self._model.reset_metrics()
@@ -151,19 +151,23 @@ class _JaxState:
         else:
             self.trainable, self.non_trainable, self.metrics = state
 
-    def load(self, arrays: list[np.ndarray]) -> None:
+    def load(self, arrays: list[np.ndarray], known: KnownArrays) -> None:
+        held = self._by_variable() if known else {}
         # A copy, since the steps are given these buffers to write over.
         by_variable = {
-            id(v): settled(jnp.array(array, v.dtype, copy=True))
-            for v, array in zip(self._variables, arrays, strict=True)
+            id(v): held[id(v)] if place in known else settled(jnp.array(array, v.dtype, copy=True))
+            for place, (v, array) in enumerate(zip(self._variables, arrays, strict=True))
         }
         self.trainable, self.non_trainable, self.optimizer = (
             [by_variable[id(v)] for v in group] for group in self._groups
         )
 
-    def save(self) -> list[np.ndarray]:
+    def save(self, known: KnownArrays) -> list[np.ndarray]:
         by_variable = self._by_variable()
-        return [np.array(by_variable[id(variable)]) for variable in self._variables]
+        return [
+            known[place] if place in known else np.array(by_variable[id(variable)])
+            for place, variable in enumerate(self._variables)
+        ]
 
     def _by_variable(self) -> dict[int, Any]:
         values = (self.trainable, self.non_trainable, self.optimizer)
@@ -179,7 +183,7 @@ class _JaxState:
             variable.assign(by_variable[id(variable)])
 
     def from_model(self) -> None:
-        self.load([runtime.to_numpy(variable) for variable in self._variables])
+        self.load([runtime.to_numpy(variable) for variable in self._variables], {})
 
     def metrics_to_model(self) -> None:
         for variable, array in zip(self._model.metrics_variables, self.metrics, strict=True):

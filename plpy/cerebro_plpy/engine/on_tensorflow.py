@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from . import forms, runtime
 from .architecture import Shape
-from .backends import BoundForward, Feed, Forward, KerasBackend, Pace, Tick, VariableLoop
+from .backends import BoundForward, Feed, Forward, KerasBackend, KnownArrays, Pace, Tick, VariableLoop
 from .data import is_shareable
 from .runtime import Running, no_signals
 
@@ -78,11 +78,11 @@ class TensorFlowLoop(VariableLoop):
         self._assign: Any = None
         self._paces = {"train": Pace(), "test": Pace()}
 
-    def load(self, arrays: list[np.ndarray]) -> None:
+    def load(self, arrays: list[np.ndarray], known: KnownArrays) -> None:
         """All at once: a call of Keras for each variable costs more than training a small net on few rows.
         A large state is taken up variable by variable, so that it is never there twice."""
         if sum(array.nbytes for array in arrays) > MOST_BYTES_AT_ONCE:
-            super().load(arrays)
+            super().load(arrays, known)
             return
         if self._assign is None:
             self._assign = self._assign_function()

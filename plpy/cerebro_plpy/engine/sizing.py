@@ -12,7 +12,7 @@ import numpy as np
 
 from cerebro_plpy import memory
 
-from . import architecture, calls, runtime, symbolic
+from . import architecture, calls, frozen, runtime, symbolic
 from .state import OPTIMIZER, OTHER, WEIGHT, size_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ _STAND_INS: tuple[int, ...] = (2, 3, 5, 7, 11, 13, 17)
 
 @dataclass(frozen=True)
 class Sizes:
+    # What changes of a state, and what does not.
     state_bytes: int
+    frozen_bytes: int
     weight_bytes: int
 
 
@@ -35,6 +37,7 @@ class _SizedVariable:
     dtype: str
     kind: str
     trainable: bool
+    frozen: bool
 
 
 def of_config(architecture_json: str, params: CompileParams) -> Sizes:
@@ -44,7 +47,12 @@ def of_config(architecture_json: str, params: CompileParams) -> Sizes:
         own = _variables(architecture_json)
         kept = _kept(calls.optimizer(params.optimizer), [v for v in own if v.trainable])
         layout = [*((v.path, v.shape, v.dtype, v.kind) for v in own), *kept]
-        known[key] = Sizes(size_of(layout), sum(4 * math.prod(v.shape) for v in own if v.kind == WEIGHT))
+        still = [place for place, v in enumerate(own) if v.frozen]
+        known[key] = Sizes(
+            state_bytes=size_of(layout, still),
+            frozen_bytes=size_of([("", *layout[place][1:]) for place in still]) if still else 0,
+            weight_bytes=sum(4 * math.prod(v.shape) for v in own if v.kind == WEIGHT),
+        )
     return known[key]
 
 
@@ -59,6 +67,7 @@ def _variables(architecture_json: str) -> Sequence[_SizedVariable]:
             model = architecture.build(architecture_json)
             weights = {id(weight) for weight in model.weights}
             trainable = {id(variable) for variable in model.trainable_variables}
+            still = frozen.frozen(model)
             return [
                 _SizedVariable(
                     path=v.path,
@@ -66,6 +75,7 @@ def _variables(architecture_json: str) -> Sequence[_SizedVariable]:
                     dtype=str(v.dtype),
                     kind=WEIGHT if id(v) in weights else OTHER,
                     trainable=id(v) in trainable,
+                    frozen=id(v) in still,
                 )
                 for v in model.variables
             ]

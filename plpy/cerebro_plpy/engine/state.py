@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -31,12 +32,29 @@ _KINDS = (WEIGHT, OTHER, OPTIMIZER)
 StateBuffer = bytes | bytearray | memoryview
 
 
+@dataclass(eq=False, frozen=True)
+class Frozen:
+    """Variables that no training changes; states that hold the same ones share the arrays."""
+
+    digest: str
+    arrays: Sequence[np.ndarray]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays)
+
+
+# Gives what has a digest.
+FindFrozen = Callable[[str], Frozen]
+
+
 @dataclass(eq=False)
 class State:
     """Variables of a model and its optimizer, in Keras' order; `weight_order` indexes model.get_weights().
 
     `fixed_batch` says whether the first visit's rows were a multiple of the batch size: Keras' fit on
-    TensorFlow keeps what it compiled then.
+    TensorFlow keeps what it compiled then. In memory a state is whole; stored, it names the variables at
+    `frozen_places` by the digest of all of them.
     """
 
     names: list[str]
@@ -45,10 +63,66 @@ class State:
     weight_order: list[int]
     step: int = 0
     fixed_batch: bool | None = None
+    frozen_places: Sequence[int] = ()
+    frozen: Frozen | None = None
 
     @property
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self.arrays)
+
+    @property
+    def known(self) -> Mapping[int, np.ndarray]:
+        """What is frozen, by its place."""
+        arrays = () if self.frozen is None else self.frozen.arrays
+        return dict(zip(self.frozen_places, arrays, strict=True))
+
+    def freeze(self, places: Sequence[int]) -> None:
+        """Say that the variables at these places stay as they are from here on."""
+        self.frozen_places = tuple(places)
+        self.frozen = _frozen([self.arrays[place] for place in places]) if places else None
+
+    def share(self, frozen: Frozen) -> None:
+        """Hold what is equal to one's own."""
+        self.frozen = frozen
+        for place, array in zip(self.frozen_places, frozen.arrays, strict=True):
+            self.arrays[place] = array
+
+
+def _frozen(arrays: Sequence[np.ndarray]) -> Frozen:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype.name}{array.shape}".encode())
+        digest.update(_raw(array))
+    return Frozen(digest.hexdigest(), arrays)
+
+
+def frozen_to_parts(frozen: Frozen) -> Iterator[bytes]:
+    """What is frozen in the form of a state."""
+    count = len(frozen.arrays)
+    return to_parts(State([""] * count, list(frozen.arrays), [WEIGHT] * count, list(range(count))))
+
+
+def frozen_from_parts(digest: str, parts: Iterable[StateBuffer]) -> Frozen:
+    found = _frozen(from_parts(_there(parts)).arrays)
+    if found.digest != digest:
+        raise _damaged("The frozen weights are not those that their digest names.")
+    return found
+
+
+def finder(read: Callable[[str], Iterable[StateBuffer]]) -> FindFrozen:
+    """A finder that reads each digest's parts once; it is for one task, as it keeps what it has read."""
+    known: dict[str, Frozen] = {}
+
+    def find(digest: str) -> Frozen:
+        if digest not in known:
+            known[digest] = frozen_from_parts(digest, read(digest))
+        return known[digest]
+
+    return find
+
+
+def _none(digest: str) -> Frozen:
+    raise _damaged(f"Nothing is known of the frozen weights {digest}.")
 
 
 def averaged(states: Sequence[State], rows: Sequence[int]) -> State:
@@ -61,8 +135,9 @@ def averaged(states: Sequence[State], rows: Sequence[int]) -> State:
         _average([(state.arrays[place], n) for state, n in weighed], kind, first.arrays[place])
         for place, kind in enumerate(first.kinds)
     ]
-    made = State(first.names, arrays, first.kinds, first.weight_order, max(s.step for s, _ in weighed))
-    made.fixed_batch = first.fixed_batch
+    made = replace(first, arrays=arrays, step=max(s.step for s, _ in weighed))
+    if first.frozen is not None:
+        made.share(first.frozen)
     return made
 
 
@@ -92,11 +167,16 @@ PART_BYTES = 4 * 1024 * 1024
 SMALL_PART_BYTES = 64 * 1024
 
 
+def whole(state: State) -> State:
+    """The same with nothing frozen: what is stored of it needs nothing else."""
+    return replace(state, frozen_places=(), frozen=None)
+
+
 def to_parts(state: State, part_bytes: int | None = None) -> Iterator[bytes]:
-    """Cut a state in parts of bounded size; every byte is copied once."""
+    """Cut what changes of a state in parts of bounded size; every byte is copied once."""
     pieces: list[memoryview] = []
     if part_bytes is None:
-        part_bytes = _part_bytes(state.nbytes)
+        part_bytes = _part_bytes(sum(array.nbytes for array in _changing(state)))
     room, number = part_bytes, 0
     for buffer in _buffers(state):
         start = 0
@@ -116,18 +196,25 @@ def _part_bytes(nbytes: int) -> int:
     return SMALL_PART_BYTES if nbytes <= PART_BYTES else PART_BYTES
 
 
-def from_parts(parts: Iterable[StateBuffer]) -> State:
+def _changing(state: State) -> list[np.ndarray]:
+    frozen = set(state.frozen_places)
+    return [array for place, array in enumerate(state.arrays) if place not in frozen]
+
+
+def from_parts(parts: Iterable[StateBuffer], frozen: FindFrozen = _none) -> State:
     """Put a state together again; anything that is not exactly what was written is an error."""
     reader = _StateReader()
     for number, part in enumerate(parts):
         reader.add(_open(number, part))
-    return reader.finish()
+    return reader.finish(frozen)
 
 
-def of_config(parts: Iterable[StateBuffer], run_id: int, mst_key: int, step: int) -> State:
+def of_config(
+    parts: Iterable[StateBuffer], run_id: int, mst_key: int, step: int, frozen: FindFrozen = _none
+) -> State:
     """The same for the state of a config after a step; an error names them."""
     try:
-        return from_parts(_there(parts))
+        return from_parts(_there(parts), frozen)
     except CerebroError as error:
         if error.sqlstate != errors.DATA_CORRUPTED:
             raise
@@ -151,18 +238,24 @@ def _there(parts: Iterable[StateBuffer]) -> Iterator[StateBuffer]:
 def _buffers(state: State) -> Iterator[memoryview]:
     header = _header(state)
     yield memoryview(_HEADER_LENGTH.pack(len(header)) + header)
-    for array in state.arrays:
-        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        yield raw.data
+    for array in _changing(state):
+        raw = _raw(array)
+        yield raw
         yield memoryview(bytes(-raw.nbytes % _ALIGNMENT))
 
 
-def size_of(layout: Sequence[tuple[str, Sequence[int], str, str]]) -> int:
-    """The bytes of the parts of a state whose variables have these names, shapes, element types and kinds."""
+def _raw(array: np.ndarray) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def size_of(layout: Sequence[tuple[str, Sequence[int], str, str]], frozen: Collection[int] = ()) -> int:
+    """The bytes of the parts of a state whose variables have these names, shapes, element types and kinds,
+    without what is frozen."""
     names, shapes, dtypes, kinds = (list(column) for column in zip(*layout, strict=True))
     fields = {
         "names": names, "shapes": [list(s) for s in shapes], "dtypes": dtypes, "kinds": kinds,
         "weight_order": [n for n, kind in enumerate(kinds) if kind == WEIGHT], "step": 0, "fixed_batch": None,
+        **({"frozen": sorted(frozen), "digest": "0" * 64} if frozen else {}),
     }  # fmt: skip
     arrays = _sizes(fields)
     payload = _HEADER_LENGTH.size + len(_as_header(fields)) + sum(arrays)
@@ -179,6 +272,8 @@ def _header(state: State) -> bytes:
         "step": state.step,
         "fixed_batch": state.fixed_batch,
     }
+    if state.frozen is not None:
+        fields |= {"frozen": list(state.frozen_places), "digest": state.frozen.digest}
     return _as_header(fields)
 
 
@@ -227,20 +322,24 @@ class _StateReader:
             payload = self._take_header()
         self._append(payload)
 
-    def finish(self) -> State:
+    def finish(self, frozen: FindFrozen) -> State:
         if self._fields is None:
             raise _damaged("The header is not complete.")
         if self._filled != len(self._data):
             raise _damaged(f"{self._filled} of {len(self._data)} bytes of the variables are there.")
         fields = self._fields
-        return State(
+        made = State(
             names=fields["names"],
             arrays=self._arrays(),
             kinds=fields["kinds"],
             weight_order=fields["weight_order"],
             step=fields["step"],
             fixed_batch=fields["fixed_batch"],
+            frozen_places=fields.get("frozen", ()),
         )
+        if made.frozen_places:
+            _share(made, frozen(fields["digest"]))
+        return made
 
     def _take_header(self) -> memoryview:
         view = memoryview(self._start)
@@ -261,13 +360,25 @@ class _StateReader:
         self._filled = end
 
     def _arrays(self) -> list[np.ndarray]:
+        """The variables; those that are frozen are not here, and are told by their shapes alone."""
         fields = cast("dict[str, Any]", self._fields)
-        arrays, start = [], 0
-        for shape, dtype, size in zip(fields["shapes"], fields["dtypes"], _sizes(fields), strict=True):
+        frozen, arrays, start = set(fields.get("frozen", ())), [], 0
+        described = zip(fields["shapes"], fields["dtypes"], _sizes(fields), strict=True)
+        for place, (shape, dtype, size) in enumerate(described):
+            if place in frozen:
+                arrays.append(np.broadcast_to(np.zeros((), _dtype(dtype)), shape))
+                continue
             raw = self._data[start : start + _nbytes(shape, dtype)]
             arrays.append(raw.view(_dtype(dtype)).reshape(shape))
             start += size
         return arrays
+
+
+def _share(state: State, frozen: Frozen) -> None:
+    wanted = [(state.arrays[place].shape, state.arrays[place].dtype) for place in state.frozen_places]
+    if wanted != [(array.shape, array.dtype) for array in frozen.arrays]:
+        raise _damaged("The frozen weights that it names are of other shapes.")
+    state.share(frozen)
 
 
 def _parse_header(text: bytes) -> dict[str, Any]:
@@ -290,6 +401,10 @@ def _check_header(fields: dict[str, Any]) -> None:
         raise ValueError("impossible shape")
     if not all(isinstance(i, int) and 0 <= i < count for i in fields["weight_order"]):
         raise ValueError("impossible weight order")
+    if not all(isinstance(i, int) and 0 <= i < count for i in fields.get("frozen", ())):
+        raise ValueError("impossible places of what is frozen")
+    if fields.get("frozen") and not isinstance(fields["digest"], str):
+        raise ValueError("impossible digest")
     if not isinstance(fields["step"], int) or fields["fixed_batch"] not in (None, True, False):
         raise ValueError("impossible step or kind of batch")
 
@@ -310,8 +425,10 @@ def _nbytes(shape: list[int], dtype: str) -> int:
 
 
 def _sizes(fields: Mapping[str, Any]) -> list[int]:
+    """The room of each variable in what is stored."""
     exact = [_nbytes(s, d) for s, d in zip(fields["shapes"], fields["dtypes"], strict=True)]
-    return [size + -size % _ALIGNMENT for size in exact]
+    frozen = set(fields.get("frozen", ()))
+    return [0 if place in frozen else size + -size % _ALIGNMENT for place, size in enumerate(exact)]
 
 
 def _damaged(detail: str) -> CerebroError:

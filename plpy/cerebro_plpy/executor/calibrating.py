@@ -81,6 +81,7 @@ def kind_of(
         work=net.work,
         parameters=net.parameters,
         state_bytes=(sizes or {}).get("state_bytes", 0),
+        frozen_bytes=(sizes or {}).get("frozen_bytes", 0),
         weight_bytes=(sizes or {}).get("weight_bytes", 4 * net.parameters),
     )
 
@@ -105,6 +106,8 @@ def work_of(
     engines = request.engines
     # A config is described once for all its folds.
     known = {c.key: _described_kind(c, engines.of(c.model_id), described) for c in examples}
+    if not db.server.shares_frozen:
+        known = {key: _with_whole_states(kind) for key, kind in known.items()}
     configs = request.configs if request.cross_validates else examples
     folds = request.source.summary.folds
     return RunWork(
@@ -123,6 +126,7 @@ def work_of(
         average_from=request.limits.average_from,
         warm=warm,
         compiled=compiled_here(engines) if warm else frozenset(),
+        given_weights=frozenset(a.model_id for a in request.architectures if a.has_weights),
     )
 
 
@@ -132,6 +136,10 @@ def _described_kind(
     facts = described[str(config.model_id)]
     sizes = facts["sizes"].get(config.mst_key) or facts["sizes"].get(str(config.mst_key))
     return kind_of(config, backend, Net.of(facts), sizes)
+
+
+def _with_whole_states(kind: ConfigKind) -> ConfigKind:
+    return replace(kind, state_bytes=kind.state_bytes + kind.frozen_bytes, frozen_bytes=0)
 
 
 def _share(fold: int | None, folds: int | None) -> float:

@@ -429,7 +429,8 @@ def _about_search(
         backend = request.engines.of(new.model_id)
         kind = calibrating.kind_of(chosen, backend, calibrating.Net.of(facts))
         like = by_code.get((kind.model_id, kind.compiled)) or by_model[kind.model_id]
-        return replace(kind, state_bytes=like.state_bytes, weight_bytes=like.weight_bytes)
+        sizes = {name: getattr(like, name) for name in ("state_bytes", "frozen_bytes", "weight_bytes")}
+        return replace(kind, **sizes)
 
     search = request.search or {}
     stops = search["method"] == "early_stopping"

@@ -188,7 +188,7 @@ class RunLoop:
         now = time.monotonic()
         if not self._stale or (now < self._next_drop and self._stale_bytes < DROP_BYTES):
             return
-        keep = {mst_key: self._plan.needed_steps(mst_key) for mst_key in self._stale}
+        keep = self._plan.needed_steps(self._stale)
         self._topology.background(DropStates(run_id=self._run_id, keep=list(keep.items())))
         self._stale.clear()
         self._stale_bytes = 0

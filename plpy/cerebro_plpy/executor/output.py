@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from cerebro_plpy.database import Database, as_owner
@@ -93,9 +94,9 @@ def _write_models_of_groups(
 def some_weights(db: Database, run_id: int, steps: Mapping[int, int]) -> dict[int, bytes]:
     """Weights after these configs' steps: of the first ones, as many as are held in memory at once."""
     found: dict[int, bytes] = {}
-    filled = 0
+    filled, frozen = 0, states.finder(partial(state_rows.frozen, db, run_id))
     for mst_key, parts in state_rows.read_several(db, run_id, steps):
-        found[mst_key] = states.weights(states.of_config(parts, run_id, mst_key, steps[mst_key]))
+        found[mst_key] = states.weights(states.of_config(parts, run_id, mst_key, steps[mst_key], frozen))
         filled += len(found[mst_key])
         if filled >= AT_ONCE:
             return found

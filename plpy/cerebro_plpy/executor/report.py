@@ -74,6 +74,9 @@ class Report:
         if "failure" in result:
             name = self._plan.configs[unit.mst_key].name
             self._db.warning(f"{name} failed and is left out: {result['failure']}")
+            if unit.kind == BUNDLE:
+                # As many may fail as it has members, and what is said below looks at all configs.
+                return
         if unit.kind == MERGE and self._dataset in result:
             self._measured.setdefault(unit.mst_key, {})[unit.epoch] = result[self._dataset]
         if unit.kind in (VISIT, PART, EVALUATE, BUNDLE) and "seconds" in result:

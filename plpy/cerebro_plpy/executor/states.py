@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 from cerebro_plpy.database import Database, as_owner
@@ -42,7 +43,8 @@ def newest(db: Database, run_id: int | None, mst_key: int | None) -> Iterator[Va
 def _read(db: Database, run_id: int | None, mst_key: int | None, role: str) -> states.State:
     run = runs.own_run(db, run_id, role, members=True)
     origin, step = _newest(db, run.run_id, mst_key, role)
-    return states.of_config(state_rows.read(db, run.run_id, origin, step), run.run_id, origin, step)
+    frozen = states.finder(partial(state_rows.frozen, db, run.run_id))
+    return states.of_config(state_rows.read(db, run.run_id, origin, step), run.run_id, origin, step, frozen)
 
 
 def _newest(db: Database, run_id: int, mst_key: int | None, role: str) -> tuple[int, int]:

@@ -33,7 +33,7 @@ def load_model(
     if table is not None:
         models.check_architectures(db, table)
     registry.begin(db)
-    found = _check_architecture(db, model_arch, weights)
+    found = check_architecture(db, model_arch, weights)
     if weights is None:
         _warn_of_no_statistics(db, found["adaptable"])
     if table is None:
@@ -67,7 +67,7 @@ def _warn_of_no_statistics(db: Database, layers: Sequence[str]) -> None:
         )
 
 
-def _check_architecture(db: Database, model_arch: str, weights: bytes | None) -> Mapping[str, Any]:
+def check_architecture(db: Database, model_arch: str, weights: bytes | None) -> Mapping[str, Any]:
     engines = requests.engines(db, FitOptions(), False, requests.default_segments(db))
     topology = choose(db, [])
     topology.open([Engine(engines.backend, engines.threads, False)], 1)

@@ -36,6 +36,8 @@ LOG_FACTOR, VISIT_LOG, EVALUATION_LOG = 1.1, 1500, 900
 STATES_AT_ONCE = 4
 # Copies of a state that a session holds: as it was read, in the net, gradients, updates, being cut, sent.
 STATES_IN_A_VISIT = 6
+# And of what is frozen: as it was read, and in the net.
+FROZEN_IN_A_SESSION = 2
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,22 @@ class Estimate:
     sources: frozenset[str]
 
     @property
+    def frozen_bytes(self) -> int:
+        """What no training changes."""
+        given = self.work.given_weights
+        owners = {(k.model_id, None if k.model_id in given else key): k for key, k in self.work.kinds.items()}
+        return sum(kind.frozen_bytes for kind in owners.values())
+
+    @property
     def states_kept(self) -> int:
-        return sum(kind.state_bytes for kind in self.work.kinds.values())
+        return sum(kind.state_bytes for kind in self.work.kinds.values()) + self.frozen_bytes
 
     @property
     def states_peak(self) -> int:
         """States at their most, and the models beside them when the result tables are written."""
-        return STATES_AT_ONCE * self.states_kept + sum(k.weight_bytes for k in self.work.kinds.values())
+        kinds = self.work.kinds.values()
+        states = STATES_AT_ONCE * sum(kind.state_bytes for kind in kinds) + self.frozen_bytes
+        return states + sum(kind.weight_bytes for kind in kinds)
 
     @property
     def log_bytes(self) -> int:
@@ -71,7 +82,7 @@ class Estimate:
         if not count:
             return 0
         state = sum(kind.state_bytes for kind in kinds.values()) / count
-        weights = sum(kind.weight_bytes for kind in kinds.values())
+        weights = sum(kind.weight_bytes for kind in kinds.values()) + self.frozen_bytes
         evaluations = self.played.evaluations * (self.work.segments + 1) * EVALUATION_LOG
         return int(self.played.visits * (state * LOG_FACTOR + VISIT_LOG) + evaluations + weights * LOG_FACTOR)
 
@@ -83,7 +94,13 @@ class Estimate:
         own = sum(constants.SESSION_MB[name] for name in work.backends) * MB
         nets = {kind.name: kind.backend for kind in work.kinds.values()}
         own += sum(constants.COMPILED_MB[backend] for backend in nets.values()) * MB
-        states = STATES_IN_A_VISIT * max((kind.state_bytes for kind in work.kinds.values()), default=0)
+        states = max(
+            (
+                STATES_IN_A_VISIT * kind.state_bytes + FROZEN_IN_A_SESSION * kind.frozen_bytes
+                for kind in work.kinds.values()
+            ),
+            default=0,
+        )
         kept = min(rows * -(-work.segments // work.sessions), work.memory_mb * MB)
         return int(own + kept * len(work.backends) + states)
 

@@ -121,6 +121,7 @@ def _kind_node(found: Estimate, keys: Sequence[int]) -> Node:
         "Write Time": parts[WRITE],
         "Between Visits Time": parts[REST],
         "State Bytes": kind.state_bytes,
+        **({"Frozen Bytes": kind.frozen_bytes} if kind.frozen_bytes else {}),
     }
 
 

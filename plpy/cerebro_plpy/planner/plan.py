@@ -9,7 +9,7 @@ reaches it by `set_until`, `stop`, `add` and the like.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from cerebro_plpy.planner import routes, schedule
@@ -443,29 +443,40 @@ class Plan:
     def under_way(self, segment: int) -> Unit:
         return self._under_way[segment]
 
-    def needed_steps(self, mst_key: int) -> list[int]:
-        """The states that must stay: the last, those that wait to be evaluated, and before each of them the
-        one that it can be made from again; and those that a clone or a result may begin with."""
-        config = self.configs[mst_key]
-        needed = {config.step, *(epoch * self.segments for key, epoch in self._measured if key == mst_key)}
+    def needed_steps(self, mst_keys: Iterable[int]) -> dict[int, list[int]]:
+        """The states of configs that must stay: the last, those that wait to be evaluated, and before each of
+        them the one that it can be made from again; and those that a clone or a result may begin with."""
+        waiting: dict[int, set[int]] = {}
+        for key, epoch in self._measured:
+            waiting.setdefault(key, set()).add(epoch * self.segments)
+        cloned = self._cloned_steps()
+        return {
+            key: sorted(self._needed(self.configs[key], waiting.get(key, set())) | cloned.get(key, set()))
+            for key in mst_keys
+        }
+
+    def _needed(self, config: Config, waiting: set[int]) -> set[int]:
+        needed = {config.step, *waiting}
         # Of a group on one segment, what is damaged is trained again from the beginning: it is soon done.
         if config.home is None:
             needed |= {*map(self.step_before, needed), self.whole_epochs(config) * self.segments}
         if (best := self.best_epoch(config)) is not None:
             needed.add(best * self.segments)
-        return sorted(needed | set(self._cloned_steps(mst_key)))
+        return needed
 
     def step_before(self, step: int) -> int:
         """Whose state another one can be made from again."""
         return routes.step_before(step, self.segments, self.average_from)
 
-    def _cloned_steps(self, mst_key: int) -> Iterator[int]:
-        """The steps of a config that clones begin with; until a clone has finished an epoch of its own, that
+    def _cloned_steps(self) -> dict[int, set[int]]:
+        """By config, the steps that clones begin with; until a clone has finished an epoch of its own, that
         is also what a clone of the clone begins with."""
+        steps: dict[int, set[int]] = {}
         for config in self.configs.values():
-            begins = self.whole_epochs(config) == self._first_epoch(config)
-            if config.source is not None and begins and self._origin(config) == mst_key:
-                yield config.first_step
+            begins = config.source is not None and self.whole_epochs(config) == self._first_epoch(config)
+            if begins and (origin := self._origin(config)) is not None:
+                steps.setdefault(origin, set()).add(config.first_step)
+        return steps
 
     def _origin(self, config: Config) -> int | None:
         """Whose state a clone begins with: its source may be a clone itself that has not begun."""

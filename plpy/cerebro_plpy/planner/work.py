@@ -39,6 +39,8 @@ class ConfigKind:
     work: Mapping[str, float] = field(hash=False)
     parameters: int = 0
     state_bytes: int = 0
+    # What stands once for all states: of the config, or where the weights were given of the architecture.
+    frozen_bytes: int = 0
     weight_bytes: int = 0
     # Of a segment's rows, the share that a visit trains on: all but a fold's.
     share: float = 1.0
@@ -73,6 +75,8 @@ class RunWork:
     # Whether the sessions have started their engines already, and what they have compiled before.
     warm: bool = False
     compiled: frozenset[Code] = frozenset()
+    # The architectures that begin with weights, which all of their configs share.
+    given_weights: frozenset[int] = frozenset()
 
     @property
     def segments(self) -> int:

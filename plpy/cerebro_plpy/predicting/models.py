@@ -76,20 +76,23 @@ def _weights(db: Database, found: TrainedModel) -> bytes:
         key_column = None if found.mst_key is None else "mst_key"
         return results.weights_from(db, found.table.quoted, key_column, found.mst_key)
     role, key, run_id = session.current_user(db), found.selected.mst_key, found.run_id
-    parts = _state(db, run_id, key, role) if run_id is not None else []
-    if not parts:
+    weights = _weights_of_state(db, run_id, key, role) if run_id is not None else None
+    if weights is None:
         raise CerebroError(
             f"{found.table.quoted} has no weights for this model, and the state of its run is gone",
             detail="Weights too large for a field are kept with the run, for its owner.",
             sqlstate=WRONG_STATE,
         )
-    return states.weights(states.from_parts(parts))
+    return weights
 
 
 @as_owner
-def _state(db: Database, run_id: int, mst_key: int, role: str) -> list[bytes]:
+def _weights_of_state(db: Database, run_id: int, mst_key: int, role: str) -> bytes | None:
     steps = {row["mst_key"]: row["step"] for row in state_rows.newest(db, run_id, role)}
-    return list(state_rows.read(db, run_id, mst_key, steps[mst_key])) if mst_key in steps else []
+    if mst_key not in steps:
+        return None
+    frozen = states.finder(partial(state_rows.frozen, db, run_id))
+    return states.weights(states.from_parts(state_rows.read(db, run_id, mst_key, steps[mst_key]), frozen))
 
 
 @dataclass(frozen=True)

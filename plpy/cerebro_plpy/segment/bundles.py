@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cerebro_plpy.commands import VisitGroups
-from cerebro_plpy.engine import model as engine
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.errors import CONFIG_FAILED, CerebroError
 from cerebro_plpy.logical.metrics import better
@@ -61,7 +60,7 @@ def visit(supply: Supply, asked: VisitGroups) -> Mapping[str, Any]:
     ]
     size = 0
     if done and asked.until >= asked.epoch:
-        size = supply.leave_bundle(done, ((m.mst_key, states.to_parts(m.state)) for m in whole))
+        size = supply.leave_bundle(done, [(m.mst_key, m.state) for m in whole])
     if done:
         supply.leave_metrics(_metrics(work, whole))
     return {
@@ -90,7 +89,7 @@ def _members(
         # Seeds are of the config: all of its groups begin alike, but for weights that there are.
         first, own = visits.state_after(supply, work, 0), supply.own_weights(asked.run_id, asked.members)
         with visits.own_faults("was initialized"):
-            before = [engine.started(first, own[key]) if key in own else first for key in asked.members]
+            before = [work.model.started(first, own[key]) if key in own else first for key in asked.members]
     return [_member(config, state, partitions, asked) for config, state in zip(configs, before, strict=True)]
 
 

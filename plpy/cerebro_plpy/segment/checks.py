@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from cerebro_plpy.commands import Check, CheckModel, FunctionRow
-from cerebro_plpy.engine import architecture, custom, taken
+from cerebro_plpy.engine import architecture, custom, lora, taken
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.params import functions_in, parse_compile
@@ -63,7 +63,7 @@ def check_model(asked: CheckModel) -> Mapping[str, Any]:
         layers = architecture.layers(found.json) if asked.layers else []
     given = asked.weights_bytes
     expected = sum(math.prod(shape) for shape in found.weight_shapes)
-    if given is not None and given != 4 * expected:
+    if given not in (None, 4 * expected, 4 * lora.base_size(found.weight_shapes, found.adapters)):
         raise CerebroError(
             f"model_weights has {given} bytes, the architecture has {expected} weights of 4 bytes each",
             hint="Concatenate the flattened float32 arrays of model.get_weights().",

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from cerebro_plpy import memory
 from cerebro_plpy.commands import (
     TABLES,
     Average,
@@ -172,10 +173,12 @@ def _merge(supply: Supply, command: Merge) -> CommandResult:
 
 
 def _give_back(supply: Supply, command: GiveBack) -> CommandResult:
-    """Let go of a run's rows, and of what memory was free before; compiled models stay for the next."""
-    from cerebro_plpy.segment import rows
+    """Let go of a run's rows and frozen weights, and of what memory was free before; compiled models stay for
+    the next."""
+    from cerebro_plpy.segment import kept, rows
 
     rows.let_go()
+    memory.of(kept.KeptFrozen).clear()
     # Another C library than glibc has no such call.
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

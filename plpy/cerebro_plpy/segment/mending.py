@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from cerebro_plpy.database import Database, as_owner
@@ -74,4 +75,5 @@ def _damage(db: Database, run_id: int, mst_key: int, step: int) -> str | None:
 @as_owner
 def _look(db: Database, run_id: int, mst_key: int, step: int) -> None:
     key = runs.state_origin(db, run_id, mst_key, step)
-    states.of_config(state_rows.read(db, run_id, key, step), run_id, key, step)
+    frozen = states.finder(partial(state_rows.frozen, db, run_id))
+    states.of_config(state_rows.read(db, run_id, key, step), run_id, key, step, frozen)

@@ -7,13 +7,16 @@ not: the session on the coordinator that sent the command supplies it (cluster/p
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
+from cerebro_plpy import memory
 from cerebro_plpy.database import Database, as_owner
-from cerebro_plpy.engine.state import State, of_config
+from cerebro_plpy.engine.state import Frozen, State, frozen_to_parts, of_config, to_parts
 from cerebro_plpy.segment import cancel
+from cerebro_plpy.segment.kept import KeptFrozen
 from cerebro_plpy.segment.rows import PartitionSource, TableSource, layout
 from cerebro_plpy.store import functions, measurements, runs, starting_weights, state_rows
 
@@ -56,13 +59,11 @@ class Supply(Protocol):
 
     def evaluations(self, run_id: int, mst_key: int, epoch: int, dataset: str) -> Sequence[bytes]: ...
 
-    def leave_visit(self, visit: runs.VisitRow, parts: Iterable[bytes]) -> int:
-        """Store a visit's row and state; gives the state's size."""
+    def leave_visit(self, visit: runs.VisitRow, state: State) -> int:
+        """Store a visit's row and state; gives the size of what changes of the state."""
         ...
 
-    def leave_bundle(
-        self, visits: Sequence[runs.VisitRow], states: Iterable[tuple[int, Iterable[bytes]]]
-    ) -> int:
+    def leave_bundle(self, visits: Sequence[runs.VisitRow], states: Sequence[tuple[int, State]]) -> int:
         """Store the rows and states of visits that end with the same step; gives the size of the states."""
         ...
 
@@ -73,17 +74,24 @@ class Supply(Protocol):
 
 @as_owner
 def _read_state(db: Database, run_id: int, mst_key: int, step: int) -> State:
-    return of_config(state_rows.read(db, run_id, mst_key, step), run_id, mst_key, step)
+    parts = state_rows.read(db, run_id, mst_key, step)
+    return of_config(parts, run_id, mst_key, step, partial(_frozen, db, run_id))
 
 
 @as_owner
 def _read_states(db: Database, run_id: int, keys: Sequence[int], step: int) -> list[State]:
+    # Read before the statement that gives states has ended.
+    frozen = partial(_frozen, db, run_id)
     found = {
-        key: of_config(parts, run_id, key, step)
+        key: of_config(parts, run_id, key, step, frozen)
         for key, parts in state_rows.read_several(db, run_id, dict.fromkeys(keys, step))
     }
     # What is not there is an error.
     return [found[key] if key in found else of_config((), run_id, key, step) for key in keys]
+
+
+def _frozen(db: Database, run_id: int, digest: str) -> Frozen:
+    return memory.of(KeptFrozen).find(digest, partial(state_rows.frozen, db, run_id))
 
 
 class TableSupply:
@@ -130,18 +138,23 @@ class TableSupply:
     def evaluations(self, run_id: int, mst_key: int, epoch: int, dataset: str) -> Sequence[bytes]:
         return measurements.read_evaluations(self._db, run_id, mst_key, epoch, dataset)
 
-    def leave_visit(self, visit: runs.VisitRow, parts: Iterable[bytes]) -> int:
+    def leave_visit(self, visit: runs.VisitRow, state: State) -> int:
         clock = time.monotonic()
-        size = state_rows.write(self._db, visit.run_id, visit.mst_key, visit.step, parts)
+        self._leave_frozen(visit.run_id, [state])
+        size = state_rows.write(self._db, visit.run_id, visit.mst_key, visit.step, to_parts(state))
         seconds = visit.write_seconds + time.monotonic() - clock
         runs.write_visit(self._db, replace(visit, state_bytes=size, write_seconds=seconds))
         return size
 
-    def leave_bundle(
-        self, visits: Sequence[runs.VisitRow], states: Iterable[tuple[int, Iterable[bytes]]]
-    ) -> int:
-        clock = time.monotonic()
-        sizes = state_rows.write_several(self._db, visits[0].run_id, visits[0].step, states)
+    def _leave_frozen(self, run_id: int, states: Sequence[State]) -> None:
+        for frozen in {state.frozen.digest: state.frozen for state in states if state.frozen}.values():
+            state_rows.write_frozen(self._db, run_id, frozen.digest, frozen_to_parts(frozen))
+
+    def leave_bundle(self, visits: Sequence[runs.VisitRow], states: Sequence[tuple[int, State]]) -> int:
+        clock, run_id = time.monotonic(), visits[0].run_id
+        self._leave_frozen(run_id, [state for _, state in states])
+        parts = ((mst_key, to_parts(state)) for mst_key, state in states)
+        sizes = state_rows.write_several(self._db, run_id, visits[0].step, parts)
         each = (time.monotonic() - clock) / len(visits)
         runs.write_visits(
             self._db,

@@ -23,6 +23,7 @@ from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.params import CompileParams, FitParams, parse_compile, parse_fit
 from cerebro_plpy.planner import routes
 from cerebro_plpy.segment import rows
+from cerebro_plpy.segment.kept import KeptFrozen
 from cerebro_plpy.segment.supply import Supply
 from cerebro_plpy.store import runs
 
@@ -85,12 +86,14 @@ def _first_state(supply: Supply, work: Task) -> states.State:
     seed = seeding.derive_small(work.run.seed, "weights", config.key)
     weights = supply.weights(run_id, config.model_id, config.mst_key)
     with own_faults("was initialized"):
-        fresh = work.model.initial_state(work.compile, seed, weights)
+        first = work.model.initial_state(work.compile, seed, weights)
     if config.source_key is not None and config.source_step is not None:
-        return warmed(fresh, state_after(supply, task(supply, run_id, config.source_key), config.source_step))
-    if config.warm_run_id is None or config.warm_step is None:
-        return fresh
-    return warmed(fresh, supply.state(config.warm_run_id, config.mst_key, config.warm_step))
+        source = task(supply, run_id, config.source_key)
+        first = warmed(first, state_after(supply, source, config.source_step))
+    elif config.warm_run_id is not None and config.warm_step is not None:
+        first = warmed(first, supply.state(config.warm_run_id, config.mst_key, config.warm_step))
+    memory.of(KeptFrozen).share(first)
+    return first
 
 
 def warmed(fresh: states.State, old: states.State) -> states.State:
@@ -109,6 +112,7 @@ def warmed(fresh: states.State, old: states.State) -> states.State:
     ]
     warm = states.State(fresh.names, arrays, fresh.kinds, fresh.weight_order, old.step)
     warm.fixed_batch = old.fixed_batch
+    warm.freeze(fresh.frozen_places)
     return warm
 
 
@@ -153,7 +157,7 @@ def visit(supply: Supply, asked: Visit) -> Mapping[str, Any]:
         cpu_seconds=time.process_time() - computed,
         memory_bytes=memory_bytes(),
     )
-    size = supply.leave_visit(row, states.to_parts(state))
+    size = supply.leave_visit(row, state)
     _remember(run_id, mst_key, step, state)
     seconds = time.monotonic() - clock
     return {"seconds": seconds, "loss": logs.get("loss"), "state_bytes": size, "rows": partition.rows}
@@ -195,7 +199,7 @@ def average(supply: Supply, asked: Average) -> Mapping[str, Any]:
         started_at=started_at,
         pid=os.getpid(),
     )
-    size = supply.leave_visit(row, states.to_parts(state))
+    size = supply.leave_visit(row, state)
     _remember(run_id, mst_key, step, state)
     return {"seconds": time.monotonic() - clock, "loss": loss, "state_bytes": size}
 

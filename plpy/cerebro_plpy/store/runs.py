@@ -26,8 +26,8 @@ from cerebro_plpy.store.writing import (
 # Code of a user's may have said what went wrong, at any length, and others see it.
 LONGEST_REASON = 10_000
 _TABLES = (
-    "_failure", "_metric", "_evaluation", "_state", "_visit", "_config", "_weights", "_architecture",
-    "_group", "_run_event", "_request", "_decision", "_driver", "_run_function", "_run",
+    "_failure", "_metric", "_evaluation", "_state", "_frozen", "_visit", "_config", "_weights",
+    "_architecture", "_group", "_run_event", "_request", "_decision", "_driver", "_run_function", "_run",
 )  # fmt: skip
 
 

@@ -11,8 +11,9 @@ from cerebro_plpy.store.writing import Writing, given
 
 _DROP_STATES = (
     f"DELETE FROM cerebro._state WHERE run_id = {given('run_id', 'bigint')}"
-    " AND abs(step) <= ($1::jsonb->'newest'->>mst_key::text)::integer"
-    " AND NOT ($1::jsonb->'keep'->mst_key::text) @> pg_catalog.to_jsonb(step)"
+    # By paths: the operator -> would copy what is said of all configs for each state.
+    " AND abs(step) <= ($1::jsonb #>> ARRAY['newest', mst_key::text])::integer"
+    " AND NOT ($1::jsonb #> ARRAY['keep', mst_key::text]) @> pg_catalog.to_jsonb(step)"
 )
 # Parts have 4 MB at most.
 _PARTS_AT_ONCE = 16
@@ -33,6 +34,45 @@ def write(
         )
         size += len(part)
     return size
+
+
+@as_owner
+def write_frozen(db: Database, run_id: int, digest: str, parts: Iterable[bytes]) -> None:
+    """Store what states of the run name by its digest, unless it is there."""
+    there = db.query(
+        "SELECT FROM cerebro._frozen WHERE run_id = $1 AND digest = $2 AND part = 0",
+        ["bigint", "text"],
+        [run_id, digest],
+    )
+    if there:
+        return
+    # Another session may be writing it: what it has written counts once it has committed, which for large
+    # weights takes longer than sessions wait for a lock otherwise.
+    waited = db.query("SELECT pg_catalog.current_setting('lock_timeout') AS waited")[0]["waited"]
+    _wait_for_locks(db, "0")
+    for number, part in enumerate(parts):
+        db.query(
+            "INSERT INTO cerebro._frozen (run_id, digest, part, data) VALUES ($1, $2, $3, $4)"
+            " ON CONFLICT DO NOTHING",
+            ["bigint", "text", "integer", "bytea"],
+            [run_id, digest, number, part],
+        )
+    _wait_for_locks(db, waited)
+
+
+def _wait_for_locks(db: Database, setting: str) -> None:
+    db.query("SELECT pg_catalog.set_config('lock_timeout', $1, true)", ["text"], [setting])
+
+
+def frozen(db: Database, run_id: int, digest: str) -> Iterator[bytes]:
+    """Its parts in order, one at a time; none where it is not there."""
+    batches = db.scan(
+        "SELECT data FROM cerebro._frozen WHERE run_id = $1 AND digest = $2 ORDER BY part",
+        ["bigint", "text"],
+        [run_id, digest],
+        batch=1,
+    )
+    return (row["data"] for batch in batches for row in batch)
 
 
 # Rows that one statement writes have so many bytes.
@@ -131,9 +171,10 @@ def dropping(run_id: int, keep: Mapping[int, Sequence[int]]) -> Writing:
 def keep_only(db: Database, run_id: int, keep: Sequence[tuple[int, int]]) -> None:
     """A run that is over needs the state of each config that its results hold, and no other."""
     db.query(
-        "DELETE FROM cerebro._state AS s WHERE s.run_id = $1 AND NOT EXISTS (SELECT FROM"
-        " ROWS FROM (pg_catalog.unnest($2), pg_catalog.unnest($3)) AS k (mst_key, step)"
-        " WHERE k.mst_key = s.mst_key AND k.step = s.step)",
+        # A table of so many configs, whatever is known of that of the states.
+        "DELETE FROM cerebro._state AS s WHERE s.run_id = $1 AND (s.mst_key, s.step) NOT IN"
+        " (SELECT k.mst_key, k.step FROM"
+        " ROWS FROM (pg_catalog.unnest($2), pg_catalog.unnest($3)) AS k (mst_key, step))",
         ["bigint", "integer[]", "integer[]"],
         [run_id, [key for key, _ in keep], [step for _, step in keep]],
     )

@@ -1,0 +1,13 @@
+CREATE OR REPLACE FUNCTION cerebro.enable_lora(
+    keras_model_arch_table varchar,
+    model_id integer,
+    lora_rank integer,
+    layers text[] DEFAULT NULL,
+    train text[] DEFAULT NULL
+) RETURNS integer
+LANGUAGE plpython3u AS $$
+if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+return GD["cerebro"].enable_lora(keras_model_arch_table, model_id, lora_rank, layers, train)
+$$;
+COMMENT ON FUNCTION cerebro.enable_lora IS
+'Adds a copy of a net to its table of architectures, with the weights that it has there and low-rank adapters (Keras'' lora_rank) on the layers that are named: Dense, EinsumDense, Embedding or Conv; * stands for any letters. Without names all layers that can have an adapter get one, but those that give the outputs. All else is frozen, but the layers named in train; without names those that give the outputs. Returns the new model_id.';
