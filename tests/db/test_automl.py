@@ -5,17 +5,13 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import psycopg2
 import pytest
 
 import nets
-from fixtures import execute
-from trial import Trial, blobs, rows_of
+from trial import Trial, blobs, cancelled, rows_of
 
 
 def test_hyperband_schedule_is_madlibs(trial: Trial) -> None:
@@ -264,33 +260,6 @@ def left(trial: Trial, out: str) -> tuple[Any, ...]:
         f" validation_loss FROM {out}_info ORDER BY mst_key"
     )
     return info, trial.weights(out), trial.sql(f"SELECT * FROM {out}_best")
-
-
-@contextmanager
-def cancelled(trial: Trial, at_visits: int) -> Iterator[None]:
-    """Cancel what the connection does when its run has so many visits behind it."""
-    own = trial.value("SELECT max(run_id) FROM cerebro._run")
-    pid = trial.connection.info.backend_pid
-    watcher = psycopg2.connect(trial.connection.dsn)
-    watcher.autocommit = True
-    over = threading.Event()
-
-    def watch() -> None:
-        while not over.wait(0.01):
-            (found,) = execute(watcher, "SELECT count(*) FROM cerebro._visit WHERE run_id > %s", own)
-            if found[0] >= at_visits:
-                execute(watcher, "SELECT pg_cancel_backend(%s)", pid)
-                return
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        with pytest.raises(psycopg2.errors.QueryCanceled):
-            yield
-    finally:
-        over.set()
-        thread.join()
-        watcher.close()
 
 
 @pytest.mark.parametrize("method", ["asha", "tpe"])

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import ThreadPoolExecutor
-
 import psycopg2
 import pytest
 
 import nets
-from fixtures import Connect, execute
-from trial import ADAM, SGD, Trial, blobs, rows_of
+from trial import ADAM, SGD, Trial, blobs, cancelled, rows_of
 
 FEATURES, ROWS, EPOCHS = 6, 240, 12
 OPTIONS = {"patience": 2, "min_delta": 0.01, "restore_best": True, "seed": 3}
@@ -63,22 +59,9 @@ def test_some_are_stopped_and_the_log_says_why(trial: Trial, stopped: int) -> No
     ) == trial.value("SELECT count(*) FROM models_info WHERE status = 'stopped'")
 
 
-def test_a_run_that_was_interrupted_decides_the_same(trial: Trial, stopped: int, connect: Connect) -> None:
-    other = connect()
-    before = trial.value("SELECT max(run_id) FROM cerebro.runs")
-    begun = "SELECT count(*) FROM cerebro._visit WHERE run_id > %s AND epoch > 2"
-
-    def cancel() -> None:
-        while execute(other, begun, before) == [(0,)]:
-            time.sleep(0.01)
-        execute(other, "SELECT pg_cancel_backend(%s)", pid)
-
-    pid = trial.value("SELECT pg_backend_pid()")
-    with ThreadPoolExecutor(1) as pool:
-        cancelled = pool.submit(cancel)
-        with pytest.raises(psycopg2.errors.QueryCanceled):
-            trial.fit("packed", "again", "configs", EPOCHS, options=OPTIONS)
-        cancelled.result()
+def test_a_run_that_was_interrupted_decides_the_same(trial: Trial, stopped: int) -> None:
+    with cancelled(trial, 5):
+        trial.fit("packed", "again", "configs", EPOCHS, options=OPTIONS)
     run_id = trial.value("SELECT run_id FROM cerebro.runs WHERE status = 'interrupted'")
     trial.sql("SELECT cerebro.resume(%s)", run_id)
     for rest in (f"country, {ENDED} FROM {{}}_info", "country, mst_key, md5(model_weights) FROM {}"):

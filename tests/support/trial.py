@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import psycopg2
+import pytest
 from psycopg2.extras import execute_values
 
 from fixtures import Connection, Rows, execute
@@ -107,6 +111,33 @@ class Trial:
             named["options"] = json.dumps(options)
         places = ["%s"] * len(values) + [f"{name} => %s" for name in named]
         self.sql(f"SELECT cerebro.{function}({', '.join(places)})", *values, *named.values())
+
+
+@contextmanager
+def cancelled(trial: Trial, at_visits: int) -> Iterator[None]:
+    """Cancel what the connection does when its run has so many visits behind it."""
+    own = trial.value("SELECT max(run_id) FROM cerebro._run")
+    pid = trial.connection.info.backend_pid
+    watcher = psycopg2.connect(trial.connection.dsn)
+    watcher.autocommit = True
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.01):
+            (found,) = execute(watcher, "SELECT count(*) FROM cerebro._visit WHERE run_id > %s", own)
+            if found[0] >= at_visits:
+                execute(watcher, "SELECT pg_cancel_backend(%s)", pid)
+                return
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        with pytest.raises(psycopg2.errors.QueryCanceled):
+            yield
+    finally:
+        over.set()
+        thread.join()
+        watcher.close()
 
 
 def blobs(
