@@ -89,7 +89,7 @@ def test_each_installs_where_there_is_nothing(
     assert VERSION
     assert f"'{VERSION[1]}'" in _run(python, "-c", program, PGDATABASE=database)
     extras = "import cerebro_db; cerebro_db.connect().runs()"
-    with pytest.raises(AssertionError, match=r"pip install 'cerebro-db\[pandas\]'"):
+    with pytest.raises(AssertionError, match=r"pip install '\./\[pandas\]'"):
         _run(python, "-c", extras, PGDATABASE=database)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import psycopg2
 import pytest
 
 import nets
