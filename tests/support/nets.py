@@ -92,6 +92,24 @@ def two_by_two(features: Sequence[int], classes: int) -> str:
     )
 
 
+def branches() -> str:
+    """A functional model of which two frozen parts, and its input, go into what trains."""
+    wide = [12]
+    layers = [
+        _node("InputLayer", "rows", None, batch_shape=[None, FEATURES]),
+        _node("Dense", "left", [["rows", [FEATURES]]], units=12, activation="tanh", trainable=False),
+        _node("Dense", "right", [["left", wide]], units=12, activation="relu", trainable=False),
+        _node("Dense", "own", [["rows", [FEATURES]]], units=12),
+        _node("Add", "sum", [["left", wide], ["right", wide]]),
+        _node("Concatenate", "all", [["sum", wide], ["own", wide], ["right", wide]]),
+        _node("Dropout", "drop", [["all", [36]]], rate=0.2),
+        _node("Dense", "kind", [["drop", [36]]], units=CLASSES, activation="softmax"),
+    ]
+    config = {"name": "net", "trainable": True, "layers": layers}
+    ends = {"input_layers": [["rows", 0, 0]], "output_layers": [["kind", 0, 0]]}
+    return _model("Functional", config | ends)
+
+
 def encoder(width: int = 32, blocks: int = 2) -> str:
     """A small transformer: attention over eight steps of eight features, and what each step makes of it."""
     steps = [SIDE, width]

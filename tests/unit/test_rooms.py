@@ -84,6 +84,7 @@ USES: dict[str, set[str]] = {
     "doors": {"plpy"},
     "entry": set(),
     "logical": {"optuna"},
+    "planner": {"numpy", "scipy"},
     "cluster": {"numpy", "psycopg2"},
     "topology": {"psycopg2"},
 }

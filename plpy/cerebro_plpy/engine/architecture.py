@@ -14,7 +14,7 @@ from cerebro_plpy import errors
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib import registered
 
-from . import connected, counting, custom, derived, legacy, lora, runtime, symbolic, validate
+from . import connected, counting, custom, derived, legacy, lora, runtime, symbolic, trunk, validate
 from .calls import one_line
 
 Shape = tuple[int | None, ...]
@@ -42,6 +42,8 @@ class DescribedModel:
     adaptable: tuple[str, ...] = ()
     # Digests of the registered layers in it.
     functions: tuple[str, ...] = ()
+    # The layers whose outputs no training changes.
+    trunk: tuple[trunk.TrunkLayer, ...] = field(default=(), hash=False)
 
 
 def describe(
@@ -279,6 +281,7 @@ def _summary(model: Any, text: str) -> DescribedModel:
         adapters=lora.adapters(model),
         adaptable=tuple(layer.name for layer in derived.adaptable(model)),
         functions=tuple(sorted(set(validate.registered_layers(json.loads(text)).values()))),
+        trunk=tuple(trunk.layers(model)),
     )
 
 

@@ -95,7 +95,9 @@ class KerasBackend(Protocol):
 
     def has_gpu(self) -> bool: ...
 
-    def make_loop(self, model: Any, variables: list[Any]) -> Loop: ...
+    def make_loop(self, model: Any, variables: list[Any], whole: Any) -> Loop:
+        """A way to run a model with the bits of the whole one, of which it may be a part."""
+        ...
 
     def make_stack(self, model: Any, variables: list[Any]) -> Stack | None:
         """A way to run a model in many states at once; none where it would not give the same bits."""

@@ -48,17 +48,21 @@ def forget() -> None:
 
 
 class CompiledModel:
-    """A model whose variables are set from a config's state before each visit."""
+    """A model whose variables are set from a config's state before each visit; or a part of one, given with
+    the whole, from whose states its own are made (`cut.py`)."""
 
-    def __init__(self, architecture_json: str, params: CompileParams) -> None:
+    def __init__(
+        self, architecture_json: str, params: CompileParams, part: tuple[Any, Any] | None = None
+    ) -> None:
         self.architecture_json = architecture_json
         with runtime.generators_kept():
-            self._model = _compiled(architecture_json, params)
+            model, whole = part or (architecture.build(architecture_json), None)
+            self._model = _compiled(model, params)
         self.forms = forms.of_model(self._model, params)
         forms.build_metrics(self._model, self.forms)
-        self._layout = _StateLayout(self._model)
-        self._starts_blank = self._layout.starts_blank(calls.optimizer(params.optimizer))
-        self._loop = runtime.own().make_loop(self._model, self._layout.variables)
+        self.layout = _StateLayout(self._model)
+        self._starts_blank = self.layout.starts_blank(calls.optimizer(params.optimizer))
+        self._loop = runtime.own().make_loop(self._model, self.layout.variables, whole or self._model)
         # What the loop holds of a state, and no training changes: its digest.
         self._held: str | None = None
 
@@ -68,26 +72,26 @@ class CompiledModel:
             runtime.seed_generators(seed)
             state = self._blank_state(params) if self._starts_blank else self._built_state(params)
         if weights is not None:
-            _set_weights(state, weights, self._layout.added)
-        state.freeze(self._layout.frozen)
+            _set_weights(state, weights, self.layout.added)
+        state.freeze(self.layout.frozen)
         return state
 
     def started(self, state: State, weights: bytes) -> State:
         """A copy of a state that has these weights, with nothing in common with others."""
         made = replace(states.whole(state), arrays=list(state.arrays))
-        _set_weights(made, weights, self._layout.added)
+        _set_weights(made, weights, self.layout.added)
         return made
 
     def _built_state(self, params: CompileParams) -> State:
-        layout = _StateLayout(_compiled(self.architecture_json, params))
+        layout = _StateLayout(_compiled(architecture.build(self.architecture_json), params))
         return layout.state([runtime.to_numpy(variable) for variable in layout.variables])
 
     def _blank_state(self, params: CompileParams) -> State:
         """The same without compiling: seeds decide the model alone, and the optimizer's moments are zero."""
         model, optimizer = architecture.build(self.architecture_json), calls.optimizer(params.optimizer)
         found = [runtime.to_numpy(variable) for variable in (*model.variables, *optimizer.variables)]
-        rest = self._layout.variables[len(found) :]
-        return self._layout.state([*found, *(np.zeros(v.shape, v.dtype) for v in rest)])
+        rest = self.layout.variables[len(found) :]
+        return self.layout.state([*found, *(np.zeros(v.shape, v.dtype) for v in rest)])
 
     def train(
         self,
@@ -111,7 +115,7 @@ class CompiledModel:
                 feed = self._feed(block.dataset, class_weight)
                 self._loop.train(feed, block.order, batch_size, fixed, tick)
             self._loop.finish_pass()
-        trained = self._layout.state(self._loop.save(state.known), state.frozen)
+        trained = self.layout.state(self._loop.save(state.known), state.frozen)
         trained.fixed_batch = fixed_from_start
         self._held = state.frozen and state.frozen.digest
         return trained, self._results()
@@ -125,8 +129,8 @@ class CompiledModel:
     @cached_property
     def stack(self) -> StackedModel | None:
         """A way to train many states at once; none where that would not give the same bits."""
-        made = runtime.own().make_stack(self._model, self._layout.variables)
-        return None if made is None else StackedModel(made, self._feed, self._layout.state)
+        made = runtime.own().make_stack(self._model, self.layout.variables)
+        return None if made is None else StackedModel(made, self._feed, self.layout.state)
 
     def evaluate(
         self, state: State, blocks: Iterable[Block], batch_size: int, tick: Tick
@@ -248,8 +252,7 @@ class _StateLayout:
         return made
 
 
-def _compiled(architecture_json: str, params: CompileParams) -> Any:
-    model = architecture.build(architecture_json)
+def _compiled(model: Any, params: CompileParams) -> Any:
     try:
         model.compile(**calls.compile_arguments(params))
         model.optimizer.build(model.trainable_variables)

@@ -34,8 +34,8 @@ class Jax(KerasBackend):
             return bool(jax.devices("gpu"))
         return False
 
-    def make_loop(self, model: Any, variables: list[Any]) -> JaxLoop:
-        return JaxLoop(model, variables)
+    def make_loop(self, model: Any, variables: list[Any], whole: Any) -> JaxLoop:
+        return JaxLoop(model, variables, many_at_once=not _differs_within_a_loop(whole))
 
     def make_stack(self, model: Any, variables: list[Any]) -> JaxStack | None:
         if _differs_within_a_loop(model) or model.optimizer.use_ema:
@@ -56,9 +56,9 @@ class Jax(KerasBackend):
 class JaxLoop:
     """The model's variables live here as arrays; Keras' own are used only to read results."""
 
-    def __init__(self, model: Any, variables: list[Any]) -> None:
+    def __init__(self, model: Any, variables: list[Any], many_at_once: bool) -> None:
         self._model = model
-        self._many_at_once = not _differs_within_a_loop(model)
+        self._many_at_once = many_at_once
         self._state = _JaxState(model, variables)
         self._train_one = jax.jit(model.train_step, donate_argnums=0)
         self._train_many = jax.jit(_repeat(model, model.train_step), donate_argnums=0)

@@ -13,6 +13,7 @@ from typing import Any
 
 from cerebro_plpy import memory
 from cerebro_plpy.database import Database
+from cerebro_plpy.executor import cutting
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor.diagnose import ENGINES
 from cerebro_plpy.madlib import registered
@@ -106,6 +107,7 @@ def work_of(
     engines = request.engines
     # A config is described once for all its folds.
     known = {c.key: _described_kind(c, engines.of(c.model_id), described) for c in examples}
+    known = {key: with_cut(kind, request.limits.cuts) for key, kind in known.items()}
     if not db.server.shares_frozen:
         known = {key: _with_whole_states(kind) for key, kind in known.items()}
     configs = request.configs if request.cross_validates else examples
@@ -138,6 +140,12 @@ def _described_kind(
     return kind_of(config, backend, Net.of(facts), sizes)
 
 
+def with_cut(kind: ConfigKind, cuts: Mapping[str, Sequence[Mapping[str, Any]]]) -> ConfigKind:
+    """The kind as it trains: without layers that are computed once."""
+    trunk = cutting.chosen(cuts, kind.model_id)
+    return kind if trunk is None else kind.cut(trunk)
+
+
 def _with_whole_states(kind: ConfigKind) -> ConfigKind:
     return replace(kind, state_bytes=kind.state_bytes + kind.frozen_bytes, frozen_bytes=0)
 
@@ -150,9 +158,12 @@ def _share(fold: int | None, folds: int | None) -> float:
 def kinds_of_run(db: Database, run_id: int) -> dict[int, ConfigKind]:
     """Of the configs of a run that is written down."""
     nets, rows = nets_of_run(db, run_id), runs.configs(db, run_id)
+    cuts = runs.limits(runs.run(db, run_id)).get("cuts") or {}
     folds = max((row.fold for row in rows if row.fold is not None), default=None)
     return {
-        row.mst_key: replace(kind_of(row, row.backend, nets[row.model_id]), share=_share(row.fold, folds))
+        row.mst_key: replace(
+            with_cut(kind_of(row, row.backend, nets[row.model_id]), cuts), share=_share(row.fold, folds)
+        )
         for row in rows
     }
 
@@ -179,7 +190,7 @@ def visit_seconds(
         if row.config_key is None or row.config_key not in kinds:
             if row.model_id not in nets:
                 nets.update(nets_now())
-            kinds[row.key] = kind_of(row, row.backend, nets[row.model_id])
+            kinds[row.key] = with_cut(kind_of(row, row.backend, nets[row.model_id]), request.limits.cuts)
         return kinds[row.key]
 
     def of(row: runs.ConfigRow) -> tuple[str, float]:

@@ -15,7 +15,7 @@ from typing import Any
 from cerebro_plpy.commands import BesideRows, Engine, Probe, ProbedConfig, Sent
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import PROGRAM_LIMIT_EXCEEDED, CerebroError, missing_package
-from cerebro_plpy.executor import calibrating, choosing, gpus, groups, replay
+from cerebro_plpy.executor import calibrating, choosing, cutting, gpus, groups, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.executor.automl import AutomlCall
@@ -174,6 +174,7 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
     if request.choosable is not None:
         request = choosing.settled(db, request, examples, described, tells=False)
         ask = _Asking(db, request)
+    request = cutting.settled(request, examples, described)
     work = calibrating.work_of(db, request, examples, described, ask.warm)
     if why_not_local(db, request.tables) is not None:
         # The session that asks does the work of every segment in turn.

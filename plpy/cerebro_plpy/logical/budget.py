@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from ..errors import CerebroError
 
 MOST_EPOCHS: Final = 2**31 - 1
+# Of memory, for the outputs of frozen layers.
+BUDGET_MB: Final = 2048
 
 
 @dataclass(frozen=True)
 class Limits:
     """What ends a run before its configs have all their epochs, which of their states are its result, which
     run it repeats, whether its configs train side by side, none an epoch ahead of the others, and from which
-    epoch on the states of all segments are averaged; whether groups train as one program, and how many epochs
-    of theirs a visit has; with how few rows or classes a group is left out."""
+    epoch on the states of all segments are averaged; whether the outputs of frozen layers are kept, in how
+    much memory of all segments, and where nets are cut for that (`planner/cuts.py`); whether groups train as
+    one program, how many epochs of theirs a visit has, and with how few rows or classes one is left out."""
 
     restore_best: bool = False
     max_seconds: int | None = None
@@ -24,6 +28,12 @@ class Limits:
     replay: int | None = None
     even: bool = False
     average_from: int | None = None
+    materialize: bool = True
+    budget_mb: int = BUDGET_MB
+    # Layers that are computed once, for each architecture: the best choice, and others.
+    cuts: Mapping[str, Sequence[Mapping[str, Any]]] = field(
+        default_factory=dict[str, Sequence[Mapping[str, Any]]]
+    )
     fuse: bool = True
     checkpoint_every: int | None = None
     min_rows: int | None = None

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias, cast
 from ..errors import CerebroError
 from ..madlib.literal import shorten
 from ..madlib.nearest import unknown
-from .budget import Aim, Limits
+from .budget import BUDGET_MB, Aim, Limits
 
 Validator: TypeAlias = Callable[[str, object], Any]
 
@@ -56,6 +56,8 @@ class FitOptions:
     # From which epoch on states are averaged.
     hybrid: int | None = None
     cross_validate: CrossValidation | None = None
+    materialize: str | None = None
+    budget_mb: int | None = None
     fuse: str | None = None
     checkpoint_every: int | None = None
     # Which groups are left out, and whether a model of all rows stands in for those.
@@ -78,6 +80,8 @@ class FitOptions:
             replay=self.replay,
             even=self.order == EVEN,
             average_from=self.hybrid,
+            materialize=self.materialize != OFF,
+            budget_mb=self.budget_mb or BUDGET_MB,
             fuse=self.fuse != OFF,
             checkpoint_every=self.checkpoint_every,
             min_rows=self.min_rows,
@@ -255,6 +259,8 @@ FIT_OPTIONS: Final[dict[str, Validator]] = {
     "plan": _aim,
     "hybrid": _hybrid,
     "cross_validate": _cross_validation,
+    "materialize": one_of(AUTO, OFF),
+    "budget_mb": integer(1),
     "fuse": one_of(EXACT, OFF),
     "checkpoint_every": integer(1),
     "min_rows": integer(1),

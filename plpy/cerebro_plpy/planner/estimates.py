@@ -5,7 +5,7 @@ A long run is played in part, and what was played is scaled to what there is to 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cerebro_plpy.planner import constants
@@ -14,6 +14,7 @@ from cerebro_plpy.planner.simulation import (
     COMPILE,
     MB,
     MEASURE,
+    ONCE,
     READ,
     REST,
     TRAIN,
@@ -24,7 +25,7 @@ from cerebro_plpy.planner.simulation import (
     plan_of,
     play,
 )
-from cerebro_plpy.planner.work import RunWork
+from cerebro_plpy.planner.work import ConfigKind, RunWork
 
 # A plan is played for at most so many visits of so many configs: an answer is wanted at once.
 MOST_VISITS, MOST_CONFIGS = 800, 40
@@ -57,6 +58,8 @@ class Estimate:
     longest: tuple[int, float] | None
     waiting: float
     sources: frozenset[str]
+    # What configs train less where frozen layers are computed once.
+    saved: Mapping[int, float]
 
     @property
     def frozen_bytes(self) -> int:
@@ -102,7 +105,9 @@ class Estimate:
             default=0,
         )
         kept = min(rows * -(-work.segments // work.sessions), work.memory_mb * MB)
-        return int(own + kept * len(work.backends) + states)
+        features = max((work.feature_bytes(s) for s in range(work.segments)), default=0)
+        features *= -(-work.segments // work.sessions)
+        return int(own + kept * len(work.backends) + states + features)
 
 
 def estimate(work: RunWork, rates: Rates, most_visits: int = MOST_VISITS) -> Estimate:
@@ -152,7 +157,14 @@ def summarize(work: RunWork, rates: Rates, played: Played) -> Estimate:
         longest=longest,
         waiting=played.waiting(work.sessions),
         sources=_weighty(sources),
+        saved={key: _saved(work, kind, rates) for key, kind in work.kinds.items() if kind.whole is not None},
     )
+
+
+def _saved(work: RunWork, kind: ConfigKind, rates: Rates) -> float:
+    batches = sum(work.visit_batches(kind, s) * count for s, count in work.alike.items()) * work.epochs
+    whole = rates.batch(kind.whole or kind).seconds
+    return max(0.0, whole - rates.batch(kind).seconds) * batches
 
 
 def _weighty(sources: Sequence[tuple[float, str]]) -> frozenset[str]:
@@ -205,6 +217,9 @@ def _counted(work: RunWork, rates: Rates) -> Played:
         full.spent |= {(key, activity): seconds for activity, seconds in spent.items()}
         if work.needs_code(kind, code):
             full.spent[key, COMPILE] = prices.seconds(kind, 0)[COMPILE] * work.sessions
+            full.spent[key, ONCE] = sum(
+                prices.seconds(kind, s)[ONCE] * work.evaluation_batches(s) * n for s, n in work.alike.items()
+            )
         code.add(kind.code)
         rates.tick()
     first = next(iter(work.kinds))
@@ -219,7 +234,7 @@ def _counted(work: RunWork, rates: Rates) -> Played:
 def _chain(work: RunWork, key: int, played: Played) -> float:
     """What a config takes one visit after the other; measuring may be done beside it. Where states are
     averaged, all segments train it at once."""
-    found = sum(played.spent.get((key, activity), 0.0) for activity in (TRAIN, WRITE, REST, COMPILE))
+    found = sum(played.spent.get((key, activity), 0.0) for activity in (TRAIN, WRITE, REST, COMPILE, ONCE))
     if work.average_from is None:
         return found
     averaged = max(0, work.epochs - work.average_from + 1) / work.epochs

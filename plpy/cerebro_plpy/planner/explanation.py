@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cerebro_plpy.planner.cuts import TrunkChoice
 from cerebro_plpy.planner.estimates import Estimate
 from cerebro_plpy.planner.rates import SPREAD
-from cerebro_plpy.planner.simulation import COMPILE, MEASURE, READ, REST, TRAIN, WRITE
+from cerebro_plpy.planner.simulation import COMPILE, MEASURE, ONCE, READ, REST, TRAIN, WRITE
 from cerebro_plpy.planner.tree import DETAIL, NODE_TYPE, PLANS, Node, seconds
 
 # A share of waiting that is worth a word, and a gain.
@@ -108,7 +109,7 @@ def nodes(found: Estimate) -> list[Node]:
 def _kind_node(found: Estimate, keys: Sequence[int]) -> Node:
     work = found.work
     kind = work.kinds[keys[0]]
-    parts = {a: _spent(found, a, keys) for a in (TRAIN, COMPILE, READ, WRITE, REST)}
+    parts = {a: _spent(found, a, keys) for a in (TRAIN, COMPILE, ONCE, READ, WRITE, REST)}
     return {
         NODE_TYPE: "Train",
         DETAIL: f"{counted(len(keys), 'config')} of model {kind.model_id}, batch size {kind.batch_size}",
@@ -122,6 +123,17 @@ def _kind_node(found: Estimate, keys: Sequence[int]) -> Node:
         "Between Visits Time": parts[REST],
         "State Bytes": kind.state_bytes,
         **({"Frozen Bytes": kind.frozen_bytes} if kind.frozen_bytes else {}),
+        **({} if kind.trunk is None else _trunk(found, keys, kind.trunk, parts[ONCE])),
+    }
+
+
+def _trunk(found: Estimate, keys: Sequence[int], trunk: TrunkChoice, seconds: float) -> Node:
+    """What is computed once, the bytes that are kept of it, and what that saves."""
+    return {
+        "Computed Once": f"{counted(len(trunk.names), 'layer')}, up to {', '.join(trunk.leaving)}",
+        "Feature Bytes": trunk.row_bytes * (sum(found.work.rows) + sum(found.work.validation_rows)),
+        "Feature Time": seconds,
+        "Saved Time": max(0.0, sum(found.saved.get(key, 0.0) for key in keys) - seconds),
     }
 
 

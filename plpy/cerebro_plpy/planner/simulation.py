@@ -13,7 +13,8 @@ from cerebro_plpy.planner.units import AVERAGE, EVALUATE, MERGE, PART, VISIT, Co
 from cerebro_plpy.planner.work import ConfigKind, RunWork
 
 COMPILE, READ, TRAIN, WRITE, MEASURE, REST = "compile", "read", "train", "write", "evaluate", "rest"
-ACTIVITIES = (COMPILE, READ, TRAIN, WRITE, MEASURE, REST)
+# What frozen layers make of the rows.
+ONCE = "once"
 MB = 2**20
 
 
@@ -72,6 +73,7 @@ class Prices:
             return found
         if work.needs_code(kind, self._code[slot]):
             found[COMPILE] += seconds[COMPILE]
+            found[ONCE] += seconds[ONCE] * work.evaluation_batches(unit.segment)
         self._code[slot].add(kind.code)
         found[TRAIN] += seconds[TRAIN] * work.visit_batches(kind, unit.segment)
         found[WRITE] += seconds[WRITE]
@@ -81,8 +83,11 @@ class Prices:
         host = self._work.host_of(segment)
         if (kind.name, host) not in self._known:
             rates = self._rates.on(host)
+            once = kind.computed_once
             self._known[kind.name, host] = {
-                COMPILE: rates.compiling(kind).seconds,
+                # The whole net, too, which tells whether what is cut has its bits.
+                COMPILE: rates.compiling(kind).seconds * (1 if once is None else 2),
+                ONCE: 0.0 if once is None else rates.evaluation_batch(once).seconds,
                 READ: rates.reading().seconds,
                 TRAIN: rates.batch(kind).seconds,
                 WRITE: rates.writing(kind).seconds,

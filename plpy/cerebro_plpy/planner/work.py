@@ -11,6 +11,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from cerebro_plpy.planner.cuts import TrunkChoice
+
 # Metrics do not depend on the batches; larger ones than most configs train with are faster.
 EVALUATION_BATCH = 256
 
@@ -44,6 +46,24 @@ class ConfigKind:
     weight_bytes: int = 0
     # Of a segment's rows, the share that a visit trains on: all but a fold's.
     share: float = 1.0
+    # Which frozen layers are computed once, and what the kind is without that.
+    trunk: TrunkChoice | None = None
+    whole: ConfigKind | None = None
+
+    def cut(self, trunk: TrunkChoice) -> ConfigKind:
+        """The same where these layers are computed once: what trains is the rest."""
+        left = {name: max(0.0, cost - trunk.work.get(name, 0.0)) for name, cost in self.work.items()}
+        compiled = digest(self.compiled, *trunk.names)
+        return replace(self, work=left, compiled=compiled, trunk=trunk, whole=self)
+
+    @property
+    def computed_once(self) -> ConfigKind | None:
+        """What is computed once, as if it were a kind of its own."""
+        if self.trunk is None:
+            return None
+        return replace(
+            self, work=self.trunk.work, compiled=digest(self.compiled, "once"), trunk=None, whole=None
+        )
 
     @cached_property
     def name(self) -> str:
@@ -125,6 +145,16 @@ class RunWork:
     def segment_bytes(self, segment: int) -> int:
         """The rows of a segment in memory."""
         return int(self.row_bytes * (self.rows[segment] + self.validation_rows[segment]))
+
+    def feature_bytes(self, segment: int) -> int:
+        """The outputs of frozen layers that a segment keeps: nets alike share theirs."""
+        kept = {
+            (kind.trunk.leaving_key, kind.batch_size): kind.trunk
+            for kind in self.kinds.values()
+            if kind.trunk
+        }
+        rows = self.rows[segment] + self.validation_rows[segment]
+        return rows * sum(trunk.row_bytes for trunk in kept.values())
 
     @property
     def streams(self) -> bool:

@@ -102,4 +102,5 @@ def _facts(found: architecture.DescribedModel) -> Mapping[str, Any]:
         "work": dict(found.work),
         "inputs": [list(shape) for shape in found.inputs],
         "outputs": [list(shape) for shape in found.outputs],
+        "trunk": [asdict(layer) for layer in found.trunk],
     }

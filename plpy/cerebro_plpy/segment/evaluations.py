@@ -12,7 +12,6 @@ import numpy as np
 from cerebro_plpy.commands import Evaluate, Merge
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.logical.metrics import better
-from cerebro_plpy.planner.work import EVALUATION_BATCH
 from cerebro_plpy.segment import rows, visits
 from cerebro_plpy.segment.supply import Supply
 from cerebro_plpy.store import measurements
@@ -47,8 +46,7 @@ def _measure(
     partition: rows.PartitionRows,
 ) -> None:
     clock, run = time.monotonic(), work.run
-    with visits.own_faults("was evaluated"):
-        variables = work.model.evaluate(state, partition.in_order(), EVALUATION_BATCH, supply.ticker())
+    variables = visits.measure(supply, work, state, partition)
     data, seconds = _pack(variables), time.monotonic() - clock
     key = work.config.mst_key
     supply.leave_evaluation(

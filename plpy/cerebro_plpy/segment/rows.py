@@ -69,6 +69,10 @@ class Stretch:
     rows: int
 
 
+# Stretches, and the rows of each, as they are to be visited.
+_RowOrder = list[tuple[Stretch, np.ndarray]]
+
+
 @dataclass
 class Partition:
     """The rows of one packed table on one segment."""
@@ -79,10 +83,28 @@ class Partition:
     buffers: list[partitions.Buffer]
     source: PartitionSource
     cached: Dataset | None = None
+    # What trunks have made of its rows, by trunk and batch size (`features.py`).
+    features: dict[tuple[str, int], Dataset] = field(default_factory=dict)
     starts: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
         self.starts = np.concatenate([[0], np.cumsum([b.rows for b in self.buffers])]).astype(np.int64)
+
+    @property
+    def rows(self) -> int:
+        return int(self.starts[-1])
+
+    def take(self, places: np.ndarray) -> Dataset:
+        """Some of its rows, in this order."""
+        if self.cached is not None:
+            return self.cached.take(places)
+        buffers = np.searchsorted(self.starts, places, side="right") - 1
+        cuts = np.flatnonzero(np.diff(buffers)) + 1
+        parts = (
+            self.source.load(int(buffers[some[0]])).take(places[some] - self.starts[buffers[some[0]]])
+            for some in np.split(np.arange(len(places)), cuts)
+        )
+        return concatenate(parts, len(places))
 
     def of(self, subset: Subset) -> PartitionRows:
         """What of it is in a subset."""
@@ -122,26 +144,39 @@ class PartitionRows:
 
     def shuffled(self, seed: int, epoch: int, number: int) -> Iterator[Block]:
         """The rows in the order of one pass of one epoch."""
+        return self._blocks(self._shuffle(seed, epoch, number))
+
+    def in_order(self) -> Iterator[Block]:
+        return self._blocks(self._plain())
+
+    def shuffled_places(self, seed: int, epoch: int, number: int) -> np.ndarray:
+        """The same as places in the partition."""
+        return self._places(self._shuffle(seed, epoch, number))
+
+    def places_in_order(self) -> np.ndarray:
+        return self._places(self._plain())
+
+    def _shuffle(self, seed: int, epoch: int, number: int) -> _RowOrder:
         segment = self.partition.segment if self.segment is None else self.segment
         purpose = ("rows", epoch, segment, number)
         order = seeding.permutation(len(self.chosen), seed, *purpose)
-        return self._blocks(
-            [
-                (self.chosen[i], seeding.permutation(self.chosen[i].rows, seed, *purpose, int(i)))
-                for i in order
-            ]
-        )
+        return [
+            (self.chosen[i], seeding.permutation(self.chosen[i].rows, seed, *purpose, int(i))) for i in order
+        ]
 
-    def in_order(self) -> Iterator[Block]:
-        return self._blocks([(one, np.arange(one.rows)) for one in self.chosen])
+    def _plain(self) -> _RowOrder:
+        return [(one, np.arange(one.rows)) for one in self.chosen]
 
-    def _blocks(self, plan: list[tuple[Stretch, np.ndarray]]) -> Iterator[Block]:
+    def _places(self, order: _RowOrder) -> np.ndarray:
+        starts = self.partition.starts
+        places = [starts[one.buffer] + one.first + rows for one, rows in order]
+        return np.concatenate(places) if places else np.zeros(0, np.int64)
+
+    def _blocks(self, order: _RowOrder) -> Iterator[Block]:
         if (cached := self.partition.cached) is not None:
-            starts = self.partition.starts
-            places = [starts[one.buffer] + one.first + rows for one, rows in plan]
-            yield Block(cached, np.concatenate(places) if places else np.zeros(0, np.int64))
+            yield Block(cached, self._places(order))
             return
-        for one, rows in plan:
+        for one, rows in order:
             yield Block(self.partition.source.load(one.buffer), one.first + rows)
 
 

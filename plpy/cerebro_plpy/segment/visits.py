@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from cerebro_plpy import memory, seeding
 from cerebro_plpy.commands import Average, Visit
 from cerebro_plpy.engine import custom
@@ -22,7 +24,8 @@ from cerebro_plpy.logical import class_weights
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.params import CompileParams, FitParams, parse_compile, parse_fit
 from cerebro_plpy.planner import routes
-from cerebro_plpy.segment import rows
+from cerebro_plpy.planner.work import EVALUATION_BATCH
+from cerebro_plpy.segment import features, rows
 from cerebro_plpy.segment.kept import KeptFrozen
 from cerebro_plpy.segment.supply import Supply
 from cerebro_plpy.store import runs
@@ -212,8 +215,13 @@ def train(
         return state, {}
     fit, passes = work.fit, _passes(partition, work.fit, work.run.seed, epoch)
     class_weight = class_weights.settle(fit, runs.class_counts(work.run))
+    tick, count = supply.ticker(), partition.rows
     with own_faults("trained"):
-        return work.model.train(state, passes, fit.batch_size, class_weight, supply.ticker(), partition.rows)
+        found = features.cut_rows(work, state, partition, tick)
+        if found is None:
+            return work.model.train(state, passes, fit.batch_size, class_weight, tick=tick, rows=count)
+        passes = found.passes(state, fit, work.run.seed, epoch)
+        return found.cut.train(state, passes, fit.batch_size, class_weight, tick=tick, rows=count)
 
 
 @contextmanager
@@ -246,6 +254,18 @@ def _is_out_of_memory(error: BaseException) -> bool:
         or type(error).__name__ in ("ResourceExhaustedError", "OutOfMemoryError")
         or "RESOURCE_EXHAUSTED" in str(error)
     )
+
+
+def measure(
+    supply: Supply, work: Task, state: states.State, partition: rows.PartitionRows
+) -> list[np.ndarray]:
+    """The variables of loss and metrics on some rows."""
+    tick = supply.ticker()
+    with own_faults("was evaluated"):
+        found = features.cut_rows(work, state, partition, tick)
+        if found is None:
+            return work.model.evaluate(state, partition.in_order(), EVALUATION_BATCH, tick)
+        return found.cut.evaluate(state, found.in_order(), EVALUATION_BATCH, tick)
 
 
 def _passes(

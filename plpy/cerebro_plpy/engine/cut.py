@@ -1,0 +1,218 @@
+"""A model cut in two: a trunk whose outputs are kept, and a head that trains on them.
+
+The bits are those of the whole model. A batch of the head holds what the trunk makes of a batch of as many
+rows: the last bits of a row's output may depend on how many rows it is computed with, not on which. Whether
+they are the same on this machine is tried on two mini-batches before it is relied on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cerebro_plpy import memory
+
+from . import architecture, runtime, trunk
+from . import state as states
+from .backends import Tick
+from .data import Block, ClassWeights, Dataset, batched, room, whole
+from .model import MOST_COMPILED, CompiledModel
+from .state import State
+
+if TYPE_CHECKING:
+    from cerebro_plpy.madlib.params import CompileParams
+
+# How many mini-batches tell whether the head gives the bits of the whole.
+TRIED = 2
+
+
+class _Trunks(dict[tuple[str, tuple[str, ...]], "Trunk"]):
+    """By architecture and the names of the layers, in the order in which they were made."""
+
+
+class _Cuts(dict[tuple[str, str, tuple[str, ...]], "Cut"]):
+    """By architecture, parameters and the names of the trunk's layers, in the order of their making."""
+
+
+def of(model: CompiledModel, params: CompileParams, names: Sequence[str]) -> Cut:
+    """The process's cut behind these layers."""
+    key = (model.architecture_json, params.compile_key(), tuple(names))
+    kept = memory.of(_Cuts)
+    if key not in kept:
+        while len(kept) >= MOST_COMPILED:
+            kept.pop(next(iter(kept)))
+        kept[key] = Cut(model, params, names)
+    return kept[key]
+
+
+def trunk_of(architecture_json: str, names: Sequence[str]) -> Trunk:
+    """The process's trunk with these layers."""
+    key = (architecture_json, tuple(names))
+    kept = memory.of(_Trunks)
+    if key not in kept:
+        while len(kept) >= MOST_COMPILED:
+            kept.pop(next(iter(kept)))
+        kept[key] = Trunk(architecture_json, names)
+    return kept[key]
+
+
+def forget() -> None:
+    memory.of(_Trunks).clear()
+    memory.of(_Cuts).clear()
+
+
+class Trunk:
+    """What computes the outputs of some layers of an architecture."""
+
+    def __init__(self, architecture_json: str, names: Sequence[str]) -> None:
+        with runtime.generators_kept():
+            built = architecture.build(architecture_json)
+            tensors = trunk.leaving(built, names)
+            self._model = runtime.keras().Model(built.inputs, tensors)
+        places = {id(variable): place for place, variable in enumerate(built.variables)}
+        parts = [*self._model.trainable_variables, *self._model.non_trainable_variables]
+        self.places = [places[id(variable)] for variable in parts]
+        self.shapes = [tuple(tensor.shape[1:]) for tensor in tensors]
+        inputs = [tuple(tensor.shape[1:]) for tensor in built.inputs]
+        self._forward = runtime.own().make_forward(self._model, inputs)
+        self._structure = _structure(architecture_json, names)
+        self._digests: dict[str, str] = {}
+
+    def digest(self, state: State) -> str:
+        """What its outputs depend on besides the rows: equal for trunks of several nets that are alike."""
+        known = state.frozen.digest if state.frozen is not None else None
+        if known is not None and known in self._digests and set(self.places) <= set(state.frozen_places):
+            return self._digests[known]
+        found = hashlib.sha256(self._structure)
+        for place in self.places:
+            found.update(np.ascontiguousarray(state.arrays[place]).reshape(-1).view(np.uint8).data)
+        if known is not None:
+            self._digests[known] = found.hexdigest()
+        return found.hexdigest()
+
+    def outputs(self, state: State, batches: Iterable[list[np.ndarray]]) -> Iterator[list[np.ndarray]]:
+        """What it makes of the inputs of each batch."""
+        own = runtime.own()
+        variables = [own.to_tensor(state.arrays[place]) for place in self.places]
+        for batch in batches:
+            yield [np.asarray(output) for output in self._forward(variables, batch)]
+
+    def features(
+        self, state: State, blocks: Iterable[Block], rows: int, batch_size: int, tick: Tick
+    ) -> list[np.ndarray]:
+        """The outputs for so many rows, each computed in a full batch: the last is filled up with the first
+        rows."""
+        found = [room((rows, *shape), np.dtype(np.float32)) for shape in self.shapes]
+        done = 0
+        for batch in self.outputs(state, _full(blocks, batch_size)):
+            for own, outputs in zip(found, batch, strict=True):
+                own[done : done + batch_size] = outputs[: rows - done]
+            done += batch_size
+            tick()
+        return found
+
+
+def _full(blocks: Iterable[Block], batch_size: int) -> Iterator[list[np.ndarray]]:
+    first: list[np.ndarray] = []
+    for block in batched(blocks, batch_size):
+        for start in range(0, len(block.order), batch_size):
+            rows = block.order[start : start + batch_size]
+            batch = [array[rows] for array in block.dataset.inputs]
+            first = first or batch
+            missing = batch_size - len(rows)
+            yield (
+                [np.concatenate([a, b[:missing]]) for a, b in zip(batch, first, strict=True)]
+                if missing
+                else batch
+            )
+
+
+def _structure(architecture_json: str, names: Sequence[str]) -> bytes:
+    """The layers with numbers for names, by which alike layers of several nets differ."""
+    config = json.loads(architecture_json)
+    layers = [layer for layer in config["config"]["layers"] if layer["config"].get("name") in names]
+    text = json.dumps([config["class_name"], layers], sort_keys=True)
+    for number, layer in enumerate(layers):
+        text = text.replace(json.dumps(layer["config"]["name"]), f"#{number}")
+    return text.encode()
+
+
+class Cut:
+    """A whole model's states, trained by its head alone."""
+
+    def __init__(self, model: CompiledModel, params: CompileParams, names: Sequence[str]) -> None:
+        self._whole = model
+        self.trunk = trunk_of(model.architecture_json, names)
+        with runtime.generators_kept():
+            built = architecture.build(model.architecture_json)
+            head = runtime.keras().Model(trunk.leaving(built, names), built.outputs)
+        self._head = CompiledModel(model.architecture_json, params, (head, built))
+        own = {id(variable): place for place, variable in enumerate(built.variables)}
+        kept = self._head.layout.variables[len(head.variables) :]
+        behind = len(model.layout.variables) - len(kept)
+        # Where a variable of the head stands in a state of the whole: moments and the like at its end.
+        self._places = [own[id(v)] for v in head.variables] + list(range(behind, behind + len(kept)))
+        in_order = [id(v) for v in head.trainable_variables] == [id(v) for v in built.trainable_variables]
+        self._fits = in_order and behind == len(built.variables)
+        # Whether it gave the same bits as the whole, by batch size.
+        self._tried: dict[int, bool] = {}
+        self._frozen: dict[str, states.Frozen | None] = {}
+
+    def gives_the_same(
+        self, state: State, batch_size: int, few: Callable[[int], Dataset], tick: Tick
+    ) -> bool:
+        """Train a state on a few rows, whole and by the head. An engine may put arithmetic on both sides of a
+        cut together in the whole, with other last bits."""
+        if batch_size not in self._tried:
+            rows = few(TRIED * batch_size)
+            self._tried[batch_size] = self._fits and self._try(state, batch_size, rows, tick)
+        return self._tried[batch_size]
+
+    def _try(self, state: State, batch_size: int, few: Dataset, tick: Tick) -> bool:
+        outputs = self.trunk.features(state, [whole(few)], few.rows, batch_size, tick)
+        alone, _ = self._whole.train(state, [[whole(few)]], batch_size, None, tick)
+        cut, _ = self.train(state, [[whole(Dataset(outputs, few.targets))]], batch_size, None, tick)
+        return all(a.tobytes() == b.tobytes() for a, b in zip(alone.arrays, cut.arrays, strict=True))
+
+    def train(
+        self,
+        state: State,
+        passes: Iterable[Iterable[Block]],
+        batch_size: int,
+        class_weight: ClassWeights,
+        tick: Tick,
+        rows: int | None = None,
+    ) -> tuple[State, dict[str, float]]:
+        """The same as the whole model does, on the trunk's outputs."""
+        trained, logs = self._head.train(
+            self._of_head(state), passes, batch_size, class_weight, tick=tick, rows=rows
+        )
+        arrays = list(state.arrays)
+        for place, array in zip(self._places, trained.arrays, strict=True):
+            arrays[place] = array
+        made = replace(state, arrays=arrays, step=trained.step, fixed_batch=trained.fixed_batch)
+        return made, logs
+
+    def evaluate(
+        self, state: State, blocks: Iterable[Block], batch_size: int, tick: Tick
+    ) -> list[np.ndarray]:
+        return self._head.evaluate(self._of_head(state), blocks, batch_size, tick)
+
+    def _of_head(self, state: State) -> State:
+        made = self._head.layout.state([state.arrays[place] for place in self._places])
+        made.fixed_batch = state.fixed_batch
+        if state.frozen is not None and self._head.layout.frozen:
+            if state.frozen.digest not in self._frozen:
+                self._frozen.clear()
+                made.freeze(self._head.layout.frozen)
+                self._frozen[state.frozen.digest] = made.frozen
+            made.frozen_places, made.frozen = (
+                tuple(self._head.layout.frozen),
+                self._frozen[state.frozen.digest],
+            )
+        return made

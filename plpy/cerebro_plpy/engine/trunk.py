@@ -1,0 +1,134 @@
+"""The trunk of a model: the part whose output no training changes, so that it need be computed only once.
+
+It consists of layers that are frozen or have no weights, that draw nothing at random, and whose inputs come
+from such layers alone. Where it is cut off, a head remains that trains on what leaves it (`cut.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from . import counting, frozen
+
+
+@dataclass(frozen=True)
+class TrunkLayer:
+    """A layer of a trunk; an input of the model is one, too."""
+
+    name: str
+    # The places in the trunk of those whose outputs it takes; whether a layer outside takes its own.
+    sources: tuple[int, ...]
+    leaves: bool
+    # What one row costs, by family of layers, and how many numbers it becomes.
+    work: dict[str, float]
+    numbers: int
+
+
+def layers(model: Any) -> list[TrunkLayer]:
+    """The layers of the trunk, each behind its sources; none where it holds nothing but inputs."""
+    inside = _inside(model)
+    places = {id(operation): place for place, operation in enumerate(inside)}
+    outside = _taken_outside(model, places)
+    found = [
+        TrunkLayer(
+            name=operation.name,
+            sources=tuple(places[id(source)] for source in _sources(_node(model, operation))),
+            leaves=id(operation) in outside,
+            work=dict(counting.work(_leaves(operation))),
+            numbers=_numbers(operation),
+        )
+        for operation in inside
+    ]
+    return found if any(one.sources for one in found) else []
+
+
+def leaving(model: Any, names: Collection[str]) -> list[Any]:
+    """The tensors that leave these layers, which must hold the sources of each of them."""
+    chosen = [operation for operation in _graph(model).operations if operation.name in names]
+    places = {id(operation): place for place, operation in enumerate(chosen)}
+    outside = _taken_outside(model, places)
+    return [_node(model, one).output_tensors[0] for one in chosen if id(one) in outside]
+
+
+def _graph(model: Any) -> Any:
+    """A Sequential has it within."""
+    return getattr(model, "_functional", None) or model
+
+
+def _inside(model: Any) -> list[Any]:
+    unchanged = frozen.frozen(model)
+    found: dict[int, Any] = {}
+    for operation in _graph(model).operations:
+        node = _node(model, operation)
+        if node is None or len(node.output_tensors) != 1:
+            continue
+        if all(id(source) in found for source in _sources(node)) and _stays(operation, unchanged):
+            found[id(operation)] = operation
+    return list(found.values())
+
+
+def _nodes(model: Any) -> list[Any]:
+    return [node for nodes in _graph(model)._nodes_by_depth.values() for node in nodes]
+
+
+def _node(model: Any, operation: Any) -> Any:
+    """Where the model uses it; none if it does so several times."""
+    nodes = [node for node in _nodes(model) if node.operation is operation]
+    return nodes[0] if len(nodes) == 1 else None
+
+
+def _sources(node: Any) -> list[Any]:
+    return list({id(t): t._keras_history.operation for t in node.input_tensors}.values())
+
+
+def _taken_outside(model: Any, inside: Collection[int]) -> set[int]:
+    graph = _graph(model)
+    taken = {id(tensor._keras_history.operation) for tensor in graph.outputs}
+    for node in _nodes(model):
+        if id(node.operation) not in inside:
+            taken |= {id(source) for source in _sources(node)}
+    return taken & set(inside)
+
+
+def _stays(operation: Any, unchanged: Collection[int]) -> bool:
+    """Whether it gives the same for the same rows in every step of training."""
+    parts = [operation]
+    if hasattr(operation, "_flatten_layers"):
+        parts = list(operation._flatten_layers(include_self=True, recursive=True))
+    return all(_part_stays(part, unchanged) for part in parts)
+
+
+def _part_stays(part: Any, unchanged: Collection[int]) -> bool:
+    if not type(part).__module__.startswith("keras."):
+        return False
+    # A mask goes beside the output, and would be lost with the layer that makes it.
+    makes_mask = bool(getattr(part, "mask_zero", False)) or type(part).__name__ == "Masking"
+    adds_loss = getattr(part, "activity_regularizer", None) is not None
+    keeps_state = bool(getattr(part, "stateful", False))
+    if makes_mask or adds_loss or keeps_state or _draws(part):
+        return False
+    if type(part).__name__ == "Normalization":
+        # Its statistics are no weights that train; `adapt` alone fills them in.
+        return True
+    own = getattr(part, "_trainable_variables", []), getattr(part, "_non_trainable_variables", [])
+    return all(id(variable) in unchanged for variables in own for variable in variables)
+
+
+def _draws(part: Any) -> bool:
+    """Cells of recurrent layers have a generator whether they draw or not."""
+    drops = [getattr(part, name, None) for name in ("dropout", "recurrent_dropout")]
+    if all(isinstance(rate, int | float) for rate in drops):
+        return any(drops)
+    return bool(getattr(part, "_seed_generators", ())) or hasattr(part, "seed_generator")
+
+
+def _leaves(operation: Any) -> list[Any]:
+    nested = getattr(operation, "layers", None)
+    return [operation] if nested is None else [leaf for one in nested for leaf in _leaves(one)]
+
+
+def _numbers(operation: Any) -> int:
+    return math.prod(d or 1 for d in operation.output.shape[1:])

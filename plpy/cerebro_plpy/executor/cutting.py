@@ -1,0 +1,55 @@
+"""Which frozen layers a run computes once: chosen from the facts of the call, and written with the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from cerebro_plpy.executor import request as requests
+from cerebro_plpy.logical.budget import evaluation_epochs
+from cerebro_plpy.planner.cuts import LayerCost, TrunkChoice, Use, candidates, operations
+
+MB = 2**20
+
+
+def settled(
+    request: requests.Request,
+    examples: Sequence[requests.Chosen],
+    described: Mapping[str, Mapping[str, Any]],
+) -> requests.Request:
+    """The request with the layers to be computed once. None are where each config has frozen weights of its
+    own, or where groups train."""
+    if not request.limits.materialize or request.groups is not None:
+        return request
+    configs = request.configs or examples
+    cuts: dict[str, Sequence[Mapping[str, Any]]] = {}
+    for architecture in request.architectures:
+        own = [config for config in configs if config.model_id == architecture.model_id]
+        if own and (architecture.has_weights or request.warm_start):
+            found = _candidates(request, own, described[str(architecture.model_id)])
+            if found:
+                cuts[str(architecture.model_id)] = [asdict(one) for one in found]
+    return replace(request, limits=replace(request.limits, cuts=cuts)) if cuts else request
+
+
+def _candidates(
+    request: requests.Request, configs: Sequence[requests.Chosen], facts: Mapping[str, Any]
+) -> list[TrunkChoice]:
+    trunk = [LayerCost(**layer) for layer in facts["trunk"]]
+    measured = len(evaluation_epochs(request.epochs, request.metrics_frequency)) if request.epochs else 0
+    tables = [request.source, request.validation] if request.validation else [request.source]
+    use = Use(
+        operations=operations(facts["work"]),
+        passes=sum(config.passes * request.epochs + measured for config in configs),
+        batch_sizes=len({config.batch_size for config in configs}),
+        rows=sum(data.summary.total_rows for data in tables),
+        budget_bytes=request.limits.budget_mb * MB,
+    )
+    return candidates(trunk, use)
+
+
+def chosen(cuts: Mapping[str, Sequence[Mapping[str, Any]]], model_id: int) -> TrunkChoice | None:
+    """What is computed once of an architecture."""
+    found = cuts.get(str(model_id))
+    return TrunkChoice(**found[0]) if found else None

@@ -1,0 +1,167 @@
+"""Where nets are cut: which frozen layers are computed once, so that what trains takes their outputs.
+
+Of the layers whose outputs no training changes (`engine/trunk.py`), a set is chosen that holds the sources of
+each of its own, saves the most operations, and whose outputs fit the budget. Facts alone decide: the bits are
+those of the whole net.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+# An output is an array of float32.
+NUMBER_BYTES = 4
+# With fewer operations than these to be saved in all, or a smaller share of a row's, making the programs of
+# trunk and head takes longer than it saves.
+LEAST_OPERATIONS, LEAST_SHARE = 2e10, 0.2
+# Training takes so many times the operations of computing alone.
+TRAINING = 3
+# Where an engine puts the arithmetic on both sides of a cut together, one before it may do.
+MOST_CANDIDATES = 3
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """A layer of a trunk, as an engine has described it."""
+
+    name: str
+    sources: Sequence[int]
+    leaves: bool
+    work: Mapping[str, float]
+    numbers: int
+
+    @property
+    def operations(self) -> float:
+        return operations(self.work)
+
+
+def operations(work: Mapping[str, float]) -> float:
+    """Of what a row costs, the arithmetic."""
+    return sum(cost for name, cost in work.items() if name not in ("layers", "steps", "numbers"))
+
+
+@dataclass(frozen=True)
+class TrunkChoice:
+    """Layers that are computed once, what of a row's operations they are, and the bytes of their outputs."""
+
+    names: Sequence[str]
+    leaving: Sequence[str]
+    work: Mapping[str, float]
+    row_bytes: int
+
+    @property
+    def operations(self) -> float:
+        return operations(self.work)
+
+    @property
+    def leaving_key(self) -> str:
+        return " ".join([*self.names, str(self.operations), str(self.row_bytes)])
+
+
+@dataclass(frozen=True)
+class Use:
+    """How often the rows of a run go through a net: `passes` of all configs, in so many sizes of batches."""
+
+    operations: float
+    passes: int
+    batch_sizes: int
+    rows: int
+    budget_bytes: int
+
+    @property
+    def row_budget(self) -> float:
+        """Bytes for the outputs of one row."""
+        return self.budget_bytes / max(1, self.rows * self.batch_sizes)
+
+
+def candidates(trunk: Sequence[LayerCost], use: Use) -> list[TrunkChoice]:
+    """The best choice, and others that end before it; none where nothing pays."""
+    found: list[TrunkChoice] = []
+    barred: set[int] = set()
+    while len(found) < MOST_CANDIDATES:
+        inside = _best(trunk, use.row_budget, barred)
+        chosen = _chosen(trunk, inside)
+        if not inside or not _pays(chosen, use):
+            break
+        found.append(chosen)
+        barred |= {place for place in inside if trunk[place].name in chosen.leaving and trunk[place].sources}
+    return found
+
+
+def _pays(chosen: TrunkChoice, use: Use) -> bool:
+    saved = chosen.operations * use.rows * (use.passes - 2 * use.batch_sizes)
+    share = chosen.operations / (chosen.operations + TRAINING * (use.operations - chosen.operations))
+    return saved >= LEAST_OPERATIONS and share >= LEAST_SHARE
+
+
+def _best(trunk: Sequence[LayerCost], row_budget: float, barred: set[int]) -> list[int]:
+    """The places of the layers to be computed once: an exact answer, by integer programming.
+
+    For each layer one unknown says whether it is inside, and one whether its output is kept. What is inside
+    has its sources inside; what is inside and taken by a layer outside is kept, and all that is kept fits.
+    """
+    scipy: Any = importlib.import_module("scipy.optimize")
+    count = len(trunk)
+    if not count:
+        return []
+    taken = [[child for child in range(count) if place in trunk[child].sources] for place in range(count)]
+    rows: list[np.ndarray] = []
+    for place, layer in enumerate(trunk):
+        for source in layer.sources:
+            rows.append(_row(count, {source: 1, place: -1}))
+        for child in taken[place]:
+            rows.append(_row(count, {count + place: 1, place: -1, child: 1}))
+        if layer.leaves:
+            rows.append(_row(count, {count + place: 1, place: -1}))
+    sizes = np.array([layer.numbers * NUMBER_BYTES if layer.sources else 0 for layer in trunk], float)
+    saved = np.array([layer.operations for layer in trunk])
+    # Of choices that save the same, the one whose outputs are smallest; and of those the largest.
+    value = saved / max(1.0, saved.max()) + 1e-6
+    cost = np.concatenate([-value, sizes / max(1.0, sizes.sum()) * 1e-6])
+    fits = scipy.LinearConstraint(np.concatenate([np.zeros(count), sizes])[np.newaxis], ub=row_budget)
+    holds = scipy.LinearConstraint(np.array(rows), lb=0) if rows else None
+    upper = np.array([0.0 if place in barred else 1.0 for place in range(count)] + [1.0] * count)
+    found = scipy.milp(
+        cost,
+        integrality=np.ones(2 * count),
+        bounds=scipy.Bounds(0, upper),
+        constraints=[fits, *([holds] if holds is not None else [])],
+        options={"mip_rel_gap": 0},
+    )
+    if found.x is None:
+        return []
+    inside = [place for place in range(count) if found.x[place] > 0.5]
+    return inside if any(trunk[place].operations for place in inside) else []
+
+
+def _row(count: int, values: Mapping[int, float]) -> np.ndarray:
+    row = np.zeros(2 * count)
+    for place, value in values.items():
+        row[place] = value
+    return row
+
+
+def _chosen(trunk: Sequence[LayerCost], inside: Sequence[int]) -> TrunkChoice:
+    chosen = set(inside)
+    work: dict[str, float] = {}
+    for place in inside:
+        for family, operations in trunk[place].work.items():
+            work[family] = work.get(family, 0.0) + operations
+    leaving = [place for place in inside if _leaves(trunk, place, chosen)]
+    return TrunkChoice(
+        names=[trunk[place].name for place in inside],
+        leaving=[trunk[place].name for place in leaving],
+        work=work,
+        row_bytes=sum(trunk[place].numbers * NUMBER_BYTES for place in leaving if trunk[place].sources),
+    )
+
+
+def _leaves(trunk: Sequence[LayerCost], place: int, inside: set[int]) -> bool:
+    return trunk[place].leaves or any(
+        place in layer.sources for other, layer in enumerate(trunk) if other not in inside
+    )

@@ -1,0 +1,117 @@
+"""Features: what the trunk of a net makes of a partition's rows, computed once and kept beside them.
+
+The run says where nets are cut (`planner/cuts.py`). The rows that fill no batch are computed anew in each
+pass, as many as the whole net would see at once: the last bits of a row's output may depend on that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cerebro_plpy import memory
+from cerebro_plpy.engine import cut as cuts
+from cerebro_plpy.engine.backends import Tick
+from cerebro_plpy.engine.data import Block, Dataset, Target
+from cerebro_plpy.engine.state import State
+from cerebro_plpy.madlib.params import FitParams
+from cerebro_plpy.segment import rows
+from cerebro_plpy.store import runs
+
+if TYPE_CHECKING:
+    from cerebro_plpy.segment.visits import Task
+
+
+@dataclass(frozen=True)
+class CutRows:
+    """Some rows of a partition, and the trunk's outputs for all of it."""
+
+    cut: cuts.Cut
+    features: Dataset
+    own: rows.PartitionRows
+
+    def passes(self, state: State, fit: FitParams, seed: int, epoch: int) -> Iterator[Iterator[Block]]:
+        """The blocks of each pass, in the order of the whole net."""
+        for number in range(fit.epochs):
+            own = self.own
+            order = own.shuffled_places(seed, epoch, number) if fit.shuffle else own.places_in_order()
+            yield self._blocks(state, order, fit.batch_size)
+
+    def _blocks(self, state: State, order: np.ndarray, batch_size: int) -> Iterator[Block]:
+        full = len(order) - len(order) % batch_size
+        yield Block(self.features, order[:full])
+        if full < len(order):
+            rest = self.own.partition.take(order[full:])
+            outputs = next(self.cut.trunk.outputs(state, [rest.inputs]))
+            yield Block(Dataset(outputs, rest.targets), np.arange(rest.rows))
+
+    def in_order(self) -> Iterable[Block]:
+        return [Block(self.features, self.own.places_in_order())]
+
+
+def cut_rows(work: Task, state: State, own: rows.PartitionRows, tick: Tick) -> CutRows | None:
+    """None where the net is to be computed whole: the run says so, there are too few rows for a batch, or it
+    would have other bits."""
+    limits = runs.limits(work.run)
+    candidates = (limits.get("cuts") or {}).get(str(work.config.model_id), ())
+    size, partition = work.fit.batch_size, own.partition
+    if not candidates or own.rows < size:
+        return None
+
+    def few(most: int) -> Dataset:
+        return partition.take(np.arange(min(most, partition.rows // size * size)))
+
+    for candidate in candidates:
+        cut = cuts.of(work.model, work.compile, candidate["names"])
+        if cut.gives_the_same(state, size, few, tick):
+            budget = limits["budget_mb"] * 2**20
+            return CutRows(
+                cut, _features(cut.trunk, state, partition, batch_size=size, budget=budget, tick=tick), own
+            )
+    return None
+
+
+def _features(
+    trunk: cuts.Trunk, state: State, partition: rows.Partition, batch_size: int, budget: int, tick: Tick
+) -> Dataset:
+    key = (trunk.digest(state), batch_size)
+    if key not in partition.features:
+        targets: list[list[Target]] = []
+        blocks = _noting(partition.of(rows.Subset()).in_order(), targets)
+        found = trunk.features(state, blocks, partition.rows, batch_size, tick)
+        _make_room(sum(array.nbytes for array in found), budget)
+        partition.features[key] = Dataset(found, _joined(targets))
+    return partition.features[key]
+
+
+def _noting(blocks: Iterable[Block], targets: list[list[Target]]) -> Iterator[Block]:
+    for block in blocks:
+        targets.append(block.dataset.targets)
+        yield block
+
+
+def _joined(parts: list[list[Target]]) -> list[Target]:
+    if len(parts) == 1:
+        return parts[0]
+    return [
+        Target(np.concatenate([one.values for one in same]), same[0].kind)
+        for same in zip(*parts, strict=True)
+    ]
+
+
+def _make_room(more: int, budget: int) -> None:
+    """Drop what was made first, of whatever partition, until there is room: it can be made again."""
+    partitions = list(memory.of(rows.Partitions).values())
+    kept = [(one, key) for one in partitions for key in one.features]
+    total = sum(_nbytes(one.features[key]) for one, key in kept)
+    for one, key in kept:
+        if total + more <= budget:
+            return
+        total -= _nbytes(one.features.pop(key))
+
+
+def _nbytes(features: Dataset) -> int:
+    return sum(array.nbytes for array in features.inputs)

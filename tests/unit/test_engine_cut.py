@@ -1,0 +1,117 @@
+"""A net is cut where frozen layers end: the head trains on its outputs, with the bits of the whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+import nets
+from cerebro_plpy.engine import architecture, cut, model, runtime, trunk
+from cerebro_plpy.engine.data import ONE_HOT, Block, Dataset, Target
+from cerebro_plpy.madlib.params import Call, CompileParams, parse_fit
+from cerebro_plpy.segment import features, rows
+from cerebro_plpy.store import partitions
+
+BACKEND = os.environ.get("CEREBRO_TEST_BACKEND", "tensorflow")
+PARAMS = CompileParams(
+    optimizer=Call("Adam", (("learning_rate", 0.05),)), loss="categorical_crossentropy", metrics=["accuracy"]
+)
+ROWS = 103
+pytestmark = pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine() -> Iterator[None]:
+    runtime.start(BACKEND, 1, False)
+    yield
+    cut.forget()
+    model.forget()
+
+
+def nothing() -> None:
+    """A tick that finds no cancel."""
+
+
+def head() -> list[nets.Layer]:
+    return [
+        nets.layer("Dropout", rate=0.3),
+        nets.layer("Dense", units=8, activation="relu"),
+        nets.layer("BatchNormalization"),
+        nets.layer("Dense", units=nets.CLASSES, activation="softmax"),
+    ]
+
+
+DENSE = nets.sequential(
+    [nets.FEATURES],
+    nets.layer("Dense", units=50, activation="tanh", trainable=False),
+    nets.layer("BatchNormalization", trainable=False),
+    *head(),
+)
+CONVOLUTIONS = nets.sequential(
+    [nets.FEATURES],
+    nets.layer("Reshape", target_shape=[nets.SIDE, nets.SIDE, 1]),
+    nets.layer("Conv2D", filters=4, kernel_size=[3, 3], activation="relu", trainable=False),
+    nets.layer("BatchNormalization", trainable=False),
+    nets.layer("MaxPooling2D", pool_size=[2, 2]),
+    nets.layer("GlobalAveragePooling2D"),
+    nets.layer("Dense", units=6, activation="relu", trainable=False),
+    *head(),
+)
+
+
+BRANCHES = nets.branches()
+
+
+def inside(text: str) -> list[str]:
+    return [one.name for one in trunk.layers(architecture.build(architecture.describe(text).json))]
+
+
+def test_a_trunk_ends_where_something_trains_or_draws() -> None:
+    assert inside(DENSE) == ["inputlayer_0", "dense_1", "batchnormalization_2"]
+    assert inside(nets.mlp()) == []
+
+
+def test_layers_that_change_or_draw_are_in_no_trunk() -> None:
+    def after(*layers: nets.Layer) -> list[str]:
+        return inside(nets.sequential([nets.FEATURES], *layers, nets.layer("Dense", units=nets.CLASSES)))
+
+    first = nets.layer("Dense", units=4, trainable=False)
+    assert after(first)
+    assert after(nets.layer("Dropout", rate=0.1), first) == []
+    assert after(nets.layer("BatchNormalization"), first) == []
+    assert after(nets.layer("ActivityRegularization", l1=0.1), first) == []
+    assert after(nets.layer("Embedding", input_dim=4, output_dim=2, mask_zero=True, trainable=False)) == []
+    assert after(nets.layer("SpectralNormalization", layer=first, trainable=False)) == []
+
+
+@pytest.mark.parametrize("batch_size", [8, 20, 32, 51])
+@pytest.mark.parametrize("text", [DENSE, CONVOLUTIONS, BRANCHES], ids=["dense", "convolutions", "branches"])
+def test_a_head_has_the_bits_of_the_whole(text: str, batch_size: int) -> None:
+    found = architecture.describe(text).json
+    whole = model.compiled(found, PARAMS)
+    state = whole.initial_state(PARAMS, 5, None)
+    parted = cut.of(whole, PARAMS, inside(text))
+    rng = np.random.default_rng(0)
+    labels = np.eye(nets.CLASSES, dtype=np.int16)[rng.integers(0, nets.CLASSES, ROWS)]
+    raw = Dataset([rng.normal(size=(ROWS, nets.FEATURES)).astype(np.float32)], [Target(labels, ONE_HOT)])
+    outputs = parted.trunk.features(state, [Block(raw, np.arange(ROWS))], ROWS, batch_size, nothing)
+    partition = rows.Partition(1, 0, None, [partitions.Buffer(0, ROWS, 0)], cast("Any", None), raw)
+    kept = features.CutRows(parted, Dataset(outputs, raw.targets), partition.of(rows.Subset()))
+    assert parted.gives_the_same(state, batch_size, lambda most: raw.take(np.arange(most)), nothing)
+    fit = parse_fit(f"batch_size={batch_size},epochs=2")
+    alone, logs = whole.train(
+        state,
+        [partition.of(rows.Subset()).shuffled(3, 1, n) for n in range(2)],
+        batch_size,
+        None,
+        nothing,
+        ROWS,
+    )
+    by_head, own = parted.train(state, kept.passes(state, fit, 3, 1), batch_size, None, nothing, ROWS)
+    assert logs == own
+    assert [a.tobytes() for a in alone.arrays] == [a.tobytes() for a in by_head.arrays]
+    assert (alone.step, alone.fixed_batch) == (by_head.step, by_head.fixed_batch)
