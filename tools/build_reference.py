@@ -35,6 +35,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "create_packed_table",
     ),
     "Architectures": ("load_net", "show_net", "load_keras_model", "enable_lora", "delete_keras_model"),
+    "Features of trunks": ("materialize_features", "refresh_features"),
     "Configs": (
         "generate_model_configs",
         "load_model_selection_table",

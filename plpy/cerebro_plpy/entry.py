@@ -198,6 +198,15 @@ def enable_lora(*arguments: Any) -> int:
 
 
 @public
+def features(what: str, *arguments: Any) -> int:
+    """What frozen layers make of packed rows."""
+    from cerebro_plpy.predicting import features as stored
+
+    calls = {"materialize": stored.materialize, "refresh": stored.refresh}
+    return calls[what](Session(), *arguments)
+
+
+@public
 def show_net(*arguments: Any) -> Iterator[tuple[Any, ...]]:
     from cerebro_plpy.executor import nets
 

@@ -98,8 +98,10 @@ def test_a_head_has_the_bits_of_the_whole(text: str, batch_size: int) -> None:
     rng = np.random.default_rng(0)
     labels = np.eye(nets.CLASSES, dtype=np.int16)[rng.integers(0, nets.CLASSES, ROWS)]
     raw = Dataset([rng.normal(size=(ROWS, nets.FEATURES)).astype(np.float32)], [Target(labels, ONE_HOT)])
-    outputs = parted.trunk.features(state, [Block(raw, np.arange(ROWS))], ROWS, batch_size, nothing)
-    partition = rows.Partition(1, 0, None, [partitions.Buffer(0, ROWS, 0)], cast("Any", None), raw)
+    outputs = parted.trunk.features(
+        parted.trunk.of_state(state), [Block(raw, np.arange(ROWS))], ROWS, batch_size, nothing
+    )
+    partition = rows.Partition(1, "packed", 0, None, [partitions.Buffer(0, ROWS, 0)], cast("Any", None), raw)
     kept = features.CutRows(parted, Dataset(outputs, raw.targets), partition.of(rows.Subset()))
     assert parted.gives_the_same(state, batch_size, lambda most: raw.take(np.arange(most)), nothing)
     fit = parse_fit(f"batch_size={batch_size},epochs=2")

@@ -21,6 +21,7 @@ from . import architecture, runtime, trunk
 from . import state as states
 from .backends import Tick
 from .data import Block, ClassWeights, Dataset, batched, room, whole
+from .inference import split
 from .model import MOST_COMPILED, CompiledModel
 from .state import State
 
@@ -67,49 +68,74 @@ def forget() -> None:
 
 
 class Trunk:
-    """What computes the outputs of some layers of an architecture."""
+    """What computes the outputs of some layers of an architecture, from its inputs or from the outputs of
+    others `before` them."""
 
-    def __init__(self, architecture_json: str, names: Sequence[str]) -> None:
+    def __init__(self, architecture_json: str, names: Sequence[str], before: Sequence[str] = ()) -> None:
         with runtime.generators_kept():
-            built = architecture.build(architecture_json)
-            tensors = trunk.leaving(built, names)
-            self._model = runtime.keras().Model(built.inputs, tensors)
-        places = {id(variable): place for place, variable in enumerate(built.variables)}
-        parts = [*self._model.trainable_variables, *self._model.non_trainable_variables]
-        self.places = [places[id(variable)] for variable in parts]
+            self._built = architecture.build(architecture_json)
+            tensors = trunk.leaving(self._built, names)
+            inputs = trunk.leaving(self._built, before) if before else self._built.inputs
+            self._model = runtime.keras().Model(inputs, tensors)
+        self._variables = [*self._model.trainable_variables, *self._model.non_trainable_variables]
+        places = {id(variable): place for place, variable in enumerate(self._built.variables)}
+        self._places = [places[id(variable)] for variable in self._variables]
+        weights = {id(weight): place for place, weight in enumerate(self._built.weights)}
+        # Seeds that a layer has and draws nothing with are not what its outputs depend on.
+        self._weighty = [number for number, v in enumerate(self._variables) if id(v) in weights]
+        self._weight_places = {number: weights[id(self._variables[number])] for number in self._weighty}
         self.shapes = [tuple(tensor.shape[1:]) for tensor in tensors]
-        inputs = [tuple(tensor.shape[1:]) for tensor in built.inputs]
-        self._forward = runtime.own().make_forward(self._model, inputs)
+        self._forward = runtime.own().make_forward(self._model, [tuple(t.shape[1:]) for t in inputs])
         self._structure = _structure(architecture_json, names)
         self._digests: dict[str, str] = {}
 
-    def digest(self, state: State) -> str:
+    def of_state(self, state: State) -> list[np.ndarray]:
+        """The values of its variables."""
+        return [state.arrays[place] for place in self._places]
+
+    def of_weights(self, weights: bytes) -> list[np.ndarray]:
+        """The same from weights in MADlib's form."""
+        shapes = tuple(tuple(int(d) for d in weight.shape) for weight in self._built.weights)
+        arrays = split(weights, shapes)
+        found = [runtime.to_numpy(variable) for variable in self._variables]
+        for number, place in self._weight_places.items():
+            found[number] = arrays[place].astype(found[number].dtype)
+        return found
+
+    def digest(self, values: Sequence[np.ndarray]) -> str:
         """What its outputs depend on besides the rows: equal for trunks of several nets that are alike."""
-        known = state.frozen.digest if state.frozen is not None else None
-        if known is not None and known in self._digests and set(self.places) <= set(state.frozen_places):
-            return self._digests[known]
         found = hashlib.sha256(self._structure)
-        for place in self.places:
-            found.update(np.ascontiguousarray(state.arrays[place]).reshape(-1).view(np.uint8).data)
-        if known is not None:
-            self._digests[known] = found.hexdigest()
+        for number in self._weighty:
+            found.update(np.ascontiguousarray(values[number]).reshape(-1).view(np.uint8).data)
         return found.hexdigest()
 
-    def outputs(self, state: State, batches: Iterable[list[np.ndarray]]) -> Iterator[list[np.ndarray]]:
+    def digest_of(self, state: State) -> str:
+        """The same of a state, which says by its own digest what of it is frozen."""
+        frozen = state.frozen
+        if frozen is None or not {self._places[number] for number in self._weighty} <= set(
+            state.frozen_places
+        ):
+            return self.digest(self.of_state(state))
+        if frozen.digest not in self._digests:
+            self._digests[frozen.digest] = self.digest(self.of_state(state))
+        return self._digests[frozen.digest]
+
+    def outputs(
+        self, values: Sequence[np.ndarray], batches: Iterable[list[np.ndarray]]
+    ) -> Iterator[list[np.ndarray]]:
         """What it makes of the inputs of each batch."""
-        own = runtime.own()
-        variables = [own.to_tensor(state.arrays[place]) for place in self.places]
+        tensors = [runtime.own().to_tensor(value) for value in values]
         for batch in batches:
-            yield [np.asarray(output) for output in self._forward(variables, batch)]
+            yield [np.asarray(output) for output in self._forward(tensors, batch)]
 
     def features(
-        self, state: State, blocks: Iterable[Block], rows: int, batch_size: int, tick: Tick
+        self, values: Sequence[np.ndarray], blocks: Iterable[Block], rows: int, batch_size: int, tick: Tick
     ) -> list[np.ndarray]:
         """The outputs for so many rows, each computed in a full batch: the last is filled up with the first
         rows."""
         found = [room((rows, *shape), np.dtype(np.float32)) for shape in self.shapes]
         done = 0
-        for batch in self.outputs(state, _full(blocks, batch_size)):
+        for batch in self.outputs(values, _full(blocks, batch_size)):
             for own, outputs in zip(found, batch, strict=True):
                 own[done : done + batch_size] = outputs[: rows - done]
             done += batch_size
@@ -174,7 +200,7 @@ class Cut:
         return self._tried[batch_size]
 
     def _try(self, state: State, batch_size: int, few: Dataset, tick: Tick) -> bool:
-        outputs = self.trunk.features(state, [whole(few)], few.rows, batch_size, tick)
+        outputs = self.trunk.features(self.trunk.of_state(state), [whole(few)], few.rows, batch_size, tick)
         alone, _ = self._whole.train(state, [[whole(few)]], batch_size, None, tick)
         cut, _ = self.train(state, [[whole(Dataset(outputs, few.targets))]], batch_size, None, tick)
         return all(a.tobytes() == b.tobytes() for a, b in zip(alone.arrays, cut.arrays, strict=True))

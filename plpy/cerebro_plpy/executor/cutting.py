@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.logical.budget import evaluation_epochs
 from cerebro_plpy.planner.cuts import LayerCost, TrunkChoice, Use, candidates, operations
@@ -20,7 +21,8 @@ def settled(
 ) -> requests.Request:
     """The request with the layers to be computed once. None are where each config has frozen weights of its
     own, or where groups train."""
-    if not request.limits.materialize or request.groups is not None:
+    request = with_stored(request, described)
+    if not request.limits.materialize or request.groups is not None or request.source.summary.stored:
         return request
     configs = request.configs or examples
     cuts: dict[str, Sequence[Mapping[str, Any]]] = {}
@@ -31,6 +33,28 @@ def settled(
             if found:
                 cuts[str(architecture.model_id)] = [asdict(one) for one in found]
     return replace(request, limits=replace(request.limits, cuts=cuts)) if cuts else request
+
+
+def with_stored(request: requests.Request, described: Mapping[str, Mapping[str, Any]]) -> requests.Request:
+    """The request with what its tables of features were made by: all of its nets must have these layers."""
+    stored: dict[str, Mapping[str, Any]] = {}
+    for data in (request.source, request.validation):
+        found = None if data is None else data.summary.stored
+        if data is None or found is None:
+            continue
+        for model_id, facts in described.items():
+            frozen = {layer["name"] for layer in facts["trunk"]}
+            missing = [name for name in found.layers if name not in frozen]
+            if missing:
+                raise CerebroError(
+                    f'model_id {model_id} has no frozen layer "{missing[0]}"',
+                    detail=f'{data.table.quoted} holds what leaves the layers up to "{found.layer}".',
+                    hint=f"Train it on {found.source_table}, or train nets that have the frozen layers of"
+                    f" model_id {found.model_id} in {found.arch_table}.",
+                    sqlstate=WRONG_STATE,
+                )
+        stored[data.table.quoted] = {"layer": found.layer, "layers": found.layers, "digest": found.digest}
+    return replace(request, limits=replace(request.limits, stored=stored)) if stored else request
 
 
 def _candidates(

@@ -9,7 +9,7 @@ from typing import Any
 from cerebro_plpy.commands import StartingWeights
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
-from cerebro_plpy.executor import evaluate_groups, output
+from cerebro_plpy.executor import cutting, evaluate_groups, output
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.metrics import deciding
@@ -55,6 +55,7 @@ def evaluate(db: Database, call: EvaluateCall) -> None:
     topology = choose(db, request.tables)
     first = {config.key: config for config in request.configs}
     described = runner.check(db, topology, replace(request, configs=list(first.values())))
+    request = cutting.with_stored(request, described)
 
     def write(outcome: runner.Outcome) -> None:
         for ended in outcome.ended.values():

@@ -34,6 +34,8 @@ class Limits:
     cuts: Mapping[str, Sequence[Mapping[str, Any]]] = field(
         default_factory=dict[str, Sequence[Mapping[str, Any]]]
     )
+    # Of tables of features, by their names: which layers made them.
+    stored: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     fuse: bool = True
     checkpoint_every: int | None = None
     min_rows: int | None = None

@@ -82,6 +82,12 @@ def append_rows(
 
 
 def _check_takes_rows(table: names.Table, training: packed.PackedSummary) -> None:
+    if training.stored is not None:
+        raise CerebroError(
+            f"{table.quoted} holds features of {training.stored.source_table}",
+            hint=f"Add the rows to that table, then: SELECT cerebro.refresh_features('{table.quoted}').",
+            sqlstate=WRONG_STATE,
+        )
     parts = "folds" if training.folds is not None else "groups" if training.group_by is not None else None
     if parts is not None:
         raise CerebroError(

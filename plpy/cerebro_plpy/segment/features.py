@@ -6,9 +6,9 @@ pass, as many as the whole net would see at once: the last bits of a row's outpu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from cerebro_plpy.engine import cut as cuts
 from cerebro_plpy.engine.backends import Tick
 from cerebro_plpy.engine.data import Block, Dataset, Target
 from cerebro_plpy.engine.state import State
+from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.madlib.params import FitParams
 from cerebro_plpy.segment import rows
 from cerebro_plpy.store import runs
@@ -30,25 +31,31 @@ class CutRows:
     """Some rows of a partition, and the trunk's outputs for all of it."""
 
     cut: cuts.Cut
-    features: Dataset
+    # None where the partition itself holds them.
+    features: Dataset | None
     own: rows.PartitionRows
 
     def passes(self, state: State, fit: FitParams, seed: int, epoch: int) -> Iterator[Iterator[Block]]:
         """The blocks of each pass, in the order of the whole net."""
         for number in range(fit.epochs):
             own = self.own
+            if self.features is None:
+                yield own.shuffled(seed, epoch, number) if fit.shuffle else own.in_order()
+                continue
             order = own.shuffled_places(seed, epoch, number) if fit.shuffle else own.places_in_order()
-            yield self._blocks(state, order, fit.batch_size)
+            yield self._blocks(self.features, state, order, fit.batch_size)
 
-    def _blocks(self, state: State, order: np.ndarray, batch_size: int) -> Iterator[Block]:
+    def _blocks(self, features: Dataset, state: State, order: np.ndarray, batch_size: int) -> Iterator[Block]:
         full = len(order) - len(order) % batch_size
-        yield Block(self.features, order[:full])
+        yield Block(features, order[:full])
         if full < len(order):
-            rest = self.own.partition.take(order[full:])
-            outputs = next(self.cut.trunk.outputs(state, [rest.inputs]))
+            rest, trunk = self.own.partition.take(order[full:]), self.cut.trunk
+            outputs = next(trunk.outputs(trunk.of_state(state), [rest.inputs]))
             yield Block(Dataset(outputs, rest.targets), np.arange(rest.rows))
 
     def in_order(self) -> Iterable[Block]:
+        if self.features is None:
+            return self.own.in_order()
         return [Block(self.features, self.own.places_in_order())]
 
 
@@ -56,6 +63,9 @@ def cut_rows(work: Task, state: State, own: rows.PartitionRows, tick: Tick) -> C
     """None where the net is to be computed whole: the run says so, there are too few rows for a batch, or it
     would have other bits."""
     limits = runs.limits(work.run)
+    stored = (limits.get("stored") or {}).get(own.partition.table)
+    if stored is not None:
+        return CutRows(_cut_of_stored(work, state, own.partition.table, stored), None, own)
     candidates = (limits.get("cuts") or {}).get(str(work.config.model_id), ())
     size, partition = work.fit.batch_size, own.partition
     if not candidates or own.rows < size:
@@ -74,14 +84,31 @@ def cut_rows(work: Task, state: State, own: rows.PartitionRows, tick: Tick) -> C
     return None
 
 
+def _cut_of_stored(work: Task, state: State, table: str, stored: Mapping[str, Any]) -> cuts.Cut:
+    cut = cuts.of(work.model, work.compile, stored["layers"])
+    if cut.trunk.digest_of(state) != stored["digest"]:
+        raise other_weights(table, stored["layer"])
+    return cut
+
+
+def other_weights(table: str, layer: str) -> CerebroError:
+    """The features were made with a net whose frozen layers have changed since."""
+    return CerebroError(
+        f'the features in {table} are not those of this net: its layers up to "{layer}" have other weights or'
+        " another form than those that made them",
+        hint="Make the table of features again with cerebro.materialize_features.",
+        sqlstate=WRONG_STATE,
+    )
+
+
 def _features(
     trunk: cuts.Trunk, state: State, partition: rows.Partition, batch_size: int, budget: int, tick: Tick
 ) -> Dataset:
-    key = (trunk.digest(state), batch_size)
+    key = (trunk.digest_of(state), batch_size)
     if key not in partition.features:
         targets: list[list[Target]] = []
         blocks = _noting(partition.of(rows.Subset()).in_order(), targets)
-        found = trunk.features(state, blocks, partition.rows, batch_size, tick)
+        found = trunk.features(trunk.of_state(state), blocks, partition.rows, batch_size, tick)
         _make_room(sum(array.nbytes for array in found), budget)
         partition.features[key] = Dataset(found, _joined(targets))
     return partition.features[key]

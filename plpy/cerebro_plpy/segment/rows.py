@@ -78,6 +78,7 @@ class Partition:
     """The rows of one packed table on one segment."""
 
     run_id: int
+    table: str
     segment: int
     version: object
     buffers: list[partitions.Buffer]
@@ -219,7 +220,7 @@ def _partition(source: FindSource, run: runs.RunRow, table: str, segment: int) -
     if found is None or found.version != found.source.look()[0]:
         kept.pop(place, None)
         fresh = source(run, table, segment)
-        found = Partition(run.run_id, segment, *fresh.look(), fresh)
+        found = Partition(run.run_id, table, segment, *fresh.look(), fresh)
         if fresh.digest() != json.loads(run.versions)[table][segment]:
             raise _changed(table, run.run_id)
         kept[place] = found
@@ -370,7 +371,7 @@ def layout(db: Database, table: str, below: int | None = None) -> Layout:
         dependents.append(packed.WEIGHT)
     bound = summary.below if below is None else below
     columns = partitions.Columns(
-        summary.independent_varname,
+        summary.independent_varname if summary.stored is None else [summary.stored.column],
         dependents,
         below=bound,
         folded=summary.folds is not None,

@@ -10,10 +10,11 @@ from ..database import Database, Row, as_owner
 from ..errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
 from ..features.specification import Specification
 from ..features.specification import read as read_specification
-from . import append
+from . import append, stored_features
 from .append import VERSIONS, PackedVersion
 from .dialect import HEAP, distributed
 from .names import LONGEST, Table, TargetTable, parse_table, quote
+from .stored_features import StoredFeatures
 
 if TYPE_CHECKING:
     import numpy as np
@@ -292,6 +293,8 @@ class PackedSummary:
     group_by: list[str] | None = None
     # What each call has packed; tables of earlier releases do not say.
     versions: Sequence[PackedVersion] = ()
+    # Of a table of features, what they were made of: names and shapes above are those of the net's inputs.
+    stored: StoredFeatures | None = None
 
     @property
     def feature_specification(self) -> str | None:
@@ -416,7 +419,9 @@ def summary(db: Database, schema: str | None, name: str) -> PackedSummary:
         )
     dependents, independents = row["dependent_varname"], row["independent_varname"]
     features = _features(db, quoted) if FEATURES[0] in present else None
-    shapes = _shapes(db, table, [*dependents, *independents])
+    stored = stored_features.of(db, quoted) if stored_features.FEATURES_OF[0] in present else None
+    shapes = _shapes(db, table, [*dependents, *(independents if stored is None else [])])
+    inputs = shapes[len(dependents) :] if stored is None else [list(s) for s in stored.input_shapes]
     return PackedSummary(
         **{_field(column): value for column, value in row.items()},
         class_values=_class_values(db, quoted, dependents),
@@ -426,7 +431,8 @@ def summary(db: Database, schema: str | None, name: str) -> PackedSummary:
         features=features,
         versions=append.versions(db, quoted) if VERSIONS[0] in present else (),
         target_shapes=shapes[: len(dependents)],
-        input_shapes=shapes[len(dependents) :],
+        input_shapes=inputs,
+        stored=stored,
     )
 
 

@@ -1,0 +1,258 @@
+"""materialize_features and refresh_features: what the frozen layers of a net make of packed rows, stored.
+
+It all happens in the caller's own session and transaction, a buffer at a time, and with the caller's rights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.engine import architecture, custom, cut
+from cerebro_plpy.engine.data import whole
+from cerebro_plpy.errors import NOT_SUPPORTED, NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
+from cerebro_plpy.madlib.nearest import nearest
+from cerebro_plpy.predicting import models
+from cerebro_plpy.segment import rows
+from cerebro_plpy.segment.cancel import ticker
+from cerebro_plpy.segment.features import other_weights
+from cerebro_plpy.store import append, packed, partitions, results, session, stored_features
+from cerebro_plpy.store import functions as registry
+from cerebro_plpy.store import models as architectures
+from cerebro_plpy.store.names import Table, TargetTable, quote, resolve_table, target_table
+from cerebro_plpy.store.stored_features import StoredFeatures
+
+# The last bits of a row's features may depend on how many rows are computed at a time.
+BATCH = 32
+
+
+@dataclass(frozen=True)
+class FeatureNet:
+    """The net that makes features, with its weights."""
+
+    table: Table
+    model_id: int
+    described: architecture.DescribedModel
+    weights: bytes
+
+    @property
+    def trunk(self) -> dict[str, Sequence[str]]:
+        """The layers that nothing trains, each with those whose outputs it takes."""
+        found = self.described.trunk
+        return {layer.name: [found[place].name for place in layer.sources] for layer in found}
+
+    def up_to(self, layer: str | None) -> list[str]:
+        """A layer and all that lead to it."""
+        if layer is None:
+            raise CerebroError("layer is NULL", sqlstate=NULL_NOT_ALLOWED)
+        trunk = self.trunk
+        if not trunk.get(layer):
+            raise self._not_in(layer, list(trunk))
+        names, left = {layer}, [layer]
+        while left:
+            more = [name for name in trunk[left.pop()] if name not in names]
+            names.update(more)
+            left += more
+        inside = [name for name in trunk if name in names]
+        others = [one.name for one in self.described.trunk if self._leaves(one, names) and one.name != layer]
+        if others:
+            raise CerebroError(
+                f'layer "{layer}" is not all that the rest of the net takes: it takes "{others[0]}", too',
+                hint="Name a layer that all ways through the net lead through.",
+                sqlstate=NOT_SUPPORTED,
+            )
+        return inside
+
+    def _leaves(self, one: architecture.trunk.TrunkLayer, names: set[str]) -> bool:
+        taken = any(one.name in trunk for name, trunk in self.trunk.items() if name not in names)
+        return one.name in names and (one.leaves or taken)
+
+    def _not_in(self, layer: str, trunk: Sequence[str]) -> CerebroError:
+        match = nearest(layer, trunk)
+        return CerebroError(
+            f'no output of layer "{layer}" can be kept',
+            detail="There is no such layer, or it or one before it trains, draws at random or is registered."
+            f" Those whose outputs no training changes: {', '.join(trunk) or 'none'}.",
+            hint=f'Did you mean "{match}"?' if match else 'Freeze layers with "trainable": false.',
+        )
+
+
+@dataclass(frozen=True)
+class _FeatureMaker:
+    """What makes features of a packed table's buffers."""
+
+    source: Table
+    layout: rows.Layout
+    trunk: cut.Trunk
+    weights: bytes
+    # Of all layers from the net's inputs on.
+    digest: str
+
+
+def materialize(
+    db: Database,
+    packed_table: str | None,
+    arch_table: str | None,
+    model_id: int | None,
+    layer: str | None,
+    output_table: str | None,
+) -> int:
+    """Make a table of features; gives the number of rows."""
+    source = resolve_table(db, packed_table, "packed table")
+    nets = resolve_table(db, arch_table, "model architecture table")
+    if session.read_only(db):
+        raise CerebroError("features cannot be stored in a read-only transaction", sqlstate=WRONG_STATE)
+    summary = packed.summary(db, source.schema, source.name)
+    if summary.group_by is not None:
+        raise CerebroError(
+            f"{source.quoted} was packed in groups: its features cannot be stored",
+            hint="Pack the rows without group_by.",
+            sqlstate=NOT_SUPPORTED,
+        )
+    target = target_table(db, output_table, suffixes=(packed.SUMMARY,))
+    net = _net(db, nets, model_id, summary)
+    names = net.up_to(layer)
+    making = _making(db, net, names, summary, source)
+    column = "features" if "features" not in summary.dependent_varname else "features_of_net"
+    output = _output(target, summary, column)
+    packed.create(db, output, f'Outputs of layer "{layer}" of model {net.model_id} for {source.quoted}')
+    done = _write(db, making, output, summary, first=0)
+    made = replace(summary, source_table=source.quoted, output_table=str(output_table))
+    packed.write_summary(db, output, made, f"How {output_table} was made")
+    stored = StoredFeatures(
+        source_table=source.quoted,
+        arch_table=nets.quoted,
+        model_id=net.model_id,
+        layer=str(layer),
+        layers=names,
+        digest=making.digest,
+        column=column,
+        input_shapes=summary.input_shapes,
+    )
+    stored_features.set_in(db, quote(target.schema, target.name + packed.SUMMARY), stored)
+    return done
+
+
+def refresh(db: Database, features_table: str | None) -> int:
+    """Compute the features of rows that the source has got since; gives their number."""
+    table = resolve_table(db, features_table, "table of features")
+    known = packed.summary(db, table.schema, table.name)
+    if known.stored is None:
+        raise CerebroError(
+            f"{table.quoted} is no table of features",
+            hint="Make one with cerebro.materialize_features.",
+            sqlstate=WRONG_STATE,
+        )
+    append.check_rights(db, table, known.quoted)
+    append.lock(db, known.quoted)
+    known = packed.summary(db, table.schema, table.name)
+    stored = cast("StoredFeatures", known.stored)
+    source = resolve_table(db, stored.source_table, "packed table")
+    now = packed.summary(db, source.schema, source.name)
+    if not known.versions or list(now.versions[: len(known.versions)]) != list(known.versions):
+        raise CerebroError(
+            f"{source.quoted} is not what {table.quoted} was made of",
+            detail="It has been packed again since, or does not know its versions.",
+            hint="Make the table of features again.",
+            sqlstate=WRONG_STATE,
+        )
+    net = _net(db, resolve_table(db, stored.arch_table, "model architecture table"), stored.model_id, now)
+    making = _making(db, net, stored.layers, now, source)
+    if making.digest != stored.digest:
+        raise other_weights(table.quoted, stored.layer)
+    output = _output(TargetTable(table.schema, table.name, table.quoted), known, stored.column)
+    done = _write(db, making, output, now, first=known.below or 0)
+    values = zip(now.class_value_types.items(), now.class_values, strict=True)
+    counts = zip(now.dependent_varname, now.class_counts, strict=True)
+    classes: dict[str, tuple[str, Sequence[str | int | None]]] = {
+        **{column: (kind, found) for (column, kind), found in values if found is not None},
+        **{n + packed.CLASS_COUNTS: ("bigint[]", list(map(str, c))) for n, c in counts if c is not None},
+    }
+    append.write(db, known.quoted, now.versions, now.buffer_size, classes)
+    return done
+
+
+def _net(db: Database, table: Table, model_id: int | None, summary: packed.PackedSummary) -> FeatureNet:
+    if model_id is None:
+        raise CerebroError("model_id is NULL", sqlstate=NULL_NOT_ALLOWED)
+    found = architectures.architectures(db, table, [model_id])[0]
+    if not found.has_weights:
+        raise CerebroError(
+            f"model_id {model_id} of {table.quoted} has no weights",
+            hint="Give cerebro.load_keras_model the weights as well.",
+            sqlstate=WRONG_STATE,
+        )
+    models.start_engine(db, None, False)
+    registry.begin(db)
+    custom.take(registry.needed(db, [], [found.model_arch]))
+    shapes = tuple(tuple(shape) for shape in summary.input_shapes)
+    described = architecture.describe(found.model_arch, input_shapes=shapes)
+    if described.inputs != shapes:
+        raise CerebroError(
+            f"model_id {model_id} takes rows of {described.inputs}, the packed table has rows of {shapes}",
+            hint="Name the net that was made for this table, or pack the rows in its shape.",
+        )
+    weights = results.weights_from(db, table.quoted, "model_id", model_id)
+    return FeatureNet(table, model_id, described, weights)
+
+
+def _making(
+    db: Database, net: FeatureNet, names: Sequence[str], summary: packed.PackedSummary, source: Table
+) -> _FeatureMaker:
+    text, before = net.described.json, summary.stored
+    if not set(names) <= set(net.trunk):
+        raise other_weights(source.quoted, names[-1])
+    whole_trunk = cut.Trunk(text, names)
+    trunk = whole_trunk
+    if before is not None:
+        if not set(before.layers) < set(names):
+            raise CerebroError(
+                f'{source.quoted} holds outputs of layer "{before.layer}", which is not before the other',
+                hint=f"Make the features of {before.source_table}.",
+                sqlstate=WRONG_STATE,
+            )
+        first = cut.Trunk(text, before.layers)
+        if first.digest(first.of_weights(net.weights)) != before.digest:
+            raise other_weights(source.quoted, before.layer)
+        trunk = cut.Trunk(text, names, before.layers)
+    digest = whole_trunk.digest(whole_trunk.of_weights(net.weights))
+    return _FeatureMaker(source, rows.layout(db, source.quoted), trunk, net.weights, digest)
+
+
+def _output(target: TargetTable, summary: packed.PackedSummary, column: str) -> packed.PackedOutput:
+    return packed.PackedOutput(
+        target,
+        summary.dependent_varname,
+        [column],
+        segments=summary.segments,
+        dist_keys=summary.dist_keys,
+        weighted=summary.weight_varname is not None,
+        folded=summary.folds is not None,
+    )
+
+
+def _write(
+    db: Database,
+    making: _FeatureMaker,
+    output: packed.PackedOutput,
+    summary: packed.PackedSummary,
+    first: int,
+) -> int:
+    """Compute and insert the features of all buffers from a number on; gives the number of rows."""
+    tick, done, table = ticker(db), 0, making.source.quoted
+    values = making.trunk.of_weights(making.weights)
+    for key in summary.keys:
+        _, buffers = partitions.parse(
+            partitions.look(db, partitions.looking(table, key, making.layout.columns))
+        )
+        for buffer in buffers:
+            if buffer.buffer_id < first:
+                continue
+            row = partitions.read_buffer(db, table, key, buffer.buffer_id, making.layout.columns)
+            blocks = [whole(making.layout.dataset(row))]
+            (found,) = making.trunk.features(values, blocks, buffer.rows, BATCH, tick)
+            stored_features.write(db, output, table, key, buffer.buffer_id, packed.as_field(found))
+            done += buffer.rows
+    return done

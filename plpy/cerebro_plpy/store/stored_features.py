@@ -1,0 +1,92 @@
+"""SQL on tables of features: packed tables that hold what the frozen layers of a net make of another's rows.
+
+It runs with the caller's rights. Buffers stand in the places of those that they were made of.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..database import Database
+from ..errors import DATA_CORRUPTED, CerebroError
+from .names import quote
+
+if TYPE_CHECKING:
+    from .packed import Field, PackedOutput
+
+FEATURES_OF = ("features_of", "jsonb")
+
+
+@dataclass(frozen=True)
+class StoredFeatures:
+    """What a table of features was made of, as its summary says it."""
+
+    # The packed table, and the net with its weights.
+    source_table: str
+    arch_table: str
+    model_id: int
+    # The last of the layers, all of them, and what they are: their weights and form.
+    layer: str
+    layers: Sequence[str]
+    digest: str
+    # The column of the features; the shapes of the rows that the net takes.
+    column: str
+    input_shapes: Sequence[Sequence[int]]
+
+    def as_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def read(given: Any) -> StoredFeatures | None:
+    """From what stands in a user's table."""
+    if given is None:
+        return None
+    texts = ("source_table", "arch_table", "layer", "digest", "column")
+    if (
+        not isinstance(given, Mapping)
+        or not all(isinstance(given.get(name), str) for name in texts)
+        or type(given.get("model_id")) is not int
+        or not _is_list_of(given.get("layers"), str)
+        or not isinstance(given.get("input_shapes"), list)
+        or not all(_is_list_of(shape, int) for shape in given["input_shapes"])
+    ):
+        raise CerebroError(
+            f"{FEATURES_OF[0]} in the summary of the packed table is not what materialize_features writes",
+            hint="Make the table of features again.",
+            sqlstate=DATA_CORRUPTED,
+        )
+    names = StoredFeatures.__dataclass_fields__
+    return StoredFeatures(**{name: given[name] for name in names})
+
+
+def _is_list_of(value: object, kind: type) -> bool:
+    return isinstance(value, list) and all(type(item) is kind for item in value)
+
+
+def of(db: Database, summary: str) -> StoredFeatures | None:
+    text = db.query(f"SELECT {FEATURES_OF[0]}::text AS found FROM {summary}")[0]["found"]
+    return read(None if text is None else json.loads(text))
+
+
+def set_in(db: Database, summary: str, found: StoredFeatures) -> None:
+    """Say in the summary of a new table what it is made of."""
+    db.query(f"ALTER TABLE {summary} ADD COLUMN {FEATURES_OF[0]} {FEATURES_OF[1]}")
+    db.query(f"UPDATE {summary} SET {FEATURES_OF[0]} = $1::jsonb", ["text"], [found.as_json()])
+
+
+def write(db: Database, output: PackedOutput, source: str, key: int, buffer_id: int, field: Field) -> None:
+    """Insert the features of a buffer in its place, with all else that it has."""
+    (column,) = output.independents
+    kept = [name for one in output.columns if one != column for name in (one, f"{one}_shape")]
+    rest = [*(quote(name) for name in kept), "buffer_id", *(name for name, _ in output.part_columns)]
+    listed = ", ".join(rest)
+    names = f"__dist_key__, {quote(column)}, {quote(column + '_shape')}, {listed}"
+    db.query(
+        f"INSERT INTO {output.table.quoted} ({names}) SELECT __dist_key__, $1, $2, {listed}"
+        f" FROM {source} WHERE __dist_key__ = $3 AND buffer_id = $4",
+        ["bytea", "integer[]", "integer", "integer"],
+        [*field, key, buffer_id],
+    )
