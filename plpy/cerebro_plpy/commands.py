@@ -51,6 +51,8 @@ class CheckedConfig:
     mst_key: int
     model_id: int
     compile_params: str
+    # Names of layers that train from some epoch on.
+    thawed: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -135,6 +135,10 @@ def _instance(call: Call, what: str, classes: frozenset[str], module: str) -> An
     for part in module.split("."):
         holder = getattr(holder, part)
     kwargs = {key: _argument(value) for key, value in call.kwargs}
+    if module == "optimizers":
+        # Its variables are found by their names in states of other sessions, and Keras would number it by how
+        # many a process has made.
+        kwargs.setdefault("name", _snake(found))
     try:
         return getattr(holder, found)(**kwargs)
     except Exception as error:

@@ -112,6 +112,7 @@ def begin(db: Database, call: RunCall) -> None:
         groups.refuse_options(given)
     requests.check_class_weights(request, examples)
     groups.check_class_weights(examples)
+    groups.check_unfreezing(examples)
     requests.tell_what_is_left_out(db, [config.fit_params for config in examples])
     averaging.tell(db, request)
     order = replay.order(db, request)

@@ -75,7 +75,7 @@ def kind_of(
     return ConfigKind(
         model_id=config.model_id,
         architecture=architecture,
-        compiled=digest(architecture, params.compile_key()),
+        compiled=digest(architecture, params.compile_key(), *fit.thawed()),
         batch_size=fit.batch_size,
         passes=fit.epochs,
         backend=backend,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.logical.budget import evaluation_epochs
+from cerebro_plpy.madlib.params import parse_fit
 from cerebro_plpy.planner.cuts import LayerCost, TrunkChoice, Use, candidates, operations
 
 MB = 2**20
@@ -38,6 +40,7 @@ def settled(
 def with_stored(request: requests.Request, described: Mapping[str, Mapping[str, Any]]) -> requests.Request:
     """The request with what its tables of features were made by: all of its nets must have these layers."""
     stored: dict[str, Mapping[str, Any]] = {}
+    thawed = {name for config in request.configs for name in parse_fit(config.fit_params).thawed()}
     for data in (request.source, request.validation):
         found = None if data is None else data.summary.stored
         if data is None or found is None:
@@ -51,6 +54,13 @@ def with_stored(request: requests.Request, described: Mapping[str, Mapping[str, 
                     detail=f'{data.table.quoted} holds what leaves the layers up to "{found.layer}".',
                     hint=f"Train it on {found.source_table}, or train nets that have the frozen layers of"
                     f" model_id {found.model_id} in {found.arch_table}.",
+                    sqlstate=WRONG_STATE,
+                )
+        for name in found.layers:
+            if any(fnmatchcase(name, pattern) for pattern in thawed):
+                raise CerebroError(
+                    f'unfreeze_at names layer "{name}", whose outputs are stored in {data.table.quoted}',
+                    hint=f"Train on {found.source_table}.",
                     sqlstate=WRONG_STATE,
                 )
         stored[data.table.quoted] = {"layer": found.layer, "layers": found.layers, "digest": found.digest}

@@ -127,6 +127,17 @@ def check_class_weights(configs: Sequence[requests.Chosen]) -> None:
             )
 
 
+def check_unfreezing(configs: Sequence[requests.Chosen]) -> None:
+    """A bundle of groups trains with one net from its first epoch to its last."""
+    for config in configs:
+        if config.group_id is not None and "unfreeze_at" in config.fit_params:
+            raise CerebroError(
+                f"config {config.key}: unfreeze_at is not there for groups",
+                hint="Train first with frozen layers, then load the weights with other layers frozen.",
+                sqlstate=NOT_SUPPORTED,
+            )
+
+
 def refuse_options(given: FitOptions) -> None:
     """What only a run of groups takes."""
     for name in ("fuse", "checkpoint_every", "min_rows", "min_classes", "fallback"):

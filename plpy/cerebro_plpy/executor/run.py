@@ -29,7 +29,7 @@ from cerebro_plpy.executor.loop import RunLoop
 from cerebro_plpy.executor.report import ByEpoch, Report
 from cerebro_plpy.logical.search.build import build
 from cerebro_plpy.madlib import registered
-from cerebro_plpy.madlib.params import CompileParams, reparse_compile
+from cerebro_plpy.madlib.params import CompileParams, parse_fit, reparse_compile
 from cerebro_plpy.planner.plan import Plan
 from cerebro_plpy.planner.units import Config, PartDone, Unit
 from cerebro_plpy.store import functions as registry
@@ -170,7 +170,10 @@ def check_command(db: Database, request: requests.Request) -> Check:
     architectures, summary = request.architectures, request.source.summary
     return Check(
         architectures={str(a.model_id): a.model_arch for a in architectures},
-        configs=[CheckedConfig(c.mst_key, c.model_id, c.compile_params) for c in request.configs],
+        configs=[
+            CheckedConfig(c.mst_key, c.model_id, c.compile_params, parse_fit(c.fit_params).thawed())
+            for c in request.configs
+        ],
         functions=registry.needed(
             db, [c.compile_params for c in request.configs], [a.model_arch for a in architectures]
         ),

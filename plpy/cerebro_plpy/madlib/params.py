@@ -43,7 +43,16 @@ COMPILE_KEYS: Final = (
     "weighted_metrics",
     "sample_weight_mode",
 )
-FIT_KEYS: Final = ("batch_size", "epochs", "shuffle", "class_weight", "verbose", "callbacks", "initial_epoch")
+FIT_KEYS: Final = (
+    "batch_size",
+    "epochs",
+    "shuffle",
+    "class_weight",
+    "unfreeze_at",
+    "verbose",
+    "callbacks",
+    "initial_epoch",
+)
 # Arguments of Keras' fit() that a run must not have, with the values at which they mean nothing.
 FOREIGN_FIT_KEYS: Final[dict[str, tuple[Value, ...]]] = {
     "sample_weight": (None,),
@@ -95,6 +104,14 @@ class FitParams:
     shuffle: bool = True
     # Of several outputs, by name.
     class_weight: ClassWeight | dict[str, ClassWeight] | None = None
+    # From which epoch on which frozen layers train, too: names, where * stands for any letters.
+    unfreeze_at: dict[int, list[str]] | None = None
+
+    def thawed(self, epoch: int | None = None) -> tuple[str, ...]:
+        """The names of layers that train in an epoch, or ever, though the architecture says that they are
+        frozen."""
+        found = sorted((self.unfreeze_at or {}).items())
+        return tuple(name for first, names in found if epoch is None or first <= epoch for name in names)
 
     def to_json(self) -> str:
         """Write it as JSON; equal parameters give equal text."""
@@ -253,7 +270,24 @@ def _fit_params(values: dict[str, Value]) -> FitParams:
         epochs=_count(values.get("epochs", 1), "epochs"),
         shuffle=shuffle,
         class_weight=_class_weight(values.get("class_weight")),
+        unfreeze_at=_unfreeze_at(values.get("unfreeze_at")),
     )
+
+
+def _unfreeze_at(value: Value) -> dict[int, list[str]] | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict) or not value:
+        raise wrong("unfreeze_at", value, "a dict from epoch to names of layers, such as {3: ['block5_*']}")
+    found: dict[int, list[str]] = {}
+    for epoch, names in value.items():
+        if not isinstance(epoch, int) or not 1 <= epoch <= LARGEST:
+            raise wrong("a key of unfreeze_at", epoch, "an epoch, counted from 1")
+        listed = [names] if isinstance(names, str) else names
+        if not isinstance(listed, list) or not listed or not all(isinstance(name, str) for name in listed):
+            raise wrong(f"unfreeze_at[{epoch}]", names, "a layer's name, or a list of names")
+        found[epoch] = [str(name) for name in listed]
+    return found
 
 
 def _refuse_foreign(key: str, value: Value) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from fnmatch import fnmatchcase
 from typing import Any
 
-from cerebro_plpy.commands import Check, CheckModel, FunctionRow
-from cerebro_plpy.engine import architecture, custom, lora, taken
+from cerebro_plpy.commands import Check, CheckedConfig, CheckModel, FunctionRow
+from cerebro_plpy.engine import architecture, custom, lora, stages, taken
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib import registered
+from cerebro_plpy.madlib.nearest import unknown
 from cerebro_plpy.madlib.params import functions_in, parse_compile
 
 
@@ -47,6 +49,7 @@ def _check(asked: Check) -> Mapping[str, Any]:
             )
         except CerebroError as error:
             raise _about(error, f"config {config.mst_key}") from None
+        _check_thawed(config, described[model_id].json)
         if asked.sizes:
             sizes = sizing.of_config(described[model_id].json, params)
             sized[model_id][config.mst_key] = asdict(sizes)
@@ -54,6 +57,14 @@ def _check(asked: Check) -> Mapping[str, Any]:
         model_id: {**_facts(found), "functions": list(used[model_id]), "sizes": sized[model_id]}
         for model_id, found in described.items()
     }
+
+
+def _check_thawed(config: CheckedConfig, model_arch: str) -> None:
+    known = stages.names(model_arch) if config.thawed else []
+    for pattern in config.thawed:
+        if not any(fnmatchcase(name, pattern) for name in known):
+            message = f'config {config.mst_key}: unfreeze_at names "{pattern}", and the net has no such layer'
+            raise unknown(message, pattern, known)
 
 
 def check_model(asked: CheckModel) -> Mapping[str, Any]:

@@ -21,6 +21,7 @@ def evaluate(supply: Supply, asked: Evaluate) -> Mapping[str, Any]:
     """Measure a config's state after an epoch on one segment's rows, training and validation both."""
     clock, epoch, segment = time.monotonic(), asked.epoch, asked.segment
     work = visits.task(supply, asked.run_id, asked.mst_key)
+    work = work.at(work.config.epochs_before + epoch)
     state = visits.state_after(supply, work, epoch * work.run.segments)
     # All that may lack is asked for before anything is measured, or it would be measured again.
     partitions = {

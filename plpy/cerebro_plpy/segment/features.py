@@ -66,7 +66,7 @@ def cut_rows(work: Task, state: State, own: rows.PartitionRows, tick: Tick) -> C
     stored = (limits.get("stored") or {}).get(own.partition.table)
     if stored is not None:
         return CutRows(_cut_of_stored(work, state, own.partition.table, stored), None, own)
-    candidates = (limits.get("cuts") or {}).get(str(work.config.model_id), ())
+    candidates = () if work.thawed else (limits.get("cuts") or {}).get(str(work.config.model_id), ())
     size, partition = work.fit.batch_size, own.partition
     if not candidates or own.rows < size:
         return None

@@ -8,14 +8,14 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from cerebro_plpy import memory, seeding
 from cerebro_plpy.commands import Average, Visit
-from cerebro_plpy.engine import custom
+from cerebro_plpy.engine import custom, stages
 from cerebro_plpy.engine import model as engine
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.engine.data import Block
@@ -40,6 +40,17 @@ class Task:
     compile: CompileParams
     fit: FitParams
     model: engine.CompiledModel
+    # The names of frozen layers that train by now.
+    thawed: tuple[str, ...] = ()
+
+    def at(self, epoch: int) -> Task:
+        """The same in an epoch, in which more layers may train."""
+        names = self.fit.thawed(epoch)
+        if names == self.thawed:
+            return self
+        with own_faults("was compiled"):
+            model = engine.compiled(stages.thawed(self.model.architecture_json, names), self.compile)
+        return replace(self, model=model, thawed=names)
 
 
 class _ReadTasks(dict[tuple[int, int], Task]):
@@ -72,9 +83,17 @@ def state_after(supply: Supply, work: Task, step: int) -> states.State:
     if step == (work.config.source_step or 0):
         return _first_state(supply, work)
     newest = memory.of(_NewestState).get((run_id, mst_key, step))
-    if newest is not None:
-        return newest
-    return supply.state(run_id, mst_key, step)
+    return _grown(work, supply.state(run_id, mst_key, step) if newest is None else newest)
+
+
+def _grown(work: Task, state: states.State) -> states.State:
+    """The state with what an optimizer keeps of layers that did not train before: as it begins."""
+    layout = work.model.layout
+    same = state.names == layout.names and list(state.frozen_places or layout.frozen) == layout.frozen
+    if not work.thawed or same:
+        return state
+    with own_faults("was initialized"):
+        return warmed(work.model.initial_state(work.compile, 0, None), state)
 
 
 def _remember(run_id: int, mst_key: int, step: int, state: states.State) -> None:
@@ -102,21 +121,41 @@ def _first_state(supply: Supply, work: Task) -> states.State:
 def warmed(fresh: states.State, old: states.State) -> states.State:
     """Go on from an old state: all of it but the learning rate, which the new parameters name.
 
-    Where the optimizer is another one, only what has the same name and shape is taken over.
+    Of the optimizer's variables what has the same name and shape is taken over, where it is another one or
+    other layers train. All else is found by its place: Keras numbers seeds by how many a process has made.
     """
-    same = [(a.shape, a.dtype) for a in fresh.arrays] == [(a.shape, a.dtype) for a in old.arrays]
-    old_names = fresh.names if same else old.names
-    known = {(n, a.shape, a.dtype): a for n, a in zip(old_names, old.arrays, strict=True)}
+    same = _forms(fresh, optimizer=True) == _forms(old, optimizer=True)
+    if not same and _forms(fresh, optimizer=False) != _forms(old, optimizer=False):
+        # Of another net: there is nothing but names.
+        known = _by_name(old)
+        own = [known.get((n, a.shape, a.dtype), a) for n, a in zip(fresh.names, fresh.arrays, strict=True)]
+    elif same:
+        own = list(old.arrays)
+    else:
+        kept = _by_name(old)
+        others = iter([a for a, kind in zip(old.arrays, old.kinds, strict=True) if kind != states.OPTIMIZER])
+        own = [
+            kept.get((name, array.shape, array.dtype), array) if kind == states.OPTIMIZER else next(others)
+            for name, array, kind in zip(fresh.names, fresh.arrays, fresh.kinds, strict=True)
+        ]
     arrays = [
-        array
-        if kind == states.OPTIMIZER and name.endswith("learning_rate")
-        else known.get((name, array.shape, array.dtype), array)
-        for name, array, kind in zip(fresh.names, fresh.arrays, fresh.kinds, strict=True)
+        array if kind == states.OPTIMIZER and name.endswith("learning_rate") else taken
+        for name, array, kind, taken in zip(fresh.names, fresh.arrays, fresh.kinds, own, strict=True)
     ]
     warm = states.State(fresh.names, arrays, fresh.kinds, fresh.weight_order, old.step)
     warm.fixed_batch = old.fixed_batch
     warm.freeze(fresh.frozen_places)
     return warm
+
+
+def _forms(state: states.State, *, optimizer: bool) -> list[tuple[tuple[int, ...], np.dtype]]:
+    """Shapes and types of all variables, or of those that are no optimizer's."""
+    pairs = zip(state.arrays, state.kinds, strict=True)
+    return [(a.shape, a.dtype) for a, kind in pairs if optimizer or kind != states.OPTIMIZER]
+
+
+def _by_name(state: states.State) -> dict[tuple[str, tuple[int, ...], np.dtype], np.ndarray]:
+    return {(n, a.shape, a.dtype): a for n, a in zip(state.names, state.arrays, strict=True)}
 
 
 def visit(supply: Supply, asked: Visit) -> Mapping[str, Any]:
@@ -134,6 +173,7 @@ def visit(supply: Supply, asked: Visit) -> Mapping[str, Any]:
         segment = routes.route(run.seed, whole_epoch, key, run.segments)[stop]
         step = routes.step_of(epoch, stop, run.segments)
         before = step - 1
+    work = work.at(whole_epoch)
     all_rows = rows.partition(supply.source, run, run.source_table, segment)
     partition = all_rows.of(rows.Subset(work.config.fold, group=work.config.group_id))
     state = state_after(supply, work, before)
