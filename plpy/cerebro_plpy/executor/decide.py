@@ -214,6 +214,7 @@ class Decider:
             of.mst_key, of.model_id, of.compile_params, of.fit_params,
             self._engines.of(of.model_id),
             epochs_before=before or 0, source_key=source, source_step=step,
+            config_key=of.config_key, group_id=of.group,
         )  # fmt: skip
 
     # Budgets and persons.

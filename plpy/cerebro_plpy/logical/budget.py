@@ -15,7 +15,8 @@ class Limits:
     """What ends a run before its configs have all their epochs, which of their states are its result, which
     run it repeats, whether its configs train side by side, none an epoch ahead of the others, and from which
     epoch on the states of all segments are averaged; whether groups train as one program, and how many epochs
-    of theirs a visit has; with how few rows or classes a group is left out."""
+    of theirs a visit has; with how few rows or classes a group is left out; and whether models of groups stay
+    that have not changed."""
 
     restore_best: bool = False
     max_seconds: int | None = None
@@ -28,6 +29,7 @@ class Limits:
     checkpoint_every: int | None = None
     min_rows: int | None = None
     min_classes: int | None = None
+    changed_groups: bool = False
 
 
 @dataclass(frozen=True)
