@@ -253,12 +253,14 @@ def _best(rows: Sequence[dict[str, Any]], request: requests.Request) -> list[dic
     groups_of = () if request.groups is None else tuple(request.groups.types)
     best: dict[tuple[Any, ...], tuple[float, int, dict[str, Any]]] = {}
     for row in rows:
-        loss = row[f"{request.deciding_rows}_loss_final"]
-        if loss is None:
+        loss: float | None = row[f"{request.deciding_rows}_loss_final"]
+        if loss is None and groups_of:
             # A group without validation rows is compared on those that it is trained on.
-            loss = row["training_loss_final"] if groups_of else None
+            loss = row["training_loss_final"]
+        if loss is None or loss != loss:
+            continue
         group, found = tuple(row[name] for name in groups_of), (loss, row["mst_key"], row)
-        if loss is not None and loss == loss and (group not in best or found[:2] < best[group][:2]):
+        if group not in best or found[:2] < best[group][:2]:
             best[group] = found
     return [row for _, row in sorted({key: row for _, key, row in best.values()}.items())]
 

@@ -12,7 +12,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.logical.budget import Limits
-from cerebro_plpy.logical.options import AUTO, EVEN, FitOptions
+from cerebro_plpy.logical.options import EVEN, FitOptions
 from cerebro_plpy.logical.search.groups import ALL_GROUPS, PER_GROUP
 from cerebro_plpy.logical.search.method import SearchMethod
 from cerebro_plpy.madlib.params import BALANCED
@@ -154,8 +154,6 @@ def check(given: FitOptions, source: requests.Data) -> None:
         "option cross_validate": given.cross_validate is not None,
         "option hybrid": given.hybrid is not None,
         "option order": given.order == EVEN,
-        "option plan": given.plan is not None,
-        'backend "auto"': given.backend == AUTO,
     }
     for what, there in refused.items():
         if there:
@@ -185,17 +183,3 @@ def refuse_options(given: FitOptions) -> None:
                 hint='Leave it out, or pack the rows with options {"group_by": …}.',
                 sqlstate=NOT_SUPPORTED,
             )
-
-
-def refuse_planning(request: requests.Request) -> None:
-    if request.groups is not None:
-        raise unplanned(request.source.table.quoted)
-
-
-def unplanned(table: str) -> CerebroError:
-    """Estimates know nothing of groups yet."""
-    return CerebroError(
-        f"{table} was packed in groups, and a run of groups cannot be explained yet",
-        hint="cerebro.progress shows how far it is.",
-        sqlstate=NOT_SUPPORTED,
-    )
