@@ -7,6 +7,10 @@ ALTER TABLE cerebro._config ADD COLUMN warm_key integer, ADD COLUMN class_counts
 COMMENT ON COLUMN cerebro._config.warm_key IS 'The number that the config had in the run that it goes on from, where that is another one';
 COMMENT ON COLUMN cerebro._config.class_counts IS 'JSON: of a group whose classes are balanced, how many rows each class has, by output';
 
+ALTER TABLE cerebro._request ADD COLUMN config_key integer, ADD COLUMN group_id integer;
+COMMENT ON COLUMN cerebro._request.config_key IS 'Of a new config on a group, which config it is';
+COMMENT ON COLUMN cerebro._request.group_id IS 'The group on which a new config is to be trained';
+
 CREATE TABLE cerebro._group (
     run_id bigint NOT NULL,
     group_id integer NOT NULL,

@@ -128,16 +128,10 @@ class AutomlCall:
         ).limited(given.max_configs)
         search.procedure()
         found = groups.to_search(db, source, given)
-        limits, scope = given.limits, {}
-        if found is None:
-            groups.refuse_options(given)
-        else:
-            groups.check(given, source)
-            if validation is not None:
-                groups.check_validation(db, found, validation)
-            groups.tell_of_left_out(db, found, given)
-            # A search has so many configs on each group.
-            limits, scope = replace(limits, max_configs=None), {"scope": groups.scope(method, given)}
+        groups.check(given, source)
+        if found is not None:
+            groups.refuse_balanced(search.fit_grid)
+            groups.check_of_run(db, found, given, validation)
         architectures = models.architectures(db, arch_table, search.model_ids)
         engines = requests.engines(db, given, bool(self.use_gpus), source.summary.segments)
         described = {
@@ -145,7 +139,7 @@ class AutomlCall:
             "arguments": search.arguments,
             "by_loss": True,
             "backend": engines.backend,
-            **scope,
+            **({} if found is None else {"scope": groups.scope(method, given)}),
         }
         if self.random_state is None and given.replay is None:
             db.notice(f"the configs are drawn with random_state {random_state}")
@@ -162,7 +156,8 @@ class AutomlCall:
             name=self.name,
             description=self.description,
             search=described,
-            limits=limits,
+            # A search has so many configs on each group.
+            limits=given.limits if found is None else replace(given.limits, max_configs=None),
             groups=found,
             choosable=requests.choosable(db, given, source.summary.segments, configs=0, frequency=0),
             object_table=requests.object_table(db, self.object_table),

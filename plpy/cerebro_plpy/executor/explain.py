@@ -163,7 +163,7 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
     request = call.described(db, given) if isinstance(call, AutomlCall) else call.resolve(db, given)
     if isinstance(call, AutomlCall) and request.groups is not None:
         raise CerebroError(
-            f"{request.source.table.quoted} was packed in groups, and a search of groups cannot be explained yet",
+            f"{request.source.table.quoted} was packed in groups, and a search of groups cannot be explained",
             hint="cerebro.explain_fit shows what training configs on all groups takes.",
             sqlstate=NOT_SUPPORTED,
         )

@@ -83,11 +83,9 @@ class FitCall:
         arch_table = selection.arch_table
         groups.check(given, source)
         found = groups.of(db, source)
-        if found is not None and validation is not None:
-            groups.check_validation(db, found, validation)
         configs = groups.expanded(cross_validation.expanded(given, selection.configs, source), found, given)
         if found is not None:
-            groups.tell_of_left_out(db, found, given)
+            groups.check_of_run(db, found, given, validation)
         architectures = models.architectures(db, arch_table, sorted({c.model_id for c in selection.configs}))
         few = len(configs) if found is None and given.threads == AUTO else None
         engines = requests.engines(db, given, bool(self.use_gpus), source.summary.segments, at_a_time=few)

@@ -51,6 +51,13 @@ def check_validation(db: Database, found: Groups, validation: requests.Data) -> 
         db.notice(f"{without} of {len(found.rows)} groups have no validation rows: training rows rank them")
 
 
+def check_of_run(db: Database, found: Groups, given: FitOptions, validation: requests.Data | None) -> None:
+    """What a call asks for must be there; the caller hears of groups that get less than others."""
+    if validation is not None:
+        check_validation(db, found, validation)
+    tell_of_left_out(db, found, given)
+
+
 def expanded(
     configs: Sequence[requests.Chosen], found: Groups | None, given: FitOptions
 ) -> list[requests.Chosen]:
@@ -162,6 +169,16 @@ def check(given: FitOptions, source: requests.Data) -> None:
                 hint="Leave it out, or pack the rows without group_by.",
                 sqlstate=NOT_SUPPORTED,
             )
+
+
+def refuse_balanced(fit_grid: str) -> None:
+    """A search brings its configs in while it goes on: nobody counts classes for them."""
+    if BALANCED in fit_grid:
+        raise CerebroError(
+            f"class_weight '{BALANCED}' is for fits on groups, not for searches",
+            hint="Say what each class counts, such as class_weight={0: 1.0, 1: 2.0}.",
+            sqlstate=NOT_SUPPORTED,
+        )
 
 
 def with_class_counts(db: Database, request: requests.Request) -> requests.Request:

@@ -19,7 +19,7 @@ from cerebro_plpy.store.groups import Groups
 from cerebro_plpy.store.names import Table, TargetTable
 
 # A model of the tables: the key of its group, and the config.
-Unit = tuple[str, int]
+ModelKey = tuple[str, int]
 
 
 def check(db: Database, found: Groups | None, earlier: Sequence[Table]) -> None:
@@ -36,7 +36,7 @@ def check(db: Database, found: Groups | None, earlier: Sequence[Table]) -> None:
         )
 
 
-def trained(db: Database, types: Mapping[str, str], earlier: Sequence[Table]) -> dict[Unit, TrainedUnit]:
+def trained(db: Database, types: Mapping[str, str], earlier: Sequence[Table]) -> dict[ModelKey, TrainedUnit]:
     """What the tables of an earlier run have of each config of each group."""
     return group_models.trained(db, _models(db, types, earlier))
 
@@ -47,7 +47,7 @@ def _models(db: Database, types: Mapping[str, str], earlier: Sequence[Table]) ->
     return GroupModels(model, info, {name: own[name] for name in types}, None, ())
 
 
-def unit(config: requests.Chosen, found: Groups) -> Unit:
+def unit(config: requests.Chosen, found: Groups) -> ModelKey:
     return (ALL_ROWS if config.group_id is None else found.rows[config.group_id].key), config.key
 
 
@@ -91,7 +91,7 @@ def start(
     return runner.Start(cold.weights, warm, weights)
 
 
-def _states(db: Database, run_id: int | None) -> dict[Unit, Warm]:
+def _states(db: Database, run_id: int | None) -> dict[ModelKey, Warm]:
     """The last states of the earlier run, if they are still there and the caller may use them."""
     states = runner.kept_states(db, run_id)
     if run_id is None or not states:
@@ -104,7 +104,7 @@ def _states(db: Database, run_id: int | None) -> dict[Unit, Warm]:
 
 
 def _tell_of_other_models(
-    db: Database, request: requests.Request, found: Groups, before: Mapping[Unit, TrainedUnit]
+    db: Database, request: requests.Request, found: Groups, before: Mapping[ModelKey, TrainedUnit]
 ) -> None:
     """Once for each config, of whatever group."""
     told: dict[int, tuple[requests.Chosen, int]] = {}

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from ..database import Database
+from ..logical.class_weights import ClassCounts
 from ..store import packed, partitions
 from ..store.names import Table
 from .read import ONE_HOT, decode_buffer
 
-# By output in their order; None where it is no class.
-Counts = Mapping[str, list[int] | None]
 
-
-def of_groups(db: Database, table: Table, summary: packed.PackedSummary) -> dict[int, Counts]:
+def of_groups(db: Database, table: Table, summary: packed.PackedSummary) -> dict[int, ClassCounts]:
     """By the number of the group, as the caller may read the labels."""
     names = [
         name for name, one_hot in zip(summary.dependent_varname, summary.one_hot, strict=True) if one_hot
