@@ -110,3 +110,17 @@ def test_what_makes_no_sense_is_refused(run: Run, trial: Trial) -> None:
     assert trial.value("SELECT count(training_loss_final) FROM refused_info") == trial.value(
         "SELECT count(*) FROM refused"
     )
+
+
+def test_a_search_on_groups_takes_no_configs_but_its_own(run: Run, trial: Trial) -> None:
+    trial.call(
+        "madlib_keras_automl", "packed", "found", "arch", "best", [1],
+        "{'loss': ['categorical_crossentropy'], 'optimizer_params_list': [{'lr': [0.01, 0.1, 'log']}]}",
+        "{'batch_size': [10]}", "median", "num_configs=2, num_iterations=4000, min_iterations=1", 1,
+        options={"backend": "jax", "threads": 1, "background": True},
+    )  # fmt: skip
+    run.run_id = trial.value("SELECT cerebro.last_run()")
+    assert "takes no configs but its own" in run.refused("add_configs", "more")
+    run.steer("stop", False)
+    assert trial.value("SELECT cerebro.wait(%s)", run.run_id) == "finished"
+    assert trial.value("SELECT count(*) FROM found_info WHERE reason LIKE '%%stopped it'") > 0

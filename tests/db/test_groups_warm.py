@@ -179,6 +179,18 @@ def test_a_changed_group_goes_on_as_in_a_run_of_all(trial: Trial, grown: None) -
     assert trial.sql(of.format("kept")) == trial.sql(of.format("copy"))
 
 
+def test_after_a_run_of_changed_groups_all_go_on_from_their_states(trial: Trial, grown: None) -> None:
+    options = {**JAX, "fuse": "off"}
+    trial.fit("growing", "kept", "configs", 2, warm_start=True, options={**options, "groups": "changed"})
+    trial.notices()
+    trial.fit("growing", "kept", "configs", 1, warm_start=True, options=options)
+    assert "weights alone" not in trial.notices()
+    fresh(trial, "whole")
+    trial.fit("packed", "whole", "configs", 3, options=options)
+    of = "SELECT country, mst_key, md5(model_weights) FROM {} WHERE country = 'BE' ORDER BY 1, 2"
+    assert trial.sql(of.format("kept")) == trial.sql(of.format("whole"))
+
+
 def test_a_run_of_changed_groups_is_resumed(trial: Trial, grown: None) -> None:
     fresh(trial, "whole")
     options = {**JAX, "fuse": "off", "checkpoint_every": 3, "groups": "changed"}

@@ -114,6 +114,12 @@ def _going(db: Database, run_id: int | None) -> RunStanding:
 def _changed(db: Database, run_id: int | None) -> RunStanding:
     """The same for new configs, which may name registered functions, in the run's versions."""
     standing = _going(db, run_id)
+    if "scope" in (runs.searched(standing.run) or {}):
+        raise CerebroError(
+            f"run {run_id} searches groups, and takes no configs but its own",
+            hint="Begin another run, or add them to a fit.",
+            sqlstate=NOT_SUPPORTED,
+        )
     registry.begin(db, standing.run.run_id)
     return standing
 

@@ -92,15 +92,17 @@ def start(
 
 
 def _states(db: Database, run_id: int | None) -> dict[ModelKey, Warm]:
-    """The last states of the earlier run, if they are still there and the caller may use them."""
-    states = runner.kept_states(db, run_id)
-    if run_id is None or not states:
-        return {}
-    return {
-        (row["key"], row["config"]): replace(states[row["mst_key"]], key=row["mst_key"])
-        for row in run_groups.units(db, run_id)
-        if row["mst_key"] in states
-    }
+    """The last states of the earlier run, and of those whose models it has left as they were, if they are
+    still there and the caller may use them."""
+    found: dict[ModelKey, Warm] = {}
+    while run_id is not None:
+        states = runner.kept_states(db, run_id)
+        for row in run_groups.units(db, run_id) if states else ():
+            if row["mst_key"] in states:
+                warm = replace(states[row["mst_key"]], key=row["mst_key"])
+                found.setdefault((row["key"], row["config"]), warm)
+        run_id = runs.changed_since(db, run_id)
+    return found
 
 
 def _tell_of_other_models(
@@ -150,11 +152,13 @@ def only_changed(
 
     left = [config for config in request.configs if not stays(config)]
     db.notice(f"{len(left)} of {len(request.configs)} models are trained, the others stay as they are")
+    run_id = results.summary_row(db, earlier[-1].quoted).get("run_id")
+    limits = replace(request.limits, changed_since=run_id)
     search = request.search
     if search is not None:
         keys = [config.mst_key for config in left]
         search = {**search, "arguments": {**search["arguments"], "mst_keys": keys}}
-    return replace(request, configs=left, search=search)
+    return replace(request, configs=left, search=search, limits=limits)
 
 
 def _version(found: Groups, number: int) -> int:

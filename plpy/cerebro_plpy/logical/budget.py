@@ -30,6 +30,8 @@ class Limits:
     min_rows: int | None = None
     min_classes: int | None = None
     changed_groups: bool = False
+    # The run that has made those models.
+    changed_since: int | None = None
 
 
 @dataclass(frozen=True)

@@ -163,6 +163,13 @@ def trained_on(run: RunRow, table: str) -> TrainedOn | None:
 
 
 @as_owner
+def changed_since(db: Database, run_id: int) -> int | None:
+    """The run whose models of groups a run has left as they were, where it has trained only what changed."""
+    rows = db.query("SELECT limits FROM cerebro._run WHERE run_id = $1", ["bigint"], [run_id])
+    return json.loads(rows[0]["limits"]).get("changed_since") if rows else None
+
+
+@as_owner
 def next_run_id(db: Database) -> int:
     return db.query("SELECT pg_catalog.nextval('cerebro._run_id_seq') AS run_id")[0]["run_id"]
 
