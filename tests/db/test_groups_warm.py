@@ -203,6 +203,18 @@ def test_a_run_of_changed_groups_is_resumed(trial: Trial, grown: None) -> None:
     assert trial.value("SELECT count(*) FROM kept_info") == 8
 
 
+def test_changed_groups_are_trained_in_the_background(trial: Trial, grown: None) -> None:
+    before = {row[:2]: row[2] for row in trial.sql(MODELS.format("kept"))}
+    trial.call(
+        "madlib_fit_multiple_model", "growing", "kept", "configs", 2, warm_start=True,
+        options={**JAX, "groups": "changed", "background": True, "threads": 1, "seed": 7},
+    )  # fmt: skip
+    assert trial.value("SELECT cerebro.wait(cerebro.last_run())") == "finished"
+    after = {row[:2]: row[2] for row in trial.sql(MODELS.format("kept"))}
+    assert {key[0] for key in after if after[key] != before.get(key)} == {"NL", "FR"}
+    assert len(after) == 8
+
+
 def test_what_has_changed_must_be_known(trial: Trial, grown: None) -> None:
     options = {**JAX, "groups": "changed"}
     with pytest.raises(psycopg2.Error, match="nothing says since when"):
