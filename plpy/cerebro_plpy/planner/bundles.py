@@ -28,7 +28,7 @@ class Grouped(Protocol):
     def epochs_before(self) -> int: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Bundle:
     segment: int
     members: list[int]
