@@ -158,11 +158,12 @@ def test_a_search_of_groups_obeys_the_options(trial: Trial) -> None:
     assert run
     search(trial, "one", "median", "num_configs=4, num_iterations=1, min_iterations=1", max_configs=1)
     assert trial.value("SELECT count(*) FROM one_info") == 3
-    for options, said in (
+    bad: list[tuple[dict[str, Any], str]] = [
         ({"search": "some"}, "option search is some"),
         ({"fallback": True}, "option fallback is for fits"),
         ({"min_rows": 1000}, "none of 3 groups"),
-    ):
+    ]
+    for options, said in bad:
         with pytest.raises(psycopg2.Error, match=said):
             search(trial, "bad", "median", "num_configs=2, num_iterations=2, min_iterations=1", **options)
     trial.pack("sales", "plain")

@@ -13,8 +13,18 @@ from cerebro_plpy.planner.units import BUNDLE, Config, Unit
 from cerebro_plpy.planner.work import ConfigKind, GroupSizes, RunWork
 
 
-def config(number: int, key: int, home: int | None = 0, until: int = 4, **more: int) -> Config:
-    return Config(number, "jax", "kind", 0.001, until, config_key=key, group=f"{number}", home=home, **more)
+def config(number: int, key: int, epochs_before: int = 0) -> Config:
+    return Config(
+        number,
+        "jax",
+        "kind",
+        0.001,
+        4,
+        epochs_before=epochs_before,
+        config_key=key,
+        group=f"{number}",
+        home=0,
+    )
 
 
 def plan(*configs: Config, **more: object) -> Plan:
