@@ -278,9 +278,10 @@ def automl(*arguments: Any) -> None:
 
 @public
 def fit(*arguments: Any) -> None:
-    from cerebro_plpy.executor.single import SingleCall
+    from cerebro_plpy.executor import begin, single
 
-    _begin(SingleCall, arguments)
+    db = Session()
+    begin.begin(db, single.call(db, arguments))
 
 
 @public

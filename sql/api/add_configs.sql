@@ -7,7 +7,7 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].bring_in("add_configs", run_id, model_selection_table)
 $$;
 COMMENT ON FUNCTION cerebro.add_configs(bigint, varchar) IS
-'Adds the configs of a model selection table to one of your running runs and returns their keys in the run.';
+'Adds the configs of a model selection table to one of your running runs and returns their keys in the run. A run of groups trains them for every group.';
 CREATE OR REPLACE FUNCTION cerebro.add_configs(
     run_id bigint,
     model_id_list integer[],

@@ -2,7 +2,8 @@ CREATE OR REPLACE FUNCTION cerebro.explain_run(
     run_id bigint,
     format text DEFAULT 'text'
 ) RETURNS TABLE ("QUERY PLAN" text)
-LANGUAGE plpython3u AS $$
+LANGUAGE plpython3u
+SET jit = off AS $$
 if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].explain("run", run_id, format)
 $$;

@@ -181,23 +181,19 @@ def test_wrong_groups_are_refused(trial: Trial, group_by: Any, message: str) -> 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"warm_start": True}, "takes no warm_start yet"),
-        ({"options": {"max_visits": 5}}, "takes no option max_visits yet"),
+        ({"options": {"order": "even"}}, "takes no option order yet"),
+        ({"options": {"hybrid": {"average_from_epoch": 2}}}, "takes no option hybrid yet"),
+        ({"options": {"groups": "changed"}}, "nothing says since when"),
         ({"options": {"fuse": "fast"}}, "option fuse is fast"),
         ({"options": {"checkpoint_every": 0}}, "option checkpoint_every is 0"),
     ],
 )
 def test_what_is_not_there_yet_is_refused(trial: Trial, more: dict[str, Any], message: str) -> None:
-    out = "models" if more.get("warm_start") else "none"
     with pytest.raises(psycopg2.Error, match=message):
-        trial.fit("packed", out, "configs", 1, **more)
+        trial.fit("packed", "none", "configs", 1, **more)
 
 
-def test_other_calls_refuse_groups(trial: Trial) -> None:
-    with pytest.raises(psycopg2.Error, match="was packed in groups"):
-        trial.call("madlib_fit", "packed", "single", "arch", 1, ADAM, "batch_size=10", 1)
-    with pytest.raises(psycopg2.Error, match="was packed in groups: no rows can be added"):
-        trial.call("append_rows", "packed", "sales")
+def test_options_of_groups_are_for_groups(trial: Trial) -> None:
     with pytest.raises(psycopg2.Error, match="option fuse is for runs of groups"):
         trial.pack("sales", "plain")
         trial.fit("plain", "none", "configs", 1, options={"fuse": "off"})
@@ -317,10 +313,3 @@ def test_groups_are_predicted_by_an_engine_where_it_is_faster(trial: Trial, laye
         "SELECT training_metrics_final FROM deep_models_info WHERE country = 'NL' AND shop = 1"
     )
     assert right == pytest.approx(kept, abs=1e-6)
-
-
-def test_plans_of_groups_are_refused(trial: Trial) -> None:
-    with pytest.raises(psycopg2.Error, match="cannot be explained yet"):
-        trial.sql("SELECT cerebro.explain_fit('packed', 'configs', 2)")
-    with pytest.raises(psycopg2.Error, match="cannot be explained yet"):
-        trial.sql("SELECT cerebro.explain_run(%s)", trial.value("SELECT run_id FROM models_summary"))

@@ -62,7 +62,10 @@ def test_layers_train_from_their_epoch_on(trial: Trial) -> None:
 
 def test_states_grow(trial: Trial) -> None:
     run = trial.fit("packed", "grown", "mst", EPOCHS)
-    sizes = "SELECT max(state_bytes) FROM cerebro.visits WHERE run_id = %s AND mst_key = 3 GROUP BY epoch ORDER BY epoch"
+    sizes = (
+        "SELECT max(state_bytes) FROM cerebro.visits WHERE (run_id, mst_key) = (%s, 3)"
+        " GROUP BY epoch ORDER BY epoch"
+    )
     if trial.topology == "local":
         first, second, third = (size for (size,) in trial.sql(sizes, run))
         assert first < second < third

@@ -9,28 +9,35 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
-from cerebro_plpy.executor import output, replay
+from cerebro_plpy.executor import groups, output, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.executor.fit import ManyTables
-from cerebro_plpy.logical.options import FIT_OPTIONS, FitOptions, parse_options
+from cerebro_plpy.logical.options import FIT_OPTIONS, FitOptions, one_of, parse_options
 from cerebro_plpy.logical.search.automl import SearchCall
+from cerebro_plpy.logical.search.groups import SCOPES
 from cerebro_plpy.logical.search.method import WHO
 from cerebro_plpy.logical.search.methods import read_method
 from cerebro_plpy.store import models, results, runs, session
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table, target_table
 
 # A search decides by itself which configs are to be stopped, and which train side by side.
-_FOR_FITS = ("patience", "min_delta", "target", "order", "hybrid", "cross_validate")
-OPTIONS = {key: check for key, check in FIT_OPTIONS.items() if key not in _FOR_FITS}
+_FOR_FITS = ("patience", "min_delta", "target", "order", "hybrid", "cross_validate", "groups")
+OPTIONS = {
+    **{key: check for key, check in FIT_OPTIONS.items() if key not in _FOR_FITS},
+    "search": one_of(*SCOPES),
+}
 
 
 class SearchTables(ManyTables):
     """Those of a run of many configs, with what the search says of each, and the config that has won."""
 
     def columns(self, request: requests.Request) -> list[results.ResultColumns]:
-        brackets = search_of(request).method.has_brackets
-        return results.columns_of_search(request.source.summary.class_value_types, brackets=brackets)
+        return results.columns_of_search(
+            request.source.summary.class_value_types,
+            brackets=search_of(request).method.has_brackets,
+            groups=request.groups.types if request.groups else {},
+        )
 
     def create(self, db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None:
         """Make the three tables of models, and the two of the config that is to win."""
@@ -53,13 +60,13 @@ class SearchTables(ManyTables):
         rows = [
             _info_row(request, search, outcome, ended, sizes.get(key)) for key, ended in outcome.ended.items()
         ]
-        results.add_rows(db, targets.info.quoted, rows)
+        results.add_rows(db, targets.info.quoted, [*rows, *output.groups_left_out(request, outcome)])
         _write_summary(db, targets, request, search, outcome)
-        best = _best(rows, request.deciding_rows)
-        if best is None:
+        best = _best(rows, request)
+        if not best:
             db.warning(f"no config has a loss: {request.selection_table} is empty")
-        else:
-            chosen = (best[key] for key in ("mst_key", "model_id", "compile_params", "fit_params"))
+        for row in best:
+            chosen = (row[key] for key in ("mst_key", "model_id", "compile_params", "fit_params"))
             models.add_selected(db, request.selection_table or "", models.Selected(*chosen))
 
 
@@ -120,6 +127,11 @@ class AutomlCall:
             segments=source.summary.segments,
         ).limited(given.max_configs)
         search.procedure()
+        found = groups.to_search(db, source, given)
+        groups.check(given, source)
+        if found is not None:
+            groups.refuse_balanced(search.fit_grid)
+            groups.check_of_run(db, found, given, validation)
         architectures = models.architectures(db, arch_table, search.model_ids)
         engines = requests.engines(db, given, bool(self.use_gpus), source.summary.segments)
         described = {
@@ -127,6 +139,7 @@ class AutomlCall:
             "arguments": search.arguments,
             "by_loss": True,
             "backend": engines.backend,
+            **({} if found is None else {"scope": groups.scope(method, given)}),
         }
         if self.random_state is None and given.replay is None:
             db.notice(f"the configs are drawn with random_state {random_state}")
@@ -143,7 +156,9 @@ class AutomlCall:
             name=self.name,
             description=self.description,
             search=described,
-            limits=given.limits,
+            # A search has so many configs on each group.
+            limits=given.limits if found is None else replace(given.limits, max_configs=None),
+            groups=found,
             choosable=requests.choosable(db, given, source.summary.segments, configs=0, frequency=0),
             object_table=requests.object_table(db, self.object_table),
             spelled=requests.spelled(
@@ -222,18 +237,27 @@ def _info_row(
     ended: runner.Ended,
     size: int | None,
 ) -> dict[str, Any]:
-    key = ended.config.mst_key
-    epochs = output.metrics_iters(outcome, key)
-    rung = search.method.rung_of(key, max(epochs, default=0))
+    epochs = output.metrics_iters(outcome, ended.config.mst_key)
+    rung = search.method.rung_of(ended.config.key, max(epochs, default=0))
     places = {} if rung is None else {"s": rung.s, "i": rung.i}
     return {**output.info_row(request, outcome, ended, size), "metrics_iters": epochs, **places}
 
 
-def _best(rows: Sequence[dict[str, Any]], dataset: str) -> dict[str, Any] | None:
-    """The config with the lowest loss, of equal ones the first."""
-    losses = [(row[f"{dataset}_loss_final"], row["mst_key"], row) for row in rows]
-    found = [(loss, key, row) for loss, key, row in losses if loss is not None and loss == loss]
-    return min(found, key=lambda one: one[:2])[2] if found else None
+def _best(rows: Sequence[dict[str, Any]], request: requests.Request) -> list[dict[str, Any]]:
+    """The config with the lowest loss, of equal ones the first; of groups those that are it for any."""
+    groups_of = () if request.groups is None else tuple(request.groups.types)
+    best: dict[tuple[Any, ...], tuple[float, int, dict[str, Any]]] = {}
+    for row in rows:
+        loss: float | None = row[f"{request.deciding_rows}_loss_final"]
+        if loss is None and groups_of:
+            # A group without validation rows is compared on those that it is trained on.
+            loss = row["training_loss_final"]
+        if loss is None or loss != loss:
+            continue
+        group, found = tuple(row[name] for name in groups_of), (loss, row["mst_key"], row)
+        if group not in best or found[:2] < best[group][:2]:
+            best[group] = found
+    return [row for _, row in sorted({key: row for _, key, row in best.values()}.items())]
 
 
 def _write_summary(
@@ -251,5 +275,8 @@ def _write_summary(
         "use_gpus": request.engines.use_gpus,
     }
     columns = results.automl_columns()
+    if request.groups is not None:
+        row[results.GROUP_BY[0]] = list(request.groups.types)
+        columns = [*columns, results.GROUP_BY[0]]
     row = {key: row[key] for key in row if key in columns}
     output.write_summary(db, targets.summary, request, row)

@@ -13,7 +13,7 @@ from typing import Protocol
 from cerebro_plpy.commands import StartingWeights
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DUPLICATE_TABLE, UNDEFINED_TABLE, WRONG_OBJECT, CerebroError
-from cerebro_plpy.executor import averaging, background, cutting, groups, replay
+from cerebro_plpy.executor import averaging, background, cutting, groups, replay, warm_groups
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.options import FitOptions
@@ -106,12 +106,13 @@ def begin(db: Database, call: RunCall) -> None:
     before = None if earlier is None else results.summary_row(db, earlier[-1].quoted).get("run_id")
     registry.begin(db, before or given.replay)
     request = call.resolve(db, given)
+    if request.limits.changed_groups:
+        request = warm_groups.only_changed(db, request, earlier)
+        if not request.configs:
+            db.notice("no group has changed: nothing is trained")
+            return
     examples = call.examples(request)
-    if call.kind != runner.MANY:
-        groups.refuse(request.source)
-        groups.refuse_options(given)
     requests.check_class_weights(request, examples)
-    groups.check_class_weights(examples)
     groups.check_unfreezing(examples)
     requests.tell_what_is_left_out(db, [config.fit_params for config in examples])
     averaging.tell(db, request)
@@ -119,7 +120,7 @@ def begin(db: Database, call: RunCall) -> None:
     tables = targets(db, name, made.suffixes, earlier)
     if earlier is not None:
         written = background.with_built_in_types(db, request) if given.background else request
-        replacing.check(db, tables, made.columns(written))
+        replacing.check(db, tables, made.columns(written), keeps=request.limits.changed_groups)
     topology = choose(db, request.tables)
     request = runner.settle(db, topology, request, examples)
     described = runner.check(
@@ -129,6 +130,7 @@ def begin(db: Database, call: RunCall) -> None:
     start = runner.Start(_arch_weights(request))
     if earlier is not None:
         start = call.go_on_from(db, request, earlier, start)
+    request = groups.with_class_counts(db, request)
     new = runner.NewRun(
         kind=call.kind,
         request=request,
@@ -159,7 +161,9 @@ def writer(
         result_tables.create(db, tables, request)
 
     def write(outcome: runner.Outcome) -> None:
-        if replaces:
+        if replaces and request.limits.changed_groups:
+            warm_groups.make_room(db, tables, request, outcome)
+        elif replaces:
             replacing.clear(db, tables, result_tables.columns(request))
         elif not made:
             result_tables.create(db, tables, request)

@@ -16,12 +16,15 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.executor import cutting
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor.diagnose import ENGINES
+from cerebro_plpy.logical.budget import Limits
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
+from cerebro_plpy.packing import placing
 from cerebro_plpy.planner import calibration
 from cerebro_plpy.planner.rates import Observation, Rates
-from cerebro_plpy.planner.work import Code, ConfigKind, RunWork, digest
+from cerebro_plpy.planner.work import Code, ConfigKind, GroupSizes, RunWork, digest
 from cerebro_plpy.store import packed, rates, runs
+from cerebro_plpy.store.groups import GroupRow
 
 # A run may have made a million; its first ones tell as much.
 MOST_VISITS = 20_000
@@ -112,9 +115,16 @@ def work_of(
         known = {key: _with_whole_states(kind) for key, kind in known.items()}
     configs = request.configs if request.cross_validates else examples
     folds = request.source.summary.folds
+    in_groups = request.groups is not None
+    sizes = group_sizes(request) if in_groups else None
+    kinds = {
+        (c.key if in_groups else c.mst_key): replace(known[c.key], share=_share(c.fold, folds))
+        for c in configs
+    }
     return RunWork(
-        kinds={c.mst_key: replace(known[c.key], share=_share(c.fold, folds)) for c in configs},
-        rows=segment_rows(request.source, request.segments),
+        kinds=kinds,
+        groups=sizes,
+        rows=segment_rows(request.source, request.segments) if sizes is None else rows_at(sizes),
         validation_rows=segment_rows(request.validation, request.segments),
         row_bytes=row_bytes(request.source.summary),
         epochs=request.epochs,
@@ -130,6 +140,42 @@ def work_of(
         compiled=compiled_here(engines) if warm else frozenset(),
         given_weights=frozenset(a.model_id for a in request.architectures if a.has_weights),
     )
+
+
+def group_sizes(request: requests.Request) -> GroupSizes:
+    """The groups that a call trains, as their rows lie."""
+    known = request.groups.rows if request.groups else {}
+    numbers = {config.group_id for config in request.configs if config.group_id is not None}
+    return sizes_of(
+        [known[number] for number in sorted(numbers)],
+        request.segments,
+        fallback=any(config.group_id is None for config in request.configs),
+        limits=request.limits,
+    )
+
+
+def sizes_of(found: Sequence[GroupRow], segments: int, *, fallback: bool, limits: Limits) -> GroupSizes:
+    at_home: list[list[int]] = [[] for _ in range(segments)]
+    cut: list[int] = []
+    for group in found:
+        (cut if group.home is None else at_home[group.home]).append(group.rows)
+    return GroupSizes(at_home, cut, fallback, limits.fuse, limits.checkpoint_every)
+
+
+def rows_at(sizes: GroupSizes) -> list[int]:
+    """The rows of each segment."""
+    on_each = dealt(sum(sizes.cut), len(sizes.at_home))
+    return [sum(own) + shared for own, shared in zip(sizes.at_home, on_each, strict=True)]
+
+
+def placed(sizes: GroupSizes, segments: int, factor: float = 1.0) -> GroupSizes:
+    """The same groups, so many times as large, packed for so many segments."""
+    rows = [max(1, round(size * factor)) for size in sizes.sizes]
+    at_home: list[list[int]] = [[] for _ in range(segments)]
+    cut: list[int] = []
+    for size, home in zip(rows, placing.homes(rows, segments), strict=True):
+        (cut if home == placing.EVERYWHERE else at_home[home]).append(size)
+    return replace(sizes, at_home=at_home, cut=cut)
 
 
 def _described_kind(

@@ -214,13 +214,16 @@ class Decider:
             of.mst_key, of.model_id, of.compile_params, of.fit_params,
             self._engines.of(of.model_id),
             epochs_before=before or 0, source_key=source, source_step=step,
+            config_key=of.config_key,
+            group_id=of.group if of.group is not None or source is None else self._rows[source].group_id,
+            class_counts=None if source is None else self._rows[source].class_counts,
         )  # fmt: skip
 
     # Budgets and persons.
 
     def _look(self) -> None:
-        for asked in decisions.pending(self._db, self._run_id):
-            self._commit(self._answer(asked))
+        for together in _in_turns(decisions.pending(self._db, self._run_id)):
+            self._commit([decided for asked in together for decided in self._answer(asked)])
         limits = self._limits
         if limits.max_seconds is not None and time.monotonic() >= self._ends_at:
             self._close(f"the run's {limits.max_seconds} seconds are spent")
@@ -372,6 +375,17 @@ def _number(entries: Sequence[Entry], after: int) -> list[Entry]:
     return numbered
 
 
+def _in_turns(asked: Sequence[Asked]) -> list[list[Asked]]:
+    """Configs that come in one after the other are taken up together: of groups they may be thousands."""
+    turns: list[list[Asked]] = []
+    for one in asked:
+        if turns and one.decision == turns[-1][-1].decision == decisions.START:
+            turns[-1].append(one)
+        else:
+            turns.append([one])
+    return turns
+
+
 def _wanted(asked: Asked) -> StartConfig:
     """The config that a person wants to come in."""
     return StartConfig(
@@ -381,6 +395,8 @@ def _wanted(asked: Asked) -> StartConfig:
         fit_params=asked.fit_params or "",
         epochs=0,
         reason="",
+        config_key=asked.config_key,
+        group=asked.group_id,
     )
 
 

@@ -51,7 +51,9 @@ class AnsweringModels:
                 table=found.model.quoted,
                 types=found.types,
                 rows=[
-                    group_models.row_of(found, number, one.config.key, None if one.is_fallback else one.group)
+                    group_models.row_of(
+                        found.types, number, one.config.key, None if one.is_fallback else one.group
+                    )
                     for number, one in self.by_config.items()
                     if one.model is model
                 ],

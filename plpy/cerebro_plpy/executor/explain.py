@@ -14,7 +14,7 @@ from typing import Any
 
 from cerebro_plpy.commands import BesideRows, Engine, Probe, ProbedConfig, Sent
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import PROGRAM_LIMIT_EXCEEDED, CerebroError, missing_package
+from cerebro_plpy.errors import NOT_SUPPORTED, PROGRAM_LIMIT_EXCEEDED, CerebroError, missing_package
 from cerebro_plpy.executor import calibrating, choosing, cutting, gpus, groups, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
@@ -161,9 +161,15 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
     given = call.read_options()
     registry.begin(db, given.replay)
     request = call.described(db, given) if isinstance(call, AutomlCall) else call.resolve(db, given)
-    groups.refuse_planning(request)
+    if isinstance(call, AutomlCall) and request.groups is not None:
+        raise CerebroError(
+            f"{request.source.table.quoted} was packed in groups, and a search of groups cannot be explained",
+            hint="cerebro.explain_fit shows what training configs on all groups takes.",
+            sqlstate=NOT_SUPPORTED,
+        )
     examples = call.examples(request)
     requests.check_class_weights(request, examples)
+    groups.check_unfreezing(examples)
     replay.order(db, request)
     request = choosing.replayed(db, request)
     for backend in request.backends:
@@ -190,7 +196,7 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
     if asked.probe:
         found = ask.probe(work, request, examples, described)
         known = replace(known, observations=[*known.observations, *found])
-    if request.search is None:
+    if request.search is None or request.groups is not None:
         about = _about_fit(request, work, known, machine(db))
     else:
         about = _about_search(request, work, known, described, machine(db))
@@ -289,13 +295,7 @@ def _supposed(work: RunWork, wanted: Mapping[str, Any], request: requests.Reques
     """The same run with other facts."""
     segments, rows = wanted.get("segments", work.segments), wanted.get("rows", sum(work.rows))
     if segments != work.segments or rows != sum(work.rows):
-        validation = sum(work.validation_rows)
-        work = replace(
-            work,
-            rows=calibrating.dealt(rows, segments),
-            validation_rows=calibrating.dealt(validation, segments),
-            sessions=segments,
-        )
+        work = _packed_for(work, segments, rows)
     threads = wanted.get("threads", work.threads)
     if "segments" in wanted and "threads" not in wanted:
         threads = max(1, cores() // segments) if segments <= cores() else 1
@@ -311,6 +311,18 @@ def _supposed(work: RunWork, wanted: Mapping[str, Any], request: requests.Reques
         frequency=frequency,
         warm=work.warm and not changed and segments <= request.segments,
         compiled=frozenset() if changed else work.compiled,
+    )
+
+
+def _packed_for(work: RunWork, segments: int, rows: int) -> RunWork:
+    """The same configs on so many rows, packed for so many segments."""
+    sizes = work.groups and calibrating.placed(work.groups, segments, rows / max(1, sum(work.rows)))
+    return replace(
+        work,
+        rows=calibrating.dealt(rows, segments) if sizes is None else calibrating.rows_at(sizes),
+        groups=sizes,
+        validation_rows=calibrating.dealt(sum(work.validation_rows), segments),
+        sessions=segments,
     )
 
 
@@ -338,6 +350,8 @@ def _about_fit(request: requests.Request, work: RunWork, known: _Measurements, m
         most = found.starting + limits.max_seconds
         low, high = min(found.low, most), min(found.high, most)
         found = replace(found, seconds=min(found.seconds, most), low=low, high=high)
+    if request.search is not None:
+        notes.append("what gets no better is stopped earlier: this is the most")
     notes += _break_even(work, rates)
     return Explained(
         name="Fit",
@@ -379,20 +393,16 @@ def _alternatives(work: RunWork, known: _Measurements) -> list[Alternative]:
         add(f"backend {by_engine(own)}", replace(mixed, compiled=frozenset()), True)
     for segments in sorted({1, cores()} - {work.segments}):
         threads = max(1, cores() // segments)
-        other = replace(
-            _with(work, threads=threads),
-            rows=calibrating.dealt(sum(work.rows), segments),
-            validation_rows=calibrating.dealt(sum(work.validation_rows), segments),
-            sessions=segments,
-        )
+        other = _packed_for(_with(work, threads=threads), segments, sum(work.rows))
         add(
             f"{counted(segments, 'segment')} of {counted(threads, 'thread')}",
             other,
             True,
         )
-    if work.segments > len(work.kinds) and (threads := cores() // max(1, len(work.kinds))) > work.threads:
+    models = max(1, len(work.kinds) * work.models)
+    if work.segments > models and (threads := cores() // models) > work.threads:
         add(f"{threads} threads", _with(work, threads=threads), True)
-    if not work.even and len(work.kinds) > 1:
+    if not work.even and len(work.kinds) > 1 and work.groups is None:
         add("order even", replace(work, even=True), False)
     for every in (5, work.epochs):
         if work.frequency < every <= work.epochs:

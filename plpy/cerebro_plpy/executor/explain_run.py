@@ -11,8 +11,9 @@ from typing import Any
 
 from cerebro_plpy.database import Database, Row
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.executor import calibrating, explain, groups
+from cerebro_plpy.executor import calibrating, explain
 from cerebro_plpy.executor import request as requests
+from cerebro_plpy.logical.budget import Limits
 from cerebro_plpy.planner.estimates import Estimate, estimate, summarize
 from cerebro_plpy.planner.explanation import Explained, nodes, tree
 from cerebro_plpy.planner.gpus import HERE
@@ -23,16 +24,23 @@ from cerebro_plpy.planner.tree import NODE_TYPE, PLANS, Node
 from cerebro_plpy.planner.work import ConfigKind, RunWork
 from cerebro_plpy.store import rates as store
 from cerebro_plpy.store import run_groups, runs, session
+from cerebro_plpy.store.groups import GroupRow
 
 
 def explain_run(db: Database, run_id: int | None, format: str | None) -> list[str]:
     explain.PlanWanted(format, None).check()
     run = runs.own_run(db, run_id, session.current_user(db), members=True)
-    if run_groups.read(db, run.run_id):
-        raise groups.unplanned(run.source_table)
     visits = store.visits(db, run.run_id)
     status = store.standing(db, run.run_id)
-    work, epochs = _work(db, run, visits, status["status"])
+    found_groups = run_groups.read(db, run.run_id)
+    if found_groups:
+        units = {row.mst_key: row for row in runs.configs(db, run.run_id)}
+        # What is said is said of configs, whatever the group.
+        visits = [{**visit, "mst_key": units[visit["mst_key"]].key} for visit in visits]
+        epochs: Mapping[int, int] = {}
+        work = _work_on_groups(db, run, visits, found_groups, list(units.values()))
+    else:
+        work, epochs = _work(db, run, visits, status["status"])
     observed = calibrating.observations(db, before=run.run_id)
     rates = Rates(observed, work.host_of(0), work.threads)
     found = _estimate(work, rates, epochs)
@@ -58,6 +66,8 @@ def explain_run(db: Database, run_id: int | None, format: str | None) -> list[st
 
 def _estimate(work: RunWork, rates: Rates, epochs: Mapping[int, int]) -> Estimate:
     """Configs that were stopped are taken for what they came to, if there are not too many to be played."""
+    if work.groups is not None:
+        return estimate(work, rates)
     prices = Prices(work, rates)
     configs = configs_of(work, prices, 0)
     for key, config in configs.items():
@@ -101,6 +111,49 @@ def _work(
             compiled=code,
         ),
         epochs,
+    )
+
+
+def _work_on_groups(
+    db: Database,
+    run: runs.RunRow,
+    visits: Sequence[Row],
+    found: Mapping[int, GroupRow],
+    units: Sequence[runs.ConfigRow],
+) -> RunWork:
+    """The same of a run of groups, with as many epochs as its models have got in the mean."""
+    nets, sizes = calibrating.nets_of_run(db, run.run_id), {v["mst_key"]: v["state_bytes"] for v in visits}
+    one_each = {row.key: row for row in units}
+    numbers = {row.group_id for row in units if row.group_id is not None}
+    groups = calibrating.sizes_of(
+        [found[number] for number in sorted(numbers)],
+        run.segments,
+        fallback=any(row.group_id is None for row in units),
+        limits=Limits(**runs.limits(run)),
+    )
+    source = validation = None
+    with suppress(CerebroError):
+        source, validation = requests.training_and_validation(db, run.source_table, run.validation_table)
+    last = [standing.step for standing in runs.standings(db, run.run_id).values()]
+    done = sum(last) // run.segments / max(1, len(last))
+    return RunWork(
+        kinds={
+            key: _sized(calibrating.kind_of(row, row.backend, nets[row.model_id]), sizes.get(key))
+            for key, row in one_each.items()
+        },
+        groups=groups,
+        rows=calibrating.rows_at(groups),
+        validation_rows=calibrating.segment_rows(validation, run.segments),
+        row_bytes=0.0 if source is None else calibrating.row_bytes(source.summary),
+        epochs=max(1, round(done)),
+        frequency=min(run.metrics_frequency, max(1, round(done))),
+        seed=run.seed,
+        threads=run.threads,
+        sessions=min(run.segments, len({v["pid"] for v in visits}) or run.segments),
+        memory_mb=run.memory_mb,
+        hosts=[HERE] if source is None else db.server.segment_hosts(source.summary),
+        warm=True,
+        compiled=calibrating.code_before(db, run.run_id),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cerebro_plpy.commands import StartingWeights
 from cerebro_plpy.database import Database
-from cerebro_plpy.executor import averaging, cross_validation, groups, output, replay
+from cerebro_plpy.executor import averaging, cross_validation, groups, output, replay, warm_groups
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.options import AUTO, FitOptions, parse_fit_options
@@ -72,19 +72,20 @@ class FitCall:
     def read_options(self) -> FitOptions:
         return parse_fit_options(self.options)
 
+    def selection(self, db: Database) -> requests.Selection:
+        return requests.selected(db, self.model_selection_table)
+
     def resolve(self, db: Database, given: FitOptions) -> requests.Request:
         epochs, frequency = requests.budget(self.num_iterations, self.metrics_compute_frequency, given)
         source, validation = requests.training_and_validation(db, self.source_table, self.validation_table)
-        selection = requests.selected(db, self.model_selection_table)
+        selection = self.selection(db)
         cross_validation.check(given, validation=validation, warm_start=bool(self.warm_start))
         arch_table = selection.arch_table
-        groups.check(given, source, warm_start=bool(self.warm_start))
+        groups.check(given, source)
         found = groups.of(db, source)
-        if found is not None and validation is not None:
-            groups.check_validation(db, found, validation)
         configs = groups.expanded(cross_validation.expanded(given, selection.configs, source), found, given)
         if found is not None:
-            groups.tell_of_left_out(db, found, given)
+            groups.check_of_run(db, found, given, validation)
         architectures = models.architectures(db, arch_table, sorted({c.model_id for c in selection.configs}))
         few = len(configs) if found is None and given.threads == AUTO else None
         engines = requests.engines(db, given, bool(self.use_gpus), source.summary.segments, at_a_time=few)
@@ -101,7 +102,7 @@ class FitCall:
             engines=engines,
             name=self.name,
             description=self.description,
-            selection_table=selection.table.quoted,
+            selection_table=selection.table and selection.table.quoted,
             warm_start=bool(self.warm_start),
             search=requests.early_stopping(given, configs, epochs, frequency),
             limits=given.limits,
@@ -128,6 +129,9 @@ class FitCall:
     ) -> runner.Start:
         """Configs that the earlier run trained go on from their states, or from their weights if the states
         are gone; the others start as they would without."""
+        warm_groups.check(db, request.groups, earlier)
+        if request.groups is not None:
+            return warm_groups.start(db, request, request.groups, earlier, cold)
         model, info, summary = earlier
         trained = results.trained_models(db, info.quoted)
         known = [c for c in request.configs if trained.get(c.mst_key) == c.model_id]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import count, product
 
@@ -10,8 +12,11 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.logical.budget import Limits
-from cerebro_plpy.logical.options import AUTO, EVEN, FitOptions
+from cerebro_plpy.logical.options import EVEN, FitOptions
+from cerebro_plpy.logical.search.groups import ALL_GROUPS, PER_GROUP
+from cerebro_plpy.logical.search.method import SearchMethod
 from cerebro_plpy.madlib.params import BALANCED
+from cerebro_plpy.packing import class_counts
 from cerebro_plpy.store import groups, session
 from cerebro_plpy.store.groups import GroupRow, Groups
 
@@ -46,6 +51,13 @@ def check_validation(db: Database, found: Groups, validation: requests.Data) -> 
         db.notice(f"{without} of {len(found.rows)} groups have no validation rows: training rows rank them")
 
 
+def check_of_run(db: Database, found: Groups, given: FitOptions, validation: requests.Data | None) -> None:
+    """What a call asks for must be there; the caller hears of groups that get less than others."""
+    if validation is not None:
+        check_validation(db, found, validation)
+    tell_of_left_out(db, found, given)
+
+
 def expanded(
     configs: Sequence[requests.Chosen], found: Groups | None, given: FitOptions
 ) -> list[requests.Chosen]:
@@ -56,14 +68,40 @@ def expanded(
     numbers = count(max((config.mst_key for config in configs), default=0) + 1)
     trained = [number for number, group in found.rows.items() if why_left_out(group, given.limits) is None]
     if not trained and not given.fallback:
-        raise CerebroError(
-            f"none of {len(found.rows)} groups has the rows and classes that the options ask for",
-            hint='Lower min_rows or min_classes, or train a model of all rows: {"fallback": true}.',
-        )
+        raise _none_trained(found)
     return [
         *(configs if given.fallback else ()),
         *(requests.of_group(config, next(numbers), number) for config, number in product(configs, trained)),
     ]
+
+
+def _none_trained(found: Groups) -> CerebroError:
+    return CerebroError(
+        f"none of {len(found.rows)} groups has the rows and classes that the options ask for",
+        hint='Lower min_rows or min_classes, or train a model of all rows: {"fallback": true}.',
+    )
+
+
+def to_search(db: Database, source: requests.Data, given: FitOptions) -> Groups | None:
+    """The groups of a table that is to be searched; none where it has none."""
+    found = of(db, source)
+    if found is None:
+        if given.search is not None:
+            raise CerebroError(
+                "option search is for tables that were packed in groups",
+                hint="Leave it out: the search is one of all rows.",
+                sqlstate=NOT_SUPPORTED,
+            )
+        return None
+    if given.fallback:
+        raise CerebroError(
+            "option fallback is for fits: a search trains each config on groups alone",
+            hint="Train the best config with madlib_fit_multiple_model.",
+            sqlstate=NOT_SUPPORTED,
+        )
+    if all(why_left_out(group, given.limits) is not None for group in found.rows.values()):
+        raise _none_trained(found)
+    return found
 
 
 def why_left_out(group: GroupRow, limits: Limits) -> str | None:
@@ -93,19 +131,36 @@ def left_out(request: requests.Request) -> dict[int, str]:
     return {number: reason for number, reason in reasons.items() if reason is not None}
 
 
-def check(given: FitOptions, source: requests.Data, *, warm_start: bool) -> None:
+def rows_trained(request: requests.Request) -> dict[int, int] | None:
+    """The groups that have models of their own, with their rows."""
+    if request.groups is None:
+        return None
+    few = left_out(request)
+    return {number: group.rows for number, group in request.groups.rows.items() if number not in few}
+
+
+def scope(method: SearchMethod, given: FitOptions) -> str:
+    """Whether each group is searched by itself, or one search decides for all."""
+    found = given.search or (ALL_GROUPS if method.proposes else PER_GROUP)
+    if found == PER_GROUP and method.proposes:
+        raise CerebroError(
+            f"{method.name} proposes configs by what it has measured: groups that are searched one by one"
+            " would get different ones",
+            hint=f'Write {{"search": "{ALL_GROUPS}"}}: it is told the mean of all groups, weighted by rows.',
+            sqlstate=NOT_SUPPORTED,
+        )
+    return found
+
+
+def check(given: FitOptions, source: requests.Data) -> None:
     """What a run of groups does not do."""
     if source.summary.group_by is None:
         refuse_options(given)
         return
     refused: Mapping[str, bool] = {
-        "warm_start": warm_start,
         "option cross_validate": given.cross_validate is not None,
         "option hybrid": given.hybrid is not None,
-        "option max_visits": given.max_visits is not None,
         "option order": given.order == EVEN,
-        "option plan": given.plan is not None,
-        'backend "auto"': given.backend == AUTO,
     }
     for what, there in refused.items():
         if there:
@@ -116,15 +171,24 @@ def check(given: FitOptions, source: requests.Data, *, warm_start: bool) -> None
             )
 
 
-def check_class_weights(configs: Sequence[requests.Chosen]) -> None:
-    """What classes count by their rows is not known of each group."""
-    for config in configs:
-        if config.group_id is not None and BALANCED in config.fit_params:
-            raise CerebroError(
-                f"config {config.key}: class_weight '{BALANCED}' is not there for groups yet",
-                hint="Say what each class counts, such as class_weight={0: 1.0, 1: 2.0}.",
-                sqlstate=NOT_SUPPORTED,
-            )
+def refuse_balanced(fit_grid: str) -> None:
+    """A search brings its configs in while it goes on: nobody counts classes for them."""
+    if BALANCED in fit_grid:
+        raise CerebroError(
+            f"class_weight '{BALANCED}' is for fits on groups, not for searches",
+            hint="Say what each class counts, such as class_weight={0: 1.0, 1: 2.0}.",
+            sqlstate=NOT_SUPPORTED,
+        )
+
+
+def with_class_counts(db: Database, request: requests.Request) -> requests.Request:
+    """The request with the classes of each group's rows, where any of its configs balances them."""
+    if request.groups is None or not any(BALANCED in config.fit_params for config in request.configs):
+        return request
+    source = request.source
+    read = partial(class_counts.of_groups, db, source.table, source.summary)
+    counted = db.as_caller(session.current_user(db), read)
+    return replace(request, class_counts={number: json.dumps(found) for number, found in counted.items()})
 
 
 def check_unfreezing(configs: Sequence[requests.Chosen]) -> None:
@@ -140,34 +204,10 @@ def check_unfreezing(configs: Sequence[requests.Chosen]) -> None:
 
 def refuse_options(given: FitOptions) -> None:
     """What only a run of groups takes."""
-    for name in ("fuse", "checkpoint_every", "min_rows", "min_classes", "fallback"):
+    for name in ("fuse", "checkpoint_every", "min_rows", "min_classes", "fallback", "groups"):
         if getattr(given, name) is not None:
             raise CerebroError(
                 f"option {name} is for runs of groups",
                 hint='Leave it out, or pack the rows with options {"group_by": …}.',
                 sqlstate=NOT_SUPPORTED,
             )
-
-
-def refuse_planning(request: requests.Request) -> None:
-    if request.groups is not None:
-        raise unplanned(request.source.table.quoted)
-
-
-def unplanned(table: str) -> CerebroError:
-    """Estimates know nothing of groups yet."""
-    return CerebroError(
-        f"{table} was packed in groups, and a run of groups cannot be explained yet",
-        hint="cerebro.progress shows how far it is.",
-        sqlstate=NOT_SUPPORTED,
-    )
-
-
-def refuse(source: requests.Data) -> None:
-    """A call that trains other than every config on every group."""
-    if source.summary.group_by is not None:
-        raise CerebroError(
-            f"{source.table.quoted} was packed in groups, and this call trains no groups",
-            hint="Train them with madlib_fit_multiple_model, or pack the rows without group_by.",
-            sqlstate=NOT_SUPPORTED,
-        )

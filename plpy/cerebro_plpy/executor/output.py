@@ -119,10 +119,10 @@ def write_info(
     db: Database, targets: Targets, request: Request, outcome: Outcome, sizes: Mapping[int, int]
 ) -> None:
     rows = [info_row(request, outcome, ended, sizes.get(key)) for key, ended in outcome.ended.items()]
-    results.add_rows(db, targets.info.quoted, [*rows, *_groups_left_out(request, outcome)])
+    results.add_rows(db, targets.info.quoted, [*rows, *groups_left_out(request, outcome)])
 
 
-def _groups_left_out(request: Request, outcome: Outcome) -> Iterator[dict[str, Any]]:
+def groups_left_out(request: Request, outcome: Outcome) -> Iterator[dict[str, Any]]:
     """Each config of each group that had too few rows or classes."""
     configs = {ended.config.key: ended.config for ended in outcome.ended.values()}
     for number, reason in groups.left_out(request).items():

@@ -112,6 +112,8 @@ class Request:
     spelled: Mapping[str, str] = field(default_factory=dict)
     # Where the source was packed in groups.
     groups: Groups | None = None
+    # Of groups, how many rows each class has, by output, as JSON; where configs balance their classes.
+    class_counts: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def segments(self) -> int:
@@ -443,9 +445,9 @@ def check_writable(db: Database) -> None:
 
 @dataclass(frozen=True)
 class Selection:
-    """A model selection table, the tables that its summary names, and its configs."""
+    """A model selection table, the tables that its summary names, and its configs; or a config alone."""
 
-    table: Table
+    table: Table | None
     arch_table: Table
     arch_spelled: str
     object_table: str | None

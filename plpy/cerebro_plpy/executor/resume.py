@@ -80,7 +80,7 @@ def _go_on(
         run_id=run.run_id,
     )
     if earlier is not None:
-        replacing.check(db, tables, result_tables.columns(request))
+        replacing.check(db, tables, result_tables.columns(request), keeps=request.limits.changed_groups)
     write = begin.writer(db, result_tables, tables, request, replaces=earlier is not None)
     runner.open_sessions(db, topology, request)
     log = decisions.entries(db, run.run_id)
@@ -213,10 +213,4 @@ def request_of(db: Database, run: runs.RunRow) -> requests.Request:
 def _groups(db: Database, run: runs.RunRow, source: requests.Data) -> Groups | None:
     """As they were when the run began."""
     found = groups.of(db, source)
-    if found is None:
-        return None
-    rows = {
-        number: replace(group, classes=found.rows[number].classes if number in found.rows else None)
-        for number, group in run_groups.read(db, run.run_id).items()
-    }
-    return replace(found, rows=rows)
+    return None if found is None else replace(found, rows=run_groups.read(db, run.run_id))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from cerebro_plpy.commands import (
 )
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, QUERY_CANCELED, SEGMENT_GONE, WRONG_STATE, CerebroError
-from cerebro_plpy.executor import calibrating, choosing, functions, gpus, run_rows
+from cerebro_plpy.executor import calibrating, choosing, functions, gpus, groups, run_rows
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor.decide import Decider, Planned, Search
 from cerebro_plpy.executor.loop import RunLoop
@@ -46,34 +46,21 @@ class _NewestRuns(dict[str, int]):
 
 
 @dataclass(frozen=True)
-class Warm:
-    """What a config goes on from: a state of an earlier run."""
-
-    run_id: int
-    step: int
-    epochs: int
-
-
-@dataclass(frozen=True)
 class Start:
     """Where first weights come from, besides chance: columns of users' tables, states of earlier runs."""
 
     weights: Sequence[StartingWeights] = ()
-    warm: Mapping[int, Warm] = field(default_factory=dict)
+    warm: Mapping[int, run_rows.Warm] = field(default_factory=dict)
     of_groups: Sequence[WeightsOfGroups] = ()
 
-    def warm_of(self, mst_key: int) -> tuple[int, int, int] | None:
-        found = self.warm.get(mst_key)
-        return None if found is None else astuple(found)
 
-
-def kept_states(db: Database, run_id: int | None) -> dict[int, Warm]:
+def kept_states(db: Database, run_id: int | None) -> dict[int, run_rows.Warm]:
     """The last states of an earlier run, if they are still there and the caller may use them."""
     if run_id is None:
         return {}
     role = session.current_user(db)
     rows = state_rows.newest(db, run_id, role)
-    return {row["mst_key"]: Warm(run_id, row["step"], row["epochs"]) for row in rows}
+    return {row["mst_key"]: run_rows.Warm(run_id, row["step"], row["epochs"]) for row in rows}
 
 
 @dataclass(frozen=True)
@@ -249,7 +236,7 @@ def last_run(db: Database) -> int:
 def _creation(db: Database, topology: Topology, new: NewRun, run_id: int) -> CreateRun:
     nets = {int(model_id): calibrating.Net.of(facts) for model_id, facts in new.described.items()}
     priced = calibrating.visit_seconds(db, new.request, lambda: nets)
-    rows = [run_rows.config_row(new.request, c, new.start.warm_of(c.mst_key)) for c in new.request.configs]
+    rows = [run_rows.config_row(new.request, c, new.start.warm.get(c.mst_key)) for c in new.request.configs]
     kinds = [priced(row) for row in rows]
     return CreateRun(
         run=run_rows.run_row(
@@ -405,15 +392,14 @@ def _end_badly(topology: Topology, run_id: int, error: BaseException) -> None:
 def planning(db: Database, request: requests.Request, run_id: int) -> Planned:
     """How a config becomes one of the plan; those that come in later may bring architectures."""
     visit_seconds = calibrating.visit_seconds(db, request, partial(calibrating.nets_of_run, db, run_id))
-
-    groups = request.groups.rows if request.groups else {}
+    known = request.groups.rows if request.groups else {}
 
     def planned(row: runs.ConfigRow, until: int) -> Config:
         if row.kind is None or row.visit_seconds is None:
             kind, seconds = visit_seconds(row)
         else:
             kind, seconds = row.kind, row.visit_seconds
-        group = None if row.group_id is None else groups[row.group_id]
+        group = None if row.group_id is None else known[row.group_id]
         return Config(
             mst_key=row.mst_key,
             backend=row.backend,
@@ -465,6 +451,7 @@ def make_plan(
         even=request.limits.even,
         average_from=request.limits.average_from,
         checkpoint=request.limits.checkpoint_every,
+        budgeted=request.limits.max_visits is not None or request.limits.max_seconds is not None,
     )
 
 
@@ -472,4 +459,5 @@ def search_of(request: requests.Request, order: Sequence[tuple[int, int]] = ()) 
     """The procedure of a run, made anew."""
     if request.search is None:
         return None
-    return Search(build(request.search), bool(request.search.get("by_loss")), order)
+    procedure = build(request.search, groups.rows_trained(request))
+    return Search(procedure, bool(request.search.get("by_loss")), order)

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.store import runs, session
+
+
+@dataclass(frozen=True)
+class Warm:
+    """What a config goes on from: a state of an earlier run."""
+
+    run_id: int
+    step: int
+    epochs: int
+    # The number that the config had there, where that is another one.
+    key: int | None = None
 
 
 def run_row(
@@ -39,7 +50,14 @@ def run_row(
         limits=json.dumps(asdict(request.limits)),
         spelled=json.dumps(dict(request.spelled)),
         object_table=request.object_table,
+        packed_versions=json.dumps(_versions_read(request)),
     )
+
+
+def _versions_read(request: requests.Request) -> Mapping[str, Any]:
+    """Of the tables whose groups were read, the versions that they had then."""
+    read = [data for data in (request.source, request.validation) if data and request.groups]
+    return {data.table.quoted: {"version": data.summary.version} for data in read}
 
 
 def architectures(described: Mapping[str, Mapping[str, Any]]) -> list[runs.ArchitectureRow]:
@@ -56,21 +74,20 @@ def architectures(described: Mapping[str, Mapping[str, Any]]) -> list[runs.Archi
     ]
 
 
-def config_row(
-    request: requests.Request, chosen: requests.Chosen, warm: tuple[int, int, int] | None
-) -> runs.ConfigRow:
-    """A config; `warm` are the run and the step that it goes on from, and the epochs behind it there."""
-    run_id, step, epochs = warm or (None, None, 0)
+def config_row(request: requests.Request, chosen: requests.Chosen, warm: Warm | None) -> runs.ConfigRow:
+    """A config, and the state that it goes on from."""
     return runs.ConfigRow(
         mst_key=chosen.mst_key,
         model_id=chosen.model_id,
         compile_params=chosen.compile_params,
         fit_params=chosen.fit_params,
         backend=request.engines.of(chosen.model_id),
-        warm_run_id=run_id,
-        warm_step=step,
-        epochs_before=epochs,
+        warm_run_id=None if warm is None else warm.run_id,
+        warm_step=None if warm is None else warm.step,
+        warm_key=None if warm is None else warm.key,
+        epochs_before=0 if warm is None else warm.epochs,
         config_key=chosen.config_key,
         fold=chosen.fold,
         group_id=chosen.group_id,
+        class_counts=request.class_counts.get(chosen.group_id or 0),
     )

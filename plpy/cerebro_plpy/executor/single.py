@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, fields
 from typing import Any
 
 from cerebro_plpy.commands import StartingWeights
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
-from cerebro_plpy.executor import averaging, output, replay
+from cerebro_plpy.executor import averaging, groups, output, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
+from cerebro_plpy.executor.fit import FitCall
 from cerebro_plpy.logical.options import FitOptions, parse_fit_options
 from cerebro_plpy.predicting.trained import ONLY
 from cerebro_plpy.store import models, results
@@ -57,6 +59,16 @@ class SingleTables:
         output.write_summary(db, summary, request, row)
 
 
+def call(db: Database, arguments: Sequence[Any]) -> SingleCall | OneOfGroups:
+    """The call as it comes: on a table in groups it trains a model for each."""
+    single = SingleCall(*arguments)
+    # Whatever is wrong with the table is said where the call is read.
+    with suppress(CerebroError):
+        if requests.data(db, single.source_table, "source table").summary.group_by is not None:
+            return OneOfGroups.of(single)
+    return single
+
+
 @dataclass(frozen=True)
 class SingleCall:
     """The arguments of madlib_keras_fit, as they come."""
@@ -89,15 +101,20 @@ class SingleCall:
             )
         return given
 
-    def resolve(self, db: Database, given: FitOptions) -> requests.Request:
-        epochs, frequency = requests.budget(self.num_iterations, self.metrics_compute_frequency, given)
-        source, validation = requests.training_and_validation(db, self.source_table, self.validation_table)
-        arch_table = resolve_table(db, self.model_arch_table, "model architecture table")
+    def configs(self) -> list[requests.Chosen]:
+        """The one that it is about."""
         if self.model_id is None or self.compile_params is None:
             raise CerebroError("model_id and compile_params cannot be NULL", sqlstate=NULL_NOT_ALLOWED)
         only = models.Selected(ONLY, self.model_id, self.compile_params, self.fit_params or "")
-        configs = requests.choose([only])
-        architectures = models.architectures(db, arch_table, [self.model_id])
+        return requests.choose([only])
+
+    def resolve(self, db: Database, given: FitOptions) -> requests.Request:
+        epochs, frequency = requests.budget(self.num_iterations, self.metrics_compute_frequency, given)
+        source, validation = requests.training_and_validation(db, self.source_table, self.validation_table)
+        groups.refuse_options(given)
+        arch_table = resolve_table(db, self.model_arch_table, "model architecture table")
+        configs = self.configs()
+        architectures = models.architectures(db, arch_table, [configs[0].model_id])
         segments = source.summary.segments
         engines = requests.engines(db, given, bool(self.use_gpus), segments, at_a_time=1)
         averaging.check(given, 1, segments, epochs)
@@ -147,6 +164,27 @@ class SingleCall:
             model_id=config.model_id, mst_key=ONLY, table=model.quoted, key_column=None, key=None
         )
         return runner.Start([*cold.weights, own])
+
+
+@dataclass(frozen=True)
+class OneOfGroups(FitCall):
+    """The same on a table in groups: a run of one config on each, with the tables of such a run."""
+
+    single: SingleCall
+
+    @classmethod
+    def of(cls, single: SingleCall) -> OneOfGroups:
+        own = {field.name: getattr(single, field.name, None) for field in fields(FitCall)}
+        return cls(**own, single=single)
+
+    def read_options(self) -> FitOptions:
+        return self.single.read_options()
+
+    def selection(self, db: Database) -> requests.Selection:
+        single = self.single
+        arch_table = resolve_table(db, single.model_arch_table, "model architecture table")
+        objects = requests.object_table(db, single.object_table)
+        return requests.Selection(None, arch_table, str(single.model_arch_table), objects, single.configs())
 
 
 def _last_step(outcome: runner.Outcome) -> int:

@@ -14,7 +14,9 @@ from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.budget import MOST_EPOCHS
 from cerebro_plpy.madlib import grid
-from cerebro_plpy.store import decisions, drivers, models, run_groups, runs, session
+from cerebro_plpy.madlib.params import BALANCED
+from cerebro_plpy.packing.grouping import MOST_GROUPS
+from cerebro_plpy.store import decisions, drivers, models, runs, session
 from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store.decisions import CLONE, DELETE, PAUSE, RESUME, SET_EPOCHS, START, STOP, Asked, Entry
 from cerebro_plpy.store.names import Table, resolve_table
@@ -58,9 +60,12 @@ class RunStanding:
         elif of.decision == DELETE:
             self.deleted.add(key)
         if isinstance(of, Asked) and of.decision in (START, CLONE):
+            source = self.configs.get(of.source_key) if of.source_key is not None else None
             self.configs[key] = runs.ConfigRow(
-                key, of.model_id or 0, of.compile_params or "", of.fit_params or "", ""
-            )
+                key, of.model_id or 0, of.compile_params or "", of.fit_params or "", "",
+                group_id=of.group_id if source is None else source.group_id,
+                class_counts=None if source is None else source.class_counts,
+            )  # fmt: skip
 
     @property
     def next_key(self) -> int:
@@ -109,10 +114,10 @@ def _going(db: Database, run_id: int | None) -> RunStanding:
 def _changed(db: Database, run_id: int | None) -> RunStanding:
     """The same for new configs, which may name registered functions, in the run's versions."""
     standing = _going(db, run_id)
-    if run_groups.read(db, standing.run.run_id):
+    if "scope" in (runs.searched(standing.run) or {}):
         raise CerebroError(
-            f"run {run_id} trains groups, and takes no new configs",
-            hint="Begin another run.",
+            f"run {run_id} searches groups, and takes no configs but its own",
+            hint="Begin another run, or add them to a fit.",
             sqlstate=NOT_SUPPORTED,
         )
     registry.begin(db, standing.run.run_id)
@@ -247,6 +252,8 @@ def clone_config(
         fit_params or source.fit_params,
     )  # fmt: skip
     _check_number(standing, 1)
+    if source.group_id is not None and source.class_counts is None:
+        _refuse_balanced([new])
     if (new.compile_params, new.fit_params) != (source.compile_params, source.fit_params):
         _check(db, standing=standing, new=[new], fresh=[])
     _bring_in(db, standing, CLONE, new, source_key=source.mst_key, with_state=with_state is not False)
@@ -320,11 +327,16 @@ def _add(
     chosen: Sequence[requests.Chosen],
 ) -> list[int]:
     run_id = standing.run.run_id
-    _check_number(standing, len(chosen))
+    # Each is trained on all that the others are trained on.
+    subsets = sorted({row.group_id for row in standing.configs.values()}, key=_last)
+    _check_number(standing, len(chosen) * len(subsets))
     new = [
-        models.Selected(standing.next_key + n, c.model_id, c.compile_params, c.fit_params)
+        models.Selected(standing.next_key + n * len(subsets), c.model_id, c.compile_params, c.fit_params)
         for n, c in enumerate(chosen)
     ]
+    in_groups = any(group is not None for group in subsets)
+    if in_groups:
+        _refuse_balanced(new)
     here = {a.model_id for a in runs.architectures(db, run_id)}
     ids = sorted({config.model_id for config in new} - here)
     fresh = models.architectures(db, arch_table, ids) if ids else []
@@ -340,8 +352,29 @@ def _add(
     added = [row for row in described if row.model_id in ids]
     runs.add_architectures(db, run_id, added)
     for config in new:
-        _bring_in(db, standing, START, config)
+        if not in_groups:
+            _bring_in(db, standing, START, config)
+        for place, group in enumerate(subsets if in_groups else ()):
+            own = replace(config, mst_key=config.mst_key + place)
+            # The first has the config's own number, which result tables show.
+            _bring_in(db, standing, START, own, config_key=config.mst_key, group_id=group)
     return [config.mst_key for config in new]
+
+
+def _last(group: int | None) -> int:
+    """The model of all rows comes after those of groups."""
+    return MOST_GROUPS + 1 if group is None else group
+
+
+def _refuse_balanced(new: Sequence[models.Selected]) -> None:
+    for config in new:
+        if BALANCED in config.fit_params:
+            raise CerebroError(
+                f"a config with class_weight '{BALANCED}' cannot come into a run of groups",
+                detail="How many rows of each class its groups have was not counted when the run began.",
+                hint="Say what each class counts, or begin another run.",
+                sqlstate=NOT_SUPPORTED,
+            )
 
 
 def _check_number(standing: RunStanding, more: int) -> None:

@@ -19,7 +19,8 @@ class Limits:
     run it repeats, whether its configs train side by side, none an epoch ahead of the others, and from which
     epoch on the states of all segments are averaged; whether the outputs of frozen layers are kept, in how
     much memory of all segments, and where nets are cut for that (`planner/cuts.py`); whether groups train as
-    one program, how many epochs of theirs a visit has, and with how few rows or classes one is left out."""
+    one program, how many epochs of theirs a visit has, with how few rows or classes one is left out, and
+    whether models of groups stay that have not changed."""
 
     restore_best: bool = False
     max_seconds: int | None = None
@@ -40,6 +41,9 @@ class Limits:
     checkpoint_every: int | None = None
     min_rows: int | None = None
     min_classes: int | None = None
+    changed_groups: bool = False
+    # The run that has made those models.
+    changed_since: int | None = None
 
 
 @dataclass(frozen=True)

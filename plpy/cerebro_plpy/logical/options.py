@@ -22,6 +22,7 @@ AUTO: Final = "auto"
 FASTEST: Final = "fastest"
 LONGEST, EVEN = "longest", "even"
 EXACT, OFF = "exact", "off"
+ALL, CHANGED = "all", "changed"
 LEAST_MEMORY_MB: Final = 16
 
 
@@ -64,6 +65,10 @@ class FitOptions:
     min_rows: int | None = None
     min_classes: int | None = None
     fallback: bool | None = None
+    # Whether a warm start trains only the groups that have changed.
+    groups: str | None = None
+    # Of a search on a table in groups: whether each is searched by itself.
+    search: str | None = None
 
     @property
     def measures_each_epoch(self) -> bool:
@@ -86,6 +91,7 @@ class FitOptions:
             checkpoint_every=self.checkpoint_every,
             min_rows=self.min_rows,
             min_classes=self.min_classes,
+            changed_groups=self.groups == CHANGED,
         )
 
 
@@ -266,6 +272,7 @@ FIT_OPTIONS: Final[dict[str, Validator]] = {
     "min_rows": integer(1),
     "min_classes": integer(1),
     "fallback": boolean(),
+    "groups": one_of(ALL, CHANGED),
     "patience": integer(1),
     "min_delta": number(0.0),
     "target": number(),

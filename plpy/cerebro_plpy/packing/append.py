@@ -11,10 +11,13 @@ from ..database import Database
 from ..errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
 from ..features import drift
 from ..features.specification import DATE, NUMBER
-from ..store import append, names, packed, session
+from ..store import append, groups, names, packed, session
 from ..store import drift as drifts
 from ..store.append import PackedVersion
+from . import class_counts, dealing, grouping
 from . import options as option
+from .dealing_groups import GroupDeal
+from .grouping import Grouping
 from .job import Job
 from .pack import gathered, output_of
 from .preprocess import job_like
@@ -40,7 +43,8 @@ def append_rows(
         raise CerebroError("rows cannot be added in a read-only transaction", sqlstate=WRONG_STATE)
     training = packed.summary(db, table.schema, table.name)
     _check_takes_rows(table, training)
-    append.check_rights(db, table, training.quoted)
+    beside = groups.of_training(db, table) if training.group_by is not None else None
+    append.check_rights(db, table, training.quoted, beside)
     db.server.check_lies_as_packed(table, "packed table")
     append.lock(db, training.quoted)
     # What was there before the lock may have grown.
@@ -56,20 +60,16 @@ def append_rows(
         independents=independent_varname or _own_inputs(training, known, source),
         memory=chosen.memory_mb << 20,
     )
-    job = replace(job, takes_new_classes=True)
+    job = _in_groups(db, replace(job, takes_new_classes=True), table, training, known)
     with gathered(db, job) as found:
-        how = replace(
-            found.plan(training.segments, training.buffer_size),
-            rows_before=training.total_rows,
-            buffers_before=training.versions[-1].below,
-        )
+        how = _after(found.plan(training.segments, training.buffer_size), job, training)
         # The new table's columns may have other names.
         output = replace(
             output_of(job),
             dependents=training.dependent_varname,
             independents=training.independent_varname,
         )
-        found.rows.write(output, found.labels, how)
+        classes_seen = found.rows.write(output, found.labels, how)
         added = PackedVersion(how.rows, how.buffers_after, job.spelled[0])
         versions = [*training.versions, added]
         values = [label.values for label in found.labels]
@@ -77,8 +77,58 @@ def append_rows(
     size = max(training.buffer_size, how.buffer_size)
     changed = {**_changed(training, values), **_counted(training, counts)}
     append.write(db, training.quoted, versions, size, changed)
+    if isinstance(how, GroupDeal) and job.grouping is not None:
+        _describe_groups(db, table, job.grouping, how=how, seen=classes_seen)
     _tell(db, job, table, replace(training, versions=versions))
     return len(versions)
+
+
+def _in_groups(
+    db: Database,
+    job: Job,
+    table: names.Table,
+    training: packed.PackedSummary,
+    known: Mapping[str, packed.SourceColumn],
+) -> Job:
+    """The job for rows that go to their groups, if the table has any."""
+    if training.group_by is None:
+        return job
+    source, found = grouping.with_added(db, job.source, known, packed=table, group_by=training.group_by)
+    return replace(job, source=source, grouping=found)
+
+
+def _after(
+    how: dealing.Deal | GroupDeal, job: Job, training: packed.PackedSummary
+) -> dealing.Deal | GroupDeal:
+    """The rows are dealt on from where those before them ended."""
+    buffers = training.versions[-1].below
+    if isinstance(how, GroupDeal):
+        rows = job.grouping.rows_before if job.grouping else ()
+        return replace(how, rows_before=rows, buffers_before=buffers)
+    return replace(how, rows_before=training.total_rows, buffers_before=buffers)
+
+
+def _describe_groups(
+    db: Database, table: names.Table, added: Grouping, *, how: GroupDeal, seen: Sequence[int] | None
+) -> None:
+    """Say in the table of groups what rows these have now."""
+    now = packed.summary(db, table.schema, table.name)
+    classes: list[int | None] = [None] * len(how.groups) if seen is None else list(seen)
+    width = now.num_classes[0] or 0
+    old = [
+        number
+        for number, (new, before) in enumerate(zip(how.groups, added.rows_before, strict=True))
+        if new and before and seen is not None and seen[number] < width
+    ]
+    if old:
+        # Those before and those that came may be of different ones.
+        counted = class_counts.of_groups(db, table, now)
+        for number in old:
+            of_first = counted[number + 1][now.dependent_varname[0]] or ()
+            classes[number] = sum(1 for count in of_first if count)
+    groups.describe(
+        db, added.table, how.groups, segments=how.segments_of_groups, classes=classes, version=now.version
+    )
 
 
 def _check_takes_rows(table: names.Table, training: packed.PackedSummary) -> None:
@@ -88,10 +138,9 @@ def _check_takes_rows(table: names.Table, training: packed.PackedSummary) -> Non
             hint=f"Add the rows to that table, then: SELECT cerebro.refresh_features('{table.quoted}').",
             sqlstate=WRONG_STATE,
         )
-    parts = "folds" if training.folds is not None else "groups" if training.group_by is not None else None
-    if parts is not None:
+    if training.folds is not None:
         raise CerebroError(
-            f"{table.quoted} was packed in {parts}: no rows can be added",
+            f"{table.quoted} was packed in folds: no rows can be added",
             hint="Pack all rows again.",
             sqlstate=WRONG_STATE,
         )

@@ -49,7 +49,8 @@ class GroupBuffer:
 class GroupDeal:
     """How the rows of groups are dealt. They come group by group; each is dealt as if there were no other.
 
-    A group's buffers are those that it would have alone, but that groups which fit share one.
+    A group's buffers are those that it would have alone, but that groups which fit share one. Rows that are
+    appended go on where those of their group ended, in new buffers.
     """
 
     groups: Sequence[int]
@@ -58,6 +59,9 @@ class GroupDeal:
     segments: int
     # That a buffer has.
     most_rows: int
+    # Of each group, where rows are appended.
+    rows_before: Sequence[int] = ()
+    buffers_before: int = 0
 
     @cached_property
     def rows(self) -> int:
@@ -66,6 +70,16 @@ class GroupDeal:
     @cached_property
     def starts(self) -> Sequence[int]:
         return [0, *accumulate(self.groups)]
+
+    @cached_property
+    def _begun(self) -> Sequence[int]:
+        """The segment that takes the first row of each group that is cut."""
+        before = self.rows_before or [0] * len(self.groups)
+        return [rows % self.segments for rows in before]
+
+    def _first(self, group: int, segment: int) -> int:
+        """The first row of a group that a segment takes, of a group that is cut."""
+        return (segment - self._begun[group]) % self.segments
 
     @cached_property
     def _dealt(self) -> Sequence[Sequence[GroupBuffer]]:
@@ -83,7 +97,8 @@ class GroupDeal:
             if not rows or home not in (segment, EVERYWHERE):
                 continue
             cut = home == EVERYWHERE
-            first, step = self.starts[group] + segment * cut, self.segments if cut else 1
+            first = self.starts[group] + (self._first(group, segment) if cut else 0)
+            step = self.segments if cut else 1
             places = range(first, self.starts[group + 1], step)
             if not places:
                 continue
@@ -118,7 +133,7 @@ class GroupDeal:
 
     def buffer_id(self, segment: int, number: int) -> int:
         """The number of a segment's buffer in the packed table."""
-        return segment * self.buffers + number
+        return self.buffers_before + segment * self.buffers + number
 
     @property
     def buffers_after(self) -> int:
@@ -139,7 +154,8 @@ class GroupDeal:
         """The segments of rows, by their places in the order of all."""
         starts, homes = np.array(self.starts), np.array(self.homes)
         groups = self.groups_of(ranks)
-        return np.where(homes[groups] == EVERYWHERE, (ranks - starts[groups]) % self.segments, homes[groups])
+        dealt = ranks - starts[groups] + np.array(self._begun)[groups]
+        return np.where(homes[groups] == EVERYWHERE, dealt % self.segments, homes[groups])
 
     def bounds(self, segment: int) -> list[int]:
         """Where a segment's buffers begin and end, in rows of the segment."""
@@ -149,10 +165,14 @@ class GroupDeal:
     def _before(self) -> np.ndarray:
         """For each segment and group, the rows that the groups before it have there."""
         rows, homes = np.array(self.groups), np.array(self.homes)
-        cut = homes == EVERYWHERE
+        cut, begun = homes == EVERYWHERE, np.array(self._begun)
         own = np.array(
             [
-                np.where(cut, (rows - s + self.segments - 1) // self.segments, rows * (homes == s))
+                np.where(
+                    cut,
+                    (rows - (s - begun) % self.segments + self.segments - 1) // self.segments,
+                    rows * (homes == s),
+                )
                 for s in range(self.segments)
             ]
         )

@@ -8,8 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from ..database import Database
-from ..errors import DATATYPE_MISMATCH, DUPLICATE_COLUMN, NOT_SUPPORTED, CerebroError
+from ..errors import (
+    DATATYPE_MISMATCH,
+    DUPLICATE_COLUMN,
+    NOT_SUPPORTED,
+    PROGRAM_LIMIT_EXCEEDED,
+    CerebroError,
+)
 from ..store import groups, names
+from ..store.groups import Groups
 from ..store.names import Table, TargetTable
 from ..store.packed import SourceColumn
 from . import sources
@@ -33,6 +40,8 @@ class Grouping:
     highest: int
     # For validation rows, the segments on which the groups' training rows lie.
     homes: Sequence[int] | None = None
+    # Where rows are added, the rows that each group has already, of which new ones have none.
+    rows_before: Sequence[int] = ()
 
 
 def option(key: str, value: object) -> tuple[str, ...]:
@@ -64,11 +73,7 @@ def numbered(
     _check(columns)
     table = names.target_table(db, names.with_suffix(spelled, groups.SUFFIX))
     count = groups.create(db, table, source, columns)
-    if count > MOST_GROUPS:
-        raise CerebroError(
-            f"there are {count} groups, and there may be {MOST_GROUPS}",
-            hint="Group by fewer columns, or by what many rows have in common.",
-        )
+    _check_count(count)
     types = groups.types_of(db, table.quoted)
     names_of = [column.name for column in columns]
     rows = groups.with_group(source, list(known), {name: types[name] for name in names_of}, table.quoted)
@@ -92,11 +97,43 @@ def as_training(
     if others:
         db.notice(f"rows of {source.quoted} of groups that have no training rows are left out: {others}")
     groups.create_like(db, table, found)
-    homes = [EVERYWHERE] * max(found.rows)
-    for number, group in found.rows.items():
-        homes[number - 1] = EVERYWHERE if group.home is None else group.home
+    homes = _homes(found)
     rows = groups.with_group(source, list(known), found.types, table.quoted)
     return rows, Grouping(list(group_by), table, len(homes), homes)
+
+
+def _homes(found: Groups) -> list[int]:
+    homes = [EVERYWHERE] * max(found.rows, default=0)
+    for number, group in found.rows.items():
+        homes[number - 1] = EVERYWHERE if group.home is None else group.home
+    return homes
+
+
+def with_added(
+    db: Database, source: Table, known: Mapping[str, SourceColumn], packed: Table, group_by: Sequence[str]
+) -> tuple[Table, Grouping]:
+    """The same for rows that are added to a packed table: of the groups that it has, and of new ones."""
+    for name in group_by:
+        sources.find_column(name, known, source.quoted)
+    found = groups.of(db, packed, group_by)
+    highest = max(found.rows, default=0)
+    count = groups.add_new(db, found, source, after=highest)
+    _check_count(highest + count)
+    table = TargetTable(packed.schema, packed.name + groups.SUFFIX, found.table)
+    rows = groups.with_group(source, list(known), found.types, found.table)
+    before = [0] * (highest + count)
+    for number, group in found.rows.items():
+        before[number - 1] = group.rows
+    return rows, Grouping(list(group_by), table, highest + count, _homes(found), before)
+
+
+def _check_count(count: int) -> None:
+    if count > MOST_GROUPS:
+        raise CerebroError(
+            f"there are {count} groups, and there may be {MOST_GROUPS}",
+            hint="Group by fewer columns, or by what many rows have in common.",
+            sqlstate=PROGRAM_LIMIT_EXCEEDED,
+        )
 
 
 def _check(columns: Sequence[SourceColumn]) -> None:

@@ -15,6 +15,7 @@ from . import classes, dealing, dealing_groups, folds
 from .classes import Labels
 from .dealing_groups import ClassesSeen, GroupDeal
 from .faults import Faults
+from .grouping import Grouping
 from .job import Job
 from .parts import PartsRead
 from .placing import homes
@@ -37,16 +38,23 @@ class ReadRows:
     row_bytes: int
     folds: Sequence[int] = ()
     groups: Sequence[int] = ()
-    # The segments of groups, where these are settled.
-    homes: Sequence[int] | None = None
+    # Which knows the segments of groups where these are settled.
+    grouping: Grouping | None = None
 
     def plan(self, segments: int, most_rows: int | None) -> dealing.Deal | GroupDeal:
-        if self.groups:
+        if self.grouping is not None:
             most = dealing.most_rows_of(segments, self.row_bytes, most_rows)
-            return GroupDeal(self.groups, self.homes or homes(self.groups, segments), segments, most)
+            return GroupDeal(self.groups, self._homes(self.grouping, segments), segments, most)
         return dealing.plan(
             self.total, segments, row_bytes=self.row_bytes, most_rows=most_rows, folds=self.folds
         )
+
+    def _homes(self, grouping: Grouping, segments: int) -> Sequence[int]:
+        before = grouping.rows_before
+        if grouping.homes is not None and not before:
+            return grouping.homes
+        in_all = [a + b for a, b in zip(before or [0] * len(self.groups), self.groups, strict=True)]
+        return homes(in_all, segments, grouping.homes or ())
 
 
 def pack(db: Database, job: Job) -> None:
@@ -66,6 +74,7 @@ def pack(db: Database, job: Job) -> None:
                 how.groups,
                 segments=how.segments_of_groups,
                 classes=classes_seen or [None] * len(how.groups),
+                version=None if job.is_validation else 1,
             )
         summary = _summary(job, found, how)
         packed.write_summary(db, output, summary, f"How {job.spelled[1]} was packed")
@@ -104,7 +113,7 @@ def gathered(db: Database, job: Job) -> Iterator[ReadRows]:
             row_bytes=_row_bytes(columns, labels),
             folds=in_parts if job.folds else (),
             groups=in_parts if job.grouping else (),
-            homes=job.grouping and job.grouping.homes,
+            grouping=job.grouping,
         )
     finally:
         rows.close()

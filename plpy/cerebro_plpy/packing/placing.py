@@ -13,15 +13,23 @@ LEAST_CUT = 4096
 EVERYWHERE = -1
 
 
-def homes(rows: Sequence[int], segments: int) -> list[int]:
+def homes(rows: Sequence[int], segments: int, settled: Sequence[int] = ()) -> list[int]:
     """The segment of each group, by its rows. The largest are placed first, each where the fewest rows are;
-    one that would make a segment too large is cut over all of them."""
-    found = [0] * len(rows)
+    one that would make a segment too large is cut over all of them. Those of the first groups may be
+    `settled`: where a group has rows it stays."""
+    found = [*settled, *[0] * (len(rows) - len(settled))]
     if segments == 1:
         return found
     most, on_each = UNEVEN * sum(rows) / segments, 0.0
-    loads = [(0, segment) for segment in range(segments)]
-    for group in sorted(range(len(rows)), key=lambda group: -rows[group]):
+    there = [0] * segments
+    for home, count in zip(settled, rows, strict=False):
+        if home == EVERYWHERE:
+            on_each += count / segments
+        else:
+            there[home] += count
+    loads = [(load, segment) for segment, load in enumerate(there)]
+    heapq.heapify(loads)
+    for group in sorted(range(len(settled), len(rows)), key=lambda group: -rows[group]):
         count = rows[group]
         load, segment = loads[0]
         if count >= LEAST_CUT and load + on_each + count > most:

@@ -24,11 +24,23 @@ class Grouped(Protocol):
     @property
     def home(self) -> int | None: ...
 
+    @property
+    def epochs_before(self) -> int: ...
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Bundle:
     segment: int
-    members: Sequence[int]
+    members: list[int]
+
+
+# What the members of a bundle have in common.
+_Kind = tuple[int, str, int, int]
+
+
+def _kind(config: Grouped, home: int) -> _Kind:
+    # Rows come in an order that is of the epoch: after a warm start not all are in the same.
+    return home, config.backend, config.key, config.epochs_before
 
 
 class Bundles:
@@ -37,15 +49,33 @@ class Bundles:
     def __init__(self, configs: Iterable[Grouped]) -> None:
         self._open: dict[int, list[Bundle]] = {}
         self._of: dict[int, Bundle] = {}
-        alike: dict[tuple[int, str, int], list[int]] = {}
+        self._newest: dict[_Kind, Bundle] = {}
+        alike: dict[_Kind, list[int]] = {}
         for config in configs:
             if config.home is not None:
-                alike.setdefault((config.home, config.backend, config.key), []).append(config.mst_key)
-        for (segment, _, _), members in alike.items():
+                alike.setdefault(_kind(config, config.home), []).append(config.mst_key)
+        for kind, members in alike.items():
             for some in _even(members):
-                bundle = Bundle(segment, some)
-                self._open.setdefault(segment, []).append(bundle)
-                self._of.update(dict.fromkeys(some, bundle))
+                self._begin(kind, some)
+
+    def _begin(self, kind: _Kind, members: Sequence[int]) -> Bundle:
+        bundle = self._newest[kind] = Bundle(kind[0], list(members))
+        self._open.setdefault(bundle.segment, []).append(bundle)
+        self._of.update(dict.fromkeys(members, bundle))
+        return bundle
+
+    def add(self, config: Grouped) -> None:
+        """One that comes in while the run goes on."""
+        if config.home is None:
+            return
+        kind = _kind(config, config.home)
+        bundle = self._newest.get(kind)
+        if bundle is None or len(bundle.members) >= MOST_MEMBERS:
+            self._begin(kind, [config.mst_key])
+            return
+        bundle.members.append(config.mst_key)
+        self._of[config.mst_key] = bundle
+        self.reopen(config.mst_key)
 
     def first(self, segment: int, left: Callable[[Bundle], bool]) -> Bundle | None:
         """The first bundle of a segment with something left; one is done before the next begins."""
@@ -56,6 +86,11 @@ class Bundles:
 
     def any_left(self, left: Callable[[Bundle], bool]) -> bool:
         return any(self.first(segment, left) for segment in list(self._open))
+
+    def rotate(self, segment: int) -> None:
+        """The others of a segment come before its first bundle."""
+        waiting = self._open[segment]
+        waiting.append(waiting.pop(0))
 
     def reopen(self, mst_key: int) -> None:
         """One of its members may have more to do than was thought."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cerebro_plpy.planner import constants
+from cerebro_plpy.planner import constants, group_work
 from cerebro_plpy.planner.rates import SPREAD, Rates, spread
 from cerebro_plpy.planner.simulation import (
     COMPILE,
@@ -70,14 +70,15 @@ class Estimate:
 
     @property
     def states_kept(self) -> int:
-        return sum(kind.state_bytes for kind in self.work.kinds.values()) + self.frozen_bytes
+        each = sum(kind.state_bytes for kind in self.work.kinds.values())
+        return each * self.work.models + self.frozen_bytes
 
     @property
     def states_peak(self) -> int:
         """States at their most, and the models beside them when the result tables are written."""
-        kinds = self.work.kinds.values()
-        states = STATES_AT_ONCE * sum(kind.state_bytes for kind in kinds) + self.frozen_bytes
-        return states + sum(kind.weight_bytes for kind in kinds)
+        kinds, models = self.work.kinds.values(), self.work.models
+        states = STATES_AT_ONCE * sum(kind.state_bytes for kind in kinds) * models + self.frozen_bytes
+        return states + sum(kind.weight_bytes for kind in kinds) * models
 
     @property
     def log_bytes(self) -> int:
@@ -85,9 +86,12 @@ class Estimate:
         if not count:
             return 0
         state = sum(kind.state_bytes for kind in kinds.values()) / count
-        weights = sum(kind.weight_bytes for kind in kinds.values()) + self.frozen_bytes
-        evaluations = self.played.evaluations * (self.work.segments + 1) * EVALUATION_LOG
-        return int(self.played.visits * (state * LOG_FACTOR + VISIT_LOG) + evaluations + weights * LOG_FACTOR)
+        weights = sum(kind.weight_bytes for kind in kinds.values()) * self.work.models + self.frozen_bytes
+        evaluations = self.played.evaluations * EVALUATION_LOG
+        written = self.played.visits if self.played.states_written is None else self.played.states_written
+        if self.work.groups is None:
+            evaluations *= self.work.segments + 1
+        return int(written * (state * LOG_FACTOR + VISIT_LOG) + evaluations + weights * LOG_FACTOR)
 
     @property
     def session_bytes(self) -> int:
@@ -97,9 +101,10 @@ class Estimate:
         own = sum(constants.SESSION_MB[name] for name in work.backends) * MB
         nets = {kind.name: kind.backend for kind in work.kinds.values()}
         own += sum(constants.COMPILED_MB[backend] for backend in nets.values()) * MB
+        together = 1 if work.groups is None else max(1, work.groups.largest_bundle)
         states = max(
             (
-                STATES_IN_A_VISIT * kind.state_bytes + FROZEN_IN_A_SESSION * kind.frozen_bytes
+                STATES_IN_A_VISIT * kind.state_bytes * together + FROZEN_IN_A_SESSION * kind.frozen_bytes
                 for kind in work.kinds.values()
             ),
             default=0,
@@ -112,6 +117,8 @@ class Estimate:
 
 def estimate(work: RunWork, rates: Rates, most_visits: int = MOST_VISITS) -> Estimate:
     """Of a run whose configs all train to the end."""
+    if work.groups is not None:
+        return summarize(work, rates, group_work.counted(work, work.groups, rates))
     sample = _sample(work, rates)
     visits = max(1, len(sample.kinds) * work.segments)
     if visits > MOST_PLAYED:
@@ -136,10 +143,12 @@ def estimate(work: RunWork, rates: Rates, most_visits: int = MOST_VISITS) -> Est
 def summarize(work: RunWork, rates: Rates, played: Played) -> Estimate:
     """Make the figures of what was played."""
     start = 0.0 if work.warm else rates.starting(work.backends).seconds
-    around = constants.AROUND + constants.AROUND_CONFIG * len(work.kinds)
+    each = constants.AROUND_CONFIG if work.groups is None else constants.AROUND_GROUP * work.models
+    around = constants.AROUND + each * len(work.kinds)
     sources = _sources(work, rates, played)
     factor = spread(sources)
-    chains = {key: _chain(work, key, played) for key in work.kinds}
+    # Of groups no config has a chain of its own.
+    chains = {key: _chain(work, key, played) for key in work.kinds if work.groups is None}
     longest = max(chains.items(), key=lambda one: one[1], default=None)
     bound = max(played.busy / work.sessions, longest[1] if longest else 0.0)
     # A start is as uncertain as the shipped constants are.

@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cerebro_plpy.planner.bundles import MOST_MEMBERS
 from cerebro_plpy.planner.cuts import TrunkChoice
 from cerebro_plpy.planner.estimates import Estimate
+from cerebro_plpy.planner.group_work import fuses
 from cerebro_plpy.planner.rates import SPREAD
 from cerebro_plpy.planner.simulation import COMPILE, MEASURE, ONCE, READ, REST, TRAIN, WRITE
 from cerebro_plpy.planner.tree import DETAIL, NODE_TYPE, PLANS, Node, seconds
+from cerebro_plpy.planner.work import RunWork
 
 # A share of waiting that is worth a word, and a gain.
 MUCH_WAITING, MUCH_GAIN = 0.15, 0.05
@@ -56,7 +59,7 @@ def tree(about: Explained) -> Node:
     found, work = about.estimate, about.estimate.work
     return {
         NODE_TYPE: about.name,
-        DETAIL: about.configs or counted(len(work.kinds), "config"),
+        DETAIL: about.configs or _configs(work),
         "Total Time": found.seconds,
         "Total Time Low": found.low if about.low is None else min(about.low, found.low),
         "Total Time High": found.high if about.high is None else max(about.high, found.high),
@@ -69,6 +72,7 @@ def tree(about: Explained) -> Node:
         "Waiting Share": found.waiting,
         "Longest Config": _longest(found),
         "Rows": _rows(found),
+        "Groups": _groups(work),
         "Row Bytes": int(sum(work.segment_bytes(s) for s in range(work.segments))) or None,
         "Session Memory Bytes": found.session_bytes,
         "Memory Bytes": found.session_bytes * work.sessions,
@@ -112,7 +116,8 @@ def _kind_node(found: Estimate, keys: Sequence[int]) -> Node:
     parts = {a: _spent(found, a, keys) for a in (TRAIN, COMPILE, ONCE, READ, WRITE, REST)}
     return {
         NODE_TYPE: "Train",
-        DETAIL: f"{counted(len(keys), 'config')} of model {kind.model_id}, batch size {kind.batch_size}",
+        DETAIL: f"{counted(len(keys), 'config')}{_on_groups(work)} of model {kind.model_id},"
+        f" batch size {kind.batch_size}",
         "Work Time": sum(parts.values()),
         "Configs": list(keys[:MOST_KEYS]),
         "Parameters": kind.parameters,
@@ -137,6 +142,10 @@ def _trunk(found: Estimate, keys: Sequence[int], trunk: TrunkChoice, seconds: fl
     }
 
 
+def _on_groups(work: RunWork) -> str:
+    return "" if work.groups is None else f" on {counted(_trained(work), 'group')}"
+
+
 def _spent(found: Estimate, activity: str, keys: Sequence[int]) -> float:
     return found.played.of_activity(activity, keys)
 
@@ -159,6 +168,30 @@ def _calibration(about: Explained) -> str:
     if "measured" in sources:
         return f"{known}, some of these kinds of configs among them"
     return f"{known}, of other kinds of configs"
+
+
+def _configs(work: RunWork) -> str:
+    configs = counted(len(work.kinds), "config")
+    return configs if work.groups is None else f"{configs} for each of {counted(_trained(work), 'group')}"
+
+
+def _trained(work: RunWork) -> int:
+    return work.models - bool(work.groups and work.groups.fallback)
+
+
+def _groups(work: RunWork) -> str | None:
+    """Where they lie, and how they are trained."""
+    groups = work.groups
+    if groups is None:
+        return None
+    home, cut = sum(map(len, groups.at_home)), len(groups.cut)
+    bundles = sum(-(-len(own) // MOST_MEMBERS) for own in groups.at_home) * len(work.kinds)
+    said = [f"{home} on one segment each, in {counted(bundles, 'bundle')}"]
+    said += [f"{cut} cut over all segments"] if cut else []
+    said += ["a model of all rows for the others"] if groups.fallback else []
+    fused = [kind for kind in work.kinds.values() if fuses(groups, kind)]
+    said += ["each bundle trains as one program"] if len(fused) == len(work.kinds) else []
+    return "; ".join(said)
 
 
 def _longest(found: Estimate) -> Mapping[str, Any] | None:
@@ -190,7 +223,7 @@ def advice(about: Explained) -> list[str]:
     """What would make it cheaper, or possible."""
     found, work = about.estimate, about.estimate.work
     said: list[str] = []
-    if found.waiting > MUCH_WAITING and len(work.kinds) < 2 * work.segments:
+    if found.waiting > MUCH_WAITING and len(work.kinds) * work.models < 2 * work.segments:
         said.append(
             f"{counted(work.segments, 'segment')} wait {found.waiting:.0%} of the time:"
             f" {counted(len(work.kinds), 'config')} {'is' if len(work.kinds) == 1 else 'are'} too few"

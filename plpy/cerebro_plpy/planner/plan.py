@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from cerebro_plpy.planner import routes, schedule
+from cerebro_plpy.planner import keeping, routes, schedule
 from cerebro_plpy.planner.bundles import CHECKPOINT_SECONDS, Bundle, Bundles
 from cerebro_plpy.planner.costs import EVALUATION_SHARE, CostModel, evaluations_due
 from cerebro_plpy.planner.units import AVERAGE, BUNDLE, EVALUATE, MERGE, PART, VISIT, Config, PartDone, Unit
@@ -43,8 +43,12 @@ class Plan:
     paused: bool = False
     # How many epochs a visit of a bundle has; none for as many as keep it short.
     checkpoint: int | None = None
+    # Whether the run may end before all is done: bundles take turns then, an epoch at a time.
+    budgeted: bool = False
     _evaluations: dict[int, list[Unit]] = field(default_factory=dict)
     _measured: dict[tuple[int, int], int] = field(default_factory=dict)
+    # Of groups on one segment, the epochs after which they are measured without being trained on.
+    _awaited: dict[int, int] = field(default_factory=dict)
     _under_way: dict[int, Unit] = field(default_factory=dict)
     # Each kind of config with each segment where it has trained, and where it was measured.
     _warm: set[tuple[object, int, bool]] = field(default_factory=set)
@@ -58,7 +62,7 @@ class Plan:
     def take_up(self) -> None:
         """Queue the evaluations of epochs that configs have behind them already."""
         for config in self.configs.values():
-            if not self.epochs and config.home is None:
+            if not self.epochs:
                 self._queue_evaluation(config, 0)
             if len(config.parts) == self.segments:
                 self._queue_average(config)
@@ -81,7 +85,9 @@ class Plan:
         return sum(c.step - c.first_step + self._begun(c) for c in self.configs.values())
 
     def _begun(self, config: Config) -> int:
-        """An epoch whose states are averaged is begun as a whole."""
+        """An epoch whose states are averaged is begun as a whole, a visit of a bundle has several."""
+        if config.home is not None:
+            return self.begun_step(config.mst_key) - config.step
         return self.segments if config.amid_epoch else int(config.visiting)
 
     def averages(self, config: Config) -> bool:
@@ -123,8 +129,7 @@ class Plan:
 
     def _is_left(self, config: Config) -> bool:
         """Whether a config of a bundle is still to be trained or, where nothing is trained, measured."""
-        unmeasured = not self.epochs and (config.mst_key, 0) not in self.evaluated
-        return self._visits_left(config) > 0 or (unmeasured and config.failure is None)
+        return self._visits_left(config) > 0 or config.mst_key in self._awaited
 
     def _visits_left(self, config: Config) -> int:
         last = config.until * self.segments if config.stop_at is None else config.stop_at
@@ -201,22 +206,41 @@ class Plan:
         step = min(c.step for c in left)
         now = [c for c in left if c.step == step]
         first = step // self.segments
+        unmeasured = [c for c in now if c.mst_key in self._awaited]
+        if unmeasured:
+            return self._bundle_of(unmeasured, segment, first, first, [first])
+        if self.budgeted:
+            self._bundles.rotate(segment)
+            now = now[: self._most_begun()]
+            if not now:
+                return None
         last = min((step + self._visits_left(c)) // self.segments for c in now)
         until = min(last, first + self._epochs_at_once(now, first))
         measured = [e for e in range(first + 1, until + 1) if e % self.frequency == 0 or e == last]
-        for config in now:
+        return self._bundle_of(now, segment, first, until, measured)
+
+    def _bundle_of(
+        self, configs: list[Config], segment: int, after: int, until: int, measured: list[int]
+    ) -> Unit:
+        for config in configs:
             config.visiting = True
-        keys = tuple(c.mst_key for c in now)
-        if not self.epochs:
-            measured = [0]
-        return Unit(BUNDLE, keys[0], first + 1, segment, members=keys, until=until, measured=tuple(measured))
+        keys = tuple(c.mst_key for c in configs)
+        return Unit(BUNDLE, keys[0], after + 1, segment, members=keys, until=until, measured=tuple(measured))
+
+    def _most_begun(self) -> int | None:
+        """How many groups the budget lets train an epoch, the last one perhaps beyond it."""
+        if self.visits_limit is None:
+            return None
+        return -(-max(0, self.visits_limit - self.visits_begun) // self.segments)
 
     def _epochs_at_once(self, configs: list[Config], after: int) -> int:
         if self.keeps_best:
             # Each state that is measured may be the one that stays.
             return self.frequency - after % self.frequency
-        if self.checkpoint is not None:
+        if self.checkpoint is not None and self.visits_limit is None:
             return self.checkpoint
+        if self.budgeted:
+            return 1
         epoch = sum(self.costs.seconds(c.kind, self.segments * c.visit_units) for c in configs)
         return max(1, int(CHECKPOINT_SECONDS / max(epoch, 1e-9)))
 
@@ -285,7 +309,9 @@ class Plan:
             if key in failures:
                 config.failure = failures[key]
                 continue
-            config.step, config.loss = unit.until * self.segments, loss
+            self._awaited.pop(key, None)
+            if unit.until >= unit.epoch:
+                config.step, config.loss = unit.until * self.segments, loss
             self.evaluated.update((key, epoch) for epoch in unit.measured)
             self.settle(key)
         config = self.configs[unit.mst_key]
@@ -348,6 +374,10 @@ class Plan:
         # A config that was taken a step back has perhaps been evaluated there before.
         if config.failure is not None or config.deleted or place in self.evaluated or place in self._measured:
             return
+        if config.home is not None and epoch == self.whole_epochs(config):
+            self._awaited[config.mst_key] = epoch
+            self._bundles.reopen(config.mst_key)
+            return
         self._measured[place] = 0
         for segment in range(self.segments):
             self._evaluations[segment].append(Unit(EVALUATE, config.mst_key, epoch, segment))
@@ -404,6 +434,7 @@ class Plan:
             config.visiting = config.amid_epoch
 
     def _measure_no_more(self, mst_key: int) -> None:
+        self._awaited.pop(mst_key, None)
         for queue in self._evaluations.values():
             queue[:] = [waiting for waiting in queue if waiting.mst_key != mst_key]
         for key in [key for key in self._measured if key[0] == mst_key]:
@@ -412,7 +443,10 @@ class Plan:
     def add(self, config: Config) -> None:
         """A config that comes in while the run goes on."""
         self.configs[config.mst_key] = config
-        self._hopping.append(config)
+        if config.home is None:
+            self._hopping.append(config)
+        else:
+            self._bundles.add(config)
 
     def begun_step(self, mst_key: int) -> int:
         """The visits that a config has behind it when the one that it may be in is committed."""
@@ -449,47 +483,18 @@ class Plan:
         waiting: dict[int, set[int]] = {}
         for key, epoch in self._measured:
             waiting.setdefault(key, set()).add(epoch * self.segments)
-        cloned = self._cloned_steps()
+        cloned = keeping.cloned_steps(self.configs, self.segments)
         return {
             key: sorted(self._needed(self.configs[key], waiting.get(key, set())) | cloned.get(key, set()))
             for key in mst_keys
         }
 
     def _needed(self, config: Config, waiting: set[int]) -> set[int]:
-        needed = {config.step, *waiting}
-        # Of a group on one segment, what is damaged is trained again from the beginning: it is soon done.
-        if config.home is None:
-            needed |= {*map(self.step_before, needed), self.whole_epochs(config) * self.segments}
-        if (best := self.best_epoch(config)) is not None:
-            needed.add(best * self.segments)
-        return needed
-
-    def step_before(self, step: int) -> int:
-        """Whose state another one can be made from again."""
-        return routes.step_before(step, self.segments, self.average_from)
-
-    def _cloned_steps(self) -> dict[int, set[int]]:
-        """By config, the steps that clones begin with; until a clone has finished an epoch of its own, that
-        is also what a clone of the clone begins with."""
-        steps: dict[int, set[int]] = {}
-        for config in self.configs.values():
-            begins = config.source is not None and self.whole_epochs(config) == self._first_epoch(config)
-            if begins and (origin := self._origin(config)) is not None:
-                steps.setdefault(origin, set()).add(config.first_step)
-        return steps
-
-    def _origin(self, config: Config) -> int | None:
-        """Whose state a clone begins with: its source may be a clone itself that has not begun."""
-        source = config.source
-        while source is not None and self.configs[source].first_step == config.first_step:
-            before = self.configs[source].source
-            if before is None:
-                break
-            source = before
-        return source
+        best, average = self.best_epoch(config), self.average_from
+        return keeping.needed(config, waiting, self.segments, average_from=average, best=best)
 
     def epoch_done_by_all(self) -> int:
         """The number of epochs that configs which still train have behind them, measured where due."""
         left = [self.whole_epochs(c) for c in self.configs.values() if not c.over]
-        unmeasured = [epoch - 1 for _, epoch in self._measured]
+        unmeasured = [epoch - 1 for epoch in (*(e for _, e in self._measured), *self._awaited.values())]
         return min([*left, *unmeasured], default=self.epochs)

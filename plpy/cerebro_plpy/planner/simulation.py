@@ -27,6 +27,8 @@ class Played:
     spent: dict[tuple[int, str], float] = field(default_factory=dict)
     visits: int = 0
     evaluations: int = 0
+    # Where not each visit writes a state.
+    states_written: int | None = None
 
     @property
     def busy(self) -> float:

@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from cerebro_plpy.planner.bundles import MOST_MEMBERS
 from cerebro_plpy.planner.cuts import TrunkChoice
 
 # Metrics do not depend on the batches; larger ones than most configs train with are faster.
@@ -75,6 +76,41 @@ class ConfigKind:
 
 
 @dataclass(frozen=True)
+class GroupSizes:
+    """The rows of the groups on which each config is trained: of those that lie on one segment, segment by
+    segment, and of those that lie on all."""
+
+    at_home: Sequence[Sequence[int]]
+    cut: Sequence[int] = ()
+    # Whether a model of all rows is trained as well; of how many.
+    fallback: bool = False
+    fuse: bool = True
+    checkpoint: int | None = None
+
+    @cached_property
+    def count(self) -> int:
+        """The models of a config."""
+        return sum(map(len, self.at_home)) + self.hopping
+
+    @property
+    def hopping(self) -> int:
+        """Those that go from segment to segment."""
+        return len(self.cut) + self.fallback
+
+    @cached_property
+    def sizes(self) -> Sequence[int]:
+        return [*(rows for own in self.at_home for rows in own), *self.cut]
+
+    @cached_property
+    def rows(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def largest_bundle(self) -> int:
+        return min(MOST_MEMBERS, max(map(len, self.at_home), default=0))
+
+
+@dataclass(frozen=True)
 class RunWork:
     """A run before it begins. `rows` and `validation_rows` are those of each segment."""
 
@@ -97,6 +133,13 @@ class RunWork:
     compiled: frozenset[Code] = frozenset()
     # The architectures that begin with weights, which all of their configs share.
     given_weights: frozenset[int] = frozenset()
+    # Where rows are in groups; `kinds` has each config once.
+    groups: GroupSizes | None = None
+
+    @property
+    def models(self) -> int:
+        """Of each config."""
+        return 1 if self.groups is None else self.groups.count
 
     @property
     def segments(self) -> int:

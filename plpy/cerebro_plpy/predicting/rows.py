@@ -19,6 +19,7 @@ from cerebro_plpy.errors import (
     DUPLICATE_COLUMN,
     NULL_NOT_ALLOWED,
     UNDEFINED_COLUMN,
+    WRONG_OBJECT,
     WRONG_STATE,
     CerebroError,
 )
@@ -26,7 +27,7 @@ from cerebro_plpy.madlib.nearest import nearest
 from cerebro_plpy.packing import inputs, reading, sources
 from cerebro_plpy.packing.columns import parse_items
 from cerebro_plpy.packing.faults import Faults
-from cerebro_plpy.predicting import choices, grouped, models
+from cerebro_plpy.predicting import choices, grouped, models, trained
 from cerebro_plpy.predicting.choices import ClassChoice
 from cerebro_plpy.predicting.models import GivenModel, Model
 from cerebro_plpy.predicting.outputs import Output
@@ -86,6 +87,13 @@ def predict_byom(
     db: Database, arch_table: str | None, model_id: int | None, rows: Rows, given: GivenModel
 ) -> None:
     """Predict with an architecture that was stored with its weights."""
+    in_groups = trained.group_tables(db, arch_table)
+    if in_groups is not None:
+        raise CerebroError(
+            f"{in_groups[0].quoted} holds models of groups, and this call takes a net that was loaded",
+            hint="cerebro.madlib_predict predicts each row by the model of its group.",
+            sqlstate=WRONG_OBJECT,
+        )
     table = resolve_table(db, arch_table, "model architecture table")
     model = models.own(db, table, model_id, given)
     _predict(db, model, _source(db, rows, model), table.quoted)

@@ -8,17 +8,20 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from cerebro_plpy import memory
 from cerebro_plpy.commands import VisitGroups
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.errors import CONFIG_FAILED, CerebroError
 from cerebro_plpy.logical.metrics import better
 from cerebro_plpy.planner.work import EVALUATION_BATCH
 from cerebro_plpy.segment import fusing, rows, visits
+from cerebro_plpy.segment.kept import KeptFrozen
 from cerebro_plpy.segment.members import Member
 from cerebro_plpy.segment.supply import Supply
-from cerebro_plpy.store import measurements, runs
+from cerebro_plpy.store import measurements, runs, starting_weights
 
 
 def visit(supply: Supply, asked: VisitGroups) -> Mapping[str, Any]:
@@ -83,14 +86,39 @@ def _members(
 ) -> list[Member]:
     configs = supply.bundle(asked.run_id, asked.members)
     step = (asked.epoch - 1) * work.run.segments
-    if step:
-        before = supply.states(asked.run_id, asked.members, step)
-    else:
-        # Seeds are of the config: all of its groups begin alike, but for weights that there are.
-        first, own = visits.state_after(supply, work, 0), supply.own_weights(asked.run_id, asked.members)
-        with visits.own_faults("was initialized"):
-            before = [work.model.started(first, own[key]) if key in own else first for key in asked.members]
-    return [_member(config, state, partitions, asked) for config, state in zip(configs, before, strict=True)]
+    begin = [config for config in configs if step == (config.source_step or 0)]
+    going = [config.mst_key for config in configs if step != (config.source_step or 0)]
+    before = _first_states(supply, work, begin) if begin else {}
+    if going:
+        before |= dict(zip(going, supply.states(asked.run_id, going, step), strict=True))
+    return [_member(config, before[config.mst_key], partitions, asked) for config in configs]
+
+
+def _first_states(
+    supply: Supply, work: visits.Task, configs: Sequence[runs.ConfigRow]
+) -> dict[int, states.State]:
+    """Seeds are of the config: all of its groups begin alike, but for what they go on from."""
+    run_id = work.run.run_id
+    fresh = visits.fresh_state(supply, work, starting_weights.EVERY_CONFIG)
+    memory.of(KeptFrozen).share(fresh)
+    own = supply.own_weights(run_id, [config.mst_key for config in configs])
+    with visits.own_faults("was initialized"):
+        found = {
+            key: work.model.started(fresh, own[key]) if key in own else fresh
+            for key in (config.mst_key for config in configs)
+        }
+    earlier: dict[tuple[int, int], dict[int, int]] = {}
+    for config in configs:
+        if config.source_key is not None:
+            own_task = visits.task(supply, run_id, config.mst_key)
+            found[config.mst_key] = visits.state_after(supply, own_task, config.source_step or 0)
+        elif config.warm_run_id is not None and config.warm_step is not None:
+            key = config.mst_key if config.warm_key is None else config.warm_key
+            earlier.setdefault((config.warm_run_id, config.warm_step), {})[config.mst_key] = key
+    for (warm_run, step), keys in earlier.items():
+        for key, old in zip(keys, supply.states(warm_run, list(keys.values()), step), strict=True):
+            found[key] = visits.warmed(found[key], old)
+    return found
 
 
 def _member(
@@ -99,7 +127,7 @@ def _member(
     own = {dataset: partition.whole_group(config.group_id or 0) for dataset, partition in partitions.items()}
     # A group that has no validation rows is measured on those that it is trained on alone.
     measured_on = {dataset: some for dataset, some in own.items() if some.rows} if asked.measured else {}
-    return Member(config.mst_key, own["training"], measured_on, state)
+    return Member(config.mst_key, config, own["training"], measured_on, state)
 
 
 def _train(
@@ -110,25 +138,39 @@ def _train(
     members: Sequence[Member],
 ) -> None:
     datasets = {name: one.cached for name, one in partitions.items() if one.cached is not None}
-    fused = fusing.fused(work, datasets, members)
+    before = work.config.epochs_before
+    # What classes count is of each group.
+    balanced = any(member.config.class_counts is not None for member in members)
+    fused = [] if balanced else fusing.fused(work, datasets, members)
     do = fusing.train if asked.until >= asked.epoch else fusing.measure
-    if fused and do(supply, work, asked, datasets, fused):
+    if fused and do(supply, work, _counted_from(asked, before), datasets, fused):
+        for member in fused:
+            member.measured = {(epoch - before, on): of for (epoch, on), of in member.measured.items()}
         together = {member.mst_key for member in fused}
         members = [member for member in members if member.mst_key not in together]
     for member in members:
+        own = replace(work, config=member.config)
         for epoch in _epochs(asked):
             try:
                 if epoch >= asked.epoch:
-                    member.state, member.logs = visits.train(supply, work, member.state, member.rows, epoch)
+                    member.state, member.logs = visits.train(
+                        supply, own, member.state, member.rows, before + epoch
+                    )
                     visits.check_finite(member.logs, asked.segment, epoch)
                 if epoch in asked.measured:
-                    for dataset, own in member.measured_on.items():
-                        member.measured[epoch, dataset] = _measure(supply, work, member.state, own)
+                    for dataset, some in member.measured_on.items():
+                        member.measured[epoch, dataset] = _measure(supply, work, member.state, some)
             except CerebroError as error:
                 if error.sqlstate != CONFIG_FAILED:
                     raise
                 member.failure = error.message
                 break
+
+
+def _counted_from(asked: VisitGroups, before: int) -> VisitGroups:
+    """The same epochs, counted with those of the run that its configs go on from."""
+    measured = [epoch + before for epoch in asked.measured]
+    return replace(asked, epoch=asked.epoch + before, until=asked.until + before, measured=measured)
 
 
 def _epochs(asked: VisitGroups) -> range:

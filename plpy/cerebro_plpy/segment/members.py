@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from cerebro_plpy.engine.state import State
 from cerebro_plpy.segment.rows import PartitionRows
+from cerebro_plpy.store.runs import ConfigRow
 
 
 @dataclass
@@ -14,6 +15,7 @@ class Member:
     """One group of a bundle."""
 
     mst_key: int
+    config: ConfigRow
     # To train on; and to measure on, by what they are to the run.
     rows: PartitionRows
     measured_on: Mapping[str, PartitionRows]

@@ -263,6 +263,7 @@ def with_versions(db: Database, run: runs.RunRow) -> runs.RunRow:
     layouts, digests = {}, {}
     for table in tables(run):
         layouts[table], digests[table] = _digests(db, run.owner, table)
+        _check_version(run, table, layouts[table])
     packed_versions = {
         table: {
             "version": found.version,
@@ -272,6 +273,17 @@ def with_versions(db: Database, run: runs.RunRow) -> runs.RunRow:
         for table, found in layouts.items()
     }
     return replace(run, versions=json.dumps(digests), packed_versions=json.dumps(packed_versions))
+
+
+def _check_version(run: runs.RunRow, table: str, found: Layout) -> None:
+    """What the call has read of the groups must be true of the rows."""
+    read = json.loads(run.packed_versions).get(table)
+    if read is not None and read["version"] != found.version:
+        raise CerebroError(
+            f"rows were added to {table} while this call began",
+            hint="Call again: nothing has been trained.",
+            sqlstate=WRONG_STATE,
+        )
 
 
 def _digests(db: Database, role: str, table: str) -> tuple[Layout, list[str]]:
@@ -365,17 +377,8 @@ def layout(db: Database, table: str, below: int | None = None) -> Layout:
     schema, name = parse_table(table, "packed table")
     summary = packed.summary(db, schema, name)
     kinds = [ONE_HOT if one_hot else VALUE for one_hot in summary.one_hot]
-    dependents = list(summary.dependent_varname)
     if summary.weight_varname is not None:
         kinds.append(WEIGHT)
-        dependents.append(packed.WEIGHT)
-    bound = summary.below if below is None else below
-    columns = partitions.Columns(
-        summary.independent_varname if summary.stored is None else [summary.stored.column],
-        dependents,
-        below=bound,
-        folded=summary.folds is not None,
-        grouped=summary.group_by is not None,
-    )
+    columns = partitions.columns_of(summary, below)
     counts = dict(zip(summary.dependent_varname, summary.class_counts, strict=True))
     return Layout(columns, tuple(kinds), summary.keys, summary.version, counts)

@@ -105,17 +105,23 @@ def _remember(run_id: int, mst_key: int, step: int, state: states.State) -> None
 
 def _first_state(supply: Supply, work: Task) -> states.State:
     config, run_id = work.config, work.run.run_id
-    seed = seeding.derive_small(work.run.seed, "weights", config.key)
-    weights = supply.weights(run_id, config.model_id, config.mst_key)
-    with own_faults("was initialized"):
-        first = work.model.initial_state(work.compile, seed, weights)
+    first = fresh_state(supply, work, config.mst_key)
     if config.source_key is not None and config.source_step is not None:
         source = task(supply, run_id, config.source_key)
         first = warmed(first, state_after(supply, source, config.source_step))
     elif config.warm_run_id is not None and config.warm_step is not None:
-        first = warmed(first, supply.state(config.warm_run_id, config.mst_key, config.warm_step))
+        key = config.mst_key if config.warm_key is None else config.warm_key
+        first = warmed(first, supply.state(config.warm_run_id, key, config.warm_step))
     memory.of(KeptFrozen).share(first)
     return first
+
+
+def fresh_state(supply: Supply, work: Task, mst_key: int) -> states.State:
+    """What the seed makes, with the weights that are there for a config."""
+    seed = seeding.derive_small(work.run.seed, "weights", work.config.key)
+    weights = supply.weights(work.run.run_id, work.config.model_id, mst_key)
+    with own_faults("was initialized"):
+        return work.model.initial_state(work.compile, seed, weights)
 
 
 def warmed(fresh: states.State, old: states.State) -> states.State:
@@ -254,7 +260,7 @@ def train(
     if not partition.rows:
         return state, {}
     fit, passes = work.fit, _passes(partition, work.fit, work.run.seed, epoch)
-    class_weight = class_weights.settle(fit, runs.class_counts(work.run))
+    class_weight = class_weights.settle(fit, runs.class_counts(work.run, work.config))
     tick, count = supply.ticker(), partition.rows
     with own_faults("trained"):
         found = features.cut_rows(work, state, partition, tick)

@@ -68,19 +68,19 @@ def versions(db: Database, summary: str) -> list[PackedVersion]:
     return read(None if text is None else json.loads(text))
 
 
-def check_rights(db: Database, table: Table, summary: str) -> None:
+def check_rights(db: Database, table: Table, summary: str, groups: str | None = None) -> None:
     """Refuse before any work what the server would refuse after it."""
-    row = db.query(
-        "SELECT pg_catalog.has_table_privilege($1::oid, 'INSERT') AS packed,"
-        " pg_catalog.has_table_privilege($2, 'UPDATE') AS summary",
-        ["oid", "text"],
-        [table.oid, summary],
-    )[0]
-    for may, what, right in ((row["packed"], table.quoted, "INSERT"), (row["summary"], summary, "UPDATE")):
-        if not may:
+    needed = [(table.quoted, "INSERT"), (summary, "UPDATE")]
+    needed += [] if groups is None else [(groups, "INSERT"), (groups, "UPDATE")]
+    for what, right in needed:
+        row = db.query(
+            "SELECT pg_catalog.has_table_privilege($1, $2) AS may", ["text", "text"], [what, right]
+        )[0]
+        if not row["may"]:
+            also = "" if groups is None else ", and both on the table of its groups"
             raise CerebroError(
                 f"permission denied for table {what}",
-                detail="Adding rows takes INSERT on the packed table and UPDATE on its summary.",
+                detail=f"Adding rows takes INSERT on the packed table and UPDATE on its summary{also}.",
                 hint=f"Its owner grants it: GRANT {right} ON {what} TO …",
                 sqlstate=INSUFFICIENT_PRIVILEGE,
             )

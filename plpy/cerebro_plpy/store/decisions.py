@@ -50,6 +50,9 @@ class Asked:
     model_id: int | None = None
     compile_params: str | None = None
     fit_params: str | None = None
+    # Of a new config on a group, which it is.
+    config_key: int | None = None
+    group_id: int | None = None
 
 
 _ASKED, _ENTRY = selection(Asked, "q"), selection(Entry, "d")

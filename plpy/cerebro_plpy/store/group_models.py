@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -105,9 +105,29 @@ def weights_from(
     return {row["unit"]: row["weights"] for row in found}
 
 
-def _alike(types: Mapping[str, str]) -> str:
-    """That a model m is of a group g, NULL being as good as any other."""
-    return " AND ".join(f"ARRAY[m.{quote(name)}] = ARRAY[g.{quote(name)}]" for name in types)
+_AT_ONCE = 10_000
+
+
+def delete(
+    db: Database, tables: Sequence[str], types: Mapping[str, str], rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Remove what tables have of some configs of groups, which are said as `row_of` says them."""
+    named = ", ".join(f"{quote(name)} {kind}" for name, kind in types.items())
+    for first in range(0, len(rows), _AT_ONCE):
+        some = json.dumps(list(rows[first : first + _AT_ONCE]))
+        for table in tables:
+            db.query(
+                f"DELETE FROM {table} AS m USING json_to_recordset($1::json)"
+                f" AS g (__config__ integer, {FALLBACK} boolean, {named})"
+                f" WHERE m.mst_key = g.__config__ AND m.{FALLBACK} = g.{FALLBACK} AND {_alike(types)}",
+                ["text"],
+                [some],
+            )
+
+
+def _alike(types: Mapping[str, str], of: str = "g") -> str:
+    """That a model m is of a group, NULL being as good as any other."""
+    return " AND ".join(f"ARRAY[m.{quote(name)}] = ARRAY[{of}.{quote(name)}]" for name in types)
 
 
 def configs(db: Database, found: GroupModels) -> dict[str, int]:
@@ -116,9 +136,32 @@ def configs(db: Database, found: GroupModels) -> dict[str, int]:
     return {row["key"]: row["mst_key"] for row in rows}
 
 
-def row_of(found: GroupModels, unit: int, mst_key: int, group: GroupRow | None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class TrainedUnit:
+    """What the tables of a run have of a config of a group."""
+
+    model_id: int
+    compile_params: str
+    fit_params: str
+    has_weights: bool
+
+
+def trained(db: Database, found: GroupModels) -> dict[tuple[str, int], TrainedUnit]:
+    """The configs that have models, by the group's key and their own."""
+    names = ", ".join(f"i.{quote(name)}" for name in found.types)
+    rows = db.query(
+        f"SELECT CASE WHEN i.{FALLBACK} THEN '{ALL_ROWS}' ELSE row_to_json(k)::text END AS key,"
+        " i.mst_key, i.model_id, i.compile_params, i.fit_params, m.mst_key IS NOT NULL AS has_weights"
+        f" FROM {found.info.quoted} AS i LEFT JOIN {found.model.quoted} AS m ON m.mst_key = i.mst_key"
+        f" AND m.{FALLBACK} = i.{FALLBACK} AND m.model_weights IS NOT NULL AND"
+        f" {_alike(found.types, 'i')}, LATERAL (SELECT {names}) AS k WHERE i.model_size IS NOT NULL"
+    )
+    return {(row.pop("key"), row.pop("mst_key")): TrainedUnit(**row) for row in map(dict, rows)}
+
+
+def row_of(types: Iterable[str], unit: int, mst_key: int, group: GroupRow | None) -> dict[str, Any]:
     """What `weights_from` is told of a model: that of a group, or else that of all rows."""
-    values = dict.fromkeys(found.types) if group is None else group.values
+    values = dict.fromkeys(types) if group is None else group.values
     return {**values, "__unit__": unit, "__config__": mst_key, FALLBACK: group is None}
 
 

@@ -8,28 +8,33 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..database import Database
-from ..errors import UNDEFINED_TABLE, CerebroError
+from ..errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
 from .dialect import HEAP, distributed
 from .names import Table, TargetTable, quote
 from .packed import GROUP, SourceColumn
 
 SUFFIX = "_groups"
 ROWS, SEGMENTS, CLASSES = "__rows__", "__segments__", "__classes__"
+# That of the packed table which has brought a group its last rows; of validation rows there is none.
+VERSION = "__version__"
 # In the tables of results: whether a model is of all rows.
 FALLBACK = "is_fallback"
 # Names that the columns of groups would meet in the tables of results.
 TAKEN = frozenset(
     {
-        GROUP, ROWS, SEGMENTS, CLASSES, FALLBACK, "__dist_key__", "mst_key", "model_id", "model_weights",
-        "model_arch", "compile_params", "fit_params", "model_type", "model_size", "metrics_elapsed_time",
-        "metrics_type", "loss_type", "status", "reason", "backend", "loss", "metric",
+        GROUP, ROWS, SEGMENTS, CLASSES, VERSION, FALLBACK, "__dist_key__", "mst_key", "model_id",
+        "model_weights", "model_arch", "compile_params", "fit_params", "model_type", "model_size",
+        "metrics_elapsed_time", "metrics_type", "loss_type", "status", "reason", "backend", "loss", "metric",
         *(f"{data}_{what}" for data in ("training", "validation")
           for what in ("metrics_final", "loss_final", "metrics", "loss")),
     }
 )  # fmt: skip
 
 
-_BLANK = f"NULL::bigint AS {ROWS}, NULL::integer[] AS {SEGMENTS}, NULL::integer AS {CLASSES}"
+_BLANK = (
+    f"NULL::bigint AS {ROWS}, NULL::integer[] AS {SEGMENTS}, NULL::integer AS {CLASSES},"
+    f" NULL::integer AS {VERSION}"
+)
 
 
 def create(db: Database, table: TargetTable, source: Table, columns: Sequence[SourceColumn]) -> int:
@@ -88,23 +93,50 @@ def finish(
     rows: Sequence[int],
     segments: Sequence[Sequence[int]],
     classes: Sequence[int | None],
+    version: int | None,
 ) -> None:
-    """Say how many rows each group has, where they lie, and how many classes they are of; a group that has
-    none by now is none."""
-    for about in _about(rows, segments, classes):
-        db.query(
-            f"UPDATE {table.quoted} AS g SET {ROWS} = a.rows, {SEGMENTS} = a.segments, {CLASSES} = a.classes"
-            " FROM json_to_recordset($1::json)"
-            " AS a (number integer, rows bigint, segments integer[], classes integer)"
-            f" WHERE g.{GROUP} = a.number",
-            ["text"],
-            [json.dumps(about)],
-        )
+    """Say how many rows each group has, where they lie, how many classes they are of, and which version of
+    the packed table they came with; a group that has none by now is none."""
+    describe(db, table, rows, segments=segments, classes=classes, version=version)
     db.query(f"DELETE FROM {table.quoted} WHERE {ROWS} IS NULL")
     db.query(
         f"COMMENT ON TABLE {table.quoted} IS"
         " 'The groups of a packed table: their columns, numbers, rows, segments and numbers of classes'"
     )
+
+
+def describe(
+    db: Database,
+    table: TargetTable,
+    rows: Sequence[int],
+    segments: Sequence[Sequence[int]],
+    classes: Sequence[int | None],
+    version: int | None,
+) -> None:
+    """The same of those groups that have got rows."""
+    for about in _about(rows, segments, classes):
+        db.query(
+            f"UPDATE {table.quoted} AS g SET {ROWS} = coalesce(g.{ROWS}, 0) + a.rows,"
+            f" {SEGMENTS} = a.segments, {CLASSES} = a.classes, {VERSION} = $2"
+            " FROM json_to_recordset($1::json)"
+            " AS a (number integer, rows bigint, segments integer[], classes integer)"
+            f" WHERE g.{GROUP} = a.number",
+            ["text", "integer"],
+            [json.dumps(about), version],
+        )
+
+
+def add_new(db: Database, found: Groups, source: Table, after: int) -> int:
+    """Number the groups of some rows that are new, in the order of their keys; gives how many they are."""
+    names = ", ".join(map(quote, found.types))
+    keys = ", ".join(f"s.{quote(name)}::{kind} AS {quote(name)}" for name, kind in found.types.items())
+    db.query(
+        f"INSERT INTO {found.table} ({GROUP}, {names})"
+        f" SELECT {int(after)} + row_number() OVER (ORDER BY {names}), {names}"
+        f" FROM (SELECT DISTINCT {keys} FROM {source.rows}) AS s"
+        f" WHERE NOT EXISTS (SELECT FROM {found.table} AS g WHERE {same(found.types)})"
+    )
+    return db.query(f"SELECT count(*) AS found FROM {found.table} WHERE {GROUP} > {int(after)}")[0]["found"]
 
 
 _AT_ONCE = 50_000
@@ -131,6 +163,8 @@ class GroupRow:
     segments: list[int]
     # Of how many classes its rows are, where they are of any.
     classes: int | None = None
+    # Of the packed table, that brought its last rows.
+    version: int | None = None
 
     @property
     def home(self) -> int | None:
@@ -166,7 +200,7 @@ def of(db: Database, packed: Table, group_by: Sequence[str]) -> Groups:
     """The groups of a packed table, from the table beside it."""
     name = quote(packed.schema, packed.name + SUFFIX)
     types = types_of(db, name)
-    if not {*group_by, GROUP, ROWS, SEGMENTS, CLASSES} <= types.keys():
+    if not {*group_by, GROUP, ROWS, SEGMENTS, CLASSES, VERSION} <= types.keys():
         raise CerebroError(
             f"{packed.quoted} was packed in groups, and {name}, the table of its groups, is not there",
             hint="Pack the rows again.",
@@ -175,11 +209,25 @@ def of(db: Database, packed: Table, group_by: Sequence[str]) -> Groups:
     key = ", ".join(f"g.{quote(column)}" for column in group_by)
     rows = db.query(
         f"SELECT g.{GROUP} AS number, (SELECT row_to_json(k)::text FROM (SELECT {key}) AS k) AS key,"
-        f" g.{ROWS} AS rows, g.{SEGMENTS} AS segments, g.{CLASSES} AS classes FROM {name} AS g ORDER BY 1"
+        f" g.{ROWS} AS rows, g.{SEGMENTS} AS segments, g.{CLASSES} AS classes, g.{VERSION} AS version"
+        f" FROM {name} AS g ORDER BY 1"
     )
     return Groups(
         name, {column: types[column] for column in group_by}, {r["number"]: GroupRow(**r) for r in rows}
     )
+
+
+def of_training(db: Database, packed: Table) -> str:
+    """The table of the groups of a packed table; validation rows have those of the training rows."""
+    name = quote(packed.schema, packed.name + SUFFIX)
+    rows = db.query(f"SELECT count(*) = count({VERSION}) AS own FROM {name}")
+    if not rows[0]["own"]:
+        raise CerebroError(
+            f"{packed.quoted} has the validation rows of groups: no rows can be added",
+            hint="Pack all of them again, with cerebro.validation_preprocessor_dl.",
+            sqlstate=WRONG_STATE,
+        )
+    return name
 
 
 def types_of(db: Database, table: str) -> dict[str, str]:

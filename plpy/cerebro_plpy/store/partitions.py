@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database, Row
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError
-from cerebro_plpy.store.names import quote
-from cerebro_plpy.store.packed import BUFFER, FOLD, GROUPS
+from cerebro_plpy.store.names import Table, quote
+from cerebro_plpy.store.packed import BUFFER, FOLD, GROUPS, SHAPE, WEIGHT, PackedSummary
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,18 @@ class Columns:
     def bound(self) -> str:
         """The condition on buffers, after that on the partition."""
         return "" if self.below is None else f" AND {BUFFER} < {int(self.below)}"
+
+
+def columns_of(summary: PackedSummary, below: int | None) -> Columns:
+    """Those of a packed table, with what each row counts."""
+    weight = [] if summary.weight_varname is None else [WEIGHT]
+    return Columns(
+        summary.independent_varname if summary.stored is None else [summary.stored.column],
+        [*summary.dependent_varname, *weight],
+        below=summary.below if below is None else below,
+        folded=summary.folds is not None,
+        grouped=summary.group_by is not None,
+    )
 
 
 Version = tuple[str, ...]
@@ -143,6 +155,15 @@ def contents(db: Database, table: str, keys: Sequence[int], columns: Columns) ->
     for row in rows:
         lines[row["key"]].append(row["line"])
     return {key: _digest(found) if found else "" for key, found in lines.items()}
+
+
+def labels_of_groups(db: Database, table: Table, names: Sequence[str], below: int | None) -> Iterator[Row]:
+    """The labels of all buffers of a table in groups, and the groups of their rows in order, each with how
+    many."""
+    bound = "" if below is None else f" WHERE {BUFFER} < {int(below)}"
+    wanted = ", ".join(quote(column) for name in names for column in (name, name + SHAPE))
+    for batch in db.scan(f"SELECT {GROUPS} AS groups, {wanted} FROM {table.quoted}{bound}", batch=100):
+        yield from batch
 
 
 def _digest(lines: Sequence[str]) -> str:

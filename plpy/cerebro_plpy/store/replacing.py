@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import DEPENDENT_OBJECTS, CerebroError
+from cerebro_plpy.errors import DEPENDENT_OBJECTS, WRONG_STATE, CerebroError
 from cerebro_plpy.store import results
 from cerebro_plpy.store.names import TargetTable
 
@@ -49,11 +49,26 @@ _DEPENDENT = (
 )
 
 
-def check(db: Database, tables: Sequence[TargetTable], columns: Sequence[results.ResultColumns]) -> None:
-    """Refuse where something depends on a table that would have to be dropped."""
+def check(
+    db: Database,
+    tables: Sequence[TargetTable],
+    columns: Sequence[results.ResultColumns],
+    *,
+    keeps: bool = False,
+) -> None:
+    """Refuse where something depends on a table that would have to be dropped; where rows of it are to stay,
+    it cannot be."""
     for table, wanted in zip(tables, columns, strict=True):
         if _as_made(db, table, wanted):
             continue
+        if keeps:
+            raise CerebroError(
+                f"table {table.quoted} cannot keep the models that are not trained",
+                detail="It is not as this run makes it: other columns, or triggers, rules, policies,"
+                " constraints.",
+                hint="Train all groups, or give the table back the form that a run leaves.",
+                sqlstate=WRONG_STATE,
+            )
         found = db.query(_DEPENDENT, ["text"], [table.quoted])[0]["found"]
         if found is not None:
             raise CerebroError(
@@ -65,10 +80,14 @@ def check(db: Database, tables: Sequence[TargetTable], columns: Sequence[results
             )
 
 
+def lock(db: Database, tables: Sequence[TargetTable]) -> None:
+    """From here on they cannot change any more."""
+    db.query(f"LOCK TABLE {', '.join(table.quoted for table in tables)} IN ACCESS EXCLUSIVE MODE")
+
+
 def clear(db: Database, tables: Sequence[TargetTable], columns: Sequence[results.ResultColumns]) -> None:
     """Have the tables empty and of these columns."""
-    # From here on they cannot change any more.
-    db.query(f"LOCK TABLE {', '.join(table.quoted for table in tables)} IN ACCESS EXCLUSIVE MODE")
+    lock(db, tables)
     for table, wanted in zip(tables, columns, strict=True):
         if _as_made(db, table, wanted):
             db.query(f"TRUNCATE TABLE {table.quoted}")

@@ -174,12 +174,17 @@ def columns_of_many(
     return [model, info, _with_classes(summary, classes, "dependent_vartype")]
 
 
-def columns_of_search(classes: Mapping[str, str], *, brackets: bool) -> list[ResultColumns]:
-    """The three tables of a search."""
+def columns_of_search(
+    classes: Mapping[str, str], *, brackets: bool, groups: Mapping[str, str]
+) -> list[ResultColumns]:
+    """The three tables of a search; on groups, a config has a row for each."""
+    first = [*groups.items(), (FALLBACK, "boolean")] if groups else []
+    key = ("mst_key", "integer" if groups else "integer PRIMARY KEY")
+    summary = [*_AUTOML_SUMMARY, GROUP_BY] if groups else _AUTOML_SUMMARY
     return [
-        (("mst_key", "integer PRIMARY KEY"), *_MODEL[1:]),
-        (*_AUTOML_INFO, *(_BRACKET if brackets else ()), *_INFO[-3:]),
-        _with_classes(_AUTOML_SUMMARY, classes, "dependent_vartype"),
+        [*first, key, *_MODEL[1:]],
+        [*first, key, *_AUTOML_INFO[1:], *(_BRACKET if brackets else ()), *_INFO[-3:]],
+        _with_classes(summary, classes, "dependent_vartype"),
     ]
 
 
@@ -422,6 +427,11 @@ def summary_row(db: Database, summary: str) -> Mapping[str, Any]:
     if not rows:
         raise CerebroError(f"table {summary} is empty", sqlstate=UNDEFINED_TABLE)
     return json.loads(rows[0]["row"])
+
+
+def empty(db: Database, quoted: str) -> None:
+    """Remove all rows of one of these tables."""
+    db.query(f"TRUNCATE TABLE {quoted}")
 
 
 def keys_with_weights(db: Database, model: str) -> list[Mapping[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cerebro_plpy.database import Database, as_owner
+from cerebro_plpy.database import Database, Row, as_owner
 from cerebro_plpy.store.groups import GroupRow
 from cerebro_plpy.store.runs import inserts
 from cerebro_plpy.store.writing import Writing
@@ -12,7 +12,10 @@ from cerebro_plpy.store.writing import Writing
 
 def creation(run_id: int, groups: Sequence[GroupRow]) -> list[Writing]:
     """What writes the groups of a run down."""
-    rows = [{"group_id": g.number, "key": g.key, "rows": g.rows, "segments": g.segments} for g in groups]
+    rows = [
+        {"group_id": g.number, "key": g.key, "rows": g.rows, "segments": g.segments, "classes": g.classes}
+        for g in groups
+    ]
     return inserts("cerebro._group", run_id, rows)
 
 
@@ -20,9 +23,21 @@ def creation(run_id: int, groups: Sequence[GroupRow]) -> list[Writing]:
 def read(db: Database, run_id: int) -> dict[int, GroupRow]:
     """The groups of a run, by their numbers."""
     rows = db.query(
-        "SELECT group_id AS number, key, rows, segments FROM cerebro._group"
+        "SELECT group_id AS number, key, rows, segments, classes FROM cerebro._group"
         " WHERE run_id = $1 ORDER BY group_id",
         ["bigint"],
         [run_id],
     )
     return {row["number"]: GroupRow(**row) for row in rows}
+
+
+@as_owner
+def units(db: Database, run_id: int) -> list[Row]:
+    """The configs of a run by their numbers: of which group each is, by its key, and which config it is."""
+    return db.query(
+        "SELECT c.mst_key, COALESCE(c.config_key, c.mst_key) AS config, COALESCE(g.key, '') AS key"
+        " FROM cerebro._config AS c LEFT JOIN cerebro._group AS g USING (run_id, group_id)"
+        " WHERE c.run_id = $1",
+        ["bigint"],
+        [run_id],
+    )

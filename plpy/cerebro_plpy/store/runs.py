@@ -98,6 +98,10 @@ class ConfigRow:
     fold: int | None = None
     # Of a run of groups: the number of the group whose rows it is trained on.
     group_id: int | None = None
+    # The number that it had in the run that it goes on from; none for the same.
+    warm_key: int | None = None
+    # JSON: of a group whose classes are balanced, how many rows each class has, by output.
+    class_counts: str | None = None
 
     @property
     def key(self) -> int:
@@ -130,12 +134,39 @@ def below(run: RunRow, table: str) -> int | None:
     return json.loads(run.packed_versions).get(table, {}).get("below")
 
 
-def class_counts(run: RunRow) -> Mapping[str, Sequence[int] | None]:
-    """How many training rows each class has, by output in their order; None where that is not known.
+def class_counts(run: RunRow, config: ConfigRow | None = None) -> Mapping[str, Sequence[int] | None]:
+    """How many training rows each class has, by output in their order; None where that is not known. Of a
+    config on a group, those of the group where they are needed.
 
     Runs of earlier releases do not name their outputs; those with class weights had one.
     """
+    if config is not None and config.class_counts is not None:
+        return json.loads(config.class_counts)
     return json.loads(run.packed_versions).get(run.source_table, {}).get("class_counts", {"": None})
+
+
+@dataclass(frozen=True)
+class TrainedOn:
+    """Which rows of a packed table a run has trained: its version, the buffers, what segments had of them."""
+
+    version: int
+    below: int | None
+    digests: list[str]
+
+
+def trained_on(run: RunRow, table: str) -> TrainedOn | None:
+    """None where that is not known, or it has trained another table."""
+    found, digests = json.loads(run.packed_versions).get(table), json.loads(run.versions).get(table)
+    if run.source_table != table or found is None or digests is None:
+        return None
+    return TrainedOn(found["version"], found["below"], digests)
+
+
+@as_owner
+def changed_since(db: Database, run_id: int) -> int | None:
+    """The run whose models of groups a run has left as they were, where it has trained only what changed."""
+    rows = db.query("SELECT limits FROM cerebro._run WHERE run_id = $1", ["bigint"], [run_id])
+    return json.loads(rows[0]["limits"]).get("changed_since") if rows else None
 
 
 @as_owner

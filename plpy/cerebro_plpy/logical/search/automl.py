@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ...madlib.grid import GridRow, examples, open_space
@@ -44,5 +45,9 @@ class SearchCall:
 
     def procedure(self) -> Procedure:
         """Make the procedure; everything is checked that can be."""
+        return self.maker()()
+
+    def maker(self) -> Callable[[], Procedure]:
+        """What makes it, as often as it is needed."""
         space = open_space(self.model_ids, self.compile_grid, self.fit_grid)
-        return self.method.procedure(Draws(space, self.random_state, self.segments))
+        return partial(self.method.procedure, Draws(space, self.random_state, self.segments))

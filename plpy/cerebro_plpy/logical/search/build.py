@@ -9,20 +9,30 @@ from typing import Any, Final
 from . import methods
 from .automl import SearchCall
 from .early_stopping import EarlyStopping
+from .groups import PER_GROUP, AllGroups, PerGroup
 from .template import Procedure
 
 
-def _automl(name: str, **arguments: Any) -> Procedure:
-    return SearchCall.of(name, **arguments).procedure()
+def _early_stopping(**arguments: Any) -> Callable[[], Procedure]:
+    return partial(EarlyStopping, **arguments)
 
 
-# The names of methods, and what makes a procedure from its arguments, which are plain JSON.
-METHODS: Final[dict[str, Callable[..., Procedure]]] = {
-    "early_stopping": EarlyStopping,
+def _automl(name: str, **arguments: Any) -> Callable[[], Procedure]:
+    return SearchCall.of(name, **arguments).maker()
+
+
+# The names of methods, and what makes procedures from their arguments, which are plain JSON.
+METHODS: Final[dict[str, Callable[..., Callable[[], Procedure]]]] = {
+    "early_stopping": _early_stopping,
     **{name: partial(_automl, name) for name in methods.METHODS},
 }
 
 
-def build(spec: Mapping[str, Any]) -> Procedure:
-    """A spec is {"method": …, "arguments": {…}}; of the rest the procedure knows nothing."""
-    return METHODS[spec["method"]](**spec["arguments"])
+def build(spec: Mapping[str, Any], rows_of_groups: Mapping[int, int] | None = None) -> Procedure:
+    """A spec is {"method": …, "arguments": {…}}, with the "scope" of a search on groups, of which the numbers
+    of rows are given; of the rest the procedure knows nothing."""
+    make = METHODS[spec["method"]](**spec["arguments"])
+    scope = spec.get("scope")
+    if scope is None or rows_of_groups is None:
+        return make()
+    return PerGroup(list(rows_of_groups), make) if scope == PER_GROUP else AllGroups(rows_of_groups, make())

@@ -25,6 +25,10 @@ class HyperoptMethod(SearchMethod):
                 detail=f"They are {self.params['num_configs']} and {self.params['num_iterations']}.",
             )
 
+    @property
+    def proposes(self) -> bool:
+        return self.params["algorithm"] == "tpe"
+
     def procedure(self, draws: Draws) -> Procedure:
         count, guided = self.number("num_configs"), self.params["algorithm"] == "tpe"
         return Trials(draws.sampler(count, guided), count, self.epochs, draws.segments, in_order=guided)

@@ -44,6 +44,10 @@ class MedianMethod(SearchMethod):
     }  # fmt: skip
     guided: ClassVar[bool] = False
 
+    @property
+    def proposes(self) -> bool:
+        return self.guided
+
     def procedure(self, draws: Draws) -> Procedure:
         count = self.number("num_configs")
         rule = MedianRule(self.number("min_iterations"), self.number("min_configs"))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, TypeAlias
 
 from ...errors import CerebroError
@@ -38,9 +38,13 @@ class Draws:
     space: Space
     random_state: int
     segments: int
+    # What was drawn, by how many: a search on many groups draws the same for each.
+    _drawn: dict[int, list[GridRow]] = field(default_factory=dict)
 
     def rows(self, count: int) -> list[GridRow]:
-        return [to_row(choice) for choice in self.choices(count)]
+        if count not in self._drawn:
+            self._drawn[count] = [to_row(choice) for choice in self.choices(count)]
+        return self._drawn[count]
 
     def choices(self, count: int) -> list[Choice]:
         if count > MOST_CONFIGS:
@@ -70,6 +74,11 @@ class SearchMethod(ABC):
     # What MADlib says of a parameter that it does not know.
     invalid: ClassVar[str | None] = None
     has_brackets: ClassVar[bool] = False
+
+    @property
+    def proposes(self) -> bool:
+        """Whether its configs depend on what has been measured."""
+        return False
 
     def number(self, key: str) -> int:
         value = self.params[key]

@@ -168,6 +168,10 @@ class PbtMethod(SearchMethod):
                 detail=f"It must be at most half of population = {self.params['population']}.",
             )
 
+    @property
+    def proposes(self) -> bool:
+        return True
+
     def limited(self, most: int) -> SearchMethod:
         generations = (self.epochs - 1) // self.number("interval")
         refuse_above(most, self.number("population") + self.number("replaced") * generations)

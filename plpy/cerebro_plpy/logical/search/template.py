@@ -33,6 +33,9 @@ class StartConfig:
     fit_params: str
     epochs: int
     reason: str
+    # Of a search on a table in groups: which config it is, and on which group; `mst_key` numbers both.
+    config_key: int | None = None
+    group: int | None = None
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,8 @@ class Clone:
     fit_params: str
     epochs: int
     reason: str
+    config_key: int | None = None
+    group: int | None = None
 
 
 @dataclass(frozen=True)

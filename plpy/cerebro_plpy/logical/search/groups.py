@@ -1,0 +1,119 @@
+"""Searches on a table in groups: each group has one of its own, or one decides for all of them.
+
+A config of a group has a number of its own, which says both: `Units`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from .template import Clone, Decision, Procedure, Result, StartConfig
+
+PER_GROUP, ALL_GROUPS = "per_group", "all_groups"
+SCOPES: Final = (PER_GROUP, ALL_GROUPS)
+
+
+@dataclass(frozen=True)
+class Units:
+    """The numbers of a search's configs on each of these groups, however many configs there will be."""
+
+    groups: Sequence[int]
+
+    def number(self, key: int, place: int) -> int:
+        return (key - 1) * len(self.groups) + place + 1
+
+    def place_of(self, number: int) -> int:
+        """Which of the groups it is."""
+        return (number - 1) % len(self.groups)
+
+    def key_of(self, number: int) -> int:
+        return (number - 1) // len(self.groups) + 1
+
+    def of(self, decision: Decision, place: int) -> Decision:
+        """What is decided of a config, on one of the groups."""
+        key = decision.mst_key
+        numbered = replace(decision, mst_key=self.number(key, place))
+        if isinstance(numbered, StartConfig | Clone):
+            numbered = replace(numbered, config_key=key, group=self.groups[place])
+        if isinstance(numbered, Clone):
+            numbered = replace(numbered, source=self.number(numbered.source, place))
+        return numbered
+
+
+class PerGroup:
+    """A procedure for each group, which knows the results of that group alone."""
+
+    def __init__(self, groups: Sequence[int], make: Callable[[], Procedure]) -> None:
+        self._units = Units(groups)
+        self._procedures = [make() for _ in groups]
+
+    def begin(self) -> list[Decision]:
+        found = [(place, d) for place, own in enumerate(self._procedures) for d in own.begin()]
+        # A config of many groups is trained on them together.
+        found.sort(key=lambda one: one[1].mst_key)
+        return [self._units.of(decision, place) for place, decision in found]
+
+    def observe(self, result: Result) -> list[Decision]:
+        place = self._units.place_of(result.mst_key)
+        of_config = replace(result, mst_key=self._units.key_of(result.mst_key))
+        return [self._units.of(one, place) for one in self._procedures[place].observe(of_config)]
+
+
+class AllGroups:
+    """One procedure whose configs are trained on every group: it is told the mean of the groups' values,
+    weighted by their rows, of those that have one."""
+
+    def __init__(self, rows: Mapping[int, int], procedure: Procedure) -> None:
+        self._units = Units(list(rows))
+        self._rows = list(rows.values())
+        self._procedure = procedure
+        # Of each config, what has come in of the epoch that is awaited, and where it trains no more.
+        self._values: dict[int, dict[int, float]] = {}
+        self._lost: dict[int, set[int]] = {}
+        self._awaited: dict[int, int] = {}
+
+    def begin(self) -> list[Decision]:
+        return self._on_all(self._procedure.begin())
+
+    def observe(self, result: Result) -> list[Decision]:
+        key, place = self._units.key_of(result.mst_key), self._units.place_of(result.mst_key)
+        lost = self._lost.setdefault(key, set())
+        if place in lost:
+            return []
+        if result.value is None:
+            lost.add(place)
+        elif key in self._awaited:
+            self._values.setdefault(key, {})[place] = result.value
+        values = self._values.get(key, {})
+        if key not in self._awaited:
+            # It waits; where nothing is left of it, it can no longer be chosen.
+            gone = len(lost) == len(self._rows)
+            return self._on_all(self._procedure.observe(replace(result, mst_key=key))) if gone else []
+        if len(values) + len(lost - values.keys()) < len(self._rows):
+            return []
+        epoch = self._awaited.pop(key)
+        self._values[key] = {}
+        return self._on_all(self._procedure.observe(Result(key, epoch, self._mean(values))))
+
+    def _mean(self, values: Mapping[int, float]) -> float | None:
+        rows = sum(self._rows[place] for place in values)
+        # In the order of the groups: sums of floats depend on it.
+        return sum(values[place] * self._rows[place] for place in sorted(values)) / rows if rows else None
+
+    def _on_all(self, decided: Iterable[Decision]) -> list[Decision]:
+        found: list[Decision] = []
+        for decision in decided:
+            key = decision.mst_key
+            if isinstance(decision, Clone):
+                # Where its source is gone there is nothing to begin with.
+                self._lost[key] = set(self._lost.get(decision.source, ()))
+            lost = self._lost.setdefault(key, set())
+            epochs = getattr(decision, "epochs", None)
+            if epochs is not None:
+                self._awaited[key] = epochs
+            found += [
+                self._units.of(decision, place) for place in range(len(self._rows)) if place not in lost
+            ]
+        return found
