@@ -171,11 +171,12 @@ class StackedModel:
         self._stack, self._feed, self._state = stack, feed, state
         self._places = 0
         self._frozen: list[Frozen | None] = []
-        # Whether it gave the same bits as one state alone, by batch size.
-        self.tried: dict[int, bool] = {}
+        # Whether each form gave the bits that it has to, by batch size.
+        self.tried: dict[tuple[bool, int], bool] = {}
 
-    def load(self, states: Sequence[State]) -> None:
-        self._places = stacks.power_of_two(len(states))
+    def load(self, states: Sequence[State], *, batched: bool) -> None:
+        least = stacks.BATCHED_PLACES if batched else 1
+        self._places = stacks.power_of_two(max(len(states), least))
         self._frozen = [state.frozen for state in states]
         self._stack.load(stacks.stacked(states, self._places))
 
@@ -194,11 +195,13 @@ class StackedModel:
         class_weight: ClassWeights,
         tick: Tick,
         longest: int,
+        *,
+        batched: bool,
     ) -> None:
         """One pass of each state over its rows, of which there are no more than the `longest` has."""
         self._stack.reset_metrics()
         cut = stacks.batches(orders, batch_size, self._places, longest)
-        self._stack.train(self._feed(dataset, class_weight), cut, tick)
+        self._stack.train(self._feed(dataset, class_weight), cut, tick, batched=batched)
 
     def test(self, dataset: Dataset, orders: Sequence[np.ndarray], batch_size: int, tick: Tick) -> None:
         self._stack.reset_metrics()

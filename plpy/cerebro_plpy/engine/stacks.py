@@ -13,6 +13,8 @@ from .state import State
 
 # A state that is larger trains no faster in a stack, and a stack of such states takes much memory.
 LARGEST_STATE = 256 * 1024
+# Bits of the batched form depend on how many places its program has: always so many.
+BATCHED_PLACES = 16
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Stack(Protocol):
 
     def reset_metrics(self) -> None: ...
 
-    def train(self, feed: Feed, batches: Sequence[Batches], tick: Tick) -> None: ...
+    def train(self, feed: Feed, batches: Sequence[Batches], tick: Tick, *, batched: bool) -> None: ...
 
     def test(self, feed: Feed, batches: Sequence[Batches], tick: Tick) -> None: ...
 

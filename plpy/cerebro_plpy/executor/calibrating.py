@@ -83,6 +83,7 @@ def kind_of(
         state_bytes=(sizes or {}).get("state_bytes", 0),
         frozen_bytes=(sizes or {}).get("frozen_bytes", 0),
         weight_bytes=(sizes or {}).get("weight_bytes", 4 * net.parameters),
+        fit=fit.to_json(),
     )
 
 
@@ -111,7 +112,7 @@ def work_of(
     configs = request.configs if request.cross_validates else examples
     folds = request.source.summary.folds
     return RunWork(
-        kinds={c.mst_key: replace(known[c.key], share=_share(c.fold, folds)) for c in configs},
+        kinds={c.mst_key: replace(known[c.key], share=share(c.fold, folds)) for c in configs},
         rows=segment_rows(request.source, request.segments),
         validation_rows=segment_rows(request.validation, request.segments),
         row_bytes=row_bytes(request.source.summary),
@@ -142,7 +143,7 @@ def _with_whole_states(kind: ConfigKind) -> ConfigKind:
     return replace(kind, state_bytes=kind.state_bytes + kind.frozen_bytes, frozen_bytes=0)
 
 
-def _share(fold: int | None, folds: int | None) -> float:
+def share(fold: int | None, folds: int | None) -> float:
     """Of the rows, the share that is trained on without a fold."""
     return 1.0 if fold is None or folds is None else 1 - 1 / folds
 
@@ -152,7 +153,7 @@ def kinds_of_run(db: Database, run_id: int) -> dict[int, ConfigKind]:
     nets, rows = nets_of_run(db, run_id), runs.configs(db, run_id)
     folds = max((row.fold for row in rows if row.fold is not None), default=None)
     return {
-        row.mst_key: replace(kind_of(row, row.backend, nets[row.model_id]), share=_share(row.fold, folds))
+        row.mst_key: replace(kind_of(row, row.backend, nets[row.model_id]), share=share(row.fold, folds))
         for row in rows
     }
 
@@ -189,10 +190,10 @@ def visit_seconds(
             batches = kind.passes * -(-groups[row.group_id].rows // kind.batch_size)
             each = batches * known_rates.batch(kind).seconds / request.segments
             return f"{kind.name} {kind.passes} groups", each
-        share = _share(row.fold, request.source.summary.folds)
-        name = f"{kind.name} {kind.passes} {share:.3g}"
+        part = share(row.fold, request.source.summary.folds)
+        name = f"{kind.name} {kind.passes} {part:.3g}"
         if name not in known:
-            batches = kind.passes * -(-int(rows * share) // kind.batch_size)
+            batches = kind.passes * -(-int(rows * part) // kind.batch_size)
             known[name] = batches * known_rates.batch(kind).seconds + known_rates.resting().seconds
         return name, known[name]
 

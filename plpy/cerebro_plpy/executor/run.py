@@ -22,7 +22,7 @@ from cerebro_plpy.commands import (
 )
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, QUERY_CANCELED, SEGMENT_GONE, WRONG_STATE, CerebroError
-from cerebro_plpy.executor import calibrating, choosing, functions, gpus, run_rows
+from cerebro_plpy.executor import calibrating, choosing, functions, fusing, gpus, run_rows
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor.decide import Decider, Planned, Search
 from cerebro_plpy.executor.loop import RunLoop
@@ -404,6 +404,7 @@ def planning(db: Database, request: requests.Request, run_id: int) -> Planned:
     visit_seconds = calibrating.visit_seconds(db, request, partial(calibrating.nets_of_run, db, run_id))
 
     groups = request.groups.rows if request.groups else {}
+    alike = fusing.alike(db, request, run_id)
 
     def planned(row: runs.ConfigRow, until: int) -> Config:
         if row.kind is None or row.visit_seconds is None:
@@ -424,6 +425,7 @@ def planning(db: Database, request: requests.Request, run_id: int) -> Planned:
             fold=row.fold,
             group=None if group is None else group.shown,
             home=None if group is None else group.home,
+            alike=alike(row),
         )
 
     return planned

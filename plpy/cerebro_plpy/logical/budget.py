@@ -14,8 +14,8 @@ MOST_EPOCHS: Final = 2**31 - 1
 class Limits:
     """What ends a run before its configs have all their epochs, which of their states are its result, which
     run it repeats, whether its configs train side by side, none an epoch ahead of the others, and from which
-    epoch on the states of all segments are averaged; whether groups train as one program, and how many epochs
-    of theirs a visit has; with how few rows or classes a group is left out."""
+    epoch on the states of all segments are averaged; in which form small nets train as one program, and how
+    many epochs a visit to groups has; with how few rows or classes a group is left out."""
 
     restore_best: bool = False
     max_seconds: int | None = None
@@ -24,7 +24,7 @@ class Limits:
     replay: int | None = None
     even: bool = False
     average_from: int | None = None
-    fuse: bool = True
+    fuse: str | None = None
     checkpoint_every: int | None = None
     min_rows: int | None = None
     min_classes: int | None = None

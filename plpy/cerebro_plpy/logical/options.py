@@ -21,7 +21,7 @@ LARGEST: Final = 2**63 - 1
 AUTO: Final = "auto"
 FASTEST: Final = "fastest"
 LONGEST, EVEN = "longest", "even"
-EXACT, OFF = "exact", "off"
+EXACT, FAST, OFF = "exact", "fast", "off"
 LEAST_MEMORY_MB: Final = 16
 
 
@@ -78,7 +78,7 @@ class FitOptions:
             replay=self.replay,
             even=self.order == EVEN,
             average_from=self.hybrid,
-            fuse=self.fuse != OFF,
+            fuse=self.fuse,
             checkpoint_every=self.checkpoint_every,
             min_rows=self.min_rows,
             min_classes=self.min_classes,
@@ -255,7 +255,7 @@ FIT_OPTIONS: Final[dict[str, Validator]] = {
     "plan": _aim,
     "hybrid": _hybrid,
     "cross_validate": _cross_validation,
-    "fuse": one_of(EXACT, OFF),
+    "fuse": one_of(EXACT, FAST, OFF),
     "checkpoint_every": integer(1),
     "min_rows": integer(1),
     "min_classes": integer(1),

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from cerebro_plpy.planner import routes, schedule
-from cerebro_plpy.planner.bundles import CHECKPOINT_SECONDS, Bundle, Bundles
+from cerebro_plpy.logical.options import EXACT
+from cerebro_plpy.planner import bundles, keeping, routes, schedule
 from cerebro_plpy.planner.costs import EVALUATION_SHARE, CostModel, evaluations_due
 from cerebro_plpy.planner.units import AVERAGE, BUNDLE, EVALUATE, MERGE, PART, VISIT, Config, PartDone, Unit
 
@@ -51,7 +51,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         self._evaluations = {segment: [] for segment in range(self.segments)}
-        self._bundles = Bundles(self.configs.values())
+        self._bundles = bundles.Bundles(self.configs.values())
         # Those that go from segment to segment.
         self._hopping = [config for config in self.configs.values() if config.home is None]
 
@@ -118,7 +118,7 @@ class Plan:
             return False
         return not self._bundles.any_left(self._has_left)
 
-    def _has_left(self, bundle: Bundle) -> bool:
+    def _has_left(self, bundle: bundles.Bundle) -> bool:
         return any(self._is_left(self.configs[key]) for key in bundle.members)
 
     def _is_left(self, config: Config) -> bool:
@@ -142,7 +142,8 @@ class Plan:
         if segment in self._under_way or self.paused:
             return None
         if self._evaluations[segment] and not self._presses(segment):
-            unit = self._evaluations[segment].pop(0)
+            first, *waiting = self._evaluations[segment]
+            unit, self._evaluations[segment] = bundles.measured_together(first, waiting, self.configs)
         else:
             unit = self._next_visit(segment) or self._next_bundle(segment)
         if unit is not None:
@@ -151,20 +152,25 @@ class Plan:
 
     def _presses(self, segment: int) -> bool:
         """Whether the config that is next here has more before it than its share of all work that is left."""
-        key = self._next_key(segment)
-        if key is None:
+        config = self._next_config(segment)
+        if config is None:
             return False
         left = {c.mst_key: self.remaining_seconds(c) for c in self._hopping}
-        return left[key] > PRESSING * sum(left.values()) / self.segments
+        return left[config.mst_key] > PRESSING * sum(left.values()) / self.segments
 
-    def _next_key(self, segment: int) -> int | None:
+    def _next_config(self, segment: int) -> Config | None:
+        left = (schedule.Waiting(c.mst_key, self.remaining_seconds(c)) for c in self._waiting(segment))
+        key = schedule.choose(left)
+        return None if key is None else self.configs[key]
+
+    def _waiting(self, segment: int) -> list[Config]:
         waiting = [c for c in self._hopping if self._stands_at(c, segment)]
         if self.visits_limit is not None and self.visits_begun >= self.visits_limit:
             waiting = [c for c in waiting if c.amid_epoch]
         if self.even:
             least = min((self.whole_epochs(c) for c in self._going()), default=0)
             waiting = [c for c in waiting if self.whole_epochs(c) <= least]
-        return schedule.choose(schedule.Waiting(c.mst_key, self.remaining_seconds(c)) for c in waiting)
+        return waiting
 
     def _going(self) -> list[Config]:
         return [c for c in self.configs.values() if self._visits_left(c)]
@@ -181,16 +187,25 @@ class Plan:
         return min(last.values())
 
     def _next_visit(self, segment: int) -> Unit | None:
-        key = self._next_key(segment)
-        if key is None:
+        config = self._next_config(segment)
+        if config is None:
             return None
-        config = self.configs[key]
+        key = config.mst_key
         epoch, stop = routes.place_of(config.step + 1, self.segments)
-        config.visiting = True
         if self.averages(config):
+            config.visiting = True
             config.busy.add(segment)
             return Unit(PART, key, epoch, segment, segment)
-        return Unit(VISIT, key, epoch, segment, stop)
+        going = [c for c in self._going() if c.home is None]
+        found = bundles.together(config, self._waiting(segment), going, self.segments)
+        if self.visits_limit is not None:
+            found = found[: max(1, self.visits_limit - self.visits_begun)]
+        for each in found:
+            each.visiting = True
+        if config.alike is None or (len(found) == 1 and not config.batched):
+            return Unit(VISIT, key, epoch, segment, stop)
+        keys = tuple(c.mst_key for c in found)
+        return Unit(BUNDLE, key, epoch, segment, stop, members=keys, until=epoch, form=config.alike.form)
 
     def _next_bundle(self, segment: int) -> Unit | None:
         """Groups that have all of their rows here: those of a bundle that have come least far."""
@@ -209,7 +224,9 @@ class Plan:
         keys = tuple(c.mst_key for c in now)
         if not self.epochs:
             measured = [0]
-        return Unit(BUNDLE, keys[0], first + 1, segment, members=keys, until=until, measured=tuple(measured))
+        form = EXACT if now[0].alike is None else now[0].alike.form
+        unit = Unit(BUNDLE, keys[0], first + 1, segment, members=keys, form=form)
+        return replace(unit, until=until, measured=tuple(measured))
 
     def _epochs_at_once(self, configs: list[Config], after: int) -> int:
         if self.keeps_best:
@@ -218,7 +235,7 @@ class Plan:
         if self.checkpoint is not None:
             return self.checkpoint
         epoch = sum(self.costs.seconds(c.kind, self.segments * c.visit_units) for c in configs)
-        return max(1, int(CHECKPOINT_SECONDS / max(epoch, 1e-9)))
+        return max(1, int(bundles.CHECKPOINT_SECONDS / max(epoch, 1e-9)))
 
     def _stands_at(self, config: Config, segment: int) -> bool:
         if self.averages(config) and self._visits_left(config):
@@ -263,13 +280,15 @@ class Plan:
     def visited(self, unit: Unit, seconds: float, loss: float | None) -> None:
         """A visit is committed."""
         self._under_way.pop(unit.segment)
-        config = self.configs[unit.mst_key]
-        config.visiting = False
+        self._note_cost(unit, seconds)
+        self._stepped(self.configs[unit.mst_key], unit.epoch, loss)
+
+    def _stepped(self, config: Config, epoch: int, loss: float | None) -> None:
+        config.visiting = config.apart = False
         config.step += 1
         config.loss = loss
-        self._note_cost(unit, seconds)
-        if config.step % self.segments == 0 and unit.epoch % self.frequency == 0:
-            self._queue_evaluation(config, unit.epoch)
+        if config.step % self.segments == 0 and epoch % self.frequency == 0:
+            self._queue_evaluation(config, epoch)
         self.settle(config.mst_key)
 
     def bundled(
@@ -280,16 +299,20 @@ class Plan:
         units = 0.0
         for key, loss in zip(unit.members, losses, strict=True):
             config = self.configs[key]
-            config.visiting = False
-            units += config.visit_units
+            visits = 1 if config.home is None else self.segments * (unit.until - unit.epoch + 1)
+            units += config.visit_units * visits
             if key in failures:
+                config.visiting = False
                 config.failure = failures[key]
-                continue
-            config.step, config.loss = unit.until * self.segments, loss
-            self.evaluated.update((key, epoch) for epoch in unit.measured)
-            self.settle(key)
+                self._measure_no_more(key)
+            elif config.home is None:
+                self._stepped(config, unit.epoch, loss)
+            else:
+                config.visiting = False
+                config.step, config.loss = unit.until * self.segments, loss
+                self.evaluated.update((key, epoch) for epoch in unit.measured)
+                self.settle(key)
         config = self.configs[unit.mst_key]
-        units *= self.segments * (unit.until - unit.epoch + 1)
         if units:
             self.costs.record(config.kind, units, seconds, first=self._first_at(unit, config))
 
@@ -357,17 +380,23 @@ class Plan:
         self._under_way.pop(unit.segment)
         config = self.configs[unit.mst_key]
         first = self._first_at(unit, config)
-        self.evaluation_costs.record(config.kind, config.visit_units, seconds, first=first)
-        if (unit.mst_key, unit.epoch) not in self._measured:
-            return
-        self._measured[unit.mst_key, unit.epoch] += 1
-        if self._measured[unit.mst_key, unit.epoch] == self.segments:
-            self._evaluations[unit.segment].insert(0, Unit(MERGE, unit.mst_key, unit.epoch, unit.segment))
+        units = sum(self.configs[key].visit_units for key in unit.keys)
+        self.evaluation_costs.record(config.kind, units, seconds, first=first)
+        merges: list[Unit] = []
+        for key in unit.keys:
+            self.configs[key].apart = False
+            place = key, unit.epoch
+            if place in self._measured:
+                self._measured[place] += 1
+                if self._measured[place] == self.segments:
+                    merges.append(Unit(MERGE, key, unit.epoch, unit.segment))
+        self._evaluations[unit.segment][:0] = merges
 
     def merged(self, unit: Unit) -> None:
         self._under_way.pop(unit.segment)
-        if self._measured.pop((unit.mst_key, unit.epoch), None) is not None:
-            self.evaluated.add((unit.mst_key, unit.epoch))
+        for place in ((key, unit.epoch) for key in unit.keys):
+            if self._measured.pop(place, None) is not None:
+                self.evaluated.add(place)
 
     def note_value(self, mst_key: int, epoch: int, value: float | None) -> None:
         """What a config came to after an epoch; the lower the better, and the earlier of equals."""
@@ -376,12 +405,18 @@ class Plan:
             config.best = (value, epoch)
 
     def again(self, unit: Unit) -> None:
-        """A unit was lost before it was committed; it is due once more."""
+        """A unit was lost before it was committed; it is due once more, and what hops by itself."""
         self._under_way.pop(unit.segment)
+        for config in map(self.configs.__getitem__, unit.members):
+            config.apart = config.home is None
         if unit.kind in (VISIT, PART, BUNDLE):
             self._stands_still(unit)
-        else:
-            self._evaluations[unit.segment].insert(0, unit)
+            return
+        each = [replace(unit, mst_key=key, members=()) for key in unit.keys if not self._is_out(key)]
+        self._evaluations[unit.segment][:0] = each
+
+    def _is_out(self, mst_key: int) -> bool:
+        return self.configs[mst_key].failure is not None or self.configs[mst_key].deleted
 
     def failed(self, unit: Unit, reason: str) -> None:
         """A config that cannot go on is left out from here; the others do not notice."""
@@ -444,49 +479,12 @@ class Plan:
         return self._under_way[segment]
 
     def needed_steps(self, mst_keys: Iterable[int]) -> dict[int, list[int]]:
-        """The states of configs that must stay: the last, those that wait to be evaluated, and before each of
-        them the one that it can be made from again; and those that a clone or a result may begin with."""
-        waiting: dict[int, set[int]] = {}
-        for key, epoch in self._measured:
-            waiting.setdefault(key, set()).add(epoch * self.segments)
-        cloned = self._cloned_steps()
-        return {
-            key: sorted(self._needed(self.configs[key], waiting.get(key, set())) | cloned.get(key, set()))
-            for key in mst_keys
-        }
-
-    def _needed(self, config: Config, waiting: set[int]) -> set[int]:
-        needed = {config.step, *waiting}
-        # Of a group on one segment, what is damaged is trained again from the beginning: it is soon done.
-        if config.home is None:
-            needed |= {*map(self.step_before, needed), self.whole_epochs(config) * self.segments}
-        if (best := self.best_epoch(config)) is not None:
-            needed.add(best * self.segments)
-        return needed
+        """The states of configs that must stay."""
+        return keeping.needed_steps(self, mst_keys, self._measured)
 
     def step_before(self, step: int) -> int:
         """Whose state another one can be made from again."""
         return routes.step_before(step, self.segments, self.average_from)
-
-    def _cloned_steps(self) -> dict[int, set[int]]:
-        """By config, the steps that clones begin with; until a clone has finished an epoch of its own, that
-        is also what a clone of the clone begins with."""
-        steps: dict[int, set[int]] = {}
-        for config in self.configs.values():
-            begins = config.source is not None and self.whole_epochs(config) == self._first_epoch(config)
-            if begins and (origin := self._origin(config)) is not None:
-                steps.setdefault(origin, set()).add(config.first_step)
-        return steps
-
-    def _origin(self, config: Config) -> int | None:
-        """Whose state a clone begins with: its source may be a clone itself that has not begun."""
-        source = config.source
-        while source is not None and self.configs[source].first_step == config.first_step:
-            before = self.configs[source].source
-            if before is None:
-                break
-            source = before
-        return source
 
     def epoch_done_by_all(self) -> int:
         """The number of epochs that configs which still train have behind them, measured where due."""

@@ -44,6 +44,8 @@ class ConfigKind:
     weight_bytes: int = 0
     # Of a segment's rows, the share that a visit trains on: all but a fold's.
     share: float = 1.0
+    # The fit parameters.
+    fit: str = ""
 
     @cached_property
     def name(self) -> str:
