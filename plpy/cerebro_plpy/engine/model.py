@@ -11,6 +11,7 @@ import numpy as np
 
 from cerebro_plpy import memory
 from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.madlib.inputs import inputs_of
 
 from . import architecture, calls, forms, frozen, lora, runtime, stacks
 from . import state as states
@@ -33,7 +34,7 @@ class _CompiledModels(dict[tuple[str, str], "CompiledModel"]):
 
 def compiled(architecture_json: str, params: CompileParams) -> CompiledModel:
     """Give the process's model for these, compiling it if it is not there yet."""
-    key = (architecture_json, params.compile_key())
+    key = (architecture_json, params.compile_key(inputs_of(params, runtime.backend(), architecture_json)))
     kept = memory.of(_CompiledModels)
     if key not in kept:
         while len(kept) >= MOST_COMPILED:
@@ -58,7 +59,9 @@ class CompiledModel:
         forms.build_metrics(self._model, self.forms)
         self._layout = _StateLayout(self._model)
         self._starts_blank = self._layout.starts_blank(calls.optimizer(params.optimizer))
-        self._loop = runtime.own().make_loop(self._model, self._layout.variables)
+        self._inputs = inputs_of(params, runtime.backend(), architecture_json)
+        self._params = params
+        self._loop = runtime.own().make_loop(self._model, self._layout.variables, self._inputs)
         # What the loop holds of a state, and no training changes: its digest.
         self._held: str | None = None
 
@@ -97,14 +100,18 @@ class CompiledModel:
         class_weight: ClassWeights,
         tick: Tick,
         rows: int | None = None,
+        params: CompileParams | None = None,
     ) -> tuple[State, dict[str, float]]:
-        """Train a state on the blocks of each pass; the logs are those of the last pass.
+        """Train a state on the blocks of each pass; the logs are those of the last pass. `params` are its
+        config's, where this was perhaps compiled for another.
 
         `rows` is the number of rows of each pass: if it is given, TensorFlow's bits are those of Keras' fit
         also where it is a multiple of the batch size.
         """
         fixed_from_start, fixed = _fixed_batch(state, rows, batch_size)
         self._load(state)
+        if self._inputs:
+            self._loop.give(calls.optimizer((params or self._params).optimizer))
         for blocks in passes:
             self._loop.start_pass()
             for block in batched(blocks, batch_size):
@@ -125,7 +132,7 @@ class CompiledModel:
     @cached_property
     def stack(self) -> StackedModel | None:
         """A way to train many states at once; none where that would not give the same bits."""
-        made = runtime.own().make_stack(self._model, self._layout.variables)
+        made = runtime.own().make_stack(self._model, self._layout.variables, self._inputs)
         return None if made is None else StackedModel(made, self._feed, self._layout.state)
 
     def evaluate(
@@ -174,11 +181,15 @@ class StackedModel:
         # Whether each form gave the bits that it has to, by batch size.
         self.tried: dict[tuple[bool, int], bool] = {}
 
-    def load(self, states: Sequence[State], *, batched: bool) -> None:
+    def load(self, states: Sequence[State], params: Sequence[CompileParams], *, batched: bool) -> None:
+        """States of configs with these parameters."""
         least = stacks.BATCHED_PLACES if batched else 1
         self._places = stacks.power_of_two(max(len(states), least))
         self._frozen = [state.frozen for state in states]
-        self._stack.load(stacks.stacked(states, self._places))
+        # Groups share those of their config.
+        made = {id(each): each for each in params}
+        optimizers = {key: calls.optimizer(each.optimizer) for key, each in made.items()}
+        self._stack.load(stacks.stacked(states, self._places), [optimizers[id(each)] for each in params])
 
     def states(self, count: int) -> list[State]:
         """The first ones."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -28,7 +28,10 @@ class Batches:
 class Stack(Protocol):
     """An engine's way to run a compiled model in many states."""
 
-    def load(self, stacked: Sequence[np.ndarray]) -> None: ...
+    def load(self, stacked: Sequence[np.ndarray], optimizers: Sequence[Any]) -> None:
+        """Take states up, variable by variable, each with as many places; the first places have optimizers
+        with these numbers."""
+        ...
 
     def save(self) -> list[np.ndarray]: ...
 

@@ -16,6 +16,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor.diagnose import ENGINES
 from cerebro_plpy.madlib import registered
+from cerebro_plpy.madlib.inputs import inputs_of
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
 from cerebro_plpy.planner import calibration
 from cerebro_plpy.planner.rates import Observation, Rates
@@ -74,7 +75,7 @@ def kind_of(
     return ConfigKind(
         model_id=config.model_id,
         architecture=architecture,
-        compiled=digest(architecture, params.compile_key()),
+        compiled=digest(architecture, params.compile_key(inputs_of(params, backend, net.model_arch))),
         batch_size=fit.batch_size,
         passes=fit.epochs,
         backend=backend,

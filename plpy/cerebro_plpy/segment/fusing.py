@@ -17,6 +17,7 @@ from cerebro_plpy.engine.state import State
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.logical import class_weights
 from cerebro_plpy.logical.options import EXACT, FAST, OFF
+from cerebro_plpy.madlib.params import CompileParams
 from cerebro_plpy.planner.work import EVALUATION_BATCH
 from cerebro_plpy.segment import rows, visits
 from cerebro_plpy.segment.members import Member
@@ -68,13 +69,15 @@ def train(
         return OFF
     weights = class_weights.settle(fit, runs.class_counts(work.run))
     with visits.own_faults("trained"):
-        before = [member.state for member in members]
+        before, params = [member.state for member in members], [member.work.compile for member in members]
         orders = _orders(members, asked, asked.epoch, 0)
         longest = max(map(len, orders))
-        form = _form(stack, work, asked.form, dataset=dataset, before=before, orders=orders, tick=tick)
+        form = _form(
+            stack, work, asked.form, dataset=dataset, before=before, params=params, orders=orders, tick=tick
+        )
         if form == OFF:
             return OFF
-        stack.load(before, batched=form == FAST)
+        stack.load(before, params, batched=form == FAST)
         for epoch in range(asked.epoch, asked.until + 1):
             for number in range(fit.epochs):
                 orders = _orders(members, asked, epoch, number)
@@ -102,7 +105,7 @@ def measure(
     if stack is None:
         return OFF
     with visits.own_faults("was evaluated"):
-        stack.load([member.state for member in members], batched=False)
+        stack.load([member.state for member in members], [work.compile] * len(members), batched=False)
         _measure_on(datasets, stack, members=members, epoch=asked.until, tick=supply.ticker())
     return EXACT
 
@@ -192,6 +195,7 @@ def _form(
     *,
     dataset: Dataset,
     before: Sequence[State],
+    params: Sequence[CompileParams],
     orders: Sequence[np.ndarray],
     tick: Callable[[], None],
 ) -> str:
@@ -200,32 +204,22 @@ def _form(
     few = [orders[0][: TRIED * size], *(order[:0] for order in orders[1:])]
     if asked == FAST:
         if (True, size) not in stack.tried:
-            stack.tried[True, size] = _places_are_alike(stack, dataset, before[0], few[0], size, tick)
+            places = stacks.BATCHED_PLACES
+            stack.load([before[0]] * places, [params[0]] * places, batched=True)
+            alike = [few[0]] * places
+            stack.train(dataset, alike, size, None, tick, longest=len(few[0]), batched=True)
+            # Else what a config comes to would depend on who is in which place.
+            first, *others = stack.states(places)
+            stack.tried[True, size] = all(_same(first, other) for other in others)
         if stack.tried[True, size]:
             return FAST
     if (False, size) not in stack.tried:
-        alone, _ = work.model.train(before[0], [[Block(dataset, few[0])]], size, None, tick)
-        stack.load(before, batched=False)
+        few_rows = [[Block(dataset, few[0])]]
+        alone, _ = work.model.train(before[0], few_rows, size, None, tick, params=params[0])
+        stack.load(before, params, batched=False)
         stack.train(dataset, few, size, None, tick, longest=longest, batched=False)
         stack.tried[False, size] = _same(alone, stack.states(1)[0])
     return EXACT if stack.tried[False, size] else OFF
-
-
-def _places_are_alike(
-    stack: StackedModel,
-    dataset: Dataset,
-    state: State,
-    order: np.ndarray,
-    size: int,
-    tick: Callable[[], None],
-) -> bool:
-    """Whether a state comes to the same bits in every place of the batched form, so that nothing depends on
-    who is in which."""
-    places = stacks.BATCHED_PLACES
-    stack.load([state] * places, batched=True)
-    stack.train(dataset, [order] * places, size, None, tick, longest=len(order), batched=True)
-    first, *others = stack.states(places)
-    return all(_same(first, other) for other in others)
 
 
 def _same(one: State, other: State) -> bool:

@@ -226,7 +226,15 @@ def train(
     fit, passes = work.fit, _passes(partition, work.fit, work.run.seed, epoch)
     class_weight = class_weights.settle(fit, runs.class_counts(work.run))
     with own_faults("trained"):
-        return work.model.train(state, passes, fit.batch_size, class_weight, supply.ticker(), partition.rows)
+        return work.model.train(
+            state,
+            passes,
+            fit.batch_size,
+            class_weight,
+            supply.ticker(),
+            rows=partition.rows,
+            params=work.compile,
+        )
 
 
 @contextmanager
