@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 
-class Given:
+class GivenNumber:
     """A number that only the program's caller knows. It compares as that of the config that is compiled; like
     that it is not zero."""
 
@@ -67,7 +67,7 @@ def _given(optimizer: Any, names: Sequence[str], given: Any) -> Iterator[None]:
     constants = {name: getattr(optimizer, name) for name in names}
     try:
         for place, (name, value) in enumerate(constants.items()):
-            setattr(optimizer, name, Given(value, given[place, 0], given[place, 1]))
+            setattr(optimizer, name, GivenNumber(value, given[place, 0], given[place, 1]))
         yield
     finally:
         for name, value in constants.items():

@@ -22,10 +22,10 @@ from cerebro_plpy.store import runs, session
 MOST_TOLD = 5
 
 
-def facts(db: Database, request: requests.Request) -> fusion.Facts:
+def facts(db: Database, request: requests.Request) -> fusion.FusionFacts:
     tables = [data for data in (request.source, request.validation) if data is not None]
     size = sum(calibrating.row_bytes(data.summary) * data.summary.total_rows for data in tables)
-    return fusion.Facts(
+    return fusion.FusionFacts(
         asked=request.limits.fuse,
         rows=calibrating.segment_rows(request.source, request.segments)[0],
         segments=request.segments,
@@ -74,7 +74,7 @@ def alike(db: Database, request: requests.Request, run_id: int) -> Callable[[run
     return of
 
 
-def _of_group(known: fusion.Facts, kind: ConfigKind) -> Alike:
+def _of_group(known: fusion.FusionFacts, kind: ConfigKind) -> Alike:
     if known.asked == FAST and known.why_not_batched(kind) is None:
         return Alike(fusion.program(kind), FAST)
     return Alike(fusion.program(kind), OFF if known.asked == OFF else EXACT)

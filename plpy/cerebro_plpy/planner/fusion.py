@@ -30,7 +30,7 @@ _UNSTACKED = ("convolution", "recurrent")
 
 
 @dataclass(frozen=True)
-class Choice:
+class FormChoice:
     """The form in which a config trains with others; none where its visits are its own."""
 
     form: str | None
@@ -38,7 +38,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Facts:
+class FusionFacts:
     """What of a run decides: what was asked for, the rows of a segment, and so on."""
 
     asked: str | None
@@ -51,29 +51,31 @@ class Facts:
     in_memory: bool
     averages: bool = False
 
-    def choose(self, kind: ConfigKind, alike: int) -> Choice:
+    def choose(self, kind: ConfigKind, alike: int) -> FormChoice:
         """For a kind of which there are so many configs in a lane."""
         if self.asked == OFF:
-            return Choice(None, "option fuse is off")
+            return FormChoice(None, "option fuse is off")
         if kind.backend != JAX:
-            return Choice(None, f"{kind.backend} trains one net at a time; jax would train them together")
+            return FormChoice(None, f"{kind.backend} trains one net at a time; jax would train them together")
         if kind.parameters > MOST_WEIGHTS:
-            return Choice(None, f"more than {MOST_WEIGHTS:,} weights")
+            return FormChoice(None, f"more than {MOST_WEIGHTS:,} weights")
         if self.asked == FAST:
             why = self.why_not_batched(kind)
             if why is not None:
-                return Choice(EXACT, f"not {FAST}: {why}")
-            return Choice(FAST, "asked for: the same bits every time, other last bits than alone")
+                return FormChoice(EXACT, f"not {FAST}: {why}")
+            return FormChoice(FAST, "asked for: the same bits every time, other last bits than alone")
         if self.asked == EXACT:
-            return Choice(EXACT, "asked for")
+            return FormChoice(EXACT, "asked for")
         if alike < 2:
-            return Choice(None, "no other config of this program and these rows' order is beside it")
+            return FormChoice(None, "no other config of this program and these rows' order is beside it")
         batches = kind.passes * -(-int(self.rows * kind.share) // kind.batch_size)
         if batches * Rates((), self.host, self.threads).batch(kind).seconds > SHORT_SECONDS:
-            return Choice(None, f"a visit takes longer than {SHORT_SECONDS} s")
+            return FormChoice(None, f"a visit takes longer than {SHORT_SECONDS} s")
         if alike * self.epochs < PROGRAM_VISITS:
-            return Choice(OFF, "one after the other in a visit: too few of them for a program of their own")
-        return Choice(EXACT, f"{alike * self.epochs:,} small visits of a segment pay for a program")
+            return FormChoice(
+                OFF, "one after the other in a visit: too few of them for a program of their own"
+            )
+        return FormChoice(EXACT, f"{alike * self.epochs:,} small visits of a segment pay for a program")
 
     def why_not_batched(self, kind: ConfigKind) -> str | None:
         """Why a net is not trained in the batched form, where that was asked for."""
@@ -90,9 +92,9 @@ class Facts:
         return None
 
 
-def facts_of(work: RunWork, asked: str | None) -> Facts:
+def facts_of(work: RunWork, asked: str | None) -> FusionFacts:
     everything = sum(work.segment_bytes(segment) for segment in range(work.segments))
-    return Facts(
+    return FusionFacts(
         asked=asked,
         rows=max(work.rows),
         segments=work.segments,
@@ -114,7 +116,7 @@ def lanes(kinds: Mapping[int, ConfigKind], segments: int) -> Counter[tuple[str, 
     return Counter((program(kind), key % segments) for key, kind in kinds.items())
 
 
-def alike(facts: Facts, kind: ConfigKind, beside: int, epochs_before: int = 0) -> Alike | None:
+def alike(facts: FusionFacts, kind: ConfigKind, beside: int, epochs_before: int = 0) -> Alike | None:
     """What a config of the plan has in common with others, where it shares visits."""
     form = facts.choose(kind, beside).form
     return None if form is None else Alike(program(kind, epochs_before), form)
