@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cerebro_plpy.logical.options import EXACT, FAST, OFF
 from cerebro_plpy.planner.bundles import MOST_TOGETHER, most_together
@@ -56,7 +56,9 @@ class FusionFacts:
         if self.asked == OFF:
             return FormChoice(None, "option fuse is off")
         if kind.backend != JAX:
-            return FormChoice(None, f"{kind.backend} trains one net at a time; jax would train them together")
+            there = self.choose(replace(kind, backend=JAX), alike).form
+            instead = "" if there is None else "; jax would train them together"
+            return FormChoice(None, f"{kind.backend} trains one net at a time{instead}")
         if kind.parameters > MOST_WEIGHTS:
             return FormChoice(None, f"more than {MOST_WEIGHTS:,} weights")
         if self.asked == FAST:
@@ -67,13 +69,13 @@ class FusionFacts:
         if self.asked == EXACT:
             return FormChoice(EXACT, "asked for")
         if alike < 2:
-            return FormChoice(None, "no other config of this program and these rows' order is beside it")
+            return FormChoice(None, "no other config of its kind is on its route")
         batches = kind.passes * -(-int(self.rows * kind.share) // kind.batch_size)
         if batches * Rates((), self.host, self.threads).batch(kind).seconds > SHORT_SECONDS:
             return FormChoice(None, f"a visit takes longer than {SHORT_SECONDS} s")
         if alike * self.epochs < PROGRAM_VISITS:
             return FormChoice(
-                OFF, "one after the other in a visit: too few of them for a program of their own"
+                OFF, "too few visits for a program of their own"
             )
         return FormChoice(EXACT, f"{alike * self.epochs:,} small visits of a segment pay for a program")
 
