@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # A session may live for days; a run with more than these compiles some of them again.
 MOST_COMPILED = 64
+# Of a compiled model's configs that differ in numbers of their optimizers, so many have them at hand.
+MOST_OPTIMIZERS = 256
 
 
 class _CompiledModels(dict[tuple[str, str], "CompiledModel"]):
@@ -61,6 +63,7 @@ class CompiledModel:
         self._starts_blank = self._layout.starts_blank(calls.optimizer(params.optimizer))
         self._inputs = inputs_of(params, runtime.backend(), architecture_json)
         self._params = params
+        self._optimizers: dict[str, Any] = {}
         self._loop = runtime.own().make_loop(self._model, self._layout.variables, self._inputs)
         # What the loop holds of a state, and no training changes: its digest.
         self._held: str | None = None
@@ -111,7 +114,7 @@ class CompiledModel:
         fixed_from_start, fixed = _fixed_batch(state, rows, batch_size)
         self._load(state)
         if self._inputs:
-            self._loop.give(calls.optimizer((params or self._params).optimizer))
+            self._loop.give(self._optimizer(params or self._params))
         for blocks in passes:
             self._loop.start_pass()
             for block in batched(blocks, batch_size):
@@ -133,7 +136,16 @@ class CompiledModel:
     def stack(self) -> StackedModel | None:
         """A way to train many states at once; none where that would not give the same bits."""
         made = runtime.own().make_stack(self._model, self._layout.variables, self._inputs)
-        return None if made is None else StackedModel(made, self._feed, self._layout.state)
+        return None if made is None else StackedModel(made, self._feed, self._layout.state, self._optimizer)
+
+    def _optimizer(self, params: CompileParams) -> Any:
+        """One with the numbers of a config; making it takes as long as some mini-batches."""
+        key = repr(params.optimizer)
+        if key not in self._optimizers:
+            while len(self._optimizers) >= MOST_OPTIMIZERS:
+                self._optimizers.pop(next(iter(self._optimizers)))
+            self._optimizers[key] = calls.optimizer(params.optimizer)
+        return self._optimizers[key]
 
     def evaluate(
         self, state: State, blocks: Iterable[Block], batch_size: int, tick: Tick
@@ -174,8 +186,9 @@ class StackedModel:
         stack: Stack,
         feed: Callable[[Dataset, ClassWeights], Feed],
         state: Callable[[list[np.ndarray], Frozen | None], State],
+        optimizer: Callable[[CompileParams], Any],
     ) -> None:
-        self._stack, self._feed, self._state = stack, feed, state
+        self._stack, self._feed, self._state, self._optimizer = stack, feed, state, optimizer
         self._places = 0
         self._frozen: list[Frozen | None] = []
         # Whether each form gave the bits that it has to, by batch size.
@@ -188,7 +201,7 @@ class StackedModel:
         self._frozen = [state.frozen for state in states]
         # Groups share those of their config.
         made = {id(each): each for each in params}
-        optimizers = {key: calls.optimizer(each.optimizer) for key, each in made.items()}
+        optimizers = {key: self._optimizer(each) for key, each in made.items()}
         self._stack.load(stacks.stacked(states, self._places), [optimizers[id(each)] for each in params])
 
     def states(self, count: int) -> list[State]:

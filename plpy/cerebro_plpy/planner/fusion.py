@@ -74,9 +74,7 @@ class FusionFacts:
         if batches * Rates((), self.host, self.threads).batch(kind).seconds > SHORT_SECONDS:
             return FormChoice(None, f"a visit takes longer than {SHORT_SECONDS} s")
         if alike * self.epochs < PROGRAM_VISITS:
-            return FormChoice(
-                OFF, "too few visits for a program of their own"
-            )
+            return FormChoice(OFF, "too few visits for a program of their own")
         return FormChoice(EXACT, f"{alike * self.epochs:,} small visits of a segment pay for a program")
 
     def why_not_batched(self, kind: ConfigKind) -> str | None:
