@@ -24,6 +24,7 @@ import columns
 import compare
 import details
 import folds
+import fused
 import groups
 import growth
 import server
@@ -49,6 +50,7 @@ PARTS = (
     "prediction",
     "streaming",
     "folds",
+    "fused",
     "groups",
     "growth",
 )
@@ -125,6 +127,7 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Section]]:
         parts["time"] = lambda: details.where_time_goes(count, options, tell)
         parts["streaming"] = lambda: details.streaming(count, options, tell)
         parts["folds"] = lambda: folds.folds(min(3, count), options, tell)
+        parts["fused"] = lambda: fused.fused(min(3, count), options, tell)
         parts["groups"] = lambda: groups.groups(min(3, count), options, tell)
         parts["growth"] = lambda: growth.growth(min(3, count), options, tell)
     return parts

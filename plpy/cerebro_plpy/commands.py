@@ -141,12 +141,19 @@ class Visit(ConfigCommand):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VisitGroups(ConfigCommand):
-    """Train a config on each of many groups of a segment, from an epoch on until another, and measure it."""
+class VisitBundle(ConfigCommand):
+    """Train several configs of a run on a segment, each as if it were alone.
+
+    They are one config on many groups of the segment, which train from an epoch on until another and are
+    measured; or configs of one program of which this is the `stop`-th of their route in an epoch.
+    """
 
     members: Sequence[int]
     until: int
     measured: Sequence[int]
+    # One after the other, or in which form as one program.
+    form: str
+    stop: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,12 +166,16 @@ class Average(ConfigCommand):
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(ConfigCommand):
-    """Measure a config's state after an epoch on a segment's rows."""
+    """Measure a config's state after an epoch on a segment's rows, or those of several `members`."""
+
+    members: Sequence[int] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Merge(ConfigCommand):
-    """Make metrics of what all segments have measured."""
+    """Make metrics of what all segments have measured, of a config or of several `members`."""
+
+    members: Sequence[int] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -365,7 +376,7 @@ WAYS: Mapping[type[Command], Way] = {
     CheckFunctions: Way("check_functions", ROWS, engine=True),
     Probe: Way("probe", ROWS, engine=True),
     Visit: Way("visit", ROWS, engine=True, stepwise=True, direct=True),
-    VisitGroups: Way("visit_groups", ROWS, engine=True, stepwise=True),
+    VisitBundle: Way("visit_bundle", ROWS, engine=True, stepwise=True),
     Evaluate: Way("evaluate", ROWS, engine=True, stepwise=True, direct=True),
     Average: Way("average", ROWS, engine=True, stepwise=True),
     Merge: Way("merge", ROWS, engine=True, stepwise=True),

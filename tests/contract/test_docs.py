@@ -34,6 +34,7 @@ GUIDE = (
     "custom-functions",
     "training",
     "cross-validation",
+    "many-small-configs",
     "groups",
     "transfer",
     "steering",

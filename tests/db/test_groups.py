@@ -92,6 +92,29 @@ def test_groups_trained_as_one_program_equal_those_trained_one_by_one(
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
+def test_the_batched_form_is_close_and_has_the_same_bits_whichever_groups_there_are(trial: Trial) -> None:
+    trial.select("one_net", [1], [ADAM], ["batch_size=7"])
+    kept = "SELECT country, shop, model_weights FROM {} ORDER BY 1, 2"
+    found = {}
+    for out, more in (
+        ("alone", {"fuse": "off"}),
+        ("fast", {"fuse": "fast", "checkpoint_every": 4}),
+        ("in_steps", {"fuse": "fast", "checkpoint_every": 1}),
+        ("fewer", {"fuse": "fast", "min_rows": 26}),
+    ):
+        trial.sql(f"DROP TABLE IF EXISTS {out}, {out}_info, {out}_summary")
+        trial.fit("packed", out, "one_net", 4, options={"backend": "jax", **more})
+        rows = trial.sql(kept.format(out))
+        found[out] = {(country, shop): bytes(data) for country, shop, data in rows}
+    assert found["fast"] == found["in_steps"]
+    assert 0 < len(found["fewer"]) < len(found["fast"])
+    assert found["fewer"].items() <= found["fast"].items()
+    assert found["fast"] != found["alone"]
+    for group, data in found["fast"].items():
+        ours, theirs = (np.frombuffer(one, "<f4") for one in (data, found["alone"][group]))
+        np.testing.assert_allclose(ours, theirs, atol=1e-3)
+
+
 def test_the_leaderboard_ranks_within_each_group(trial: Trial) -> None:
     rows = trial.sql(
         "SELECT l.group_key::json ->> 'country', (l.group_key::json ->> 'shop')::int,"
@@ -184,7 +207,10 @@ def test_wrong_groups_are_refused(trial: Trial, group_by: Any, message: str) -> 
         ({"options": {"order": "even"}}, "takes no option order yet"),
         ({"options": {"hybrid": {"average_from_epoch": 2}}}, "takes no option hybrid yet"),
         ({"options": {"groups": "changed"}}, "nothing says since when"),
-        ({"options": {"fuse": "fast"}}, "option fuse is fast"),
+        (
+            {"options": {"fuse": "fast", "backend": "tensorflow"}},
+            "option fuse is fast, and tensorflow has no",
+        ),
         ({"options": {"checkpoint_every": 0}}, "option checkpoint_every is 0"),
     ],
 )
@@ -194,9 +220,9 @@ def test_what_is_not_there_yet_is_refused(trial: Trial, more: dict[str, Any], me
 
 
 def test_options_of_groups_are_for_groups(trial: Trial) -> None:
-    with pytest.raises(psycopg2.Error, match="option fuse is for runs of groups"):
+    with pytest.raises(psycopg2.Error, match="option checkpoint_every is for runs of groups"):
         trial.pack("sales", "plain")
-        trial.fit("plain", "none", "configs", 1, options={"fuse": "off"})
+        trial.fit("plain", "none", "configs", 1, options={"checkpoint_every": 2})
 
 
 def test_each_row_is_predicted_by_the_best_model_of_its_group(trial: Trial) -> None:

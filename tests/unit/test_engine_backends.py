@@ -34,6 +34,19 @@ def suite(backend: str) -> None:
     run([*pytest_alone, "-m", "not slow", str(HERE / "test_every_layer.py")], backend)
 
 
+def test_numbers_of_optimizers_on_jax() -> None:
+    # Not `python -m pytest`: it would put the repository's root on the path.
+    run(
+        [
+            "-c",
+            "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))",
+            "-q",
+            str(HERE / "test_engine_inputs.py"),
+        ],
+        "jax",
+    )
+
+
 @pytest.mark.slow
 def test_jax() -> None:
     suite("jax")

@@ -103,7 +103,7 @@ def test_a_head_has_the_bits_of_the_whole(text: str, batch_size: int) -> None:
     )
     partition = rows.Partition(1, "packed", 0, None, [partitions.Buffer(0, ROWS, 0)], cast("Any", None), raw)
     kept = features.CutRows(parted, Dataset(outputs, raw.targets), partition.of(rows.Subset()))
-    assert parted.gives_the_same(state, batch_size, lambda most: raw.take(np.arange(most)), nothing)
+    assert parted.gives_the_same(state, PARAMS, batch_size, lambda most: raw.take(np.arange(most)), nothing)
     fit = parse_fit(f"batch_size={batch_size},epochs=2")
     alone, logs = whole.train(
         state,

@@ -5,17 +5,27 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pytest
 
-from cerebro_plpy.commands import Command, ConfigCommand, DropStates, Evaluate, FailConfig, Merge, Visit
+from cerebro_plpy.commands import (
+    Command,
+    ConfigCommand,
+    DropStates,
+    Evaluate,
+    FailConfig,
+    Merge,
+    Visit,
+    VisitBundle,
+)
 from cerebro_plpy.errors import CONFIG_FAILED, DATA_CORRUPTED, QUERY_CANCELED, CerebroError
 from cerebro_plpy.executor import loop
 from cerebro_plpy.executor.loop import RunLoop
+from cerebro_plpy.logical.options import EXACT
 from cerebro_plpy.planner.plan import Plan
-from cerebro_plpy.planner.units import Config, Unit
+from cerebro_plpy.planner.units import MERGE, Alike, Config, Unit
 from cerebro_plpy.topology import Answer
 
 T = TypeVar("T")
@@ -59,7 +69,10 @@ class Played:
         if error is not None:
             return Answer(segment, None, error)
         self.committed.append(command)
-        return Answer(segment, {"seconds": self.random.random(), "loss": 0.5}, None)
+        members = getattr(command, "members", ())
+        of_each = {str(key): {"training": {"loss": 0.5}} for key in members}
+        of_bundle = {"losses": [0.5] * len(members), "failures": {}, **of_each}
+        return Answer(segment, {"seconds": self.random.random(), "loss": 0.5, **of_bundle}, None)
 
     def background(self, command: Command) -> None:
         self.in_background.append(command)
@@ -72,12 +85,16 @@ class Played:
         self.finished = True
 
     def visits(self) -> Counter[tuple[int, int, int]]:
-        made = [command for command in self.committed if isinstance(command, Visit)]
-        return Counter((visit.mst_key, visit.epoch, visit.segment) for visit in made)
+        made = [command for command in self.committed if isinstance(command, Visit | VisitBundle)]
+        return Counter((key, visit.epoch, visit.segment) for visit in made for key in keys_of(visit))
 
 
-def make_plan(configs: int = 4, segments: int = 3, epochs: int = 2) -> Plan:
-    planned = {key: Config(key, "tensorflow", 0, 1.0, epochs) for key in range(1, configs + 1)}
+def keys_of(command: ConfigCommand) -> Sequence[int]:
+    return getattr(command, "members", ()) or [command.mst_key]
+
+
+def make_plan(configs: int = 4, segments: int = 3, epochs: int = 2, alike: Alike | None = None) -> Plan:
+    planned = {key: Config(key, "jax", 0, 1.0, epochs, alike=alike) for key in range(1, configs + 1)}
     return Plan(5, segments, epochs, epochs, planned)
 
 
@@ -156,6 +173,33 @@ def test_a_config_whose_evaluations_all_fail_is_written_down_once(seed: int) -> 
     run(topology, plan)
     assert [f.mst_key for f in topology.told(FailConfig)] == [1]
     assert topology.visits() == everything([1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("during", [VisitBundle, Evaluate])
+def test_of_configs_that_share_visits_the_one_whose_session_dies_fails_alone(seed: int, during: type) -> None:
+    class Deadly(Played):
+        shared = 0
+
+        def _answer(self, segment: int) -> Answer:
+            command = self.running[segment]
+            self.shared += isinstance(command, during) and len(keys_of(command)) > 1
+            visits = during is VisitBundle and isinstance(command, Visit | VisitBundle)
+            if 2 in keys_of(command) and (visits or isinstance(command, during)):
+                self.running.pop(segment)
+                return Answer(segment, None, CerebroError("the connection was closed"), lost=True)
+            return super()._answer(segment)
+
+    topology, plan = Deadly(seed), make_plan(12, alike=Alike("net", EXACT))
+    reports = run(topology, plan)
+    assert topology.shared > 0
+    assert [key for key, config in plan.configs.items() if config.failure is not None] == [2]
+    assert {f.mst_key for f in topology.told(FailConfig)} == {2}
+    others = [key for key in range(1, 13) if key != 2]
+    done = Counter({visit: count for visit, count in topology.visits().items() if visit[0] != 2})
+    assert done == everything(others)
+    merged = [unit.mst_key for unit, _ in reports if unit.kind == MERGE]
+    assert sorted(merged) == others
 
 
 def test_any_other_error_ends_the_run() -> None:

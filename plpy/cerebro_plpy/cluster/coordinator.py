@@ -40,7 +40,7 @@ from cerebro_plpy.commands import (
     Sent,
     TryLogins,
     Visit,
-    VisitGroups,
+    VisitBundle,
 )
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import INTERNAL, CerebroError
@@ -287,7 +287,9 @@ class _CommandForConfig:
         match self._command:
             case Visit():
                 return [self._run.source_table]
-            case Evaluate() | VisitGroups():
+            case VisitBundle(stop=int()):
+                return [self._run.source_table]
+            case Evaluate() | VisitBundle():
                 return tables(self._run)
             case _:
                 return []
@@ -300,7 +302,7 @@ class _CommandForConfig:
                 servers.write_visit(self._db, visit, list(islice(parts, count)))
         if left.evaluations:
             servers.write_evaluations(self._db, left.evaluations)
-        if isinstance(self._command, VisitGroups):
+        if getattr(self._command, "members", ()):
             # Of many configs, which lie on all segments.
             yield Write(measurements.METRIC_ROWS, left.metrics)
             return

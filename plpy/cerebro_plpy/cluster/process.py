@@ -121,7 +121,7 @@ class ToldSupply:
     def __init__(self, db: Database, key: int = 0, commits: bool = True) -> None:
         self._db, self._key, self._commits = db, key, commits
         self.connections = connections.Connections(db, partial(interrupts.tick, db))
-        self._measured: Mapping[str, Sequence[bytes]] | None = None
+        self._measured: dict[int, Mapping[str, Sequence[bytes]]] = {}
         self.left = Left()
 
     def ticker(self) -> Callable[[], None]:
@@ -160,13 +160,12 @@ class ToldSupply:
         given = _known().given.get(*what)
         if given is not None:
             return [base64.b64decode(data) for data in given[0][dataset]]
-        if self._measured is None and self._commits:
-            self._measured = self.connections.evaluations(
-                _known().runs[run_id].servers, run_id, mst_key, epoch
-            )
-        if not self._measured:
+        if mst_key not in self._measured and self._commits:
+            servers = _known().runs[run_id].servers
+            self._measured[mst_key] = self.connections.evaluations(servers, run_id, mst_key, epoch) or {}
+        if not self._measured.get(mst_key):
             raise Lacking(*what)
-        return self._measured[dataset]
+        return self._measured[mst_key][dataset]
 
     def leave_visit(self, visit: runs.VisitRow, state: State) -> int:
         # Whole: what is frozen would have to lie on every server.
@@ -191,6 +190,9 @@ class ToldSupply:
         return {key: bytes(data) for key, data in zip(found, parts, strict=True)}
 
     def states(self, run_id: int, keys: Sequence[int], step: int) -> Sequence[State]:
+        if self.facts(run_id, keys[0]).config.group_id is None:
+            # Configs that hop left them where they were.
+            return [self.state(run_id, key, step) for key in keys]
         what = "states", run_id, step, *keys
         given = _known().given.get(*what)
         if given is not None:

@@ -53,6 +53,10 @@ class Loop(Protocol):
         """Give them; those that are known are given as they are."""
         ...
 
+    def give(self, optimizer: Any) -> None:
+        """Train with the numbers of this optimizer, where code is given them."""
+        ...
+
     def reset_metrics(self) -> None: ...
 
     def start_pass(self) -> None: ...
@@ -95,11 +99,12 @@ class KerasBackend(Protocol):
 
     def has_gpu(self) -> bool: ...
 
-    def make_loop(self, model: Any, variables: list[Any], whole: Any) -> Loop:
-        """A way to run a model with the bits of the whole one, of which it may be a part."""
+    def make_loop(self, model: Any, variables: list[Any], inputs: Sequence[str], whole: Any) -> Loop:
+        """A loop whose code is given these numbers of the optimizer (madlib/inputs.py), with the bits of the
+        whole model, of which this may be a part."""
         ...
 
-    def make_stack(self, model: Any, variables: list[Any]) -> Stack | None:
+    def make_stack(self, model: Any, variables: list[Any], inputs: Sequence[str]) -> Stack | None:
         """A way to run a model in many states at once; none where it would not give the same bits."""
         return None
 
@@ -157,6 +162,9 @@ class VariableLoop:
             known[place] if place in known else runtime.to_numpy(variable)
             for place, variable in enumerate(self._variables)
         ]
+
+    def give(self, optimizer: Any) -> None:
+        """Its numbers are constants of the code."""
 
     def reset_metrics(self) -> None:
         self._model.reset_metrics()

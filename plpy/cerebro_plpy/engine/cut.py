@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cerebro_plpy import memory
+from cerebro_plpy.madlib.inputs import inputs_of
 
 from . import architecture, runtime, trunk
 from . import state as states
@@ -42,7 +43,9 @@ class _Cuts(dict[tuple[str, str, tuple[str, ...]], "Cut"]):
 
 def of(model: CompiledModel, params: CompileParams, names: Sequence[str]) -> Cut:
     """The process's cut behind these layers."""
-    key = (model.architecture_json, params.compile_key(), tuple(names))
+    text = model.architecture_json
+    code = params.compile_key(inputs_of(params, runtime.backend(), text))
+    key = (text, code, tuple(names))
     kept = memory.of(_Cuts)
     if key not in kept:
         while len(kept) >= MOST_COMPILED:
@@ -190,19 +193,20 @@ class Cut:
         self._frozen: dict[str, states.Frozen | None] = {}
 
     def gives_the_same(
-        self, state: State, batch_size: int, few: Callable[[int], Dataset], tick: Tick
+        self, state: State, params: CompileParams, batch_size: int, few: Callable[[int], Dataset], tick: Tick
     ) -> bool:
         """Train a state on a few rows, whole and by the head. An engine may put arithmetic on both sides of a
         cut together in the whole, with other last bits."""
         if batch_size not in self._tried:
             rows = few(TRIED * batch_size)
-            self._tried[batch_size] = self._fits and self._try(state, batch_size, rows, tick)
+            self._tried[batch_size] = self._fits and self._try(state, params, batch_size, rows, tick)
         return self._tried[batch_size]
 
-    def _try(self, state: State, batch_size: int, few: Dataset, tick: Tick) -> bool:
+    def _try(self, state: State, params: CompileParams, batch_size: int, few: Dataset, tick: Tick) -> bool:
         outputs = self.trunk.features(self.trunk.of_state(state), [whole(few)], few.rows, batch_size, tick)
-        alone, _ = self._whole.train(state, [[whole(few)]], batch_size, None, tick)
-        cut, _ = self.train(state, [[whole(Dataset(outputs, few.targets))]], batch_size, None, tick)
+        features = whole(Dataset(outputs, few.targets))
+        alone, _ = self._whole.train(state, [[whole(few)]], batch_size, None, tick, params=params)
+        cut, _ = self.train(state, [[features]], batch_size, None, tick, params=params)
         return all(a.tobytes() == b.tobytes() for a, b in zip(alone.arrays, cut.arrays, strict=True))
 
     def train(
@@ -213,10 +217,11 @@ class Cut:
         class_weight: ClassWeights,
         tick: Tick,
         rows: int | None = None,
+        params: CompileParams | None = None,
     ) -> tuple[State, dict[str, float]]:
         """The same as the whole model does, on the trunk's outputs."""
         trained, logs = self._head.train(
-            self._of_head(state), passes, batch_size, class_weight, tick=tick, rows=rows
+            self._of_head(state), passes, batch_size, class_weight, tick=tick, rows=rows, params=params
         )
         arrays = list(state.arrays)
         for place, array in zip(self._places, trained.arrays, strict=True):

@@ -11,6 +11,7 @@ import numpy as np
 
 from cerebro_plpy import memory
 from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.madlib.inputs import inputs_of
 
 from . import architecture, calls, forms, frozen, lora, runtime, stacks
 from . import state as states
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 # A session may live for days; a run with more than these compiles some of them again.
 MOST_COMPILED = 64
+# Of a compiled model's configs that differ in numbers of their optimizers, so many have them at hand.
+MOST_OPTIMIZERS = 256
 
 
 class _CompiledModels(dict[tuple[str, str], "CompiledModel"]):
@@ -33,7 +36,7 @@ class _CompiledModels(dict[tuple[str, str], "CompiledModel"]):
 
 def compiled(architecture_json: str, params: CompileParams) -> CompiledModel:
     """Give the process's model for these, compiling it if it is not there yet."""
-    key = (architecture_json, params.compile_key())
+    key = (architecture_json, params.compile_key(inputs_of(params, runtime.backend(), architecture_json)))
     kept = memory.of(_CompiledModels)
     if key not in kept:
         while len(kept) >= MOST_COMPILED:
@@ -62,7 +65,12 @@ class CompiledModel:
         forms.build_metrics(self._model, self.forms)
         self.layout = _StateLayout(self._model)
         self._starts_blank = self.layout.starts_blank(calls.optimizer(params.optimizer))
-        self._loop = runtime.own().make_loop(self._model, self.layout.variables, whole or self._model)
+        self._inputs = inputs_of(params, runtime.backend(), architecture_json)
+        self._params = params
+        self._optimizers: dict[str, Any] = {}
+        self._loop = runtime.own().make_loop(
+            self._model, self.layout.variables, self._inputs, whole or self._model
+        )
         # What the loop holds of a state, and no training changes: its digest.
         self._held: str | None = None
 
@@ -101,14 +109,18 @@ class CompiledModel:
         class_weight: ClassWeights,
         tick: Tick,
         rows: int | None = None,
+        params: CompileParams | None = None,
     ) -> tuple[State, dict[str, float]]:
-        """Train a state on the blocks of each pass; the logs are those of the last pass.
+        """Train a state on the blocks of each pass; the logs are those of the last pass. `params` are its
+        config's, where this was perhaps compiled for another.
 
         `rows` is the number of rows of each pass: if it is given, TensorFlow's bits are those of Keras' fit
         also where it is a multiple of the batch size.
         """
         fixed_from_start, fixed = _fixed_batch(state, rows, batch_size)
         self._load(state)
+        if self._inputs:
+            self._loop.give(self._optimizer(params or self._params))
         for blocks in passes:
             self._loop.start_pass()
             for block in batched(blocks, batch_size):
@@ -129,8 +141,17 @@ class CompiledModel:
     @cached_property
     def stack(self) -> StackedModel | None:
         """A way to train many states at once; none where that would not give the same bits."""
-        made = runtime.own().make_stack(self._model, self.layout.variables)
-        return None if made is None else StackedModel(made, self._feed, self.layout.state)
+        made = runtime.own().make_stack(self._model, self.layout.variables, self._inputs)
+        return None if made is None else StackedModel(made, self._feed, self.layout.state, self._optimizer)
+
+    def _optimizer(self, params: CompileParams) -> Any:
+        """One with the numbers of a config; making it takes as long as some mini-batches."""
+        key = repr(params.optimizer)
+        if key not in self._optimizers:
+            while len(self._optimizers) >= MOST_OPTIMIZERS:
+                self._optimizers.pop(next(iter(self._optimizers)))
+            self._optimizers[key] = calls.optimizer(params.optimizer)
+        return self._optimizers[key]
 
     def evaluate(
         self, state: State, blocks: Iterable[Block], batch_size: int, tick: Tick
@@ -171,17 +192,23 @@ class StackedModel:
         stack: Stack,
         feed: Callable[[Dataset, ClassWeights], Feed],
         state: Callable[[list[np.ndarray], Frozen | None], State],
+        optimizer: Callable[[CompileParams], Any],
     ) -> None:
-        self._stack, self._feed, self._state = stack, feed, state
+        self._stack, self._feed, self._state, self._optimizer = stack, feed, state, optimizer
         self._places = 0
         self._frozen: list[Frozen | None] = []
-        # Whether it gave the same bits as one state alone, by batch size.
-        self.tried: dict[int, bool] = {}
+        # Whether each form gave the bits that it has to, by batch size.
+        self.tried: dict[tuple[bool, int], bool] = {}
 
-    def load(self, states: Sequence[State]) -> None:
-        self._places = stacks.power_of_two(len(states))
+    def load(self, states: Sequence[State], params: Sequence[CompileParams], *, batched: bool) -> None:
+        """States of configs with these parameters."""
+        least = stacks.BATCHED_PLACES if batched else 1
+        self._places = stacks.power_of_two(max(len(states), least))
         self._frozen = [state.frozen for state in states]
-        self._stack.load(stacks.stacked(states, self._places))
+        # Groups share those of their config.
+        made = {id(each): each for each in params}
+        optimizers = {key: self._optimizer(each) for key, each in made.items()}
+        self._stack.load(stacks.stacked(states, self._places), [optimizers[id(each)] for each in params])
 
     def states(self, count: int) -> list[State]:
         """The first ones."""
@@ -198,11 +225,13 @@ class StackedModel:
         class_weight: ClassWeights,
         tick: Tick,
         longest: int,
+        *,
+        batched: bool,
     ) -> None:
         """One pass of each state over its rows, of which there are no more than the `longest` has."""
         self._stack.reset_metrics()
         cut = stacks.batches(orders, batch_size, self._places, longest)
-        self._stack.train(self._feed(dataset, class_weight), cut, tick)
+        self._stack.train(self._feed(dataset, class_weight), cut, tick, batched=batched)
 
     def test(self, dataset: Dataset, orders: Sequence[np.ndarray], batch_size: int, tick: Tick) -> None:
         self._stack.reset_metrics()

@@ -16,6 +16,7 @@ from . import forms, runtime
 from .architecture import Shape
 from .backends import Feed, Forward, KerasBackend, KnownArrays, Pace, PlainForward, Tick
 from .data import is_shareable
+from .jax_given import numbers, with_given
 from .jax_stacks import JaxStack, settled
 from .runtime import Running, no_signals
 
@@ -34,13 +35,13 @@ class Jax(KerasBackend):
             return bool(jax.devices("gpu"))
         return False
 
-    def make_loop(self, model: Any, variables: list[Any], whole: Any) -> JaxLoop:
-        return JaxLoop(model, variables, many_at_once=not _differs_within_a_loop(whole))
+    def make_loop(self, model: Any, variables: list[Any], inputs: Sequence[str], whole: Any) -> JaxLoop:
+        return JaxLoop(model, variables, inputs, many_at_once=not _differs_within_a_loop(whole))
 
-    def make_stack(self, model: Any, variables: list[Any]) -> JaxStack | None:
+    def make_stack(self, model: Any, variables: list[Any], inputs: Sequence[str]) -> JaxStack | None:
         if _differs_within_a_loop(model) or model.optimizer.use_ema:
             return None
-        return JaxStack(model, variables, _rows_on_device, _data)
+        return JaxStack(model, variables, inputs=inputs, rows_of=_rows_on_device, data=_data)
 
     def to_tensor(self, array: np.ndarray) -> Any:
         return jnp.array(array, copy=True)
@@ -56,14 +57,17 @@ class Jax(KerasBackend):
 class JaxLoop:
     """The model's variables live here as arrays; Keras' own are used only to read results."""
 
-    def __init__(self, model: Any, variables: list[Any], many_at_once: bool) -> None:
+    def __init__(self, model: Any, variables: list[Any], inputs: Sequence[str], many_at_once: bool) -> None:
         self._model = model
+        self._inputs = inputs
+        self._given = settled(numbers(model.optimizer, inputs))
         self._many_at_once = many_at_once
         self._state = _JaxState(model, variables)
-        self._train_one = jax.jit(model.train_step, donate_argnums=0)
-        self._train_many = jax.jit(_repeat(model, model.train_step), donate_argnums=0)
-        self._test_one = jax.jit(model.test_step, donate_argnums=0)
-        self._test_many = jax.jit(_repeat(model, model.test_step), donate_argnums=0)
+        train = with_given(model, inputs)
+        self._train_one = jax.jit(train, donate_argnums=0)
+        self._train_many = jax.jit(_repeat(model, train), donate_argnums=0)
+        self._test_one = jax.jit(partial(_test, model), donate_argnums=0)
+        self._test_many = jax.jit(_repeat(model, partial(_test, model)), donate_argnums=0)
         self._paces: dict[Any, Pace] = {}
 
     def load(self, arrays: list[np.ndarray], known: KnownArrays) -> None:
@@ -71,6 +75,9 @@ class JaxLoop:
 
     def save(self, known: KnownArrays) -> list[np.ndarray]:
         return self._state.save(known)
+
+    def give(self, optimizer: Any) -> None:
+        self._given = settled(numbers(optimizer, self._inputs))
 
     def reset_metrics(self) -> None:
         self._model.reset_metrics()
@@ -117,7 +124,7 @@ class JaxLoop:
         for first in range(0, len(order), batch_size):
             rows = order[first : first + batch_size]
             data = _data(self._model, *_pick(feed, rows))
-            _, state = one(self._state.get(optimizer), data)
+            _, state = one(self._state.get(optimizer), self._given, data)
             self._state.put(state, optimizer)
             tick()
 
@@ -126,7 +133,8 @@ class JaxLoop:
         rows = jnp.asarray(order, jnp.int32)
         pace = self._paces.setdefault((optimizer, order.shape[1]), Pace())
         for first, last in pace.pieces(len(order), tick):
-            state = many(self._state.get(optimizer), arrays, rows, first, last)
+            batches = arrays, rows
+            state = many(self._state.get(optimizer), self._given, batches, first, last)
             self._state.put(jax.block_until_ready(state), optimizer)
 
 
@@ -200,15 +208,22 @@ def _differs_within_a_loop(model: Any) -> bool:
 def _repeat(model: Any, step: Any) -> Any:
     """Run a step of Keras over batches first..last of the given order."""
 
-    def run(state: Any, arrays: Any, order: Any, first: Any, last: Any) -> Any:
+    def run(state: Any, given: Any, batches: Any, first: Any, last: Any) -> Any:
+        arrays, order = batches
+
         def body(number: Any, state: Any) -> Any:
             rows = order[number]
             batch = jax.tree_util.tree_map(functools.partial(jnp.take, indices=rows, axis=0), arrays)
-            return step(state, _data(model, *batch))[1]
+            return step(state, given, _data(model, *batch))[1]
 
         return jax.lax.fori_loop(first, last, body, state)
 
     return run
+
+
+def _test(model: Any, state: Any, given: Any, data: Any) -> Any:
+    """What measures has no use for an optimizer's numbers."""
+    return model.test_step(state, data)
 
 
 def _data(model: Any, inputs: list[Any], targets: list[Any], weights: list[Any]) -> tuple[Any, ...]:

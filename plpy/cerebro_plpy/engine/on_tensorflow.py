@@ -45,7 +45,9 @@ class TensorFlow(KerasBackend):
         # Which has copied already.
         return np.asarray(tensor.numpy()) if hasattr(tensor, "numpy") else np.array(tensor)
 
-    def make_loop(self, model: Any, variables: list[Any], whole: Any) -> TensorFlowLoop:
+    def make_loop(
+        self, model: Any, variables: list[Any], inputs: Sequence[str], whole: Any
+    ) -> TensorFlowLoop:
         return TensorFlowLoop(model, variables)
 
     def to_tensor(self, array: np.ndarray) -> Any:

@@ -39,7 +39,7 @@ class Torch(KerasBackend):
     def to_numpy(self, tensor: Any) -> np.ndarray:
         return np.array(tensor.detach().cpu().numpy() if hasattr(tensor, "detach") else tensor)
 
-    def make_loop(self, model: Any, variables: list[Any], whole: Any) -> TorchLoop:
+    def make_loop(self, model: Any, variables: list[Any], inputs: Sequence[str], whole: Any) -> TorchLoop:
         return TorchLoop(model, variables)
 
     def to_tensor(self, array: np.ndarray) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from .state import State
 
 # A state that is larger trains no faster in a stack, and a stack of such states takes much memory.
 LARGEST_STATE = 256 * 1024
+# Bits of the batched form depend on how many places its program has: always so many.
+BATCHED_PLACES = 16
 
 
 @dataclass(frozen=True)
@@ -26,13 +28,16 @@ class Batches:
 class Stack(Protocol):
     """An engine's way to run a compiled model in many states."""
 
-    def load(self, stacked: Sequence[np.ndarray]) -> None: ...
+    def load(self, stacked: Sequence[np.ndarray], optimizers: Sequence[Any]) -> None:
+        """Take states up, variable by variable, each with as many places; the first places have optimizers
+        with these numbers."""
+        ...
 
     def save(self) -> list[np.ndarray]: ...
 
     def reset_metrics(self) -> None: ...
 
-    def train(self, feed: Feed, batches: Sequence[Batches], tick: Tick) -> None: ...
+    def train(self, feed: Feed, batches: Sequence[Batches], tick: Tick, *, batched: bool) -> None: ...
 
     def test(self, feed: Feed, batches: Sequence[Batches], tick: Tick) -> None: ...
 

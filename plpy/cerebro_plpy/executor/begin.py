@@ -13,7 +13,7 @@ from typing import Protocol
 from cerebro_plpy.commands import StartingWeights
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DUPLICATE_TABLE, UNDEFINED_TABLE, WRONG_OBJECT, CerebroError
-from cerebro_plpy.executor import averaging, background, cutting, groups, replay, warm_groups
+from cerebro_plpy.executor import averaging, background, cutting, fusing, groups, replay, warm_groups
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.options import FitOptions
@@ -122,11 +122,13 @@ def begin(db: Database, call: RunCall) -> None:
         written = background.with_built_in_types(db, request) if given.background else request
         replacing.check(db, tables, made.columns(written), keeps=request.limits.changed_groups)
     topology = choose(db, request.tables)
-    request = runner.settle(db, topology, request, examples)
+    request = fusing.replayed(db, runner.settle(db, topology, request, examples))
+    fusing.check(request)
     described = runner.check(
         db, topology, replace(request, configs=examples), sessions=1 if given.background else None
     )
     request = cutting.settled(request, examples, described)
+    fusing.tell(db, request, examples, described)
     start = runner.Start(_arch_weights(request))
     if earlier is not None:
         start = call.go_on_from(db, request, earlier, start)

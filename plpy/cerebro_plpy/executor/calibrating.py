@@ -17,7 +17,9 @@ from cerebro_plpy.executor import cutting
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor.diagnose import ENGINES
 from cerebro_plpy.logical.budget import Limits
+from cerebro_plpy.logical.options import OFF
 from cerebro_plpy.madlib import registered
+from cerebro_plpy.madlib.inputs import inputs_of
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
 from cerebro_plpy.packing import placing
 from cerebro_plpy.planner import calibration
@@ -78,7 +80,11 @@ def kind_of(
     return ConfigKind(
         model_id=config.model_id,
         architecture=architecture,
-        compiled=digest(architecture, params.compile_key(), *fit.thawed()),
+        compiled=digest(
+            architecture,
+            params.compile_key(inputs_of(params, backend, net.model_arch)),
+            *fit.thawed(),
+        ),
         batch_size=fit.batch_size,
         passes=fit.epochs,
         backend=backend,
@@ -87,6 +93,8 @@ def kind_of(
         state_bytes=(sizes or {}).get("state_bytes", 0),
         frozen_bytes=(sizes or {}).get("frozen_bytes", 0),
         weight_bytes=(sizes or {}).get("weight_bytes", 4 * net.parameters),
+        fit=fit.to_json(),
+        thaws=bool(fit.unfreeze_at),
     )
 
 
@@ -118,7 +126,7 @@ def work_of(
     in_groups = request.groups is not None
     sizes = group_sizes(request) if in_groups else None
     kinds = {
-        (c.key if in_groups else c.mst_key): replace(known[c.key], share=_share(c.fold, folds))
+        (c.key if in_groups else c.mst_key): replace(known[c.key], share=share(c.fold, folds))
         for c in configs
     }
     return RunWork(
@@ -159,7 +167,7 @@ def sizes_of(found: Sequence[GroupRow], segments: int, *, fallback: bool, limits
     cut: list[int] = []
     for group in found:
         (cut if group.home is None else at_home[group.home]).append(group.rows)
-    return GroupSizes(at_home, cut, fallback, limits.fuse, limits.checkpoint_every)
+    return GroupSizes(at_home, cut, fallback, limits.fuse != OFF, limits.checkpoint_every)
 
 
 def rows_at(sizes: GroupSizes) -> list[int]:
@@ -196,7 +204,7 @@ def _with_whole_states(kind: ConfigKind) -> ConfigKind:
     return replace(kind, state_bytes=kind.state_bytes + kind.frozen_bytes, frozen_bytes=0)
 
 
-def _share(fold: int | None, folds: int | None) -> float:
+def share(fold: int | None, folds: int | None) -> float:
     """Of the rows, the share that is trained on without a fold."""
     return 1.0 if fold is None or folds is None else 1 - 1 / folds
 
@@ -208,7 +216,7 @@ def kinds_of_run(db: Database, run_id: int) -> dict[int, ConfigKind]:
     folds = max((row.fold for row in rows if row.fold is not None), default=None)
     return {
         row.mst_key: replace(
-            with_cut(kind_of(row, row.backend, nets[row.model_id]), cuts), share=_share(row.fold, folds)
+            with_cut(kind_of(row, row.backend, nets[row.model_id]), cuts), share=share(row.fold, folds)
         )
         for row in rows
     }
@@ -246,10 +254,10 @@ def visit_seconds(
             batches = kind.passes * -(-groups[row.group_id].rows // kind.batch_size)
             each = batches * known_rates.batch(kind).seconds / request.segments
             return f"{kind.name} {kind.passes} groups", each
-        share = _share(row.fold, request.source.summary.folds)
-        name = f"{kind.name} {kind.passes} {share:.3g}"
+        part = share(row.fold, request.source.summary.folds)
+        name = f"{kind.name} {kind.passes} {part:.3g}"
         if name not in known:
-            batches = kind.passes * -(-int(rows * share) // kind.batch_size)
+            batches = kind.passes * -(-int(rows * part) // kind.batch_size)
             known[name] = batches * known_rates.batch(kind).seconds + known_rates.resting().seconds
         return name, known[name]
 

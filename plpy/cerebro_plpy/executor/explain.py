@@ -15,7 +15,7 @@ from typing import Any
 from cerebro_plpy.commands import BesideRows, Engine, Probe, ProbedConfig, Sent
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, PROGRAM_LIMIT_EXCEEDED, CerebroError, missing_package
-from cerebro_plpy.executor import calibrating, choosing, cutting, gpus, groups, replay
+from cerebro_plpy.executor import calibrating, choosing, cutting, fusing, gpus, groups, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.executor.automl import AutomlCall
@@ -24,7 +24,7 @@ from cerebro_plpy.logical import options as parse
 from cerebro_plpy.logical.budget import MOST_EPOCHS
 from cerebro_plpy.logical.search.build import build
 from cerebro_plpy.logical.search.template import Clone, StartConfig
-from cerebro_plpy.planner import tree
+from cerebro_plpy.planner import fusion, tree
 from cerebro_plpy.planner.choosing import break_even, by_engine, cheapest_engines
 from cerebro_plpy.planner.estimates import estimate, summarize
 from cerebro_plpy.planner.explanation import Alternative, Explained, Machine, counted
@@ -171,7 +171,7 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
     requests.check_class_weights(request, examples)
     groups.check_unfreezing(examples)
     replay.order(db, request)
-    request = choosing.replayed(db, request)
+    request = fusing.replayed(db, choosing.replayed(db, request))
     for backend in request.backends:
         if not session.engines_here(backend):
             raise missing_package(backend)
@@ -181,6 +181,7 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
         request = choosing.settled(db, request, examples, described, tells=False)
         ask = _Asking(db, request)
     request = cutting.settled(request, examples, described)
+    fusing.check(request)
     work = calibrating.work_of(db, request, examples, described, ask.warm)
     if why_not_local(db, request.tables) is not None:
         # The session that asks does the work of every segment in turn.
@@ -360,6 +361,7 @@ def _about_fit(request: requests.Request, work: RunWork, known: _Measurements, m
         machine=machine,
         visits_known=rates.visits(work.backends),
         alternatives=_alternatives(work, known),
+        bundles=list(fusion.bundles(work, limits.fuse)),
         notes=notes,
     )
 

@@ -204,7 +204,7 @@ def check_unfreezing(configs: Sequence[requests.Chosen]) -> None:
 
 def refuse_options(given: FitOptions) -> None:
     """What only a run of groups takes."""
-    for name in ("fuse", "checkpoint_every", "min_rows", "min_classes", "fallback", "groups"):
+    for name in ("checkpoint_every", "min_rows", "min_classes", "fallback", "groups"):
         if getattr(given, name) is not None:
             raise CerebroError(
                 f"option {name} is for runs of groups",

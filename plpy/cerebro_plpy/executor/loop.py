@@ -16,11 +16,11 @@ from cerebro_plpy.commands import (
     Merge,
     TellEpochs,
     Visit,
-    VisitGroups,
+    VisitBundle,
 )
 from cerebro_plpy.errors import CONFIG_FAILED, OUT_OF_MEMORY, CerebroError
 from cerebro_plpy.planner.plan import Plan
-from cerebro_plpy.planner.units import AVERAGE, BUNDLE, EVALUATE, PART, VISIT, PartDone, Unit
+from cerebro_plpy.planner.units import AVERAGE, BUNDLE, EVALUATE, MERGE, PART, VISIT, PartDone, Unit
 from cerebro_plpy.topology import Answer, Topology
 
 # States that nobody needs any more go after so long, or when they have become so many bytes.
@@ -93,7 +93,7 @@ class RunLoop:
                 part=unit.kind == PART,
             )
         if unit.kind == BUNDLE:
-            return VisitGroups(
+            return VisitBundle(
                 run_id=run_id,
                 mst_key=mst_key,
                 epoch=epoch,
@@ -101,6 +101,8 @@ class RunLoop:
                 members=unit.members,
                 until=unit.until,
                 measured=unit.measured,
+                form=unit.form,
+                stop=unit.stop if self._plan.configs[mst_key].home is None else None,
             )
         if unit.kind == AVERAGE:
             parts = [part for _, part in sorted(self._plan.configs[mst_key].parts.items())]
@@ -113,7 +115,7 @@ class RunLoop:
                 losses=[part.loss for part in parts],
             )
         kind = Evaluate if unit.kind == EVALUATE else Merge
-        return kind(run_id=run_id, mst_key=mst_key, epoch=epoch, segment=segment)
+        return kind(run_id=run_id, mst_key=mst_key, epoch=epoch, segment=segment, members=unit.members)
 
     def _take(self, answer: Answer) -> None:
         unit = self._plan.under_way(answer.segment)
@@ -140,19 +142,33 @@ class RunLoop:
         self._lost.pop(unit, None)
         self._stale.update(unit.keys)
         self._stale_bytes += result.get("state_bytes", 0)
+        if unit.kind == MERGE and unit.members:
+            for key in unit.members:
+                self._report(replace(unit, mst_key=key, members=()), result[str(key)])
+            return
         self._report(unit, result)
 
     def _take_bundle(self, unit: Unit, result: Mapping[str, Any]) -> None:
         failures = {int(key): reason for key, reason in result["failures"].items()}
         self._plan.bundled(unit, result["seconds"], result["losses"], failures)
-        # One of them stands for all: whoever listens looks at the run.
-        self._ended.append((unit.mst_key, unit.until))
+        hops = self._plan.configs[unit.mst_key].home is None
+        if not hops:
+            # One of them stands for all: whoever listens looks at the run.
+            self._ended.append((unit.mst_key, unit.until))
+        elif unit.stop == self._plan.segments - 1:
+            self._ended += [(key, unit.epoch) for key in unit.members if key not in failures]
         for key, reason in failures.items():
             self._note_failure(key, unit, reason)
 
     def _take_error(self, unit: Unit, error: CerebroError, lost: bool) -> None:
-        config = self._plan.configs[unit.mst_key]
-        if unit.kind != BUNDLE and (config.failure is not None or config.deleted):
+        configs = [self._plan.configs[key] for key in unit.keys]
+        gone = any(config.failure is not None or config.deleted for config in configs)
+        if configs[0].home is None and len(configs) > 1:
+            # Whose fault it is shows when each of them goes by itself.
+            if not (lost or gone or error.sqlstate in (OUT_OF_MEMORY, CONFIG_FAILED)):
+                raise error
+            self._plan.again(unit)
+        elif configs[0].home is None and gone:
             self._plan.left(unit)
         elif lost or error.sqlstate == OUT_OF_MEMORY:
             self._lost[unit] = self._lost.get(unit, 0) + 1

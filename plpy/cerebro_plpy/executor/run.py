@@ -22,7 +22,7 @@ from cerebro_plpy.commands import (
 )
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, QUERY_CANCELED, SEGMENT_GONE, WRONG_STATE, CerebroError
-from cerebro_plpy.executor import calibrating, choosing, functions, gpus, groups, run_rows
+from cerebro_plpy.executor import calibrating, choosing, functions, fusing, gpus, groups, run_rows
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor.decide import Decider, Planned, Search
 from cerebro_plpy.executor.loop import RunLoop
@@ -393,6 +393,7 @@ def planning(db: Database, request: requests.Request, run_id: int) -> Planned:
     """How a config becomes one of the plan; those that come in later may bring architectures."""
     visit_seconds = calibrating.visit_seconds(db, request, partial(calibrating.nets_of_run, db, run_id))
     known = request.groups.rows if request.groups else {}
+    alike = fusing.alike(db, request, run_id)
 
     def planned(row: runs.ConfigRow, until: int) -> Config:
         if row.kind is None or row.visit_seconds is None:
@@ -413,6 +414,7 @@ def planning(db: Database, request: requests.Request, run_id: int) -> Planned:
             fold=row.fold,
             group=None if group is None else group.shown,
             home=None if group is None else group.home,
+            alike=alike(row),
         )
 
     return planned

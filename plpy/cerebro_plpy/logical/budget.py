@@ -18,9 +18,9 @@ class Limits:
     """What ends a run before its configs have all their epochs, which of their states are its result, which
     run it repeats, whether its configs train side by side, none an epoch ahead of the others, and from which
     epoch on the states of all segments are averaged; whether the outputs of frozen layers are kept, in how
-    much memory of all segments, and where nets are cut for that (`planner/cuts.py`); whether groups train as
-    one program, how many epochs of theirs a visit has, with how few rows or classes one is left out, and
-    whether models of groups stay that have not changed."""
+    much memory of all segments, and where nets are cut for that (`planner/cuts.py`); in which form small nets
+    train as one program, how many epochs a visit to groups has, with how few rows or classes one is left out,
+    and whether models of groups stay that have not changed."""
 
     restore_best: bool = False
     max_seconds: int | None = None
@@ -37,7 +37,7 @@ class Limits:
     )
     # Of tables of features, by their names: which layers made them.
     stored: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    fuse: bool = True
+    fuse: str | None = None
     checkpoint_every: int | None = None
     min_rows: int | None = None
     min_classes: int | None = None

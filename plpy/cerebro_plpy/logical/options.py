@@ -21,7 +21,7 @@ LARGEST: Final = 2**63 - 1
 AUTO: Final = "auto"
 FASTEST: Final = "fastest"
 LONGEST, EVEN = "longest", "even"
-EXACT, OFF = "exact", "off"
+EXACT, FAST, OFF = "exact", "fast", "off"
 ALL, CHANGED = "all", "changed"
 LEAST_MEMORY_MB: Final = 16
 
@@ -87,7 +87,7 @@ class FitOptions:
             average_from=self.hybrid,
             materialize=self.materialize != OFF,
             budget_mb=self.budget_mb or BUDGET_MB,
-            fuse=self.fuse != OFF,
+            fuse=self.fuse,
             checkpoint_every=self.checkpoint_every,
             min_rows=self.min_rows,
             min_classes=self.min_classes,
@@ -267,7 +267,7 @@ FIT_OPTIONS: Final[dict[str, Validator]] = {
     "cross_validate": _cross_validation,
     "materialize": one_of(AUTO, OFF),
     "budget_mb": integer(1),
-    "fuse": one_of(EXACT, OFF),
+    "fuse": one_of(EXACT, FAST, OFF),
     "checkpoint_every": integer(1),
     "min_rows": integer(1),
     "min_classes": integer(1),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar, cast
@@ -82,15 +82,17 @@ class CompileParams:
         """Write it as JSON; equal parameters give equal text."""
         return _to_json(self)
 
-    def compile_key(self) -> str:
-        """Write what compiled code depends on: everything but a learning rate that is a number."""
+    def compile_key(self, inputs: Collection[str] = ()) -> str:
+        """Write what compiled code depends on: everything but a learning rate that is a number, and but the
+        values of its `inputs` (`inputs.py`)."""
         fields = json.loads(self.to_json())
         optimizer = fields["optimizer"]
         optimizer["kwargs"] = sorted(
             pair
             for pair in optimizer["kwargs"]
-            if pair[0] != "learning_rate" or not isinstance(pair[1], int | float)
+            if pair[0] not in inputs and (pair[0] != "learning_rate" or not isinstance(pair[1], int | float))
         )
+        optimizer["inputs"] = sorted(inputs)
         optimizer["call"] = fold(optimizer["call"])
         return json.dumps(fields, sort_keys=True)
 

@@ -1,15 +1,24 @@
-"""Bundles: one config on many groups whose rows lie on one segment. A visit carries all of them."""
+"""Bundles: what one visit carries together.
+
+Of groups whose rows lie on one segment, those of a config are one bundle for the whole run. Configs that go
+from segment to segment are put together whenever a segment is free: those of one program that wait there for
+the same visit. In no form do bits of one depend on the others, so who is with whom may change.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
+
+from cerebro_plpy.planner.units import EVALUATE, MERGE, Config, Unit
 
 # Enough for what a visit costs by itself to be next to nothing.
 MOST_MEMBERS = 512
 # A crash may cost so much work: states are written no more rarely.
 CHECKPOINT_SECONDS = 10.0
+# Of configs that hop. A session keeps all of their states, and what a crash costs is small.
+MOST_TOGETHER = 16
 
 
 class Grouped(Protocol):
@@ -104,3 +113,48 @@ def _even(members: Sequence[int]) -> list[Sequence[int]]:
     parts = -(-len(members) // MOST_MEMBERS)
     bounds = [len(members) * part // parts for part in range(parts + 1)]
     return [members[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+
+
+def most_together(alike: int, lane: int, segments: int) -> int:
+    """How many of the configs that are alike in a lane share a visit.
+
+    Segments that pass configs on to each other are to have two bundles each, so that one of them works while
+    the other is elsewhere: where all of a lane are alike, they are halved.
+    """
+    return -(-alike // 2) if segments > 1 and alike == lane else alike
+
+
+def together(
+    first: Config, waiting: Sequence[Config], going: Sequence[Config], segments: int
+) -> list[Config]:
+    """A config with those of the ones that wait that go into one visit with it, of all that are `going`."""
+    if first.alike is None or first.apart:
+        return [first]
+    lane = [c for c in going if c.key % segments == first.key % segments]
+    most = most_together(sum(c.alike == first.alike for c in lane), len(lane), segments)
+    others = [
+        c
+        for c in waiting
+        if c is not first and c.alike == first.alike and c.step == first.step and not c.apart
+    ]
+    return [first, *others[: min(most, MOST_TOGETHER) - 1]]
+
+
+def measured_together(
+    first: Unit, queue: Sequence[Unit], configs: Mapping[int, Config]
+) -> tuple[Unit, list[Unit]]:
+    """What is to be measured, or merged, with what waits for the same after the same epoch; and the rest."""
+    of = configs[first.mst_key]
+    if first.kind not in (EVALUATE, MERGE) or of.alike is None or of.apart:
+        return first, list(queue)
+    more = [
+        unit
+        for unit in queue
+        if (unit.kind, unit.epoch) == (first.kind, first.epoch)
+        and configs[unit.mst_key].alike == of.alike
+        and not configs[unit.mst_key].apart
+    ][: MOST_TOGETHER - 1]
+    if not more:
+        return first, list(queue)
+    members = (first.mst_key, *(unit.mst_key for unit in more))
+    return replace(first, members=members), [unit for unit in queue if unit not in more]

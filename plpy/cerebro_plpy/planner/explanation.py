@@ -47,6 +47,8 @@ class Explained:
     machine: Machine
     visits_known: int
     alternatives: Sequence[Alternative] = ()
+    # Which configs share visits, in which form, and why.
+    bundles: Sequence[Mapping[str, Any]] = ()
     # What a search's scenarios come to at least and at most.
     low: float | None = None
     high: float | None = None
@@ -81,6 +83,7 @@ def tree(about: Explained) -> Node:
         "Log Bytes": found.log_bytes,
         "Disk Peak Bytes": found.states_peak,
         "Disk Free Bytes": about.machine.disk_free_bytes,
+        "Bundles": [{**one, "Configs": one["Configs"][:MOST_KEYS]} for one in about.bundles],
         "Alternatives": [_alternative(about, other) for other in ranked(about.alternatives)],
         "Advice": [*about.notes, *advice(about)],
         PLANS: nodes(found),

@@ -1,20 +1,17 @@
 """The plan of a run: what each config has behind it, and which visit is next on a free segment, and why.
 
-`Plan.next` answers that. Evaluations go first, unless a config waits that will be the last one; then, of the
-configs whose route (`routes`) has this segment as its next stop, the one with the longest estimated time
-before it (`costs`, `schedule`). It knows no database and no search procedure: what is decided about configs
-reaches it by `set_until`, `stop`, `add` and the like.
+`Plan.next` answers that: evaluations first, unless a config waits that will be the last one; then the config
+with the longest estimated time before it (`costs`, `schedule`) whose route (`routes`) has this segment next.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from cerebro_plpy.planner import keeping, routes, schedule
-from cerebro_plpy.planner.bundles import CHECKPOINT_SECONDS, Bundle, Bundles
-from cerebro_plpy.planner.costs import EVALUATION_SHARE, CostModel, evaluations_due
+from cerebro_plpy.logical.options import EXACT
+from cerebro_plpy.planner import bundles, keeping, remaining, routes, schedule
+from cerebro_plpy.planner.costs import CostModel
 from cerebro_plpy.planner.units import AVERAGE, BUNDLE, EVALUATE, MERGE, PART, VISIT, Config, PartDone, Unit
 
 # Estimates are not exact: a little more than its share is none.
@@ -55,7 +52,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         self._evaluations = {segment: [] for segment in range(self.segments)}
-        self._bundles = Bundles(self.configs.values())
+        self._bundles = bundles.Bundles(self.configs.values())
         # Those that go from segment to segment.
         self._hopping = [config for config in self.configs.values() if config.home is None]
 
@@ -73,7 +70,7 @@ class Plan:
 
     @property
     def visits_total(self) -> int:
-        return sum(c.step + self._visits_left(c) - c.first_step for c in self._counted())
+        return sum(c.step + self.visits_left(c) - c.first_step for c in self._counted())
 
     @property
     def visits_done(self) -> int:
@@ -120,24 +117,24 @@ class Plan:
     def done(self) -> bool:
         if self._under_way or self.paused:
             return False
-        if self._measured or any(self._visits_left(c) for c in self._hopping):
+        if self._measured or any(self.visits_left(c) for c in self._hopping):
             return False
         return not self._bundles.any_left(self._has_left)
 
-    def _has_left(self, bundle: Bundle) -> bool:
+    def _has_left(self, bundle: bundles.Bundle) -> bool:
         return any(self._is_left(self.configs[key]) for key in bundle.members)
 
     def _is_left(self, config: Config) -> bool:
         """Whether a config of a bundle is still to be trained or, where nothing is trained, measured."""
-        return self._visits_left(config) > 0 or config.mst_key in self._awaited
+        return self.visits_left(config) > 0 or config.mst_key in self._awaited
 
-    def _visits_left(self, config: Config) -> int:
+    def visits_left(self, config: Config) -> int:
         last = config.until * self.segments if config.stop_at is None else config.stop_at
         return 0 if config.failure is not None or config.deleted else max(0, last - config.step)
 
     def trains(self, mst_key: int) -> bool:
         """Whether a config has visits before it."""
-        return self._visits_left(self.configs[mst_key]) > 0
+        return self.visits_left(self.configs[mst_key]) > 0
 
     def next(self, segment: int) -> Unit | None:
         """What a free segment does now: evaluations are short and somebody waits for them; then training.
@@ -147,7 +144,8 @@ class Plan:
         if segment in self._under_way or self.paused:
             return None
         if self._evaluations[segment] and not self._presses(segment):
-            unit = self._evaluations[segment].pop(0)
+            first, *waiting = self._evaluations[segment]
+            unit, self._evaluations[segment] = bundles.measured_together(first, waiting, self.configs)
         else:
             unit = self._next_visit(segment) or self._next_bundle(segment)
         if unit is not None:
@@ -156,23 +154,28 @@ class Plan:
 
     def _presses(self, segment: int) -> bool:
         """Whether the config that is next here has more before it than its share of all work that is left."""
-        key = self._next_key(segment)
-        if key is None:
+        config = self._next_config(segment)
+        if config is None:
             return False
         left = {c.mst_key: self.remaining_seconds(c) for c in self._hopping}
-        return left[key] > PRESSING * sum(left.values()) / self.segments
+        return left[config.mst_key] > PRESSING * sum(left.values()) / self.segments
 
-    def _next_key(self, segment: int) -> int | None:
+    def _next_config(self, segment: int) -> Config | None:
+        left = (schedule.Waiting(c.mst_key, self.remaining_seconds(c)) for c in self._waiting(segment))
+        key = schedule.choose(left)
+        return None if key is None else self.configs[key]
+
+    def _waiting(self, segment: int) -> list[Config]:
         waiting = [c for c in self._hopping if self._stands_at(c, segment)]
         if self.visits_limit is not None and self.visits_begun >= self.visits_limit:
             waiting = [c for c in waiting if c.amid_epoch]
         if self.even:
             least = min((self.whole_epochs(c) for c in self._going()), default=0)
             waiting = [c for c in waiting if self.whole_epochs(c) <= least]
-        return schedule.choose(schedule.Waiting(c.mst_key, self.remaining_seconds(c)) for c in waiting)
+        return waiting
 
     def _going(self) -> list[Config]:
-        return [c for c in self.configs.values() if self._visits_left(c)]
+        return [c for c in self.configs.values() if self.visits_left(c)]
 
     def even_epoch(self) -> int | None:
         """The last epoch after which all configs that train have been measured; what ranks them meanwhile."""
@@ -186,16 +189,25 @@ class Plan:
         return min(last.values())
 
     def _next_visit(self, segment: int) -> Unit | None:
-        key = self._next_key(segment)
-        if key is None:
+        config = self._next_config(segment)
+        if config is None:
             return None
-        config = self.configs[key]
+        key = config.mst_key
         epoch, stop = routes.place_of(config.step + 1, self.segments)
-        config.visiting = True
         if self.averages(config):
+            config.visiting = True
             config.busy.add(segment)
             return Unit(PART, key, epoch, segment, segment)
-        return Unit(VISIT, key, epoch, segment, stop)
+        going = [c for c in self._going() if c.home is None]
+        found = bundles.together(config, self._waiting(segment), going, self.segments)
+        if self.visits_limit is not None:
+            found = found[: max(1, self.visits_limit - self.visits_begun)]
+        for each in found:
+            each.visiting = True
+        if config.alike is None or (len(found) == 1 and not config.batched):
+            return Unit(VISIT, key, epoch, segment, stop)
+        keys = tuple(c.mst_key for c in found)
+        return Unit(BUNDLE, key, epoch, segment, stop, members=keys, until=epoch, form=config.alike.form)
 
     def _next_bundle(self, segment: int) -> Unit | None:
         """Groups that have all of their rows here: those of a bundle that have come least far."""
@@ -214,7 +226,7 @@ class Plan:
             now = now[: self._most_begun()]
             if not now:
                 return None
-        last = min((step + self._visits_left(c)) // self.segments for c in now)
+        last = min((step + self.visits_left(c)) // self.segments for c in now)
         until = min(last, first + self._epochs_at_once(now, first))
         measured = [e for e in range(first + 1, until + 1) if e % self.frequency == 0 or e == last]
         return self._bundle_of(now, segment, first, until, measured)
@@ -225,7 +237,9 @@ class Plan:
         for config in configs:
             config.visiting = True
         keys = tuple(c.mst_key for c in configs)
-        return Unit(BUNDLE, keys[0], after + 1, segment, members=keys, until=until, measured=tuple(measured))
+        form = EXACT if configs[0].alike is None else configs[0].alike.form
+        unit = Unit(BUNDLE, keys[0], after + 1, segment, members=keys, form=form)
+        return replace(unit, until=until, measured=tuple(measured))
 
     def _most_begun(self) -> int | None:
         """How many groups the budget lets train an epoch, the last one perhaps beyond it."""
@@ -242,58 +256,35 @@ class Plan:
         if self.budgeted:
             return 1
         epoch = sum(self.costs.seconds(c.kind, self.segments * c.visit_units) for c in configs)
-        return max(1, int(CHECKPOINT_SECONDS / max(epoch, 1e-9)))
+        return max(1, int(bundles.CHECKPOINT_SECONDS / max(epoch, 1e-9)))
 
     def _stands_at(self, config: Config, segment: int) -> bool:
-        if self.averages(config) and self._visits_left(config):
+        if self.averages(config) and self.visits_left(config):
             return segment not in config.busy and segment not in config.parts
-        if config.visiting or not self._visits_left(config):
+        if config.visiting or not self.visits_left(config):
             return False
         epoch, stop = routes.place_of(config.step + 1, self.segments)
         route = routes.route(self.seed, config.epochs_before + epoch, config.key, self.segments)
         return route[stop] == segment
 
     def remaining_seconds(self, config: Config) -> float:
-        return self.costs.seconds(config.kind, self._visits_left(config) * config.visit_units)
+        return self.costs.seconds(config.kind, self.visits_left(config) * config.visit_units)
 
     def seconds_left(self) -> float | None:
-        """An estimate for the whole run: the work left is shared, but no config can be in two visits.
-
-        None while there was no visit yet that tells more than how long starting takes.
-        """
-        if not self.costs.known:
-            return None
-        waiting = Counter[int]()
-        for (key, _), segments in self._measured.items():
-            waiting[key] += self.segments - segments
-        left = [
-            self.remaining_seconds(c) + self._measuring_seconds(c, waiting[c.mst_key])
-            for c in self.configs.values()
-        ]
-        return max(sum(left) / self.segments, max(left, default=0.0))
-
-    def _measuring_seconds(self, config: Config, waiting: int) -> float:
-        """What measuring a config takes yet, on so many segments for epochs that it has trained, and later;
-        bundles measure in their visits."""
-        if config.failure is not None or config.deleted or config.home is not None:
-            return 0.0
-        until = (config.step + self._visits_left(config)) // self.segments
-        due = evaluations_due(self.whole_epochs(config), until, self.frequency)
-        units = (waiting + due * self.segments) * config.visit_units
-        if not self.evaluation_costs.known:
-            return self.costs.seconds(config.kind, units) * EVALUATION_SHARE
-        return self.evaluation_costs.seconds(config.kind, units)
+        return remaining.seconds_left(self, self._measured)
 
     def visited(self, unit: Unit, seconds: float, loss: float | None) -> None:
         """A visit is committed."""
         self._under_way.pop(unit.segment)
-        config = self.configs[unit.mst_key]
-        config.visiting = False
+        self._note_cost(unit, seconds)
+        self._stepped(self.configs[unit.mst_key], unit.epoch, loss)
+
+    def _stepped(self, config: Config, epoch: int, loss: float | None) -> None:
+        config.visiting = config.apart = False
         config.step += 1
         config.loss = loss
-        self._note_cost(unit, seconds)
-        if config.step % self.segments == 0 and unit.epoch % self.frequency == 0:
-            self._queue_evaluation(config, unit.epoch)
+        if config.step % self.segments == 0 and epoch % self.frequency == 0:
+            self._queue_evaluation(config, epoch)
         self.settle(config.mst_key)
 
     def bundled(
@@ -304,18 +295,23 @@ class Plan:
         units = 0.0
         for key, loss in zip(unit.members, losses, strict=True):
             config = self.configs[key]
-            config.visiting = False
-            units += config.visit_units
+            visits = 1 if config.home is None else self.segments * (unit.until - unit.epoch + 1)
+            units += config.visit_units * visits
             if key in failures:
+                config.visiting = False
                 config.failure = failures[key]
+                self._measure_no_more(key)
                 continue
+            if config.home is None:
+                self._stepped(config, unit.epoch, loss)
+                continue
+            config.visiting = False
             self._awaited.pop(key, None)
             if unit.until >= unit.epoch:
                 config.step, config.loss = unit.until * self.segments, loss
             self.evaluated.update((key, epoch) for epoch in unit.measured)
             self.settle(key)
         config = self.configs[unit.mst_key]
-        units *= self.segments * (unit.until - unit.epoch + 1)
         if units:
             self.costs.record(config.kind, units, seconds, first=self._first_at(unit, config))
 
@@ -387,17 +383,23 @@ class Plan:
         self._under_way.pop(unit.segment)
         config = self.configs[unit.mst_key]
         first = self._first_at(unit, config)
-        self.evaluation_costs.record(config.kind, config.visit_units, seconds, first=first)
-        if (unit.mst_key, unit.epoch) not in self._measured:
-            return
-        self._measured[unit.mst_key, unit.epoch] += 1
-        if self._measured[unit.mst_key, unit.epoch] == self.segments:
-            self._evaluations[unit.segment].insert(0, Unit(MERGE, unit.mst_key, unit.epoch, unit.segment))
+        units = sum(self.configs[key].visit_units for key in unit.keys)
+        self.evaluation_costs.record(config.kind, units, seconds, first=first)
+        merges: list[Unit] = []
+        for key in unit.keys:
+            self.configs[key].apart = False
+            place = key, unit.epoch
+            if place in self._measured:
+                self._measured[place] += 1
+                if self._measured[place] == self.segments:
+                    merges.append(Unit(MERGE, key, unit.epoch, unit.segment))
+        self._evaluations[unit.segment][:0] = merges
 
     def merged(self, unit: Unit) -> None:
         self._under_way.pop(unit.segment)
-        if self._measured.pop((unit.mst_key, unit.epoch), None) is not None:
-            self.evaluated.add((unit.mst_key, unit.epoch))
+        for place in ((key, unit.epoch) for key in unit.keys):
+            if self._measured.pop(place, None) is not None:
+                self.evaluated.add(place)
 
     def note_value(self, mst_key: int, epoch: int, value: float | None) -> None:
         """What a config came to after an epoch; the lower the better, and the earlier of equals."""
@@ -406,12 +408,18 @@ class Plan:
             config.best = (value, epoch)
 
     def again(self, unit: Unit) -> None:
-        """A unit was lost before it was committed; it is due once more."""
+        """A unit was lost before it was committed; it is due once more, and what hops by itself."""
         self._under_way.pop(unit.segment)
+        for config in map(self.configs.__getitem__, unit.members):
+            config.apart = config.home is None
         if unit.kind in (VISIT, PART, BUNDLE):
             self._stands_still(unit)
-        else:
-            self._evaluations[unit.segment].insert(0, unit)
+            return
+        each = [replace(unit, mst_key=key, members=()) for key in unit.keys if not self._is_out(key)]
+        self._evaluations[unit.segment][:0] = each
+
+    def _is_out(self, mst_key: int) -> bool:
+        return self.configs[mst_key].failure is not None or self.configs[mst_key].deleted
 
     def failed(self, unit: Unit, reason: str) -> None:
         """A config that cannot go on is left out from here; the others do not notice."""
@@ -478,20 +486,12 @@ class Plan:
         return self._under_way[segment]
 
     def needed_steps(self, mst_keys: Iterable[int]) -> dict[int, list[int]]:
-        """The states of configs that must stay: the last, those that wait to be evaluated, and before each of
-        them the one that it can be made from again; and those that a clone or a result may begin with."""
-        waiting: dict[int, set[int]] = {}
-        for key, epoch in self._measured:
-            waiting.setdefault(key, set()).add(epoch * self.segments)
-        cloned = keeping.cloned_steps(self.configs, self.segments)
-        return {
-            key: sorted(self._needed(self.configs[key], waiting.get(key, set())) | cloned.get(key, set()))
-            for key in mst_keys
-        }
+        """The states of configs that must stay."""
+        return keeping.needed_steps(self, mst_keys, self._measured)
 
-    def _needed(self, config: Config, waiting: set[int]) -> set[int]:
-        best, average = self.best_epoch(config), self.average_from
-        return keeping.needed(config, waiting, self.segments, average_from=average, best=best)
+    def step_before(self, step: int) -> int:
+        """Whose state another one can be made from again."""
+        return routes.step_before(step, self.segments, self.average_from)
 
     def epoch_done_by_all(self) -> int:
         """The number of epochs that configs which still train have behind them, measured where due."""

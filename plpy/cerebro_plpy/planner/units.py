@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cerebro_plpy.logical.options import FAST, OFF
+
 VISIT, EVALUATE, MERGE = "visit", "evaluate", "merge"
 # Of an epoch whose states are averaged: a visit from the state that all begin with, and the averaging.
 PART, AVERAGE = "part", "average"
-# One config on many groups, trained and measured in one visit.
+# A visit of several: one config on many groups, which is measured as well, or configs of one program.
 BUNDLE = "bundle"
+
+
+@dataclass(frozen=True)
+class Alike:
+    """What configs have in common that may be in one visit, and the form in which they train there."""
+
+    name: str
+    form: str
 
 
 @dataclass(frozen=True)
@@ -20,10 +30,12 @@ class Unit:
     epoch: int
     segment: int
     stop: int = 0
-    # Of a bundle: what it carries, the epoch that it ends with, and the epochs after which it measures.
+    # Of a bundle, or of several that are measured at once: what it carries.
     members: tuple[int, ...] = ()
+    # Of a bundle: the epoch that it ends with, the epochs after which it measures, and in which form.
     until: int = 0
     measured: tuple[int, ...] = ()
+    form: str = OFF
 
     @property
     def keys(self) -> tuple[int, ...]:
@@ -71,6 +83,9 @@ class Config:
     # Of a run of groups: what messages call the group, and the segment that has all of its rows.
     group: str | None = None
     home: int | None = None
+    # Which others may be in its visits; and whether it was in one that was lost, and goes by itself first.
+    alike: Alike | None = None
+    apart: bool = False
 
     def __post_init__(self) -> None:
         self.step = max(self.step, self.first_step)
@@ -86,6 +101,11 @@ class Config:
         if self.group is not None:
             return f"config {self.key} of group {self.group}"
         return f"config {self.key}" if self.fold is None else f"config {self.key} without fold {self.fold}"
+
+    @property
+    def batched(self) -> bool:
+        """Whether it trains in the batched form, whose bits are others than those of a visit by itself."""
+        return self.alike is not None and self.alike.form == FAST
 
     @property
     def amid_epoch(self) -> bool:

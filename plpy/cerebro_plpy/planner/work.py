@@ -50,6 +50,9 @@ class ConfigKind:
     # Which frozen layers are computed once, and what the kind is without that.
     trunk: TrunkChoice | None = None
     whole: ConfigKind | None = None
+    # The fit parameters, and whether more layers train from some epoch on.
+    fit: str = ""
+    thaws: bool = False
 
     def cut(self, trunk: TrunkChoice) -> ConfigKind:
         """The same where these layers are computed once: what trains is the rest."""

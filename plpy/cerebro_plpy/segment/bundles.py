@@ -1,6 +1,7 @@
-"""A visit of a bundle: one config trained on each of many groups of a segment, as one transaction.
+"""A visit of a bundle: several configs of one program trained on a segment, as one transaction.
 
-Where a run has no epochs the config is measured on them alone.
+They are one config on each of many groups, which is measured as well, or configs that go from segment to
+segment. Where a run of groups has no epochs the config is measured on them alone.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from dataclasses import replace
 from typing import Any
 
 from cerebro_plpy import memory
-from cerebro_plpy.commands import VisitGroups
+from cerebro_plpy.commands import VisitBundle
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.errors import CONFIG_FAILED, CerebroError
 from cerebro_plpy.logical.metrics import better
+from cerebro_plpy.logical.options import OFF
+from cerebro_plpy.planner import routes
 from cerebro_plpy.planner.work import EVALUATION_BATCH
 from cerebro_plpy.segment import fusing, rows, visits
 from cerebro_plpy.segment.kept import KeptFrozen
@@ -24,27 +27,29 @@ from cerebro_plpy.segment.supply import Supply
 from cerebro_plpy.store import measurements, runs, starting_weights
 
 
-def visit(supply: Supply, asked: VisitGroups) -> Mapping[str, Any]:
+def visit(supply: Supply, asked: VisitBundle) -> Mapping[str, Any]:
     """Train and measure; states, log rows and metrics are committed with the statement that asked."""
     started_at, clock, computed = time.time(), time.monotonic(), time.process_time()
     run_id = asked.run_id
     work = visits.task(supply, run_id, asked.mst_key)
+    # Configs that hop are measured apart, when all segments have trained them.
+    tables = rows.named_tables(work.run) if asked.stop is None else {"training": work.run.source_table}
     partitions = {
         dataset: rows.partition(supply.source, work.run, table, asked.segment)
-        for dataset, table in rows.named_tables(work.run).items()
+        for dataset, table in tables.items()
     }
-    members = _members(supply, work, asked, partitions)
+    members = (_groups if asked.stop is None else _configs)(supply, work, asked, partitions)
     read = time.monotonic()
-    _train(supply, work, asked, partitions, members)
+    form = _train(supply, work, asked, partitions, members)
     trained = time.monotonic()
     whole = [member for member in members if member.failure is None]
-    steps = asked.until * work.run.segments
+    step = _step(work, asked)
     share = 1 / len(members)
     done = [
         runs.VisitRow(
             run_id=run_id,
             mst_key=member.mst_key,
-            step=steps,
+            step=step,
             epoch=asked.until,
             segment=asked.segment,
             rows=member.rows.rows,
@@ -54,25 +59,37 @@ def visit(supply: Supply, asked: VisitGroups) -> Mapping[str, Any]:
             read_seconds=(read - clock) * share,
             train_seconds=(trained - read) * share,
             write_seconds=0.0,
-            started_at=started_at,
+            # As if they had been trained one after the other.
+            started_at=started_at + number * (trained - clock) * share,
             pid=os.getpid(),
             cpu_seconds=(time.process_time() - computed) * share,
             memory_bytes=visits.memory_bytes(),
         )
-        for member in whole
+        for number, member in enumerate(whole)
     ]
     size = 0
     if done and asked.until >= asked.epoch:
         size = supply.leave_bundle(done, [(m.mst_key, m.state) for m in whole])
-    if done:
+    if asked.stop is not None:
+        visits.remember(run_id, step, {member.mst_key: member.state for member in whole})
+    elif done:
         supply.leave_metrics(_metrics(work, whole))
     return {
         "seconds": time.monotonic() - clock,
+        "form": form,
         "state_bytes": size,
         "losses": [member.logs.get("loss") if member.failure is None else None for member in members],
         "failures": {str(m.mst_key): m.failure for m in members if m.failure is not None},
         "measured": [[m.mst_key, epoch, values] for m in whole for epoch, values in _deciding(m)],
     }
+
+
+def _step(work: visits.Task, asked: VisitBundle) -> int:
+    """The step that all of them have behind them at the end."""
+    segments = work.run.segments
+    if asked.stop is None:
+        return asked.until * segments
+    return routes.step_of(asked.epoch, asked.stop, segments)
 
 
 def _deciding(member: Member) -> Iterator[tuple[int, Mapping[str, float]]]:
@@ -81,8 +98,8 @@ def _deciding(member: Member) -> Iterator[tuple[int, Mapping[str, float]]]:
     return ((epoch, values) for (epoch, dataset), values in member.measured.items() if dataset == on)
 
 
-def _members(
-    supply: Supply, work: visits.Task, asked: VisitGroups, partitions: Mapping[str, rows.Partition]
+def _groups(
+    supply: Supply, work: visits.Task, asked: VisitBundle, partitions: Mapping[str, rows.Partition]
 ) -> list[Member]:
     configs = supply.bundle(asked.run_id, asked.members)
     step = (asked.epoch - 1) * work.run.segments
@@ -91,7 +108,7 @@ def _members(
     before = _first_states(supply, work, begin) if begin else {}
     if going:
         before |= dict(zip(going, supply.states(asked.run_id, going, step), strict=True))
-    return [_member(config, before[config.mst_key], partitions, asked) for config in configs]
+    return [_of_group(work, config, before[config.mst_key], partitions, asked) for config in configs]
 
 
 def _first_states(
@@ -121,42 +138,53 @@ def _first_states(
     return found
 
 
-def _member(
-    config: runs.ConfigRow, state: states.State, partitions: Mapping[str, rows.Partition], asked: VisitGroups
+def _of_group(
+    work: visits.Task,
+    config: runs.ConfigRow,
+    state: states.State,
+    partitions: Mapping[str, rows.Partition],
+    asked: VisitBundle,
 ) -> Member:
     own = {dataset: partition.whole_group(config.group_id or 0) for dataset, partition in partitions.items()}
     # A group that has no validation rows is measured on those that it is trained on alone.
     measured_on = {dataset: some for dataset, some in own.items() if some.rows} if asked.measured else {}
-    return Member(config.mst_key, config, own["training"], measured_on, state)
+    return Member(config.mst_key, replace(work, config=config), own["training"], measured_on, state)
+
+
+def _configs(
+    supply: Supply, first: visits.Task, asked: VisitBundle, partitions: Mapping[str, rows.Partition]
+) -> list[Member]:
+    works = [visits.task(supply, asked.run_id, key) for key in asked.members]
+    before = visits.states_after(supply, works, _step(first, asked) - 1)
+    # Those that train on the same rows have one order of them.
+    shared = {work.config.fold: partitions["training"].of(rows.Subset(work.config.fold)) for work in works}
+    return [
+        Member(work.config.mst_key, work, shared[work.config.fold], {}, state)
+        for work, state in zip(works, before, strict=True)
+    ]
 
 
 def _train(
     supply: Supply,
     work: visits.Task,
-    asked: VisitGroups,
+    asked: VisitBundle,
     partitions: Mapping[str, rows.Partition],
     members: Sequence[Member],
-) -> None:
+) -> str:
+    """Train and measure all of them; says in which form most were."""
     datasets = {name: one.cached for name, one in partitions.items() if one.cached is not None}
-    before = work.config.epochs_before
     # What classes count is of each group.
-    balanced = any(member.config.class_counts is not None for member in members)
-    fused = [] if balanced else fusing.fused(work, datasets, members)
+    balanced = any(member.work.config.class_counts is not None for member in members)
+    fused, form = [] if balanced else fusing.fused(work, asked.form, datasets, members), OFF
     do = fusing.train if asked.until >= asked.epoch else fusing.measure
-    if fused and do(supply, work, _counted_from(asked, before), datasets, fused):
-        for member in fused:
-            member.measured = {(epoch - before, on): of for (epoch, on), of in member.measured.items()}
+    if fused and (form := do(supply, work, asked, datasets, fused)) != OFF:
         together = {member.mst_key for member in fused}
         members = [member for member in members if member.mst_key not in together]
     for member in members:
-        own = replace(work, config=member.config)
         for epoch in _epochs(asked):
             try:
                 if epoch >= asked.epoch:
-                    member.state, member.logs = visits.train(
-                        supply, own, member.state, member.rows, before + epoch
-                    )
-                    visits.check_finite(member.logs, asked.segment, epoch)
+                    _train_alone(supply, asked, member, epoch)
                 if epoch in asked.measured:
                     for dataset, some in member.measured_on.items():
                         member.measured[epoch, dataset] = _measure(supply, work, member.state, some)
@@ -165,15 +193,17 @@ def _train(
                     raise
                 member.failure = error.message
                 break
+    return form
 
 
-def _counted_from(asked: VisitGroups, before: int) -> VisitGroups:
-    """The same epochs, counted with those of the run that its configs go on from."""
-    measured = [epoch + before for epoch in asked.measured]
-    return replace(asked, epoch=asked.epoch + before, until=asked.until + before, measured=measured)
+def _train_alone(supply: Supply, asked: VisitBundle, member: Member, epoch: int) -> None:
+    whole_epoch = fusing.whole_epoch(member, epoch)
+    member.state, member.logs = visits.train(supply, member.work, member.state, member.rows, whole_epoch)
+    if member.rows.rows:
+        visits.check_finite(member.logs, asked.segment, epoch)
 
 
-def _epochs(asked: VisitGroups) -> range:
+def _epochs(asked: VisitBundle) -> range:
     """Those that are trained; where none are, what was before the first is measured."""
     return range(asked.epoch if asked.until >= asked.epoch else asked.until, asked.until + 1)
 

@@ -18,22 +18,32 @@ from cerebro_plpy.store import measurements
 
 
 def evaluate(supply: Supply, asked: Evaluate) -> Mapping[str, Any]:
-    """Measure a config's state after an epoch on one segment's rows, training and validation both."""
+    """Measure states after an epoch on one segment's rows, training and validation both."""
     clock, epoch, segment = time.monotonic(), asked.epoch, asked.segment
-    work = visits.task(supply, asked.run_id, asked.mst_key)
-    work = work.at(work.config.epochs_before + epoch)
-    state = visits.state_after(supply, work, epoch * work.run.segments)
+    works = [visits.task(supply, asked.run_id, key) for key in asked.members or [asked.mst_key]]
+    works = [work.at(work.config.epochs_before + epoch) for work in works]
+    found = visits.states_after(supply, works, epoch * works[0].run.segments)
     # All that may lack is asked for before anything is measured, or it would be measured again.
-    partitions = {
-        dataset: rows.partition(supply.source, work.run, table, segment).of(subset)
-        for dataset, (table, subset) in rows.measured_on(work.run, work.config).items()
-    }
-    for dataset, partition in partitions.items():
-        if work.config.group_id is not None and not partition.rows:
-            continue
-        _measure(
-            supply, work=work, state=state, epoch=epoch, segment=segment, dataset=dataset, partition=partition
-        )
+    subsets = [
+        {
+            dataset: rows.partition(supply.source, work.run, table, segment).of(subset)
+            for dataset, (table, subset) in rows.measured_on(work.run, work.config).items()
+        }
+        for work in works
+    ]
+    for work, state, partitions in zip(works, found, subsets, strict=True):
+        for dataset, partition in partitions.items():
+            if work.config.group_id is not None and not partition.rows:
+                continue
+            _measure(
+                supply,
+                work=work,
+                state=state,
+                epoch=epoch,
+                segment=segment,
+                dataset=dataset,
+                partition=partition,
+            )
     return {"seconds": time.monotonic() - clock}
 
 
@@ -64,9 +74,14 @@ def _measure(
 
 
 def merge(supply: Supply, asked: Merge) -> Mapping[str, Any]:
-    """Sum what the segments measured and store the metrics."""
-    work = visits.task(supply, asked.run_id, asked.mst_key)
-    key = work.config.mst_key
+    """Sum what the segments measured and store the metrics; of several configs, by their keys."""
+    if asked.members:
+        return {str(key): _merge_config(supply, asked, key) for key in asked.members}
+    return _merge_config(supply, asked, asked.mst_key)
+
+
+def _merge_config(supply: Supply, asked: Merge, key: int) -> Mapping[str, Any]:
+    work = visits.task(supply, asked.run_id, key)
     found = {
         dataset: supply.evaluations(asked.run_id, key, asked.epoch, dataset)
         for dataset in rows.measured_on(work.run, work.config)

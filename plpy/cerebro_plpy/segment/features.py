@@ -76,7 +76,7 @@ def cut_rows(work: Task, state: State, own: rows.PartitionRows, tick: Tick) -> C
 
     for candidate in candidates:
         cut = cuts.of(work.model, work.compile, candidate["names"])
-        if cut.gives_the_same(state, size, few, tick):
+        if cut.gives_the_same(state, work.compile, size, few, tick):
             budget = limits["budget_mb"] * 2**20
             return CutRows(
                 cut, _features(cut.trunk, state, partition, batch_size=size, budget=budget, tick=tick), own

@@ -40,7 +40,7 @@ from cerebro_plpy.commands import (
     StartingWeights,
     TellEpochs,
     Visit,
-    VisitGroups,
+    VisitBundle,
     WeightsOfGroups,
 )
 from cerebro_plpy.database import Database
@@ -148,7 +148,7 @@ def _visit(supply: Supply, command: Visit) -> CommandResult:
     return visits.visit(supply, command)
 
 
-def _visit_groups(supply: Supply, command: VisitGroups) -> CommandResult:
+def _visit_bundle(supply: Supply, command: VisitBundle) -> CommandResult:
     from cerebro_plpy.segment import bundles
 
     return bundles.visit(supply, command)
@@ -310,7 +310,7 @@ BESIDE_ROWS: Mapping[type[Command], Callable[[Supply, Any], CommandResult]] = {
     CheckFunctions: _check_functions,
     Probe: _probe,
     Visit: _visit,
-    VisitGroups: _visit_groups,
+    VisitBundle: _visit_bundle,
     Average: _average,
     Evaluate: _evaluate,
     Merge: _merge,

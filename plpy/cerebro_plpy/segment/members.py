@@ -1,4 +1,4 @@
-"""The groups of a bundle, on their way through a visit."""
+"""The members of a bundle, on their way through a visit."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 
 from cerebro_plpy.engine.state import State
 from cerebro_plpy.segment.rows import PartitionRows
-from cerebro_plpy.store.runs import ConfigRow
+from cerebro_plpy.segment.visits import Task
 
 
 @dataclass
 class Member:
-    """One group of a bundle."""
+    """One config of a bundle, on all rows or those of a group."""
 
     mst_key: int
-    config: ConfigRow
+    # Of a group, what all groups of a config share, but for the config.
+    work: Task
     # To train on; and to measure on, by what they are to the run.
     rows: PartitionRows
     measured_on: Mapping[str, PartitionRows]

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -58,7 +58,7 @@ class _ReadTasks(dict[tuple[int, int], Task]):
 
 
 class _NewestState(dict[tuple[int, int, int], states.State]):
-    """The state that this session made last, by run, config and step."""
+    """The states that this session made last, by run, config and step."""
 
 
 def task(supply: Supply, run_id: int, mst_key: int) -> Task:
@@ -96,11 +96,29 @@ def _grown(work: Task, state: states.State) -> states.State:
         return warmed(work.model.initial_state(work.compile, 0, None), state)
 
 
-def _remember(run_id: int, mst_key: int, step: int, state: states.State) -> None:
-    """Keep a state: the session may be asked to evaluate it, or to train it on."""
+def states_after(supply: Supply, works: Sequence[Task], step: int) -> list[states.State]:
+    """The same of several configs after the same step."""
+    run_id, newest = works[0].run.run_id, memory.of(_NewestState)
+    known = {work.config.mst_key: newest.get((run_id, work.config.mst_key, step)) for work in works}
+    lying = [
+        work.config.mst_key
+        for work in works
+        if known[work.config.mst_key] is None and step != (work.config.source_step or 0)
+    ]
+    read = dict(zip(lying, supply.states(run_id, lying, step), strict=True)) if lying else {}
+    return [
+        _grown(work, read[work.config.mst_key])
+        if work.config.mst_key in read
+        else state_after(supply, work, step)
+        for work in works
+    ]
+
+
+def remember(run_id: int, step: int, made: Mapping[int, states.State]) -> None:
+    """Keep states: the session may be asked to evaluate them, or to train them on."""
     newest = memory.of(_NewestState)
     newest.clear()
-    newest[run_id, mst_key, step] = state
+    newest.update({(run_id, mst_key, step): state for mst_key, state in made.items()})
 
 
 def _first_state(supply: Supply, work: Task) -> states.State:
@@ -207,7 +225,7 @@ def visit(supply: Supply, asked: Visit) -> Mapping[str, Any]:
         memory_bytes=memory_bytes(),
     )
     size = supply.leave_visit(row, state)
-    _remember(run_id, mst_key, step, state)
+    remember(run_id, step, {mst_key: state})
     seconds = time.monotonic() - clock
     return {"seconds": seconds, "loss": logs.get("loss"), "state_bytes": size, "rows": partition.rows}
 
@@ -249,7 +267,7 @@ def average(supply: Supply, asked: Average) -> Mapping[str, Any]:
         pid=os.getpid(),
     )
     size = supply.leave_visit(row, state)
-    _remember(run_id, mst_key, step, state)
+    remember(run_id, step, {mst_key: state})
     return {"seconds": time.monotonic() - clock, "loss": loss, "state_bytes": size}
 
 
@@ -264,10 +282,11 @@ def train(
     tick, count = supply.ticker(), partition.rows
     with own_faults("trained"):
         found = features.cut_rows(work, state, partition, tick)
-        if found is None:
-            return work.model.train(state, passes, fit.batch_size, class_weight, tick=tick, rows=count)
-        passes = found.passes(state, fit, work.run.seed, epoch)
-        return found.cut.train(state, passes, fit.batch_size, class_weight, tick=tick, rows=count)
+        trainer = work.model if found is None else found.cut
+        passes = passes if found is None else found.passes(state, fit, work.run.seed, epoch)
+        return trainer.train(
+            state, passes, fit.batch_size, class_weight, tick, rows=count, params=work.compile
+        )
 
 
 @contextmanager

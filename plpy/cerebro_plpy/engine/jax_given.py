@@ -1,0 +1,74 @@
+"""JAX: numbers of an optimizer that a compiled step is given in place of constants.
+
+Keras reads them from the optimizer while it is traced. Meanwhile they are objects that compare as numbers do,
+and where Keras computes with them they are the program's inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+
+class GivenNumber:
+    """A number that only the program's caller knows. It compares as that of the config that is compiled; like
+    that it is not zero."""
+
+    dtype = "float32"
+    shape = ()
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, value: float, number: Any, rest: Any) -> None:
+        self._value, self._number, self._rest = value, number, rest
+
+    def __jax_array__(self) -> Any:
+        return self._number
+
+    def __rsub__(self, other: float) -> Any:
+        """Computed with more digits than the program has, as Python does it with a constant."""
+        if other != 1:
+            raise NotImplementedError(f"{other} less a number that is given")
+        return self._rest
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __gt__(self, other: float) -> bool:
+        return self._value > other
+
+    def __eq__(self, other: object) -> bool:
+        return self._value == other
+
+    def __ne__(self, other: object) -> bool:
+        return self._value != other
+
+
+def numbers(optimizer: Any, names: Sequence[str]) -> np.ndarray:
+    """What programs are given for an optimizer: each number, and what one is more than it."""
+    values = [float(getattr(optimizer, name)) for name in names]
+    return np.array([[value, 1 - value] for value in values], np.float32).reshape(-1, 2)
+
+
+def with_given(model: Any, names: Sequence[str]) -> Callable[[Any, Any, Any], Any]:
+    """Keras' step as a function of a state, of such numbers, and of a batch."""
+
+    def step(state: Any, given: Any, data: Any) -> Any:
+        with _given(model.optimizer, names, given):
+            return model.train_step(state, data)
+
+    return step
+
+
+@contextmanager
+def _given(optimizer: Any, names: Sequence[str], given: Any) -> Iterator[None]:
+    constants = {name: getattr(optimizer, name) for name in names}
+    try:
+        for place, (name, value) in enumerate(constants.items()):
+            setattr(optimizer, name, GivenNumber(value, given[place, 0], given[place, 1]))
+        yield
+    finally:
+        for name, value in constants.items():
+            setattr(optimizer, name, value)

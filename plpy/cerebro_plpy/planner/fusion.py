@@ -1,0 +1,148 @@
+"""Which configs of a run share visits, and in which form they train there: by facts alone.
+
+Whether nets train as one program costs a compilation, and is chosen by constants; in any form but the batched
+one, which has to be asked for, a config comes to the bits of a run of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from cerebro_plpy.logical.options import EXACT, FAST, OFF
+from cerebro_plpy.planner.bundles import MOST_TOGETHER, most_together
+from cerebro_plpy.planner.rates import Rates
+from cerebro_plpy.planner.units import Alike
+from cerebro_plpy.planner.work import ConfigKind, RunWork, digest
+
+JAX = "jax"
+# What surrounds a visit is worth saving where the visit itself is no longer.
+SHORT_SECONDS = 0.1
+# Of larger nets one program is no faster: the state of Adam has three times as many numbers.
+MOST_WEIGHTS = 20_000
+# Of larger nets the batched form is slower than one after the other.
+MOST_BATCHED_WEIGHTS = 4096
+# A program for many states takes a second or two to compile, and saves a fraction of a millisecond each time.
+PROGRAM_VISITS = 2000
+# Layers that XLA computes with other bits within a loop, or that are loops themselves.
+_UNSTACKED = ("convolution", "recurrent")
+
+
+@dataclass(frozen=True)
+class FormChoice:
+    """The form in which a config trains with others; none where its visits are its own."""
+
+    form: str | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class FusionFacts:
+    """What of a run decides: what was asked for, the rows of a segment, and so on."""
+
+    asked: str | None
+    rows: int
+    segments: int
+    epochs: int
+    threads: int
+    host: str
+    # Whether all rows are within the budget of memory, wherever they lie.
+    in_memory: bool
+    averages: bool = False
+    # Whether the rows are what frozen layers have made of others.
+    stored: bool = False
+
+    def choose(self, kind: ConfigKind, alike: int) -> FormChoice:
+        """For a kind of which there are so many configs in a lane."""
+        if self.asked == OFF:
+            return FormChoice(None, "option fuse is off")
+        if self.stored or kind.trunk is not None:
+            return FormChoice(None, "its frozen layers are computed once")
+        if kind.thaws:
+            return FormChoice(None, "more of its layers train from some epoch on")
+        if kind.backend != JAX:
+            there = self.choose(replace(kind, backend=JAX), alike).form
+            instead = "" if there is None else "; jax would train them together"
+            return FormChoice(None, f"{kind.backend} trains one net at a time{instead}")
+        if kind.parameters > MOST_WEIGHTS:
+            return FormChoice(None, f"more than {MOST_WEIGHTS:,} weights")
+        if self.asked == FAST:
+            why = self.why_not_batched(kind)
+            if why is not None:
+                return FormChoice(EXACT, f"not {FAST}: {why}")
+            return FormChoice(FAST, "asked for: the same bits every time, other last bits than alone")
+        if self.asked == EXACT:
+            return FormChoice(EXACT, "asked for")
+        if alike < 2:
+            return FormChoice(None, "no other config of its kind is on its route")
+        batches = kind.passes * -(-int(self.rows * kind.share) // kind.batch_size)
+        if batches * Rates((), self.host, self.threads).batch(kind).seconds > SHORT_SECONDS:
+            return FormChoice(None, f"a visit takes longer than {SHORT_SECONDS} s")
+        if alike * self.epochs < PROGRAM_VISITS:
+            return FormChoice(OFF, "too few visits for a program of their own")
+        return FormChoice(EXACT, f"{alike * self.epochs:,} small visits of a segment pay for a program")
+
+    def why_not_batched(self, kind: ConfigKind) -> str | None:
+        """Why a net is not trained in the batched form, where that was asked for."""
+        if kind.backend != JAX:
+            return f"{kind.backend} has no such form"
+        if kind.parameters > MOST_BATCHED_WEIGHTS:
+            return f"more than {MOST_BATCHED_WEIGHTS:,} weights, for which it is slower"
+        if any(kind.work.get(family) for family in _UNSTACKED):
+            return "convolutions and recurrent layers have no such form"
+        if not self.in_memory:
+            return "the rows exceed memory_mb"
+        if self.averages:
+            return "the run averages states"
+        return None
+
+
+def facts_of(work: RunWork, asked: str | None) -> FusionFacts:
+    everything = sum(work.segment_bytes(segment) for segment in range(work.segments))
+    return FusionFacts(
+        asked=asked,
+        rows=max(work.rows),
+        segments=work.segments,
+        epochs=work.epochs,
+        threads=work.threads,
+        host=work.host_of(0),
+        in_memory=everything <= work.memory_mb * 2**20,
+        averages=work.average_from is not None,
+    )
+
+
+def program(kind: ConfigKind, epochs_before: int = 0) -> str:
+    """What configs have in common that may train in one visit: code, batches, and the order of rows."""
+    return digest(kind.name, kind.fit, str(epochs_before))
+
+
+def lanes(kinds: Mapping[int, ConfigKind], segments: int) -> Counter[tuple[str, int]]:
+    """How many configs of each program there are in each lane."""
+    return Counter((program(kind), key % segments) for key, kind in kinds.items())
+
+
+def alike(facts: FusionFacts, kind: ConfigKind, beside: int, epochs_before: int = 0) -> Alike | None:
+    """What a config of the plan has in common with others, where it shares visits."""
+    form = facts.choose(kind, beside).form
+    return None if form is None else Alike(program(kind, epochs_before), form)
+
+
+def bundles(work: RunWork, asked: str | None) -> Iterator[Mapping[str, object]]:
+    """The configs of each program, with how many of them are in one visit, and why."""
+    facts, counts = facts_of(work, asked), lanes(work.kinds, work.segments)
+    by_program: dict[str, list[int]] = {}
+    for key, kind in work.kinds.items():
+        by_program.setdefault(program(kind), []).append(key)
+    in_lane = Counter(key % work.segments for key in work.kinds)
+    for name, keys in by_program.items():
+        lane = max((key % work.segments for key in keys), key=lambda lane: counts[name, lane])
+        choice = facts.choose(work.kinds[keys[0]], counts[name, lane])
+        most = most_together(counts[name, lane], in_lane[lane], work.segments)
+        together = 1 if choice.form is None else min(most, MOST_TOGETHER)
+        yield {
+            "Configs": keys,
+            "Together": together,
+            "Form": "alone" if choice.form is None else "one by one" if choice.form == OFF else choice.form,
+            "Reason": choice.reason,
+        }

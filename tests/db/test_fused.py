@@ -1,0 +1,152 @@
+"""Option `fuse`: configs of one program share visits, and come to what they come to alone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import psycopg2
+import pytest
+
+import nets
+from trial import Trial, blobs, cancelled, rows_of
+
+FEATURES, EPOCHS = 6, 4
+RATES = ("0.01", "0.003", "0.02", "0.001")
+LOSS = "loss='categorical_crossentropy',metrics=['accuracy'],optimizer="
+ADAMS = [f"{LOSS}'Adam(lr={rate})'" for rate in RATES]
+MOMENTA = [f"{LOSS}'SGD(lr={rate},momentum=0.9)'" for rate in RATES]
+SHARED = "SELECT count(*) - count(DISTINCT xmin::text::bigint) FROM cerebro._visit WHERE run_id = %s"
+METRICS = "SELECT mst_key, training_loss, training_metrics FROM {}_info ORDER BY 1"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tables(trial: Trial) -> None:
+    trial.table("blobs", "x real[], y integer", rows_of(*blobs(301, features=FEATURES)))
+    trial.pack("blobs", "packed")
+    dropout = nets.sequential(
+        [FEATURES],
+        nets.layer("Dense", units=16, activation="relu"),
+        nets.layer("Dropout", rate=0.3),
+        nets.layer("Dense", units=nets.CLASSES, activation="softmax"),
+    )
+    for net in (nets.mlp(FEATURES), dropout, nets.mlp(FEATURES, units=1000)):
+        trial.model(net)
+    trial.select("adams", [1], ADAMS, ["batch_size=8", "batch_size=20,epochs=2"])
+    trial.select("momenta", [2], MOMENTA, ["batch_size=8", "batch_size=20,epochs=2"])
+
+
+def fit(trial: Trial, out: str, selection: str, fuse: str | None, epochs: int = EPOCHS, **more: Any) -> int:
+    options = {"backend": "jax", **more, **({"fuse": fuse} if fuse else {})}
+    return trial.fit("packed", out, selection, epochs, metrics_compute_frequency=1, options=options)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def apart(trial: Trial, tables: None) -> None:
+    for selection in ("adams", "momenta"):
+        run_id = fit(trial, f"{selection}_off", selection, "off")
+        assert trial.value(SHARED, run_id) == 0
+
+
+@pytest.mark.parametrize(("selection", "fuse"), [("adams", None), ("adams", "exact"), ("momenta", "exact")])
+def test_configs_that_share_visits_come_to_the_same_bits(
+    trial: Trial, selection: str, fuse: str | None
+) -> None:
+    out = f"{selection}_{fuse}"
+    run_id = fit(trial, out, selection, fuse)
+    assert trial.value(SHARED, run_id) > 0
+    assert trial.weights(out) == trial.weights(f"{selection}_off")
+    assert trial.sql(METRICS.format(out)) == trial.sql(METRICS.format(f"{selection}_off"))
+    each = "SELECT count(*), count(DISTINCT (mst_key, step)) FROM cerebro._visit WHERE run_id = %s"
+    assert trial.sql(each, run_id) == [(8 * 2 * EPOCHS, 8 * 2 * EPOCHS)]
+
+
+def test_fast_is_close_and_gives_the_same_bits_whoever_is_in_the_bundle(trial: Trial) -> None:
+    trial.notices()
+    fit(trial, "adams_fast", "adams", "fast")
+    assert "in the batched form: the same bits every time, other last bits than alone" in trial.notices()
+    fast, off = trial.weights("adams_fast"), trial.weights("adams_off")
+    assert fast != off
+    for key, data in fast.items():
+        ours, theirs = (np.frombuffer(one, "<f4") for one in (data, off[key]))
+        np.testing.assert_allclose(ours, theirs, atol=1e-3)
+    trial.keep("few", "adams", [1, 2, 5])
+    fit(trial, "few_fast", "few", "fast")
+    assert trial.weights("few_fast") == {key: fast[key] for key in (1, 2, 5)}
+
+
+@pytest.mark.parametrize("fuse", ["exact", "fast"])
+def test_a_run_that_was_interrupted_goes_on_to_the_same_bits(trial: Trial, fuse: str) -> None:
+    with cancelled(trial, 20):
+        fit(trial, f"again_{fuse}", "adams", fuse)
+    trial.sql("SELECT cerebro.resume(%s)", trial.value("SELECT max(run_id) FROM cerebro.runs"))
+    assert trial.weights(f"again_{fuse}") == trial.weights(f"adams_{fuse}")
+
+
+@pytest.mark.parametrize("fuse", [None, "exact"])
+def test_one_that_fails_leaves_the_others_alone(trial: Trial, fuse: str | None) -> None:
+    trial.sql("DROP TABLE IF EXISTS doomed, doomed_summary")
+    out = f"doomed_{fuse}"
+    trial.sql("CREATE TABLE doomed AS SELECT * FROM momenta")
+    trial.sql("CREATE TABLE doomed_summary AS SELECT * FROM momenta_summary")
+    trial.sql(
+        "UPDATE doomed SET compile_params = replace(compile_params, '0.02', '1e30') WHERE mst_key IN (5, 6)"
+    )
+    trial.notices()
+    run_id = fit(trial, out, "doomed", fuse)
+    failed = "SELECT mst_key FROM cerebro.progress WHERE run_id = %s AND status = 'failed' ORDER BY 1"
+    assert trial.sql(failed, run_id) == [(5,), (6,)]
+    off = trial.weights("momenta_off")
+    assert trial.weights(out) == {key: data for key, data in off.items() if key not in (5, 6)}
+
+
+def test_configs_are_stopped_by_themselves(trial: Trial) -> None:
+    ended = "SELECT mst_key, status, reason, training_loss FROM {}_info ORDER BY 1"
+    for fuse in ("exact", "off"):
+        fit(trial, f"patient_{fuse}", "adams", fuse, 8, patience=1, min_delta=0.02)
+    assert trial.value("SELECT count(*) FROM patient_off_info WHERE status = 'stopped'") > 0
+    assert trial.weights("patient_exact") == trial.weights("patient_off")
+    assert trial.sql(ended.format("patient_exact")) == trial.sql(ended.format("patient_off"))
+
+
+def test_a_search_compares_as_it_does_without(trial: Trial) -> None:
+    grid = (
+        "{'loss': ['categorical_crossentropy'], 'metrics': ['accuracy'],"
+        " 'optimizer_params_list': [{'optimizer': ['Adam'], 'lr': [0.001, 0.1, 'log']}]}"
+    )
+    for fuse in ("exact", "off"):
+        trial.call(
+            "madlib_keras_automl", "packed", f"searched_{fuse}", "arch", f"found_{fuse}", [1], grid,
+            "{'batch_size': [8], 'epochs': [1]}", "hyperband", "R=4, eta=2, skip_last=0", random_state=3,
+            options={"backend": "jax", "threads": 1, "fuse": fuse},
+        )  # fmt: skip
+    assert trial.weights("searched_exact") == trial.weights("searched_off")
+
+
+def test_the_plan_says_which_share_visits_and_why(trial: Trial) -> None:
+    def explained(selection: str, **options: Any) -> list[dict[str, Any]]:
+        (line,) = trial.sql(
+            "SELECT cerebro.explain_fit('packed', %s, 3, options => %s, format => 'json')",
+            selection, json.dumps({"backend": "jax", **options}),
+        )  # fmt: skip
+        return json.loads(line[0])[0]["Bundles"]
+
+    first, second = explained("adams")
+    assert (first["Configs"], first["Together"], first["Form"]) == ([1, 3, 5, 7], 2, "one by one")
+    assert second["Configs"] == [2, 4, 6, 8]
+    assert [one["Form"] for one in explained("adams", fuse="fast")] == ["fast", "fast"]
+    (other, _) = explained("adams", backend="tensorflow")
+    assert (other["Together"], other["Form"]) == (1, "alone")
+    assert other["Reason"] == "tensorflow trains one net at a time; jax would train them together"
+
+
+def test_fast_is_refused_or_declined_where_there_is_no_such_form(trial: Trial) -> None:
+    with pytest.raises(psycopg2.Error, match="option fuse is fast, and tensorflow has no such form"):
+        trial.fit("packed", "none", "adams", 1, options={"fuse": "fast", "backend": "tensorflow"})
+    trial.select("large", [3], ADAMS[:4], ["batch_size=8"])
+    trial.notices()
+    fit(trial, "large_fast", "large", "fast")
+    assert "not configs 1, 2, 3, 4: more than 4,096 weights" in trial.notices()
+    fit(trial, "large_off", "large", "off")
+    assert trial.weights("large_fast") == trial.weights("large_off")

@@ -1,0 +1,79 @@
+"""Runs whose configs share visits, killed: what is committed stays, and the end is the same to the bit."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+
+import psycopg2
+import pytest
+
+import nets
+from scratch import Server, kill, server
+from trial import Trial, blobs, rows_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.postgresql]
+
+FEATURES, EPOCHS, CONFIGS = 6, 40, 8
+BUSY = (
+    "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'cerebro visit%run=%' AND state = 'active'"
+)
+
+
+@pytest.fixture(scope="module")
+def scratch() -> Iterator[Server]:
+    with server() as made:
+        with closing(made.connect()) as connection:
+            connection.notices = []
+            trial = Trial(connection)
+            trial.table("blobs", "x real[], y integer", rows_of(*blobs(400, features=FEATURES)))
+            trial.pack("blobs", "packed")
+            trial.model(nets.mlp(FEATURES))
+            rates = [f"optimizer='Adam(lr={0.001 * (1 + n)})'" for n in range(CONFIGS)]
+            compiled = [f"loss='categorical_crossentropy',metrics=['accuracy'],{rate}" for rate in rates]
+            trial.select("configs", [1], compiled, ["batch_size=10"])
+            fit(trial, "off", "off")
+            fit(trial, "fast", "fast")
+        yield made
+
+
+def fit(trial: Trial, out: str, fuse: str) -> None:
+    trial.fit("packed", out, "configs", EPOCHS, options={"backend": "jax", "fuse": fuse})
+
+
+@pytest.mark.parametrize(("fuse", "whole"), [("exact", False), ("exact", True), ("fast", False)])
+def test_what_is_killed_goes_on_to_the_same_bits(scratch: Server, fuse: str, whole: bool) -> None:
+    out = f"killed_{fuse}_{whole}".lower()
+    with closing(scratch.connect()) as caller, closing(scratch.connect()) as person:
+        caller.notices = []
+        looking = Trial(person)
+        begun = looking.value("SELECT count(*) FROM cerebro.runs")
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                fit(Trial(caller), out, fuse)
+            except psycopg2.Error as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        done = "SELECT visits_done FROM cerebro.runs ORDER BY run_id DESC LIMIT 1"
+        while looking.value("SELECT count(*) FROM cerebro.runs") == begun or looking.value(done) < 100:
+            assert thread.is_alive()
+        if whole:
+            scratch.kill_all()
+        else:
+            while not (busy := looking.sql(BUSY)):
+                assert thread.is_alive()
+            kill(busy[0][0], signal.SIGKILL)
+        thread.join()
+        assert failed
+    scratch.ensure_up()
+    with closing(scratch.connect()) as person:
+        person.notices = []
+        trial = Trial(person)
+        trial.sql("SELECT cerebro.resume(%s)", trial.value("SELECT max(run_id) FROM cerebro.runs"))
+        assert trial.weights(out) == trial.weights("fast" if fuse == "fast" else "off")
