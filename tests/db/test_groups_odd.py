@@ -96,7 +96,7 @@ def test_a_run_of_another_role_is_no_beginning(trial: Trial, connect: Connect, r
     trial.pack("sales", "packed", options={"group_by": "shop"})
     trial.fit("packed", "models", "configs", 1, options=JAX)
     user = role()
-    trial.sql(f"CREATE SCHEMA theirs AUTHORIZATION {user}")
+    trial.sql(f"CREATE SCHEMA theirs; GRANT ALL ON SCHEMA theirs TO {user}")
     for suffix in ("", "_info", "_summary"):
         trial.sql(f"CREATE TABLE theirs.models{suffix} AS TABLE models{suffix}")
         trial.sql(f"ALTER TABLE theirs.models{suffix} OWNER TO {user}")

@@ -117,9 +117,10 @@ def standing(db: Database, run_id: int) -> Row:
     return db.query(
         "SELECT r.status, pg_catalog.date_part('epoch',"
         " COALESCE(r.ended_at, pg_catalog.clock_timestamp()) - r.started_at) AS seconds,"
-        # The segments share what is left, and no config is in two visits: Plan.seconds_left.
+        # The segments share what is left, and no config is in two visits: Plan.seconds_left. Greenplum cannot
+        # execute the view for the run of a row beside it.
         " (SELECT GREATEST(sum(p.seconds_left) / r.segments, max(p.seconds_left))"
-        " FROM cerebro.progress AS p WHERE p.run_id = r.run_id) AS seconds_left"
+        " FROM cerebro.progress AS p WHERE p.run_id = $1) AS seconds_left"
         " FROM cerebro.runs AS r WHERE r.run_id = $1",
         ["bigint"],
         [run_id],
