@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 from collections.abc import Iterator
 from typing import Any, cast
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 import nets
-from cerebro_plpy.engine import architecture, cut, model, runtime, trunk
+from cerebro_plpy.engine import architecture, cut, model, runtime, stages, trunk
 from cerebro_plpy.engine.data import ONE_HOT, Block, Dataset, Target
 from cerebro_plpy.madlib.params import Call, CompileParams, parse_fit
 from cerebro_plpy.segment import features, rows
@@ -75,6 +77,54 @@ def test_a_trunk_ends_where_something_trains_or_draws() -> None:
     assert inside(nets.mlp()) == []
 
 
+def test_what_is_no_layer_is_not_thawed() -> None:
+    """As Keras writes them, layers have a type of numbers with a name of its own."""
+    text = json.loads(DENSE)
+    for one in text["config"]["layers"]:
+        policy = {"module": "keras", "class_name": "DTypePolicy", "config": {"name": "float32"}}
+        one["config"]["dtype"] = {**policy, "registered_name": None}
+    found = architecture.describe(json.dumps(text)).json
+    thawed = architecture.build(stages.thawed(found, ["*"]))
+    assert all(layer.trainable for layer in thawed.layers)
+    assert "float32" not in stages.names(found)
+
+
+def digest(text: str, names: list[str] | None = None) -> str:
+    made = cut.Trunk(architecture.describe(text).json, inside(text) if names is None else names)
+    return made.digest([np.ones(v.shape, np.float32) for v in made.of_weights(weights_of(text))])
+
+
+def weights_of(text: str) -> bytes:
+    shapes = architecture.describe(text).weight_shapes
+    return np.ones(sum(math.prod(shape) for shape in shapes), "<f4").tobytes()
+
+
+def test_trunks_that_compute_something_else_have_another_digest() -> None:
+    def net(activation: str, name: str, units: int = 4) -> str:
+        return nets.sequential(
+            [nets.FEATURES],
+            nets.layer("Dense", units=units, trainable=False),
+            nets.layer("Activation", activation=activation, name=name),
+            nets.layer("Dense", units=nets.CLASSES),
+        )
+
+    assert digest(net("relu", "relu")) == digest(net("relu", "other"))
+    assert digest(net("relu", "relu")) != digest(net("tanh", "tanh"))
+    # The same layers, of which more leaves.
+    assert digest(BRANCHES, ["rows", "left"]) != digest(BRANCHES, ["rows", "left", "right"])
+
+
+def test_open_dimensions_and_outputs_are_in_no_trunk() -> None:
+    flexible = nets.sequential(
+        cast("Any", [None, 3]),
+        nets.layer("Dense", units=4, trainable=False),
+        nets.layer("GlobalAveragePooling1D"),
+        nets.layer("Dense", units=nets.CLASSES),
+    )
+    assert inside(flexible) == []
+    assert "kind" not in inside(nets.branches().replace('"units": 3', '"units": 3, "trainable": false'))
+
+
 def test_layers_that_change_or_draw_are_in_no_trunk() -> None:
     def after(*layers: nets.Layer) -> list[str]:
         return inside(nets.sequential([nets.FEATURES], *layers, nets.layer("Dense", units=nets.CLASSES)))
@@ -95,6 +145,7 @@ def test_a_head_has_the_bits_of_the_whole(text: str, batch_size: int) -> None:
     whole = model.compiled(found, PARAMS)
     state = whole.initial_state(PARAMS, 5, None)
     parted = cut.of(whole, PARAMS, inside(text))
+    assert parted is not None
     rng = np.random.default_rng(0)
     labels = np.eye(nets.CLASSES, dtype=np.int16)[rng.integers(0, nets.CLASSES, ROWS)]
     raw = Dataset([rng.normal(size=(ROWS, nets.FEATURES)).astype(np.float32)], [Target(labels, ONE_HOT)])

@@ -68,8 +68,8 @@ def test_no_other_choice_within_the_budget_saves_more(seed: int) -> None:
             n for n, one in enumerate(trunk)
             if inside[n] and (one.leaves or any(n in o.sources for m, o in enumerate(trunk) if not inside[m]))
         ]  # fmt: skip
-        size = sum(4 * trunk[n].numbers for n in leaving if trunk[n].sources)
-        if closed and size * use.rows <= use.budget_bytes:
+        size = sum(4 * trunk[n].numbers for n in leaving)
+        if closed and inside[0] and size * use.rows <= use.budget_bytes:
             best = max(best, sum(trunk[n].operations for n in range(len(trunk)) if inside[n]))
     found = candidates(trunk, replace(use, operations=best or 1.0))
     assert (found[0].operations if found else 0.0) == best

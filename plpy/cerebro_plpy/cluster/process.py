@@ -190,7 +190,9 @@ class ToldSupply:
         return {key: bytes(data) for key, data in zip(found, parts, strict=True)}
 
     def states(self, run_id: int, keys: Sequence[int], step: int) -> Sequence[State]:
-        if self.facts(run_id, keys[0]).config.group_id is None:
+        # Of a run that this one goes on from nothing else is known here.
+        here = run_id in _known().runs
+        if here and self.facts(run_id, keys[0]).config.group_id is None:
             # Configs that hop left them where they were.
             return [self.state(run_id, key, step) for key in keys]
         what = "states", run_id, step, *keys

@@ -11,14 +11,14 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cerebro_plpy import memory
 from cerebro_plpy.madlib.inputs import inputs_of
 
-from . import architecture, runtime, trunk
+from . import architecture, lora, runtime, trunk
 from . import state as states
 from .backends import Tick
 from .data import Block, ClassWeights, Dataset, batched, room, whole
@@ -37,12 +37,12 @@ class _Trunks(dict[tuple[str, tuple[str, ...]], "Trunk"]):
     """By architecture and the names of the layers, in the order in which they were made."""
 
 
-class _Cuts(dict[tuple[str, str, tuple[str, ...]], "Cut"]):
+class _Cuts(dict[tuple[str, str, tuple[str, ...]], "Cut | None"]):
     """By architecture, parameters and the names of the trunk's layers, in the order of their making."""
 
 
-def of(model: CompiledModel, params: CompileParams, names: Sequence[str]) -> Cut:
-    """The process's cut behind these layers."""
+def of(model: CompiledModel, params: CompileParams, names: Sequence[str]) -> Cut | None:
+    """The process's cut behind these layers; none where Keras makes no model of what is behind them."""
     text = model.architecture_json
     code = params.compile_key(inputs_of(params, runtime.backend(), text))
     key = (text, code, tuple(names))
@@ -50,7 +50,10 @@ def of(model: CompiledModel, params: CompileParams, names: Sequence[str]) -> Cut
     if key not in kept:
         while len(kept) >= MOST_COMPILED:
             kept.pop(next(iter(kept)))
-        kept[key] = Cut(model, params, names)
+        try:
+            kept[key] = Cut(model, params, names)
+        except (TypeError, ValueError, KeyError, AttributeError):
+            kept[key] = None
     return kept[key]
 
 
@@ -89,7 +92,7 @@ class Trunk:
         self._weight_places = {number: weights[id(self._variables[number])] for number in self._weighty}
         self.shapes = [tuple(tensor.shape[1:]) for tensor in tensors]
         self._forward = runtime.own().make_forward(self._model, [tuple(t.shape[1:]) for t in inputs])
-        self._structure = _structure(architecture_json, names)
+        self._structure = _structure(architecture_json, names, tensors)
         self._digests: dict[str, str] = {}
 
     def of_state(self, state: State) -> list[np.ndarray]:
@@ -98,8 +101,13 @@ class Trunk:
 
     def of_weights(self, weights: bytes) -> list[np.ndarray]:
         """The same from weights in MADlib's form."""
-        shapes = tuple(tuple(int(d) for d in weight.shape) for weight in self._built.weights)
-        arrays = split(weights, shapes)
+        shapes = [tuple(int(d) for d in weight.shape) for weight in self._built.weights]
+        places = list(range(len(shapes)))
+        adapters = lora.adapters(self._built)
+        if len(weights) == 4 * lora.base_size(shapes, adapters):
+            # Of the net without adapters; these train, so that no trunk has any.
+            places = [place for place in places if place not in lora.added(adapters)]
+        arrays = dict(zip(places, split(weights, tuple(shapes[place] for place in places)), strict=True))
         found = [runtime.to_numpy(variable) for variable in self._variables]
         for number, place in self._weight_places.items():
             found[number] = arrays[place].astype(found[number].dtype)
@@ -161,14 +169,43 @@ def _full(blocks: Iterable[Block], batch_size: int) -> Iterator[list[np.ndarray]
             )
 
 
-def _structure(architecture_json: str, names: Sequence[str]) -> bytes:
-    """The layers with numbers for names, by which alike layers of several nets differ."""
+def _structure(architecture_json: str, names: Sequence[str], tensors: Sequence[Any]) -> bytes:
+    """The layers, with their places for names, by which alike layers of several nets differ; the inputs in
+    their order; and what leaves them."""
     config = json.loads(architecture_json)
     layers = [layer for layer in config["config"]["layers"] if layer["config"].get("name") in names]
-    text = json.dumps([config["class_name"], layers], sort_keys=True)
-    for number, layer in enumerate(layers):
-        text = text.replace(json.dumps(layer["config"]["name"]), f"#{number}")
-    return text.encode()
+    numbers = {layer["config"]["name"]: f"#{number}" for number, layer in enumerate(layers)}
+    leaving = [
+        [numbers.get(t._keras_history.operation.name), list(map(str, t.shape)), str(t.dtype)] for t in tensors
+    ]
+    inputs = [numbers.get(name) for name in _input_names(config["config"].get("input_layers"))]
+    told = [config["class_name"], _numbered(layers, numbers), inputs, leaving]
+    return json.dumps(told, sort_keys=True).encode()
+
+
+def _input_names(value: Any) -> list[str]:
+    """The names in [name, node, tensor], alone, in lists or by keys."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list) and value and isinstance(value[0], str):
+        return [value[0]]
+    return [name for one in value for name in _input_names(one)] if isinstance(value, list) else []
+
+
+def _numbered(value: Any, numbers: dict[str, str]) -> Any:
+    if isinstance(value, list):
+        return [_numbered(one, numbers) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {}
+    for key, one in value.items():
+        if key == "name" and isinstance(one, str):
+            found[key] = numbers.get(one, one)
+        elif key == "keras_history":
+            found[key] = [numbers.get(one[0], one[0]), *one[1:]]
+        else:
+            found[key] = one if key == "dtype" else _numbered(one, numbers)
+    return found
 
 
 class Cut:
@@ -187,7 +224,7 @@ class Cut:
         # Where a variable of the head stands in a state of the whole: moments and the like at its end.
         self._places = [own[id(v)] for v in head.variables] + list(range(behind, behind + len(kept)))
         in_order = [id(v) for v in head.trainable_variables] == [id(v) for v in built.trainable_variables]
-        self._fits = in_order and behind == len(built.variables)
+        self.fits = in_order and behind == len(built.variables)
         # Whether it gave the same bits as the whole, by batch size.
         self._tried: dict[int, bool] = {}
         self._frozen: dict[str, states.Frozen | None] = {}
@@ -199,7 +236,7 @@ class Cut:
         cut together in the whole, with other last bits."""
         if batch_size not in self._tried:
             rows = few(TRIED * batch_size)
-            self._tried[batch_size] = self._fits and self._try(state, params, batch_size, rows, tick)
+            self._tried[batch_size] = self.fits and self._try(state, params, batch_size, rows, tick)
         return self._tried[batch_size]
 
     def _try(self, state: State, params: CompileParams, batch_size: int, few: Dataset, tick: Tick) -> bool:

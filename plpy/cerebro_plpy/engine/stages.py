@@ -28,9 +28,16 @@ def _layers(value: Any) -> Iterator[dict[str, Any]]:
     """All layers, those inside of others too."""
     if isinstance(value, dict):
         config = value.get("config")
-        if isinstance(config, dict) and "name" in config and "class_name" in value:
+        if isinstance(config, dict) and "name" in config and "class_name" in value and _is_layer(value):
             yield value
         value = [own for key, own in value.items() if key != "inbound_nodes"]
     if isinstance(value, list):
         for one in value:
             yield from _layers(one)
+
+
+def _is_layer(value: dict[str, Any]) -> bool:
+    """What else has a name: a type of numbers, and an operation that is no layer."""
+    return not value["class_name"].endswith("DTypePolicy") and not (value.get("module") or "").startswith(
+        "keras.src.ops"
+    )

@@ -60,10 +60,15 @@ def _graph(model: Any) -> Any:
 
 def _inside(model: Any) -> list[Any]:
     unchanged = frozen.frozen(model)
+    # An output of the model stays with what is compared with the labels.
+    ends = {id(tensor._keras_history.operation) for tensor in _graph(model).outputs}
     found: dict[int, Any] = {}
     for operation in _graph(model).operations:
         node = _node(model, operation)
-        if node is None or len(node.output_tensors) != 1:
+        if node is None or len(node.output_tensors) != 1 or id(operation) in ends:
+            continue
+        if None in node.output_tensors[0].shape[1:]:
+            # Nobody knows how much room it would take.
             continue
         if all(id(source) in found for source in _sources(node)) and _stays(operation, unchanged):
             found[id(operation)] = operation

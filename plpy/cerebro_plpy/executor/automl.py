@@ -247,14 +247,15 @@ def _best(rows: Sequence[dict[str, Any]], request: requests.Request) -> list[dic
     """The config with the lowest loss, of equal ones the first; of groups those that are it for any."""
     groups_of = () if request.groups is None else tuple(request.groups.types)
     best: dict[tuple[Any, ...], tuple[float, int, dict[str, Any]]] = {}
+    deciding = f"{request.deciding_rows}_loss_final"
+    measured = {tuple(row[name] for name in groups_of) for row in rows if row[deciding] is not None}
     for row in rows:
-        loss: float | None = row[f"{request.deciding_rows}_loss_final"]
-        if loss is None and groups_of:
-            # A group without validation rows is compared on those that it is trained on.
-            loss = row["training_loss_final"]
+        group = tuple(row[name] for name in groups_of)
+        # A group without validation rows is compared on those that it is trained on.
+        loss: float | None = row[deciding if group in measured or not groups_of else "training_loss_final"]
         if loss is None or loss != loss:
             continue
-        group, found = tuple(row[name] for name in groups_of), (loss, row["mst_key"], row)
+        found = (loss, row["mst_key"], row)
         if group not in best or found[:2] < best[group][:2]:
             best[group] = found
     return [row for _, row in sorted({key: row for _, key, row in best.values()}.items())]

@@ -12,6 +12,7 @@ from cerebro_plpy.executor import request as requests
 from cerebro_plpy.logical.budget import evaluation_epochs
 from cerebro_plpy.madlib.params import parse_fit
 from cerebro_plpy.planner.cuts import LayerCost, TrunkChoice, Use, candidates, operations
+from cerebro_plpy.store.stored_features import StoredFeatures
 
 MB = 2**20
 
@@ -23,24 +24,29 @@ def settled(
 ) -> requests.Request:
     """The request with the layers to be computed once. None are where each config has frozen weights of its
     own, or where groups train."""
-    request = with_stored(request, described)
+    request = with_stored(request, described, examples)
     if not request.limits.materialize or request.groups is not None or request.source.summary.stored:
         return request
     configs = request.configs or examples
     cuts: dict[str, Sequence[Mapping[str, Any]]] = {}
     for architecture in request.architectures:
         own = [config for config in configs if config.model_id == architecture.model_id]
-        if own and (architecture.has_weights or request.warm_start):
+        if own and architecture.has_weights:
             found = _candidates(request, own, described[str(architecture.model_id)])
             if found:
                 cuts[str(architecture.model_id)] = [asdict(one) for one in found]
     return replace(request, limits=replace(request.limits, cuts=cuts)) if cuts else request
 
 
-def with_stored(request: requests.Request, described: Mapping[str, Mapping[str, Any]]) -> requests.Request:
+def with_stored(
+    request: requests.Request,
+    described: Mapping[str, Mapping[str, Any]],
+    configs: Sequence[requests.Chosen],
+) -> requests.Request:
     """The request with what its tables of features were made by: all of its nets must have these layers."""
     stored: dict[str, Mapping[str, Any]] = {}
-    thawed = {name for config in request.configs for name in parse_fit(config.fit_params).thawed()}
+    cuts: Mapping[str, Sequence[Mapping[str, Any]]] = {}
+    thawed = {name for config in configs for name in parse_fit(config.fit_params).thawed()}
     for data in (request.source, request.validation):
         found = None if data is None else data.summary.stored
         if data is None or found is None:
@@ -64,7 +70,20 @@ def with_stored(request: requests.Request, described: Mapping[str, Mapping[str, 
                     sqlstate=WRONG_STATE,
                 )
         stored[data.table.quoted] = {"layer": found.layer, "layers": found.layers, "digest": found.digest}
-    return replace(request, limits=replace(request.limits, stored=stored)) if stored else request
+        if data is request.source:
+            cuts = {model_id: [asdict(_stored_choice(found, facts))] for model_id, facts in described.items()}
+    return replace(request, limits=replace(request.limits, stored=stored, cuts=cuts)) if stored else request
+
+
+def _stored_choice(stored: StoredFeatures, facts: Mapping[str, Any]) -> TrunkChoice:
+    """What is done for a net already, as the planner has it."""
+    inside = [LayerCost(**layer) for layer in facts["trunk"] if layer["name"] in stored.layers]
+    work: dict[str, float] = {}
+    for layer in inside:
+        for family, cost in layer.work.items():
+            work[family] = work.get(family, 0.0) + cost
+    last = next(layer for layer in inside if layer.name == stored.layer)
+    return TrunkChoice([layer.name for layer in inside], [stored.layer], work, 4 * last.numbers)
 
 
 def _candidates(
@@ -78,7 +97,7 @@ def _candidates(
         passes=sum(config.passes * request.epochs + measured for config in configs),
         batch_sizes=len({config.batch_size for config in configs}),
         rows=sum(data.summary.total_rows for data in tables),
-        budget_bytes=request.limits.budget_mb * MB,
+        budget_bytes=request.limits.budget_mb * MB // len(request.architectures),
     )
     return candidates(trunk, use)
 

@@ -55,7 +55,7 @@ def evaluate(db: Database, call: EvaluateCall) -> None:
     topology = choose(db, request.tables)
     first = {config.key: config for config in request.configs}
     described = runner.check(db, topology, replace(request, configs=list(first.values())))
-    request = cutting.with_stored(request, described)
+    request = cutting.with_stored(request, described, request.configs)
 
     def write(outcome: runner.Outcome) -> None:
         for ended in outcome.ended.values():

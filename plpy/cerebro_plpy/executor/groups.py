@@ -15,7 +15,7 @@ from cerebro_plpy.logical.budget import Limits
 from cerebro_plpy.logical.options import EVEN, FitOptions
 from cerebro_plpy.logical.search.groups import ALL_GROUPS, PER_GROUP
 from cerebro_plpy.logical.search.method import SearchMethod
-from cerebro_plpy.madlib.params import BALANCED
+from cerebro_plpy.madlib.params import BALANCED, parse_fit
 from cerebro_plpy.packing import class_counts
 from cerebro_plpy.store import groups, session
 from cerebro_plpy.store.groups import GroupRow, Groups
@@ -191,10 +191,10 @@ def with_class_counts(db: Database, request: requests.Request) -> requests.Reque
     return replace(request, class_counts={number: json.dumps(found) for number, found in counted.items()})
 
 
-def check_unfreezing(configs: Sequence[requests.Chosen]) -> None:
+def check_unfreezing(request: requests.Request, configs: Sequence[requests.Chosen]) -> None:
     """A bundle of groups trains with one net from its first epoch to its last."""
     for config in configs:
-        if config.group_id is not None and "unfreeze_at" in config.fit_params:
+        if request.groups is not None and parse_fit(config.fit_params).unfreeze_at is not None:
             raise CerebroError(
                 f"config {config.key}: unfreeze_at is not there for groups",
                 hint="Train first with frozen layers, then load the weights with other layers frozen.",

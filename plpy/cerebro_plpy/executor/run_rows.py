@@ -9,6 +9,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.executor import request as requests
+from cerebro_plpy.madlib.params import BALANCED
 from cerebro_plpy.store import runs, session
 
 
@@ -76,6 +77,7 @@ def architectures(described: Mapping[str, Mapping[str, Any]]) -> list[runs.Archi
 
 def config_row(request: requests.Request, chosen: requests.Chosen, warm: Warm | None) -> runs.ConfigRow:
     """A config, and the state that it goes on from."""
+    balanced = BALANCED in chosen.fit_params
     return runs.ConfigRow(
         mst_key=chosen.mst_key,
         model_id=chosen.model_id,
@@ -89,5 +91,6 @@ def config_row(request: requests.Request, chosen: requests.Chosen, warm: Warm | 
         config_key=chosen.config_key,
         fold=chosen.fold,
         group_id=chosen.group_id,
-        class_counts=request.class_counts.get(chosen.group_id or 0),
+        # Where they are not needed, a config trains with those that know nothing of them.
+        class_counts=request.class_counts.get(chosen.group_id or 0) if balanced else None,
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.errors import NOT_SUPPORTED, NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
-from cerebro_plpy.executor import functions, resume, run_rows
+from cerebro_plpy.executor import cutting, functions, groups, resume, run_rows
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.budget import MOST_EPOCHS
@@ -405,7 +405,9 @@ def _check(
     request = replace(like, configs=requests.choose(new), architectures=[*kept, *fresh])
     topology = choose(db, [])
     requests.check_class_weights(request, request.configs)
+    groups.check_unfreezing(request, request.configs)
     described = runner.check(db, topology, request, sessions=1)
+    cutting.with_stored(request, described, request.configs)
     registry.add_to_run(db, run.run_id, functions.used(described))
     return run_rows.architectures(described)
 

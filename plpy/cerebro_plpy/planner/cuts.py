@@ -23,6 +23,8 @@ LEAST_OPERATIONS, LEAST_SHARE = 2e10, 0.2
 TRAINING = 3
 # Where an engine puts the arithmetic on both sides of a cut together, one before it may do.
 MOST_CANDIDATES = 3
+# A trunk of more layers is computed in each pass; what is not found in this time is not the best, perhaps.
+MOST_LAYERS, MOST_SECONDS = 1000, 5.0
 
 
 @dataclass(frozen=True)
@@ -105,9 +107,13 @@ def _best(trunk: Sequence[LayerCost], row_budget: float, barred: set[int]) -> li
     For each layer one unknown says whether it is inside, and one whether its output is kept. What is inside
     has its sources inside; what is inside and taken by a layer outside is kept, and all that is kept fits.
     """
-    scipy: Any = importlib.import_module("scipy.optimize")
+    try:
+        scipy: Any = importlib.import_module("scipy.optimize")
+    except ImportError:
+        # It comes with JAX; without it nets are computed whole.
+        return []
     count = len(trunk)
-    if not count:
+    if not 0 < count <= MOST_LAYERS:
         return []
     taken = [[child for child in range(count) if place in trunk[child].sources] for place in range(count)]
     rows: list[np.ndarray] = []
@@ -118,20 +124,22 @@ def _best(trunk: Sequence[LayerCost], row_budget: float, barred: set[int]) -> li
             rows.append(_row(count, {count + place: 1, place: -1, child: 1}))
         if layer.leaves:
             rows.append(_row(count, {count + place: 1, place: -1}))
-    sizes = np.array([layer.numbers * NUMBER_BYTES if layer.sources else 0 for layer in trunk], float)
+    sizes = np.array([layer.numbers * NUMBER_BYTES for layer in trunk], float)
     saved = np.array([layer.operations for layer in trunk])
     # Of choices that save the same, the one whose outputs are smallest; and of those the largest.
     value = saved / max(1.0, saved.max()) + 1e-6
     cost = np.concatenate([-value, sizes / max(1.0, sizes.sum()) * 1e-6])
     fits = scipy.LinearConstraint(np.concatenate([np.zeros(count), sizes])[np.newaxis], ub=row_budget)
     holds = scipy.LinearConstraint(np.array(rows), lb=0) if rows else None
+    # Inputs are there anyway.
+    lower = np.array([0.0 if layer.sources else 1.0 for layer in trunk] + [0.0] * count)
     upper = np.array([0.0 if place in barred else 1.0 for place in range(count)] + [1.0] * count)
     found = scipy.milp(
         cost,
         integrality=np.ones(2 * count),
-        bounds=scipy.Bounds(0, upper),
+        bounds=scipy.Bounds(lower, upper),
         constraints=[fits, *([holds] if holds is not None else [])],
-        options={"mip_rel_gap": 0},
+        options={"mip_rel_gap": 0, "time_limit": MOST_SECONDS},
     )
     if found.x is None:
         return []
@@ -157,7 +165,7 @@ def _chosen(trunk: Sequence[LayerCost], inside: Sequence[int]) -> TrunkChoice:
         names=[trunk[place].name for place in inside],
         leaving=[trunk[place].name for place in leaving],
         work=work,
-        row_bytes=sum(trunk[place].numbers * NUMBER_BYTES for place in leaving if trunk[place].sources),
+        row_bytes=sum(trunk[place].numbers * NUMBER_BYTES for place in leaving),
     )
 
 

@@ -216,18 +216,19 @@ class Plan:
             return None
         left = [c for c in map(self.configs.__getitem__, bundle.members) if self._is_left(c)]
         step = min(c.step for c in left)
-        now = [c for c in left if c.step == step]
-        first = step // self.segments
+        now, first = [c for c in left if c.step == step], step // self.segments
         unmeasured = [c for c in now if c.mst_key in self._awaited]
         if unmeasured:
             return self._bundle_of(unmeasured, segment, first, first, [first])
+        # Those that end together: what is measured of one does not depend on others.
+        last = min((step + self.visits_left(c)) // self.segments for c in now)
+        now = [c for c in now if (step + self.visits_left(c)) // self.segments == last]
+        until = min(last, first + self._epochs_at_once(now, first))
         if self.budgeted:
             self._bundles.rotate(segment)
-            now = now[: self._most_begun()]
+            now = now[: self._most_begun(until - first)]
             if not now:
                 return None
-        last = min((step + self.visits_left(c)) // self.segments for c in now)
-        until = min(last, first + self._epochs_at_once(now, first))
         measured = [e for e in range(first + 1, until + 1) if e % self.frequency == 0 or e == last]
         return self._bundle_of(now, segment, first, until, measured)
 
@@ -241,20 +242,20 @@ class Plan:
         unit = Unit(BUNDLE, keys[0], after + 1, segment, members=keys, form=form)
         return replace(unit, until=until, measured=tuple(measured))
 
-    def _most_begun(self) -> int | None:
-        """How many groups the budget lets train an epoch, the last one perhaps beyond it."""
+    def _most_begun(self, epochs: int) -> int | None:
+        """How many groups the budget lets train so many epochs, the last one perhaps beyond it."""
         if self.visits_limit is None:
             return None
-        return -(-max(0, self.visits_limit - self.visits_begun) // self.segments)
+        return -(-max(0, self.visits_limit - self.visits_begun) // (self.segments * epochs))
 
     def _epochs_at_once(self, configs: list[Config], after: int) -> int:
         if self.keeps_best:
             # Each state that is measured may be the one that stays.
             return self.frequency - after % self.frequency
-        if self.checkpoint is not None and self.visits_limit is None:
-            return self.checkpoint
         if self.budgeted:
             return 1
+        if self.checkpoint is not None:
+            return self.checkpoint
         epoch = sum(self.costs.seconds(c.kind, self.segments * c.visit_units) for c in configs)
         return max(1, int(bundles.CHECKPOINT_SECONDS / max(epoch, 1e-9)))
 
@@ -486,7 +487,6 @@ class Plan:
         return self._under_way[segment]
 
     def needed_steps(self, mst_keys: Iterable[int]) -> dict[int, list[int]]:
-        """The states of configs that must stay."""
         return keeping.needed_steps(self, mst_keys, self._measured)
 
     def step_before(self, step: int) -> int:

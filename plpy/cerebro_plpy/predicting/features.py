@@ -5,6 +5,7 @@ It all happens in the caller's own session and transaction, a buffer at a time, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
@@ -12,7 +13,14 @@ from typing import cast
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine import architecture, custom, cut
 from cerebro_plpy.engine.data import whole
-from cerebro_plpy.errors import NOT_SUPPORTED, NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
+from cerebro_plpy.errors import (
+    INSUFFICIENT_PRIVILEGE,
+    NOT_SUPPORTED,
+    NULL_NOT_ALLOWED,
+    PROGRAM_LIMIT_EXCEEDED,
+    WRONG_STATE,
+    CerebroError,
+)
 from cerebro_plpy.madlib.nearest import nearest
 from cerebro_plpy.predicting import models
 from cerebro_plpy.segment import rows
@@ -26,6 +34,8 @@ from cerebro_plpy.store.stored_features import StoredFeatures
 
 # The last bits of a row's features may depend on how many rows are computed at a time.
 BATCH = 32
+# A field has 1 GB at most, and room is needed beside it.
+MOST_BYTES = 900 * 2**20
 
 
 @dataclass(frozen=True)
@@ -145,6 +155,9 @@ def refresh(db: Database, features_table: str | None) -> int:
             hint="Make one with cerebro.materialize_features.",
             sqlstate=WRONG_STATE,
         )
+    if not architectures.owns(db, table):
+        # What it was made of is read as the caller, and lands in it.
+        raise CerebroError(f"must be owner of table {table.quoted}", sqlstate=INSUFFICIENT_PRIVILEGE)
     append.check_rights(db, table, known.quoted)
     append.lock(db, known.quoted)
     known = packed.summary(db, table.schema, table.name)
@@ -189,13 +202,33 @@ def _net(db: Database, table: Table, model_id: int | None, summary: packed.Packe
     custom.take(registry.needed(db, [], [found.model_arch]))
     shapes = tuple(tuple(shape) for shape in summary.input_shapes)
     described = architecture.describe(found.model_arch, input_shapes=shapes)
-    if described.inputs != shapes:
+    if not _takes(described.inputs, shapes):
         raise CerebroError(
             f"model_id {model_id} takes rows of {described.inputs}, the packed table has rows of {shapes}",
             hint="Name the net that was made for this table, or pack the rows in its shape.",
         )
     weights = results.weights_from(db, table.quoted, "model_id", model_id)
     return FeatureNet(table, model_id, described, weights)
+
+
+def _takes(inputs: Sequence[architecture.Shape], shapes: Sequence[architecture.Shape]) -> bool:
+    """Whether a net takes rows of these shapes; it may leave dimensions open."""
+    return len(inputs) == len(shapes) and all(
+        len(own) == len(shape) and all(a in (None, b) for a, b in zip(own, shape, strict=True))
+        for own, shape in zip(inputs, shapes, strict=True)
+    )
+
+
+def _check_size(buffer_size: int, trunk: cut.Trunk, source: Table) -> None:
+    """A buffer's features have to fit in a field."""
+    size = 4 * buffer_size * sum(math.prod(d or 1 for d in shape) for shape in trunk.shapes)
+    if size > MOST_BYTES:
+        raise CerebroError(
+            f"the features of one buffer of {source.quoted} would have {size >> 20} MB",
+            detail=f"A buffer has {buffer_size} rows, and a field may have {MOST_BYTES >> 20} MB.",
+            hint="Name a later layer, or pack the rows with a smaller buffer_size.",
+            sqlstate=PROGRAM_LIMIT_EXCEEDED,
+        )
 
 
 def _making(
@@ -217,8 +250,9 @@ def _making(
         if first.digest(first.of_weights(net.weights)) != before.digest:
             raise other_weights(source.quoted, before.layer)
         trunk = cut.Trunk(text, names, before.layers)
+    _check_size(summary.buffer_size, trunk, source)
     digest = whole_trunk.digest(whole_trunk.of_weights(net.weights))
-    return _FeatureMaker(source, rows.layout(db, source.quoted), trunk, net.weights, digest)
+    return _FeatureMaker(source, rows.layout(db, source.quoted, summary.below), trunk, net.weights, digest)
 
 
 def _output(target: TargetTable, summary: packed.PackedSummary, column: str) -> packed.PackedOutput:

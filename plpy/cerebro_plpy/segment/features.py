@@ -6,6 +6,7 @@ pass, as many as the whole net would see at once: the last bits of a row's outpu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -76,8 +77,10 @@ def cut_rows(work: Task, state: State, own: rows.PartitionRows, tick: Tick) -> C
 
     for candidate in candidates:
         cut = cuts.of(work.model, work.compile, candidate["names"])
-        if cut.gives_the_same(state, work.compile, size, few, tick):
-            budget = limits["budget_mb"] * 2**20
+        if cut is not None and cut.gives_the_same(state, work.compile, size, few, tick):
+            # Of all segments; this session has those of which it keeps rows.
+            here = len({place[2] for place in memory.of(rows.Partitions)})
+            budget = limits["budget_mb"] * 2**20 * here // work.run.segments
             return CutRows(
                 cut, _features(cut.trunk, state, partition, batch_size=size, budget=budget, tick=tick), own
             )
@@ -86,7 +89,7 @@ def cut_rows(work: Task, state: State, own: rows.PartitionRows, tick: Tick) -> C
 
 def _cut_of_stored(work: Task, state: State, table: str, stored: Mapping[str, Any]) -> cuts.Cut:
     cut = cuts.of(work.model, work.compile, stored["layers"])
-    if cut.trunk.digest_of(state) != stored["digest"]:
+    if cut is None or not cut.fits or cut.trunk.digest_of(state) != stored["digest"]:
         raise other_weights(table, stored["layer"])
     return cut
 
@@ -106,10 +109,11 @@ def _features(
 ) -> Dataset:
     key = (trunk.digest_of(state), batch_size)
     if key not in partition.features:
+        numbers = sum(math.prod(d or 1 for d in shape) for shape in trunk.shapes)
+        _make_room(4 * numbers * partition.rows, budget)
         targets: list[list[Target]] = []
         blocks = _noting(partition.of(rows.Subset()).in_order(), targets)
         found = trunk.features(trunk.of_state(state), blocks, partition.rows, batch_size, tick)
-        _make_room(sum(array.nbytes for array in found), budget)
         partition.features[key] = Dataset(found, _joined(targets))
     return partition.features[key]
 

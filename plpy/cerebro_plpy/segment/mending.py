@@ -10,7 +10,7 @@ from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.errors import DATA_CORRUPTED, CerebroError
 from cerebro_plpy.planner import routes
-from cerebro_plpy.store import measurements, runs, state_rows
+from cerebro_plpy.store import measurements, run_groups, runs, state_rows
 
 
 def mend(db: Database, run_id: int, evaluation_epochs: Sequence[int]) -> list[Mapping[str, Any]]:
@@ -20,17 +20,43 @@ def mend(db: Database, run_id: int, evaluation_epochs: Sequence[int]) -> list[Ma
     """
     run = runs.run(db, run_id)
     segments = run.segments
+    configs = {config.mst_key: config for config in runs.configs(db, run_id)}
+    at_home = {number for number, group in run_groups.read(db, run_id).items() if group.home is not None}
     found = []
     for standing in runs.standings(db, run_id).values():
-        if standing.failure is None:
-            waiting = {e * segments for e in evaluation_epochs if e not in standing.evaluated}
-            steps = sorted({standing.step} | {s for s in waiting if s < standing.step})
+        config = configs[standing.mst_key]
+        # A clone has nothing of its own before that.
+        first = config.source_step or 0
+        waiting = {e * segments for e in evaluation_epochs if e not in standing.evaluated}
+        waiting = {step for step in waiting if first < step < standing.step}
+        if standing.failure is not None or standing.step == first:
+            continue
+        if config.group_id in at_home:
+            found += _of_group(db, run, standing, first, incomplete=bool(waiting))
+        else:
+            steps = sorted({standing.step} | waiting)
             damaged = next((s for s in steps if _damage(db, run_id, standing.mst_key, s)), None)
             if damaged is not None:
                 before = routes.step_before(damaged, segments, runs.limits(run).get("average_from"))
                 found.append(_step_back(db, run, standing.mst_key, damaged, before))
     _mend_parts(db, run_id, segments)
     return found
+
+
+def _of_group(
+    db: Database, run: runs.RunRow, standing: runs.Standing, first: int, *, incomplete: bool
+) -> list[Mapping[str, Any]]:
+    """A group on one segment is trained from its beginning again: between that and its last visit there are
+    no states, nor can be measured later what is not with it."""
+    run_id, key = run.run_id, standing.mst_key
+    reason = _damage(db, run_id, key, standing.step)
+    if reason is None and incomplete:
+        reason = f"what config {key} of run {run_id} came to was not all measured."
+    if reason is None:
+        return []
+    runs.step_back(db, run_id, key, first)
+    measurements.forget_after(db, run_id, key, first // run.segments)
+    return [{"mst_key": key, "step": standing.step, "to": first, "reason": reason, "failure": None}]
 
 
 def _mend_parts(db: Database, run_id: int, segments: int) -> None:

@@ -92,6 +92,12 @@ def _grown(work: Task, state: states.State) -> states.State:
     same = state.names == layout.names and list(state.frozen_places or layout.frozen) == layout.frozen
     if not work.thawed or same:
         return state
+    if len(set(state.names)) < len(state.names):
+        raise CerebroError(
+            "two of its layers have weights of one name: unfreeze_at cannot tell what belongs to which",
+            hint="Give the layers inside of other models names of their own.",
+            sqlstate=CONFIG_FAILED,
+        )
     with own_faults("was initialized"):
         return warmed(work.model.initial_state(work.compile, 0, None), state)
 

@@ -11,6 +11,16 @@ from cerebro_plpy.store.writing import BigInt, Writing, as_given, insertion, wri
 
 
 @as_owner
+def forget_after(db: Database, run_id: int, mst_key: int, epoch: int) -> None:
+    """Forget what a config came to after an epoch: it is trained and measured again."""
+    db.query(
+        "DELETE FROM cerebro._metric WHERE run_id = $1 AND mst_key = $2 AND epoch > $3",
+        ["bigint", "integer", "integer"],
+        [run_id, mst_key, epoch],
+    )
+
+
+@as_owner
 def drop_partial_evaluations(db: Database, run_id: int) -> None:
     """Forget what single segments measured of evaluations that were never summed up."""
     db.query(
