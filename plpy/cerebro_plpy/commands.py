@@ -52,7 +52,7 @@ class CheckedConfig:
     model_id: int
     compile_params: str
     # Names of layers that train from some epoch on.
-    thawed: Sequence[str] = ()
+    thawed: Sequence[str] = field(default_factory=list[str])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -158,7 +158,7 @@ def check_command(db: Database, request: requests.Request) -> Check:
     return Check(
         architectures={str(a.model_id): a.model_arch for a in architectures},
         configs=[
-            CheckedConfig(c.mst_key, c.model_id, c.compile_params, parse_fit(c.fit_params).thawed())
+            CheckedConfig(c.mst_key, c.model_id, c.compile_params, list(parse_fit(c.fit_params).thawed()))
             for c in request.configs
         ],
         functions=registry.needed(
