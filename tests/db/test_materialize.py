@@ -119,8 +119,9 @@ def test_folds_share_what_the_trunk_gives(trial: Trial) -> None:
             "folded", out, "in_folds", EPOCHS, options={"cross_validate": {"final": True}, **more}
         )
         assert len(cuts(trial, run)) == (not more)
-        states = "SELECT mst_key, step, part, data FROM cerebro._state WHERE run_id = %s ORDER BY 1, 2, 3"
-        found.append([(key, step, part, bytes(data)) for key, step, part, data in trial.sql(states, run)])
+        keys = trial.sql("SELECT mst_key FROM cerebro._config WHERE run_id = %s ORDER BY mst_key", run)
+        state = "SELECT data FROM cerebro.config_state(%s, %s)"
+        found.append([[bytes(data) for (data,) in trial.sql(state, run, key)] for (key,) in keys])
     assert found[0] == found[1]
 
 
