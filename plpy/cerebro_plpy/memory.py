@@ -6,11 +6,12 @@ made, and all of them go at once. The server's process has one memory; a test ta
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 
 class Memory:
@@ -31,6 +32,15 @@ class Memory:
             yield
         finally:
             self._things = before
+
+
+def kept(known: dict[K, T], key: K, most: int, make: Callable[[], T]) -> T:
+    """What is known by a key, made where it is not; of more than so many the one that was made first goes."""
+    if key not in known:
+        while len(known) >= most:
+            known.pop(next(iter(known)))
+        known[key] = make()
+    return known[key]
 
 
 PROCESS = Memory()

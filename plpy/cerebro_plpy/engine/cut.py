@@ -11,12 +11,14 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cerebro_plpy import memory
 from cerebro_plpy.madlib.inputs import inputs_of
+from cerebro_plpy.madlib.layers import ends
 
 from . import architecture, lora, runtime, trunk
 from . import state as states
@@ -46,26 +48,21 @@ def of(model: CompiledModel, params: CompileParams, names: Sequence[str]) -> Cut
     text = model.architecture_json
     code = params.compile_key(inputs_of(params, runtime.backend(), text))
     key = (text, code, tuple(names))
-    kept = memory.of(_Cuts)
-    if key not in kept:
-        while len(kept) >= MOST_COMPILED:
-            kept.pop(next(iter(kept)))
+
+    def make() -> Cut | None:
         try:
-            kept[key] = Cut(model, params, names)
+            return Cut(model, params, names)
         except (TypeError, ValueError, KeyError, AttributeError):
-            kept[key] = None
-    return kept[key]
+            # It would only have been faster.
+            return None
+
+    return memory.kept(memory.of(_Cuts), key, MOST_COMPILED, make)
 
 
 def trunk_of(architecture_json: str, names: Sequence[str]) -> Trunk:
     """The process's trunk with these layers."""
     key = (architecture_json, tuple(names))
-    kept = memory.of(_Trunks)
-    if key not in kept:
-        while len(kept) >= MOST_COMPILED:
-            kept.pop(next(iter(kept)))
-        kept[key] = Trunk(architecture_json, names)
-    return kept[key]
+    return memory.kept(memory.of(_Trunks), key, MOST_COMPILED, partial(Trunk, architecture_json, names))
 
 
 def forget() -> None:
@@ -178,18 +175,9 @@ def _structure(architecture_json: str, names: Sequence[str], tensors: Sequence[A
     leaving = [
         [numbers.get(t._keras_history.operation.name), list(map(str, t.shape)), str(t.dtype)] for t in tensors
     ]
-    inputs = [numbers.get(name) for name in _input_names(config["config"].get("input_layers"))]
+    inputs = [numbers.get(name) for name in ends(config["config"].get("input_layers"))]
     told = [config["class_name"], _numbered(layers, numbers), inputs, leaving]
     return json.dumps(told, sort_keys=True).encode()
-
-
-def _input_names(value: Any) -> list[str]:
-    """The names in [name, node, tensor], alone, in lists or by keys."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list) and value and isinstance(value[0], str):
-        return [value[0]]
-    return [name for one in value for name in _input_names(one)] if isinstance(value, list) else []
 
 
 def _numbered(value: Any, numbers: dict[str, str]) -> Any:

@@ -19,7 +19,6 @@ class GivenNumber:
 
     dtype = "float32"
     shape = ()
-    __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, value: float, number: Any, rest: Any) -> None:
         self._value, self._number, self._rest = value, number, rest

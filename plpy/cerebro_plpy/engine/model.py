@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,12 +37,8 @@ class _CompiledModels(dict[tuple[str, str], "CompiledModel"]):
 def compiled(architecture_json: str, params: CompileParams) -> CompiledModel:
     """Give the process's model for these, compiling it if it is not there yet."""
     key = (architecture_json, params.compile_key(inputs_of(params, runtime.backend(), architecture_json)))
-    kept = memory.of(_CompiledModels)
-    if key not in kept:
-        while len(kept) >= MOST_COMPILED:
-            kept.pop(next(iter(kept)))
-        kept[key] = CompiledModel(architecture_json, params)
-    return kept[key]
+    make = partial(CompiledModel, architecture_json, params)
+    return memory.kept(memory.of(_CompiledModels), key, MOST_COMPILED, make)
 
 
 def forget() -> None:
@@ -146,12 +142,8 @@ class CompiledModel:
 
     def _optimizer(self, params: CompileParams) -> Any:
         """One with the numbers of a config; making it takes as long as some mini-batches."""
-        key = repr(params.optimizer)
-        if key not in self._optimizers:
-            while len(self._optimizers) >= MOST_OPTIMIZERS:
-                self._optimizers.pop(next(iter(self._optimizers)))
-            self._optimizers[key] = calls.optimizer(params.optimizer)
-        return self._optimizers[key]
+        make = partial(calls.optimizer, params.optimizer)
+        return memory.kept(self._optimizers, repr(params.optimizer), MOST_OPTIMIZERS, make)
 
     def evaluate(
         self, state: State, blocks: Iterable[Block], batch_size: int, tick: Tick

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 from ..errors import CerebroError
+from ..madlib.layers import ends, name_of
+from ..madlib.layers import layers as layers_in
 from ..madlib.nearest import unknown
 
 # What Keras gives adapters to by an argument.
@@ -25,16 +27,16 @@ def adapted(
     if rank is None or not 1 <= rank <= MOST_RANK:
         raise CerebroError(f"lora_rank is {rank}", detail=f"It must be at least 1 and at most {MOST_RANK}.")
     model = json.loads(model_arch)
-    every = list(_layers(model))
+    every = list(layers_in(model))
     outputs = _outputs(model)
     trained = set(outputs) if train is None else _matching(every, "train", train)
     if layers is None:
-        chosen = {_name(one) for one in every if one["class_name"] in ADAPTABLE} - trained
+        chosen = {name_of(one) for one in every if one["class_name"] in ADAPTABLE} - trained
     else:
         chosen = _matching(every, "layers", layers)
     _check(every, chosen, trained)
     for one in every:
-        name = _name(one)
+        name = name_of(one)
         if name in chosen:
             one["config"] |= {"lora_rank": rank, "trainable": True}
         elif name not in trained and not _holds(one, chosen | trained):
@@ -50,13 +52,13 @@ def _check(every: Sequence[Mapping[str, Any]], chosen: set[str], trained: set[st
             hint="Name it in layers or in train, not in both.",
         )
     for one in every:
-        if _name(one) in chosen and one["class_name"] not in ADAPTABLE:
+        if name_of(one) in chosen and one["class_name"] not in ADAPTABLE:
             raise CerebroError(
-                f'layer "{_name(one)}" is a {one["class_name"]}, which has no adapter',
+                f'layer "{name_of(one)}" is a {one["class_name"]}, which has no adapter',
                 detail=f"Keras has them for {', '.join(ADAPTABLE)}.",
             )
-        if _name(one) in chosen and one["config"].get("lora_rank"):
-            raise CerebroError(f'layer "{_name(one)}" has an adapter already')
+        if name_of(one) in chosen and one["config"].get("lora_rank"):
+            raise CerebroError(f'layer "{name_of(one)}" has an adapter already')
     if not chosen:
         raise CerebroError(
             "no layer of the net can have an adapter",
@@ -64,35 +66,13 @@ def _check(every: Sequence[Mapping[str, Any]], chosen: set[str], trained: set[st
         )
 
 
-def _layers(value: Any) -> Iterator[dict[str, Any]]:
-    """All layers, those inside of others too."""
-    if isinstance(value, dict):
-        config = value.get("config")
-        if isinstance(config, dict) and "name" in config and not _is_no_layer(value):
-            yield value
-        value = [own for key, own in value.items() if key != "inbound_nodes"]
-    if isinstance(value, list):
-        for one in value:
-            yield from _layers(one)
-
-
-def _is_no_layer(value: Mapping[str, Any]) -> bool:
-    """What else has a name: a type of numbers, and an operation that is no layer."""
-    module = value.get("module") or "keras.layers"
-    return value["class_name"].endswith("DTypePolicy") or module.startswith("keras.src.ops")
-
-
 _MODELS = ("Functional", "Sequential", "Model")
-
-
-def _name(layer: Mapping[str, Any]) -> str:
-    return str(layer["config"]["name"])
 
 
 def _holds(layer: Mapping[str, Any], names: set[str]) -> bool:
     """Whether one of these is inside; a model is no more than what is inside."""
     return layer["class_name"] in _MODELS or any(
-        _name(one) in names for one in _layers(list(layer["config"].values()))
+        name_of(one) in names for one in layers_in(list(layer["config"].values()))
     )
 
 
@@ -106,24 +86,13 @@ def _outputs(model: Mapping[str, Any]) -> list[str]:
     config = model["config"]
     if model["class_name"] == "Sequential":
         can = [one for one in config["layers"] if one["class_name"] in ADAPTABLE]
-        return [_name(can[-1])] if can else []
-    return list(_heads(config.get("output_layers", [])))
-
-
-def _heads(value: Any) -> Iterator[str]:
-    """The names in [name, node, tensor], alone, in lists or by keys."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list) and value and isinstance(value[0], str):
-        yield value[0]
-    elif isinstance(value, list):
-        for one in value:
-            yield from _heads(one)
+        return [name_of(can[-1])] if can else []
+    return list(ends(config.get("output_layers", [])))
 
 
 def _matching(every: Sequence[Mapping[str, Any]], what: str, patterns: Sequence[str]) -> set[str]:
     """The layers whose names are these; * stands for any letters."""
-    names = [_name(one) for one in every]
+    names = [name_of(one) for one in every]
     found: set[str] = set()
     for pattern in patterns:
         own = {name for name in names if fnmatchcase(name, pattern)}

@@ -1,0 +1,41 @@
+"""The layers in the JSON of an architecture, as a table of architectures has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+
+def layers(value: Any) -> Iterator[dict[str, Any]]:
+    """All layers, those inside of others too."""
+    if isinstance(value, dict):
+        found = cast("dict[str, Any]", value)
+        config = found.get("config")
+        if isinstance(config, dict) and "name" in config and not _is_no_layer(found):
+            yield found
+        value = [own for key, own in found.items() if key != "inbound_nodes"]
+    if isinstance(value, list):
+        for one in cast("list[Any]", value):
+            yield from layers(one)
+
+
+def _is_no_layer(value: Mapping[str, Any]) -> bool:
+    """What else has a name: a type of numbers, and an operation that is no layer."""
+    module = value.get("module") or "keras.layers"
+    return value["class_name"].endswith("DTypePolicy") or module.startswith("keras.src.ops")
+
+
+def name_of(layer: Mapping[str, Any]) -> str:
+    return str(layer["config"]["name"])
+
+
+def ends(value: Any) -> Iterator[str]:
+    """The names of a model's inputs or outputs: in [name, node, tensor], alone, in lists or by keys."""
+    if isinstance(value, dict):
+        value = list(cast("dict[str, Any]", value).values())
+    found = cast("list[Any]", value) if isinstance(value, list) else []
+    if found and isinstance(found[0], str):
+        yield found[0]
+        return
+    for one in found:
+        yield from ends(one)
