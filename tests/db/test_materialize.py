@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import psycopg2
@@ -35,10 +35,10 @@ def tables(trial: Trial) -> None:
     trial.table("others", "x real[], y integer", rows_of(*blobs(90, seed=4)))
     trial.pack("blobs", "packed", buffer_size=37)
     trial.pack_validation("others", "packed_validation", "packed")
-    given(trial, 1, "mst", net())
+    given(trial, "mst", net())
 
 
-def given(trial: Trial, model_id: int, selection: str, text: str) -> None:
+def given(trial: Trial, selection: str, text: str) -> None:
     """A net with weights, and configs of it."""
     random = trial.model(text)
     trial.select(f"{selection}_seeded", [random], [SGD], ["batch_size=32,epochs=1"])
@@ -54,9 +54,8 @@ def cuts(trial: Trial, run: int) -> Sequence[str]:
     return [name for one in found.values() for name in one[0]["leaving"]]
 
 
-def both(trial: Trial, selection: str, **more: object) -> tuple[int, int]:
+def both(trial: Trial, selection: str, options: Mapping[str, object], **more: object) -> tuple[int, int]:
     """The same run with and without."""
-    options = dict(more.pop("options", {}))  # type: ignore[call-overload]
     with_it = trial.fit("packed", f"{selection}_auto", selection, EPOCHS, options=options, **more)
     without = trial.fit(
         "packed", f"{selection}_off", selection, EPOCHS, options={**options, "materialize": "off"}, **more
@@ -125,15 +124,16 @@ def test_folds_share_what_the_trunk_gives(trial: Trial) -> None:
     assert found[0] == found[1]
 
 
-def test_what_draws_or_changes_ends_the_trunk(trial: Trial) -> None:
-    for name, layer, last in (
-        ("dropping", nets.layer("Dropout", rate=0.2), ["batchnormalization_2"]),
-        ("moving", nets.layer("BatchNormalization"), ["batchnormalization_2"]),
+def test_nothing_behind_what_draws_or_changes_is_kept(trial: Trial) -> None:
+    """What is before it is too little to be worth it."""
+    for name, layer in (
+        ("dropping", nets.layer("Dropout", rate=0.2)),
+        ("moving", nets.layer("BatchNormalization")),
     ):
-        given(trial, 0, name, net(layer))
+        given(trial, name, net(layer))
         trial.keep(f"{name}_one", name, [1])
-        run, _ = both(trial, f"{name}_one", options={"backend": "tensorflow"})
-        assert cuts(trial, run) in (last, [])
+        run, _ = both(trial, f"{name}_one", {"backend": "jax"})
+        assert cuts(trial, run) == []
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 import nets
 from cerebro_plpy.engine import architecture, cut, model, runtime, stages, trunk
 from cerebro_plpy.engine.data import ONE_HOT, Block, Dataset, Target
-from cerebro_plpy.madlib.params import Call, CompileParams, parse_fit
+from cerebro_plpy.madlib.params import Call, CompileParams
 from cerebro_plpy.segment import features, rows
 from cerebro_plpy.store import partitions
 
@@ -153,9 +153,14 @@ def test_a_head_has_the_bits_of_the_whole(text: str, batch_size: int) -> None:
         parted.trunk.of_state(state), [Block(raw, np.arange(ROWS))], ROWS, batch_size, nothing
     )
     partition = rows.Partition(1, "packed", 0, None, [partitions.Buffer(0, ROWS, 0)], cast("Any", None), raw)
-    kept = features.CutRows(parted, Dataset(outputs, raw.targets), partition.of(rows.Subset()))
+    kept = features.FeatureRows(
+        parted.trunk,
+        parted.trunk.of_state(state),
+        Dataset(outputs, raw.targets),
+        partition.of(rows.Subset()),
+        batch_size,
+    )
     assert parted.gives_the_same(state, PARAMS, batch_size, lambda most: raw.take(np.arange(most)), nothing)
-    fit = parse_fit(f"batch_size={batch_size},epochs=2")
     alone, logs = whole.train(
         state,
         [partition.of(rows.Subset()).shuffled(3, 1, n) for n in range(2)],
@@ -164,7 +169,9 @@ def test_a_head_has_the_bits_of_the_whole(text: str, batch_size: int) -> None:
         nothing,
         ROWS,
     )
-    by_head, own = parted.train(state, kept.passes(state, fit, 3, 1), batch_size, None, nothing, ROWS)
+    by_head, own = parted.train(
+        state, [kept.shuffled(3, 1, n) for n in range(2)], batch_size, None, nothing, ROWS
+    )
     assert logs == own
     assert [a.tobytes() for a in alone.arrays] == [a.tobytes() for a in by_head.arrays]
     assert (alone.step, alone.fixed_batch) == (by_head.step, by_head.fixed_batch)

@@ -11,7 +11,7 @@ from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.logical.budget import evaluation_epochs
 from cerebro_plpy.madlib.params import parse_fit
-from cerebro_plpy.planner.cuts import LayerCost, TrunkChoice, Use, candidates, operations
+from cerebro_plpy.planner.cuts import LayerCost, TrunkChoice, Use, candidates, choice, operations
 from cerebro_plpy.store.stored_features import StoredFeatures
 
 MB = 2**20
@@ -77,13 +77,8 @@ def with_stored(
 
 def _stored_choice(stored: StoredFeatures, facts: Mapping[str, Any]) -> TrunkChoice:
     """What is done for a net already, as the planner has it."""
-    inside = [LayerCost(**layer) for layer in facts["trunk"] if layer["name"] in stored.layers]
-    work: dict[str, float] = {}
-    for layer in inside:
-        for family, cost in layer.work.items():
-            work[family] = work.get(family, 0.0) + cost
-    last = next(layer for layer in inside if layer.name == stored.layer)
-    return TrunkChoice([layer.name for layer in inside], [stored.layer], work, 4 * last.numbers)
+    trunk = [LayerCost(**layer) for layer in facts["trunk"]]
+    return choice(trunk, [place for place, layer in enumerate(trunk) if layer.name in stored.layers])
 
 
 def _candidates(

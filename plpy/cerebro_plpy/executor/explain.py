@@ -361,7 +361,8 @@ def _about_fit(request: requests.Request, work: RunWork, known: _Measurements, m
         machine=machine,
         visits_known=rates.visits(work.backends),
         alternatives=_alternatives(work, known),
-        bundles=list(fusion.bundles(work, limits.fuse)),
+        # Those of groups are told with each kind.
+        bundles=[] if work.groups is not None else list(fusion.bundles(work, limits.fuse)),
         notes=notes,
     )
 

@@ -34,7 +34,6 @@ def facts(db: Database, request: requests.Request) -> fusion.FusionFacts:
         host=db.server.segment_hosts(request.source.summary)[0],
         in_memory=size <= request.engines.memory_mb * 2**20,
         averages=request.limits.average_from is not None,
-        stored=bool(request.limits.stored),
     )
 
 

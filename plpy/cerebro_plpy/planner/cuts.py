@@ -87,7 +87,7 @@ def candidates(trunk: Sequence[LayerCost], use: Use) -> list[TrunkChoice]:
     barred: set[int] = set()
     while len(found) < MOST_CANDIDATES:
         inside = _best(trunk, use.row_budget, barred)
-        chosen = _chosen(trunk, inside)
+        chosen = choice(trunk, inside)
         if not inside or not _pays(chosen, use):
             break
         found.append(chosen)
@@ -154,7 +154,8 @@ def _row(count: int, values: Mapping[int, float]) -> np.ndarray:
     return row
 
 
-def _chosen(trunk: Sequence[LayerCost], inside: Sequence[int]) -> TrunkChoice:
+def choice(trunk: Sequence[LayerCost], inside: Sequence[int]) -> TrunkChoice:
+    """What follows where these layers are computed once."""
     chosen = set(inside)
     work: dict[str, float] = {}
     for place in inside:

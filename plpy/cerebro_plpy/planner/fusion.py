@@ -50,14 +50,12 @@ class FusionFacts:
     # Whether all rows are within the budget of memory, wherever they lie.
     in_memory: bool
     averages: bool = False
-    # Whether the rows are what frozen layers have made of others.
-    stored: bool = False
 
     def choose(self, kind: ConfigKind, alike: int) -> FormChoice:
         """For a kind of which there are so many configs in a lane."""
         if self.asked == OFF:
             return FormChoice(None, "option fuse is off")
-        if self.stored or kind.trunk is not None:
+        if kind.trunk is not None:
             return FormChoice(None, "its frozen layers are computed once")
         if kind.thaws:
             return FormChoice(None, "more of its layers train from some epoch on")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import cast
 
 from cerebro_plpy.database import Database
@@ -22,6 +22,7 @@ from cerebro_plpy.errors import (
     CerebroError,
 )
 from cerebro_plpy.madlib.nearest import nearest
+from cerebro_plpy.planner.cuts import LayerCost, choice
 from cerebro_plpy.predicting import models
 from cerebro_plpy.segment import rows
 from cerebro_plpy.segment.cancel import ticker
@@ -29,7 +30,7 @@ from cerebro_plpy.segment.features import other_weights
 from cerebro_plpy.store import append, packed, partitions, results, session, stored_features
 from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import models as architectures
-from cerebro_plpy.store.names import Table, TargetTable, quote, resolve_table, target_table
+from cerebro_plpy.store.names import Table, TargetTable, resolve_table, target_table
 from cerebro_plpy.store.stored_features import StoredFeatures
 
 # The last bits of a row's features may depend on how many rows are computed at a time.
@@ -47,37 +48,27 @@ class FeatureNet:
     described: architecture.DescribedModel
     weights: bytes
 
-    @property
-    def trunk(self) -> dict[str, Sequence[str]]:
-        """The layers that nothing trains, each with those whose outputs it takes."""
-        found = self.described.trunk
-        return {layer.name: [found[place].name for place in layer.sources] for layer in found}
-
     def up_to(self, layer: str | None) -> list[str]:
         """A layer and all that lead to it."""
         if layer is None:
             raise CerebroError("layer is NULL", sqlstate=NULL_NOT_ALLOWED)
-        trunk = self.trunk
-        if not trunk.get(layer):
-            raise self._not_in(layer, list(trunk))
-        names, left = {layer}, [layer]
-        while left:
-            more = [name for name in trunk[left.pop()] if name not in names]
-            names.update(more)
-            left += more
-        inside = [name for name in trunk if name in names]
-        others = [one.name for one in self.described.trunk if self._leaves(one, names) and one.name != layer]
+        trunk = [LayerCost(**asdict(one)) for one in self.described.trunk]
+        last = next((place for place, one in enumerate(trunk) if one.name == layer and one.sources), None)
+        if last is None:
+            raise self._not_in(layer, [one.name for one in trunk if one.sources])
+        inside = {last}
+        # Each stands behind its sources.
+        for place in range(last, -1, -1):
+            inside |= set(trunk[place].sources) if place in inside else set()
+        chosen = choice(trunk, sorted(inside))
+        others = [name for name in chosen.leaving if name != layer]
         if others:
             raise CerebroError(
                 f'layer "{layer}" is not all that the rest of the net takes: it takes "{others[0]}", too',
                 hint="Name a layer that all ways through the net lead through.",
                 sqlstate=NOT_SUPPORTED,
             )
-        return inside
-
-    def _leaves(self, one: architecture.trunk.TrunkLayer, names: set[str]) -> bool:
-        taken = any(one.name in trunk for name, trunk in self.trunk.items() if name not in names)
-        return one.name in names and (one.leaves or taken)
+        return list(chosen.names)
 
     def _not_in(self, layer: str, trunk: Sequence[str]) -> CerebroError:
         match = nearest(layer, trunk)
@@ -129,8 +120,6 @@ def materialize(
     output = _output(target, summary, column)
     packed.create(db, output, f'Outputs of layer "{layer}" of model {net.model_id} for {source.quoted}')
     done = _write(db, making, output, summary, first=0)
-    made = replace(summary, source_table=source.quoted, output_table=str(output_table))
-    packed.write_summary(db, output, made, f"How {output_table} was made")
     stored = StoredFeatures(
         source_table=source.quoted,
         arch_table=nets.quoted,
@@ -141,7 +130,8 @@ def materialize(
         column=column,
         input_shapes=summary.input_shapes,
     )
-    stored_features.set_in(db, quote(target.schema, target.name + packed.SUMMARY), stored)
+    made = replace(summary, source_table=source.quoted, output_table=str(output_table), stored=stored)
+    packed.write_summary(db, output, made, f"How {output_table} was made")
     return done
 
 
@@ -235,7 +225,7 @@ def _making(
     db: Database, net: FeatureNet, names: Sequence[str], summary: packed.PackedSummary, source: Table
 ) -> _FeatureMaker:
     text, before = net.described.json, summary.stored
-    if not set(names) <= set(net.trunk):
+    if not set(names) <= {layer.name for layer in net.described.trunk}:
         raise other_weights(source.quoted, names[-1])
     whole_trunk = cut.Trunk(text, names)
     trunk = whole_trunk

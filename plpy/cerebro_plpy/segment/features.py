@@ -7,19 +7,19 @@ pass, as many as the whole net would see at once: the last bits of a row's outpu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from cerebro_plpy import memory
 from cerebro_plpy.engine import cut as cuts
 from cerebro_plpy.engine.backends import Tick
-from cerebro_plpy.engine.data import Block, Dataset, Target
+from cerebro_plpy.engine.data import Block, ClassWeights, Dataset, Target
 from cerebro_plpy.engine.state import State
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
-from cerebro_plpy.madlib.params import FitParams
+from cerebro_plpy.madlib.params import CompileParams
 from cerebro_plpy.segment import rows
 from cerebro_plpy.store import runs
 
@@ -27,50 +27,69 @@ if TYPE_CHECKING:
     from cerebro_plpy.segment.visits import Task
 
 
+class Ordered(Protocol):
+    """Rows that are given in the order of a pass."""
+
+    def shuffled(self, seed: int, epoch: int, number: int) -> Iterator[Block]: ...
+
+    def in_order(self) -> Iterator[Block]: ...
+
+
+class Trainer(Protocol):
+    """A net, or the head of one, which trains whole states."""
+
+    def train(
+        self,
+        state: State,
+        passes: Iterable[Iterable[Block]],
+        batch_size: int,
+        class_weight: ClassWeights,
+        tick: Tick,
+        rows: int | None = None,
+        params: CompileParams | None = None,
+    ) -> tuple[State, dict[str, float]]: ...
+
+    def evaluate(
+        self, state: State, blocks: Iterable[Block], batch_size: int, tick: Tick
+    ) -> list[np.ndarray]: ...
+
+
 @dataclass(frozen=True)
-class CutRows:
-    """Some rows of a partition, and the trunk's outputs for all of it."""
+class FeatureRows:
+    """Some rows of a partition as what a trunk makes of them, in batches of one size."""
 
-    cut: cuts.Cut
-    # None where the partition itself holds them.
-    features: Dataset | None
+    trunk: cuts.Trunk
+    values: Sequence[np.ndarray]
+    features: Dataset
     own: rows.PartitionRows
+    batch_size: int
 
-    def passes(self, state: State, fit: FitParams, seed: int, epoch: int) -> Iterator[Iterator[Block]]:
-        """The blocks of each pass, in the order of the whole net."""
-        for number in range(fit.epochs):
-            own = self.own
-            if self.features is None:
-                yield own.shuffled(seed, epoch, number) if fit.shuffle else own.in_order()
-                continue
-            order = own.shuffled_places(seed, epoch, number) if fit.shuffle else own.places_in_order()
-            yield self._blocks(self.features, state, order, fit.batch_size)
+    def shuffled(self, seed: int, epoch: int, number: int) -> Iterator[Block]:
+        return self._blocks(self.own.shuffled_places(seed, epoch, number))
 
-    def _blocks(self, features: Dataset, state: State, order: np.ndarray, batch_size: int) -> Iterator[Block]:
-        full = len(order) - len(order) % batch_size
-        yield Block(features, order[:full])
+    def in_order(self) -> Iterator[Block]:
+        return self._blocks(self.own.places_in_order())
+
+    def _blocks(self, order: np.ndarray) -> Iterator[Block]:
+        full = len(order) - len(order) % self.batch_size
+        yield Block(self.features, order[:full])
         if full < len(order):
-            rest, trunk = self.own.partition.take(order[full:]), self.cut.trunk
-            outputs = next(trunk.outputs(trunk.of_state(state), [rest.inputs]))
+            rest = self.own.partition.take(order[full:])
+            outputs = next(self.trunk.outputs(self.values, [rest.inputs]))
             yield Block(Dataset(outputs, rest.targets), np.arange(rest.rows))
 
-    def in_order(self) -> Iterable[Block]:
-        if self.features is None:
-            return self.own.in_order()
-        return [Block(self.features, self.own.places_in_order())]
 
-
-def cut_rows(work: Task, state: State, own: rows.PartitionRows, tick: Tick) -> CutRows | None:
-    """None where the net is to be computed whole: the run says so, there are too few rows for a batch, or it
-    would have other bits."""
+def trainer(work: Task, state: State, own: rows.PartitionRows, tick: Tick) -> tuple[Trainer, Ordered]:
+    """What trains a state on some rows, and these as it takes them: the net itself, where the run says so,
+    where there are too few rows for a batch, or where a head would have other bits."""
     limits = runs.limits(work.run)
     stored = (limits.get("stored") or {}).get(own.partition.table)
     if stored is not None:
-        return CutRows(_cut_of_stored(work, state, own.partition.table, stored), None, own)
+        return _cut_of_stored(work, state, own.partition.table, stored), own
     candidates = () if work.thawed else (limits.get("cuts") or {}).get(str(work.config.model_id), ())
     size, partition = work.fit.batch_size, own.partition
     if not candidates or own.rows < size:
-        return None
+        return work.model, own
 
     def few(most: int) -> Dataset:
         return partition.take(np.arange(min(most, partition.rows // size * size)))
@@ -81,10 +100,9 @@ def cut_rows(work: Task, state: State, own: rows.PartitionRows, tick: Tick) -> C
             # Of all segments; this session has those of which it keeps rows.
             here = len({place[2] for place in memory.of(rows.Partitions)})
             budget = limits["budget_mb"] * 2**20 * here // work.run.segments
-            return CutRows(
-                cut, _features(cut.trunk, state, partition, batch_size=size, budget=budget, tick=tick), own
-            )
-    return None
+            found = _features(cut.trunk, state, partition, batch_size=size, budget=budget, tick=tick)
+            return cut, FeatureRows(cut.trunk, cut.trunk.of_state(state), found, own, size)
+    return work.model, own
 
 
 def _cut_of_stored(work: Task, state: State, table: str, stored: Mapping[str, Any]) -> cuts.Cut:

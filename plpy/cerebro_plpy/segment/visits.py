@@ -283,15 +283,13 @@ def train(
     """Train; a segment without rows hands the state on as it is."""
     if not partition.rows:
         return state, {}
-    fit, passes = work.fit, _passes(partition, work.fit, work.run.seed, epoch)
+    fit, tick = work.fit, supply.ticker()
     class_weight = class_weights.settle(fit, runs.class_counts(work.run, work.config))
-    tick, count = supply.ticker(), partition.rows
     with own_faults("trained"):
-        found = features.cut_rows(work, state, partition, tick)
-        trainer = work.model if found is None else found.cut
-        passes = passes if found is None else found.passes(state, fit, work.run.seed, epoch)
+        trainer, own = features.trainer(work, state, partition, tick)
+        passes = _passes(own, fit, work.run.seed, epoch)
         return trainer.train(
-            state, passes, fit.batch_size, class_weight, tick, rows=count, params=work.compile
+            state, passes, fit.batch_size, class_weight, tick, rows=partition.rows, params=work.compile
         )
 
 
@@ -333,17 +331,13 @@ def measure(
     """The variables of loss and metrics on some rows."""
     tick = supply.ticker()
     with own_faults("was evaluated"):
-        found = features.cut_rows(work, state, partition, tick)
-        if found is None:
-            return work.model.evaluate(state, partition.in_order(), EVALUATION_BATCH, tick)
-        return found.cut.evaluate(state, found.in_order(), EVALUATION_BATCH, tick)
+        trainer, own = features.trainer(work, state, partition, tick)
+        return trainer.evaluate(state, own.in_order(), EVALUATION_BATCH, tick)
 
 
-def _passes(
-    partition: rows.PartitionRows, fit: FitParams, seed: int, epoch: int
-) -> Iterator[Iterator[Block]]:
+def _passes(own: features.Ordered, fit: FitParams, seed: int, epoch: int) -> Iterator[Iterator[Block]]:
     for number in range(fit.epochs):
-        yield partition.shuffled(seed, epoch, number) if fit.shuffle else partition.in_order()
+        yield own.shuffled(seed, epoch, number) if fit.shuffle else own.in_order()
 
 
 def as_json(logs: Mapping[str, float]) -> str:

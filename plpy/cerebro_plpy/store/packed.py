@@ -302,6 +302,10 @@ class PackedSummary:
         return None if self.features is None else self.features.as_json()
 
     @property
+    def features_of(self) -> str | None:
+        return None if self.stored is None else self.stored.as_json()
+
+    @property
     def packed_versions(self) -> str | None:
         """The same as they are stored."""
         return append.as_json(self.versions)
@@ -364,6 +368,7 @@ def write_summary(db: Database, output: PackedOutput, summary: PackedSummary, co
     counts = [(name + CLASS_COUNTS, "bigint[]") for name in summary.dependent_varname]
     plain = (*_PLAIN, FEATURES, _WEIGHT_NAME, VERSIONS, *([_FOLDS] if summary.folds else []))
     plain += (_GROUP_BY,) if summary.group_by else ()
+    plain += (stored_features.FEATURES_OF,) if summary.stored else ()
     plain += () if summary.dist_keys is None else _GREENPLUM
     columns = [*_HEAD, *classes, *counts, *plain]
     listed = ", ".join(f"{quote(name)} {kind}" for name, kind in columns)

@@ -71,12 +71,6 @@ def of(db: Database, summary: str) -> StoredFeatures | None:
     return read(None if text is None else json.loads(text))
 
 
-def set_in(db: Database, summary: str, found: StoredFeatures) -> None:
-    """Say in the summary of a new table what it is made of."""
-    db.query(f"ALTER TABLE {summary} ADD COLUMN {FEATURES_OF[0]} {FEATURES_OF[1]}")
-    db.query(f"UPDATE {summary} SET {FEATURES_OF[0]} = $1::jsonb", ["text"], [found.as_json()])
-
-
 def write(db: Database, output: PackedOutput, source: str, key: int, buffer_id: int, field: Field) -> None:
     """Insert the features of a buffer in its place, with all else that it has."""
     (column,) = output.independents
