@@ -1,25 +1,28 @@
-"""A net for each of many groups, from a plain table to predictions, against a loop of scikit-learn's."""
+"""A net for each of many groups, from a plain table to predictions, against loops in Python."""
 
 from __future__ import annotations
 
 import json
 import time
 import warnings
+from contextlib import closing
 from typing import Any
 
+import jobs
 import numpy as np
 import server
 import tables
 from details import Section, Tell
 from joblib import Parallel, delayed
-from measure import Spread
+from measure import PeakMemory, Spread
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
 from tables import Goal
 
 GROUPS, ROWS, FEATURES, UNITS, EPOCHS, BATCH = 10_000, 100, 10, 16, 5, 10
-# Of so many groups the loop is measured, and its time taken for as many more.
-LOOPED = 1_000
+# Of so many groups the loops are measured, and their time taken for as many more.
+LOOPED, LOOPED_KERAS = 1_000, 300
+FEW, MANY = 1_000, 100_000
 PROCESSES = 2
 _MADE = (
     "CREATE TABLE grouped AS SELECT i AS id, i % {groups} AS grp, ARRAY(SELECT sin(i * 0.37 + j * 1.7"
@@ -30,25 +33,62 @@ _MADE = (
 _COMPILED = "loss='categorical_crossentropy', optimizer='Adam(learning_rate=0.01)', metrics=['accuracy']"
 
 
-def groups(repetitions: int, options: str, tell: Tell, count: int = GROUPS) -> Section:
-    ours, theirs = [], []
-    with server.session() as connection:
-        server.query(connection, _MADE.format(groups=count, features=FEATURES, rows=count * ROWS))
-        x, y = _exported(connection, min(count, LOOPED))
+def groups(repetitions: int, options: str, tell: Tell) -> Section:
+    taken: dict[str, list[float]] = {"cerebro": [], "scikit-learn": [], "Keras": []}
+    x, y = _made(GROUPS)
     for _ in range(repetitions):
-        ours.append(_ours(options))
-        theirs.append(_loop(x, y) * count / len(x))
-        tell(f"  groups {ours[-1]:.1f} {theirs[-1]:.1f}")
-    pairs = Spread.of([a / b for a, b in zip(ours, theirs, strict=True)])
-    times = [tables.spread(Spread.of(one)) for one in (ours, theirs)]
-    head = ["", "cerebro, seconds", f"scikit-learn, {PROCESSES} processes, seconds", "cerebro ÷ scikit-learn"]
-    row = [f"{count} groups of {ROWS} rows", *times, tables.spread(pairs)]
+        taken["cerebro"].append(_ours(options))
+        taken["scikit-learn"].append(_loop(x, y) * GROUPS / LOOPED)
+        taken["Keras"].append(_keras_loop(x[:LOOPED_KERAS], y[:LOOPED_KERAS]) * GROUPS / LOOPED_KERAS)
+        tell(f"  groups { {name: round(found[-1], 1) for name, found in taken.items()} }")
+    ours, *theirs = taken.values()
+    pairs = [Spread.of([a / b for a, b in zip(ours, loop, strict=True)]) for loop in theirs]
+    rows = [
+        [name, tables.spread(Spread.of(found), 1), "" if pair is None else tables.spread(pair, 3)]
+        for (name, found), pair in zip(taken.items(), [None, *pairs], strict=True)
+    ]
     about = (
-        f"A net of {UNITS} hidden units for each group, {EPOCHS} epochs, batches of {BATCH}, then predictions"
-        f" for all rows. scikit-learn was measured on {len(x)} groups.\n\n"
+        f"{GROUPS:,} groups of {ROWS} rows: a net of {UNITS} hidden units for each, {EPOCHS} epochs, batches"
+        f" of {BATCH}, then predictions for all rows. The loops have {PROCESSES} processes and were measured"
+        f" on {LOOPED:,} groups (scikit-learn's `MLPClassifier`) and {LOOPED_KERAS} (Keras: one model,"
+        " compiled once, set back for each group).\n\n"
     )
-    goal = Goal(f"{count} groups ÷ a loop of scikit-learn's", 0.15, pairs)
-    return Section("A net for each group", about + tables.markdown(head, [row]), [goal])
+    text = about + tables.markdown(["", "seconds", "cerebro ÷ it"], rows)
+    goals = [
+        Goal(f"{GROUPS:,} groups ÷ a loop of {name}", goal, pair)
+        for name, goal, pair in zip(list(taken)[1:], (0.15, 0.02), pairs, strict=True)
+    ]
+    more, growth = _grown(options, tell)
+    return Section("A net for each group", f"{text}\n\n{more}", [*goals, *growth])
+
+
+def _grown(options: str, tell: Tell) -> tuple[str, list[Goal]]:
+    """What a group costs among few and among many, and the memory of all processes of the server."""
+    rows, each = [], []
+    for count in (FEW, GROUPS, MANY):
+        _made(count)
+        with closing(server.connect()) as connection:
+            roots = {server.server_process(connection)}
+        with PeakMemory(lambda roots=roots: roots) as peak:
+            seconds = _ours(options)
+        rows.append(
+            [f"{count:,}", f"{seconds:.1f}", f"{1000 * seconds / count:.2f}", tables.size(sum(peak.peak))]
+        )
+        each.append((seconds / count, sum(peak.peak)))
+        tell(f"  {rows[-1]}")
+    head = ["groups", "seconds", "milliseconds for each", "memory of all processes"]
+    return tables.markdown(head, rows), [
+        Goal(f"memory with {GROUPS:,} groups, GB", 1.5, Spread.of([each[1][1] / 1e9])),
+        Goal(f"a group among {MANY:,} ÷ one among {FEW:,}", 1.1, Spread.of([each[2][0] / each[0][0]])),
+    ]
+
+
+def _made(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Make the table of rows; gives those that the loops take."""
+    with server.session() as connection:
+        server.drop(connection, ["grouped"])
+        server.query(connection, _MADE.format(groups=count, features=FEATURES, rows=count * ROWS))
+        return _exported(connection, min(count, LOOPED))
 
 
 def _exported(connection: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -98,3 +138,36 @@ def _one(x: np.ndarray, y: np.ndarray) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return net.fit(x, y).predict(x)
+
+
+def _keras_loop(x: np.ndarray, y: np.ndarray) -> float:
+    """Seconds of the slower process, each with half of the groups; the model is compiled before."""
+    halves = [(x[part::PROCESSES], y[part::PROCESSES]) for part in range(PROCESSES)]
+    found: Any = Parallel(n_jobs=PROCESSES)(delayed(_keras_groups)(*half) for half in halves)
+    return max(found)
+
+
+def _keras_groups(x: np.ndarray, y: np.ndarray) -> float:
+    jobs.set_environment(jobs.Settings(threads=1))
+    import keras
+
+    silent: Any = 0
+    model = keras.Sequential(
+        [keras.Input(x.shape[2:]), keras.layers.Dense(UNITS, "relu"), keras.layers.Dense(2)]
+    )
+    model.add(keras.layers.Softmax())
+    optimizer = keras.optimizers.Adam(0.01)
+    model.compile(loss="sparse_categorical_crossentropy", optimizer=optimizer, metrics=["accuracy"])
+    model.fit(x[0], y[0], batch_size=BATCH, verbose=silent)
+    model.predict(x[0], verbose=silent)
+    first, moments = model.get_weights(), [np.zeros(v.shape, v.dtype) for v in optimizer.variables]
+    started = time.perf_counter()
+    for rows, labels in zip(x, y, strict=True):
+        model.set_weights(first)
+        for variable, zeros in zip(optimizer.variables, moments, strict=True):
+            # The learning rate is one of them.
+            if "learning_rate" not in variable.path:
+                variable.assign(zeros)
+        model.fit(rows, labels, batch_size=BATCH, epochs=EPOCHS, verbose=silent)
+        model.predict(rows, verbose=silent)
+    return time.perf_counter() - started

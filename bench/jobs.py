@@ -100,6 +100,8 @@ def train_one(
     train, validation = rows
     keras.utils.set_random_seed(key)
     model = keras.models.model_from_json(workload.nets[config.net])
+    if workload.weights is not None:
+        model.set_weights(workload.weights[config.net])
     model.compile(
         optimizer=keras.optimizers.Adam(learning_rate=config.learning_rate),
         loss="categorical_crossentropy",

@@ -29,6 +29,7 @@ import groups
 import growth
 import server
 import tables
+import transfer
 import workloads
 from details import Section
 from measure import Spread
@@ -52,6 +53,7 @@ PARTS = (
     "folds",
     "fused",
     "groups",
+    "transfer",
     "growth",
 )
 
@@ -129,6 +131,7 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Section]]:
         parts["folds"] = lambda: folds.folds(min(3, count), options, tell)
         parts["fused"] = lambda: fused.fused(min(3, count), options, tell)
         parts["groups"] = lambda: groups.groups(min(3, count), options, tell)
+        parts["transfer"] = lambda: transfer.transfer(min(3, count), options, tell)
         parts["growth"] = lambda: growth.growth(min(3, count), options, tell)
     return parts
 

@@ -67,9 +67,16 @@ def load(connection: Any, workload: Workload) -> None:
     """Make the source tables of a workload: what every job starts from."""
     for part, rows in zip(("train", "validation"), workload.data(), strict=True):
         load_table(connection, f"{workload.name}_{part}", rows)
-    query(connection, f"DROP TABLE IF EXISTS {workload.name}_nets, {workload.name}_nets_summary")
-    for net in workload.nets:
-        query(connection, "SELECT cerebro.load_keras_model(%s, %s)", (f"{workload.name}_nets", net))
+    load_nets(connection, workload)
+
+
+def load_nets(connection: Any, workload: Workload) -> None:
+    table = f"{workload.name}_nets"
+    query(connection, f"DROP TABLE IF EXISTS {table}, {table}_summary")
+    given = workload.weights or [None] * len(workload.nets)
+    for net, weights in zip(workload.nets, given, strict=True):
+        data = None if weights is None else b"".join(array.astype("<f4").tobytes() for array in weights)
+        query(connection, "SELECT cerebro.load_keras_model(%s, %s, %s)", (table, net, data))
 
 
 def load_table(connection: Any, name: str, rows: Rows) -> None:

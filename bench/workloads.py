@@ -10,6 +10,7 @@ from itertools import product
 import numpy as np
 
 VALIDATION_SHARE = 0.1
+PICTURE = (64, 64, 3)
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class Workload:
     nets: Sequence[str] = field(repr=False)
     configs: Sequence[Config] = field(repr=False)
     epochs: int
+    weights: Sequence[Sequence[np.ndarray]] | None = field(default=None, repr=False)
+    """Of each net, where it begins with given ones."""
 
     @property
     def validation_rows(self) -> int:
@@ -82,6 +85,36 @@ def cnn(shape: Sequence[int], filters: Sequence[int], hidden: int, classes: int)
     return sequential(shape, [*layers, ("Flatten", {}), _dense(hidden, "relu"), _dense(classes, "softmax")])
 
 
+def trunk(filters: Sequence[int], convolutions: int, hidden: Sequence[int]) -> str:
+    """Frozen blocks of convolutions on pictures, and a head that trains."""
+    layers: list[tuple[str, dict[str, object]]] = []
+    for number, count in enumerate(filters, 1):
+        config = {"filters": count, "kernel_size": [3, 3], "padding": "same", "activation": "relu"}
+        layers += [("Conv2D", {**config, "trainable": False})] * convolutions
+        layers.append(("MaxPooling2D", {"pool_size": [2, 2], "name": f"block_{number}"}))
+    layers.append(("GlobalAveragePooling2D", {}))
+    heads = [_dense(units, "relu") for units in hidden]
+    return sequential(PICTURE, [*layers, *heads, _dense(10, "softmax")])
+
+
+def trunk_weights(filters: Sequence[int], convolutions: int, hidden: Sequence[int]) -> list[np.ndarray]:
+    """Kernels as He draws them, and biases of 0, in Keras' order."""
+    random = np.random.default_rng(5)
+    before, found = PICTURE[-1], list[np.ndarray]()
+    shapes: list[tuple[int, ...]] = []
+    for count in filters:
+        for _ in range(convolutions):
+            shapes.append((3, 3, before, count))
+            before = count
+    for units in (*hidden, 10):
+        shapes.append((before, units))
+        before = units
+    for shape in shapes:
+        scale = np.sqrt(2 / np.prod(shape[:-1]))
+        found += [(random.normal(0, scale, shape)).astype(np.float32), np.zeros(shape[-1], np.float32)]
+    return found
+
+
 def _dense(units: int, activation: str) -> tuple[str, dict[str, object]]:
     return ("Dense", {"units": units, "activation": activation})
 
@@ -107,6 +140,15 @@ def _images(rows: int) -> Rows:
     x = np.stack([np.roll(patterns[c], s, (0, 1)) for c, s in zip(y, shifts, strict=True)])
     x = x + random.normal(0, 3, x.shape)
     return Rows(x.reshape(rows, -1).astype(np.float32), y.astype(np.int32))
+
+
+def _pictures(rows: int) -> Rows:
+    """A pattern per class on 64 x 64 pixels, drowned in noise."""
+    random = np.random.default_rng(4)
+    patterns = random.normal(0, 1, (10, 8, 8, 3)).astype(np.float32).repeat(8, axis=1).repeat(8, axis=2)
+    y = random.integers(0, 10, rows)
+    x = patterns[y] + random.normal(0, 1, (rows, *PICTURE)).astype(np.float32)
+    return Rows(x.reshape(rows, -1), y.astype(np.int32))
 
 
 def _wide(rows: int) -> Rows:
@@ -155,8 +197,16 @@ BIG = Workload(
     "4 configs of an MLP 64-4960-4960-10 (100 MB of weights, 300 MB of state), 12,000 rows, 1 epoch",
     (64,), 10, 12000, _digits, [_BIG], _grid((0.0003, 0.0001, 0.00003, 0.00001), (256,)), 1,
 )  # fmt: skip
+_BLOCKS, _HEADS = (16, 32, 64, 64), ((64,), (32,))
+PICTURES = Workload(
+    "pictures",
+    "3,000 pictures of 64x64x3, four frozen blocks of a convolution (16-32-64-64), 8 configs of their heads"
+    " (2 heads x 4 learning rates), 10 epochs",
+    PICTURE, 10, 3000, _pictures, [trunk(_BLOCKS, 1, head) for head in _HEADS],
+    _grid(_RATES, (32,), (0, 1)), 10, [trunk_weights(_BLOCKS, 1, head) for head in _HEADS],
+)  # fmt: skip
 
-ALL = {workload.name: workload for workload in (DIGITS, IMAGES, WIDE, MIXED, BIG)}
+ALL = {workload.name: workload for workload in (DIGITS, IMAGES, WIDE, MIXED, BIG, PICTURES)}
 QUICK_ROWS = {"digits": 1797, "images": 1500, "wide": 10000}
 
 

@@ -5,6 +5,7 @@ SELECT
     b."rows",
     b.segments,
     CASE
+        WHEN b.configs = 0 AND l.unchanged THEN 'unchanged'
         WHEN b.configs = 0 THEN 'left out'
         WHEN b.rank IS NOT NULL THEN 'measured'
         WHEN b.failed_configs = b.configs THEN 'failed'
@@ -12,6 +13,7 @@ SELECT
     END AS status,
     CASE
         WHEN b.configs > 0 THEN b.failure
+        WHEN l.unchanged THEN NULL
         WHEN b."rows" < l.min_rows THEN b."rows" || CASE WHEN b."rows" = 1 THEN ' row' ELSE ' rows' END || ', fewer than min_rows ' || l.min_rows
         ELSE 'fewer classes than min_classes ' || l.min_classes
     END AS reason,
@@ -35,6 +37,7 @@ FROM (
         group_key,
         g."rows",
         pg_catalog.cardinality(g.segments) AS segments,
+        g.classes,
         pg_catalog.count(y.mst_key) OVER (PARTITION BY run_id, group_key) AS configs,
         pg_catalog.count(y.failure) OVER (PARTITION BY run_id, group_key) AS failed_configs,
         y.rank,
@@ -53,7 +56,8 @@ FROM (
             x.run_id,
             x.key AS group_key,
             x."rows",
-            x.segments
+            x.segments,
+            x.classes
         FROM cerebro._group AS x
         -- What is visible is decided in the scan that has the data, as in the view of visits.
         WHERE x.run_id = ANY (ARRAY(SELECT v.run_id FROM cerebro._visible_run AS v))
@@ -71,14 +75,18 @@ JOIN cerebro._visible_run AS r USING (run_id)
 CROSS JOIN LATERAL (
     SELECT
         (r.limits::json ->> 'min_rows')::bigint AS min_rows,
-        (r.limits::json ->> 'min_classes')::integer AS min_classes
+        (r.limits::json ->> 'min_classes')::integer AS min_classes,
+        -- Of a run that trains what has changed, a group that no option leaves out.
+        (r.limits::json ->> 'changed_groups')::boolean
+        AND b."rows" >= COALESCE((r.limits::json ->> 'min_rows')::bigint, 1)
+        AND COALESCE(b.classes >= (r.limits::json ->> 'min_classes')::integer, true) AS unchanged
 ) AS l;
 COMMENT ON VIEW cerebro.groups IS 'The groups of your runs, each with its best config; and the models of all rows, if a run has a fallback.';
 COMMENT ON COLUMN cerebro.groups.run_id IS 'Number of the run';
 COMMENT ON COLUMN cerebro.groups.group_key IS 'The group: the values of the columns that make it, as JSON; NULL for the models of all rows';
 COMMENT ON COLUMN cerebro.groups."rows" IS 'Rows of the group when the run began';
 COMMENT ON COLUMN cerebro.groups.segments IS 'On how many segments its rows lie';
-COMMENT ON COLUMN cerebro.groups.status IS 'measured; waiting, if no config has been measured yet; failed, if all configs have; or left out, if the options of the run say so';
+COMMENT ON COLUMN cerebro.groups.status IS 'measured; waiting, if no config has been measured yet; failed, if all configs have; left out, if the options of the run say so; or unchanged, if the run trains only groups that have changed';
 COMMENT ON COLUMN cerebro.groups.reason IS 'Why the group was left out, or why its best config failed; NULL if neither is so';
 COMMENT ON COLUMN cerebro.groups.configs IS 'Number of configs that are trained on the group';
 COMMENT ON COLUMN cerebro.groups.failed_configs IS 'Number of these that failed';

@@ -124,3 +124,19 @@ def test_a_search_on_groups_takes_no_configs_but_its_own(run: Run, trial: Trial)
     run.steer("stop", False)
     assert trial.value("SELECT cerebro.wait(%s)", run.run_id) == "finished"
     assert trial.value("SELECT count(*) FROM found_info WHERE reason LIKE '%%stopped it'") > 0
+
+
+def test_a_config_counts_once_and_is_told_once(run: Run, trial: Trial) -> None:
+    """On however many groups it is trained."""
+    trial.notices()
+    run.start("counted", "configs", EPOCHS, max_configs=2, **OPTIONS)
+    run.until(lambda: run.ask("SELECT count(*) FROM cerebro._visit WHERE run_id = %s", run.run_id) > 2)
+    run.steer("pause")
+    (added,) = run.steer("add_configs", "more")
+    assert "may have 2 configs, and has 2" in run.refused("add_configs", "more")
+    run.steer("resume")
+    for number in range(1, added + 3):
+        run.steer("stop_config", number)
+    run.end()
+    assert trial.notices().count("start config") == 1
+    assert trial.value("SELECT count(*) FROM counted WHERE mst_key = %s", added) == 3

@@ -162,6 +162,11 @@ def test_only_groups_that_changed_are_trained_again(trial: Trial, grown: None) -
     assert len(now) == 8
     trained = "SELECT DISTINCT group_key::json ->> 'country' FROM cerebro.leaderboard WHERE run_id = %s"
     assert {row[0] for row in trial.sql(trained, run)} == {"NL", "FR"}
+    statuses = "SELECT group_key::json ->> 'country', status, reason FROM cerebro.groups WHERE run_id = %s"
+    assert sorted(trial.sql(statuses, run), key=str) == [
+        ("BE", "unchanged", None), ("FR", "measured", None), ("NL", "measured", None),
+        (None, "unchanged", None),
+    ]  # fmt: skip
     trial.fit("growing", "kept", "configs", 2, warm_start=True, options=options)
     assert "nothing is trained" in trial.notices()
     assert trial.value("SELECT run_id FROM kept_summary") == run
@@ -268,3 +273,25 @@ def test_a_large_group_goes_on_where_its_rows_ended(trial: Trial) -> None:
         trial.fit(packed, out, "configs", 1, options=JAX)
     ours = trial.sql("SELECT mst_key, model_weights FROM wide_models WHERE size = 'large'")
     assert {key: bytes(data) for key, data in ours} == trial.weights("large_models")
+
+
+def test_groups_are_known_again_in_another_time_zone(trial: Trial) -> None:
+    """The key of a group is kept as text, which the session's settings have a say in."""
+    fresh(trial, "zoned", "zoned_packed", "unzoned")
+    trial.sql(
+        "CREATE TABLE zoned AS SELECT x, y, ARRAY['2026-01-01 12:00Z'::timestamptz, '2026-07-01 12:00Z']"
+        " [1 + number % 2] AS day, interval '26 hours' * (number % 2) AS age FROM numbered"
+    )
+    trial.pack("zoned", "zoned_packed", options={"group_by": ["day", "age"]})
+    trial.sql("SET TimeZone = 'UTC'")
+    trial.fit("zoned_packed", "unzoned", "configs", 2, options=JAX)
+    try:
+        trial.sql("SET TimeZone = 'Asia/Tokyo'")
+        trial.sql("SET IntervalStyle = 'iso_8601'")
+        trial.notices()
+        trial.fit("zoned_packed", "unzoned", "configs", 1, warm_start=True, options=JAX)
+        said = trial.notices()
+        assert "weights alone" not in said and "begin anew" not in said
+    finally:
+        trial.sql("RESET TimeZone")
+        trial.sql("RESET IntervalStyle")

@@ -286,8 +286,13 @@ class Decider:
             self._apply(entry)
             if entry.mst_key in self._plan.configs:
                 self._plan.settle(entry.mst_key)
-            if entry.role is not None:
+            if entry.role is not None and self._is_first(entry):
                 self._db.notice(told(entry))
+
+    def _is_first(self, entry: Entry) -> bool:
+        """Whether it is the first that is heard of it: a new config comes in on each group."""
+        row = self._rows.get(entry.mst_key or 0)
+        return entry.decision != decisions.START or row is None or row.config_key in (None, row.mst_key)
 
     def _apply(self, entry: Entry) -> None:
         """What a decision changes; the same whether it has just been made or is read from the log."""

@@ -329,7 +329,7 @@ def _add(
     run_id = standing.run.run_id
     # Each is trained on all that the others are trained on.
     subsets = sorted({row.group_id for row in standing.configs.values()}, key=_last)
-    _check_number(standing, len(chosen) * len(subsets))
+    _check_number(standing, len(chosen))
     new = [
         models.Selected(standing.next_key + n * len(subsets), c.model_id, c.compile_params, c.fit_params)
         for n, c in enumerate(chosen)
@@ -379,8 +379,10 @@ def _refuse_balanced(new: Sequence[models.Selected]) -> None:
 
 def _check_number(standing: RunStanding, more: int) -> None:
     most = runs.limits(standing.run).get("max_configs")
-    if most is not None and len(standing.configs) + more > most:
-        raise _refused(f"run {standing.run.run_id} may have {most} configs, and has {len(standing.configs)}")
+    # A config is one, on however many groups it is trained.
+    here = len({row.config_key or key for key, row in standing.configs.items()})
+    if most is not None and here + more > most:
+        raise _refused(f"run {standing.run.run_id} may have {most} configs, and has {here}")
 
 
 def _bring_in(db: Database, standing: RunStanding, decision: str, new: models.Selected, **more: Any) -> None:

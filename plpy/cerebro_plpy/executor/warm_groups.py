@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -67,7 +67,8 @@ def start(
         for config in request.configs
         if (one := before.get(unit(config, found))) is not None and one.model_id == config.model_id
     ]
-    states = _states(db, results.summary_row(db, earlier[-1].quoted).get("run_id"))
+    run_id = results.summary_row(db, earlier[-1].quoted).get("run_id")
+    states = _states(db, run_id, models.types, {key for key, _ in before})
     warm = {
         config.mst_key: state for config in known if (state := states.get(unit(config, found))) is not None
     }
@@ -91,16 +92,20 @@ def start(
     return runner.Start(cold.weights, warm, weights)
 
 
-def _states(db: Database, run_id: int | None) -> dict[ModelKey, Warm]:
+def _states(
+    db: Database, run_id: int | None, types: Mapping[str, str], keys: Collection[str]
+) -> dict[ModelKey, Warm]:
     """The last states of the earlier run, and of those whose models it has left as they were, if they are
-    still there and the caller may use them."""
+    still there and the caller may use them; by the keys as this session writes them."""
     found: dict[ModelKey, Warm] = {}
     while run_id is not None:
         states = runner.kept_states(db, run_id)
-        for row in run_groups.units(db, run_id) if states else ():
-            if row["mst_key"] in states:
-                warm = replace(states[row["mst_key"]], key=row["mst_key"])
-                found.setdefault((row["key"], row["config"]), warm)
+        units = [row for row in run_groups.units(db, run_id) if row["mst_key"] in states] if states else []
+        others = {row["key"] for row in units} - {*keys, ALL_ROWS}
+        written = group_models.as_written_here(db, types, others) if others else {}
+        for row in units:
+            warm = replace(states[row["mst_key"]], key=row["mst_key"])
+            found.setdefault((written.get(row["key"], row["key"]), row["config"]), warm)
         run_id = runs.changed_since(db, run_id)
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -157,6 +157,18 @@ def trained(db: Database, found: GroupModels) -> dict[tuple[str, int], TrainedUn
         f" {_alike(found.types, 'i')}, LATERAL (SELECT {names}) AS k WHERE i.model_size IS NOT NULL"
     )
     return {(row.pop("key"), row.pop("mst_key")): TrainedUnit(**row) for row in map(dict, rows)}
+
+
+def as_written_here(db: Database, types: Mapping[str, str], keys: Collection[str]) -> dict[str, str]:
+    """Keys that another session has written, and how this one writes them: settings have a say in it."""
+    named = ", ".join(f"{quote(name)} {kind}" for name, kind in types.items())
+    rows = db.query(
+        "SELECT x.key, row_to_json(k)::text AS here FROM json_array_elements_text($1::json) AS x (key),"
+        f" LATERAL (SELECT * FROM json_to_record(x.key::json) AS r ({named})) AS k",
+        ["text"],
+        [json.dumps(sorted(keys))],
+    )
+    return {row["key"]: row["here"] for row in rows}
 
 
 def row_of(types: Iterable[str], unit: int, mst_key: int, group: GroupRow | None) -> dict[str, Any]:
