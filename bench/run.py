@@ -53,7 +53,7 @@ PARTS = (
     "folds",
     "fused",
     "groups",
-    "transfer",
+    *transfer.PARTS,
     "growth",
 )
 
@@ -131,7 +131,8 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Section]]:
         parts["folds"] = lambda: folds.folds(min(3, count), options, tell)
         parts["fused"] = lambda: fused.fused(min(3, count), options, tell)
         parts["groups"] = lambda: groups.groups(min(3, count), options, tell)
-        parts["transfer"] = lambda: transfer.transfer(min(3, count), options, tell)
+        for name, part in transfer.PARTS.items():
+            parts[name] = lambda part=part: part(min(3, count), options, tell)
         parts["growth"] = lambda: growth.growth(min(3, count), options, tell)
     return parts
 

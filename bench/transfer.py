@@ -23,7 +23,7 @@ from tables import Goal
 from workloads import PICTURES, Config, Workload
 
 BLOCKS = ("block_2", "block_3", "block_4")
-ROWS, NEW = 2_000, 200
+ROWS, NEW = 6_000, 600
 # A transformer encoder and how many of its blocks; ranks of adapters, and learning rates of both kinds.
 WIDTH, DEPTH, RANKS, RATES = 384, 4, (2, 4), (0.01, 0.003, 0.001, 0.0003)
 ENCODED = 500
@@ -45,17 +45,7 @@ print(keras.Model(rows, found).to_json())
 """
 
 
-def transfer(repetitions: int, options: str, tell: Tell) -> Section:
-    parts = [
-        _heads(repetitions, options, tell),
-        _adapters(repetitions, options, tell),
-        _rows_and_layers(repetitions, options, tell),
-    ]
-    text = "\n\n".join(text for text, _ in parts)
-    return Section("Frozen layers", text, [goal for _, goals in parts for goal in goals])
-
-
-def _heads(repetitions: int, options: str, tell: Tell) -> tuple[str, list[Goal]]:
+def heads(repetitions: int, options: str, tell: Tell) -> Section:
     """Heads on a frozen trunk, from the plain table to the leaderboard, each time in a fresh session."""
     ways = {
         "kept": contenders.ours(options),
@@ -83,12 +73,11 @@ def _heads(repetitions: int, options: str, tell: Tell) -> tuple[str, list[Goal]]
         Goal(f"heads on a frozen trunk: {name} ÷ kept", goal, pair, at_most=False)
         for name, goal, pair in zip(list(ways)[1:], (3.0, 4.0), pairs, strict=True)
     ]
-    return f"{PICTURES.about}.\n\n" + tables.markdown(
-        ["outputs of the trunk", "seconds", "÷ kept"], rows
-    ), goals
+    head = ["outputs of the trunk", "seconds", "÷ kept"]
+    return Section("Heads on frozen layers", f"{PICTURES.about}.\n\n" + tables.markdown(head, rows), goals)
 
 
-def _adapters(repetitions: int, options: str, tell: Tell) -> tuple[str, list[Goal]]:
+def adapters(repetitions: int, options: str, tell: Tell) -> Section:
     """Eight configs of an encoder with adapters, and the same encoder trained whole."""
     whole = replace(workloads.named("digits", ENCODED), name="encoder", nets=[_encoder()], epochs=1)
     moved, seconds = {}, {}
@@ -115,10 +104,11 @@ def _adapters(repetitions: int, options: str, tell: Tell) -> tuple[str, list[Goa
     more = Spread.of([grown / copy])
     rows = [[name, tables.size(moved[name]), tables.spread(seconds[name])] for name in moved]
     head = [f"an encoder of {DEPTH} blocks of {WIDTH}, 8 configs", "hopped", "seconds"]
-    return tables.markdown(head, rows), [
+    goals = [
         Goal("adapters: bytes hopped ÷ those of whole nets", 0.05, share),
         Goal("adapters: memory that one more config takes in a session ÷ the net's weights", 1.0, more),
     ]
+    return Section("Adapters", tables.markdown(head, rows), goals)
 
 
 def _encoders(nets: Sequence[int]) -> list[Config]:
@@ -126,19 +116,20 @@ def _encoders(nets: Sequence[int]) -> list[Config]:
 
 
 def _grown(workload: Workload, configs: Sequence[Config], options: str) -> float:
-    """By how many bytes a session is larger for each config that is trained in it, in fresh sessions."""
+    """By how many bytes a session is larger for each config beyond the first of each net; fresh sessions."""
     peaks = []
-    for count in (1, len(configs)):
+    first = configs[:: len(RATES)]
+    for some in (first, configs):
         with server.session() as connection:
-            server.make_configs(connection, replace(workload, configs=configs[:count]))
+            server.make_configs(connection, replace(workload, configs=some))
             roots = {server.server_process(connection)}
             with PeakMemory(lambda roots=roots: roots) as peak:
                 server.fit(connection, workload, options, validate=False)
             peaks.append(sum(sorted(peak.peak)[-jobs.CORES :]))
-    return (peaks[1] - peaks[0]) / jobs.CORES / (len(configs) - 1)
+    return (peaks[1] - peaks[0]) / jobs.CORES / (len(configs) - len(first))
 
 
-def _rows_and_layers(repetitions: int, options: str, tell: Tell) -> tuple[str, list[Goal]]:
+def features(repetitions: int, options: str, tell: Tell) -> Section:
     """New rows against all rows anew; layers each from the one before against each from the rows."""
     taken: dict[str, list[float]] = {name: [] for name in ("anew", "new rows", "apart", "in turn")}
     heads = replace(PICTURES, epochs=2)
@@ -165,10 +156,11 @@ def _rows_and_layers(repetitions: int, options: str, tell: Tell) -> tuple[str, l
         ["three layers, each from the one before", "in turn"],
     ]
     text = tables.markdown(["", "seconds"], [[what, tables.spread(Spread.of(taken[n]))] for what, n in rows])
-    return text, [
+    goals = [
         Goal("a tenth of new rows ÷ all rows anew", 0.3, pairs["new rows"]),
         Goal("three layers in turn ÷ each from the rows", 0.6, pairs["in turn"]),
     ]
+    return Section("Tables of features", text, goals)
 
 
 def _timed(
@@ -242,3 +234,6 @@ def _encoder() -> str:
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "jax"}
     order = [sys.executable, "-c", _ENCODER, str(WIDTH), str(DEPTH)]
     return subprocess.run(order, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+PARTS = {"heads": heads, "adapters": adapters, "features": features}

@@ -13,12 +13,12 @@ SELECT
     r.source_table,
     r.validation_table,
     r.model_table,
-    c.configs,
+    COALESCE(c.configs, 0) AS configs,
     f.failed_configs,
     r.epochs,
     r.segments,
     v.visits_done,
-    c.visits_total,
+    COALESCE(c.epochs * r.segments - c.first_steps, 0)::bigint AS visits_total,
     r.seed,
     r.topology,
     r.started_at,
@@ -36,13 +36,18 @@ CROSS JOIN LATERAL (
     SELECT x.event, x.at, x.detail FROM cerebro._run_event AS x
     WHERE x.run_id = r.run_id ORDER BY x.at DESC LIMIT 1
 ) AS e
-CROSS JOIN LATERAL (
+LEFT JOIN (
+    -- All at once: early versions of Greenplum 7 cannot begin it anew for each run inside another query.
     SELECT
+        x.run_id,
         pg_catalog.count(*) AS configs,
-        COALESCE(pg_catalog.sum(x.epochs * r.segments - x.first_step), 0)::bigint AS visits_total,
+        pg_catalog.sum(x.epochs) AS epochs,
+        pg_catalog.sum(x.first_step) AS first_steps,
         pg_catalog.max(x.fold) AS folds
-    FROM cerebro._standing AS x WHERE x.run_id = r.run_id AND NOT x.deleted
-) AS c
+    FROM cerebro._standing AS x
+    WHERE NOT x.deleted
+    GROUP BY x.run_id
+) AS c ON c.run_id = r.run_id
 LEFT JOIN LATERAL (
     SELECT x.decision = 'pause' AS paused FROM cerebro._decided AS x
     WHERE x.run_id = r.run_id AND x.mst_key IS NULL ORDER BY x.number DESC LIMIT 1

@@ -279,7 +279,7 @@ def test_groups_are_known_again_in_another_time_zone(trial: Trial) -> None:
     """The key of a group is kept as text, which the session's settings have a say in."""
     fresh(trial, "zoned", "zoned_packed", "unzoned")
     trial.sql(
-        "CREATE TABLE zoned AS SELECT x, y, ARRAY['2026-01-01 12:00Z'::timestamptz, '2026-07-01 12:00Z']"
+        "CREATE TABLE zoned AS SELECT x, y, (ARRAY['2026-01-01 12:00Z'::timestamptz, '2026-07-01 12:00Z'])"
         " [1 + number % 2] AS day, interval '26 hours' * (number % 2) AS age FROM numbered"
     )
     trial.pack("zoned", "zoned_packed", options={"group_by": ["day", "age"]})

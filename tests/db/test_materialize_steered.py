@@ -16,10 +16,10 @@ FEATURES, UNITS = 12, 2000
 NET = nets.sequential(
     [FEATURES],
     nets.layer("Dense", units=UNITS, activation="relu", trainable=False, name="low"),
-    nets.layer("Dense", units=300, activation="tanh", trainable=False, name="high"),
+    nets.layer("Dense", units=UNITS, activation="tanh", trainable=False, name="high"),
     nets.layer("Dense", units=3, activation="softmax"),
 )
-SIZES = (FEATURES * UNITS + UNITS, UNITS * 300 + 300, 903)
+SIZES = (FEATURES * UNITS + UNITS, UNITS * UNITS + UNITS, UNITS * 3 + 3)
 KINDS = """{'loss': ['categorical_crossentropy'], 'metrics': ['accuracy'],
     'optimizer_params_list': [{'optimizer': ['SGD', 'Adam'], 'learning_rate': [0.001, 0.1, 'log']}]}"""
 

@@ -77,8 +77,9 @@ def test_nets_are_trained_whole(trial: Trial) -> None:
     assert len(found) == 8
     assert np.allclose(found, wanted, atol=1e-4)
     # Predictions take rows as they are.
-    chosen = "SELECT p.class, p.probability FROM others, cerebro.predict('{}', 1, x) AS p ORDER BY x"
-    ours, theirs = (trial.sql(chosen.format(name)) for name in ("of_features", "of_rows"))
+    ours, theirs = (
+        [row[2:] for row in trial.predicted(name, "others")] for name in ("of_features", "of_rows")
+    )
     assert [one for one, _ in ours] == [one for one, _ in theirs]
     assert np.allclose([p for _, p in ours], [p for _, p in theirs], atol=1e-5)
 

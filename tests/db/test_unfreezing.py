@@ -149,7 +149,7 @@ def test_a_model_is_evaluated_and_predicts(trial: Trial) -> None:
     trial.call("madlib_evaluate", "done", "packed", "measured", False, 1)
     wanted = "SELECT value FROM cerebro.leaderboard AS l JOIN done_summary USING (run_id) WHERE l.mst_key = 1"
     assert trial.value("SELECT metric FROM measured") == pytest.approx(trial.value(wanted))
-    assert trial.value("SELECT count(*) FROM blobs, cerebro.predict('done', 1, x) AS p") == 200
+    assert len(trial.predicted("done", "blobs")) == 200
 
 
 @pytest.mark.parametrize(

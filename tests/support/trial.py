@@ -97,6 +97,18 @@ class Trial:
             (row,) = cursor.fetchall()
             return dict(zip(names, row, strict=True))
 
+    def predicted(self, model: str, source: str, mst_key: int = 1) -> Rows:
+        """x and y of all rows with their class and its probability; by the row where that works."""
+        if self.topology == "local":
+            by_row = (
+                f"SELECT s.x, s.y, p.class, p.probability FROM {source} AS s, cerebro.predict(%s, %s, x) AS p"
+            )
+            return self.sql(f"{by_row} ORDER BY x", model, mst_key)
+        self.sql("DROP TABLE IF EXISTS numbered, predicted")
+        self.sql(f"CREATE TABLE numbered AS SELECT row_number() OVER () AS id, * FROM {source}")
+        self.call("madlib_predict", model, "numbered", "id", "x", "predicted", "response", mst_key=mst_key)
+        return self.sql("SELECT x, y, class_value, prob FROM numbered JOIN predicted USING (id) ORDER BY x")
+
     def notices(self) -> str:
         """What the server has said since the last time."""
         said = "".join(self.connection.notices)

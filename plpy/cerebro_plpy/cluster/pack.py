@@ -144,7 +144,7 @@ class RowsOnSegments:
             for column, shape in zip(self._columns, shapes, strict=True)
         ]
         in_order = [part for segment in range(how.segments) for part in _parts_of(how, segment)]
-        places.join_pieces(self._db, output, shapes, widths, in_order)
+        places.join_pieces(self._db, output, shapes, widths, in_order, how.buffers_before)
         return self._classes_seen(how, labels[0].width)
 
     def _classes_seen(self, how: dealing.Deal | GroupDeal, width: int | None) -> Sequence[int] | None:

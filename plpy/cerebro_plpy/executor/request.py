@@ -300,8 +300,10 @@ def early_stopping(
     given: parse.FitOptions, configs: Sequence[Chosen], epochs: int, frequency: int
 ) -> Mapping[str, Any] | None:
     """The procedure of a fit call that is to stop configs early, as it is kept with the run."""
-    if given.max_configs is not None and len(configs) > given.max_configs:
-        raise CerebroError(f"the run has {len(configs)} configs, and max_configs is {given.max_configs}")
+    # A config is one, on however many folds or groups it is trained.
+    count = len({config.key for config in configs})
+    if given.max_configs is not None and count > given.max_configs:
+        raise CerebroError(f"the run has {count} configs, and max_configs is {given.max_configs}")
     if given.patience is None and given.target is None:
         return None
     target = given.target

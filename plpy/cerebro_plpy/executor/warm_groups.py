@@ -105,7 +105,8 @@ def _states(
         written = group_models.as_written_here(db, types, others) if others else {}
         for row in units:
             warm = replace(states[row["mst_key"]], key=row["mst_key"])
-            found.setdefault((written.get(row["key"], row["key"]), row["config"]), warm)
+            key: str = row["key"]
+            found.setdefault((written.get(key, key), row["config"]), warm)
         run_id = runs.changed_since(db, run_id)
     return found
 

@@ -295,9 +295,10 @@ def join_pieces(
     shapes: Sequence[Sequence[int]],
     widths: Sequence[int],
     parts: Sequence[int | list[list[int]] | None],
+    buffers_before: int,
 ) -> None:
-    """Make buffers of the pieces, which are where the buffers are to be; with the folds or groups of the
-    buffers, if the rows are in some."""
+    """Make buffers of the pieces, which are where the buffers are to be; with the folds or groups of those
+    that are new, if the rows are in some."""
     columns = "".join(f", {quote(name)}, {quote(name + SHAPE)}" for name in output.columns)
     fields = "".join(
         f", s.fields[{n}], ARRAY[s.number{''.join(f', {int(size)}' for size in shape)}]"
@@ -306,7 +307,8 @@ def join_pieces(
     column = part = ""
     if output.folded or output.grouped:
         column = f", {FOLD if output.folded else GROUPS}"
-        part = f", ($2[s.buffer_id + 1])::integer{'' if output.folded else '[]'}"
+        kind = "integer" if output.folded else "integer[]"
+        part = f", ($2[s.buffer_id + 1 - {int(buffers_before)}])::{kind}"
     db.query(
         f"INSERT INTO {output.table.quoted} ({KEY}{columns}, {BUFFER}{column})"
         f" SELECT s.dist_key{fields}, s.buffer_id{part} FROM (SELECT p.dist_key, p.buffer_id,"
