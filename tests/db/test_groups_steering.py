@@ -135,8 +135,6 @@ def test_a_config_counts_once_and_is_told_once(run: Run, trial: Trial) -> None:
     (added,) = run.steer("add_configs", "more")
     assert "may have 2 configs, and has 2" in run.refused("add_configs", "more")
     run.steer("resume")
-    for number in range(1, added + 3):
-        run.steer("stop_config", number)
     run.end()
     assert trial.notices().count("start config") == 1
     assert trial.value("SELECT count(*) FROM counted WHERE mst_key = %s", added) == 3

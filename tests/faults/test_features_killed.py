@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 import numpy as np
@@ -54,13 +54,16 @@ def trial(scratch: Server) -> Iterator[Trial]:
         yield Trial(connection)
 
 
-def begun(connection: Connection, statement: str) -> tuple[threading.Thread, list[psycopg2.Error]]:
-    """A statement in a thread, and with what error it ends."""
+def begun(
+    connection: Connection, do: Callable[[Trial], object]
+) -> tuple[threading.Thread, list[psycopg2.Error]]:
+    """Something that goes on in a thread, and with what error it ends."""
     failed: list[psycopg2.Error] = []
+    connection.notices = []
 
     def run() -> None:
         try:
-            Trial(connection).sql(statement)
+            do(Trial(connection))
         except psycopg2.Error as error:
             failed.append(error)
 
@@ -85,8 +88,7 @@ def test_a_run_goes_on_to_the_same_bits(scratch: Server, visits: int) -> None:
     with closing(scratch.connect()) as caller, closing(scratch.connect()) as person:
         looking = Trial(person)
         runs = looking.value("SELECT count(*) FROM cerebro.runs")
-        fit = f"SELECT cerebro.madlib_fit_multiple_model('packed', '{out}', 'configs', {EPOCHS})"
-        thread, failed = begun(caller, fit)
+        thread, failed = begun(caller, lambda trial: trial.fit("packed", out, "configs", EPOCHS))
         done = "SELECT visits_done FROM cerebro.runs ORDER BY run_id DESC LIMIT 1"
         while looking.value("SELECT count(*) FROM cerebro.runs") == runs or looking.value(done) < visits:
             assert thread.is_alive()
@@ -110,7 +112,7 @@ def killed(scratch: Server, statement: str) -> None:
     with closing(scratch.connect()) as caller, closing(scratch.connect()) as person:
         looking = Trial(person)
         pid = caller.info.backend_pid
-        thread, failed = begun(caller, statement)
+        thread, failed = begun(caller, lambda trial: trial.sql(statement))
         # What it has written so far lies in a file that nobody else can see yet.
         written = "SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn"
         before = looking.value(written)
@@ -119,6 +121,10 @@ def killed(scratch: Server, statement: str) -> None:
         kill(pid, signal.SIGKILL)
         thread.join()
         assert failed
+        # The server ends all other sessions, too, before it comes up again.
+        with pytest.raises(psycopg2.Error):
+            while True:
+                looking.sql("SELECT pg_sleep(0.05)")
     scratch.ensure_up()
 
 

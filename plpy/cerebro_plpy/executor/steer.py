@@ -63,6 +63,7 @@ class RunStanding:
             source = self.configs.get(of.source_key) if of.source_key is not None else None
             self.configs[key] = runs.ConfigRow(
                 key, of.model_id or 0, of.compile_params or "", of.fit_params or "", "",
+                config_key=of.config_key,
                 group_id=of.group_id if source is None else source.group_id,
                 class_counts=None if source is None else source.class_counts,
             )  # fmt: skip
@@ -380,7 +381,7 @@ def _refuse_balanced(new: Sequence[models.Selected]) -> None:
 def _check_number(standing: RunStanding, more: int) -> None:
     most = runs.limits(standing.run).get("max_configs")
     # A config is one, on however many groups it is trained.
-    here = len({row.config_key or key for key, row in standing.configs.items()})
+    here = len({row.key for row in standing.configs.values()})
     if most is not None and here + more > most:
         raise _refused(f"run {standing.run.run_id} may have {most} configs, and has {here}")
 
