@@ -234,12 +234,13 @@ def _graph(keras: Any, net: Any) -> dict[str, Any]:
     config = json.loads(net.to_json())
     if type(net).__name__ == "Sequential":
         return config
-    known = {layer.name: layer for layer in net.layers}
+    models = {layer.name: layer for layer in net.layers if isinstance(layer, keras.Model)}
     for one in config["config"]["layers"]:
-        live = known.get(one["name"])
-        if isinstance(live, keras.Model) and type(live).__name__ not in _GRAPHS:
-            within = keras.Model(live._inputs_struct, live._outputs_struct, name=live.name)
-            one |= {key: value for key, value in _graph(keras, within).items() if key != "build_config"}
+        if one["name"] in models:
+            live = models[one["name"]]
+            if type(live).__name__ not in _GRAPHS:
+                live = keras.Model(live._inputs_struct, live._outputs_struct, name=live.name)
+            one |= {key: value for key, value in _graph(keras, live).items() if key != "build_config"}
     return config
 
 

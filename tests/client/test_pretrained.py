@@ -75,7 +75,11 @@ def test_a_frozen_trunk_gets_a_head_for_the_labels(db: Database, packed: Packed)
     assert [config["rate"] for name, config in found.items() if name.startswith("dropout")] == [0.0]
     assert bytes(row["model_weights"]).startswith(before[1]) and row["name"] == "seen_much"
     assert (base.to_json(), flat(base)) == before and all(layer.trainable for layer in base.layers)
-    run = db.fit(packed, {**GRID, "model": number, "learning_rate": 0.01}, epochs=2, seed=1, wait=True)
+    other = db.load_pretrained(base, packed, head="Dense(5)", freeze="*")
+    grid = {**GRID, "model": [number, other], "learning_rate": 0.01}
+    run = db.fit(packed, grid, epochs=2, seed=1, wait=True)
+    frozen = "SELECT DISTINCT digest FROM cerebro._frozen WHERE run_id = %s"
+    assert len(db.rows(frozen, run.run_id)) == 1
     live: Any = run.best().to_keras()
     assert flat(keras.Model(live.inputs, live.get_layer("block2").output)) == before[1]
 
