@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from . import markup, models
+import psycopg2
+
+from . import link, markup, models
 from .errors import CerebroError
-from .link import Row
+from .link import Connection, Row
 from .protocols import Server
-from .statements import call, table_name
+from .statements import Raw, call, table_name
 
 if TYPE_CHECKING:
     import pandas
 
 
+_PIECE = 2**24
 _COLUMNS = ("model_id", "name", "description", "has_weights")
 # A live keras.Model; the JSON of one, as text or as a dict. Keras need not be installed for the latter.
 Model = str | Mapping[str, Any] | Any
@@ -52,17 +56,30 @@ class Architectures:
         With `weights` every config of it starts from the weights that the model has now. Without them the
         statistics of adapted Normalization layers still go along, as a part of the architecture.
         """
-        statement = call(
-            "load_keras_model",
-            self.table,
+        return self.add_json(
             architecture_json(model) if weights else adapted_json(model),
-            model_weights=flat_weights(model) if weights else None,
+            flat_weights(model) if weights else None,
             name=name or getattr(model, "name", None),
             description=description,
         )
-        # The call keeps others out of the table until the end of its transaction.
-        last = f"SELECT pg_catalog.max(model_id) AS model_id FROM {table_name(self.table)}"
-        return self._db.transaction([statement, last])[0]["model_id"]
+
+    def add_json(
+        self, text: str, weights: bytes | None, *, name: str | None = None, description: str | None = None
+    ) -> int:
+        """Add the JSON of an architecture, with weights in the server's form, and give its number."""
+        with self._db.session() as connection:
+            statement = call(
+                "load_keras_model",
+                self.table,
+                text,
+                model_weights=_sent(connection, weights),
+                name=name,
+                description=description,
+            )
+            link.execute(connection, statement)
+            # The call keeps others out of the table until the end of its transaction.
+            last = f"SELECT pg_catalog.max(model_id) AS model_id FROM {table_name(self.table)}"
+            return link.execute(connection, last)[0]["model_id"]
 
     def enable_lora(
         self,
@@ -145,6 +162,22 @@ def adapted_json(model: Model) -> str:
     finally:
         for layer in adapted:
             layer.input_mean = layer.input_variance = None
+
+
+def _sent(connection: Connection, weights: bytes | None) -> bytes | Raw | None:
+    """Weights as they stand in a statement, which takes twice their size: large ones go ahead in pieces."""
+    if weights is None or len(weights) <= _PIECE:
+        return weights
+    table = f"cerebro_weights_{secrets.token_hex(6)}"
+    link.execute(
+        connection,
+        f"CREATE TEMPORARY TABLE {table} (place pg_catalog.int4, part pg_catalog.bytea) ON COMMIT DROP",
+    )
+    for place, start in enumerate(range(0, len(weights), _PIECE)):
+        piece = psycopg2.Binary(weights[start : start + _PIECE])
+        link.execute(connection, f"INSERT INTO pg_temp.{table} VALUES (%s, %s)", (place, piece))
+    nothing = "pg_catalog.decode('', 'hex')"
+    return Raw(f"(SELECT pg_catalog.string_agg(part, {nothing} ORDER BY place) FROM pg_temp.{table})")
 
 
 def _is_adapted(layer: Any) -> bool:

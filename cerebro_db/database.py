@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from . import frames, link, markup, packed_files, rows, statements
+from . import frames, link, markup, packed_files, pretrained, rows, statements
 from .architectures import Architectures
 from .errors import CerebroError
 from .functions import Functions
@@ -228,6 +228,45 @@ class Database:
     def packed(self, table: str) -> Packed:
         """A table that was packed before."""
         return Packed(self, table)
+
+    def load_pretrained(
+        self,
+        model: Any,
+        packed: Packed | str | None = None,
+        *,
+        head: Any = None,
+        freeze: str | Sequence[str] | None = None,
+        layer: str | None = None,
+        name: str | None = None,
+        description: str | None = None,
+    ) -> int:
+        """Add a trained net with its weights to the architectures, and give its number.
+
+        `model` is a `keras.Model`, from keras.applications say, or the path of a `.keras` file. `head` is a
+        line of layers ("Dense(64, 'relu'), Dropout(0.2)") or Keras' layers, which come behind its output, or
+        behind `layer`. For a packed table the layer that gives its label follows, and what inputs leave open
+        gets its sizes. `freeze` names layers that stay as they are; `*` stands for any letters. A net that
+        the table has already, with these weights, keeps its number.
+        """
+        wanted = None if packed is None else Packed.of(self, packed)
+        return pretrained.load(
+            self, model, wanted, head=head, freeze=freeze, layer=layer, name=name, description=description
+        )
+
+    def materialize_features(
+        self, packed: Packed | str, model_id: int, layer: str, *, into: str | None = None
+    ) -> Packed:
+        """Pack what a frozen layer of an architecture gives for packed rows; nets with these layers train on
+        it as on the rows. `into` is the new table, by default <packed>_features."""
+        source = Packed.of(self, packed)
+        made = into or table_name(source.table, "_features")
+        self.rows(call("materialize_features", source.table, self._architectures, model_id, layer, made))
+        return Packed(self, made, source.x, source.y)
+
+    def refresh_features(self, features: Packed | str) -> int:
+        """Compute the features of rows that were appended since, and give their number."""
+        statement = call("refresh_features", Packed.of(self, features).table)
+        return self.rows(statement)[0]["refresh_features"]
 
     def load(self, table: str, source: Any) -> int:
         """Make a table of rows: of a data frame, a dict of arrays, or a Parquet or NPZ file.

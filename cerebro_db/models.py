@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from .errors import CerebroError, needs, other_file
 from .link import Row
 
 _LAYER = re.compile(r"cerebro>(\w+)@[0-9a-f]{64}")
+_HUB = "keras_hub"
 _COMPILE = ("optimizer", "loss", "metrics", "loss_weights", "weighted_metrics")
 
 
@@ -63,21 +65,45 @@ def normalizations(model: Any) -> list[Any]:
 
 
 def _model(keras: Any, architecture: str, known: Mapping[str, Any]) -> Any:
+    if f'"{_HUB}>' in architecture:
+        _import_hub()
     config = json.loads(architecture)
     found = sorted(_registered(config))
     for name in found:
         if name not in known:
             raise _missing(name)
     try:
-        return keras.saving.deserialize_keras_object(
+        model = keras.saving.deserialize_keras_object(
             config, custom_objects={name: known[name] for name in found}
         )
+        _hold(model)
+        return model
     except Exception as error:  # of any kind, with words from the architecture in its message
         raise CerebroError(
             "this Keras cannot make the model of its architecture",
             detail=f"{type(error).__name__}: {error}",
             hint=f"Here is Keras {keras.__version__}: is it the version of the server's?",
         ) from error
+
+
+def _hold(model: Any) -> None:
+    """Freeze what is inside of frozen layers, as the server does: Keras would let it train."""
+    for layer in model.layers:
+        if hasattr(layer, "layers"):
+            _hold(layer)
+        elif not layer.trainable:
+            for part in layer._flatten_layers(include_self=False):
+                part.trainable = False
+
+
+def _import_hub() -> None:
+    """KerasHub tells Keras of its layers when it is imported."""
+    try:
+        importlib.import_module(_HUB)
+    except ImportError:
+        raise CerebroError(
+            "KerasHub, which layers of the model come from, is not installed", hint="pip install keras-hub"
+        ) from None
 
 
 def _registered(value: Any) -> Iterator[str]:
@@ -169,7 +195,8 @@ def merged(model: Any) -> Any:
         for layer in model._flatten_layers()  # pyright: ignore[reportPrivateUsage]
         if getattr(layer, "lora_enabled", False)
     ]
-    if not adapted:
+    # Of a quantized kernel Keras makes the sum itself, where it writes a file.
+    if not adapted or any(layer.quantization_mode for layer in adapted):
         return model
     values = {id(weight): weight for weight in model.weights}
     for layer in adapted:

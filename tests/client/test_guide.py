@@ -30,7 +30,7 @@ def fresh(template: str) -> Iterator[str]:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("page", ["python", "estimators"])
+@pytest.mark.parametrize("page", ["python", "estimators", "transfer"])
 def test_the_examples_of_the_guide_run(
     page: str, fresh: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,19 @@ def test_no_layer_changes_what_is_frozen(name: str) -> None:
         assert changed(start, after) - {n for n in changed(start, after) if "dense" in n.lower()}
 
 
+@pytest.mark.parametrize("name", ["MultiHeadAttention", "Bidirectional", "TimeDistributed"])
+def test_what_is_inside_of_a_frozen_layer_is_frozen(name: str) -> None:
+    """In JSON as well, where Keras alone would let it train."""
+    built = every_layer.net(runtime.keras(), name)
+    for one in built.layers[:-1]:
+        one.trainable = False
+    net, block = compiled(built.to_json()), labelled(every_layer.rows(name))
+    start = net.initial_state(PARAMS, 3, None)
+    weighty = [short(start.names[place]) for place in start.weight_order]
+    assert changed(start, train(net, states.whole(start), block)) & set(weighty) == set(weighty[-2:])
+    assert len(built.trainable_variables) == 2
+
+
 def test_what_is_frozen_and_what_is_not() -> None:
     net = compiled(TRUNK)
     start = net.initial_state(PARAMS, 3, None)

@@ -14,7 +14,20 @@ from cerebro_plpy import errors
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib import registered
 
-from . import connected, counting, custom, derived, legacy, lora, runtime, symbolic, trunk, validate
+from . import (
+    connected,
+    counting,
+    custom,
+    derived,
+    frozen,
+    hub,
+    legacy,
+    lora,
+    runtime,
+    symbolic,
+    trunk,
+    validate,
+)
 from .calls import one_line
 
 Shape = tuple[int | None, ...]
@@ -68,7 +81,7 @@ def describe(
 def build(architecture_json: str) -> Any:
     """Make a model with its weights from JSON that `describe` gave."""
     config = json.loads(architecture_json)
-    model = _deserialize(config, _registered_layers(config))
+    model = _deserialize(config, _custom_objects(config))
     derived.follow_weights(model)
     return model
 
@@ -78,7 +91,7 @@ def layers(architecture_json: str) -> list[list[Any]]:
     config = json.loads(architecture_json)
     sources = {layer["config"].get("name"): _sources(layer) for layer in config["config"].get("layers", [])}
     with unallocated():
-        model = _deserialize(config, _registered_layers(config))
+        model = _deserialize(config, _custom_objects(config))
         return [
             [
                 layer.name,
@@ -138,7 +151,7 @@ def _describe(
     config = canonical(model_arch, input_shapes)
     # Before Keras has it: it takes the config of a functional model apart.
     text = json.dumps(config, sort_keys=True, separators=(",", ":"))
-    layers = _registered_layers(config)
+    layers = _custom_objects(config)
 
     def look() -> tuple[DescribedModel, int]:
         with unallocated():
@@ -215,15 +228,20 @@ def _parse(model_arch: str) -> dict[str, Any]:
     return config
 
 
-def _registered_layers(config: dict[str, Any]) -> dict[str, Any]:
-    """The classes of the registered layers that stand there."""
-    return {name: custom.get(digest) for name, digest in validate.registered_layers(config).items()}
+def _custom_objects(config: dict[str, Any]) -> dict[str, Any]:
+    """The classes of the registered layers that stand there, and what is KerasHub's."""
+    registered_layers = validate.registered_layers(config).items()
+    of_hub = hub.objects(validate.hub_names(config))
+    return {**{name: custom.get(digest) for name, digest in registered_layers}, **of_hub}
 
 
 def _deserialize(config: dict[str, Any], layers: dict[str, Any]) -> Any:
     serialization = runtime.keras().saving
     try:
-        return serialization.deserialize_keras_object(config, custom_objects=layers, safe_mode=True)
+        model = serialization.deserialize_keras_object(config, custom_objects=layers, safe_mode=True)
+        if isinstance(model, runtime.keras().Model):
+            frozen.hold(model)
+        return model
     except CerebroError:
         raise
     except Exception as error:

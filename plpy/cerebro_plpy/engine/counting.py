@@ -15,6 +15,8 @@ DENSE, CONVOLUTION, RECURRENT, ATTENTION, EMBEDDING = (
 _RECURRENT = frozenset(
     {"LSTM", "GRU", "SimpleRNN", "RNN", "Bidirectional", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"}
 )
+# The others are KerasHub's.
+_EMBEDDING = frozenset({"Embedding", "PositionEmbedding", "TokenAndPositionEmbedding"})
 _ATTENTION = frozenset({"MultiHeadAttention", "GroupedQueryAttention", "Attention", "AdditiveAttention"})
 
 
@@ -28,7 +30,7 @@ def flops(layer: Any) -> int:
 
 def family(layer: Any) -> str:
     name = type(layer).__name__
-    if name == "Embedding":
+    if name in _EMBEDDING:
         return EMBEDDING
     if name in _RECURRENT:
         return RECURRENT

@@ -140,7 +140,7 @@ def _execute(source: FunctionSource) -> Any:
     except _MALFORMED as error:
         line = error.lineno if isinstance(error, SyntaxError) else None
         raise _wrong(source, error, line) from None
-    with runtime.generators_kept(), _unregistered():
+    with runtime.generators_kept(), unregistered():
         try:
             exec(code, module.__dict__)  # noqa: S102 - it is what a superuser wants
         except CerebroError:
@@ -151,7 +151,7 @@ def _execute(source: FunctionSource) -> Any:
 
 
 @contextmanager
-def _unregistered() -> Iterator[None]:
+def unregistered() -> Iterator[None]:
     """What a source registers with Keras under a name of its choice stays in no list of Keras'."""
     registration = runtime.keras().src.saving.object_registration
     lists = registration.GLOBAL_CUSTOM_OBJECTS, registration.GLOBAL_CUSTOM_NAMES

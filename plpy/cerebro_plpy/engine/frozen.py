@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import hub, quantized
+
 # It writes its layer's kernel in every training step, trainable or not.
 _WRITING = "SpectralNormalization"
 
@@ -22,9 +24,25 @@ def frozen(model: Any) -> set[int]:
         if type(layer).__name__ == "BatchNormalization" and not layer.trainable:
             # In inference mode: it reads its statistics.
             found |= {id(v) for v in layer._non_trainable_variables}
+        if quantized.is_quantized(layer):
+            found |= {id(v) for v in layer._non_trainable_variables}
     return found - trained - {id(v) for layer in layers if _may_write(layer) for v in layer.variables}
+
+
+def hold(model: Any) -> None:
+    """Freeze what is inside of frozen layers. Keras makes it when it builds them, and lets it train: with a
+    frozen MultiHeadAttention, model_from_json gives another net than the one whose to_json was called.
+
+    Models within are no more than their layers, each of which says for itself.
+    """
+    for layer in model.layers:
+        if hasattr(layer, "layers"):
+            hold(layer)
+        elif not layer.trainable:
+            for part in layer._flatten_layers(include_self=False):
+                part.trainable = False
 
 
 def _may_write(layer: Any) -> bool:
     own = type(layer)
-    return not own.__module__.startswith("keras.") or own.__name__ == _WRITING
+    return not hub.is_known(own) or own.__name__ == _WRITING

@@ -45,7 +45,8 @@ class Inference:
     def __init__(self, described: DescribedModel) -> None:
         self._backend = runtime.own()
         # Adapters are added to their kernels, once and not for each row.
-        text = lora.without(described.json) if described.adapters else described.json
+        self._merges = lora.can_merge(described.adapters)
+        text = lora.without(described.json) if self._merges else described.json
         self._model = architecture.build(text)
         self._variables = [*self._model.trainable_variables, *self._model.non_trainable_variables]
         self._call = self._backend.make_forward(self._model, described.inputs)
@@ -62,10 +63,18 @@ class Inference:
 
     def _split(self, weights: bytes) -> list[np.ndarray]:
         found, shapes = self._described.adapters, self._shapes
-        if found and len(weights) == 4 * lora.base_size(shapes, found):
-            more = lora.added(found)
-            return split(weights, tuple(shape for place, shape in enumerate(shapes) if place not in more))
-        return lora.merged(split(weights, shapes), found)
+        if not found or len(weights) != 4 * lora.base_size(shapes, found):
+            arrays = split(weights, shapes)
+            return lora.merged(arrays, found) if self._merges else arrays
+        more = lora.added(found)
+        base = split(weights, tuple(shape for place, shape in enumerate(shapes) if place not in more))
+        if self._merges:
+            return base
+        # Adapters that have learned nothing yet.
+        rest = iter(base)
+        return [
+            np.zeros(shape, np.float32) if place in more else next(rest) for place, shape in enumerate(shapes)
+        ]
 
     @staticmethod
     def _array(variable: Any, given: dict[int, np.ndarray]) -> np.ndarray:

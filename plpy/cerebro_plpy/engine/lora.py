@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from . import quantized
+
 Shapes = Sequence[tuple[int, ...]]
 
 
@@ -21,6 +23,8 @@ class Adapter:
     a: int
     b: int
     scale: float
+    # Nothing can be added to a quantized kernel.
+    adds: bool = True
 
 
 def adapters(model: Any) -> tuple[Adapter, ...]:
@@ -37,7 +41,13 @@ def _adapter(layer: Any, places: dict[int, int]) -> Adapter:
         a=places[id(getattr(layer, f"lora_{matrix}_a"))],
         b=places[id(getattr(layer, f"lora_{matrix}_b"))],
         scale=layer.lora_alpha / layer.lora_rank,
+        adds=not quantized.is_quantized(layer),
     )
+
+
+def can_merge(found: Collection[Adapter]) -> bool:
+    """Whether there are adapters, and all can be added to their kernels."""
+    return bool(found) and all(one.adds for one in found)
 
 
 def added(found: Collection[Adapter]) -> set[int]:

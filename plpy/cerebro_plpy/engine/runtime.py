@@ -11,7 +11,7 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -257,7 +257,8 @@ def _end_at_once() -> None:
 
 def _import(wanted: Running) -> None:
     watch()
-    with _uncollected(), _alone(wanted.backend):
+    # Keras and TensorFlow do as well without them.
+    with _uncollected(), hidden([name for name in _COMPANIONS if name != wanted.backend]):
         made: KerasBackend = importlib.import_module(f".on_{wanted.backend}", __package__).make()
         made.set_up(wanted)
         keras = importlib.import_module("keras")
@@ -266,14 +267,14 @@ def _import(wanted: Running) -> None:
 
 
 @contextlib.contextmanager
-def _alone(backend: str) -> Iterator[None]:
-    """Import a backend without companions, unless they are there already: it takes them for missing."""
-    hidden = [name for name in _COMPANIONS if name not in sys.modules and name != backend]
-    sys.modules.update(dict.fromkeys(hidden))  # pyright: ignore[reportArgumentType, reportCallIssue]
+def hidden(names: Iterable[str]) -> Iterator[None]:
+    """Import without these, unless they are there already: what imports them takes them for missing."""
+    absent = [name for name in names if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(absent))  # pyright: ignore[reportArgumentType, reportCallIssue]
     try:
         yield
     finally:
-        for name in hidden:
+        for name in absent:
             del sys.modules[name]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from . import counting, frozen
+from . import counting, frozen, hub
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _stays(operation: Any, unchanged: Collection[int]) -> bool:
 
 
 def _part_stays(part: Any, unchanged: Collection[int]) -> bool:
-    if not type(part).__module__.startswith("keras."):
+    if not hub.is_known(type(part)):
         return False
     # A mask goes beside the output, and would be lost with the layer that makes it.
     makes_mask = bool(getattr(part, "mask_zero", False)) or type(part).__name__ == "Masking"

@@ -15,6 +15,8 @@ from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.nearest import nearest
 from cerebro_plpy.madlib.registered import LAYER
 
+from . import hub, quantized
+
 MODELS = frozenset({"Sequential", "Functional", "Model"})
 LAYERS = frozenset(
     """Activation ActivityRegularization AdaptiveAveragePooling1D AdaptiveAveragePooling2D
@@ -43,7 +45,9 @@ LAYERS = frozenset(
 )
 # AugMix chooses by Python's own generator while a net is traced, and so otherwise in each session.
 _REASONS = {
-    "AugMix": "What it does follows no seed, so that no run could be repeated. The Random layers follow one."
+    "AugMix": "What it does follows no seed, so that no run could be repeated. The Random layers follow one.",
+    "StochasticDepth": "What it drops follows no seed, so that no run could be repeated. Make the net with"
+    " drop_path_rate=0.",
 }
 _REASON = "Only built-in parts of Keras that hold no code are allowed."
 INITIALIZERS = frozenset(
@@ -53,7 +57,7 @@ INITIALIZERS = frozenset(
 )
 REGULARIZERS = frozenset({"L1", "L1L2", "L2", "OrthogonalRegularizer"})
 CONSTRAINTS = frozenset({"MaxNorm", "MinMaxNorm", "NonNeg", "UnitNorm"})
-POLICIES = frozenset({"DTypePolicy", "FloatDTypePolicy"})
+POLICIES = frozenset({"DTypePolicy", "FloatDTypePolicy", quantized.POLICY})
 ACTIVATIONS = frozenset(
     """celu elu exponential gelu glu hard_shrink hard_sigmoid hard_silu hard_swish hard_tanh leaky_relu
     linear log_sigmoid log_softmax mish relu relu6 selu sigmoid silu soft_shrink softmax softplus
@@ -69,10 +73,14 @@ _MODULES = {
     "keras.src.models.sequential": frozenset({"Sequential"}),
     "keras.src.models.model": frozenset({"Model"}),
     "keras.layers": LAYERS,
+    # What nets of keras.applications have besides.
+    "keras.src.applications.convnext": frozenset({"LayerScale"}),
+    "keras.src.applications.inception_resnet_v2": frozenset({"CustomScaleLayer"}),
     "keras.initializers": INITIALIZERS,
     "keras.regularizers": REGULARIZERS,
     "keras.constraints": CONSTRAINTS,
     "keras.dtype_policies": POLICIES,
+    "keras.quantizers": frozenset({"AbsMaxQuantizer", "Int8QuantizationConfig"}),
 }
 # How a registered layer stands in a checked architecture: by its name and its version.
 _REGISTERED = re.compile(r"cerebro>(\w{1,63})@([0-9a-f]{64})")
@@ -85,7 +93,10 @@ def check(config: dict[str, Any]) -> None:
     if config.get("class_name") not in MODELS:
         raise _refused(f'"{config.get("class_name")}"', "the top level", "It is not a model.")
     for path, found in _objects(config, "model", 0):
-        if not _pin(path, found):
+        if hub.is_named(found):
+            _check_hub(path, found)
+        elif not _pin(path, found):
+            _check_quantized(path, found)
             _check_object(path, found)
 
 
@@ -94,6 +105,24 @@ def registered_layers(config: dict[str, Any]) -> dict[str, str]:
     names = {found.get("registered_name") for _, found in _objects(config, "model", 0)}
     matches = (_REGISTERED.fullmatch(name) for name in names if isinstance(name, str))
     return {match[0]: match[2] for match in matches if match}
+
+
+def hub_names(config: dict[str, Any]) -> set[str]:
+    """The registered names of what is KerasHub's in a checked architecture."""
+    return {found["registered_name"] for _, found in _objects(config, "model", 0) if hub.is_named(found)}
+
+
+def _check_quantized(path: str, found: dict[str, Any]) -> None:
+    reason = quantized.refusal(found)
+    if reason is not None:
+        raise _refused(f"a {found['class_name']} quantized as {quantized.mode_of(found)}", path, reason)
+
+
+def _check_hub(path: str, found: dict[str, Any]) -> None:
+    if not hub.pin(found):
+        raise _refused(f'"{found["class_name"]}" of KerasHub', path, hub.reason(found["class_name"]))
+    if not hub.is_installed():
+        raise hub.missing(found["class_name"])
 
 
 def _pin(path: str, found: dict[str, Any]) -> bool:

@@ -1,0 +1,363 @@
+"""Trained nets as starting points: layers frozen, new layers behind them, the same net once in its table."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import hashlib
+import json
+import logging
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .architectures import flat_weights
+from .errors import CerebroError, other_file
+from .models import library
+from .statements import identifier, table_name
+
+if TYPE_CHECKING:
+    from .architectures import Home
+    from .packing import Packed
+
+_log = logging.getLogger("cerebro_db")
+# One layer; a line of them; several.
+Head = str | Sequence[Any] | Any
+# Classes that a server knows as models; others, such as KerasHub's backbones, make a graph of a few numbers.
+_GRAPHS = ("Functional", "Sequential")
+# Of what class, in a frozen layer, is which number 0, so that it draws nothing.
+_DRAWN = {"rate": "Drop", "stddev": "Noise", "dropout": "", "recurrent_dropout": ""}
+_SAME = """
+SELECT model_id, model_arch FROM {table}
+WHERE pg_catalog.octet_length(model_weights) OPERATOR(pg_catalog.=) %s
+    AND pg_catalog.sha256(model_weights) OPERATOR(pg_catalog.=) %s
+ORDER BY model_id
+"""
+
+
+@dataclass(frozen=True)
+class PackedRows:
+    """What a packed table wants of a net: the shapes of its inputs, and of its only label."""
+
+    inputs: Sequence[Sequence[int]]
+    label: str
+    classes: int | None
+    shape: Sequence[int]
+
+    @classmethod
+    def of(cls, db: Home, packed: Packed) -> PackedRows:
+        found = packed.summary()
+        labels = found["dependent_varname"]
+        if len(labels) != 1:
+            raise CerebroError(
+                f"{packed.table} has {len(labels)} labels",
+                hint="Put the outputs on the net yourself, and leave the packed table out.",
+            )
+        columns = [*found["independent_varname"], *labels]
+        wanted = ", ".join(identifier(f"{name}_shape") for name in columns)
+        rows = db.rows(f"SELECT {wanted} FROM {table_name(packed.table)} LIMIT 1")
+        if not rows:
+            raise CerebroError(f"{packed.table} has no rows")
+        *inputs, label = [rows[0][f"{name}_shape"][1:] for name in columns]
+        return cls(inputs, labels[0], found["num_classes"][0], label)
+
+
+def load(
+    db: Home,
+    model: Any,
+    packed: Packed | None,
+    head: Head | None,
+    freeze: str | Sequence[str] | None,
+    layer: str | None,
+    name: str | None,
+    description: str | None,
+) -> int:
+    """Add a trained net to the architectures, if it is not there; give its number."""
+    rows = None if packed is None else PackedRows.of(db, packed)
+    net, config = prepared(model, rows, head=head, freeze=freeze, layer=layer)
+    weights = flat_weights(net)
+    known = _known(db, config, weights)
+    if known is not None:
+        _log.info("model_id %s is in %s already", known, db.architectures.table)
+        return known
+    return db.architectures.add_json(
+        json.dumps(config), weights, name=name or net.name, description=description
+    )
+
+
+def prepared(
+    model: Any,
+    rows: PackedRows | None = None,
+    *,
+    head: Head | None = None,
+    freeze: str | Sequence[str] | None = None,
+    layer: str | None = None,
+) -> tuple[Any, dict[str, Any]]:
+    """The net with its head, and its JSON with frozen layers: the model that was given stays as it is."""
+    keras = library()
+    net, added = _with_head(keras, _live(keras, model), _read(keras, head), rows, layer)
+    config = _graph(keras, net)
+    if freeze is not None:
+        _freeze(config, [freeze] if isinstance(freeze, str) else freeze, added)
+    if rows is not None:
+        _fill_inputs(config, rows.inputs)
+    return net, config
+
+
+def _live(keras: Any, model: Any) -> Any:
+    if isinstance(model, str | Path):
+        path = Path(model)
+        if path.suffix != ".keras":
+            raise other_file(path, ".keras")
+        try:
+            model = keras.saving.load_model(path, compile=False)
+        except Exception as error:  # of any kind, with words from the file in its message
+            raise CerebroError(
+                f"{path.name} cannot be read as a model of Keras'", detail=f"{type(error).__name__}: {error}"
+            ) from error
+    if not isinstance(model, keras.Model):
+        raise CerebroError(
+            f"{type(model).__name__} is no trained net",
+            hint="Give a keras.Model, or the path of a .keras file.",
+        )
+    if not getattr(model, "inputs", None) or not getattr(model, "outputs", None):
+        raise CerebroError(
+            f"{type(model).__name__} is not a graph of layers, or does not know the shape of its inputs",
+            hint="Make it of layers, as keras.Model(inputs, outputs) or a Sequential with a keras.Input.",
+        )
+    return model
+
+
+def _read(keras: Any, head: Head | None) -> list[Any]:
+    """The layers that are to stand behind the trained ones."""
+    if head is None:
+        return []
+    if not isinstance(head, str):
+        return list(head) if isinstance(head, list | tuple) else [head]
+    try:
+        line = ast.parse(f"[{head}]", mode="eval").body
+        calls = line.elts if isinstance(line, ast.List) else []
+        with _seeded():
+            return [_layer(keras, call, number) for number, call in enumerate(calls, start=1)]
+    except (SyntaxError, ValueError, TypeError) as error:
+        raise CerebroError(
+            f"the head is no line of layers: {head}",
+            detail=str(error),
+            hint="Write Dense(64, activation='relu'), Dropout(0.2), by Keras' names; or give Keras' layers.",
+        ) from None
+
+
+def _layer(keras: Any, call: ast.expr, number: int) -> Any:
+    """A call of a layer whose arguments are values; nothing is evaluated."""
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        raise ValueError(f"{ast.unparse(call)} is no layer.")
+    kind = getattr(keras.layers, call.func.id, None)
+    if not isinstance(kind, type) or not issubclass(kind, keras.layers.Layer):
+        raise ValueError(f"Keras has no layer {call.func.id}.")
+    values = [ast.literal_eval(value) for value in call.args]
+    named = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
+    return kind(*values, **{"name": f"head_{number}", **named})
+
+
+@contextmanager
+def _seeded() -> Iterator[None]:
+    """Let the same line of layers begin with the same weights: Keras draws their seeds from Python's."""
+    before = random.getstate()
+    random.seed(0)
+    try:
+        yield
+    finally:
+        random.setstate(before)
+
+
+def _with_head(
+    keras: Any, base: Any, head: list[Any], rows: PackedRows | None, layer: str | None
+) -> tuple[Any, set[str]]:
+    """The net with what is put behind it, and the names of these layers."""
+    if not head and rows is None and layer is None:
+        plain = type(base).__name__ in _GRAPHS
+        return (base if plain else keras.Model(base.inputs, base.outputs, name=base.name)), set()
+    end = _end(base, layer)
+    behind = [*head]
+    with _seeded():
+        # A map of features, or a sequence, is pooled.
+        if len(end.shape) > 2 and not any("Flatten" in type(one).__name__ or _pools(one) for one in head):
+            behind.insert(
+                0, getattr(keras.layers, f"GlobalAveragePooling{len(end.shape) - 2}D")(name="head_pooled")
+            )
+        if rows is not None:
+            behind += _outputs(keras, rows)
+        out = end
+        for one in behind:
+            out = one(out)
+    return keras.Model(base.inputs, out, name=base.name), {one.name for one in behind}
+
+
+def _pools(layer: Any) -> bool:
+    return type(layer).__name__.startswith("Global")
+
+
+def _end(base: Any, layer: str | None) -> Any:
+    if layer is not None:
+        names = [one.name for one in base.layers]
+        if layer not in names:
+            raise _no_layer("the net has no layer", layer, names)
+        return base.get_layer(layer).output
+    if len(base.outputs) != 1:
+        raise CerebroError(
+            f"{base.name} has {len(base.outputs)} outputs",
+            hint='Say which layer the head stands behind: layer="pooled_dense".',
+        )
+    return base.outputs[0]
+
+
+def _outputs(keras: Any, rows: PackedRows) -> list[Any]:
+    """A softmax over the classes, or numbers."""
+    width = rows.classes
+    name = f"out_{rows.label}" if rows.label.isidentifier() and rows.label.isascii() else "head_out"
+    if width is not None:
+        return [keras.layers.Dense(width, activation="softmax", name=name)]
+    if len(rows.shape) > 1:
+        raise CerebroError(
+            f"the label {rows.label} has the shape {list(rows.shape)}",
+            hint="Put the outputs on the net yourself, and leave the packed table out.",
+        )
+    return [keras.layers.Dense(rows.shape[0] if rows.shape else 1, name=name)]
+
+
+def _graph(keras: Any, net: Any) -> dict[str, Any]:
+    """A net's JSON; what makes layers of a few numbers, as a backbone does, is written as these layers."""
+    config = json.loads(net.to_json())
+    if type(net).__name__ == "Sequential":
+        return config
+    models = {layer.name: layer for layer in net.layers if isinstance(layer, keras.Model)}
+    for one in config["config"]["layers"]:
+        if one["name"] in models:
+            live = models[one["name"]]
+            if type(live).__name__ not in _GRAPHS:
+                live = keras.Model(live._inputs_struct, live._outputs_struct, name=live.name)
+            one |= {key: value for key, value in _graph(keras, live).items() if key != "build_config"}
+    return config
+
+
+def _freeze(config: Mapping[str, Any], patterns: Sequence[str], added: set[str]) -> None:
+    """Freeze the layers of these names, but the head's; what they would draw in training is off."""
+    own = [one for one in config["config"]["layers"] if one["config"]["name"] not in added]
+    known = [one["config"]["name"] for layer in own for one in _inside(layer)]
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in known):
+            raise _no_layer("freeze names a layer that is not there:", pattern, known)
+    for layer in (one for each in own for one in _inside(each)):
+        if any(fnmatchcase(layer["config"]["name"], pattern) for pattern in patterns):
+            for one in _inside(layer):
+                _hold(one)
+
+
+def _hold(layer: dict[str, Any]) -> None:
+    config = layer["config"]
+    if layer["class_name"] == "InputLayer":
+        return
+    config["trainable"] = False
+    for key, kind in _DRAWN.items():
+        if isinstance(config.get(key), int | float) and kind in layer["class_name"]:
+            config[key] = 0.0
+
+
+def _inside(value: Any) -> Iterator[dict[str, Any]]:
+    """A layer, and those that are inside of it."""
+    if isinstance(value, dict):
+        config = value.get("config")
+        if isinstance(config, dict) and "name" in config and not _is_no_layer(value):
+            yield value
+        value = [item for key, item in value.items() if key != "inbound_nodes"]
+    if isinstance(value, list):
+        for item in value:
+            yield from _inside(item)
+
+
+def _is_no_layer(value: Mapping[str, Any]) -> bool:
+    """What else has a name: a type of numbers, and an operation that is no layer."""
+    module = value.get("module") or "keras.layers"
+    return value["class_name"].endswith("DTypePolicy") or module.startswith("keras.src.ops")
+
+
+def _fill_inputs(config: Mapping[str, Any], shapes: Sequence[Sequence[int]]) -> None:
+    """Give inputs the sizes of the packed rows where they leave them open."""
+    layers = config["config"]["layers"]
+    inputs = [one["config"] for one in layers if one["class_name"] == "InputLayer"]
+    if "input_layers" in config["config"]:
+        by_name = {one["name"]: one for one in inputs}
+        inputs = [by_name[name] for name in _ends(config["config"]["input_layers"])]
+    for one, shape in zip(inputs, shapes, strict=False):
+        _, *wanted = one["batch_shape"]
+        if len(wanted) == len(shape):
+            one["batch_shape"] = [None, *(own or given for own, given in zip(wanted, shape, strict=True))]
+
+
+def _ends(value: Any) -> Iterator[str]:
+    """The names in [name, node, tensor], alone, in lists or by keys."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if value and isinstance(value[0], str):
+        yield value[0]
+        return
+    for one in value:
+        yield from _ends(one)
+
+
+def _known(db: Home, config: Mapping[str, Any], weights: bytes) -> int | None:
+    """The architecture that is this one, with these weights. Its layers may have other names: Keras numbers
+    those that have none of their own anew for each net that it makes."""
+    if not db.architectures.ids():
+        return None
+    query = _SAME.format(table=table_name(db.architectures.table))
+    wanted = _unnamed(config)
+    for row in db.rows(query, len(weights), hashlib.sha256(weights).digest()):
+        if _unnamed(row["model_arch"]) == wanted:
+            return row["model_id"]
+    return None
+
+
+def _unnamed(model: Mapping[str, Any]) -> Any:
+    layers = model["config"].get("layers") if isinstance(model.get("config"), Mapping) else None
+    if layers is None:
+        # As Keras 2 wrote it.
+        return model
+    numbers = {one["config"].get("name"): f"#{number}" for number, one in enumerate(layers)}
+    return [
+        model["class_name"],
+        _numbered(layers, numbers),
+        *(
+            [numbers.get(name) for name in _ends(model["config"].get(key, []))]
+            for key in ("input_layers", "output_layers")
+        ),
+    ]
+
+
+def _numbered(value: Any, numbers: Mapping[str, str]) -> Any:
+    if isinstance(value, list):
+        return [_numbered(one, numbers) for one in value]
+    if not isinstance(value, Mapping):
+        return value
+    found = {}
+    for key, one in value.items():
+        if key == "name" and isinstance(one, str):
+            found[key] = numbers.get(one, one)
+        elif key == "keras_history":
+            found[key] = [numbers.get(one[0], one[0]), *one[1:]]
+        else:
+            found[key] = one if key == "dtype" else _numbered(one, numbers)
+    return found
+
+
+def _no_layer(message: str, name: str, known: Sequence[str]) -> CerebroError:
+    near = difflib.get_close_matches(name, known, n=1)
+    return CerebroError(
+        f'{message} "{name}"',
+        detail=f"Its layers are {', '.join(known)}.",
+        hint=f'Did you mean "{near[0]}"?' if near else None,
+    )

@@ -1,0 +1,202 @@
+"""Trained nets from Keras: layers frozen, a head put on, the same net once in its table, features stored."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cerebro_db
+import keras
+import numpy as np
+import pytest
+from cerebro_db import CerebroError, Database, Packed
+
+import applications
+
+SIDE, CLASSES, ROWS = 8, 3, 60
+GRID = {"loss": "categorical_crossentropy", "metrics": ["accuracy"], "batch_size": 10}
+
+
+@pytest.fixture(scope="module")
+def db(client: Database, client_database: str) -> Iterator[Database]:
+    """With a table of architectures of its own, and images of three kinds."""
+    with cerebro_db.connect(f"postgresql:///{client_database}", architectures="trained") as own:
+        random = np.random.default_rng(0)
+        images = random.uniform(-1, 1, (ROWS, SIDE * SIDE * 3)).astype(np.float32)
+        kinds = np.arange(ROWS) % CLASSES
+        images[:, :64] += kinds[:, np.newaxis]
+        own.load("images", {"image": list(images[:50]), "kind": kinds[:50]})
+        own.load("more_images", {"image": list(images[50:]), "kind": kinds[50:]})
+        yield own
+
+
+@pytest.fixture(scope="module")
+def packed(db: Database) -> Packed:
+    return db.pack("images", x="image", y="kind", into="images_packed", shape=[SIDE, SIDE, 3], segments=2)
+
+
+def trunk(seed: int = 1) -> Any:
+    """A trained net without its top; layers without a name get another number each time."""
+    keras.utils.set_random_seed(seed)
+    layers = keras.layers
+    x = keras.Input((SIDE, SIDE, 3))
+    y = layers.Conv2D(6, 3, activation="relu", name="block1")(x)
+    y = layers.Dropout(0.4)(layers.BatchNormalization()(y))
+    return keras.Model(x, layers.Conv2D(8, 3, activation="relu", name="block2")(y), name="seen_much")
+
+
+def stored(db: Database, model_id: int) -> dict[str, Any]:
+    query = "SELECT name, model_arch, model_weights FROM trained WHERE model_id = %s"
+    return db.rows(query, model_id)[0]
+
+
+def layer_configs(row: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {one["config"]["name"]: one["config"] for one in row["model_arch"]["config"]["layers"]}
+
+
+def flat(model: Any) -> bytes:
+    return b"".join(array.astype("<f4").tobytes() for array in model.get_weights())
+
+
+def test_a_frozen_trunk_gets_a_head_for_the_labels(db: Database, packed: Packed) -> None:
+    base = trunk()
+    before = base.to_json(), flat(base)
+    number = db.load_pretrained(base, packed, head="Dense(16, 'relu'), Dropout(0.2)", freeze="*")
+    row = stored(db, number)
+    found = layer_configs(row)
+    assert [name for name, config in found.items() if not config.get("trainable", True)] == [
+        layer.name for layer in base.layers[1:]
+    ]
+    assert list(found)[-4:] == ["head_pooled", "head_1", "head_2", "out_kind"]
+    assert (found["out_kind"]["units"], found["head_2"]["rate"]) == (CLASSES, 0.2)
+    # What is frozen draws nothing.
+    assert [config["rate"] for name, config in found.items() if name.startswith("dropout")] == [0.0]
+    assert bytes(row["model_weights"]).startswith(before[1]) and row["name"] == "seen_much"
+    assert (base.to_json(), flat(base)) == before and all(layer.trainable for layer in base.layers)
+    other = db.load_pretrained(base, packed, head="Dense(5)", freeze="*")
+    grid = {**GRID, "model": [number, other], "learning_rate": 0.01}
+    run = db.fit(packed, grid, epochs=2, seed=1, wait=True)
+    frozen = "SELECT DISTINCT digest FROM cerebro._frozen WHERE run_id = %s"
+    assert len(db.rows(frozen, run.run_id)) == 1
+    live: Any = run.best().to_keras()
+    assert flat(keras.Model(live.inputs, live.get_layer("block2").output)) == before[1]
+
+
+def test_the_same_net_has_the_same_number(
+    db: Database, packed: Packed, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "cerebro_db")
+    first = db.load_pretrained(trunk(), packed, freeze="*")
+    again = trunk()
+    assert again.layers[3].name != trunk().layers[3].name
+    assert db.load_pretrained(again, packed, freeze="*") == first
+    assert f"model_id {first} is in trained already" in caplog.text
+    others = {
+        db.load_pretrained(trunk(), packed, freeze="block1"),
+        db.load_pretrained(trunk(2), packed, freeze="*"),
+        db.load_pretrained(trunk(), packed, head="Dense(4)", freeze="*"),
+        db.load_pretrained(trunk(), packed, layer="block1", freeze="*"),
+    }
+    assert len(others - {first}) == 4
+    assert len(db.architectures.ids()) == len(set(db.architectures.ids()))
+
+
+def test_names_with_a_star_choose_what_is_frozen(db: Database, packed: Packed) -> None:
+    found = layer_configs(stored(db, db.load_pretrained(trunk(), packed, freeze=["block*", "batch_*"])))
+    still = [name for name, config in found.items() if not config.get("trainable", True)]
+    assert len(still) == 3 and all(name.startswith(("block", "batch_")) for name in still)
+    assert [config["rate"] for name, config in found.items() if name.startswith("dropout")] == [0.4]
+
+
+def test_a_file_is_read_and_open_sizes_are_those_of_the_rows(
+    db: Database, packed: Packed, tmp_path: Path
+) -> None:
+    x = keras.Input((None, None, 3), name="any_size")
+    base = keras.Model(x, keras.layers.Conv2D(4, 3, name="only")(x), name="from_a_file")
+    base.save(tmp_path / "net.keras")
+    number = db.load_pretrained(tmp_path / "net.keras", packed, freeze="only")
+    assert layer_configs(stored(db, number))["any_size"]["batch_shape"] == [None, SIDE, SIDE, 3]
+    assert db.load_pretrained(str(tmp_path / "net.keras"), packed, freeze="only") == number
+
+
+def test_layers_of_ones_own_are_a_head_as_well(db: Database) -> None:
+    head = [keras.layers.Flatten(name="flat"), keras.layers.Dense(2, name="mine")]
+    found = layer_configs(stored(db, db.load_pretrained(trunk(), head=head)))
+    assert list(found)[-3:] == ["block2", "flat", "mine"]
+    assert "head_pooled" not in found
+
+
+class Own(keras.Model):
+    def call(self, x: Any) -> Any:
+        return x
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "message"),
+    [
+        (trunk, {"freeze": "blok1"}, r'not there: "blok1"(.|\n)*Did you mean "block1"'),
+        (trunk, {"layer": "nowhere"}, 'no layer "nowhere"'),
+        (trunk, {"head": "Dense(4"}, "no line of layers"),
+        (trunk, {"head": "Dens(4)"}, "no line of layers(.|\n)*no layer Dens"),
+        (trunk, {"head": "Dense(__import__('os').getpid())"}, "no line of layers"),
+        (trunk, {"head": "Dense(units=-1)"}, "no line of layers"),
+        (Own, {}, "not a graph of layers"),
+        (lambda: 7, {}, "int is no trained net"),
+        (lambda: "net.h5", {}, "neither"),
+        (lambda: "nowhere.keras", {}, "cannot be read"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_nothing_is_added(
+    db: Database, model: Any, given: dict[str, Any], message: str
+) -> None:
+    before = db.architectures.ids()
+    with pytest.raises(CerebroError, match=message):
+        db.load_pretrained(model(), **given)
+    assert db.architectures.ids() == before
+
+
+def test_large_weights_go_in_pieces(db: Database) -> None:
+    net = keras.Sequential([keras.Input((2100,)), keras.layers.Dense(2050, name="wide")], name="large")
+    weights = flat(net)
+    assert len(weights) > 2**24
+    assert bytes(stored(db, db.load_pretrained(net))["model_weights"]) == weights
+
+
+def test_features_are_stored_and_completed(db: Database, packed: Packed) -> None:
+    number = db.load_pretrained(trunk(), packed, freeze="*")
+    features = db.materialize_features(packed, number, "block2", into="image_features")
+    assert (features.table, features.x, len(features)) == ("image_features", "image", 50)
+    run = db.fit(features, {**GRID, "model": number, "learning_rate": 0.01}, epochs=2, seed=1, wait=True)
+    assert run.status == "finished"
+    db.rows("SELECT cerebro.append_rows('images_packed', 'more_images')")
+    assert (db.refresh_features(features), db.refresh_features("image_features")) == (10, 0)
+    assert len(features) == ROWS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", [pytest.param("tensorflow", marks=pytest.mark.tensorflow), "jax"])
+def test_a_frozen_net_of_keras_is_computed_once_to_the_same_bits(db: Database, backend: str) -> None:
+    random = np.random.default_rng(1)
+    photos = random.uniform(-1, 1, (40, 32 * 32 * 3)).astype(np.float32)
+    table = f"photos_{backend}"
+    db.load(table, {"photo": list(photos), "kind": np.arange(40) % CLASSES})
+    rows = db.pack(table, x="photo", y="kind", shape=[32, 32, 3], segments=1)
+    keras.utils.set_random_seed(1)
+    number = db.load_pretrained(applications.net(keras, "MobileNetV2"), rows, freeze="*")
+    grid = {**GRID, "model": number, "optimizer": "Adam", "learning_rate": [0.01, 0.001]}
+    options: dict[str, Any] = {"epochs": 25, "seed": 1, "backend": backend, "wait": True}
+    once, each = (
+        db.fit(rows, grid, materialize=how, out=f"{table}_{how}", **options) for how in ("auto", "off")
+    )
+    limits = "SELECT limits::json -> 'cuts' AS cuts FROM cerebro._run WHERE run_id = %s"
+    (cut,) = db.rows(limits, once.run_id)[0]["cuts"].values()
+    assert len(cut[0]["leaving"]) == 1 and "pool" in cut[0]["leaving"][0]
+    assert not db.rows(limits, each.run_id)[0]["cuts"]
+    weights = "SELECT mst_key, model_weights FROM {} ORDER BY mst_key"
+    found, wanted = (
+        [(row["mst_key"], bytes(row["model_weights"])) for row in db.rows(weights.format(run.models()))]
+        for run in (once, each)
+    )
+    assert found == wanted
