@@ -67,7 +67,7 @@ def test_they_hold_the_client_with_the_source_of_the_extension_and_nothing_else(
         inside = {name.split("/")[1] for name in file.getnames()}
     client = {"cerebro_db", "cerebro.control", "LICENSE", "pyproject.toml"}
     # What `cerebro init` makes the extension of.
-    extension = {"plpy", "sql", "migrations", "tools", "Makefile", "requirements.lock"}
+    extension = {"plpy", "sql", "migrations", "tools", "Makefile", "requirements", "requirements.lock"}
     assert client | extension <= inside
     assert not inside & {".local", "bench", "build", "docs", "tests"}
 

@@ -110,7 +110,7 @@ def _best(trunk: Sequence[LayerCost], row_budget: float, barred: set[int]) -> li
     try:
         scipy: Any = importlib.import_module("scipy.optimize")
     except ImportError:
-        # It comes with JAX; without it nets are computed whole.
+        # Not needed for anything else: without it nets are computed whole.
         return []
     count = len(trunk)
     if not 0 < count <= MOST_LAYERS:
