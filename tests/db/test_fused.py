@@ -156,13 +156,12 @@ def unsteady(y_true, y_pred):
 
 def test_a_program_that_comes_to_other_bits_is_declined_with_the_reason(trial: Trial) -> None:
     trial.sql("SELECT cerebro.register_function('unsteady', %s, 'loss')", UNSTEADY)
-    losses = [f"loss='unsteady',optimizer='Adam(lr={rate})'" for rate in RATES]
+    losses = [f"loss='unsteady',optimizer='Adam(lr=0.00{number})'" for number in range(1, 9)]
     trial.select("unsteady_configs", [1], losses, ["batch_size=8"])
     trial.notices()
     fit(trial, "unsteady", "unsteady_configs", "exact", backend="tensorflow", threads=1)
-    said = "config {} and others of its kind train one after the other: as one program, two mini-batches came"
-    notices = trial.notices()
-    assert sum(notices.count(said.format(key)) for key in range(1, 5)) == 1
+    said = "and others of its kind train one after the other: as one program, two mini-batches came to"
+    assert trial.notices().count(said) == 1
 
 
 def test_the_plan_says_which_share_visits_and_why(trial: Trial) -> None:

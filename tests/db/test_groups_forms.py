@@ -5,8 +5,8 @@ from __future__ import annotations
 import nets
 from trial import ADAM, Trial, blobs, cancelled, rows_of
 
-FEATURES, ROWS, EPOCHS = 6, 301, 60
-OPTIONS = {"backend": "jax", "fuse": "fast", "checkpoint_every": 1, "memory_mb": 1}
+FEATURES, ROWS, EPOCHS = 100, 301, 60
+OPTIONS = {"backend": "jax", "fuse": "fast", "checkpoint_every": 1, "memory_mb": 16}
 
 
 def test_a_run_in_the_batched_form_goes_on_in_it_when_its_table_has_outgrown_memory(trial: Trial) -> None:
@@ -18,7 +18,7 @@ def test_a_run_in_the_batched_form_goes_on_in_it_when_its_table_has_outgrown_mem
     trial.fit("packed", "at_once", "configs", EPOCHS, options=OPTIONS)
     with cancelled(trial, 8):
         trial.fit("packed", "again", "configs", EPOCHS, options=OPTIONS)
-    trial.sql("CREATE TABLE more AS SELECT x, y, shop FROM sales, generate_series(1, 150)")
+    trial.sql("CREATE TABLE more AS SELECT x, y, shop FROM sales, generate_series(1, 180)")
     trial.sql("SELECT cerebro.append_rows('packed', 'more')")
     trial.sql("SELECT cerebro.resume(%s)", trial.value("SELECT max(run_id) FROM cerebro.runs"))
     kept = "SELECT shop, mst_key, model_weights FROM {} ORDER BY 1, 2"

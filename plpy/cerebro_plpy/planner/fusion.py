@@ -23,9 +23,10 @@ SHORT_SECONDS = 0.1
 MOST_WEIGHTS = 20_000
 # Of larger nets the batched form is slower than one after the other.
 MOST_BATCHED_WEIGHTS = 4096
-# How many visits of a segment a program for many states pays for, by the engines that have such programs. For
-# JAX it takes a second or two to compile, and saves a fraction of a millisecond each time.
-PROGRAM_VISITS = {JAX: 2000, TENSORFLOW: 200}
+# How many visits of a segment pay for a program for many states, by the engines that have such programs.
+# JAX takes a second or two to compile it, and saves a fraction of a millisecond each time; TensorFlow takes a
+# third of a second, and saves four milliseconds.
+PROGRAM_VISITS = {JAX: 2000, TENSORFLOW: 50}
 # Layers that XLA computes with other bits within a loop, or that are loops themselves.
 _UNSTACKED = ("convolution", "recurrent")
 
