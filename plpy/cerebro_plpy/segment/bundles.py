@@ -17,7 +17,6 @@ from cerebro_plpy.commands import VisitBundle
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.errors import CONFIG_FAILED, CerebroError
 from cerebro_plpy.logical.metrics import better
-from cerebro_plpy.logical.options import OFF
 from cerebro_plpy.planner import routes
 from cerebro_plpy.planner.work import EVALUATION_BATCH
 from cerebro_plpy.segment import fusing, rows, visits
@@ -175,13 +174,14 @@ def _train(
     datasets = {name: one.cached for name, one in partitions.items() if one.cached is not None}
     # What classes count is of each group.
     balanced = any(member.work.config.class_counts is not None for member in members)
-    fused, declined = [] if balanced else fusing.fused(work, asked.form, datasets, members), None
+    fused = [] if balanced else fusing.fused(work, asked.form, datasets, members)
+    declined: str | None = None
     if fused and asked.until < asked.epoch:
         fusing.measure(supply, work, asked, datasets, fused)
     elif fused:
-        form = fusing.train(supply, work, asked, datasets, fused)
-        declined = fusing.why_declined(asked.form, form)
-        fused = [] if form == OFF else fused
+        trained = fusing.train(supply, work, asked, datasets, fused)
+        declined = fusing.DECLINED[asked.form] if len(trained) < len(fused) else None
+        fused = trained
     together = {member.mst_key for member in fused}
     members = [member for member in members if member.mst_key not in together]
     for member in members:

@@ -29,9 +29,11 @@ from cerebro_plpy.store import runs
 LEAST_MEMBERS = 2
 # How many mini-batches tell whether a stack gives the bits that it has to.
 TRIED = 2
-# Why a form is declined.
-DIFFERS = "one after the other: as one program, two mini-batches came to other bits than alone"
-DEPENDS = f"not as fuse {FAST} says: bits would depend on who trains beside"
+# How those train for which a form does not give the bits that it has to, and why.
+DECLINED = {
+    EXACT: "one after the other: as one program, two mini-batches came to other bits than alone",
+    FAST: f"one after the other: with fuse {FAST}, bits would depend on which others train beside them",
+}
 # A pass of more is long enough by itself, and within a program it could not be broken off soon.
 MOST_BATCHES = 1000
 
@@ -70,36 +72,30 @@ def train(
     asked: VisitBundle,
     datasets: Mapping[str, Dataset],
     members: Sequence[Member],
-) -> str:
-    """Train and measure; says in which form, or that neither gives the bits that it has to."""
+) -> Sequence[Member]:
+    """Train and measure those for which the form gives the bits that it has to."""
     stack, fit, tick, dataset = work.model.stack, work.fit, supply.ticker(), datasets["training"]
     if stack is None:
-        return OFF
+        return []
     weights = class_weights.settle(fit, runs.class_counts(work.run))
     with visits.own_faults("trained"):
         first = _cut(members, _orders(members, asked.epoch, 0))
-        form = _FormTrials(stack, members, dataset, first, weights, tick).form(asked.form)
-        if form == OFF:
-            return OFF
-        stack.load([m.state for m in members], [m.work.compile for m in members], batched=form == FAST)
+        members = _FormTrials(stack, members, dataset, first, weights, tick).holding(asked.form)
+        if not members:
+            return []
+        batched = asked.form == FAST
+        stack.load([m.state for m in members], [m.work.compile for m in members], batched=batched)
         for epoch in range(asked.epoch, asked.until + 1):
             for number in range(fit.epochs):
                 orders = _cut(members, _orders(members, epoch, number))
-                stack.train(dataset, orders, weights, tick, batched=form == FAST)
+                stack.train(dataset, orders, weights, tick, batched=batched)
             _take_logs(members, stack.results(len(members)), asked.segment, epoch)
             if epoch in asked.measured:
                 _measure_on(datasets, stack, members=members, epoch=epoch, tick=tick)
         for member, state in zip(members, stack.states(len(members)), strict=True):
             state.fixed_batch = began_with_full_batches(member.state, member.rows.rows, fit.batch_size)
             member.state = state
-    return form
-
-
-def why_declined(asked: str, form: str) -> str | None:
-    """Why members that could have trained in the form that was asked for did not."""
-    if form == asked:
-        return None
-    return DEPENDS if form == EXACT else DIFFERS
+    return members
 
 
 def measure(
@@ -215,7 +211,8 @@ class _Trial:
 
 @dataclass(frozen=True)
 class _FormTrials:
-    """Of a stack with what it is to train first: whether a form gives the bits that it has to."""
+    """Of a stack with what it is to train first: for whom a form gives the bits that it has to. Others in
+    the bundle have no say in that."""
 
     stack: StackedModel
     members: Sequence[Member]
@@ -224,20 +221,17 @@ class _FormTrials:
     weights: ClassWeights
     tick: Callable[[], None]
 
-    def form(self, asked: str) -> str:
-        """The form that was asked for, where it does; else the exact one, or none."""
-        forms = (FAST, EXACT) if asked == FAST else (EXACT,)
-        return next((form for form in forms if self._holds(form)), OFF)
-
-    def _holds(self, form: str) -> bool:
+    def holding(self, form: str) -> list[Member]:
+        cases = zip(self.members, self.orders.rows, self.orders.fixed, strict=True)
         size, tried = self.orders.batch_size, self.stack.tried
-        for place, (own, fixed) in enumerate(zip(self.orders.rows, self.orders.fixed, strict=True)):
+        found = []
+        for place, (member, own, fixed) in enumerate(cases):
             trial = _Trial(form, size, self.weights is not None, len(own) % size > 0, fixed)
             if trial not in tried:
                 tried[trial] = self._is_one(place) if form == FAST else self._is_as_alone(place)
-            if not tried[trial]:
-                return False
-        return True
+            if tried[trial]:
+                found.append(member)
+        return found
 
     def _few(self, place: int) -> np.ndarray:
         """Two mini-batches, and what is left over."""
