@@ -36,16 +36,28 @@ def scratch() -> Iterator[Server]:
             trial.select("configs", [1], compiled, ["batch_size=10"])
             fit(trial, "off", "off")
             fit(trial, "fast", "fast")
+            fit(trial, "tensorflow_off", "off", "tensorflow")
         yield made
 
 
-def fit(trial: Trial, out: str, fuse: str) -> None:
-    trial.fit("packed", out, "configs", EPOCHS, options={"backend": "jax", "fuse": fuse})
+def fit(trial: Trial, out: str, fuse: str, backend: str = "jax") -> None:
+    trial.fit("packed", out, "configs", EPOCHS, options={"backend": backend, "fuse": fuse})
 
 
-@pytest.mark.parametrize(("fuse", "whole"), [("exact", False), ("exact", True), ("fast", False)])
-def test_what_is_killed_goes_on_to_the_same_bits(scratch: Server, fuse: str, whole: bool) -> None:
-    out = f"killed_{fuse}_{whole}".lower()
+@pytest.mark.parametrize(
+    ("fuse", "backend", "whole"),
+    [
+        ("exact", "jax", False),
+        ("exact", "jax", True),
+        ("fast", "jax", False),
+        ("exact", "tensorflow", False),
+    ],
+)
+def test_what_is_killed_goes_on_to_the_same_bits(
+    scratch: Server, fuse: str, backend: str, whole: bool
+) -> None:
+    out = f"killed_{backend}_{fuse}_{whole}".lower()
+    expected = "fast" if fuse == "fast" else "off" if backend == "jax" else f"{backend}_off"
     with closing(scratch.connect()) as caller, closing(scratch.connect()) as person:
         caller.notices = []
         looking = Trial(person)
@@ -54,7 +66,7 @@ def test_what_is_killed_goes_on_to_the_same_bits(scratch: Server, fuse: str, who
 
         def run() -> None:
             try:
-                fit(Trial(caller), out, fuse)
+                fit(Trial(caller), out, fuse, backend)
             except psycopg2.Error as error:
                 failed.append(error)
 
@@ -76,4 +88,4 @@ def test_what_is_killed_goes_on_to_the_same_bits(scratch: Server, fuse: str, who
         person.notices = []
         trial = Trial(person)
         trial.sql("SELECT cerebro.resume(%s)", trial.value("SELECT max(run_id) FROM cerebro.runs"))
-        assert trial.weights(out) == trial.weights("fast" if fuse == "fast" else "off")
+        assert trial.weights(out) == trial.weights(expected)

@@ -34,14 +34,15 @@ def suite(backend: str) -> None:
     run([*pytest_alone, "-m", "not slow", str(HERE / "test_every_layer.py")], backend)
 
 
-def test_numbers_of_optimizers_on_jax() -> None:
+@pytest.mark.parametrize("name", ["inputs", "stacks"])
+def test_what_jax_does_in_its_own_way(name: str) -> None:
     # Not `python -m pytest`: it would put the repository's root on the path.
     run(
         [
             "-c",
             "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))",
             "-q",
-            str(HERE / "test_engine_inputs.py"),
+            str(HERE / f"test_engine_{name}.py"),
         ],
         "jax",
     )

@@ -20,7 +20,7 @@ from cerebro_plpy.commands import (
     Visit,
     VisitBundle,
 )
-from cerebro_plpy.errors import CONFIG_FAILED, DATA_CORRUPTED, QUERY_CANCELED, CerebroError
+from cerebro_plpy.errors import CONFIG_FAILED, DATA_CORRUPTED, OUT_OF_MEMORY, QUERY_CANCELED, CerebroError
 from cerebro_plpy.executor import loop
 from cerebro_plpy.executor.loop import RunLoop
 from cerebro_plpy.logical.options import EXACT
@@ -200,6 +200,31 @@ def test_of_configs_that_share_visits_the_one_whose_session_dies_fails_alone(see
     assert done == everything(others)
     merged = [unit.mst_key for unit, _ in reports if unit.kind == MERGE]
     assert sorted(merged) == others
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("epochs", [0, 2])
+def test_of_groups_in_one_visit_only_the_one_that_takes_all_memory_fails(seed: int, epochs: int) -> None:
+    class Greedy(Played):
+        ended = 0
+
+        def _answer(self, segment: int) -> Answer:
+            if 5 not in keys_of(self.running[segment]):
+                return super()._answer(segment)
+            self.running.pop(segment)
+            self.ended += 1
+            return Answer(segment, None, CerebroError("the memory ran out", sqlstate=OUT_OF_MEMORY))
+
+    groups = range(1, 65)
+    planned = {k: Config(k, "jax", 0, 1.0, epochs, config_key=1, group=f"{k}", home=k % 2) for k in groups}
+    topology, plan = Greedy(seed), Plan(5, 3, epochs, 1, planned)
+    plan.take_up()
+    reports = run(topology, plan)
+    assert [unit.mst_key for unit, result in reports if "failure" in result] == [5]
+    assert [f.mst_key for f in topology.told(FailConfig)] == [5]
+    assert plan.evaluated == {(k, e) for k in groups if k != 5 for e in range(1, epochs + 1) or [0]}
+    # 32, 16, 8, 4, 2 groups, and as often as one may be lost.
+    assert topology.ended == 5 + RETRIES + 1
 
 
 def test_any_other_error_ends_the_run() -> None:

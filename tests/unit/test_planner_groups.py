@@ -77,6 +77,21 @@ def test_those_that_begin_later_join_the_bundle_of_their_config() -> None:
     assert of.done()
 
 
+def test_those_of_a_bundle_that_was_lost_go_in_halves_once() -> None:
+    of = plan(*(config(number, 1) for number in range(1, 9)), checkpoint=1)
+    seen = []
+    for lost in (True, True, False, False, False, False):
+        unit = of.next(0)
+        assert unit is not None
+        seen.append(unit.members)
+        if lost:
+            of.again(unit)
+        else:
+            done(of, unit)
+    eight = tuple(range(1, 9))
+    assert seen == [eight, eight[:4], eight[:2], eight[2:4], eight[4:], eight]
+
+
 KIND = ConfigKind(1, "a", "c", 10, 1, "jax", {}, 100, 400, 0, 400)
 
 

@@ -104,8 +104,9 @@ class KerasBackend(Protocol):
         whole model, of which this may be a part."""
         ...
 
-    def make_stack(self, model: Any, variables: list[Any], inputs: Sequence[str]) -> Stack | None:
-        """A way to run a model in many states at once; none where it would not give the same bits."""
+    def make_stack(self, model: Any, variables: list[Any], inputs: Sequence[str], loop: Loop) -> Stack | None:
+        """A way to run a model in many states at once, beside the `loop` of one; none where it would not give
+        the same bits."""
         return None
 
     def to_tensor(self, array: np.ndarray) -> Any:

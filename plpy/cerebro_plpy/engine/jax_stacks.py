@@ -17,10 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import runtime
+from . import runtime, stacks
 from .backends import Feed, Pace, Tick
 from .jax_given import numbers, with_given
-from .stacks import BATCHED_PLACES, Batches
+from .stacks import BATCHED_PLACES, Orders, power_of_two
 
 
 class JaxStack:
@@ -45,6 +45,9 @@ class JaxStack:
         self._state: tuple[Any, ...] = ()
         self._given: Any = None
         self._places = 0
+
+    def room(self, count: int, *, batched: bool) -> int:
+        return power_of_two(max(count, BATCHED_PLACES if batched else 1))
 
     def load(self, stacked: Sequence[np.ndarray], optimizers: Sequence[Any]) -> None:
         self._places = len(stacked[0])
@@ -77,21 +80,19 @@ class JaxStack:
         metrics = [settled(np.repeat(a[np.newaxis], self._places, axis=0)) for a in fresh]
         self._state = (*self._state[:3], metrics)
 
-    def train(self, feed: Feed, batches: Sequence[Batches], tick: Tick, *, batched: bool) -> None:
+    def train(self, feed: Feed, orders: Orders, tick: Tick, *, batched: bool) -> None:
         if batched:
             units = self._places // BATCHED_PLACES
-            self._run(self._batched, feed, batches, tick=tick, what="batched", units=units)
+            self._run(self._batched, feed, orders, tick=tick, what="batched", units=units)
         else:
-            self._run(self._train, feed, batches, tick=tick, what="train", units=self._places)
+            self._run(self._train, feed, orders, tick=tick, what="train", units=self._places)
 
-    def test(self, feed: Feed, batches: Sequence[Batches], tick: Tick) -> None:
-        self._run(self._test, feed, batches, tick=tick, what="test", units=self._places)
+    def test(self, feed: Feed, orders: Orders, tick: Tick) -> None:
+        self._run(self._test, feed, orders, tick=tick, what="test", units=self._places)
 
-    def _run(
-        self, program: Any, feed: Feed, batches: Sequence[Batches], tick: Tick, what: str, units: int
-    ) -> None:
+    def _run(self, program: Any, feed: Feed, orders: Orders, tick: Tick, what: str, units: int) -> None:
         arrays = self._rows_of(feed)
-        for some in batches:
+        for some in stacks.batches(orders, self._places):
             order, counts = settled(some.order), settled(some.counts)
             pace = self._paces.setdefault((what, some.order.shape[2]), Pace())
             for first, last in pace.pieces(units, tick):

@@ -17,7 +17,7 @@ from . import architecture, calls, forms, frozen, lora, runtime, stacks
 from . import state as states
 from .backends import Feed, Tick
 from .data import Block, ClassWeights, Dataset, batched
-from .stacks import Stack
+from .stacks import Orders, Stack
 from .state import Frozen, State
 
 if TYPE_CHECKING:
@@ -137,8 +137,15 @@ class CompiledModel:
     @cached_property
     def stack(self) -> StackedModel | None:
         """A way to train many states at once; none where that would not give the same bits."""
-        made = runtime.own().make_stack(self._model, self.layout.variables, self._inputs)
-        return None if made is None else StackedModel(made, self._feed, self.layout.state, self._optimizer)
+        made = runtime.own().make_stack(self._model, self.layout.variables, self._inputs, self._loop)
+        if made is None:
+            return None
+        optimizer = self._optimizer if self._inputs else None
+        return StackedModel(made, self._feed, self.layout.state, optimizer, self._hold_nothing)
+
+    def _hold_nothing(self) -> None:
+        """Others put states into the model."""
+        self._held = None
 
     def _optimizer(self, params: CompileParams) -> Any:
         """One with the numbers of a config; making it takes as long as some mini-batches."""
@@ -184,23 +191,28 @@ class StackedModel:
         stack: Stack,
         feed: Callable[[Dataset, ClassWeights], Feed],
         state: Callable[[list[np.ndarray], Frozen | None], State],
-        optimizer: Callable[[CompileParams], Any],
+        optimizer: Callable[[CompileParams], Any] | None,
+        begin: Callable[[], None],
     ) -> None:
         self._stack, self._feed, self._state, self._optimizer = stack, feed, state, optimizer
-        self._places = 0
+        self._begin = begin
         self._frozen: list[Frozen | None] = []
-        # Whether each form gave the bits that it has to, by batch size.
-        self.tried: dict[tuple[bool, int], bool] = {}
+        # Whether each form gave the bits that it has to, by what a trial was of.
+        self.tried: dict[object, bool] = {}
 
     def load(self, states: Sequence[State], params: Sequence[CompileParams], *, batched: bool) -> None:
         """States of configs with these parameters."""
-        least = stacks.BATCHED_PLACES if batched else 1
-        self._places = stacks.power_of_two(max(len(states), least))
+        self._begin()
         self._frozen = [state.frozen for state in states]
-        # Groups share those of their config.
-        made = {id(each): each for each in params}
-        optimizers = {key: self._optimizer(each) for key, each in made.items()}
-        self._stack.load(stacks.stacked(states, self._places), [optimizers[id(each)] for each in params])
+        places = self._stack.room(len(states), batched=batched)
+        self._stack.load(stacks.stacked(states, places), self._optimizers(params))
+
+    def _optimizers(self, params: Sequence[CompileParams]) -> list[Any]:
+        """Of each, where code is given their numbers; groups share that of their config."""
+        if self._optimizer is None:
+            return []
+        made = {key: self._optimizer(each) for key, each in {id(each): each for each in params}.items()}
+        return [made[id(each)] for each in params]
 
     def states(self, count: int) -> list[State]:
         """The first ones."""
@@ -210,26 +222,16 @@ class StackedModel:
         ]
 
     def train(
-        self,
-        dataset: Dataset,
-        orders: Sequence[np.ndarray],
-        batch_size: int,
-        class_weight: ClassWeights,
-        tick: Tick,
-        longest: int,
-        *,
-        batched: bool,
+        self, dataset: Dataset, orders: Orders, class_weight: ClassWeights, tick: Tick, *, batched: bool
     ) -> None:
-        """One pass of each state over its rows, of which there are no more than the `longest` has."""
+        """One pass of each state over its rows."""
         self._stack.reset_metrics()
-        cut = stacks.batches(orders, batch_size, self._places, longest)
-        self._stack.train(self._feed(dataset, class_weight), cut, tick, batched=batched)
+        self._stack.train(self._feed(dataset, class_weight), orders, tick, batched=batched)
 
-    def test(self, dataset: Dataset, orders: Sequence[np.ndarray], batch_size: int, tick: Tick) -> None:
+    def test(self, dataset: Dataset, rows: Sequence[np.ndarray], batch_size: int, tick: Tick) -> None:
         self._stack.reset_metrics()
-        longest = max(map(len, orders))
-        cut = stacks.batches(orders, batch_size, self._places, longest)
-        self._stack.test(self._feed(dataset, None), cut, tick)
+        orders = Orders(rows, batch_size, max(map(len, rows)), [False] * len(rows))
+        self._stack.test(self._feed(dataset, None), orders, tick)
 
     def results(self, count: int) -> list[dict[str, float]]:
         """What the metrics say of the first states."""
@@ -302,6 +304,11 @@ def _fixed_batch(state: State, rows: int | None, batch_size: int) -> tuple[bool 
 def began_with_full_batches(state: State, rows: int, batch_size: int) -> bool | None:
     """What a state says of its first visit, after a visit to so many rows."""
     return _fixed_batch(state, rows, batch_size)[0]
+
+
+def has_fixed_batches(state: State, rows: int, batch_size: int) -> bool:
+    """Whether a visit to so many rows runs code for batches of this very size."""
+    return _fixed_batch(state, rows, batch_size)[1]
 
 
 def _set_weights(state: State, weights: bytes, added: Collection[int]) -> None:

@@ -38,7 +38,9 @@ class Jax(KerasBackend):
     def make_loop(self, model: Any, variables: list[Any], inputs: Sequence[str], whole: Any) -> JaxLoop:
         return JaxLoop(model, variables, inputs, many_at_once=not _differs_within_a_loop(whole))
 
-    def make_stack(self, model: Any, variables: list[Any], inputs: Sequence[str]) -> JaxStack | None:
+    def make_stack(
+        self, model: Any, variables: list[Any], inputs: Sequence[str], loop: Any
+    ) -> JaxStack | None:
         if _differs_within_a_loop(model) or model.optimizer.use_ema:
             return None
         return JaxStack(model, variables, inputs=inputs, rows_of=_rows_on_device, data=_data)

@@ -12,10 +12,13 @@ import tensorflow as tf
 from . import forms, runtime
 from .architecture import Shape
 from .backends import BoundForward, Feed, Forward, KerasBackend, KnownArrays, Pace, Tick, VariableLoop
-from .data import is_shareable
 from .runtime import Running, no_signals
+from .tensorflow_rows import specs_of, tensors_of
+from .tensorflow_stacks import TensorFlowStack
 
 MOST_BYTES_AT_ONCE = 16 * 2**20
+# Keras' step on some rows of what `tensors_of` gives.
+OnRows = Callable[[Any, Any], Any]
 
 
 class TensorFlow(KerasBackend):
@@ -50,6 +53,11 @@ class TensorFlow(KerasBackend):
     ) -> TensorFlowLoop:
         return TensorFlowLoop(model, variables)
 
+    def make_stack(
+        self, model: Any, variables: list[Any], inputs: Sequence[str], loop: Any
+    ) -> TensorFlowStack | None:
+        return None if model.optimizer.use_ema else TensorFlowStack(model, variables, loop)
+
     def to_tensor(self, array: np.ndarray) -> Any:
         return tf.constant(array)
 
@@ -75,6 +83,7 @@ class TensorFlowLoop(VariableLoop):
 
     def __init__(self, model: Any, variables: list[Any]) -> None:
         super().__init__(model, variables)
+        self._steps: dict[tuple[str, int, int | None], OnRows] = {}
         self._train: dict[tuple[int, int | None], Any] = {}
         self._test: Any = None
         self._assign: Any = None
@@ -101,42 +110,31 @@ class TensorFlowLoop(VariableLoop):
     def train(self, feed: Feed, order: np.ndarray, batch_size: int, fixed: bool, tick: Tick) -> None:
         key = (len(feed.weights), batch_size if fixed else None)
         if key not in self._train:
-            self._train[key] = self._function(self._model.train_step, feed, key[1])
+            self._train[key] = self._function("train", feed, key[1])
         self._run(self._train[key], feed, order, batch_size, self._paces["train"], tick)
 
     def test(self, feed: Feed, order: np.ndarray, batch_size: int, tick: Tick) -> None:
         if self._test is None:
-            self._test = self._function(self._model.test_step, feed, None)
+            self._test = self._function("test", feed, None)
         self._run(self._test, feed, order, batch_size, self._paces["test"], tick)
 
     def _run(
         self, function: Any, feed: Feed, order: np.ndarray, batch_size: int, pace: Pace, tick: Tick
     ) -> None:
-        inputs = feed.dataset.derived("tensorflow", lambda: list(map(_tensor, feed.inputs)))
-        tensors = inputs, *feed.dataset.derived(("tensorflow", feed.key), partial(_labels, feed))
+        tensors = tensors_of(feed)
         rows = tf.constant(order, tf.int64)
         size = tf.constant(batch_size, tf.int64)
         for first, last in pace.pieces(-(-len(order) // batch_size), tick):
             function(tensors, rows, size, tf.constant(first, tf.int64), tf.constant(last, tf.int64))
 
-    def _function(self, step: Any, feed: Feed, fixed: int | None) -> Any:
+    def _function(self, what: str, feed: Feed, fixed: int | None) -> Any:
         """Run a step of Keras over batches first..last of the given order."""
         nothing = self._model.get_metrics_result()
-        # A function within, as in Keras' own fit: TensorFlow optimizes a graph that holds the step itself in
-        # another way, with other last bits where gradients of branches are added.
-        step = tf.function(step, autograph=False)
-
-        def one(tensors: Any, rows: Any) -> Any:
-            inputs, targets, weights = tensors
-            batch = [tf.gather(tensor, rows) for tensor in inputs]
-            labels = [tf.gather(tensor, rows) for tensor in targets]
-            counts = [tf.gather(tensor, rows) for tensor in weights]
-            return step((forms.pack(self._model, batch), forms.one_or_all(labels), *forms.if_any(counts)))
+        step = self.step(what, feed, fixed)
 
         def run(tensors: Any, order: Any, size: Any, first: Any, last: Any) -> Any:
             def body(number: Any, _: Any) -> Any:
-                rows = order[number * size : (number + 1) * size]
-                return number + 1, one(tensors, tf.ensure_shape(rows, [fixed]))
+                return number + 1, step(tensors, order[number * size : (number + 1) * size])
 
             # Nobody reads the logs. But TensorFlow optimizes a graph by what it returns, and one that returns
             # nothing not at all; the last bits depend on that, so this returns what Keras' own fit does.
@@ -145,26 +143,27 @@ class TensorFlowLoop(VariableLoop):
             )
 
         whole = tf.TensorSpec([], tf.int64)
-        signature = [_specs(feed), tf.TensorSpec([None], tf.int64), whole, whole, whole]
+        signature = [specs_of(feed), tf.TensorSpec([None], tf.int64), whole, whole, whole]
         return tf.function(run, input_signature=signature, autograph=False)
 
+    def step(self, what: str, feed: Feed, fixed: int | None) -> OnRows:
+        """Keras' step in training or in testing, on some rows; it is traced once, for all loops around it."""
+        key = what, len(feed.weights), fixed
+        if key not in self._steps:
+            traced = self._model.train_step if what == "train" else self._model.test_step
+            # A function within, as in Keras' own fit: TensorFlow optimizes a graph that holds the step itself
+            # in another way, with other last bits where gradients of branches are added.
+            self._steps[key] = partial(_on_rows, self._model, tf.function(traced, autograph=False), fixed)
+        return self._steps[key]
 
-def _tensor(array: np.ndarray) -> Any:
-    """The rows where TensorFlow has its memory: where that is this process's, they are there once."""
-    if is_shareable(array) and not tf.config.get_visible_devices("GPU"):
-        return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
-    return tf.constant(array)
 
-
-def _labels(feed: Feed) -> tuple[list[Any], list[Any]]:
-    return [tf.constant(a) for a in feed.targets], [tf.constant(a) for a in feed.weights]
-
-
-def _specs(feed: Feed) -> Any:
-    def spec(array: np.ndarray) -> Any:
-        return tf.TensorSpec([None, *array.shape[1:]], array.dtype)
-
-    return [spec(a) for a in feed.inputs], [spec(a) for a in feed.targets], [spec(a) for a in feed.weights]
+def _on_rows(model: Any, step: Any, fixed: int | None, tensors: Any, rows: Any) -> Any:
+    inputs, targets, weights = tensors
+    rows = tf.ensure_shape(rows, [fixed])
+    batch = [tf.gather(tensor, rows) for tensor in inputs]
+    labels = [tf.gather(tensor, rows) for tensor in targets]
+    counts = [tf.gather(tensor, rows) for tensor in weights]
+    return step((forms.pack(model, batch), forms.one_or_all(labels), *forms.if_any(counts)))
 
 
 class _TracedForward:

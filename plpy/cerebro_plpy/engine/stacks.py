@@ -18,6 +18,18 @@ BATCHED_PLACES = 16
 
 
 @dataclass(frozen=True)
+class Orders:
+    """What each state of a stack has to do in a pass: its rows, in batches of a size."""
+
+    rows: Sequence[np.ndarray]
+    batch_size: int
+    # The most rows that a state has in any pass of the visit.
+    longest: int
+    # Of which states code for batches of this very size trains (`model.has_fixed_batches`).
+    fixed: Sequence[bool]
+
+
+@dataclass(frozen=True)
 class Batches:
     """Batches of one size: for each place in the stack rows (places, batches, size), and how many count."""
 
@@ -28,33 +40,38 @@ class Batches:
 class Stack(Protocol):
     """An engine's way to run a compiled model in many states."""
 
+    def room(self, count: int, *, batched: bool) -> int:
+        """How many places a stack of so many states has."""
+        ...
+
     def load(self, stacked: Sequence[np.ndarray], optimizers: Sequence[Any]) -> None:
         """Take states up, variable by variable, each with as many places; the first places have optimizers
-        with these numbers."""
+        with these numbers, where code is given any."""
         ...
 
     def save(self) -> list[np.ndarray]: ...
 
     def reset_metrics(self) -> None: ...
 
-    def train(self, feed: Feed, batches: Sequence[Batches], tick: Tick, *, batched: bool) -> None: ...
+    def train(self, feed: Feed, orders: Orders, tick: Tick, *, batched: bool) -> None: ...
 
-    def test(self, feed: Feed, batches: Sequence[Batches], tick: Tick) -> None: ...
+    def test(self, feed: Feed, orders: Orders, tick: Tick) -> None: ...
 
     def results(self) -> Mapping[str, np.ndarray]: ...
 
 
-def batches(orders: Sequence[np.ndarray], size: int, places: int, longest: int) -> list[Batches]:
+def batches(of: Orders, places: int) -> list[Batches]:
     """Cut each order of rows as it would be cut alone: first full batches, then what is left.
 
-    A program is compiled for each shape: the numbers of places and batches are powers of two, of which as
-    many count as there are. There is room for an order of the `longest` length.
+    Where a program is compiled for each shape: the numbers of places and batches are powers of two, of which
+    as many count as there are. There is room for the longest order.
     """
+    orders, size = of.rows, of.batch_size
     lengths = np.array([len(order) for order in orders])
     full = lengths // size
     found = []
     if full.any():
-        room = np.zeros((places, power_of_two(longest // size) * size), np.int32)
+        room = np.zeros((places, power_of_two(of.longest // size) * size), np.int32)
         for place, order in enumerate(orders):
             room[place, : full[place] * size] = order[: full[place] * size]
         found.append(Batches(room.reshape(places, -1, size), _filled(full, places)))

@@ -127,7 +127,7 @@ def begin(db: Database, call: RunCall) -> None:
     described = runner.check(
         db, topology, replace(request, configs=examples), sessions=1 if given.background else None
     )
-    request = cutting.settled(request, examples, described)
+    request = fusing.settled(cutting.settled(request, examples, described))
     fusing.tell(db, request, examples, described)
     start = runner.Start(_arch_weights(request))
     if earlier is not None:

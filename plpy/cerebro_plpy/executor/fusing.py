@@ -22,17 +22,28 @@ from cerebro_plpy.store import runs, session
 MOST_TOLD = 5
 
 
-def facts(db: Database, request: requests.Request) -> fusion.FusionFacts:
+def settled(request: requests.Request) -> requests.Request:
+    """The request with what forms follow from: a table may grow before the run is resumed."""
     tables = [data for data in (request.source, request.validation) if data is not None]
     size = sum(calibrating.row_bytes(data.summary) * data.summary.total_rows for data in tables)
+    found = {
+        "rows": calibrating.segment_rows(request.source, request.segments)[0],
+        "in_memory": size <= request.engines.memory_mb * 2**20,
+    }
+    return replace(request, limits=replace(request.limits, small_nets=found))
+
+
+def facts(db: Database, request: requests.Request) -> fusion.FusionFacts:
+    # A run of an earlier release has no such thing.
+    found = request.limits.small_nets or settled(request).limits.small_nets
     return fusion.FusionFacts(
         asked=request.limits.fuse,
-        rows=calibrating.segment_rows(request.source, request.segments)[0],
+        rows=found["rows"],
         segments=request.segments,
         epochs=request.epochs,
         threads=request.engines.threads,
         host=db.server.segment_hosts(request.source.summary)[0],
-        in_memory=size <= request.engines.memory_mb * 2**20,
+        in_memory=found["in_memory"],
         averages=request.limits.average_from is not None,
     )
 
@@ -40,6 +51,8 @@ def facts(db: Database, request: requests.Request) -> fusion.FusionFacts:
 def alike(db: Database, request: requests.Request, run_id: int) -> Callable[[runs.ConfigRow], Alike | None]:
     """What tells of a config of a run with which others it shares visits."""
     known, folds = facts(db, request), request.source.summary.folds
+    # Another search brings its configs while the run goes on.
+    searches = request.search is not None and request.search["method"] != "early_stopping"
     nets: dict[int, calibrating.Net] = {}
     groups = request.groups.rows if request.groups else {}
 
@@ -68,7 +81,7 @@ def alike(db: Database, request: requests.Request, run_id: int) -> Callable[[run
             home = groups[row.group_id].home is not None
             return _of_group(known, kind(row, row.backend)) if home else None
         own = kind(row, row.backend)
-        beside = lanes()[fusion.program(own), row.key % request.segments]
+        beside = None if searches else lanes()[fusion.program(own), row.key % request.segments]
         return fusion.alike(known, own, beside, row.epochs_before)
 
     return of

@@ -163,12 +163,12 @@ class RunLoop:
     def _take_error(self, unit: Unit, error: CerebroError, lost: bool) -> None:
         configs = [self._plan.configs[key] for key in unit.keys]
         gone = any(config.failure is not None or config.deleted for config in configs)
-        if configs[0].home is None and len(configs) > 1:
-            # Whose fault it is shows when each of them goes by itself.
+        if len(configs) > 1:
+            # Whose fault it is shows when each of them goes by itself, or with fewer others.
             if not (lost or gone or error.sqlstate in (OUT_OF_MEMORY, CONFIG_FAILED)):
                 raise error
             self._plan.again(unit)
-        elif configs[0].home is None and gone:
+        elif gone:
             self._plan.left(unit)
         elif lost or error.sqlstate == OUT_OF_MEMORY:
             self._lost[unit] = self._lost.get(unit, 0) + 1

@@ -13,7 +13,7 @@ from cerebro_plpy.logical.metrics import badness, deciding
 from cerebro_plpy.madlib.params import CompileParams
 from cerebro_plpy.planner.costs import RunPace
 from cerebro_plpy.planner.plan import Plan
-from cerebro_plpy.planner.units import BUNDLE, EVALUATE, MERGE, PART, VISIT, Unit
+from cerebro_plpy.planner.units import BUNDLE, EVALUATE, MERGE, PART, VISIT, Config, Unit
 
 # A line for each epoch of a few, for each tenth of many; and after a silence, which may be longer each time.
 LINES = 10
@@ -54,6 +54,7 @@ class Report:
         self._pace = RunPace()
         # Where a search has yet to decide which configs there are, an epoch of all of them says nothing.
         self._search = not plan.configs
+        self._declined: set[tuple[object, str]] = set()
         configs, epochs = _configs(plan), _count(plan.epochs, "epoch")
         where = f"on {_count(plan.segments, 'segment')}"
         if self._search:
@@ -77,6 +78,8 @@ class Report:
             if unit.kind == BUNDLE:
                 # As many may fail as it has members, and what is said below looks at all configs.
                 return
+        if result.get("declined"):
+            self._tell_declined(self._plan.configs[unit.mst_key], result["declined"])
         if unit.kind == MERGE and self._dataset in result:
             self._measured.setdefault(unit.mst_key, {})[unit.epoch] = result[self._dataset]
         if unit.kind in (VISIT, PART, EVALUATE, BUNDLE) and "seconds" in result:
@@ -96,6 +99,12 @@ class Report:
             self._say(
                 f"{plan.visits_done} of {plan.visits_total} visits after {self._elapsed()}{self._outlook()}"
             )
+
+    def _tell_declined(self, config: Config, why: str) -> None:
+        """Once for each kind of config: no session of a run finds other bits than the first."""
+        if (config.kind, why) not in self._declined:
+            self._declined.add((config.kind, why))
+            self._say(f"config {config.key} and others of its kind train {why}")
 
     def finish(self) -> None:
         failed = sum(c.failure is not None for c in self._plan.configs.values())

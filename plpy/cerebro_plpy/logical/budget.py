@@ -38,6 +38,8 @@ class Limits:
     # Of tables of features, by their names: which layers made them.
     stored: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     fuse: str | None = None
+    # What the form of small nets follows from, as it was when the run began.
+    small_nets: Mapping[str, Any] = field(default_factory=dict[str, Any])
     checkpoint_every: int | None = None
     min_rows: int | None = None
     min_classes: int | None = None

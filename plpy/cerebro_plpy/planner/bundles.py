@@ -128,16 +128,23 @@ def together(
     first: Config, waiting: Sequence[Config], going: Sequence[Config], segments: int
 ) -> list[Config]:
     """A config with those of the ones that wait that go into one visit with it, of all that are `going`."""
-    if first.alike is None or first.apart:
+    if first.alike is None or first.at_most is not None:
         return [first]
     lane = [c for c in going if c.key % segments == first.key % segments]
     most = most_together(sum(c.alike == first.alike for c in lane), len(lane), segments)
     others = [
         c
         for c in waiting
-        if c is not first and c.alike == first.alike and c.step == first.step and not c.apart
+        if c is not first and c.alike == first.alike and c.step == first.step and c.at_most is None
     ]
     return [first, *others[: min(most, MOST_TOGETHER) - 1]]
+
+
+def part(configs: list[Config]) -> list[Config]:
+    """Of groups those that go into one visit: after one was lost, a part of those that were in it, until it
+    shows whose fault it is."""
+    lost = [c for c in configs if c.at_most is not None]
+    return lost[: lost[0].at_most] if lost else configs
 
 
 def measured_together(
@@ -145,14 +152,14 @@ def measured_together(
 ) -> tuple[Unit, list[Unit]]:
     """What is to be measured, or merged, with what waits for the same after the same epoch; and the rest."""
     of = configs[first.mst_key]
-    if first.kind not in (EVALUATE, MERGE) or of.alike is None or of.apart:
+    if first.kind not in (EVALUATE, MERGE) or of.alike is None or first.apart:
         return first, list(queue)
     more = [
         unit
         for unit in queue
         if (unit.kind, unit.epoch) == (first.kind, first.epoch)
         and configs[unit.mst_key].alike == of.alike
-        and not configs[unit.mst_key].apart
+        and not unit.apart
     ][: MOST_TOGETHER - 1]
     if not more:
         return first, list(queue)

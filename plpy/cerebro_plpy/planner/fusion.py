@@ -16,15 +16,17 @@ from cerebro_plpy.planner.rates import Rates
 from cerebro_plpy.planner.units import Alike
 from cerebro_plpy.planner.work import ConfigKind, RunWork, digest
 
-JAX = "jax"
+JAX, TENSORFLOW = "jax", "tensorflow"
 # What surrounds a visit is worth saving where the visit itself is no longer.
 SHORT_SECONDS = 0.1
 # Of larger nets one program is no faster: the state of Adam has three times as many numbers.
 MOST_WEIGHTS = 20_000
 # Of larger nets the batched form is slower than one after the other.
 MOST_BATCHED_WEIGHTS = 4096
-# A program for many states takes a second or two to compile, and saves a fraction of a millisecond each time.
-PROGRAM_VISITS = 2000
+# How many visits of a segment pay for a program for many states, by the engines that have such programs.
+# JAX takes a second or two to compile it, and saves a fraction of a millisecond each time; TensorFlow takes a
+# third of a second, and saves four milliseconds.
+PROGRAM_VISITS = {JAX: 2000, TENSORFLOW: 50}
 # Layers that XLA computes with other bits within a loop, or that are loops themselves.
 _UNSTACKED = ("convolution", "recurrent")
 
@@ -51,17 +53,17 @@ class FusionFacts:
     in_memory: bool
     averages: bool = False
 
-    def choose(self, kind: ConfigKind, alike: int) -> FormChoice:
-        """For a kind of which there are so many configs in a lane."""
+    def choose(self, kind: ConfigKind, alike: int | None) -> FormChoice:
+        """For a kind of which there are so many configs in a lane; none where a search has yet to say."""
         if self.asked == OFF:
             return FormChoice(None, "option fuse is off")
         if kind.trunk is not None:
             return FormChoice(None, "its frozen layers are computed once")
         if kind.thaws:
             return FormChoice(None, "more of its layers train from some epoch on")
-        if kind.backend != JAX:
+        if kind.backend not in PROGRAM_VISITS:
             there = self.choose(replace(kind, backend=JAX), alike).form
-            instead = "" if there is None else "; jax would train them together"
+            instead = "" if there is None else f"; {' and '.join(PROGRAM_VISITS)} would train them together"
             return FormChoice(None, f"{kind.backend} trains one net at a time{instead}")
         if kind.parameters > MOST_WEIGHTS:
             return FormChoice(None, f"more than {MOST_WEIGHTS:,} weights")
@@ -72,12 +74,14 @@ class FusionFacts:
             return FormChoice(FAST, "asked for: the same bits every time, other last bits than alone")
         if self.asked == EXACT:
             return FormChoice(EXACT, "asked for")
-        if alike < 2:
+        if alike is not None and alike < 2:
             return FormChoice(None, "no other config of its kind is on its route")
         batches = kind.passes * -(-int(self.rows * kind.share) // kind.batch_size)
         if batches * Rates((), self.host, self.threads).batch(kind).seconds > SHORT_SECONDS:
             return FormChoice(None, f"a visit takes longer than {SHORT_SECONDS} s")
-        if alike * self.epochs < PROGRAM_VISITS:
+        if alike is None:
+            return FormChoice(OFF, "how many configs are of its kind depends on the search")
+        if alike * self.epochs < PROGRAM_VISITS[kind.backend]:
             return FormChoice(OFF, "too few visits for a program of their own")
         return FormChoice(EXACT, f"{alike * self.epochs:,} small visits of a segment pay for a program")
 
@@ -120,7 +124,7 @@ def lanes(kinds: Mapping[int, ConfigKind], segments: int) -> Counter[tuple[str, 
     return Counter((program(kind), key % segments) for key, kind in kinds.items())
 
 
-def alike(facts: FusionFacts, kind: ConfigKind, beside: int, epochs_before: int = 0) -> Alike | None:
+def alike(facts: FusionFacts, kind: ConfigKind, beside: int | None, epochs_before: int = 0) -> Alike | None:
     """What a config of the plan has in common with others, where it shares visits."""
     form = facts.choose(kind, beside).form
     return None if form is None else Alike(program(kind, epochs_before), form)

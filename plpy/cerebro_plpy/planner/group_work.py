@@ -43,7 +43,7 @@ class _AtHome:
     @property
     def share(self) -> float:
         """Of what batches take one by one."""
-        return constants.FUSED_SHARE if self.fuses and self.members > 1 else 1.0
+        return constants.FUSED_SHARE[self.kind.backend] if self.fuses and self.members > 1 else 1.0
 
     @cached_property
     def batches(self) -> int:
@@ -57,7 +57,8 @@ class _AtHome:
 
 
 def fuses(groups: GroupSizes, kind: ConfigKind) -> bool:
-    return groups.fuse and kind.backend == "jax" and kind.state_bytes <= constants.LARGEST_FUSED
+    has_programs = kind.backend in constants.FUSED_SHARE
+    return groups.fuse and has_programs and kind.state_bytes <= constants.LARGEST_FUSED
 
 
 def at_once(groups: GroupSizes, seconds_of_epoch: float) -> int:

@@ -217,12 +217,12 @@ class Plan:
         left = [c for c in map(self.configs.__getitem__, bundle.members) if self._is_left(c)]
         step = min(c.step for c in left)
         now, first = [c for c in left if c.step == step], step // self.segments
-        unmeasured = [c for c in now if c.mst_key in self._awaited]
+        unmeasured = bundles.part([c for c in now if c.mst_key in self._awaited])
         if unmeasured:
             return self._bundle_of(unmeasured, segment, first, first, [first])
         # Those that end together: what is measured of one does not depend on others.
         last = min((step + self.visits_left(c)) // self.segments for c in now)
-        now = [c for c in now if (step + self.visits_left(c)) // self.segments == last]
+        now = bundles.part([c for c in now if (step + self.visits_left(c)) // self.segments == last])
         until = min(last, first + self._epochs_at_once(now, first))
         if self.budgeted:
             self._bundles.rotate(segment)
@@ -281,7 +281,7 @@ class Plan:
         self._stepped(self.configs[unit.mst_key], unit.epoch, loss)
 
     def _stepped(self, config: Config, epoch: int, loss: float | None) -> None:
-        config.visiting = config.apart = False
+        config.visiting, config.at_most = False, None
         config.step += 1
         config.loss = loss
         if config.step % self.segments == 0 and epoch % self.frequency == 0:
@@ -299,14 +299,13 @@ class Plan:
             visits = 1 if config.home is None else self.segments * (unit.until - unit.epoch + 1)
             units += config.visit_units * visits
             if key in failures:
-                config.visiting = False
-                config.failure = failures[key]
+                config.visiting, config.failure = False, failures[key]
                 self._measure_no_more(key)
                 continue
             if config.home is None:
                 self._stepped(config, unit.epoch, loss)
                 continue
-            config.visiting = False
+            config.visiting, config.at_most = False, None
             self._awaited.pop(key, None)
             if unit.until >= unit.epoch:
                 config.step, config.loss = unit.until * self.segments, loss
@@ -388,7 +387,6 @@ class Plan:
         self.evaluation_costs.record(config.kind, units, seconds, first=first)
         merges: list[Unit] = []
         for key in unit.keys:
-            self.configs[key].apart = False
             place = key, unit.epoch
             if place in self._measured:
                 self._measured[place] += 1
@@ -409,14 +407,15 @@ class Plan:
             config.best = (value, epoch)
 
     def again(self, unit: Unit) -> None:
-        """A unit was lost before it was committed; it is due once more, and what hops by itself."""
+        """A unit was lost before it was committed; it is due again: what hops by itself, groups in halves."""
         self._under_way.pop(unit.segment)
-        for config in map(self.configs.__getitem__, unit.members):
-            config.apart = config.home is None
         if unit.kind in (VISIT, PART, BUNDLE):
+            for config in map(self.configs.__getitem__, unit.members):
+                config.at_most = 1 if config.home is None else max(1, len(unit.members) // 2)
             self._stands_still(unit)
             return
-        each = [replace(unit, mst_key=key, members=()) for key in unit.keys if not self._is_out(key)]
+        alone = replace(unit, members=(), apart=unit.apart or len(unit.keys) > 1)
+        each = [replace(alone, mst_key=key) for key in unit.keys if not self._is_out(key)]
         self._evaluations[unit.segment][:0] = each
 
     def _is_out(self, mst_key: int) -> bool:

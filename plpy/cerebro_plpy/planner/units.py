@@ -36,6 +36,8 @@ class Unit:
     until: int = 0
     measured: tuple[int, ...] = ()
     form: str = OFF
+    # To be measured or merged by itself, after it was lost together with others.
+    apart: bool = False
 
     @property
     def keys(self) -> tuple[int, ...]:
@@ -83,9 +85,9 @@ class Config:
     # Of a run of groups: what messages call the group, and the segment that has all of its rows.
     group: str | None = None
     home: int | None = None
-    # Which others may be in its visits; and whether it was in one that was lost, and goes by itself first.
+    # Which others may be in its visits; and with how many it goes next at most, after one was lost.
     alike: Alike | None = None
-    apart: bool = False
+    at_most: int | None = None
 
     def __post_init__(self) -> None:
         self.step = max(self.step, self.first_step)

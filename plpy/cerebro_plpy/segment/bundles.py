@@ -17,7 +17,6 @@ from cerebro_plpy.commands import VisitBundle
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.errors import CONFIG_FAILED, CerebroError
 from cerebro_plpy.logical.metrics import better
-from cerebro_plpy.logical.options import OFF
 from cerebro_plpy.planner import routes
 from cerebro_plpy.planner.work import EVALUATION_BATCH
 from cerebro_plpy.segment import fusing, rows, visits
@@ -40,7 +39,7 @@ def visit(supply: Supply, asked: VisitBundle) -> Mapping[str, Any]:
     }
     members = (_groups if asked.stop is None else _configs)(supply, work, asked, partitions)
     read = time.monotonic()
-    form = _train(supply, work, asked, partitions, members)
+    declined = _train(supply, work, asked, partitions, members)
     trained = time.monotonic()
     whole = [member for member in members if member.failure is None]
     step = _step(work, asked)
@@ -76,7 +75,7 @@ def visit(supply: Supply, asked: VisitBundle) -> Mapping[str, Any]:
         supply.leave_metrics(_metrics(work, whole))
     return {
         "seconds": time.monotonic() - clock,
-        "form": form,
+        "declined": declined,
         "state_bytes": size,
         "losses": [member.logs.get("loss") if member.failure is None else None for member in members],
         "failures": {str(m.mst_key): m.failure for m in members if m.failure is not None},
@@ -170,16 +169,21 @@ def _train(
     asked: VisitBundle,
     partitions: Mapping[str, rows.Partition],
     members: Sequence[Member],
-) -> str:
-    """Train and measure all of them; says in which form most were."""
+) -> str | None:
+    """Train and measure all of them; says why not in the form that was asked for, where bits are why."""
     datasets = {name: one.cached for name, one in partitions.items() if one.cached is not None}
     # What classes count is of each group.
     balanced = any(member.work.config.class_counts is not None for member in members)
-    fused, form = [] if balanced else fusing.fused(work, asked.form, datasets, members), OFF
-    do = fusing.train if asked.until >= asked.epoch else fusing.measure
-    if fused and (form := do(supply, work, asked, datasets, fused)) != OFF:
-        together = {member.mst_key for member in fused}
-        members = [member for member in members if member.mst_key not in together]
+    fused = [] if balanced else fusing.fused(work, asked.form, datasets, members)
+    declined: str | None = None
+    if fused and asked.until < asked.epoch:
+        fusing.measure(supply, work, asked, datasets, fused)
+    elif fused:
+        trained = fusing.train(supply, work, asked, datasets, fused)
+        declined = fusing.DECLINED[asked.form] if len(trained) < len(fused) else None
+        fused = trained
+    together = {member.mst_key for member in fused}
+    members = [member for member in members if member.mst_key not in together]
     for member in members:
         for epoch in _epochs(asked):
             try:
@@ -193,7 +197,7 @@ def _train(
                     raise
                 member.failure = error.message
                 break
-    return form
+    return declined
 
 
 def _train_alone(supply: Supply, asked: VisitBundle, member: Member, epoch: int) -> None:

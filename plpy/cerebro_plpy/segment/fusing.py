@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,13 @@ import numpy as np
 from cerebro_plpy import seeding
 from cerebro_plpy.commands import VisitBundle
 from cerebro_plpy.engine import stacks
-from cerebro_plpy.engine.data import Block, Dataset
-from cerebro_plpy.engine.model import StackedModel, began_with_full_batches
+from cerebro_plpy.engine.data import Block, ClassWeights, Dataset
+from cerebro_plpy.engine.model import StackedModel, began_with_full_batches, has_fixed_batches
+from cerebro_plpy.engine.stacks import Orders
 from cerebro_plpy.engine.state import State
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.logical import class_weights
 from cerebro_plpy.logical.options import EXACT, FAST, OFF
-from cerebro_plpy.madlib.params import CompileParams
 from cerebro_plpy.planner.work import EVALUATION_BATCH
 from cerebro_plpy.segment import rows, visits
 from cerebro_plpy.segment.members import Member
@@ -28,6 +29,13 @@ from cerebro_plpy.store import runs
 LEAST_MEMBERS = 2
 # How many mini-batches tell whether a stack gives the bits that it has to.
 TRIED = 2
+# How those train for which a form does not give the bits that it has to, and why.
+DECLINED = {
+    EXACT: "one after the other: as one program, two mini-batches came to other bits than alone",
+    FAST: f"one after the other: with fuse {FAST}, bits would depend on which others train beside them",
+}
+# A pass of more is long enough by itself, and within a program it could not be broken off soon.
+MOST_BATCHES = 1000
 
 
 def fused(
@@ -36,12 +44,14 @@ def fused(
     """Those of the members that are to train as one program, where all of their rows are in memory."""
     if form == OFF or work.model.stack is None:
         return []
-    found = [member for member in members if _may_fuse(member, datasets)]
+    found = [member for member in members if _may_fuse(member, datasets, form)]
     # The batched form has bits of its own: one that is left alone has them too.
     return found if len(found) >= (1 if form == FAST else LEAST_MEMBERS) else []
 
 
-def _may_fuse(member: Member, datasets: Mapping[str, Dataset]) -> bool:
+def _may_fuse(member: Member, datasets: Mapping[str, Dataset], form: str) -> bool:
+    if form == EXACT and member.rows.rows > MOST_BATCHES * member.work.fit.batch_size:
+        return False
     in_memory = datasets.keys() >= {"training", *member.measured_on}
     together = len(member.rows.chosen) == 1 if _is_group(member) else member.rows.rows > 0
     return in_memory and together and member.state.nbytes <= stacks.LARGEST_STATE
@@ -62,35 +72,30 @@ def train(
     asked: VisitBundle,
     datasets: Mapping[str, Dataset],
     members: Sequence[Member],
-) -> str:
-    """Train and measure; says in which form, or that neither gives the bits that it has to."""
+) -> Sequence[Member]:
+    """Train and measure those for which the form gives the bits that it has to."""
     stack, fit, tick, dataset = work.model.stack, work.fit, supply.ticker(), datasets["training"]
     if stack is None:
-        return OFF
+        return []
     weights = class_weights.settle(fit, runs.class_counts(work.run))
     with visits.own_faults("trained"):
-        before, params = [member.state for member in members], [member.work.compile for member in members]
-        orders = _orders(members, asked.epoch, 0)
-        longest = max(map(len, orders))
-        form = _form(
-            stack, work, asked.form, dataset=dataset, before=before, params=params, orders=orders, tick=tick
-        )
-        if form == OFF:
-            return OFF
-        stack.load(before, params, batched=form == FAST)
+        first = _cut(members, _orders(members, asked.epoch, 0))
+        members = _FormTrials(stack, members, dataset, first, weights, tick).holding(asked.form)
+        if not members:
+            return []
+        batched = asked.form == FAST
+        stack.load([m.state for m in members], [m.work.compile for m in members], batched=batched)
         for epoch in range(asked.epoch, asked.until + 1):
             for number in range(fit.epochs):
-                orders = _orders(members, epoch, number)
-                stack.train(
-                    dataset, orders, fit.batch_size, weights, tick, longest=longest, batched=form == FAST
-                )
+                orders = _cut(members, _orders(members, epoch, number))
+                stack.train(dataset, orders, weights, tick, batched=batched)
             _take_logs(members, stack.results(len(members)), asked.segment, epoch)
             if epoch in asked.measured:
                 _measure_on(datasets, stack, members=members, epoch=epoch, tick=tick)
         for member, state in zip(members, stack.states(len(members)), strict=True):
             state.fixed_batch = began_with_full_batches(member.state, member.rows.rows, fit.batch_size)
             member.state = state
-    return form
+    return members
 
 
 def measure(
@@ -99,15 +104,14 @@ def measure(
     asked: VisitBundle,
     datasets: Mapping[str, Dataset],
     members: Sequence[Member],
-) -> str:
+) -> None:
     """Measure states as they are."""
     stack = work.model.stack
     if stack is None:
-        return OFF
+        return
     with visits.own_faults("was evaluated"):
         stack.load([member.state for member in members], [work.compile] * len(members), batched=False)
         _measure_on(datasets, stack, members=members, epoch=asked.until, tick=supply.ticker())
-    return EXACT
 
 
 def _measure_on(
@@ -187,38 +191,80 @@ def _take_logs(members: Sequence[Member], logs: Sequence[dict[str, float]], segm
                 member.failure = error.message
 
 
-def _form(
-    stack: StackedModel,
-    work: visits.Task,
-    asked: str,
-    *,
-    dataset: Dataset,
-    before: Sequence[State],
-    params: Sequence[CompileParams],
-    orders: Sequence[np.ndarray],
-    tick: Callable[[], None],
-) -> str:
-    """The form that was asked for, where it gives the bits that it has to; else the exact one, or none."""
-    size, longest = work.fit.batch_size, max(map(len, orders))
-    few = [orders[0][: TRIED * size], *(order[:0] for order in orders[1:])]
-    if asked == FAST:
-        if (True, size) not in stack.tried:
-            places = stacks.BATCHED_PLACES
-            stack.load([before[0]] * places, [params[0]] * places, batched=True)
-            alike = [few[0]] * places
-            stack.train(dataset, alike, size, None, tick, longest=len(few[0]), batched=True)
-            # Else what a config comes to would depend on who is in which place.
-            first, *others = stack.states(places)
-            stack.tried[True, size] = all(_same(first, other) for other in others)
-        if stack.tried[True, size]:
-            return FAST
-    if (False, size) not in stack.tried:
-        few_rows = [[Block(dataset, few[0])]]
-        alone, _ = work.model.train(before[0], few_rows, size, None, tick, params=params[0])
-        stack.load(before, params, batched=False)
-        stack.train(dataset, few, size, None, tick, longest=longest, batched=False)
-        stack.tried[False, size] = _same(alone, stack.states(1)[0])
-    return EXACT if stack.tried[False, size] else OFF
+def _cut(members: Sequence[Member], rows: Sequence[np.ndarray]) -> Orders:
+    size = members[0].work.fit.batch_size
+    fixed = [has_fixed_batches(member.state, member.rows.rows, size) for member in members]
+    return Orders(rows, size, max(map(len, rows)), fixed)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """What a trial was of: a form, a batch size, whether rows count differently, whether a smaller batch is
+    left over, whether code for batches of this very size trains."""
+
+    form: str
+    batch_size: int
+    weighted: bool
+    rest: bool
+    fixed: bool
+
+
+@dataclass(frozen=True)
+class _FormTrials:
+    """Of a stack with what it is to train first: for whom a form gives the bits that it has to. Others in
+    the bundle have no say in that."""
+
+    stack: StackedModel
+    members: Sequence[Member]
+    dataset: Dataset
+    orders: Orders
+    weights: ClassWeights
+    tick: Callable[[], None]
+
+    def holding(self, form: str) -> list[Member]:
+        cases = zip(self.members, self.orders.rows, self.orders.fixed, strict=True)
+        size, tried = self.orders.batch_size, self.stack.tried
+        found = []
+        for place, (member, own, fixed) in enumerate(cases):
+            trial = _Trial(form, size, self.weights is not None, len(own) % size > 0, fixed)
+            if trial not in tried:
+                tried[trial] = self._is_one(place) if form == FAST else self._is_as_alone(place)
+            if tried[trial]:
+                found.append(member)
+        return found
+
+    def _few(self, place: int) -> np.ndarray:
+        """Two mini-batches, and what is left over."""
+        own, size = self.orders.rows[place], self.orders.batch_size
+        full = len(own) // size * size
+        return np.concatenate([own[: min(full, TRIED * size)], own[full:]])
+
+    def _is_one(self, place: int) -> bool:
+        """Whether a state comes to the same in all places; else it would depend on who is in which."""
+        places, few, member = stacks.BATCHED_PLACES, self._few(place), self.members[place]
+        self.stack.load([member.state] * places, [member.work.compile] * places, batched=True)
+        alike = replace(self.orders, rows=[few] * places, longest=len(few), fixed=[False] * places)
+        self.stack.train(self.dataset, alike, self.weights, self.tick, batched=True)
+        first, *others = self.stack.states(places)
+        return all(_same(first, other) for other in others)
+
+    def _is_as_alone(self, place: int) -> bool:
+        """Whether a state comes to what it comes to by itself."""
+        few, member = self._few(place), self.members[place]
+        alone, _ = member.work.model.train(
+            member.state,
+            [[Block(self.dataset, few)]],
+            self.orders.batch_size,
+            self.weights,
+            self.tick,
+            rows=member.rows.rows,
+            params=member.work.compile,
+        )
+        states, params = [m.state for m in self.members], [m.work.compile for m in self.members]
+        self.stack.load(states, params, batched=False)
+        one = [few if other == place else few[:0] for other in range(len(self.members))]
+        self.stack.train(self.dataset, replace(self.orders, rows=one), self.weights, self.tick, batched=False)
+        return _same(alone, self.stack.states(place + 1)[place])
 
 
 def _same(one: State, other: State) -> bool:

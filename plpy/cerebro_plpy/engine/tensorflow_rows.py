@@ -1,0 +1,38 @@
+"""TensorFlow: the rows of a dataset as its functions take them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from .backends import Feed
+from .data import is_shareable
+
+
+def tensors_of(feed: Feed) -> tuple[Any, ...]:
+    """The rows, their targets, and what they count."""
+    inputs = feed.dataset.derived("tensorflow", lambda: list(map(_tensor, feed.inputs)))
+    return inputs, *feed.dataset.derived(("tensorflow", feed.key), partial(_labels, feed))
+
+
+def _tensor(array: np.ndarray) -> Any:
+    """The rows where TensorFlow has its memory: where that is this process's, they are there once."""
+    if is_shareable(array) and not tf.config.get_visible_devices("GPU"):
+        return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+    return tf.constant(array)
+
+
+def _labels(feed: Feed) -> tuple[list[Any], list[Any]]:
+    return [tf.constant(a) for a in feed.targets], [tf.constant(a) for a in feed.weights]
+
+
+def specs_of(feed: Feed) -> Any:
+    """What such tensors are, whatever the number of rows."""
+
+    def spec(array: np.ndarray) -> Any:
+        return tf.TensorSpec([None, *array.shape[1:]], array.dtype)
+
+    return [spec(a) for a in feed.inputs], [spec(a) for a in feed.targets], [spec(a) for a in feed.weights]
