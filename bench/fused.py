@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 
 import server
 import tables
@@ -14,30 +15,37 @@ from measure import Spread
 from tables import Goal
 from workloads import Config, Workload, mlp
 
-FORMS = ("off", "chosen", "exact", "fast")
+# By engine: TensorFlow has no batched arithmetic.
+FORMS = {"tensorflow": ("off", "chosen", "exact"), "jax": ("off", "chosen", "exact", "fast")}
 # Hidden units of nets on the digits, and how many configs of each are trained.
 NETS, MEMBERS = ((8,), (32,), (128, 64)), (8, 32)
 BATCH, EPOCHS = 16, 5
 
 
 def fused(repetitions: int, options: str, tell: Tell) -> Section:
-    taken = _times(workloads.DIGITS, FORMS[:2], repetitions, options)
-    pairs = Spread.of([b / a for a, b in zip(taken["off"], taken["chosen"], strict=True)])
-    tell(f"  digits {pairs}")
-    seconds = [tables.spread(Spread.of(taken[form])) for form in FORMS[:2]]
+    goals, rows, small = [], [], []
+    for engine, forms in FORMS.items():
+        taken = _times(workloads.DIGITS, engine, forms[:2], repetitions, options)
+        pairs = Spread.of([b / a for a, b in zip(taken["off"], taken["chosen"], strict=True)])
+        tell(f"  digits {engine} {pairs}")
+        seconds = [tables.spread(Spread.of(taken[form])) for form in forms[:2]]
+        rows.append([f"`digits` on {engine}", *seconds, tables.spread(pairs)])
+        goals.append(Goal(f"`digits` on {engine}: as the planner chooses ÷ each by itself", 1.03, pairs))
+        for units, members in product(NETS, MEMBERS):
+            small.append(_row(engine, units, members, repetitions, options, tell))
     head = ["", "each by itself, seconds", "as the planner chooses, seconds", "chosen ÷ off"]
-    text = tables.markdown(head, [["`digits` on JAX", *seconds, tables.spread(pairs)]])
-    rows = [_row(units, members, repetitions, options, tell) for units in NETS for members in MEMBERS]
     about = (
         f"\n\nNets on the digits, batches of {BATCH}, {EPOCHS} epochs, warm sessions; configs differ in their"
         " learning rates. Seconds of a run with `fuse` off, and the other forms as a share of that.\n\n"
     )
-    text += about + tables.markdown(["hidden units", "configs", "off, seconds", *FORMS[1:]], rows)
-    goal = Goal("`digits`: as the planner chooses ÷ each by itself", 1.03, pairs)
-    return Section("Many small nets", text, [goal])
+    text = tables.markdown(head, rows) + about
+    text += tables.markdown(["engine", "hidden units", "configs", "off, seconds", *FORMS["jax"][1:]], small)
+    return Section("Many small nets", text, goals)
 
 
-def _row(units: Sequence[int], members: int, repetitions: int, options: str, tell: Tell) -> list[str]:
+def _row(
+    engine: str, units: Sequence[int], members: int, repetitions: int, options: str, tell: Tell
+) -> list[str]:
     rates = [0.0005 * 1.1**number for number in range(members)]
     workload = replace(
         workloads.DIGITS,
@@ -46,18 +54,19 @@ def _row(units: Sequence[int], members: int, repetitions: int, options: str, tel
         configs=[Config(0, rate, BATCH) for rate in rates],
         epochs=EPOCHS,
     )
-    taken = _times(workload, FORMS, repetitions, options)
+    forms = FORMS[engine]
+    taken = _times(workload, engine, forms, repetitions, options)
     off = taken["off"]
     shares = [
-        tables.spread(Spread.of([b / a for a, b in zip(off, taken[form], strict=True)])) for form in FORMS[1:]
+        tables.spread(Spread.of([b / a for a, b in zip(off, taken[form], strict=True)])) for form in forms[1:]
     ]
-    found = ["-".join(map(str, units)), str(members), tables.spread(Spread.of(off)), *shares]
+    found = [engine, "-".join(map(str, units)), str(members), tables.spread(Spread.of(off)), *shares]
     tell(f"  {found}")
-    return found
+    return [*found, *[""] * (len(FORMS["jax"]) - len(forms))]
 
 
 def _times(
-    workload: Workload, forms: Sequence[str], repetitions: int, options: str
+    workload: Workload, engine: str, forms: Sequence[str], repetitions: int, options: str
 ) -> Mapping[str, list[float]]:
     """Seconds of each form, in turn, in one session."""
     taken: dict[str, list[float]] = {form: [] for form in forms}
@@ -68,7 +77,7 @@ def _times(
         for number in range(-1, repetitions):
             for form in forms:
                 said = {
-                    "backend": "jax",
+                    "backend": engine,
                     **json.loads(options),
                     **({} if form == "chosen" else {"fuse": form}),
                 }

@@ -166,7 +166,7 @@ def adapted_json(model: Model) -> str:
 
 def _sent(connection: Connection, weights: bytes | None) -> bytes | Raw | None:
     """Weights as they stand in a statement, which takes twice their size: large ones go ahead in pieces."""
-    if weights is None or len(weights) <= _PIECE:
+    if weights is None or len(weights) <= _PIECE or not _may_make_temporary(connection):
         return weights
     table = f"cerebro_weights_{secrets.token_hex(6)}"
     link.execute(
@@ -178,6 +178,11 @@ def _sent(connection: Connection, weights: bytes | None) -> bytes | Raw | None:
         link.execute(connection, f"INSERT INTO pg_temp.{table} VALUES (%s, %s)", (place, piece))
     nothing = "pg_catalog.decode('', 'hex')"
     return Raw(f"(SELECT pg_catalog.string_agg(part, {nothing} ORDER BY place) FROM pg_temp.{table})")
+
+
+def _may_make_temporary(connection: Connection) -> bool:
+    wanted = "pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMPORARY')"
+    return bool(link.execute(connection, f"SELECT {wanted} AS may")[0]["may"])
 
 
 def _is_adapted(layer: Any) -> bool:

@@ -89,7 +89,7 @@ def _model(keras: Any, architecture: str, known: Mapping[str, Any]) -> Any:
 def _hold(model: Any) -> None:
     """Freeze what is inside of frozen layers, as the server does: Keras would let it train."""
     for layer in model.layers:
-        if hasattr(layer, "layers"):
+        if isinstance(layer, library().Model):
             _hold(layer)
         elif not layer.trainable:
             for part in layer._flatten_layers(include_self=False):

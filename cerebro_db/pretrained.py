@@ -8,10 +8,12 @@ import hashlib
 import json
 import logging
 import random
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,13 @@ _log = logging.getLogger("cerebro_db")
 Head = str | Sequence[Any] | Any
 # Classes that a server knows as models; others, such as KerasHub's backbones, make a graph of a few numbers.
 _GRAPHS = ("Functional", "Sequential")
+# Layers that hold code, or read it from files: a line of layers is text.
+_CODE = ("FlaxLayer", "JaxLayer", "Lambda", "TFSMLayer", "TorchModuleWrapper")
+# What takes one vector for each row: behind a map of features, or a sequence, that is averaged.
+_OF_VECTORS = (
+    "Activation", "BatchNormalization", "Dense", "Dropout", "ELU", "GaussianNoise", "LayerNormalization",
+    "LeakyReLU", "PReLU", "ReLU", "Softmax",
+)  # fmt: skip
 # Of what class, in a frozen layer, is which number 0, so that it draws nothing.
 _DRAWN = {"rate": "Drop", "stddev": "Noise", "dropout": "", "recurrent_dropout": ""}
 _SAME = """
@@ -99,7 +108,9 @@ def prepared(
 ) -> tuple[Any, dict[str, Any]]:
     """The net with its head, and its JSON with frozen layers: the model that was given stays as it is."""
     keras = library()
-    net, added = _with_head(keras, _live(keras, model), _read(keras, head), rows, layer)
+    base = _live(keras, model)
+    names = {one.name for one in base.layers}
+    net, added = _with_head(keras, base, _read(keras, head, names), rows, layer)
     config = _graph(keras, net)
     if freeze is not None:
         _freeze(config, [freeze] if isinstance(freeze, str) else freeze, added)
@@ -132,8 +143,8 @@ def _live(keras: Any, model: Any) -> Any:
     return model
 
 
-def _read(keras: Any, head: Head | None) -> list[Any]:
-    """The layers that are to stand behind the trained ones."""
+def _read(keras: Any, head: Head | None, taken: Collection[str]) -> list[Any]:
+    """The layers that are to stand behind the trained ones, which have these names."""
     if head is None:
         return []
     if not isinstance(head, str):
@@ -142,7 +153,9 @@ def _read(keras: Any, head: Head | None) -> list[Any]:
         line = ast.parse(f"[{head}]", mode="eval").body
         calls = line.elts if isinstance(line, ast.List) else []
         with _seeded():
-            return [_layer(keras, call, number) for number, call in enumerate(calls, start=1)]
+            return [
+                _layer(keras, call, _free(f"head_{number}", taken)) for number, call in enumerate(calls, 1)
+            ]
     except (SyntaxError, ValueError, TypeError) as error:
         raise CerebroError(
             f"the head is no line of layers: {head}",
@@ -151,16 +164,24 @@ def _read(keras: Any, head: Head | None) -> list[Any]:
         ) from None
 
 
-def _layer(keras: Any, call: ast.expr, number: int) -> Any:
+def _free(name: str, taken: Collection[str]) -> str:
+    """The name, or with a number behind it where the net has it: it may be the result of an earlier load."""
+    free = (f"{name}_{number}" for number in count(2))
+    return name if name not in taken else next(one for one in free if one not in taken)
+
+
+def _layer(keras: Any, call: ast.expr, name: str) -> Any:
     """A call of a layer whose arguments are values; nothing is evaluated."""
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         raise ValueError(f"{ast.unparse(call)} is no layer.")
     kind = getattr(keras.layers, call.func.id, None)
     if not isinstance(kind, type) or not issubclass(kind, keras.layers.Layer):
         raise ValueError(f"Keras has no layer {call.func.id}.")
+    if call.func.id in _CODE:
+        raise ValueError(f"{call.func.id} holds code.")
     values = [ast.literal_eval(value) for value in call.args]
     named = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
-    return kind(*values, **{"name": f"head_{number}", **named})
+    return kind(*values, **{"name": name, **named})
 
 
 @contextmanager
@@ -181,52 +202,76 @@ def _with_head(
     if not head and rows is None and layer is None:
         plain = type(base).__name__ in _GRAPHS
         return (base if plain else keras.Model(base.inputs, base.outputs, name=base.name)), set()
-    end = _end(base, layer)
-    behind = [*head]
-    with _seeded():
-        # A map of features, or a sequence, is pooled.
-        if len(end.shape) > 2 and not any("Flatten" in type(one).__name__ or _pools(one) for one in head):
-            behind.insert(
-                0, getattr(keras.layers, f"GlobalAveragePooling{len(end.shape) - 2}D")(name="head_pooled")
-            )
-        if rows is not None:
-            behind += _outputs(keras, rows)
-        out = end
-        for one in behind:
-            out = one(out)
-    return keras.Model(base.inputs, out, name=base.name), {one.name for one in behind}
+    taken = {one.name for one in base.layers}
+    out, behind = _end(base, layer), list[Any]()
+
+    def put(one: Any) -> None:
+        nonlocal out
+        out = one(out)
+        behind.append(one)
+
+    try:
+        with _seeded():
+            if not head or type(head[0]).__name__ in _OF_VECTORS:
+                _average(keras, out, taken, put)
+            for one in head:
+                put(one)
+            if rows is not None:
+                _average(keras, out, taken, put)
+                put(_output(keras, rows, taken))
+        return keras.Model(base.inputs, out, name=base.name), {one.name for one in behind}
+    except (TypeError, ValueError) as error:
+        raise CerebroError(
+            "the head cannot stand behind the net",
+            detail=str(error),
+            hint=f"It takes what has the shape {tuple(_end(base, layer).shape)}.",
+        ) from error
 
 
-def _pools(layer: Any) -> bool:
-    return type(layer).__name__.startswith("Global")
+def _average(keras: Any, end: Any, taken: Collection[str], put: Callable[[Any], None]) -> None:
+    """Make one vector for each row of a map of features, or of a sequence."""
+    if len(end.shape) <= 2:
+        return
+    layer = getattr(keras.layers, f"GlobalAveragePooling{len(end.shape) - 2}D", None)
+    if layer is None:
+        raise ValueError(f"Nothing averages what has the shape {tuple(end.shape)}.")
+    put(layer(name=_free("head_pooled", taken)))
 
 
 def _end(base: Any, layer: str | None) -> Any:
-    if layer is not None:
-        names = [one.name for one in base.layers]
-        if layer not in names:
-            raise _no_layer("the net has no layer", layer, names)
-        return base.get_layer(layer).output
-    if len(base.outputs) != 1:
-        raise CerebroError(
-            f"{base.name} has {len(base.outputs)} outputs",
-            hint='Say which layer the head stands behind: layer="pooled_dense".',
-        )
-    return base.outputs[0]
+    if layer is None:
+        found = base.outputs
+        if len(found) != 1:
+            raise CerebroError(
+                f"{base.name} has {len(found)} outputs",
+                hint='Say which layer the head stands behind: layer="pooled_dense".',
+            )
+        return found[0]
+    names = [one.name for one in base.layers]
+    if layer not in names:
+        raise _no_layer("the net has no layer", layer, names)
+    # A model that is a layer here has tensors of its own besides.
+    graph = getattr(base, "_functional", None) or base
+    nodes = [node for depth in graph._nodes_by_depth.values() for node in depth]
+    found = [tensor for node in nodes if node.operation.name == layer for tensor in node.output_tensors]
+    if len(found) != 1:
+        raise CerebroError(f'layer "{layer}" gives {len(found)} outputs in the net', hint="Name another one.")
+    return found[0]
 
 
-def _outputs(keras: Any, rows: PackedRows) -> list[Any]:
+def _output(keras: Any, rows: PackedRows, taken: Collection[str]) -> Any:
     """A softmax over the classes, or numbers."""
     width = rows.classes
-    name = f"out_{rows.label}" if rows.label.isidentifier() and rows.label.isascii() else "head_out"
+    plain = rows.label.isidentifier() and rows.label.isascii()
+    name = _free(f"out_{rows.label}" if plain else "head_out", taken)
     if width is not None:
-        return [keras.layers.Dense(width, activation="softmax", name=name)]
+        return keras.layers.Dense(width, activation="softmax", name=name)
     if len(rows.shape) > 1:
         raise CerebroError(
             f"the label {rows.label} has the shape {list(rows.shape)}",
             hint="Put the outputs on the net yourself, and leave the packed table out.",
         )
-    return [keras.layers.Dense(rows.shape[0] if rows.shape else 1, name=name)]
+    return keras.layers.Dense(rows.shape[0] if rows.shape else 1, name=name)
 
 
 def _graph(keras: Any, net: Any) -> dict[str, Any]:
@@ -322,20 +367,39 @@ def _known(db: Home, config: Mapping[str, Any], weights: bytes) -> int | None:
     return None
 
 
-def _unnamed(model: Mapping[str, Any]) -> Any:
-    layers = model["config"].get("layers") if isinstance(model.get("config"), Mapping) else None
-    if layers is None:
+def _unnamed(model: Any) -> Any:
+    """An architecture without the names that Keras has given to layers by itself."""
+    if isinstance(model, str):
+        # The server takes JSON in JSON, too.
+        return _unnamed(json.loads(model))
+    config = model.get("config")
+    if not isinstance(config, Mapping) or "layers" not in config:
         # As Keras 2 wrote it.
         return model
-    numbers = {one["config"].get("name"): f"#{number}" for number, one in enumerate(layers)}
+    numbers: dict[str, str] = {}
+    for number, one in enumerate(_inside(config["layers"])):
+        if _is_automatic(one):
+            numbers.setdefault(one["config"]["name"], f"#{number}")
     return [
         model["class_name"],
-        _numbered(layers, numbers),
-        *(
-            [numbers.get(name) for name in _ends(model["config"].get(key, []))]
-            for key in ("input_layers", "output_layers")
-        ),
+        _numbered(config["layers"], numbers),
+        *(_numbered_ends(config.get(key, []), numbers) for key in ("input_layers", "output_layers")),
     ]
+
+
+def _is_automatic(layer: Mapping[str, Any]) -> bool:
+    """Whether a layer's name is its class, with a number perhaps."""
+    plain = re.sub(r"_\d+$", "", str(layer["config"]["name"])).replace("_", "")
+    return plain in (layer["class_name"].lower(), "inputlayer")
+
+
+def _numbered_ends(value: Any, numbers: Mapping[str, str]) -> Any:
+    """Which tensors of which layers they are, by what keys."""
+    if isinstance(value, Mapping):
+        return {key: _numbered_ends(one, numbers) for key, one in value.items()}
+    if isinstance(value, list) and value and isinstance(value[0], str):
+        return [numbers.get(value[0], value[0]), *value[1:]]
+    return [_numbered_ends(one, numbers) for one in value] if isinstance(value, list) else value
 
 
 def _numbered(value: Any, numbers: Mapping[str, str]) -> Any:

@@ -45,7 +45,7 @@ LEFT JOIN (
         pg_catalog.sum(x.first_step) AS first_steps,
         pg_catalog.max(x.fold) AS folds
     FROM cerebro._standing AS x
-    WHERE NOT x.deleted
+    WHERE NOT x.deleted AND x.run_id = ANY (ARRAY(SELECT v.run_id FROM cerebro._visible_run AS v))
     GROUP BY x.run_id
 ) AS c ON c.run_id = r.run_id
 LEFT JOIN LATERAL (

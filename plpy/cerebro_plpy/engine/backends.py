@@ -209,6 +209,20 @@ class Pace:
             tick()
             first = last
 
+    def stretches(self, sizes: Sequence[int], tick: Tick) -> Iterator[tuple[int, int]]:
+        """The same for work that comes in things of several units, each of which stays whole."""
+        first = 0
+        while first < len(sizes):
+            last, units = first + 1, sizes[first]
+            while last < len(sizes) and units + sizes[last] <= self._units:
+                units += sizes[last]
+                last += 1
+            started = time.perf_counter()
+            yield first, last
+            self._adapt(units, time.perf_counter() - started)
+            tick()
+            first = last
+
     def _adapt(self, done: int, seconds: float) -> None:
         fitting = done * SECONDS_PER_CALL / max(seconds, 1e-6)
         self._units = max(1, int(min(fitting, self._units * 8)))

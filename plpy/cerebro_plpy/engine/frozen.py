@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import hub, quantized
+from . import hub, quantized, runtime
 
 # It writes its layer's kernel in every training step, trainable or not.
 _WRITING = "SpectralNormalization"
@@ -36,7 +36,7 @@ def hold(model: Any) -> None:
     Models within are no more than their layers, each of which says for itself.
     """
     for layer in model.layers:
-        if hasattr(layer, "layers"):
+        if isinstance(layer, runtime.keras().Model):
             hold(layer)
         elif not layer.trainable:
             for part in layer._flatten_layers(include_self=False):

@@ -73,6 +73,9 @@ class JaxStack:
         }
         return [np.array(by_variable[id(variable)]) for variable in self._variables]
 
+    def clear(self) -> None:
+        self._state, self._given = ([], [], [], []), None
+
     def reset_metrics(self) -> None:
         self._model.reset_metrics()
         fresh = [runtime.to_numpy(variable) for variable in self._model.metrics_variables]

@@ -218,8 +218,14 @@ class StackedModel:
         """The first ones."""
         arrays = self._stack.save()
         return [
-            self._state([array[place] for array in arrays], self._frozen[place]) for place in range(count)
+            self._state([array[place].copy() for array in arrays], self._frozen[place])
+            for place in range(count)
         ]
+
+    def clear(self) -> None:
+        """Let go of all states: many of them may be many megabytes."""
+        self._frozen = []
+        self._stack.clear()
 
     def train(
         self, dataset: Dataset, orders: Orders, class_weight: ClassWeights, tick: Tick, *, batched: bool

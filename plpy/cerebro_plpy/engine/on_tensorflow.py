@@ -85,7 +85,7 @@ class TensorFlowLoop(VariableLoop):
         super().__init__(model, variables)
         self._steps: dict[tuple[str, int, int | None], OnRows] = {}
         self._train: dict[tuple[int, int | None], Any] = {}
-        self._test: Any = None
+        self._test: dict[int, Any] = {}
         self._assign: Any = None
         self._paces = {"train": Pace(), "test": Pace()}
 
@@ -114,9 +114,10 @@ class TensorFlowLoop(VariableLoop):
         self._run(self._train[key], feed, order, batch_size, self._paces["train"], tick)
 
     def test(self, feed: Feed, order: np.ndarray, batch_size: int, tick: Tick) -> None:
-        if self._test is None:
-            self._test = self._function("test", feed, None)
-        self._run(self._test, feed, order, batch_size, self._paces["test"], tick)
+        key = len(feed.weights)
+        if key not in self._test:
+            self._test[key] = self._function("test", feed, None)
+        self._run(self._test[key], feed, order, batch_size, self._paces["test"], tick)
 
     def _run(
         self, function: Any, feed: Feed, order: np.ndarray, batch_size: int, pace: Pace, tick: Tick

@@ -52,6 +52,10 @@ class TensorFlowStack:
     def save(self) -> list[np.ndarray]:
         return [variable.numpy() for variable in self._stacked]
 
+    def clear(self) -> None:
+        for variable in (*self._stacked, *self._results.values()):
+            variable.assign(np.zeros((0, *variable.shape[1:]), variable.dtype.as_numpy_dtype))
+
     def reset_metrics(self) -> None:
         for variable in self._results.values():
             variable.assign(np.zeros((self._places, *variable.shape[1:]), variable.dtype.as_numpy_dtype))
@@ -87,8 +91,9 @@ class TensorFlowStack:
         bounds = tf.constant(np.cumsum([0, *map(len, orders.rows)]), tf.int64)
         size = tf.constant(orders.batch_size, tf.int64)
         working = np.array([place for place in places if len(orders.rows[place])], np.int64)
+        batches = [-(-len(orders.rows[place]) // orders.batch_size) for place in working]
         pace = self._paces.setdefault((what, orders.batch_size), Pace())
-        for first, last in pace.pieces(len(working), tick):
+        for first, last in pace.stretches(batches, tick):
             walk(tensors, order, bounds, size, self._fresh, tf.constant(working[first:last]))
 
     @cached_property

@@ -93,10 +93,12 @@ def check(config: dict[str, Any]) -> None:
     if config.get("class_name") not in MODELS:
         raise _refused(f'"{config.get("class_name")}"', "the top level", "It is not a model.")
     for path, found in _objects(config, "model", 0):
+        _check_quantized(path, found)
+        if _pin(path, found):
+            continue
         if hub.is_named(found):
             _check_hub(path, found)
-        elif not _pin(path, found):
-            _check_quantized(path, found)
+        else:
             _check_object(path, found)
 
 

@@ -24,6 +24,8 @@ MOST_TOLD = 5
 
 def settled(request: requests.Request) -> requests.Request:
     """The request with what forms follow from: a table may grow before the run is resumed."""
+    if request.limits.small_nets:
+        return request
     tables = [data for data in (request.source, request.validation) if data is not None]
     size = sum(calibrating.row_bytes(data.summary) * data.summary.total_rows for data in tables)
     found = {
@@ -136,9 +138,10 @@ def _configs(keys: set[int]) -> str:
 
 
 def replayed(db: Database, request: requests.Request) -> requests.Request:
-    """The form of the run that is to be repeated, where the call does not say one."""
+    """The form of the run that is to be repeated, with what it followed from, where the call says none."""
     run_id = request.limits.replay
     if run_id is None or request.limits.fuse is not None:
         return request
-    run = runs.own_run(db, run_id, session.current_user(db))
-    return replace(request, limits=replace(request.limits, fuse=runs.limits(run).get("fuse")))
+    known = runs.limits(runs.own_run(db, run_id, session.current_user(db)))
+    limits = replace(request.limits, fuse=known.get("fuse"), small_nets=known.get("small_nets") or {})
+    return replace(request, limits=limits)

@@ -52,7 +52,8 @@ class RunLoop:
         self._retries = retries
         # When each segment was given what it is at.
         self._began: dict[int, float] = {}
-        self._lost: dict[Unit, int] = {}
+        # By what a unit is for: up to where it goes may be another the next time.
+        self._lost: dict[tuple[object, ...], int] = {}
         self._stale: set[int] = set()
         self._stale_bytes = 0
         self._next_drop = time.monotonic() + DROP_SECONDS
@@ -139,7 +140,7 @@ class RunLoop:
             self._plan.evaluated_on(unit, result["seconds"])
         else:
             self._plan.merged(unit)
-        self._lost.pop(unit, None)
+        self._lost.pop(_purpose(unit), None)
         self._stale.update(unit.keys)
         self._stale_bytes += result.get("state_bytes", 0)
         if unit.kind == MERGE and unit.members:
@@ -171,12 +172,13 @@ class RunLoop:
         elif gone:
             self._plan.left(unit)
         elif lost or error.sqlstate == OUT_OF_MEMORY:
-            self._lost[unit] = self._lost.get(unit, 0) + 1
-            if self._lost[unit] <= self._retries:
+            purpose = _purpose(unit)
+            times = self._lost[purpose] = self._lost.get(purpose, 0) + 1
+            if times <= self._retries:
                 self._plan.again(unit)
                 return
             what = "its segment session was lost" if lost else "it failed"
-            self._fail(unit, f"{what} {self._lost[unit]} times: {error.message}")
+            self._fail(unit, f"{what} {times} times: {error.message}")
         elif error.sqlstate == CONFIG_FAILED:
             self._fail(unit, error.message)
         else:
@@ -216,3 +218,7 @@ class RunLoop:
             self._topology.background(TellEpochs(run_id=self._run_id, ended=self._ended))
             self._ended = []
             self._next_tell = now + TELL_SECONDS
+
+
+def _purpose(unit: Unit) -> tuple[object, ...]:
+    return unit.kind, unit.keys, unit.epoch, unit.segment, unit.stop

@@ -34,6 +34,12 @@ def load_model(
         models.check_architectures(db, table)
     registry.begin(db)
     found = check_architecture(db, model_arch, weights)
+    if weights is None and found["quantized"]:
+        raise CerebroError(
+            f"layer {found['quantized'][0]} is quantized, and no weights are given",
+            detail="Its kernel would be 0, and stay so: what is quantized does not train.",
+            hint="Give model_weights.",
+        )
     if weights is None:
         _warn_of_no_statistics(db, found["adaptable"])
     if table is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -9,9 +10,11 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from cerebro_plpy.commands import Check, CheckedConfig, CheckModel, FunctionRow
-from cerebro_plpy.engine import architecture, custom, lora, stages, taken
+from cerebro_plpy.engine import architecture, custom, lora, quantized, stages, taken
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib import registered
+from cerebro_plpy.madlib.layers import layers as all_layers
+from cerebro_plpy.madlib.layers import name_of
 from cerebro_plpy.madlib.nearest import unknown
 from cerebro_plpy.madlib.params import functions_in, parse_compile
 
@@ -79,7 +82,13 @@ def check_model(asked: CheckModel) -> Mapping[str, Any]:
             f"model_weights has {given} bytes, the architecture has {expected} weights of 4 bytes each",
             hint="Concatenate the flattened float32 arrays of model.get_weights().",
         )
-    return {**_facts(found), "adaptable": list(found.adaptable), "layers": layers}
+    fixed = [name_of(layer) for layer in all_layers(json.loads(found.json)) if quantized.mode_of(layer)]
+    return {
+        **_facts(found),
+        "adaptable": list(found.adaptable),
+        "quantized": fixed,
+        "layers": layers,
+    }
 
 
 def check_functions(sources: Sequence[FunctionRow]) -> Mapping[str, Any]:

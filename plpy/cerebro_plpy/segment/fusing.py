@@ -95,6 +95,7 @@ def train(
         for member, state in zip(members, stack.states(len(members)), strict=True):
             state.fixed_batch = began_with_full_batches(member.state, member.rows.rows, fit.batch_size)
             member.state = state
+        stack.clear()
     return members
 
 
@@ -112,6 +113,7 @@ def measure(
     with visits.own_faults("was evaluated"):
         stack.load([member.state for member in members], [work.compile] * len(members), batched=False)
         _measure_on(datasets, stack, members=members, epoch=asked.until, tick=supply.ticker())
+        stack.clear()
 
 
 def _measure_on(
@@ -200,12 +202,13 @@ def _cut(members: Sequence[Member], rows: Sequence[np.ndarray]) -> Orders:
 @dataclass(frozen=True)
 class _Trial:
     """What a trial was of: a form, a batch size, whether rows count differently, whether a smaller batch is
-    left over, whether code for batches of this very size trains."""
+    left over (in the batched form, of how many rows: each is another program), whether code for batches of
+    this very size trains."""
 
     form: str
     batch_size: int
     weighted: bool
-    rest: bool
+    rest: int
     fixed: bool
 
 
@@ -226,7 +229,8 @@ class _FormTrials:
         size, tried = self.orders.batch_size, self.stack.tried
         found = []
         for place, (member, own, fixed) in enumerate(cases):
-            trial = _Trial(form, size, self.weights is not None, len(own) % size > 0, fixed)
+            rest = len(own) % size if form == FAST else int(len(own) % size > 0)
+            trial = _Trial(form, size, self.weights is not None, rest, fixed and form != FAST)
             if trial not in tried:
                 tried[trial] = self._is_one(place) if form == FAST else self._is_as_alone(place)
             if tried[trial]:
