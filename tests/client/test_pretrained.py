@@ -200,3 +200,51 @@ def test_a_frozen_net_of_keras_is_computed_once_to_the_same_bits(db: Database, b
         for run in (once, each)
     )
     assert found == wanted
+
+
+def test_nets_of_the_same_layers_with_other_ends_are_two(db: Database) -> None:
+    x = keras.Input((5, 3))
+    _, last, cell = keras.layers.LSTM(4, return_state=True)(x)
+    one, other = (db.load_pretrained(keras.Model(x, end)) for end in (last, cell))
+    assert one != other
+    assert db.load_pretrained(keras.Model(x, last)) == one
+    mine, again, yours = (
+        db.load_pretrained(keras.Model(x, keras.layers.Dense(2, kernel_initializer="ones", name=name)(last)))
+        for name in ("mine", "mine", "yours")
+    )
+    # A name that somebody has chosen is meant.
+    assert mine == again != yours
+
+
+def test_what_came_of_a_load_is_loaded_again(db: Database, packed: Packed, tmp_path: Path) -> None:
+    """Its head has names that are taken."""
+    first = db.load_pretrained(trunk(), packed, head="Dense(4, 'relu')", freeze="*")
+    run = db.fit(packed, {**GRID, "model": [first], "learning_rate": 0.01}, epochs=1, seed=1, wait=True)
+    run.best().save(tmp_path / "best.keras")
+    again = db.load_pretrained(tmp_path / "best.keras", packed, head="Dense(5)", freeze="*", layer="head_1")
+    assert list(layer_configs(stored(db, again)))[-2:] == ["head_1_2", "out_kind_2"]
+
+
+def test_a_head_may_begin_with_what_takes_a_map(db: Database, packed: Packed) -> None:
+    found = layer_configs(stored(db, db.load_pretrained(trunk(), packed, head="Conv2D(4, 2)")))
+    assert list(found)[-3:] == ["head_1", "head_pooled", "out_kind"]
+    with pytest.raises(CerebroError, match="the head cannot stand behind the net"):
+        db.load_pretrained(trunk(), packed, head="LSTM(4)")
+    with pytest.raises(CerebroError, match="Lambda holds code"):
+        db.load_pretrained(trunk(), packed, head="Lambda('x')")
+
+
+def test_a_layer_that_is_a_net_gives_what_it_gives_there(db: Database, packed: Packed) -> None:
+    x = keras.Input((SIDE, SIDE, 3))
+    inside = trunk()
+    net = keras.Model(x, keras.layers.Flatten()(inside(keras.layers.Rescaling(0.5)(x))))
+    number = db.load_pretrained(net, packed, layer="seen_much", freeze="seen_much")
+    assert list(layer_configs(stored(db, number)))[-2:] == ["head_pooled", "out_kind"]
+
+
+def test_a_quantized_net_comes_with_its_weights(db: Database) -> None:
+    net = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4), keras.layers.Dense(3)])
+    net.layers[0].quantize("int8")
+    with pytest.raises(CerebroError, match="is quantized, and no weights are given"):
+        db.architectures.add(net)
+    assert db.architectures.add(net, weights=True)

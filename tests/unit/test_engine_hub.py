@@ -89,6 +89,13 @@ def test_what_is_not_on_the_list_is_refused_before_keras_hub_is_imported(
     assert "keras_hub" not in sys.modules
 
 
+@pytest.mark.parametrize("kind", ["float8_from_float32", "int4_from_float32", "int8_from_float32"])
+def test_its_layers_are_not_quantized(kind: str) -> None:
+    config = {"name": "own", "intermediate_dim": 4, "num_heads": 2, "dtype": kind}
+    with pytest.raises(CerebroError, match="quantized as"):
+        architecture.describe(holding(named("TransformerEncoder", config=config)))
+
+
 def test_a_backbone_is_refused_with_what_to_do() -> None:
     with pytest.raises(CerebroError, match='"BertBackbone" of KerasHub') as refused:
         architecture.describe(holding(named("BertBackbone")))
