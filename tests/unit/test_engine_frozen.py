@@ -12,7 +12,7 @@ import pytest
 
 import every_layer
 import nets
-from cerebro_plpy.engine import architecture, model, runtime, sizing
+from cerebro_plpy.engine import architecture, frozen, model, runtime, sizing
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.engine.data import ONE_HOT, Block, Dataset, Target
 from cerebro_plpy.madlib.params import Call, CompileParams
@@ -111,6 +111,22 @@ def test_what_is_inside_of_a_frozen_layer_is_frozen(name: str) -> None:
     weighty = [short(start.names[place]) for place in start.weight_order]
     assert changed(start, train(net, states.whole(start), block)) & set(weighty) == set(weighty[-2:])
     assert len(built.trainable_variables) == 2
+
+
+def test_a_layer_that_keeps_things_called_layers_is_no_model() -> None:
+    keras = runtime.keras()
+
+    class Stacked(keras.layers.Layer):
+        def __init__(self, sizes: list[int]) -> None:
+            super().__init__(trainable=False)
+            self.layers: list[Any] = [keras.layers.Dense(n) if n > 3 else n for n in sizes]
+
+        def call(self, x: Any) -> Any:
+            return self.layers[-1](x)
+
+    net = keras.Sequential([keras.Input((4,)), Stacked([2, 5])])
+    frozen.hold(net)
+    assert net.trainable_variables == []
 
 
 def test_what_is_frozen_and_what_is_not() -> None:
