@@ -231,3 +231,14 @@ def _save_onnx(model: Any, path: Path) -> None:
         model.export(path, format="onnx", verbose=False)
     except ImportError as error:
         raise needs("onnx", f"what Keras writes ONNX with ({error})") from None
+    onnx = importlib.import_module("onnx")
+    try:
+        onnx.checker.check_model(str(path))
+    except onnx.checker.ValidationError as error:
+        # An operation that has no counterpart is written as it is called.
+        path.unlink()
+        raise CerebroError(
+            "the model cannot be written as ONNX",
+            detail=str(error).strip(),
+            hint="Save it as .keras, or train a net without that operation.",
+        ) from None

@@ -340,6 +340,11 @@ def _fill_inputs(config: Mapping[str, Any], shapes: Sequence[Sequence[int]]) -> 
     for one, shape in zip(inputs, shapes, strict=False):
         _, *wanted = one["batch_shape"]
         if len(wanted) == len(shape):
+            if any(own not in (None, given) for own, given in zip(wanted, shape, strict=True)):
+                raise CerebroError(
+                    f"the net takes rows of shape {wanted}, the packed table has rows of {list(shape)}",
+                    hint="Pack the rows as the net takes them, or give a net for these.",
+                )
             one["batch_shape"] = [None, *(own or given for own, given in zip(wanted, shape, strict=True))]
 
 

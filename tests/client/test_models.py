@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pandas as pd
 import pytest
-from cerebro_db import CerebroError, Config, Database, Packed, Run
+from cerebro_db import CerebroError, Config, Database, Packed, Run, models
 
 FEATURES = ["weight", "power"]
 
@@ -133,6 +133,13 @@ def test_an_onnx_file_is_the_model(kinds: Run, x: np.ndarray, tmp_path: Path) ->
 
 
 @pytest.mark.doors("client", "predict")
+def test_what_onnx_has_no_operation_for_is_refused(tmp_path: Path) -> None:
+    gelu = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, "gelu")])
+    with pytest.raises(CerebroError, match="cannot be written as ONNX"):
+        models.save(gelu, tmp_path / "gelu.onnx")
+    assert not list(tmp_path.iterdir())
+
+
 def test_rows_may_be_an_array(run: Run, cars: pd.DataFrame, x: np.ndarray) -> None:
     pd.testing.assert_frame_equal(run.best().predict(x), run.best().predict(cars).reset_index(drop=True))
 

@@ -248,3 +248,9 @@ def test_a_quantized_net_comes_with_its_weights(db: Database) -> None:
     with pytest.raises(CerebroError, match="is quantized, and no weights are given"):
         db.architectures.add(net)
     assert db.architectures.add(net, weights=True)
+
+
+def test_a_net_for_other_rows_is_refused(db: Database, packed: Packed) -> None:
+    other = keras.Sequential([keras.Input((SIDE, SIDE, 1)), keras.layers.Flatten()])
+    with pytest.raises(CerebroError, match=r"takes rows of shape \[8, 8, 1\], the packed table has rows of"):
+        db.load_pretrained(other, packed)
