@@ -133,13 +133,6 @@ def test_an_onnx_file_is_the_model(kinds: Run, x: np.ndarray, tmp_path: Path) ->
 
 
 @pytest.mark.doors("client", "predict")
-def test_what_onnx_has_no_operation_for_is_refused(tmp_path: Path) -> None:
-    gelu = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, "gelu")])
-    with pytest.raises(CerebroError, match="cannot be written as ONNX"):
-        models.save(gelu, tmp_path / "gelu.onnx")
-    assert not list(tmp_path.iterdir())
-
-
 def test_rows_may_be_an_array(run: Run, cars: pd.DataFrame, x: np.ndarray) -> None:
     pd.testing.assert_frame_equal(run.best().predict(x), run.best().predict(cars).reset_index(drop=True))
 
@@ -169,6 +162,13 @@ def test_a_run_that_is_looked_up_asks_for_the_columns(client: Database, run: Run
     assert len(again.predict(cars, x=FEATURES)) == len(cars)
     with pytest.raises(CerebroError, match="the frame has no column power"):
         again.predict(cars.drop(columns="power"), x=FEATURES)
+
+
+def test_what_onnx_has_no_operation_for_is_refused(tmp_path: Path) -> None:
+    gelu = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, "gelu")])
+    with pytest.raises(CerebroError, match="cannot be written as ONNX"):
+        models.save(gelu, tmp_path / "gelu.onnx")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_of_another_kind_is_refused(run: Run, tmp_path: Path) -> None:
