@@ -203,7 +203,8 @@ def _with_head(
         plain = type(base).__name__ in _GRAPHS
         return (base if plain else keras.Model(base.inputs, base.outputs, name=base.name)), set()
     taken = {one.name for one in base.layers}
-    out, behind = _end(base, layer), list[Any]()
+    out = end = _end(base, layer)
+    behind: list[Any] = []
 
     def put(one: Any) -> None:
         nonlocal out
@@ -224,7 +225,7 @@ def _with_head(
         raise CerebroError(
             "the head cannot stand behind the net",
             detail=str(error),
-            hint=f"It takes what has the shape {tuple(_end(base, layer).shape)}.",
+            hint=f"It takes what has the shape {tuple(end.shape)}.",
         ) from error
 
 

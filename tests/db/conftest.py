@@ -8,6 +8,8 @@ from contextlib import closing
 import psycopg2
 import pytest
 
+from fixtures import Connection, execute
+from steering import Run
 from trial import Trial
 
 
@@ -18,3 +20,12 @@ def trial(database: str) -> Iterator[Trial]:
         connection.autocommit = True
         connection.notices = []
         yield Trial(connection)
+
+
+@pytest.fixture
+def run(trial: Trial, db: Connection) -> Iterator[Run]:
+    """A run that a person steers; what still goes on at the end is cancelled."""
+    made = Run(trial, db)
+    yield made
+    if made.call is not None and not made.call.done():
+        execute(db, "SELECT pg_cancel_backend(%s)", trial.connection.info.backend_pid)

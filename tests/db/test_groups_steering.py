@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import psycopg2
 import pytest
 
 import nets
-from fixtures import Connection, execute
+from fixtures import execute
 from steering import Run
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
@@ -29,14 +27,6 @@ def tables(trial: Trial) -> None:
     trial.select("configs", [1], [SGD], ["batch_size=10,epochs=1"])
     trial.select("more", [1], [ADAM], ["batch_size=10,epochs=1"])
     trial.select("even", [1], [ADAM], ["batch_size=10,class_weight='balanced'"])
-
-
-@pytest.fixture
-def run(trial: Trial, db: Connection) -> Iterator[Run]:
-    made = Run(trial, db)
-    yield made
-    if made.call is not None and not made.call.done():
-        execute(db, "SELECT pg_cancel_backend(%s)", trial.connection.info.backend_pid)
 
 
 def unit(run: Run, country: str, key: int = 1) -> int:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
 import nets
-from fixtures import Connection, execute
 from steering import Run
 from trial import SGD, Trial, blobs, rows_of
 
@@ -33,14 +30,6 @@ def tables(trial: Trial) -> None:
     weights = np.random.default_rng(1).normal(size=sum(SIZES), scale=0.05).astype("<f4")
     trial.model(NET, weights=weights.tobytes())
     trial.select("long", [1], [SGD], ["batch_size=1,epochs=400", "batch_size=50,epochs=1"])
-
-
-@pytest.fixture
-def run(trial: Trial, db: Connection) -> Iterator[Run]:
-    made = Run(trial, db)
-    yield made
-    if made.call is not None and not made.call.done():
-        execute(db, "SELECT pg_cancel_backend(%s)", trial.connection.info.backend_pid)
 
 
 def cuts(trial: Trial, out: str) -> int:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import select
 import time
-from collections.abc import Iterator
 from contextlib import closing
 
 import psycopg2
 import pytest
 
-from fixtures import Connect, Connection, MakeRole, execute
+from fixtures import Connect, MakeRole, execute
 from steering import QUICK, SLOWER, Run, left, make_tables, script
 from trial import SGD, Trial
 
@@ -23,14 +22,6 @@ GRID = """{'loss': ['categorical_crossentropy'], 'metrics': ['accuracy'],
 @pytest.fixture(scope="module", autouse=True)
 def tables(trial: Trial) -> None:
     make_tables(trial)
-
-
-@pytest.fixture
-def run(trial: Trial, db: Connection) -> Iterator[Run]:
-    made = Run(trial, db)
-    yield made
-    if made.call is not None and not made.call.done():
-        execute(db, "SELECT pg_cancel_backend(%s)", trial.connection.info.backend_pid)
 
 
 @pytest.mark.doors("psycopg2", "steer")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import signal
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import numpy as np
@@ -12,7 +11,7 @@ import psycopg2
 import pytest
 
 import nets
-from fixtures import Connection
+from disturbing import begun, run_begun, session_at_work
 from scratch import Server, kill, server, shell
 from trial import SGD, Trial, blobs, rows_of
 
@@ -54,47 +53,16 @@ def trial(scratch: Server) -> Iterator[Trial]:
         yield Trial(connection)
 
 
-def begun(
-    connection: Connection, do: Callable[[Trial], object]
-) -> tuple[threading.Thread, list[psycopg2.Error]]:
-    """Something that goes on in a thread, and with what error it ends."""
-    failed: list[psycopg2.Error] = []
-    connection.notices = []
-
-    def run() -> None:
-        try:
-            do(Trial(connection))
-        except psycopg2.Error as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread, failed
-
-
-def busy(trial: Trial, application: str) -> int | None:
-    found = trial.sql(
-        "SELECT pid FROM pg_stat_activity WHERE application_name LIKE %s AND state = 'active'"
-        " AND pid <> pg_backend_pid()",
-        application,
-    )
-    return found[0][0] if found else None
-
-
 @pytest.mark.parametrize("visits", [0, 3])
 def test_a_run_goes_on_to_the_same_bits(scratch: Server, visits: int) -> None:
     """Killed in the first visit, in which features are made, and in a later one, which has them."""
     out = f"killed_{visits}"
     with closing(scratch.connect()) as caller, closing(scratch.connect()) as person:
         looking = Trial(person)
-        runs = looking.value("SELECT count(*) FROM cerebro.runs")
-        thread, failed = begun(caller, lambda trial: trial.fit("packed", out, "configs", EPOCHS))
-        done = "SELECT visits_done FROM cerebro.runs ORDER BY run_id DESC LIMIT 1"
-        while looking.value("SELECT count(*) FROM cerebro.runs") == runs or looking.value(done) < visits:
-            assert thread.is_alive()
-        while not (pid := busy(looking, "cerebro visit%run=%")):
-            assert thread.is_alive()
-        kill(pid, signal.SIGKILL)
+        thread, failed = run_begun(
+            looking, caller, lambda trial: trial.fit("packed", out, "configs", EPOCHS), visits
+        )
+        kill(session_at_work(looking, thread), signal.SIGKILL)
         thread.join()
         assert failed
     scratch.ensure_up()

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 
-import psycopg2
 import pytest
 
 import nets
+from disturbing import run_begun, session_at_work
 from scratch import Server, kill, server
 from trial import Trial, blobs, rows_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgresql]
 
 FEATURES, EPOCHS, CONFIGS = 6, 40, 8
-BUSY = (
-    "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'cerebro visit%run=%' AND state = 'active'"
-)
 
 
 @pytest.fixture(scope="module")
@@ -59,28 +55,12 @@ def test_what_is_killed_goes_on_to_the_same_bits(
     out = f"killed_{backend}_{fuse}_{whole}".lower()
     expected = "fast" if fuse == "fast" else "off" if backend == "jax" else f"{backend}_off"
     with closing(scratch.connect()) as caller, closing(scratch.connect()) as person:
-        caller.notices = []
         looking = Trial(person)
-        begun = looking.value("SELECT count(*) FROM cerebro.runs")
-        failed: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                fit(Trial(caller), out, fuse, backend)
-            except psycopg2.Error as error:
-                failed.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        done = "SELECT visits_done FROM cerebro.runs ORDER BY run_id DESC LIMIT 1"
-        while looking.value("SELECT count(*) FROM cerebro.runs") == begun or looking.value(done) < 100:
-            assert thread.is_alive()
+        thread, failed = run_begun(looking, caller, lambda trial: fit(trial, out, fuse, backend), visits=100)
         if whole:
             scratch.kill_all()
         else:
-            while not (busy := looking.sql(BUSY)):
-                assert thread.is_alive()
-            kill(busy[0][0], signal.SIGKILL)
+            kill(session_at_work(looking, thread), signal.SIGKILL)
         thread.join()
         assert failed
     scratch.ensure_up()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 
-import psycopg2
 import pytest
 
 import nets
+from disturbing import run_begun, session_at_work
 from scratch import Server, kill, server
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
@@ -18,7 +17,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.postgresql]
 
 FEATURES, EPOCHS = 6, 120
 KEPT = "SELECT shop, mst_key, model_weights FROM {} ORDER BY 1, 2"
-BUSY = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'cerebro %run=%' AND state = 'active'"
 
 
 @pytest.fixture(scope="module")
@@ -47,27 +45,12 @@ def fit(trial: Trial, out: str, fuse: str) -> None:
 def test_what_is_killed_goes_on_to_the_same_bits(scratch: Server, whole: bool) -> None:
     out = "killed_all" if whole else "killed_one"
     with closing(scratch.connect()) as caller, closing(scratch.connect()) as person:
-        caller.notices = []
         looking = Trial(person)
-        begun = looking.value("SELECT count(*) FROM cerebro.runs")
-        caller_trial = Trial(caller)
-        failed: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                fit(caller_trial, out, "off")
-            except psycopg2.Error as error:
-                failed.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        done = "SELECT visits_done FROM cerebro.runs ORDER BY run_id DESC LIMIT 1"
-        while looking.value("SELECT count(*) FROM cerebro.runs") == begun or looking.value(done) < 60:
-            assert thread.is_alive()
+        thread, failed = run_begun(looking, caller, lambda trial: fit(trial, out, "off"), visits=60)
         if whole:
             scratch.kill_all()
         else:
-            kill(looking.value(BUSY), signal.SIGKILL)
+            kill(session_at_work(looking, thread), signal.SIGKILL)
         thread.join()
         assert failed
     scratch.ensure_up()

@@ -23,7 +23,6 @@ PARAMS = CompileParams(
     optimizer=Call("SGD", (("learning_rate", 0.05),)), loss="categorical_crossentropy", metrics=[]
 )
 ROWS, BATCH, CLASSES, WORDS, LENGTH = 24, 8, 3, 20, 6
-installed = pytest.mark.skipif(not hub.is_installed(), reason="KerasHub is not installed")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -135,7 +134,6 @@ def words() -> tuple[np.ndarray, np.ndarray]:
     return random.integers(0, WORDS, (ROWS, LENGTH)).astype(np.float32), labels
 
 
-@installed
 def test_its_layers_train_and_predict_as_in_keras(layers: Any) -> None:
     keras, net, (x, labels) = runtime.keras(), encoder(layers), words()
     described = architecture.describe(net.to_json())
@@ -161,7 +159,6 @@ def test_its_layers_train_and_predict_as_in_keras(layers: Any) -> None:
     np.testing.assert_allclose(predicted, alone.predict(x, verbose=0), rtol=1e-5, atol=1e-6)
 
 
-@installed
 def test_frozen_they_are_a_trunk(layers: Any) -> None:
     _, config = pretrained.prepared(encoder(layers), layer="encoder", head="Dense(3)", freeze="*")
     found = architecture.describe(json.dumps(config))
@@ -173,7 +170,6 @@ def test_frozen_they_are_a_trunk(layers: Any) -> None:
     assert not [start.names[place] for place in hopping if "encoder" in start.names[place]]
 
 
-@installed
 @pytest.mark.parametrize(
     ("name", "config", "end"),
     [
@@ -207,7 +203,6 @@ def test_a_backbone_comes_as_the_graph_of_its_layers(
     assert architecture.describe(json.dumps(nested)).parameters == within.count_params()
 
 
-@installed
 def test_nothing_of_keras_hub_is_found_by_its_name_alone(layers: Any) -> None:
     """A text in the place of an initializer is looked up among what packages have told Keras."""
     dense = {"units": 2, "kernel_initializer": "keras_hub>BertTokenizer"}

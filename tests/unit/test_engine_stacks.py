@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,12 +63,12 @@ def train(
     stack: StackedModel, states: Sequence[State], own: Sequence[CompileParams], weights: ClassWeights = None
 ) -> tuple[list[State], list[dict[str, float]]]:
     """Two passes."""
-    stack.load(states, own, batched=False)
-    for number in range(2):
-        rows = orders(number, ROWS[: len(states)])
-        fixed = [has_fixed_batches(s, len(r), BATCH) for s, r in zip(states, rows, strict=True)]
-        stack.train(dataset(), Orders(rows, BATCH, max(ROWS), fixed), weights, nothing, batched=False)
-    return stack.states(len(states)), stack.results(len(states))
+    with stack.loaded(states, own, batched=False):
+        for number in range(2):
+            rows = orders(number, ROWS[: len(states)])
+            fixed = [has_fixed_batches(s, len(r), BATCH) for s, r in zip(states, rows, strict=True)]
+            stack.train(dataset(), Orders(rows, BATCH, max(ROWS), fixed), weights, nothing, batched=False)
+        return stack.states(len(states)), stack.results(len(states))
 
 
 def nothing() -> None:
@@ -119,12 +120,13 @@ def test_states_of_a_stack_are_measured_as_each_alone() -> None:
     shared = compiled("dropout", own)
     assert shared.stack is not None
     states = [shared.initial_state(own, seed, None) for seed in range(len(ROWS))]
-    shared.stack.load(states, [own] * len(states), batched=False)
-    shared.stack.test(dataset(), orders(0), 16, nothing)
-    for state, rows, found in zip(states, orders(0), shared.stack.results(len(states)), strict=True):
+    with shared.stack.loaded(states, [own] * len(states), batched=False):
+        shared.stack.test(dataset(), orders(0), 16, nothing)
+        measured, after = shared.stack.results(len(states)), shared.stack.states(len(states))
+    for state, rows, found in zip(states, orders(0), measured, strict=True):
         assert found == shared.merge([shared.evaluate(state, [Block(dataset(), rows)], 16, nothing)])
-    for state, after in zip(states, shared.stack.states(len(states)), strict=True):
-        assert_same_bits(after, state)
+    for state, left in zip(states, after, strict=True):
+        assert_same_bits(left, state)
 
 
 def test_one_that_diverges_leaves_the_others_alone() -> None:
@@ -145,7 +147,9 @@ def test_a_stack_of_any_size_is_traced_once() -> None:
     state = shared.initial_state(own, 3, None)
     for count in (1, 5, 3):
         train(shared.stack, [state] * count, [own] * count)
-    walks = shared.stack._stack._walks  # type: ignore[attr-defined]
+    # Nothing but the number of its functions' traces tells.
+    within: Any = shared.stack
+    walks = within._stack._walks
     assert [walk.experimental_get_tracing_count() for walk in walks.values()] == [1, 1]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -203,9 +204,8 @@ class Pace:
         first = 0
         while first < total:
             last = min(first + self._units, total)
-            started = time.perf_counter()
-            yield first, last
-            self._adapt(last - first, time.perf_counter() - started)
+            with self._timed(last - first):
+                yield first, last
             tick()
             first = last
 
@@ -217,12 +217,14 @@ class Pace:
             while last < len(sizes) and units + sizes[last] <= self._units:
                 units += sizes[last]
                 last += 1
-            started = time.perf_counter()
-            yield first, last
-            self._adapt(units, time.perf_counter() - started)
+            with self._timed(units):
+                yield first, last
             tick()
             first = last
 
-    def _adapt(self, done: int, seconds: float) -> None:
-        fitting = done * SECONDS_PER_CALL / max(seconds, 1e-6)
+    @contextmanager
+    def _timed(self, done: int) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        fitting = done * SECONDS_PER_CALL / max(time.perf_counter() - started, 1e-6)
         self._units = max(1, int(min(fitting, self._units * 8)))

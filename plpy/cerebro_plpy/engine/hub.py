@@ -25,6 +25,7 @@ LAYERS = frozenset(
 )
 # An activation of its own, which BERT and others name.
 FUNCTIONS = frozenset({"gelu_approximate"})
+_FUNCTIONS_AT = f"{PACKAGE}.src.utils.keras_utils"
 # What it imports where that is there: what downloads, reads files of tokens, or is another engine.
 _COMPANIONS = (
     "huggingface_hub", "kagglehub", "kagglesdk", "safetensors", "sentencepiece", "tensorflow_text",
@@ -56,15 +57,10 @@ def pin(found: dict[str, Any]) -> bool:
     name, written, config = found["class_name"], found.get("registered_name"), found.get("config")
     if name == "function" and isinstance(config, str):
         known = config.removeprefix(f"{PACKAGE}>")
-        if known not in FUNCTIONS or written not in (
-            None,
-            name,
-            known,
-            registered_name(known),
-        ):
+        own = registered_name(known)
+        if known not in FUNCTIONS or written not in (None, name, known, own):
             return False
-        found |= {"module": "builtins", "config": registered_name(known)}
-        found["registered_name"] = registered_name(known)
+        found |= {"module": "builtins", "config": own, "registered_name": own}
         return True
     if name not in LAYERS or written not in (None, name, registered_name(name)):
         return False
@@ -122,9 +118,6 @@ def _get(name: str) -> Any:
             sqlstate=errors.NOT_SUPPORTED,
         )
     return found
-
-
-_FUNCTIONS_AT = f"{PACKAGE}.src.utils.keras_utils"
 
 
 def missing(name: str) -> CerebroError:

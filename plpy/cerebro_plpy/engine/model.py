@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -200,12 +201,20 @@ class StackedModel:
         # Whether each form gave the bits that it has to, by what a trial was of.
         self.tried: dict[object, bool] = {}
 
-    def load(self, states: Sequence[State], params: Sequence[CompileParams], *, batched: bool) -> None:
-        """States of configs with these parameters."""
+    @contextmanager
+    def loaded(
+        self, states: Sequence[State], params: Sequence[CompileParams], *, batched: bool
+    ) -> Iterator[None]:
+        """With states of configs with these parameters, which are let go of afterwards: they may be many."""
         self._begin()
         self._frozen = [state.frozen for state in states]
         places = self._stack.room(len(states), batched=batched)
         self._stack.load(stacks.stacked(states, places), self._optimizers(params))
+        try:
+            yield
+        finally:
+            self._frozen = []
+            self._stack.clear()
 
     def _optimizers(self, params: Sequence[CompileParams]) -> list[Any]:
         """Of each, where code is given their numbers; groups share that of their config."""
@@ -221,11 +230,6 @@ class StackedModel:
             self._state([array[place].copy() for array in arrays], self._frozen[place])
             for place in range(count)
         ]
-
-    def clear(self) -> None:
-        """Let go of all states: many of them may be many megabytes."""
-        self._frozen = []
-        self._stack.clear()
 
     def train(
         self, dataset: Dataset, orders: Orders, class_weight: ClassWeights, tick: Tick, *, batched: bool

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from cerebro_plpy.errors import INTERNAL, CerebroError
+
 from . import runtime
 from .backends import Feed, Pace, Tick
 from .stacks import Orders
@@ -62,7 +64,8 @@ class TensorFlowStack:
 
     def train(self, feed: Feed, orders: Orders, tick: Tick, *, batched: bool) -> None:
         if batched:
-            raise NotImplementedError("TensorFlow has no batched form")
+            # The planner asks for it on JAX alone: other bits than were asked for must not come of it.
+            raise CerebroError("TensorFlow has no batched form", sqlstate=INTERNAL)
         for fixed in sorted(set(orders.fixed)):
             places = [place for place, own in enumerate(orders.fixed) if own is fixed]
             self._run("train", feed, orders, orders.batch_size if fixed else None, places=places, tick=tick)

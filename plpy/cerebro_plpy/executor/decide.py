@@ -292,7 +292,7 @@ class Decider:
     def _is_first(self, entry: Entry) -> bool:
         """Whether it is the first that is heard of it: a new config comes in on each group."""
         row = self._rows.get(entry.mst_key or 0)
-        return entry.decision != decisions.START or row is None or row.config_key in (None, row.mst_key)
+        return entry.decision != decisions.START or row is None or row.key == row.mst_key
 
     def _apply(self, entry: Entry) -> None:
         """What a decision changes; the same whether it has just been made or is read from the log."""

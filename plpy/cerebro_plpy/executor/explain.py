@@ -22,7 +22,7 @@ from cerebro_plpy.executor.automl import AutomlCall
 from cerebro_plpy.executor.fit import FitCall
 from cerebro_plpy.logical import options as parse
 from cerebro_plpy.logical.budget import MOST_EPOCHS
-from cerebro_plpy.logical.search.build import build
+from cerebro_plpy.logical.search.build import brings_configs, build
 from cerebro_plpy.logical.search.template import Clone, StartConfig
 from cerebro_plpy.planner import fusion, tree
 from cerebro_plpy.planner.choosing import break_even, by_engine, cheapest_engines
@@ -447,8 +447,7 @@ def _about_search(
         return replace(kind, **sizes)
 
     search = request.search or {}
-    stops = search["method"] == "early_stopping"
-
+    stops = not brings_configs(search)
     begins = work if stops else replace(work, kinds={})
     played = scenarios(lambda: build(search), begins, lambda: Prices(work, rates), kind_of)
     found = [summarize(own, rates, course) for own, course in played]

@@ -13,6 +13,7 @@ from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 from cerebro_plpy.executor import calibrating
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.logical.options import EXACT, FAST, OFF
+from cerebro_plpy.logical.search.build import brings_configs
 from cerebro_plpy.planner import fusion
 from cerebro_plpy.planner.units import Alike
 from cerebro_plpy.planner.work import ConfigKind
@@ -23,7 +24,8 @@ MOST_TOLD = 5
 
 
 def settled(request: requests.Request) -> requests.Request:
-    """The request with what forms follow from: a table may grow before the run is resumed."""
+    """The request with what forms follow from, unless it has that: a table may grow before a run is resumed,
+    and a run that is repeated had a budget of its own."""
     if request.limits.small_nets:
         return request
     tables = [data for data in (request.source, request.validation) if data is not None]
@@ -36,8 +38,7 @@ def settled(request: requests.Request) -> requests.Request:
 
 
 def facts(db: Database, request: requests.Request) -> fusion.FusionFacts:
-    # A run of an earlier release has no such thing.
-    found = request.limits.small_nets or settled(request).limits.small_nets
+    found = settled(request).limits.small_nets
     return fusion.FusionFacts(
         asked=request.limits.fuse,
         rows=found["rows"],
@@ -53,8 +54,7 @@ def facts(db: Database, request: requests.Request) -> fusion.FusionFacts:
 def alike(db: Database, request: requests.Request, run_id: int) -> Callable[[runs.ConfigRow], Alike | None]:
     """What tells of a config of a run with which others it shares visits."""
     known, folds = facts(db, request), request.source.summary.folds
-    # Another search brings its configs while the run goes on.
-    searches = request.search is not None and request.search["method"] != "early_stopping"
+    searches = brings_configs(request.search)
     nets: dict[int, calibrating.Net] = {}
     groups = request.groups.rows if request.groups else {}
 

@@ -22,6 +22,7 @@ from cerebro_plpy.logical import class_weights
 from cerebro_plpy.logical import options as parse
 from cerebro_plpy.logical.budget import Limits, check_budget
 from cerebro_plpy.logical.metrics import direction
+from cerebro_plpy.logical.search.build import EARLY_STOPPING
 from cerebro_plpy.madlib.callbacks import left_out
 from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
@@ -324,7 +325,7 @@ def early_stopping(
         "min_delta": given.min_delta or 0.0,
         "target": target,
     }
-    return {"method": "early_stopping", "arguments": arguments}
+    return {"method": EARLY_STOPPING, "arguments": arguments}
 
 
 def engines(

@@ -13,6 +13,7 @@ from cerebro_plpy.executor import cutting, functions, groups, resume, run_rows
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.budget import MOST_EPOCHS
+from cerebro_plpy.logical.search.build import brings_configs
 from cerebro_plpy.madlib import grid
 from cerebro_plpy.madlib.params import BALANCED
 from cerebro_plpy.packing.grouping import MOST_GROUPS
@@ -70,8 +71,7 @@ class RunStanding:
 
     @property
     def next_key(self) -> int:
-        search = runs.searched(self.run)
-        hands_out = search is not None and search["method"] != "early_stopping"
+        hands_out = brings_configs(runs.searched(self.run))
         return max([FIRST_OWN_KEY - 1 if hands_out else 0, *self.configs]) + 1
 
     def rests(self, key: int) -> bool:

@@ -20,9 +20,8 @@ COMPILING = {"tensorflow": (0.8, 0.02), "jax": (3.5, 0.1), "torch": (0.05, 0.01)
 STARTING = {"tensorflow": 3.0, "jax": 2.5, "torch": 3.5}
 # Seconds for a state, and for each byte of it; between two visits; for a MB of rows.
 WRITING, WRITING_BYTE, RESTING, READING = 0.0006, 4.8e-9, 0.0017, 0.005
-# What a mini-batch of a small net takes in a program of many, of what it takes alone, with the engines that
-# have such programs; up to so large a state.
-FUSED_SHARE, LARGEST_FUSED = {"jax": 0.5, "tensorflow": 0.5}, 256 * 1024
+# What a mini-batch of a small net takes in a program of many, of what it takes alone; up to so large a state.
+FUSED_SHARE, LARGEST_FUSED = 0.5, 256 * 1024
 # Seconds before the first visit and after the last, and for each config.
 AROUND, AROUND_CONFIG = 0.2, 0.015
 # The same for each config on each of many groups, whose rows are written together.

@@ -9,6 +9,7 @@ import numpy as np
 
 from cerebro_plpy.planner import constants
 from cerebro_plpy.planner.bundles import CHECKPOINT_SECONDS, MOST_MEMBERS
+from cerebro_plpy.planner.fusion import PROGRAM_VISITS
 from cerebro_plpy.planner.rates import Rates
 from cerebro_plpy.planner.simulation import (
     COMPILE,
@@ -43,7 +44,7 @@ class _AtHome:
     @property
     def share(self) -> float:
         """Of what batches take one by one."""
-        return constants.FUSED_SHARE[self.kind.backend] if self.fuses and self.members > 1 else 1.0
+        return constants.FUSED_SHARE if self.fuses and self.members > 1 else 1.0
 
     @cached_property
     def batches(self) -> int:
@@ -57,7 +58,7 @@ class _AtHome:
 
 
 def fuses(groups: GroupSizes, kind: ConfigKind) -> bool:
-    has_programs = kind.backend in constants.FUSED_SHARE
+    has_programs = kind.backend in PROGRAM_VISITS
     return groups.fuse and has_programs and kind.state_bytes <= constants.LARGEST_FUSED
 
 

@@ -84,18 +84,18 @@ def train(
         if not members:
             return []
         batched = asked.form == FAST
-        stack.load([m.state for m in members], [m.work.compile for m in members], batched=batched)
-        for epoch in range(asked.epoch, asked.until + 1):
-            for number in range(fit.epochs):
-                orders = _cut(members, _orders(members, epoch, number))
-                stack.train(dataset, orders, weights, tick, batched=batched)
-            _take_logs(members, stack.results(len(members)), asked.segment, epoch)
-            if epoch in asked.measured:
-                _measure_on(datasets, stack, members=members, epoch=epoch, tick=tick)
-        for member, state in zip(members, stack.states(len(members)), strict=True):
-            state.fixed_batch = began_with_full_batches(member.state, member.rows.rows, fit.batch_size)
-            member.state = state
-        stack.clear()
+        states, params = [m.state for m in members], [m.work.compile for m in members]
+        with stack.loaded(states, params, batched=batched):
+            for epoch in range(asked.epoch, asked.until + 1):
+                for number in range(fit.epochs):
+                    orders = _cut(members, _orders(members, epoch, number))
+                    stack.train(dataset, orders, weights, tick, batched=batched)
+                _take_logs(members, stack.results(len(members)), asked.segment, epoch)
+                if epoch in asked.measured:
+                    _measure_on(datasets, stack, members=members, epoch=epoch, tick=tick)
+            for member, state in zip(members, stack.states(len(members)), strict=True):
+                state.fixed_batch = began_with_full_batches(member.state, member.rows.rows, fit.batch_size)
+                member.state = state
     return members
 
 
@@ -110,10 +110,9 @@ def measure(
     stack = work.model.stack
     if stack is None:
         return
-    with visits.own_faults("was evaluated"):
-        stack.load([member.state for member in members], [work.compile] * len(members), batched=False)
+    states, params = [member.state for member in members], [work.compile] * len(members)
+    with visits.own_faults("was evaluated"), stack.loaded(states, params, batched=False):
         _measure_on(datasets, stack, members=members, epoch=asked.until, tick=supply.ticker())
-        stack.clear()
 
 
 def _measure_on(
@@ -246,10 +245,10 @@ class _FormTrials:
     def _is_one(self, place: int) -> bool:
         """Whether a state comes to the same in all places; else it would depend on who is in which."""
         places, few, member = stacks.BATCHED_PLACES, self._few(place), self.members[place]
-        self.stack.load([member.state] * places, [member.work.compile] * places, batched=True)
         alike = replace(self.orders, rows=[few] * places, longest=len(few), fixed=[False] * places)
-        self.stack.train(self.dataset, alike, self.weights, self.tick, batched=True)
-        first, *others = self.stack.states(places)
+        with self.stack.loaded([member.state] * places, [member.work.compile] * places, batched=True):
+            self.stack.train(self.dataset, alike, self.weights, self.tick, batched=True)
+            first, *others = self.stack.states(places)
         return all(_same(first, other) for other in others)
 
     def _is_as_alone(self, place: int) -> bool:
@@ -265,10 +264,11 @@ class _FormTrials:
             params=member.work.compile,
         )
         states, params = [m.state for m in self.members], [m.work.compile for m in self.members]
-        self.stack.load(states, params, batched=False)
-        one = [few if other == place else few[:0] for other in range(len(self.members))]
-        self.stack.train(self.dataset, replace(self.orders, rows=one), self.weights, self.tick, batched=False)
-        return _same(alone, self.stack.states(place + 1)[place])
+        rows = [few if other == place else few[:0] for other in range(len(self.members))]
+        one = replace(self.orders, rows=rows)
+        with self.stack.loaded(states, params, batched=False):
+            self.stack.train(self.dataset, one, self.weights, self.tick, batched=False)
+            return _same(alone, self.stack.states(place + 1)[place])
 
 
 def _same(one: State, other: State) -> bool:

@@ -21,11 +21,18 @@ def _automl(name: str, **arguments: Any) -> Callable[[], Procedure]:
     return SearchCall.of(name, **arguments).maker()
 
 
+# Stops the configs of a fit, and brings none.
+EARLY_STOPPING: Final = "early_stopping"
 # The names of methods, and what makes procedures from their arguments, which are plain JSON.
 METHODS: Final[dict[str, Callable[..., Callable[[], Procedure]]]] = {
-    "early_stopping": _early_stopping,
+    EARLY_STOPPING: _early_stopping,
     **{name: partial(_automl, name) for name in methods.METHODS},
 }
+
+
+def brings_configs(spec: Mapping[str, Any] | None) -> bool:
+    """Whether a run's configs come while it goes on."""
+    return spec is not None and spec["method"] != EARLY_STOPPING
 
 
 def build(spec: Mapping[str, Any], rows_of_groups: Mapping[int, int] | None = None) -> Procedure:

@@ -1,0 +1,52 @@
+"""A statement that goes on in a session of its own, and is disturbed meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import psycopg2
+
+from fixtures import Connection
+from trial import Trial
+
+_AT_WORK = (
+    "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'cerebro visit%run=%' AND state = 'active'"
+)
+
+
+def begun(
+    connection: Connection, do: Callable[[Trial], object]
+) -> tuple[threading.Thread, list[psycopg2.Error]]:
+    """Something that goes on in a thread, and with what error it ends."""
+    failed: list[psycopg2.Error] = []
+    connection.notices = []
+
+    def run() -> None:
+        try:
+            do(Trial(connection))
+        except psycopg2.Error as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, failed
+
+
+def run_begun(
+    looking: Trial, connection: Connection, do: Callable[[Trial], object], visits: int
+) -> tuple[threading.Thread, list[psycopg2.Error]]:
+    """The same for a new run; it goes on until so many visits are done."""
+    runs = looking.value("SELECT count(*) FROM cerebro.runs")
+    thread, failed = begun(connection, do)
+    done = "SELECT visits_done FROM cerebro.runs ORDER BY run_id DESC LIMIT 1"
+    while looking.value("SELECT count(*) FROM cerebro.runs") == runs or looking.value(done) < visits:
+        assert thread.is_alive()
+    return thread, failed
+
+
+def session_at_work(looking: Trial, thread: threading.Thread) -> int:
+    """The process of a segment session that trains."""
+    while not (found := looking.sql(_AT_WORK)):
+        assert thread.is_alive()
+    return found[0][0]
