@@ -66,8 +66,8 @@ def heads(repetitions: int, options: str, tell: Tell) -> Section:
     kept, *others = taken.values()
     pairs = [Spread.of([b / a for a, b in zip(kept, other, strict=True)]) for other in others]
     rows = [
-        [name, tables.spread(Spread.of(found)), "" if found is kept else tables.spread(pair)]
-        for (name, found), pair in zip(taken.items(), [Spread(1, 1, 1, 1), *pairs], strict=True)
+        [name, tables.spread(Spread.of(found)), "" if pair is None else tables.spread(pair)]
+        for (name, found), pair in zip(taken.items(), [None, *pairs], strict=True)
     ]
     goals = [
         Goal(f"heads on a frozen trunk: {name} ÷ kept", goal, pair, at_most=False)
