@@ -8,6 +8,7 @@ import psycopg2
 import pytest
 
 import nets
+from cerebro_plpy.store import state_rows
 from fixtures import Connect, MakeRole
 from trial import ADAM, Trial, blobs, rows_of
 
@@ -143,3 +144,19 @@ def test_more_than_a_million_groups_are_refused_and_a_million_packed(trial: Tria
     trial.sql("CREATE TABLE extra AS SELECT x, y, 1000001 AS one FROM millions LIMIT 1")
     with pytest.raises(psycopg2.Error, match="there are 1000001 groups, and there may be 1000000"):
         trial.call("append_rows", "millions_packed", "extra")
+
+
+@pytest.mark.postgresql
+def test_what_is_said_of_all_configs_is_read_once(trial: Trial) -> None:
+    """Of a hundred thousand groups it is megabytes, and the server may keep a plan for any values."""
+    statement, _ = state_rows.dropping(1, {1: [1]})
+    trial.sql("SET plan_cache_mode = force_generic_plan")
+    try:
+        trial.sql(f"PREPARE dropping (text) AS {statement}")
+        plan = [line for (line,) in trial.sql("EXPLAIN EXECUTE dropping('{}')")]
+    finally:
+        trial.sql("RESET plan_cache_mode")
+    assert sum("InitPlan" in line for line in plan) == 3
+    assert not any("json" in line for line in plan if "Cond" in line)
+    (looked_at,) = (line for line in plan if "Filter" in line)
+    assert "($1)::json" not in looked_at
