@@ -31,14 +31,15 @@ def report(error: CerebroError) -> Any:
     return report
 
 
-def answer(work: Callable[[], T], known: Sequence[registered.Function] = ()) -> T:
-    """Leave the package. A call has to ask for registered functions."""
+def carry_out(work: Callable[[], T], known: Sequence[registered.Function] = ()) -> T:
+    """Do the work of a call, which has to ask for registered functions.
+
+    The caller turns an error into the server's: each frame that the new error passes is a line in the
+    CONTEXT that a user reads.
+    """
     interrupts.let_cancels_wait()
-    try:
-        with registered.scope(known):
-            return work()
-    except CerebroError as error:
-        raise report(error) from None
+    with registered.scope(known):
+        return work()
 
 
 def internal(function: Callable[P, T]) -> Callable[P, T]:
@@ -46,7 +47,10 @@ def internal(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def begun(*arguments: P.args, **named: P.kwargs) -> T:
-        return answer(partial(function, *arguments, **named))
+        try:
+            return carry_out(partial(function, *arguments, **named))
+        except CerebroError as error:
+            raise report(error) from None
 
     return begun
 
@@ -56,7 +60,10 @@ def public(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def begun(*arguments: P.args, **named: P.kwargs) -> T:
-        return answer(partial(_on_own_path, partial(function, *arguments, **named)))
+        try:
+            return carry_out(partial(_on_own_path, partial(function, *arguments, **named)))
+        except CerebroError as error:
+            raise report(error) from None
 
     return begun
 
@@ -102,7 +109,10 @@ def run_pending() -> None:
         raise report(
             CerebroError("this function is for the extension's own use", sqlstate=INSUFFICIENT_PRIVILEGE)
         )
-    answer(pending.pop(), registered.known())
+    try:
+        carry_out(pending.pop(), registered.known())
+    except CerebroError as error:
+        raise report(error) from None
 
 
 def end_look() -> None:

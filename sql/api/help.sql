@@ -19,8 +19,9 @@ WITH listed (number, task, name) AS (
     (25, 'steer', 'clone_config'), (26, 'steer', 'add_configs'), (27, 'use a model', 'predict'),
     (28, 'use a model', 'predict_query'), (29, 'use a model', 'madlib_predict'),
     (30, 'use a model', 'madlib_evaluate'), (31, 'use a model', 'confusion_matrix'),
-    (32, 'look after it', 'diagnose'), (33, 'look after it', 'sizes'), (34, 'look after it', 'forget'),
-    (35, 'look after it', 'grant_usage'), (36, 'look after it', 'version')
+    (32, 'look after it', 'drift'), (33, 'look after it', 'diagnose'), (34, 'look after it', 'sizes'),
+    (35, 'look after it', 'forget'), (36, 'look after it', 'grant_usage'), (37, 'look after it', 'grant_model_access'),
+    (38, 'look after it', 'version')
 ), present (name, call, signature, what, oid) AS (
     SELECT
         p.proname::text,
@@ -39,6 +40,23 @@ WITH listed (number, task, name) AS (
         SELECT y.what FROM present AS y WHERE x.what = 'The same as ' || y.name || '.' ORDER BY y.oid LIMIT 1
     ), x.what), x.oid
     FROM present AS x
+), asked (word) AS (
+    SELECT regexp_replace(lower(help.name), '^cerebro\.', '')
+), letters (word, letter, number) AS (
+    -- Names of the same letters are alike, whatever is swapped or missing.
+    SELECT w.word, substr(w.word, g.place, 1), row_number() OVER (PARTITION BY w.word, substr(w.word, g.place, 1))
+    FROM (SELECT a.word FROM asked AS a UNION SELECT x.name FROM present AS x) AS w
+    CROSS JOIN LATERAL generate_series(1, length(w.word)) AS g (place)
+), alike (name, likeness) AS (
+    SELECT
+        x.name,
+        CASE WHEN position(a.word IN x.name) > 0 OR position(a.word IN lower(x.what)) > 0 THEN 1 ELSE 0 END
+        + 2.0 * (
+            SELECT count(*) FROM letters AS p JOIN letters AS q ON q.letter = p.letter AND q.number = p.number
+            WHERE p.word = a.word AND q.word = x.name
+        ) / (length(a.word) + length(x.name))
+    FROM (SELECT y.name, string_agg(y.what, ' ') AS what FROM told AS y GROUP BY y.name) AS x CROSS JOIN asked AS a
+    WHERE length(a.word) > 1 AND NOT EXISTS (SELECT FROM present AS y WHERE y.name = a.word)
 ), chosen AS (
     SELECT l.number, l.task, x.call, regexp_replace(x.what, '(\. |: | \(|, ).*', '') AS what
     FROM listed AS l
@@ -46,9 +64,19 @@ WITH listed (number, task, name) AS (
     WHERE help.name IS NULL
     UNION ALL
     SELECT 0, COALESCE((SELECT l.task FROM listed AS l WHERE l.name = x.name), ''), x.signature, x.what
-    FROM told AS x WHERE x.name = regexp_replace(lower(help.name), '^cerebro\.', '')
+    FROM told AS x JOIN asked AS a ON a.word = x.name
+    UNION ALL
+    SELECT
+        row_number() OVER (ORDER BY n.likeness DESC, n.name),
+        format('nothing is called "%s"; like it', help.name), x.call, regexp_replace(x.what, '(\. |: | \(|, ).*', '')
+    FROM (SELECT y.* FROM alike AS y WHERE y.likeness >= 0.75 ORDER BY y.likeness DESC, y.name LIMIT 5) AS n
+    CROSS JOIN LATERAL (SELECT y.* FROM told AS y WHERE y.name = n.name ORDER BY y.oid LIMIT 1) AS x
+    UNION ALL
+    SELECT 0, format('nothing is called "%s"', help.name), 'cerebro.help()', 'lists what there is'
+    WHERE help.name IS NOT NULL AND NOT EXISTS (SELECT FROM alike AS y WHERE y.likeness >= 0.75)
+        AND NOT EXISTS (SELECT FROM present AS x JOIN asked AS a ON a.word = x.name)
 )
 SELECT o.task, o.call, rtrim(o.what, '.') FROM chosen AS o ORDER BY o.number, o.call
 $$;
 COMMENT ON FUNCTION cerebro.help(text) IS
-'Lists what there is by task, the views included. With the name of a function or view it gives all its parameters and what it does.';
+'Lists what there is by task, the views included. With the name of a function or view it gives all its parameters and what it does; with another word, what is called like it or speaks of it.';

@@ -11,4 +11,4 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].evaluate(*args)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_evaluate IS
-'Computes the loss and the metrics of a trained model on all rows of a packed table. mst_key selects one of several models.';
+'Computes the loss and the metrics of a trained model on all rows of a packed table. mst_key selects one of several models; without it the best one is measured. The rows must have been packed as those that the model was trained on.';

@@ -15,7 +15,7 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].predict_one(model, mst_key, features)
 $$;
 COMMENT ON FUNCTION cerebro.predict(regclass, integer, double precision[]) IS
-'Predicts one row, given as a numeric array, inside any query. The result is the most probable class with its probability, or the prediction of a model for numbers. mst_key is NULL for a model of madlib_fit. The model stays in the session''s memory. Use it in FROM (FROM rows, cerebro.predict(''model'', 1, x)), or as (cerebro.predict(…)).class.';
+'Predicts one row, given as a numeric array, inside any query. The result is the most probable class with its probability, or the prediction of a model for numbers. Where mst_key is NULL, the best config answers. The model stays in the session''s memory. Use it in FROM (FROM rows, cerebro.predict(''model'', 1, x)), or as (cerebro.predict(…)).class.';
 
 CREATE OR REPLACE FUNCTION cerebro.predict(
     model regclass,
@@ -31,7 +31,7 @@ if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
 return GD["cerebro"].predict_one(model, mst_key, features)
 $$;
 COMMENT ON FUNCTION cerebro.predict(regclass, integer, bytea) IS
-'Predicts one row, given as bytes (uint8 images), inside any query. The result is the most probable class with its probability, or the prediction of a model for numbers. mst_key is NULL for a model of madlib_fit. The model stays in the session''s memory. Use it in FROM (FROM rows, cerebro.predict(''model'', 1, x)), or as (cerebro.predict(…)).class.';
+'Predicts one row, given as bytes (uint8 images), inside any query. The result is the most probable class with its probability, or the prediction of a model for numbers. Where mst_key is NULL, the best config answers. The model stays in the session''s memory. Use it in FROM (FROM rows, cerebro.predict(''model'', 1, x)), or as (cerebro.predict(…)).class.';
 
 -- Without a SET clause the planner sees through it; every name in it is qualified.
 CREATE OR REPLACE FUNCTION cerebro.predict(

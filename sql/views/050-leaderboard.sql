@@ -51,7 +51,8 @@ deciding AS (
     SELECT
         h.*,
         CASE
-            WHEN h.value IN ('NaN', 'Infinity', '-Infinity') THEN NULL
+            -- A config whose loss is no number has learned nothing, whatever its metric says.
+            WHEN h.value IN ('NaN', 'Infinity', '-Infinity') OR h.loss IN ('NaN', 'Infinity', '-Infinity') THEN NULL
             WHEN h.higher_is_better THEN -h.value
             ELSE h.value
         END AS badness,
@@ -133,7 +134,7 @@ candidates AS (
         pg_catalog.min(c.metric) AS metric,
         pg_catalog.avg(c.value) AS value,
         pg_catalog.avg(c.loss) AS loss,
-        pg_catalog.avg(c.badness) AS badness,
+        CASE WHEN pg_catalog.count(c.badness) = pg_catalog.count(*) THEN pg_catalog.avg(c.badness) END AS badness,
         pg_catalog.min(c.epoch) AS epoch,
         pg_catalog.stddev_samp(c.value) AS deviation,
         pg_catalog.string_agg(c.value::text, ', ' ORDER BY c.fold) FILTER (WHERE c.fold IS NOT NULL) AS fold_values,

@@ -295,19 +295,6 @@ def test_auto_leaves_out_what_says_nothing_and_says_so(sql: Sql, db: psycopg2.ex
     assert '"five" (constant, 5 in all rows)' in "".join(db.notices)
 
 
-def test_a_key_is_left_out(sql: Sql) -> None:
-    made(
-        sql,
-        "keyed",
-        "SELECT 7 * i AS code, i % 9 AS kept, i % 2 AS gone FROM generate_series(1, 50) i",
-    )
-    pack(sql, "*", source="keyed")
-    assert len(specification(sql)["columns"]) == 2
-    sql("CREATE UNIQUE INDEX ON keyed (code)")
-    pack(sql, "*", source="keyed")
-    assert specification(sql)["left_out"] == {"code": "a key: no two rows have the same"}
-
-
 def test_columns_are_described(sql: Sql) -> None:
     sql("ANALYZE customers")
     found = {row[0]: row for row in sql("SELECT * FROM cerebro.describe_columns('customers')")}
@@ -317,7 +304,7 @@ def test_columns_are_described(sql: Sql) -> None:
     assert found["plan"][1:4] == ("text", ROWS // 4, 3)
     assert found["plan"][7]["encode"] == "one_hot"
     assert found["note"][7]["tokens"] == 64 and found["note"][8] == "7 words on average"
-    assert found["id"][7:] == (None, "left out: numbers the rows")
+    assert found["id"][7:] == (None, "left out: a key: no two rows have the same")
     assert found["joined"][4:6] == ("2020-01-01 00:00:00", "2024-02-08 00:00:00")
     said = json.dumps({"columns": {"age": {"scale": "robust"}}, "exclude": ["note"]})
     found = {row[0]: row for row in sql("SELECT * FROM cerebro.describe_columns('customers', %s)", said)}

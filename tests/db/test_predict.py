@@ -148,7 +148,9 @@ def test_several_numbers_are_an_array(trial: Trial, features: np.ndarray) -> Non
     store(trial, "vector", net, weights, classes=None)
     trial.sql("SELECT cerebro.madlib_predict('vector', 'new', 'id', 'x', 'out')")
     found = [value for (value,) in trial.sql("SELECT prediction FROM out ORDER BY id")]
-    assert np.allclose(found, outputs(net, weights, features)[0], atol=1e-6)
+    expected = outputs(net, weights, features)[0]
+    # Processors add up in different orders, which shows where large summands leave a small sum.
+    assert np.allclose(found, expected, atol=1e-6 * np.abs(expected).max())
 
 
 def test_several_inputs_and_outputs(trial: Trial) -> None:

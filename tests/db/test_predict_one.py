@@ -213,7 +213,6 @@ def test_weights_too_large_for_a_field_answer_for_a_row(
         ("'many', 2, array_append(x[2:], NULL)", "22004", "NULL elements"),
         ("'many', 2, array_append(x[2:], 'Infinity')", "22023", "infinity"),
         ("'many', 2, x[1:3]", "22023", "shape"),
-        ("'many', NULL, x", "22023", "mst_key is missing"),
         ("'one', 2, x", "22023", "mst_key 2 was given"),
         ("NULL, 2, x", "22004", "model is NULL"),
         ("'nowhere', 2, x", "42P01", "nowhere"),

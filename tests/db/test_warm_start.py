@@ -164,13 +164,15 @@ def test_an_info_that_is_left_of_other_tables_is_no_matter(trial: Trial, greenpl
         assert trial.value(one, "leftover") == trial.value(one, "single")
 
 
-def test_a_missing_key_is_asked_for_with_those_that_are_there(trial: Trial, warm_selection: str) -> None:
+def test_a_missing_key_takes_the_only_model_whatever_its_key(trial: Trial, warm_selection: str) -> None:
     trial.keep("lonely", warm_selection, [2])
     trial.fit("packed", "one_key", "lonely", 1)
+    trial.call("madlib_evaluate", "one_key", "packed", "by_none")
+    trial.call("madlib_evaluate", "one_key", "packed", "by_key", mst_key=2)
+    assert trial.sql("TABLE by_none") == trial.sql("TABLE by_key")
     with pytest.raises(psycopg2.Error) as caught:
-        trial.call("madlib_evaluate", "one_key", "packed", "never")
-    assert "mst_key is missing: public.one_key holds models by their keys" in str(caught.value)
-    assert "HINT:  Give 2." in str(caught.value)
+        trial.call("madlib_evaluate", "one_key", "packed", "never", mst_key=1)
+    assert "mst_key 1 is not in" in str(caught.value) and "HINT:  Give 2." in str(caught.value)
 
 
 def granted(trial: Trial, table: str) -> object:

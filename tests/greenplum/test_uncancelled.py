@@ -42,7 +42,7 @@ def work():
 
 if {before}:
     GD["stop"]({pid})
-doors.answer(work)
+doors.internal(work)()
 $do$
 """
 # It stays in the session, where no statement is needed to call it.

@@ -22,7 +22,6 @@ PICTURE = nets.sequential([4, 4], nets.layer("Flatten"), nets.layer("Dense", uni
 # Arguments of madlib_predict, the SQLSTATE and the message that they are refused with.
 WRONG = {
     "a key for a single model": ("one, new, id, x, out, prob, f, 2", "22023", "mst_key 2 was given"),
-    "no key for many models": ("many, new, id, x, out", "22023", "mst_key is missing"),
     "a key that is not there": ("many, new, id, x, out, prob, f, 9", "22023", "mst_key 9 is not in"),
     "no such model table": ("nowhere, new, id, x, out", "42P01", "nowhere"),
     "not a model table": ("rows, new, id, x, out", "42P01", "rows_summary"),

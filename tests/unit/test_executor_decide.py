@@ -396,13 +396,23 @@ def test_budgets_end_a_run(seed: int) -> None:
     assert len(visits.visits) == 14
     assert sum(step or 0 for step in visits.results(plan).values()) >= 14 - 3 * (SEGMENTS - 1)
     assert visits.log[0].reason == "the run's 14 visits are spent"
-    seconds = World(seed, [1, 2, 3], 4, limits={"max_seconds": 0})
-    seconds.run()
-    assert seconds.visits == []
     configs = World(seed, [], 4, limits={"max_configs": 3})
     configs.run(Fickle())
     assert ("refused", 4) in configs.decided()
     assert {key for key, _, _ in configs.visits} == {1, 2, 3}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_has_begun_when_the_time_is_up_finishes_an_epoch(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decide, "LOOK_SECONDS", 0.0)
+    world = World(seed, list(range(1, 9)), 4, limits={"max_seconds": 0})
+    results = world.results(world.run())
+    begun = {key for key, _, _ in world.visits}
+    assert begun and begun < results.keys()
+    assert {key for key, step in results.items() if step == SEGMENTS} == begun
+    assert set(world.reasons.values()) == {"the run's 0 seconds are spent"}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

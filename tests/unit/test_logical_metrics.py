@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from cerebro_plpy.logical.metrics import better
+from cerebro_plpy.logical.metrics import better, standing
 from cerebro_plpy.madlib.names import METRICS
 from cerebro_plpy.madlib.params import parse_compile
 from cerebro_plpy.madlib.spellings import METRIC_TEXTS, OLD_METRICS, snake
@@ -98,3 +100,21 @@ def test_names_of_ones_own_that_only_the_parameters_explain() -> None:
 def test_old_names_go_the_way_of_the_new() -> None:
     for new in OLD_METRICS.values():
         assert better(new) == DIRECTIONS[METRIC_TEXTS[new]]
+
+
+@pytest.mark.parametrize(
+    "metric, loss, place",
+    [
+        (0.9, 0.5, (-0.9, 0.5)),
+        (None, 0.5, (0.5, 0.5)),
+        (0.9, None, (-0.9, math.inf)),
+        (0.9, math.nan, (math.inf, math.inf)),
+        (0.9, math.inf, (math.inf, math.inf)),
+        (math.nan, 0.5, (math.inf, 0.5)),
+    ],
+)
+def test_a_config_whose_loss_is_no_number_comes_last(
+    metric: float | None, loss: float | None, place: tuple[float, float]
+) -> None:
+    params = parse_compile("optimizer='sgd', loss='mse', metrics=['accuracy']")
+    assert standing(params, metric, loss) == place

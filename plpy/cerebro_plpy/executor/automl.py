@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,11 +14,13 @@ from cerebro_plpy.executor import groups, output, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.executor.fit import ManyTables
+from cerebro_plpy.logical.metrics import standing
 from cerebro_plpy.logical.options import FIT_OPTIONS, FitOptions, one_of, parse_options
 from cerebro_plpy.logical.search.automl import SearchCall
 from cerebro_plpy.logical.search.groups import SCOPES
 from cerebro_plpy.logical.search.method import WHO
 from cerebro_plpy.logical.search.methods import read_method
+from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.store import models, results, runs, session
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table, target_table
 
@@ -244,18 +247,21 @@ def _info_row(
 
 
 def _best(rows: Sequence[dict[str, Any]], request: requests.Request) -> list[dict[str, Any]]:
-    """The config with the lowest loss, of equal ones the first; of groups those that are it for any."""
+    """Return the config that the leaderboard has first; of groups, those that are first for any."""
     groups_of = () if request.groups is None else tuple(request.groups.types)
-    best: dict[tuple[Any, ...], tuple[float, int, dict[str, Any]]] = {}
-    deciding = f"{request.deciding_rows}_loss_final"
-    measured = {tuple(row[name] for name in groups_of) for row in rows if row[deciding] is not None}
+    best: dict[tuple[Any, ...], tuple[tuple[float, float], int, dict[str, Any]]] = {}
+    usual = request.deciding_rows
+    measured = {
+        tuple(row[name] for name in groups_of) for row in rows if row[f"{usual}_loss_final"] is not None
+    }
     for row in rows:
         group = tuple(row[name] for name in groups_of)
         # A group without validation rows is compared on those that it is trained on.
-        loss: float | None = row[deciding if group in measured or not groups_of else "training_loss_final"]
-        if loss is None or loss != loss:
+        dataset = usual if group in measured or not groups_of else "training"
+        loss, metric = row[f"{dataset}_loss_final"], row[f"{dataset}_metrics_final"]
+        if loss is None or not math.isfinite(loss):
             continue
-        found = (loss, row["mst_key"], row)
+        found = (standing(reparse_compile(row["compile_params"]), metric, loss), row["mst_key"], row)
         if group not in best or found[:2] < best[group][:2]:
             best[group] = found
     return [row for _, row in sorted({key: row for _, key, row in best.values()}.items())]

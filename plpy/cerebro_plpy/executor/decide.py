@@ -14,6 +14,7 @@ from typing import Any
 from cerebro_plpy.commands import Decide
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DATA_CORRUPTED, CerebroError
+from cerebro_plpy.executor.report import duration
 from cerebro_plpy.executor.request import Engines
 from cerebro_plpy.logical.budget import Limits
 from cerebro_plpy.logical.metrics import badness, deciding
@@ -71,7 +72,9 @@ class Decider:
         self._order = list(search.order) if search else []
         self._limits = limits
         self._configs = len(rows)
-        self._ends_at = time.monotonic() - seconds_before + (limits.max_seconds or 0)
+        self._seconds_before = seconds_before
+        # When the budget is spent; known from the first visit on.
+        self._ends_at: float | None = None
         self._next_look = 0.0
         self._number = 0
         self._begun = False
@@ -89,6 +92,10 @@ class Decider:
 
     def take(self, unit: Unit, result: Mapping[str, Any]) -> None:
         """Hear of a unit that has ended."""
+        if self._ends_at is None and self._limits.max_seconds is not None and "seconds" in result:
+            # The first visit began with engines to start and nets to compile, which is no training.
+            trained = min(result["seconds"], self._plan.configs[unit.mst_key].visit_units)
+            self._ends_at = time.monotonic() - self._seconds_before - trained + self._limits.max_seconds
         if "failure" in result:
             self._lose(unit.mst_key)
         elif unit.kind == MERGE:
@@ -151,6 +158,12 @@ class Decider:
 
     def finish(self) -> None:
         """Nothing is left to be trained."""
+        over = 0.0 if self._ends_at is None else time.monotonic() - self._ends_at
+        if over >= 1:
+            self._db.notice(
+                f"the budget of {self._limits.max_seconds} s was exceeded by {duration(over)}: configs that"
+                " have begun finish an epoch, and are measured"
+            )
         if self._results and not self._closed:
             key, epoch = self._results[0].mst_key, self._results[0].epoch
             raise CerebroError(
@@ -225,20 +238,26 @@ class Decider:
         for together in _in_turns(decisions.pending(self._db, self._run_id)):
             self._commit([decided for asked in together for decided in self._answer(asked)])
         limits = self._limits
-        if limits.max_seconds is not None and time.monotonic() >= self._ends_at:
-            self._close(f"the run's {limits.max_seconds} seconds are spent")
+        if self._ends_at is not None and time.monotonic() >= self._ends_at:
+            # Each config that has begun has a model in the end: it finishes its first epoch.
+            self._close(f"the run's {limits.max_seconds} seconds are spent", self._first_whole_step)
         elif limits.max_visits is not None and self._plan.visits_begun >= limits.max_visits:
-            self._close(f"the run's {limits.max_visits} visits are spent")
+            self._close(f"the run's {limits.max_visits} visits are spent", self._plan.begun_step)
 
-    def _close(self, reason: str) -> None:
+    def _first_whole_step(self, mst_key: int) -> int:
+        """Return the step up to which a config trains if it is to stop, but not in its first epoch."""
+        begun, first = self._plan.begun_step(mst_key), self._plan.configs[mst_key].first_step
+        return max(begun, first + self._plan.segments) if begun > first else begun
+
+    def _close(self, reason: str, last_step: Callable[[int], int]) -> None:
         if not self._closed and not self._plan.done():
-            self._commit(self._closing(Entry(0, decisions.STOP, reason=reason)))
+            self._commit(self._closing(Entry(0, decisions.STOP, reason=reason), last_step))
 
-    def _closing(self, first: Entry) -> list[Decided]:
+    def _closing(self, first: Entry, last_step: Callable[[int], int]) -> list[Decided]:
         """The end of the run, and with it of every config that would train on."""
         going = [key for key in self._plan.configs if self._plan.trains(key)]
         each = replace(first, request_id=None)
-        stops = [replace(each, mst_key=key, step=self._plan.begun_step(key)) for key in going]
+        stops = [replace(each, mst_key=key, step=last_step(key)) for key in going]
         return [(first, None), *((stop, None) for stop in stops)]
 
     def _answer(self, asked: Asked) -> list[Decided]:
@@ -253,7 +272,11 @@ class Decider:
             until = max(self._plan.epochs, behind + 1)
             return [(replace(entry, step=row.source_step, epochs=until), row)]
         if key is None:
-            return self._closing(entry) if asked.decision == decisions.STOP else [(entry, None)]
+            return (
+                self._closing(entry, self._plan.begun_step)
+                if asked.decision == decisions.STOP
+                else [(entry, None)]
+            )
         config, step = self._plan.configs[key], self._plan.begun_step(key)
         if config.failure is not None:
             return [(replace(entry, decision=decisions.REFUSED, reason=FAILED), None)]

@@ -14,7 +14,7 @@ from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.metrics import deciding
 from cerebro_plpy.logical.options import parse_engine_options
-from cerebro_plpy.predicting import grouped
+from cerebro_plpy.predicting import belonging, grouped
 from cerebro_plpy.predicting.trained import TrainedModel, find_model
 from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import models, results
@@ -88,12 +88,14 @@ def _of_one(db: Database, call: EvaluateCall) -> Evaluation:
     model = find_model(db, call.model_table, call.mst_key)
     registry.begin(db, model.run_id)
     source = requests.data(db, call.test_table, "test table")
+    belonging.check(db, model.table, source.summary, source.table.quoted)
     request = _request(db, call, source, [model], requests.choose([model.selected]))
     return Evaluation(request, _start(db, model))
 
 
 def _of_groups(db: Database, call: EvaluateCall, found: GroupModels) -> Evaluation:
     source = requests.data(db, call.test_table, "test table")
+    belonging.check(db, found.model, source.summary, source.table.quoted)
     answering = evaluate_groups.of(db, found, source)
     registry.begin(db, answering.models[0].run_id)
     configs = [one.config for one in answering.by_config.values()]

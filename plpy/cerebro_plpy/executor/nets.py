@@ -20,7 +20,12 @@ from cerebro_plpy.topology.choose import choose
 
 
 def load_net(
-    db: Database, arch_table: str | None, packed_table: str | None, net: str | None, params: str | None
+    db: Database,
+    arch_table: str | None,
+    packed_table: str | None,
+    net: str | None,
+    params: str | None,
+    quiet: bool = False,
 ) -> list[int]:
     """Add nets for a packed table to a table of architectures, one for each combination of parameters."""
     if net is None or not net.strip():
@@ -29,7 +34,7 @@ def load_net(
     rows = _rows(packed.summary(db, table.schema, table.name))
     about = f"made by load_net for {table.quoted}"
     return [
-        tables.load_model(db, arch_table, model_arch, weights=None, name=name, description=about)
+        tables.load_model(db, arch_table, model_arch, weights=None, name=name, description=about, quiet=quiet)
         for name, model_arch in points.nets(net, params, rows)
     ]
 

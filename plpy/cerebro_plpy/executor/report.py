@@ -96,9 +96,12 @@ class Report:
             self._say(f"epoch {done} of {plan.epochs} done after {self._elapsed()}{self._outlook()}")
         elif time.monotonic() - self._last_line > self._patience:
             self._patience = min(2 * self._patience, MOST_QUIET_SECONDS)
-            self._say(
-                f"{plan.visits_done} of {plan.visits_total} visits after {self._elapsed()}{self._outlook()}"
-            )
+            self._say(f"{self._visits()} after {self._elapsed()}{self._outlook()}")
+
+    def _visits(self) -> str:
+        """How far the run has come; how many visits a search will have, nobody knows."""
+        done = self._plan.visits_done
+        return _count(done, "visit") if self._search else f"{done} of {self._plan.visits_total} visits"
 
     def _tell_declined(self, config: Config, why: str) -> None:
         """Once for each kind of config: no session of a run finds other bits than the first."""
@@ -115,7 +118,7 @@ class Report:
         self._say(f"done in {self._elapsed()}{started}{lost}{self._best_so_far()}")
 
     def _outlook(self) -> str:
-        left = self._plan.seconds_left()
+        left = None if self._search else self._plan.seconds_left()
         if left is None:
             return self._best_so_far()
         left *= self._pace.factor(min(self._plan.segments, len(self._plan.configs)))
@@ -159,9 +162,9 @@ class Report:
         if name is None or (value := values[name]) is None:
             return None
         bad, loss = badness(name, value, self._params(mst_key)), values.get("loss")
-        if bad is None:
+        if bad is None or (loss is not None and not math.isfinite(loss)):
             return None
-        return bad, math.inf if loss is None or math.isnan(loss) else loss, mst_key, name, value
+        return bad, math.inf if loss is None else loss, mst_key, name, value
 
     def _elapsed(self) -> str:
         return duration(time.monotonic() - self._db.called_at)

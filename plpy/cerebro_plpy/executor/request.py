@@ -24,8 +24,8 @@ from cerebro_plpy.logical.budget import Limits, check_budget
 from cerebro_plpy.logical.metrics import direction
 from cerebro_plpy.logical.search.build import EARLY_STOPPING
 from cerebro_plpy.madlib.callbacks import left_out
-from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
+from cerebro_plpy.packing import belonging
 from cerebro_plpy.planner.choosing import Choosable
 from cerebro_plpy.store import models, objects, packed, runs, session
 from cerebro_plpy.store.groups import Groups
@@ -175,32 +175,8 @@ def training_and_validation(
     if validation is None or not validation.strip():
         return training, None
     other = data(db, validation, "validation table")
-    _check_fits(training, other)
+    belonging.check(training.table.quoted, training.summary, other.table.quoted, other.summary)
     return training, other
-
-
-def _check_fits(training: Data, validation: Data) -> None:
-    """Columns may have other names; what they hold must be alike, in the same order."""
-    ours, theirs = training.summary, validation.summary
-    for what in ("input_shapes", "target_shapes", "segments", "num_classes", "normalizing_const"):
-        if getattr(ours, what) != getattr(theirs, what):
-            raise _misfit(training, validation, what, getattr(theirs, what), getattr(ours, what))
-    for what in ("independent_varname", "dependent_varname"):
-        own, given = getattr(ours, what), getattr(theirs, what)
-        if own != given and sorted(own) == sorted(given):
-            raise _misfit(training, validation, what, given, own)
-    for own, given in zip(ours.class_values, theirs.class_values, strict=True):
-        # Rows that were one-hot when they were packed have no names of classes.
-        if own is not None and given is not None and own != given:
-            raise _misfit(training, validation, "the list of classes", given, own)
-
-
-def _misfit(training: Data, validation: Data, what: str, found: object, expected: object) -> CerebroError:
-    return CerebroError(
-        f"validation table {validation.table.quoted} does not fit source table {training.table.quoted}:"
-        f" {what} is {shorten(found)}, not {shorten(expected)}",
-        hint="Pack it with cerebro.validation_preprocessor_dl and this source table.",
-    )
 
 
 def choose(rows: Sequence[models.Selected]) -> list[Chosen]:

@@ -25,6 +25,7 @@ def load_model(
     weights: bytes | None,
     name: str | None,
     description: str | None,
+    quiet: bool = False,
 ) -> int:
     """Check an architecture with Keras and append it to the table, which is made if it is not there."""
     if model_arch is None:
@@ -51,7 +52,8 @@ def load_model(
     model_id = models.add_architecture(
         db, quoted=quoted, model_arch=model_arch, weights=weights, name=name, description=description
     )
-    db.notice(f"model_id {model_id} is in {quoted}")
+    if not quiet:
+        db.notice(f"model_id {model_id} is in {quoted}")
     return model_id
 
 

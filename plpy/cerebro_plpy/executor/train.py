@@ -11,18 +11,17 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
 from cerebro_plpy.executor import begin, nets
 from cerebro_plpy.executor.automl import AutomlCall
+from cerebro_plpy.logical.metrics import standing
 from cerebro_plpy.logical.options import BACKENDS, LARGEST, Validator, integer, one_of, parse_options
+from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.nets import points
-from cerebro_plpy.packing import columns, holdout, preprocess, sources
+from cerebro_plpy.packing import columns, holdout, preprocess, sources, target
 from cerebro_plpy.packing import options as pack_options
-from cerebro_plpy.predicting.trained import best_key
-from cerebro_plpy.store import dialect, names, packed, results, session, source_rows, statistics
+from cerebro_plpy.store import dialect, names, packed, results, session
 
-# An integer label of more values is a quantity.
-MOST_CLASSES = 100
 CONFIGS, EPOCHS = 12, 27
 LEAST_SECONDS = 1
-Ranked = tuple[int, str, str, float | None, float | None, bool]
+Ranked = tuple[int, str, str, str, float | None, float | None, bool]
 
 
 def _nets(key: str, value: object) -> list[str]:
@@ -80,10 +79,18 @@ class TrainOrder:
 def train(db: Database, call: TrainCall) -> list[Ranked]:
     """Pack, make nets, search within the budget; gives the leaderboard."""
     task = _task(db, call)
-    summary = _pack(db, task)
-    is_classes = summary.num_classes[0] is not None
-    model_ids = _load(db, task, summary)
-    _search(db, task, summary, model_ids, is_classes)
+    by_hand = [_pack(db, task)]
+    table = names.resolve_table(db, task.table("_packed"), "packed table")
+    summary = packed.summary(db, table.schema, table.name)
+    model_ids = []
+    for net, params in _chosen_nets(task, summary):
+        arguments = (task.table("_nets"), task.table("_packed"), net)
+        model_ids += nets.load_net(db, *arguments, params=params, quiet=True)
+        by_hand.append(_statement("load_net", arguments if params is None else (*arguments, params), None))
+    search = _search(task, summary, model_ids)
+    by_hand.append(_search_by_hand(search))
+    db.notice("\n".join(["the same by hand:", *by_hand]))
+    begin.begin(db, search)
     return _leaderboard(db, task)
 
 
@@ -91,7 +98,7 @@ def _task(db: Database, call: TrainCall) -> TrainOrder:
     for what, value in (("source_table", call.source_table), ("target", call.target)):
         if value is None or not value.strip():
             raise CerebroError(f"{what} is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
-    source, target = str(call.source_table), str(call.target)
+    source, label = str(call.source_table), str(call.target)
     parse_options(call.options, OPTIONS)
     given = json.loads(call.options or "{}")
     name = call.name or names.with_suffix(source, "_model")
@@ -101,10 +108,11 @@ def _task(db: Database, call: TrainCall) -> TrainOrder:
         raise CerebroError(f"budget is {budget}", hint="A second is the least.")
     for suffix in ("", "_packed", "_nets", "_best"):
         names.target_table(db, names.with_suffix(name, suffix), suffixes=("_summary",))
-    return TrainOrder(source, target, name, given, round(seconds))
+    return TrainOrder(source, label, name, given, round(seconds))
 
 
-def _pack(db: Database, task: TrainOrder) -> packed.PackedSummary:
+def _pack(db: Database, task: TrainOrder) -> str:
+    """Pack the rows; gives the statement that does so by hand."""
     source = names.resolve_table(db, task.source, "input table")
     known = packed.columns_of(db, source)
     (item, *more) = columns.parse_items(task.target, "target")
@@ -112,30 +120,19 @@ def _pack(db: Database, task: TrainOrder) -> packed.PackedSummary:
         raise CerebroError(f"target {task.target} is not one column")
     label = sources.find_column(item.columns[0], known, source.quoted)
     options = {key: value for key, value in task.given.items() if key in _PACKING}
+    found = target.settle(db, source, label, options.get("task"), splits="validation" not in task.given)
+    if label.element in sources.INTEGERS:
+        options["task"] = found.task
     options.setdefault("columns", "auto")
     options["seed"] = task.seed
-    if "task" not in options and label.element in sources.INTEGERS:
-        ((_, distinct, _),) = statistics.values(db, source, [label], 1)
-        options["task"] = "regression" if distinct > MOST_CLASSES else "classification"
-    quantity = label.element in sources.FLOATS or label.is_array or options.get("task") == "regression"
+    quantity = found.task == target.REGRESSION
     usual: Any = holdout.SHARE if quantity else {"share": holdout.SHARE, "stratify": True}
     options["validation"] = task.given.get("validation", usual)
+    if found.nulls:
+        db.notice(f"{found.nulls} rows are left out, since {task.target} is NULL there")
     arguments = (task.source, task.table("_packed"), task.target, "*")
-    _say(db, "training_preprocessor_dl", arguments, options)
-    if left_out := source_rows.nulls(db, source, label):
-        db.notice(f"{left_out} rows are left out, since {task.target} is NULL there: by hand, with a view")
     preprocess.pack_training(db, *arguments, options=json.dumps(options), labelled=True)
-    target = names.resolve_table(db, task.table("_packed"), "packed table")
-    return packed.summary(db, target.schema, target.name)
-
-
-def _load(db: Database, task: TrainOrder, summary: packed.PackedSummary) -> list[int]:
-    found: list[int] = []
-    for net, params in _chosen_nets(task, summary):
-        arguments = (task.table("_nets"), task.table("_packed"), net)
-        _say(db, "load_net", arguments if params is None else (*arguments, params), None)
-        found += nets.load_net(db, *arguments, params=params)
-    return found
+    return _statement("training_preprocessor_dl", arguments, options)
 
 
 def _chosen_nets(task: TrainOrder, summary: packed.PackedSummary) -> list[tuple[str, str | None]]:
@@ -151,9 +148,9 @@ def _chosen_nets(task: TrainOrder, summary: packed.PackedSummary) -> list[tuple[
     return [("linear", None), ("tabular", '{"width": [32, 128], "depth": [1, 2]}')]
 
 
-def _search(
-    db: Database, task: TrainOrder, summary: packed.PackedSummary, model_ids: Sequence[int], is_classes: bool
-) -> None:
+def _search(task: TrainOrder, summary: packed.PackedSummary, model_ids: Sequence[int]) -> AutomlCall:
+    """The search for the best of these nets."""
+    is_classes = summary.num_classes[0] is not None
     loss, metric = ("categorical_crossentropy", "accuracy") if is_classes else ("mse", "mae")
     compiles = (
         f"{{'loss': ['{loss}'], 'metrics': ['{metric}'], 'optimizer_params_list': [{{'optimizer': ['Adam'],"
@@ -165,7 +162,7 @@ def _search(
     options: dict[str, Any] = {"max_seconds": task.seconds, "restore_best": True}
     if "backend" in task.given:
         options["backend"] = task.given["backend"]
-    call = AutomlCall(
+    return AutomlCall(
         source_table=task.table("_packed"),
         model_output_table=task.name,
         model_arch_table=task.table("_nets"),
@@ -185,35 +182,34 @@ def _search(
         use_caching=False,
         options=json.dumps(options),
     )
-    shown = (call.source_table, call.model_output_table, call.model_arch_table, call.model_selection_table)
-    told = (list(model_ids), compiles, call.fit_params_grid, "asha", method)
-    _say(
-        db,
+
+
+def _search_by_hand(call: AutomlCall) -> str:
+    tables = (call.source_table, call.model_output_table, call.model_arch_table, call.model_selection_table)
+    ids, method = list(call.model_id_list or ()), (call.automl_method, call.automl_params)
+    return _statement(
         "madlib_automl",
-        (*shown, *told),
-        options,
-        random_state=task.seed,
-        validation=call.validation_table,
+        (*tables, ids, call.compile_params_grid, call.fit_params_grid, *method),
+        json.loads(call.options or "{}"),
+        random_state=str(call.random_state),
+        validation_table=_literal(call.validation_table),
+        metrics_compute_frequency=str(call.metrics_compute_frequency),
     )
-    begin.begin(db, call)
 
 
 def _epochs(task: TrainOrder) -> int:
     return task.given.get("epochs", EPOCHS)
 
 
-def _say(
-    db: Database, function: str, arguments: Sequence[Any], options: Mapping[str, Any] | None, **named: Any
-) -> None:
+def _statement(
+    function: str, arguments: Sequence[Any], options: Mapping[str, Any] | None, **named: str
+) -> str:
     """The statement that does the same by hand."""
     shown = [_literal(one) for one in arguments]
-    if "random_state" in named:
-        shown.append(f"random_state => {named['random_state']}")
-        shown.append(f"validation_table => {_literal(named['validation'])}")
-        shown.append("metrics_compute_frequency => 1")
+    shown += [f"{name} => {value}" for name, value in named.items()]
     if options is not None:
         shown.append(f"options => {_literal(json.dumps(options))}")
-    db.notice(dialect.call_text(function, shown))
+    return dialect.call_text(function, shown)
 
 
 def _literal(value: Any) -> str:
@@ -230,19 +226,18 @@ def _leaderboard(db: Database, task: TrainOrder) -> list[Ranked]:
     rows = results.ranked(db, info.quoted, arch.quoted)
     if not rows:
         raise CerebroError(
-            f"no config was measured within the budget of {task.seconds} s",
-            hint="Give a longer budget. An engine that has yet to start takes some of it.",
+            f"no config of {task.name} has a model",
+            hint="The view cerebro.leaderboard has what became of each config.",
             sqlstate=WRONG_STATE,
         )
-    best = best_key(db, info)
-    found = [
-        (row["mst_key"], row["net"], row["params"], row["metric"], row["loss"], row["mst_key"] == best)
-        for row in rows
-    ]
-    return sorted(found, key=_place)
+    best, *others = sorted(rows, key=_place)
+    return [_ranked(best, is_best=True), *(_ranked(row, is_best=False) for row in others)]
 
 
-def _place(row: Ranked) -> tuple[bool, float, int]:
-    """The best config, then the others by their loss."""
-    key, _, _, _, loss, is_best = row
-    return not is_best, float("inf") if loss is None else loss, key
+def _place(row: Mapping[str, Any]) -> tuple[tuple[float, float], int]:
+    """The order of the leaderboard."""
+    return standing(reparse_compile(row["compile_params"]), row["value"], row["loss"]), row["mst_key"]
+
+
+def _ranked(row: Mapping[str, Any], *, is_best: bool) -> Ranked:
+    return row["mst_key"], row["net"], row["params"], row["metric"], row["value"], row["loss"], is_best

@@ -50,7 +50,8 @@ class Wanted:
     kind: str | None
     # Whether the caller named it; else auto may leave it out.
     named: bool = False
-    is_key: bool = False
+    # Why its values tell rows apart and say nothing of them; None where they do not.
+    key: str | None = None
     # Of arrays: the shape of the first. Of bytea: whether the first is a JPEG or PNG.
     shape: Sequence[int] | None = None
     is_image: bool = False
@@ -86,8 +87,8 @@ def choose(wanted: Wanted, facts: ColumnFacts | None, rows: int) -> Becoming:
 
 def _useless(wanted: Wanted, facts: ColumnFacts | None, rows: int) -> str | None:
     column = wanted.column
-    if wanted.is_key:
-        return "a key: no two rows have the same"
+    if wanted.key is not None:
+        return wanted.key
     if column.element == "uuid":
         return "a uuid tells rows apart and says nothing of them"
     if column.element in asked.OPAQUE or (column.is_array and not column.is_array_of_numbers):
@@ -99,22 +100,13 @@ def _useless(wanted: Wanted, facts: ColumnFacts | None, rows: int) -> str | None
     if isinstance(facts, NumberFacts):
         if facts.is_constant and facts.present == rows:
             return f"constant, {facts.minimum:g} in all rows"
-        return "numbers the rows" if _numbers_rows(column, facts, rows) else None
+        return None
     if facts.distinct == 1 and facts.present == rows:
         return "constant, the same in all rows"
     few_words = facts.words < WORDS
     if few_words and facts.distinct > max(FEW_VALUES, facts.present // 2):
         return f"{facts.distinct} different values in {facts.present} rows"
     return None
-
-
-def _numbers_rows(column: TableColumn, facts: NumberFacts, rows: int) -> bool:
-    """A key in a view: from 0 or 1, without gaps as far as smallest and largest say."""
-    whole = column.element in ("int2", "int4", "int8")
-    if not whole or facts.minimum not in (0, 1) or facts.maximum is None or facts.mean is None:
-        return False
-    same = facts.maximum - facts.minimum + 1 == rows == facts.present
-    return same and rows > 2 and abs(facts.mean - (facts.minimum + facts.maximum) / 2) < 1e-6
 
 
 def _choose_text(wanted: Wanted, facts: TextFacts) -> Becoming:

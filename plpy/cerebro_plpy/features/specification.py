@@ -214,6 +214,28 @@ class Specification:
         )
 
 
+def difference(own: Specification | None, other: Specification | None) -> str | None:
+    """Return what another specification does otherwise with the same rows; None where it does the same."""
+    if own is None or other is None:
+        return None if own is other else f"its columns were {'' if own is None else 'not '}prepared"
+    ours, theirs = ({feature.name: feature for feature in one.features} for one in (own, other))
+    for name in {**ours, **theirs}:
+        if name not in ours or name not in theirs:
+            return f'column "{name}" is {"an" if name in theirs else "no"} input there'
+        said = theirs[name].as_json()
+        for key, value in ours[name].as_json().items():
+            if key not in _FACTS and said.get(key) != value:
+                found, expected = (json.dumps(one)[:60] for one in (said.get(key), value))
+                return f'{key} of column "{name}" is {found}, not {expected}'
+    if list(ours) != list(theirs):
+        return f"its columns come in the order {', '.join(theirs)}"
+    return None
+
+
+# What is known of a column and changes nothing of what it becomes.
+_FACTS = ("type", "element", "statistics")
+
+
 def read(text: str) -> Specification:
     """Read a document that `as_json` wrote, or one that pretends to be."""
     given = json.loads(text)

@@ -65,6 +65,21 @@ def badness(metric_name: str, value: float | None, params: CompileParams | None 
     return -value if better(metric_name, params) == "max" else value
 
 
+def standing(params: CompileParams, metric: float | None, loss: float | None) -> tuple[float, float]:
+    """Return what ranks a config among others, the lower the better: its metric, then its loss.
+
+    A config whose loss is no number has learned nothing, whatever its metric says, and comes last.
+    """
+    if loss is not None and not math.isfinite(loss):
+        return math.inf, math.inf
+    worth = loss if metric is None else -metric if direction(params) == "max" else metric
+    return _or_last(worth), _or_last(loss)
+
+
+def _or_last(value: float | None) -> float:
+    return value if value is not None and math.isfinite(value) else math.inf
+
+
 def direction(params: CompileParams) -> Direction:
     """Which way the metric is better that configs are compared by: the first, or else the loss."""
     first = next(_named(params.metrics), next(_named(params.weighted_metrics), "loss"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
@@ -118,8 +118,22 @@ def parse_options(
     values = _read_object(text, name, example) if text is not None else {}
     for key in values:
         if key not in allowed:
-            raise unknown(f"unknown option {shorten(key, 60)}", key, allowed)
+            raise _unknown_option(key, allowed)
     return {key: allowed[key](key, value) for key, value in values.items() if value is not None}
+
+
+# What is no option, since each config says it for itself.
+_OF_CONFIGS = {
+    **dict.fromkeys(("loss", "metrics", "optimizer", "learning_rate"), "compile"),
+    **dict.fromkeys(("batch_size", "class_weight", "shuffle"), "fit"),
+}
+
+
+def _unknown_option(key: str, allowed: Iterable[str]) -> CerebroError:
+    error = unknown(f"unknown option {shorten(key, 60)}", key, allowed)
+    if key in _OF_CONFIGS:
+        error.hint = f"Each config has it among its {_OF_CONFIGS[key]} parameters."
+    return error
 
 
 def named(key: str, said: Mapping[str, object], checks: Mapping[str, Validator]) -> dict[str, Any]:

@@ -8,13 +8,15 @@ from collections.abc import Iterable
 from ..errors import CerebroError
 
 LONGEST_NAME = 60
+# Names that are less alike were not meant.
+LEAST_LIKENESS = 0.6
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Give the known name that looks most like this one, whatever its case."""
     wanted = name[:LONGEST_NAME]
     best = max(known, key=lambda item: _likeness(wanted, item), default=None)
-    return best if best is not None and _likeness(wanted, best) >= (False, 0.5) else None
+    return best if best is not None and _likeness(wanted, best) >= (False, LEAST_LIKENESS) else None
 
 
 def _likeness(wanted: str, item: str) -> tuple[bool, float, float]:

@@ -11,7 +11,7 @@ from ..errors import DATATYPE_MISMATCH, CerebroError
 from ..features.specification import Specification
 from ..store import names, packed, source_rows
 from ..store.session import setting
-from . import folds, grouping, holdout, inputs, sources
+from . import folds, grouping, holdout, inputs, sources, telltale
 from . import options as option
 from .columns import Item, parse_items
 from .job import Job, Rules
@@ -79,6 +79,7 @@ def pack_training(
         grouping=in_groups,
     )
     pack(db, job)
+    telltale.tell(db, target)
     if held is not None and held_target is not None:
         _pack_apart(db, job, held, held_target, known)
 

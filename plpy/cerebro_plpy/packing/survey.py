@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..database import Database
 from ..errors import DATATYPE_MISMATCH, CerebroError
@@ -16,6 +16,7 @@ from ..store import packed, statistics
 from ..store.names import Table
 from ..store.packed import Expression, SourceColumn
 from ..store.statistics import Counted
+from . import row_keys
 from .arrays import shape_of
 
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
@@ -35,11 +36,15 @@ def survey(
 ) -> tuple[int, list[Surveyed]]:
     """Look at all columns; gives the number of rows too. Those that are not `named` may be left out."""
     wanted = _wanted(db, source, columns, said, named)
-    rows, facts = _facts(db, source, dict(zip((c.name for c in columns), columns, strict=True)), wanted)
+    by_name = {column.name: column for column in columns}
+    rows, facts = _facts(db, source, by_name, wanted)
+    open_ones = [(by_name[one.column.name], one.column) for one in wanted if not (one.named or one.key)]
+    keys = row_keys.find_keys(db, source, open_ones, facts)
     found = []
     for one in wanted:
-        own = facts.get(one.column.name)
-        found.append(Surveyed(one, own, settle.choose(one, own, rows)))
+        name = one.column.name
+        known = replace(one, key=one.key or keys.get(name))
+        found.append(Surveyed(known, facts.get(name), settle.choose(known, facts.get(name), rows)))
     return rows, found
 
 
@@ -84,7 +89,7 @@ def _feature(
 def _wanted(
     db: Database, source: Table, columns: Sequence[SourceColumn], said: AskedColumns, named: bool
 ) -> list[Wanted]:
-    keys = statistics.keys(db, source)
+    keys = row_keys.listed(statistics.keys(db, source))
     found = [
         (column, TableColumn(column.name, column.element, column.is_array, column.shown_type))
         for column in columns
@@ -95,14 +100,15 @@ def _wanted(
         own = said.each.get(column.name, {})
         first = sniffed.get(column.name)
         has_shape = first is not None and plain.is_array_of_numbers
-        can_be = named or bool(own) or not column.is_array or plain.is_array_of_numbers
+        is_named = named or column.name in said.each
+        can_be = is_named or not column.is_array or plain.is_array_of_numbers
         wanted.append(
             Wanted(
                 column=plain,
                 said=own,
                 kind=asked.kind_of(plain, own) if can_be else None,
-                named=named or bool(own),
-                is_key=column.name in keys,
+                named=is_named,
+                key=keys.get(column.name),
                 shape=shape_of(first) if first is not None and has_shape else None,
                 is_image=plain.is_bytes and first is not None and first.startswith((JPEG, PNG)),
             )
@@ -146,7 +152,7 @@ def _facts(
 
 def _is_counted(one: Wanted) -> bool:
     """Whether its values are. Keys have too many, and words are counted by themselves."""
-    if one.is_key and not one.named:
+    if one.key is not None and not one.named:
         return False
     if one.kind == CATEGORY:
         return one.named or one.column.element not in (*asked.OPAQUE, "uuid")

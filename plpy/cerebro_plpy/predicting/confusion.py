@@ -11,7 +11,7 @@ from cerebro_plpy.engine.architecture import DescribedModel
 from cerebro_plpy.engine.data import Dataset
 from cerebro_plpy.engine.inference import inference
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
-from cerebro_plpy.predicting import choices, models
+from cerebro_plpy.predicting import belonging, choices, models
 from cerebro_plpy.predicting.outputs import Output
 from cerebro_plpy.predicting.trained import find_model
 from cerebro_plpy.segment.cancel import ticker
@@ -29,7 +29,8 @@ def confusion(
     """How many rows of each label are predicted as what; the best config answers where none is named."""
     table = resolve_table(db, packed_table, "packed table")
     summary = packed.summary(db, table.schema, table.name)
-    trained = models.trained(db, find_model(db, model, mst_key, best=True))
+    found = find_model(db, model, mst_key)
+    trained = models.trained(db, found)
     labels = summary.class_values[0]
     if len(summary.class_values) != 1 or labels is None:
         raise CerebroError(
@@ -37,6 +38,7 @@ def confusion(
             hint="Compare numbers by their differences: cerebro.madlib_predict gives the predictions.",
             sqlstate=NOT_SUPPORTED,
         )
+    belonging.check(db, found.table, summary, table.quoted)
     models.start_engine(db, trained.backend, False)
     models.take_functions(db, trained)
     described = models.described(trained, summary.input_shapes)
@@ -44,13 +46,13 @@ def confusion(
     output = _output(trained.outputs(described), model)
     forward = inference(described)
     loaded, tick = forward.load(trained.weights()), ticker(db)
-    found = np.zeros((len(labels), len(output.values or ())), np.int64)
+    counts = np.zeros((len(labels), len(output.values or ())), np.int64)
     for rows in _buffers(db, table.quoted, len(summary.keys)):
         (result,) = forward.predict_many(loaded, rows.inputs, forward.rows, tick)
-        likely = choices.probabilities(result, output.logits, output.is_binary)[:, : found.shape[1]]
-        np.add.at(found, (rows.targets[0].values.argmax(axis=1), likely.argmax(axis=1)), 1)
+        likely = choices.probabilities(result, output.logits, output.is_binary)[:, : counts.shape[1]]
+        np.add.at(counts, (rows.targets[0].values.argmax(axis=1), likely.argmax(axis=1)), 1)
     predicted = output.values or []
-    return [(labels[y], predicted[p], int(found[y, p])) for y, p in np.argwhere(found)]
+    return [(labels[y], predicted[p], int(counts[y, p])) for y, p in np.argwhere(counts)]
 
 
 def _buffers(db: Database, table: str, segments: int) -> Iterator[Dataset]:

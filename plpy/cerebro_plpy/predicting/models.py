@@ -60,13 +60,13 @@ def trained(db: Database, found: TrainedModel) -> Model:
         divisor=float(row.get("normalizing_const") or 1.0),
         outputs=lambda described: output.settle(described, dependents, loss),
         weights=partial(_weights, db, found),
-        features=_features(row),
+        features=features_of(row),
         independents=row.get("independent_varname") or (),
     )
 
 
-def _features(row: Mapping[str, Any]) -> Specification | None:
-    """A model of an earlier version has none."""
+def features_of(row: Mapping[str, Any]) -> Specification | None:
+    """Return the feature specification in a model's summary; a model of an earlier version has none."""
     given = row.get(FEATURES[0])
     return None if given is None else read_specification(json.dumps(given))
 

@@ -173,7 +173,7 @@ def _keep_one(
 ) -> Kept:
     key = (place, mst_key, sample is None)
     memory.of(_KeptModels).pop(key, None)
-    found = find_model(db, name, mst_key, best=sample is None)
+    found = find_model(db, name, mst_key)
     version = predictions.version(db, found.table, found.mst_key)
     made = readiness.make(db, name, models.trained(db, found), sample, by_engine=by_engine)
     kept = replace(made, version=version)

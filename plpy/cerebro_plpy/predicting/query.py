@@ -77,7 +77,7 @@ def statement(db: Database, model: str | None, query: str | None, row_type: int,
 
 def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Reader:
     """One model answers for every row."""
-    found = find_model(db, name, mst_key, best=True)
+    found = find_model(db, name, mst_key)
     predictions.version(db, found.table, found.mst_key)
     model = models.trained(db, found)
     parts = _parts(db, model, rows)

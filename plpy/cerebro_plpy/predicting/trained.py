@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import NOT_SUPPORTED, UNDEFINED_TABLE, WRONG_STATE, CerebroError
-from cerebro_plpy.logical.metrics import direction
+from cerebro_plpy.errors import (
+    INSUFFICIENT_PRIVILEGE,
+    NOT_SUPPORTED,
+    UNDEFINED_TABLE,
+    WRONG_STATE,
+    CerebroError,
+)
+from cerebro_plpy.logical.metrics import standing
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.store import models, results
 from cerebro_plpy.store.names import Table, quote, resolve_table
@@ -29,27 +35,30 @@ class TrainedModel:
     backend: str | None
 
 
-def find_model(db: Database, name: str | None, mst_key: int | None, best: bool = False) -> TrainedModel:
-    """Find a model: by its key among many, the `best` where that is asked for, or the only one of a table."""
+def find_model(db: Database, name: str | None, mst_key: int | None) -> TrainedModel:
+    """Return the model of a table that has this key; without a key the best one."""
     table = resolve_table(db, name, "model table")
     summary = _beside(db, table, "_summary")
     if summary is None:
         raise CerebroError(
             f"table {quote(table.schema, table.name + '_summary')} does not exist",
             detail=f"{table.quoted} is not a model table without it.",
+            hint="A model table that is renamed needs its _summary and its _info to be renamed with it.",
             sqlstate=UNDEFINED_TABLE,
         )
     several = results.holds_several(db, table)
+    info = _beside(db, table, "_info") if several else None
+    _check_rights(db, [one for one in (table, summary, info) if one is not None])
     results.check_summary(db, table, summary)
     row = results.summary_row(db, summary.quoted)
     if not several:
         # What else is called so, such as an _info that was left when other tables were dropped, is no matter.
         return _single(db, table, row, mst_key)
-    info = _beside(db, table, "_info")
     if info is None:
         raise CerebroError(
             f"table {quote(table.schema, table.name + '_info')} does not exist",
             detail=f"{table.quoted} holds models of madlib_fit_multiple_model, which are described there.",
+            hint="A model table that is renamed needs its _summary and its _info to be renamed with it.",
             sqlstate=UNDEFINED_TABLE,
         )
     if row.get(results.GROUP_BY[0]):
@@ -58,9 +67,7 @@ def find_model(db: Database, name: str | None, mst_key: int | None, best: bool =
             detail=f"Its groups are those of {', '.join(row[results.GROUP_BY[0]])}.",
             sqlstate=NOT_SUPPORTED,
         )
-    if mst_key is None and best:
-        mst_key = best_key(db, info)
-    return _one_of_many(db, table, info, row, mst_key)
+    return _one_of_many(db, table, info, row, best_key(db, info) if mst_key is None else mst_key)
 
 
 def group_tables(db: Database, name: str | None) -> tuple[Table, Table, list[str]] | None:
@@ -69,8 +76,22 @@ def group_tables(db: Database, name: str | None) -> tuple[Table, Table, list[str
     summary, info = _beside(db, table, "_summary"), _beside(db, table, "_info")
     if summary is None or info is None:
         return None
+    _check_rights(db, [table, summary, info])
     columns = results.summary_row(db, summary.quoted).get(results.GROUP_BY[0])
     return (table, info, columns) if columns else None
+
+
+def _check_rights(db: Database, tables: Sequence[Table]) -> None:
+    missing = models.unreadable(db, tables)
+    if missing:
+        raise CerebroError(
+            f"permission denied for {', '.join(missing)}",
+            detail="A model answers with the rights of the role that runs the query. A view lends none:"
+            " the server runs a view's functions as whoever queries it.",
+            hint="The owner gives all that it takes: "
+            f"SELECT cerebro.grant_model_access('{tables[0].quoted}', 'role').",
+            sqlstate=INSUFFICIENT_PRIVILEGE,
+        )
 
 
 def any_group(db: Database, table: Table, info: Table, mst_key: int) -> TrainedModel:
@@ -80,20 +101,14 @@ def any_group(db: Database, table: Table, info: Table, mst_key: int) -> TrainedM
 
 
 def best_key(db: Database, info: Table) -> int:
-    """The config that a leaderboard has first: by its first metric, else the loss."""
-    ranked: list[tuple[float, float, int]] = []
-    for row in results.measured(db, info.quoted):
-        loss, metric = row["loss"], row["metric"]
-        is_better_high = direction(reparse_compile(row["compile_params"])) == "max"
-        worth = loss if metric is None else -metric if is_better_high else metric
-        ranked.append((_or_last(worth), _or_last(loss), row["mst_key"]))
+    """Return the config that the leaderboard has first."""
+    ranked = [
+        (standing(reparse_compile(row["compile_params"]), row["metric"], row["loss"]), row["mst_key"])
+        for row in results.measured(db, info.quoted)
+    ]
     if not ranked:
         raise CerebroError(f"no config of {info.quoted} has a model", sqlstate=WRONG_STATE)
-    return min(ranked)[2]
-
-
-def _or_last(value: float | None) -> float:
-    return value if value is not None and math.isfinite(value) else math.inf
+    return min(ranked)[1]
 
 
 def _beside(db: Database, table: Table, suffix: str) -> Table | None:
@@ -125,11 +140,7 @@ def _single(db: Database, table: Table, row: Any, mst_key: int | None) -> Traine
     )
 
 
-def _one_of_many(db: Database, table: Table, info: Table, row: Any, mst_key: int | None) -> TrainedModel:
-    if mst_key is None:
-        raise CerebroError(
-            f"mst_key is missing: {table.quoted} holds models by their keys", hint=_keys_of(db, info)
-        )
+def _one_of_many(db: Database, table: Table, info: Table, row: Any, mst_key: int) -> TrainedModel:
     config = results.trained_config(db, info.quoted, mst_key)
     if config is None:
         raise CerebroError(f"mst_key {mst_key} is not in {info.quoted}", hint=_keys_of(db, info))

@@ -40,7 +40,10 @@ class GroupModels:
         loss, metric = (
             f"coalesce(i.validation_{what}_final, i.training_{what}_final)" for what in ("loss", "metrics")
         )
-        worth = f"CASE WHEN {metric} IS NULL THEN {loss} WHEN {higher} THEN -{metric} ELSE {metric} END"
+        worth = (
+            f"CASE WHEN {loss} IN ('NaN', 'Infinity', '-Infinity') THEN NULL"
+            f" WHEN {metric} IS NULL THEN {loss} WHEN {higher} THEN -{metric} ELSE {metric} END"
+        )
         which = "" if self.mst_key is None else f" AND i.mst_key = {int(self.mst_key)}"
         return (
             f"SELECT {names}, i.{FALLBACK}, i.mst_key, CASE WHEN i.{FALLBACK} THEN '{ALL_ROWS}'"

@@ -212,3 +212,18 @@ def has_storage(db: Database, table: Table) -> bool:
     return bool(
         db.query("SELECT FROM pg_class WHERE oid = $1 AND relkind IN ('r', 'p')", ["oid"], [table.oid])
     )
+
+
+def unreadable(db: Database, tables: Sequence[Table]) -> list[str]:
+    """Return the tables of which the caller may read nothing, and the schemas that are closed to them."""
+    rows = db.query(
+        "SELECT format('%I.%I', n.nspname, c.relname) AS name FROM pg_class AS c JOIN pg_namespace AS n"
+        " ON n.oid = c.relnamespace WHERE c.oid = ANY ($1::oid[])"
+        " AND NOT has_any_column_privilege(c.oid, 'SELECT') UNION ALL"
+        " SELECT DISTINCT format('schema %I', n.nspname) FROM pg_class AS c JOIN pg_namespace AS n"
+        " ON n.oid = c.relnamespace WHERE c.oid = ANY ($1::oid[])"
+        " AND NOT has_schema_privilege(n.oid, 'USAGE')",
+        ["oid[]"],
+        [[table.oid for table in tables]],
+    )
+    return [row["name"] for row in rows]

@@ -157,7 +157,13 @@ def _check_schema(db: Database, schema: str) -> None:
     if not rows:
         raise CerebroError(f"schema {quote(schema)} does not exist", sqlstate=UNDEFINED_SCHEMA)
     if not rows[0]["may"]:
-        raise CerebroError(f"permission denied for schema {quote(schema)}", sqlstate=INSUFFICIENT_PRIVILEGE)
+        raise CerebroError(
+            f"permission denied for schema {quote(schema)}",
+            detail="The call makes its tables there, and you may not.",
+            hint="Name a schema in which you may create tables, as in 'mine.name', or have its owner"
+            f" GRANT CREATE ON SCHEMA {quote(schema)}.",
+            sqlstate=INSUFFICIENT_PRIVILEGE,
+        )
 
 
 def built_in_types(db: Database, types: Sequence[str]) -> list[str]:

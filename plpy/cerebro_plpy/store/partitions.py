@@ -181,3 +181,12 @@ def read_buffer(db: Database, table: str, key: int, buffer_id: int, columns: Col
         ["integer", "integer"],
         [key, buffer_id],
     )[0]
+
+
+def first_buffers(db: Database, table: str, columns: Sequence[str]) -> list[Row]:
+    """Read the bytes and shapes of the first buffer of each segment."""
+    wanted = [name for c in columns for name in (c, f"{c}_shape")]
+    return db.query(
+        f"SELECT DISTINCT ON (__dist_key__) {', '.join(map(quote, wanted))} FROM {table}"
+        " ORDER BY __dist_key__, buffer_id"
+    )

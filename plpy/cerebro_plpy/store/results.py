@@ -389,9 +389,9 @@ def measured(db: Database, info: str) -> list[Mapping[str, Any]]:
 def ranked(db: Database, info: str, arch_table: str) -> list[Mapping[str, Any]]:
     """The configs of a search that have a model, with the nets' names and what was measured last."""
     return db.query(
-        "SELECT i.mst_key, coalesce(a.name, 'model ' || i.model_id) AS net,"
-        " i.compile_params || ', ' || i.fit_params AS params,"
-        " coalesce(i.validation_metrics_final, i.training_metrics_final) AS metric,"
+        "SELECT i.mst_key, coalesce(a.name, 'model ' || i.model_id) AS net, i.compile_params,"
+        " i.compile_params || ', ' || i.fit_params AS params, i.metrics_type[1] AS metric,"
+        " coalesce(i.validation_metrics_final, i.training_metrics_final) AS value,"
         " coalesce(i.validation_loss_final, i.training_loss_final) AS loss"
         f" FROM {info} AS i LEFT JOIN {arch_table} AS a USING (model_id) WHERE i.model_size IS NOT NULL"
     )

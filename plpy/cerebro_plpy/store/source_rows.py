@@ -32,6 +32,11 @@ def nulls(db: Database, source: Table, column: SourceColumn) -> int:
     return rows[0]["found"]
 
 
+def count(db: Database, source: Table) -> int:
+    """Return the number of rows."""
+    return db.query(f"SELECT count(*) AS found FROM {source.rows}")[0]["found"]
+
+
 def first_negative(db: Database, source: Table, column: SourceColumn) -> float | None:
     """A value below 0, if there is one."""
     rows = db.query(

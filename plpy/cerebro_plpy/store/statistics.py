@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..database import Database
+from .dialect import is_greenplum
 from .names import Table, quote
 from .packed import Expression, SourceColumn, as_double, as_text
 
 FLOATS = ("float4", "float8", "numeric")
+NUMBERS = ("int2", "int4", "int8", *FLOATS)
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -27,15 +29,69 @@ class Counted:
 
 
 def keys(db: Database, table: Table) -> set[str]:
-    """Columns of which no two rows have the same value."""
+    """Return the columns that are keys by a table's definition: unique, or filled by a sequence."""
     rows = db.query(
         "SELECT a.attname::text AS name FROM pg_catalog.pg_attribute AS a"
-        " JOIN pg_catalog.pg_index AS i ON i.indrelid = a.attrelid AND a.attnum = i.indkey[0]"
-        " WHERE a.attrelid = $1::oid AND i.indisunique AND i.indnkeyatts = 1 AND i.indpred IS NULL",
+        " WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped AND (a.attidentity <> ''"
+        " OR EXISTS (SELECT FROM pg_catalog.pg_index AS i WHERE i.indrelid = a.attrelid"
+        "  AND a.attnum = i.indkey[0] AND i.indisunique AND i.indnkeyatts = 1 AND i.indpred IS NULL)"
+        " OR EXISTS (SELECT FROM pg_catalog.pg_attrdef AS d WHERE d.adrelid = a.attrelid"
+        "  AND d.adnum = a.attnum AND pg_catalog.pg_get_expr(d.adbin, d.adrelid) LIKE 'nextval(%'))",
         ["oid"],
         [table.oid],
     )
     return {row["name"] for row in rows}
+
+
+@dataclass(frozen=True)
+class DistinctValues:
+    """How many values a column has, and whether no two are the same. Ends are those of numbers."""
+
+    rows: int
+    present: int
+    distinct: int
+    minimum: int | float | None
+    maximum: int | float | None
+    are_whole: bool
+
+    @property
+    def all_different(self) -> bool:
+        return self.distinct == self.present
+
+
+def distinct(db: Database, table: Table, columns: Sequence[SourceColumn]) -> list[DistinctValues]:
+    """Count the different values of columns."""
+    found = []
+    for column in columns:
+        name = quote(column.name)
+        number = f"{name}::numeric" if column.element in NUMBERS else "NULL::numeric"
+        row = db.query_once(
+            f"SELECT count(*) AS rows, count({name}) AS present, count(DISTINCT {name}) AS distinct,"
+            f" min({number})::double precision AS minimum, max({number})::double precision AS maximum,"
+            f" coalesce(bool_and({number} = trunc({number})), FALSE) AS are_whole FROM {table.rows}"
+        )[0]
+        found.append(DistinctValues(**row))
+    return found
+
+
+def rises(db: Database, table: Table, column: SourceColumn) -> bool:
+    """Return whether a column's value is greater in each row than in the row stored before it."""
+    place = "gp_segment_id, tableoid" if is_greenplum(db) else "tableoid"
+    stored = db.query(
+        "SELECT c.relkind IN ('r', 'm', 'p') AND NOT EXISTS (SELECT FROM pg_catalog.pg_inherits AS i"
+        " JOIN pg_catalog.pg_class AS p ON p.oid = i.inhrelid WHERE i.inhparent = c.oid AND p.relkind = 'f')"
+        " AS found FROM pg_catalog.pg_class AS c WHERE c.oid = $1::oid",
+        ["oid"],
+        [table.oid],
+    )
+    if not stored[0]["found"]:
+        return False
+    name = quote(column.name)
+    row = db.query_once(
+        f"SELECT coalesce(bool_and(n.rises), FALSE) AS found FROM (SELECT s.{name} > lag(s.{name})"
+        f" OVER (PARTITION BY {place} ORDER BY s.ctid) AS rises FROM {table.rows}) AS n"
+    )[0]
+    return row["found"]
 
 
 def numbers(

@@ -1,0 +1,96 @@
+"""Whether a column can be learned, before anything is made of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..database import Database
+from ..errors import DATATYPE_MISMATCH, CerebroError
+from ..features import asked
+from ..store import source_rows, statistics
+from ..store.names import Table
+from ..store.packed import SourceColumn
+from . import holdout, sources
+
+# An integer label of more values is a quantity.
+MOST_CLASSES = 100
+# Of fewer rows a share that is held out says nothing.
+LEAST_ROWS = 10
+CLASSIFICATION, REGRESSION = "classification", "regression"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A column to learn, and whether it is one of classes or a quantity."""
+
+    column: SourceColumn
+    task: str
+    nulls: int
+
+
+def settle(db: Database, source: Table, column: SourceColumn, task: str | None, splits: bool) -> Target:
+    """Return what a column is learned as, or refuse it. If it `splits`, a fifth of the rows is held out."""
+    _check_type(source, column)
+    nulls = source_rows.nulls(db, source, column)
+    present, distinct, frequent = source_rows.count(db, source) - nulls, 0, []
+    if not column.is_array:
+        ((present, distinct, frequent),) = statistics.values(db, source, [column], asked.MOST_CATEGORIES)
+    _check_rows(source, column, present, nulls, splits)
+    if task is None:
+        quantity = column.element in sources.FLOATS or column.is_array
+        many = column.element in sources.INTEGERS and distinct > MOST_CLASSES
+        task = REGRESSION if quantity or many else CLASSIFICATION
+    if task == CLASSIFICATION and not column.is_array:
+        held = sum(round(count * holdout.SHARE) for _, count in frequent)
+        _check_classes(
+            column, present, distinct, frequent[0][0] if frequent else "", has_held=held > 0 or not splits
+        )
+    return Target(column, task, nulls)
+
+
+def _check_type(source: Table, column: SourceColumn) -> None:
+    known = (*asked.NUMBERS, *asked.TEXTS)
+    if column.element in asked.DATES:
+        raise _unfit(
+            column, "a time, and neither a class nor a quantity", "extract(epoch FROM …) gives a number."
+        )
+    if column.element in asked.OPAQUE or (column.is_array and column.element not in known):
+        raise _unfit(column, "neither a class nor a quantity", "Learn a field of it, as text or as a number.")
+
+
+def _check_rows(source: Table, column: SourceColumn, present: int, nulls: int, splits: bool) -> None:
+    if present == 0 and nulls == 0:
+        raise CerebroError(f"input table {source.quoted} has no rows")
+    if present == 0:
+        raise CerebroError(
+            f'target "{column.name}" is NULL in all {nulls} rows of {source.quoted}', sqlstate="22004"
+        )
+    if splits and present < LEAST_ROWS:
+        raise CerebroError(
+            f'{source.quoted} has {present} rows in which "{column.name}" is known, too few to learn from',
+            detail=f"A fifth is held out to validate on. {LEAST_ROWS} rows are the least.",
+        )
+
+
+def _check_classes(column: SourceColumn, present: int, distinct: int, first: str, has_held: bool) -> None:
+    name = column.name
+    if distinct == 1:
+        raise CerebroError(
+            f"target \"{name}\" is '{first}' in all {present} rows: there is nothing to tell apart",
+            hint="Give rows of at least two classes.",
+        )
+    if not has_held:
+        raise CerebroError(
+            f'target "{name}" has {distinct} different values in {present} rows: too many to learn',
+            detail="Of each class a fifth is held out, and no class has three rows.",
+            hint="Name a column with fewer values. A number is learned as a quantity: "
+            '{"task": "regression"}, or a cast in a view.',
+        )
+
+
+def _unfit(column: SourceColumn, what: str, way_out: str) -> CerebroError:
+    return CerebroError(
+        f'target "{column.name}" of type {column.shown_type} is {what}',
+        hint=f"Name the column of a view that computes one. {way_out}",
+        sqlstate=DATATYPE_MISMATCH,
+    )

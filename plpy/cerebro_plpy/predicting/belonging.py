@@ -1,0 +1,50 @@
+"""Whether packed rows are what a model was trained on: the same columns, scaled alike, the same classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.features import specification
+from cerebro_plpy.madlib.literal import shorten
+from cerebro_plpy.predicting import models
+from cerebro_plpy.store import predictions, results
+from cerebro_plpy.store.names import Table, quote, resolve_table
+from cerebro_plpy.store.packed import PackedSummary
+
+
+def check(db: Database, model: Table, rows: PackedSummary, name: str) -> None:
+    """Refuse packed rows that mean something else to a model than its training rows did."""
+    summary = resolve_table(db, quote(model.schema, model.name + "_summary"), "model summary")
+    row = results.summary_row(db, summary.quoted)
+    for problem in _problems(db, summary, row, rows):
+        source = f", {row['source_table']}" if row.get("source_table") else ""
+        raise CerebroError(
+            f"{name} was not packed as the rows that {model.quoted} was trained on: {problem}",
+            detail="The model would take its rows for others, and every figure would be wrong.",
+            hint=f"Pack the rows with cerebro.validation_preprocessor_dl and the training table{source}.",
+            sqlstate=WRONG_STATE,
+        )
+
+
+def _problems(db: Database, summary: Table, row: Mapping[str, Any], rows: PackedSummary) -> Iterator[str]:
+    """Yield the differences that change an answer. A model of an earlier release does not tell all."""
+    other = specification.difference(models.features_of(row), rows.features)
+    if other is not None:
+        yield other
+    divisor = row.get("normalizing_const")
+    if divisor is not None and divisor != rows.normalizing_const:
+        yield f"normalizing_const is {rows.normalizing_const:g}, not {divisor:g}"
+    names: list[str] = row["dependent_varname"]
+    if len(names) != len(rows.dependent_varname):
+        yield f"it has {len(rows.dependent_varname)} labels, not {len(names)}"
+        return
+    packed_in = resolve_table(db, rows.quoted, "summary of the packed table")
+    expected = predictions.class_values(db, summary, names)
+    found = predictions.class_values(db, packed_in, rows.dependent_varname)
+    for label, own, given in zip(names, expected, found, strict=True):
+        # Rows that were one-hot when they were packed have no names of classes.
+        if own is not None and given is not None and own != given:
+            yield f"the classes of {label} are {shorten(given)}, not {shorten(own)}"
