@@ -71,6 +71,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "predict",
         "predict_query",
         "confusion_matrix",
+        "grant_model_access",
     ),
     "Losses, metrics and layers of your own": (
         "register_function",
@@ -82,7 +83,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "delete_custom_function",
         "update_custom_function_table",
     ),
-    "Rights": ("grant_usage", "revoke_usage"),
+    "Rights": ("grant_usage", "grant_model_access", "revoke_usage"),
     "The server": ("help", "version", "diagnose", "segments_ready", "gpu_configuration"),
 }
 VIEWS = (

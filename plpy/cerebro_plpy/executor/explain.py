@@ -347,7 +347,7 @@ def _about_fit(request: requests.Request, work: RunWork, known: _Measurements, m
         epochs = max(1, -(-work.epochs * limits.max_visits // found.played.visits))
         found = estimate(replace(work, epochs=epochs), rates)
     if limits.max_seconds is not None:
-        notes.append(f"the run ends after {counted(limits.max_seconds, 'second')}, whatever is left")
+        notes.append(f"the run ends {counted(limits.max_seconds, 'second')} after its first visit has begun")
         most = found.starting + limits.max_seconds
         low, high = min(found.low, most), min(found.high, most)
         found = replace(found, seconds=min(found.seconds, most), low=low, high=high)
