@@ -17,7 +17,8 @@ from .packing import Packed
 from .plan import Plan
 from .requests import FitRequest, Search
 from .run import Run
-from .statements import Columns, call, identifier, table_name
+from .statements import Columns, call, table_name
+from .training import TrainRequest
 
 if TYPE_CHECKING:
     import pandas
@@ -205,25 +206,26 @@ class Database:
         *,
         name: str | None = None,
         budget: str = "1 minute",
+        wait: bool = True,
         **options: Any,
-    ) -> list[Row]:
-        """Train nets on a table as it is, or on a data frame, and give the configs, the best first.
+    ) -> Run:
+        """Train nets on a table as it is, or on a data frame, and return the run with its leaderboard.
 
-        Text, dates, NULLs and categories need no preparing. The model table is `name`, by default
-        <source>_model; a data frame needs a name, and is kept as the table <name>_rows. Options are
-        `columns`, `exclude`, `validation`, `weight`, `nets`, `configs`, `epochs`, `backend` and `seed`.
+        Text, dates, NULLs and categories need no preparing. The run is shown as it goes on; without `wait` it
+        is returned as soon as it has begun. The model table is `name`, by default <source>_model; a data
+        frame needs a name, and is kept as the table <name>_rows. Options are `columns`, `exclude`,
+        `validation`, `weight`, `nets`, `configs`, `epochs`, `backend` and `seed`.
         """
-        if not isinstance(source, str):
-            if name is None:
-                raise CerebroError("a data frame needs a name", hint='For example name="churn".')
-            rows_table = table_name(name, "_rows")
-            self.load(rows_table, source)
-            source = rows_table
-        named = {"target": identifier(target), "name": name, "budget": budget}
-        given = {key: value for key, value in named.items() if value is not None}
-        statement = call("train", table_name(source), **given, options=options or None)
-        with self._link.fresh() as connection:
-            return link.execute(connection, statement.replace("SELECT ", "SELECT * FROM ", 1))
+        request = TrainRequest(
+            source, target, name, budget, options, background=not self._link.in_transaction
+        )
+        if wait:
+            print(f"packing {request.rows_table or source} and making nets", flush=True)
+        run = request.begin(self)
+        if wait:
+            run.watch()
+            run.check_finished()
+        return run
 
     def packed(self, table: str) -> Packed:
         """A table that was packed before."""
@@ -373,6 +375,7 @@ class Database:
 
     def run(self, run_id: int) -> Run:
         """One of your runs, by its number."""
+        run_id = int(run_id)
         if not self.look("SELECT 1 FROM cerebro.runs WHERE run_id = %s", run_id):
             raise CerebroError(f"you have no run {run_id}", hint="db.runs() shows your runs.")
         return Run(self, run_id)

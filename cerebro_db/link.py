@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,12 +19,16 @@ from sqlalchemy import URL, Engine, PoolProxiedConnection, create_engine
 from sqlalchemy.exc import DBAPIError
 
 from .errors import CerebroError, CerebroWarning, from_server
+from .statements import plain
 
 Connection = psycopg2.extensions.connection
 Row = dict[str, Any]
 T = TypeVar("T")
 
 _log = logging.getLogger("cerebro_db")
+# A longer wait says what it is for.
+QUIET_SECONDS = 3.0
+_CALLED = re.compile(r"cerebro\.(\w+)\(")
 OWN_PATH = "pg_catalog, pg_temp"
 _ADDRESSES = (
     "Write postgresql://user@host:port/database, postgresql:///database, or 'host=… dbname=…' as for psql."
@@ -36,8 +42,9 @@ class Link(Protocol):
         """Lend one connection."""
         ...
 
-    def fresh(self) -> AbstractContextManager[Connection]:
-        """Lend a connection for what trains in it: one that was lent before may run another engine."""
+    @property
+    def in_transaction(self) -> bool:
+        """Whether what is done here is part of a transaction that somebody else ends."""
         ...
 
     def close(self) -> None:
@@ -60,14 +67,9 @@ class EngineLink:
     def session(self) -> AbstractContextManager[Connection]:
         return self._lent(self._engine.raw_connection)
 
-    @contextmanager
-    def fresh(self) -> Iterator[Connection]:
-        pool = self._engine.pool.recreate()
-        try:
-            with self._lent(pool.connect) as connection:
-                yield connection
-        finally:
-            pool.dispose()
+    @property
+    def in_transaction(self) -> bool:
+        return False
 
     @contextmanager
     def _lent(self, lend: Callable[[], PoolProxiedConnection]) -> Iterator[Connection]:
@@ -103,14 +105,15 @@ class ConnectionLink:
         with self._one_at_a_time:
             if self._connection.closed:
                 raise CerebroError("the connection that the client was given is closed")
-            if self._connection.info.transaction_status != TRANSACTION_STATUS_IDLE:
+            if self.in_transaction:
                 yield self._connection
                 return
             with _transaction(self._connection):
                 yield self._connection
 
-    def fresh(self) -> AbstractContextManager[Connection]:
-        return self.session()
+    @property
+    def in_transaction(self) -> bool:
+        return self._connection.info.transaction_status != TRANSACTION_STATUS_IDLE
 
     def close(self) -> None:
         pass
@@ -198,7 +201,9 @@ def execute(
     connection: Connection, statement: str, values: tuple[object, ...] = (), *, quietly: bool = False
 ) -> list[Row]:
     """Send one statement, tell what the server tells meanwhile, and give the rows."""
-    return _interruptible(connection, lambda: _send(connection, statement, values), quietly)
+    called = _CALLED.search(statement)
+    waits_for = "the server" if called is None else f"cerebro.{called[1]}"
+    return _interruptible(connection, lambda: _send(connection, statement, values), waits_for, quietly)
 
 
 def copy(connection: Connection, statement: str, rows: TextIO) -> None:
@@ -208,15 +213,19 @@ def copy(connection: Connection, statement: str, rows: TextIO) -> None:
         with connection.cursor() as cursor:
             cursor.copy_expert(statement, rows)
 
-    _interruptible(connection, send)
+    _interruptible(connection, send, "rows")
 
 
-def _interruptible(connection: Connection, work: Callable[[], T], quietly: bool = False) -> T:
+def _interruptible(connection: Connection, work: Callable[[], T], waits_for: str, quietly: bool = False) -> T:
     """Wait for the server in a thread of its own, since one that waits for it hears no Ctrl-C: this one then
     cancels the statement, so that nothing goes on behind the back of who has asked for its end."""
     connection.notices.clear()
     sent = _in_thread(work)
     try:
+        with suppress(TimeoutError):
+            return sent.result(None if quietly else QUIET_SECONDS)
+        # What the server tells comes when the statement is over.
+        _say(f"waiting for {waits_for}")
         return sent.result()
     except KeyboardInterrupt:
         connection.cancel()
@@ -232,7 +241,7 @@ def _interruptible(connection: Connection, work: Callable[[], T], quietly: bool 
 
 def _send(connection: Connection, statement: str, values: tuple[object, ...]) -> list[Row]:
     with connection.cursor() as cursor:
-        cursor.execute(statement, values or None)
+        cursor.execute(statement, tuple(map(plain, values)) or None)
         if cursor.description is None:
             return []
         names = [column.name for column in cursor.description]
@@ -251,6 +260,13 @@ def _in_thread(work: Callable[[], T]) -> Future[T]:
 
     threading.Thread(target=run, name="cerebro_db", daemon=True).start()
     return future
+
+
+def _say(text: str) -> None:
+    """Tell whoever listens to the log, or sits before a terminal or a notebook."""
+    _log.info("%s", text)
+    if not _log.isEnabledFor(logging.INFO) and (sys.stderr.isatty() or "ipykernel" in sys.modules):
+        print(text, file=sys.stderr, flush=True)
 
 
 def _tell(connection: Connection) -> None:

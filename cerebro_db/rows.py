@@ -88,6 +88,11 @@ def read(source: Any) -> dict[str, Any]:
         return _read_file(Path(source))
     if isinstance(source, Mapping):
         return {str(name): np.asarray(values) for name, values in source.items()}
+    if not hasattr(source, "columns"):
+        raise CerebroError(
+            f"a {type(source).__name__} is no table of columns",
+            hint="Give a data frame, such as series.to_frame(), a dict of arrays, or a file.",
+        )
     return {str(name): _of_series(source[name]) for name in source.columns}
 
 

@@ -180,6 +180,19 @@ class Run:
         watching.watch(self, watching.screen(shown), lambda: self._waited() in GOING, self.stop)
         return self
 
+    def check_finished(self) -> None:
+        """Raise an error unless the run has ended well."""
+        info = self.info()
+        if info["status"] != "finished":
+            raise CerebroError(
+                f"run {self.run_id} is {info['status']}: {info['detail'] or 'no reason is known'}",
+                hint="Its configs show what failed, its decisions what was stopped.",
+            )
+
+    def predict(self, given: pandas.DataFrame | Any, x: Columns | None = None) -> pandas.DataFrame:
+        """Predict rows with the best config, as `Config.predict` does."""
+        return self.best().predict(given, x)
+
     def plot(self, kind: str | None = None) -> Picture:
         """Pictures of the run: "curves", "configs" or "timeline", or all of them.
 

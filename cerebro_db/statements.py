@@ -55,8 +55,14 @@ def table_name(table: str, suffix: str = "") -> str:
     return f'{table[:-1]}{suffix}"' if table.endswith('"') else f"{table}{suffix}"
 
 
+def plain(value: Any) -> Any:
+    """Return a scalar of NumPy's as Python's own, and all else as it is."""
+    return value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
+
+
 def literal(value: object) -> str:
     """Write a value as a literal that means the same under every setting of the server."""
+    value = plain(value)
     if value is None:
         return "NULL"
     if isinstance(value, Raw):

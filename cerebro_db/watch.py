@@ -51,7 +51,11 @@ class Snapshot:
     def headline(self) -> str:
         run = self.run
         of_groups = f" of {run['groups']} groups" if run["groups"] else ""
-        parts = [f"run {run['run_id']}: {run['visits_done']} of {run['visits_total']} visits{of_groups}"]
+        # How many visits a search will have, nobody knows.
+        visits = f"{run['visits_done']} visits"
+        if not run["search"]:
+            visits = f"{run['visits_done']} of {run['visits_total']} visits"
+        parts = [f"run {run['run_id']}: {visits}{of_groups}"]
         if run["status"] != "running":
             parts[0] += f", {run['status']}"
         elif self.seconds_left is not None:

@@ -44,6 +44,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Training": (
         "train",
+        "prepare_train",
         "madlib_keras_fit_multiple_model",
         "madlib_keras_fit",
         "madlib_keras_automl",

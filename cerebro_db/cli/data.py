@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..database import Database
 
 PACKED_COLUMNS = ("table", "total_rows", "segments", "buffer_size", "normalizing_const")
-TRAINED_COLUMNS = ("mst_key", "net", "parameters", "metric", "loss", "best")
+TRAINED_COLUMNS = ("mst_key", "net", "parameters", "metric", "value", "loss", "best")
 BEGUN_COLUMNS = ("run_id", "status", "configs", "epochs", "segments", "visits_total", "model_table")
 
 
@@ -97,8 +97,13 @@ def train(table: str, target: str, exclude: str | None, form: str, dsn: str, **g
     options = {key: value for key, value in given.items() if value is not None}
     if exclude is not None:
         options["exclude"] = [column.strip() for column in exclude.split(",")]
+    from ..training import ranked
+
     with open_database(dsn) as db:
-        found = db.train(table, target, **options)
+        say(f"packing {table} and making nets", err=True)
+        run = db.train(table, target, wait=False, **options)
+        follow(run)
+        found = ranked(run)
     show(found, form, TRAINED_COLUMNS)
 
 

@@ -292,6 +292,13 @@ def train(*arguments: Any) -> Iterator[tuple[Any, ...]]:
 
 
 @public
+def prepare_train(*arguments: Any) -> str:
+    from cerebro_plpy.executor import train as executor
+
+    return executor.prepare(Session(), executor.TrainCall(*arguments))
+
+
+@public
 def evaluate(*arguments: Any) -> None:
     from cerebro_plpy.executor import evaluate as executor
 

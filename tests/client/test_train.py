@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import keras
+import numpy as np
 import pandas as pd
+import psycopg2
 import pytest
-from cerebro_db import CerebroError, Database
+from cerebro_db import CerebroError, Database, connect, link
+from cerebro_db.statements import literal
+from cerebro_db.training import ranked
 
 from shell import cerebro
 
@@ -28,16 +34,25 @@ def frame() -> pd.DataFrame:
     )
 
 
-def test_a_data_frame_is_trained_on_as_it_is(client: Database, frame: pd.DataFrame) -> None:
-    board = client.train(frame, "gone", name="churn", configs=3, epochs=4, nets=["linear", "tabular"])
-    assert board[0]["best"] and board[0]["metric"] > 0.8
+def test_a_data_frame_is_trained_on_as_it_is(
+    client: Database, frame: pd.DataFrame, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = client.train(frame, "gone", name="churn", configs=3, epochs=4, nets=["linear", "tabular"])
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "packing churn_rows and making nets" and f"run {run.run_id} finished" in shown[-1]
+    board = ranked(run)
+    assert board[0]["best"] and board[0]["metric"] == "accuracy" and board[0]["value"] > 0.8
+    assert [row["mst_key"] for row in board] == list(run.leaderboard()["mst_key"])
+    assert run.best().mst_key == board[0]["mst_key"]
+    told = client.rows("SELECT p.class FROM churn_rows c, cerebro.predict('churn', c) p LIMIT 2")
+    assert list(run.predict(frame.drop(columns="gone"))["class"])[:2] == [row["class"] for row in told]
     found = client.rows("SELECT count(p.class) AS n FROM churn_rows c, cerebro.predict('churn', c) p")
     assert found == [{"n": ROWS}]
 
 
 def test_a_session_that_ran_another_engine_is_no_hindrance(client: Database) -> None:
     how = {"configs": 1, "epochs": 1, "nets": ["linear"], "backend": "jax"}
-    assert client.train("churn_rows", "gone", name="by_jax", **how)
+    assert client.train("churn_rows", "gone", name="by_jax", **how).status == "finished"
 
 
 def test_columns_are_packed_as_they_are(client: Database) -> None:
@@ -107,3 +122,50 @@ def test_what_is_wrong_is_said(client: Database, frame: pd.DataFrame) -> None:
         client.train(frame, "gone")
     with pytest.raises(CerebroError, match='column "left" does not exist'):
         client.train("churn_rows", "left", name="other")
+
+
+def test_a_refusal_leaves_nothing_behind(client: Database, frame: pd.DataFrame) -> None:
+    for wrong in ({"target": "left"}, {"target": "gone", "nets": ["Dens(8)"]}):
+        with pytest.raises(CerebroError):
+            client.train(frame, **{"name": "again", "configs": 1, "epochs": 1, **wrong})
+        assert client.rows("SELECT relname FROM pg_class WHERE relname LIKE 'again%%'") == []
+    run = client.train(frame, "gone", name="again", configs=1, epochs=1, nets=["linear"])
+    assert run.status == "finished"
+
+
+def test_rows_that_are_no_table_are_refused(client: Database, frame: pd.DataFrame) -> None:
+    with pytest.raises(CerebroError, match="a Series is no table of columns") as caught:
+        client.train(frame["gone"], "gone", name="alone")
+    assert "to_frame()" in str(caught.value.hint)
+
+
+def test_numbers_of_numpy_are_numbers(client: Database) -> None:
+    newest: Any = np.int64(client.rows("SELECT max(run_id) AS n FROM cerebro.runs")[0]["n"])
+    assert client.run(newest).run_id == newest
+    assert client.rows("SELECT %s + 1 AS n", newest) == [{"n": newest + 1}]
+    assert literal(np.float64(0.5)) == "0.5" and literal([np.int64(3)]) == "ARRAY[3]"
+
+
+def test_training_is_part_of_a_transaction_that_is_open(client_database: str, frame: pd.DataFrame) -> None:
+    with closing(psycopg2.connect(dbname=client_database)) as connection:
+        client = connect(connection)
+        client.rows("SELECT 1")
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        how = {"configs": 1, "epochs": 1, "nets": ["linear"]}
+        assert client.train("churn_rows", "gone", name="within", **how).status == "finished"
+        connection.rollback()
+        assert client.rows("SELECT to_regclass('within') AS made") == [{"made": None}]
+
+
+def test_a_long_wait_says_what_it_is_for(
+    client: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "QUIET_SECONDS", 0.2)
+    caplog.set_level("INFO", "cerebro_db")
+    client.rows("SELECT pg_sleep(0.5)")
+    client.rows("SELECT cerebro.help(), pg_sleep(0.1)")
+    assert [record.message for record in caplog.records][:2] == [
+        "waiting for the server",
+        "waiting for cerebro.help",
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
@@ -77,8 +77,20 @@ class TrainOrder:
 
 
 def train(db: Database, call: TrainCall) -> list[Ranked]:
-    """Pack, make nets, search within the budget; gives the leaderboard."""
+    """Pack, make nets, and search within the budget; return the leaderboard."""
     task = _task(db, call)
+    begin.begin(db, _prepare(db, task))
+    return _leaderboard(db, task)
+
+
+def prepare(db: Database, call: TrainCall) -> str:
+    """Pack and make nets; return the arguments of the search as JSON."""
+    search = _prepare(db, _task(db, call))
+    given = {key: value for key, value in asdict(search).items() if value is not None}
+    return json.dumps({**given, "options": json.loads(search.options or "{}")})
+
+
+def _prepare(db: Database, task: TrainOrder) -> AutomlCall:
     by_hand = [_pack(db, task)]
     table = names.resolve_table(db, task.table("_packed"), "packed table")
     summary = packed.summary(db, table.schema, table.name)
@@ -90,8 +102,7 @@ def train(db: Database, call: TrainCall) -> list[Ranked]:
     search = _search(task, summary, model_ids)
     by_hand.append(_search_by_hand(search))
     db.notice("\n".join(["the same by hand:", *by_hand]))
-    begin.begin(db, search)
-    return _leaderboard(db, task)
+    return search
 
 
 def _task(db: Database, call: TrainCall) -> TrainOrder:

@@ -1,0 +1,75 @@
+"""`Database.train`: from a table or a data frame to a run that searches nets for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from . import rows
+from .errors import CerebroError
+from .run import Run
+from .statements import call, identifier, table_name
+
+if TYPE_CHECKING:
+    from .architectures import Home
+    from .link import Row
+
+# What the search is made from, besides the data frame's own rows.
+_PREPARED = ("_packed", "_packed_summary", "_packed_validation", "_packed_validation_summary", "_nets")
+_RANKED = """SELECT l.mst_key, coalesce(n.name, 'model ' || l.model_id) AS net,
+    l.compile_params || ', ' || l.fit_params AS parameters, l.metric, l.value, l.loss, l.rank = 1 AS best
+    FROM cerebro.leaderboard AS l LEFT JOIN {nets} AS n USING (model_id)
+    WHERE l.run_id = %s AND l.value IS NOT NULL ORDER BY l.rank"""
+
+
+@dataclass(frozen=True)
+class TrainRequest:
+    """What `Database.train` was asked for."""
+
+    source: Any
+    target: str
+    name: str | None
+    budget: str
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    # Not where its tables are those of a transaction that is not over.
+    background: bool = True
+
+    @property
+    def rows_table(self) -> str | None:
+        """The table that a data frame becomes."""
+        if isinstance(self.source, str):
+            return None
+        if self.name is None:
+            raise CerebroError("a data frame needs a name", hint='For example name="churn".')
+        return table_name(self.name, "_rows")
+
+    def begin(self, db: Home) -> Run:
+        """Load the rows, pack them, make the nets, and begin the search in the background.
+
+        A refusal leaves nothing behind, so that the call can be repeated with another argument.
+        """
+        loaded = self.rows_table
+        source = table_name(self.source) if loaded is None else loaded
+        name = self.name or table_name(source, "_model")
+        if loaded is not None:
+            rows.load(db, loaded, self.source)
+        made: list[str] = [] if loaded is None else [loaded]
+        try:
+            given = {"target": identifier(self.target), "name": name, "budget": self.budget}
+            prepare = call("prepare_train", source, **given, options=dict(self.options) or None)
+            search: Row = db.rows(prepare + " AS search")[0]["search"]
+            made += [table_name(name, suffix) for suffix in _PREPARED]
+            search["options"] = {**search["options"], "background": self.background}
+            begin = call("madlib_automl", **search)
+            run_id = db.transaction([begin, call("last_run") + " AS run_id"])[0]["run_id"]
+        except BaseException:
+            for table in made:
+                db.rows(f"DROP TABLE IF EXISTS {table}")
+            raise
+        return Run(db, run_id, statements=[prepare, begin])
+
+
+def ranked(run: Run) -> list[Row]:
+    """The configs of such a run that have a model, the best first, with the names of their nets."""
+    return run.rows(_RANKED.format(nets=table_name(run.models(), "_nets")))
