@@ -59,7 +59,7 @@ def one_axis(tab: Tab) -> None:
 def sorted_by(tab: Tab) -> None:
     """By any column, either way; what has the value stands second, where a phone shows it."""
     heads = tab.locator("#board thead th")
-    assert heads.nth(1).inner_text() == "value"
+    assert heads.nth(1).inner_text() == "accuracy"
     column = heads.all_inner_texts().index("learning_rate")
     for way in ("ascending", "descending"):
         heads.nth(column).get_by_role("button").click()

@@ -51,7 +51,7 @@ export class Board {
 
   show(run, chosen) {
     if (!run?.run) return;
-    if (run !== this.run || run.names.join() !== this.names) this.begin(run);
+    if (run !== this.run || [run.deciding, ...run.names].join() !== this.names) this.begin(run);
     this.chosen = chosen;
     this.visible = this.inOrder(run.configs.filter((config) => this.wanted(config)));
     const first = this.visible.some((config) => config.mst_key === chosen) ? chosen : this.visible[0]?.mst_key;
@@ -62,13 +62,15 @@ export class Board {
 
   begin(run) {
     this.run = run;
-    this.names = run.names.join();
+    this.names = [run.deciding, ...run.names].join();
     this.rows.clear();
     this.body.replaceChildren();
     this.fixed = run.run.folds ? [...FIXED, ...FOLDED] : FIXED;
     const names = [...this.fixed.map(([name, kind]) => [name, kind]), ...run.names.map((name) => [name, ""])];
     if (this.sorted.column >= names.length) this.sorted = { column: 0, down: false };
-    const heads = names.map(([name, kind], column) => {
+    const heads = names.map(([plain, kind], column) => {
+      // The value is headed by the metric that it is.
+      const name = plain === "value" ? (run.deciding ?? plain).replace(/^\S+ /, "") : plain;
       const button = make("button", { type: "button", textContent: name, title: `Sort by ${name}` });
       button.addEventListener("click", () => this.sortBy(column));
       return make("th", { className: kind, scope: "col" }, button);
@@ -119,9 +121,9 @@ export class Board {
     this.fixed.forEach(([, , text], cell) => text && setText(row.cells[cell], text(config)));
     row.cells[CONFIG].firstElementChild.style.background = this.run.colours.get(config.mst_key);
     const status = row.cells[STATUS].firstElementChild;
-    setText(status, said(config));
-    status.dataset.status = config.status;
-    row.toggleAttribute("data-out", OUT.includes(config.status));
+    setText(status, said(config, this.run));
+    status.dataset.status = standing(config, this.run);
+    row.toggleAttribute("data-out", OUT.includes(standing(config, this.run)));
     row.setAttribute("aria-selected", String(config.mst_key === this.chosen));
     row.tabIndex = config.mst_key === tabbable ? 0 : -1;
   }
@@ -190,7 +192,7 @@ export class Board {
     close.addEventListener("click", () => this.choose(null));
     const dot = make("span", { className: "dot" });
     dot.style.background = this.run.colours.get(config.mst_key);
-    const status = make("span", { className: "chip", textContent: said(config), data: { status: config.status } });
+    const status = make("span", { className: "chip", textContent: said(config, this.run), data: { status: standing(config, this.run) } });
     return [
       make("div", { className: "head" }, make("strong", {}, dot, `Config ${numbered(config)}`), status,
         make("span", { className: "spring" }), make("div", { className: "actions" }, ...looks, ...buttons, close)),
@@ -218,7 +220,16 @@ function sortable(text) {
   return text !== "" && Number.isFinite(Number(text)) ? Number(text) : text;
 }
 
-function said(config) {
+// How a config stands when all is over: the one that has won is the best, however its search let it end.
+function standing(config, run) {
+  const isBest = !run.live && config.rank === 1 && config.value !== null;
+  if (isBest) return "best";
+  return config.status === "stopped" && run.run.search ? "searched" : config.status;
+}
+
+function said(config, run) {
+  const how = standing(config, run);
+  if (how === "best") return how;
   const where = config.segment === null ? "" : ` on ${config.segment}`;
   const asked = config.asked ? ` (asked: ${config.asked.replace("_", " ")})` : "";
   return config.status + where + asked;

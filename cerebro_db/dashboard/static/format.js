@@ -7,8 +7,8 @@ export function number(value) {
   return value.toFixed(size >= 100 ? 1 : 4);
 }
 
-// A parameter's value in few characters; the whole of it stands with the config.
-export const brief = (text) => (/^-?[0-9.e-]{9,}$/.test(text) ? String(Number(Number(text).toPrecision(4))) : text);
+// A number in few characters, and all else as it is, dates among it; the whole of it stands with the config.
+export const brief = (text) => (/^-?[0-9.e-]{9,}$/.test(text) && Number.isFinite(Number(text)) ? String(Number(Number(text).toPrecision(4))) : text);
 
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "";

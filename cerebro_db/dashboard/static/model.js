@@ -87,8 +87,13 @@ export class Model {
     return form;
   }
 
-  rows({ columns, rows }) {
+  // What the model says stands right behind the row's number, where no scrolling is needed to see it.
+  rows({ columns: given, rows: found }) {
     const told = ["class_value", "prob", "prediction"];
+    const order = given.map((_, place) => place).sort((a, b) => rank(given[a]) - rank(given[b]) || a - b);
+    function rank(name) { return told.includes(name) ? 1 : name === given[0] ? 0 : 2; }
+    const columns = order.map((place) => given[place]);
+    const rows = found.map((row) => order.map((place) => row[place]));
     const head = make("tr", {}, ...columns.map((name) => make("th", { scope: "col", textContent: name, className: told.includes(name) ? "told-by-model" : "" })));
     const body = rows.map((row) => make("tr", {}, ...row.map((value, place) =>
       make("td", { textContent: brief(value ?? "NULL"), title: value ?? "", className: told.includes(columns[place]) ? "told-by-model text" : "text" }))));

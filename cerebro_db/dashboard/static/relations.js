@@ -152,6 +152,7 @@ export class Relations extends Chart {
     // Names that would run into each other stand in two rows.
     const room = x(1) - x(0) - 8;
     const crowded = names.some((name) => pen.measureText(name).width > room);
+    // All axes before any text, which none of them may strike through.
     names.forEach((name, place) => {
       pen.strokeStyle = this.quiet;
       pen.lineWidth = 1;
@@ -163,6 +164,8 @@ export class Relations extends Chart {
         pen.fillRect(x(place) - 5, y(part[1]), 10, y(part[0]) - y(part[1]));
         pen.globalAlpha = 1;
       }
+    });
+    names.forEach((name, place) => {
       pen.fillStyle = this.quiet;
       pen.textAlign = "left";
       pen.textBaseline = "middle";
@@ -171,11 +174,11 @@ export class Relations extends Chart {
         // Of two that would lie on each other the first is read.
         if (written.some((before) => Math.abs(before - y(height)) < 13)) continue;
         written.push(y(height));
-        this.legible(pen, brief(text), x(place) + 5, y(height));
+        this.legible(pen, fitting(pen, brief(text), place < names.length - 1 ? room - 4 : 50), x(place) + 5, y(height));
       }
       pen.textAlign = "center";
       pen.textBaseline = "top";
-      pen.fillText(name, x(place), this.height - MARGIN.bottom + (crowded ? 3 + 13 * (place % 2) : 7));
+      pen.fillText(fitting(pen, name, (crowded ? 2 : 1) * room), x(place), this.height - MARGIN.bottom + (crowded ? 3 + 13 * (place % 2) : 7));
     });
   }
 
@@ -187,9 +190,11 @@ export class Relations extends Chart {
 
   // On a ground of its own, since lines run across.
   legible(pen, text, x, y) {
-    pen.strokeStyle = this.back;
-    pen.lineWidth = 4;
-    pen.strokeText(text, x, y);
+    const ink = pen.fillStyle;
+    const { width, actualBoundingBoxAscent: up, actualBoundingBoxDescent: down } = pen.measureText(text);
+    pen.fillStyle = this.back;
+    pen.fillRect(x - 2, y - up - 2, width + 4, up + down + 4);
+    pen.fillStyle = ink;
     pen.fillText(text, x, y);
   }
 
@@ -272,6 +277,14 @@ export class Relations extends Chart {
     const config = measured.find((one) => one.mst_key === best.key);
     return { key: best.key, text: `config ${best.key}: ${config.metric} ${number(config.value)}` };
   }
+}
+
+// A text that has no more than so much room, cut where it is longer.
+function fitting(pen, text, room) {
+  if (pen.measureText(text).width <= room) return text;
+  let kept = text.length - 1;
+  while (kept > 1 && pen.measureText(`${text.slice(0, kept)}…`).width > room) kept--;
+  return `${text.slice(0, kept)}…`;
 }
 
 // Where each value stands between 0 and 1, and some values to write there: numbers by size, or by their logarithms

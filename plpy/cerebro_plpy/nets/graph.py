@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+LONGEST_NAME = 60
 
 
 @dataclass(frozen=True)
@@ -58,10 +61,10 @@ class Graph:
         )
         return LayerOutput(name, rank)
 
-    def as_json(self, outputs: Sequence[LayerOutput]) -> str:
-        """The whole model."""
+    def as_json(self, outputs: Sequence[LayerOutput], called: str) -> str:
+        """Return the whole model, which has a name of letters and digits by what it is called."""
         config = {
-            "name": "net",
+            "name": re.sub(r"[^A-Za-z0-9.]+", "_", called).strip("_")[:LONGEST_NAME] or "net",
             "trainable": True,
             "layers": self._layers,
             "input_layers": [[name, 0, 0] for name in self._inputs],

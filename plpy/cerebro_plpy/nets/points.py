@@ -155,14 +155,14 @@ def nets(text: str, given: str | None, wanted: NetRows) -> list[tuple[str, str]]
         graph = Graph()
         node = point.make(graph, wanted, chosen)
         shown = " ".join([name, *(f"{key}={value}" for key, value in chosen.items())])
-        found.append((shown, graph.as_json(heads(graph, node, wanted))))
+        found.append((shown, graph.as_json(heads(graph, node, wanted), shown)))
     return found
 
 
 def _from_line(text: str, wanted: NetRows) -> str:
     made, graph = line.layers(text), Graph()
     node = joined(graph, branches(graph, wanted, words=made[0][0] in line.SEQUENTIAL))
-    return graph.as_json(heads(graph, line.add(graph, node, made), wanted))
+    return graph.as_json(heads(graph, line.add(graph, node, made), wanted), text)
 
 
 def _combinations(name: str, point: StartingPoint, given: str | None) -> list[Parameters]:
