@@ -152,7 +152,7 @@ def _held(connection: Connection, routine: Routine, query: str) -> None:
         execute(connection, routine.inside(query))
     except psycopg2.Error as error:
         said = error.diag.message_primary or ""
-        ours = said.startswith(("cerebro: ", "plpy.Error: "))
+        ours = said.startswith("cerebro: ")
         # What is written in PL/pgSQL, as the defaults of parameters, may have the server's own word: it tears
         # nothing down there.
         servers = error.pgcode == "0A000"

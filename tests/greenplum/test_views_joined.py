@@ -1,5 +1,4 @@
-"""Views in joins, aggregates and sets of a person's own: the rows of a query over views are those of the same query
-over tables that hold what each view shows alone."""
+"""Views in joins, aggregates and sets: the same rows as from tables that hold what each view shows alone."""
 
 from __future__ import annotations
 
@@ -12,33 +11,34 @@ from trial import ADAM, Trial, blobs, rows_of
 
 pytestmark = [pytest.mark.greenplum, pytest.mark.usefixtures("the_coordinator_lives_on")]
 FEATURES = 6
-# On how many segments rows of one run lie, and in which order they come together, shows with several runs only.
+# With one run alone no order could be wrong.
 RUNS = 8
-# Of two views {a} and {b}, grouped by {n} and {m}.
+GROUPED = "(SELECT run_id, count(*) AS n FROM {{{}}} GROUP BY 1) AS {}"
+A, B, OF_A, OF_B = "{a} AS a", "{b} AS b", GROUPED.format("a", "a"), GROUPED.format("b", "b")
+MINE = "(SELECT run_id, count(*) AS n FROM runs_of_mine GROUP BY 1) AS m"
+# Of two views {a} and {b}.
 JOINS = {
-    "left": "SELECT a.run_id, count(b.run_id) FROM {a} AS a LEFT JOIN {b} AS b USING (run_id) GROUP BY 1",
-    "inner": "SELECT run_id, count(*) FROM {a} AS a JOIN {b} AS b USING (run_id) GROUP BY 1",
-    "exchanged": "SELECT b.run_id, count(a.run_id) FROM {a} AS a RIGHT JOIN {b} AS b USING (run_id) GROUP BY 1",
-    "grouped": "SELECT g.run_id, g.n, h.n FROM (SELECT run_id, count(*) AS n FROM {a} GROUP BY 1) AS g"
-    " LEFT JOIN (SELECT run_id, count(*) AS n FROM {b} GROUP BY 1) AS h USING (run_id)",
-    "grouped and exchanged": "SELECT h.run_id, g.n, h.n FROM (SELECT run_id, count(*) AS n FROM {a} GROUP BY 1) AS g"
-    " RIGHT JOIN (SELECT run_id, count(*) AS n FROM {b} GROUP BY 1) AS h USING (run_id)",
+    "left": f"SELECT a.run_id, count(b.run_id) FROM {A} LEFT JOIN {B} USING (run_id) GROUP BY 1",
+    "inner": f"SELECT run_id, count(*) FROM {A} JOIN {B} USING (run_id) GROUP BY 1",
+    "exchanged": f"SELECT b.run_id, count(a.run_id) FROM {A} RIGHT JOIN {B} USING (run_id) GROUP BY 1",
+    "grouped": f"SELECT a.run_id, a.n, b.n FROM {OF_A} LEFT JOIN {OF_B} USING (run_id)",
+    "grouped and exchanged": f"SELECT b.run_id, a.n, b.n FROM {OF_A} RIGHT JOIN {OF_B} USING (run_id)",
 }
+# Of one view and a table of a person's.
 ALONE = {
     "aggregate": "SELECT count(*), count(DISTINCT run_id), min(run_id), max(run_id) FROM {a}",
     "grouped by text": "SELECT run_id::text, count(*) FROM {a} GROUP BY 1",
-    "window": "SELECT run_id, row_number() OVER (ORDER BY run_id), count(*) OVER (PARTITION BY run_id) FROM {a}",
+    "window": "SELECT run_id, rank() OVER (ORDER BY run_id), count(*) OVER (PARTITION BY run_id) FROM {a}",
     "in": "SELECT run_id FROM runs_of_mine WHERE run_id IN (SELECT run_id FROM {a})",
     "not in": "SELECT run_id FROM runs_of_mine WHERE run_id NOT IN (SELECT run_id FROM {a})",
-    "exists": "SELECT run_id FROM runs_of_mine AS r WHERE EXISTS (SELECT FROM {a} AS x WHERE x.run_id = r.run_id)",
+    "exists": "SELECT run_id FROM runs_of_mine AS m WHERE EXISTS"
+    " (SELECT FROM {a} AS x WHERE x.run_id = m.run_id)",
     "union": "SELECT run_id FROM {a} UNION SELECT run_id FROM runs_of_mine",
-    "union all": "SELECT run_id, count(*) FROM (SELECT run_id FROM {a} UNION ALL SELECT run_id FROM runs_of_mine) AS x"
-    " GROUP BY 1",
+    "union all": "SELECT run_id, count(*) FROM"
+    " (SELECT run_id FROM {a} UNION ALL SELECT run_id FROM runs_of_mine) AS x GROUP BY 1",
     "except": "SELECT run_id FROM runs_of_mine EXCEPT SELECT run_id FROM {a}",
-    "my table on the left": "SELECT m.run_id, h.n FROM (SELECT run_id, count(*) FROM runs_of_mine GROUP BY 1) AS m"
-    " LEFT JOIN (SELECT run_id, count(*) AS n FROM {a} GROUP BY 1) AS h USING (run_id)",
-    "my table on the right": "SELECT h.run_id, m.n FROM (SELECT run_id, count(*) FROM {a} GROUP BY 1) AS h"
-    " LEFT JOIN (SELECT run_id, count(*) AS n FROM runs_of_mine GROUP BY 1) AS m USING (run_id)",
+    "a table on the left": f"SELECT m.run_id, m.n, a.n FROM {MINE} LEFT JOIN {OF_A} USING (run_id)",
+    "a table on the right": f"SELECT a.run_id, a.n, m.n FROM {OF_A} LEFT JOIN {MINE} USING (run_id)",
 }
 
 
