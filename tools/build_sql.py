@@ -30,8 +30,7 @@ CAREFUL_BOOT = """if "cerebro_plpy.session" not in sys.modules:
         from runpy import run_path
         why_not = run_path(before)["why_not"]({predicts})
         if why_not:
-            message = why_not.pop("message")
-            raise type("cerebro", (plpy.Error,), {{"__module__": "__main__", **why_not}})(message)
+            raise type("cerebro", (plpy.Error,), {{"__module__": "__main__", **why_not}})(why_not["message"])
     plpy.execute("SELECT cerebro._boot()")
 """
 RELEASED = "migrations/released.txt"
