@@ -64,6 +64,7 @@ _VALUES = {
     "bigint": "({})::bigint",
     "integer": "({})::integer",
     "text": "({})::text",
+    "oid": "({})::oid",
     "character varying": "({})::varchar",
     "name": "({})::text::name",
     "regclass": "(CASE WHEN ({}) > 0 THEN 'many'::regclass END)",
@@ -196,7 +197,7 @@ def test_what_predicts_inside_queries_names_what_predicts_here(caller: Connectio
     for _ in range(2):
         with pytest.raises(psycopg2.errors.FeatureNotSupported) as caught:
             execute(caller, call)
-        assert caught.value.diag.message_primary.startswith("cerebro: cerebro.predict and ")
+        assert (caught.value.diag.message_primary or "").startswith("cerebro: cerebro.predict and ")
         assert "Use cerebro.madlib_predict" in (caught.value.diag.message_hint or "")
         execute(caller, "SELECT cerebro.convert_array_to_bytea(ARRAY[1]::real[])")
 
