@@ -289,7 +289,7 @@ def test_the_old_roles_may_call_what_they_could(runner: Connection) -> None:
     load = (
         "SELECT cerebro.load_model_selection_table('lab.none', 'lab.mine', ARRAY[1], ARRAY['c'], ARRAY['f'])"
     )
-    with pytest.raises(psycopg2.errors.UndefinedTable, match="'none' does not exist"):
+    with pytest.raises(psycopg2.errors.UndefinedTable, match="'lab.none' does not exist"):
         execute(runner, load)
 
 

@@ -48,7 +48,7 @@ def test_a_run_says_at_its_end_which_configs_are_missing(trial: Trial) -> None:
     trial.connection.notices.clear()
     run_id = trial.fit("packed", "lacks_one", "with_one", 1, options={"backend": "jax"})
     *_, last = trial.connection.notices
-    assert last.startswith("WARNING:  1 config of 2 failed and are missing from the results: config 2: ")
+    assert last.startswith("WARNING:  no result for 1 config of 2, which failed: config 2: ")
     assert "of no use" in last and f"FROM cerebro.leaderboard WHERE run_id = {run_id}" in last
 
 

@@ -126,8 +126,8 @@ class Report:
         reasons = "; ".join(f"{config.name}: {config.failure}" for config in failed[:MOST_REASONS])
         more = f"; and {len(failed) - MOST_REASONS} more" if len(failed) > MOST_REASONS else ""
         self._db.warning(
-            f"{_count(len(failed), 'config')} of {len(self._plan.configs)} failed and are missing from"
-            f" the results: {reasons}{more}. SELECT mst_key, failure FROM cerebro.leaderboard"
+            f"no result for {_count(len(failed), 'config')} of {len(self._plan.configs)}, which failed:"
+            f" {reasons}{more}. SELECT mst_key, failure FROM cerebro.leaderboard"
             f" WHERE run_id = {self._run_id} AND failure IS NOT NULL shows all"
         )
 
