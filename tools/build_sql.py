@@ -20,17 +20,17 @@ SET LOCAL default_table_access_method = heap;
 """
 # At the head of each function in Python: it loads the package by a statement, which on Greenplum may not be
 # run everywhere. cerebro_plpy/store/cluster/before_statement.py says why, and is run as a file.
-BOOT = """if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
+BOOT = """if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
 """
-CAREFUL_BOOT = """if "cerebro" not in GD:
+CAREFUL_BOOT = """if "cerebro_plpy.session" not in sys.modules:
     from ctypes import PyDLL
     from os.path import isfile
     before = "@PYTHON_DIR@/cerebro_plpy/store/cluster/before_statement.py"
     if hasattr(PyDLL(None), "cdbcomponent_activeQEsExist") and isfile(before):
         from runpy import run_path
-        why_not = run_path(before)["why_not"]()
+        why_not = run_path(before)["why_not"]({predicts})
         if why_not:
-            plpy.error(why_not.pop("message"), **why_not)
+            raise type("cerebro", (plpy.Error,), {{"__module__": "__main__", **why_not}})(why_not["message"])
     plpy.execute("SELECT cerebro._boot()")
 """
 RELEASED = "migrations/released.txt"
@@ -120,9 +120,15 @@ def join(command: str, head: str, files: list[Path]) -> str:
         [
             HEAD.format(command=command),
             head,
-            *(source(file).replace(BOOT, CAREFUL_BOOT) for file in files),
+            *map(_careful, files),
         ]
     )
+
+
+def _careful(file: Path) -> str:
+    """Give what a file says, with functions that say where they cannot be called."""
+    predicts = file.stem.lstrip("_").startswith("predict")
+    return source(file).replace(BOOT, CAREFUL_BOOT.format(predicts=predicts))
 
 
 def build(root: Path) -> dict[str, str]:

@@ -433,7 +433,10 @@ def predict_batch(*arguments: Any) -> tuple[Any, ...]:
 def predict_row(model: int | None, row: str | None, mst_key: int | None) -> tuple[Any, ...]:
     """Predict a row. Only the first one of a statement runs statements of its own."""
     predictor = _predictor_of_rows()
-    kept = predictor.ready(model, mst_key) or _model_of_rows(model, mst_key)
+    kept = predictor.ready(model, mst_key)
+    if kept is None:
+        _check_predicts()
+        kept = _model_of_rows(model, mst_key)
     try:
         try:
             return predictor.predict_row(kept, row)
@@ -449,6 +452,12 @@ def _predictor_of_rows() -> ModuleType:
     from cerebro_plpy.predicting import one as predictor
 
     return predictor
+
+
+@internal
+def _check_predicts() -> None:
+    """Say what to use instead where no function may predict inside a query, before a statement is refused."""
+    Session().server.check_predicts_in_queries()
 
 
 @public

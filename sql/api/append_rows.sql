@@ -6,8 +6,9 @@ CREATE OR REPLACE FUNCTION cerebro.append_rows(
     options jsonb DEFAULT NULL
 ) RETURNS integer
 LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].prepare(
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].prepare(
     "append", packed_table, source_table, dependent_varname, independent_varname, options)
 $$;
 COMMENT ON FUNCTION cerebro.append_rows(varchar, varchar, varchar, varchar, jsonb) IS

@@ -4,8 +4,9 @@ CREATE OR REPLACE FUNCTION cerebro.confusion_matrix(
     mst_key integer DEFAULT NULL
 ) RETURNS TABLE (label text, predicted text, "rows" bigint)
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].confusion(model_table, packed_table, mst_key)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].confusion(model_table, packed_table, mst_key)
 $$;
 COMMENT ON FUNCTION cerebro.confusion_matrix(text, text, integer) IS
 'Says how many rows of a packed table with each label a model takes for what: one row for each pair that occurs. Name the validation table, or the table that the model trained on. Without mst_key the best config answers.';

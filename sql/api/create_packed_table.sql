@@ -3,8 +3,9 @@ CREATE OR REPLACE FUNCTION cerebro.create_packed_table(
     summary json
 ) RETURNS void
 LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].prepare("empty", output_table, summary)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].prepare("empty", output_table, summary)
 $$;
 COMMENT ON FUNCTION cerebro.create_packed_table IS
 'Creates an empty packed table and its summary, for buffers that were packed elsewhere. You insert the buffers as rows. The summary has the columns of <table>_summary as keys, class values as text, and their types by column in class_value_types.';

@@ -4,8 +4,9 @@ CREATE OR REPLACE FUNCTION cerebro.delete_config(
 ) RETURNS void
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].ask("delete_config", run_id, mst_key)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].ask("delete_config", run_id, mst_key)
 $$;
 COMMENT ON FUNCTION cerebro.delete_config IS
 'Removes a config from one of your running runs: it trains no more, and the result tables leave it out.';

@@ -3,8 +3,9 @@ CREATE OR REPLACE FUNCTION cerebro.delete_custom_function(
     id integer
 ) RETURNS void
 LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].function("delete_custom_function", object_table, id)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].function("delete_custom_function", object_table, id)
 $$;
 COMMENT ON FUNCTION cerebro.delete_custom_function(varchar, integer) IS
 'Removes a function from an object table, and drops the table with its last row. To end a registered function, call unregister_function.';
@@ -13,8 +14,9 @@ CREATE OR REPLACE FUNCTION cerebro.delete_custom_function(
     name text
 ) RETURNS void
 LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].function("delete_custom_function", object_table, name)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].function("delete_custom_function", object_table, name)
 $$;
 COMMENT ON FUNCTION cerebro.delete_custom_function(varchar, text) IS
 'Removes a function from an object table, and drops the table with its last row. To end a registered function, call unregister_function.';

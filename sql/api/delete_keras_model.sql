@@ -3,8 +3,9 @@ CREATE OR REPLACE FUNCTION cerebro.delete_keras_model(
     model_id integer
 ) RETURNS void
 LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].delete_keras_model(keras_model_arch_table, model_id)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].delete_keras_model(keras_model_arch_table, model_id)
 $$;
 COMMENT ON FUNCTION cerebro.delete_keras_model IS
 'Removes an architecture from its table, and drops the table with its last row.';

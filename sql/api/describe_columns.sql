@@ -13,8 +13,9 @@ CREATE OR REPLACE FUNCTION cerebro.describe_columns(
     reason text
 )
 LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].describe_columns(source_table, options)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].describe_columns(source_table, options)
 $$;
 COMMENT ON FUNCTION cerebro.describe_columns(varchar, jsonb) IS
 'Shows what the option columns of training_preprocessor_dl would make of each column of a table or view, and why: a row for each column, with its type, how many rows are NULL, how many different values there are (of categories and text), the range of numbers and dates, what it becomes (NULL where it is left out) and the reason. Options: columns, exclude.';

@@ -11,8 +11,9 @@ CREATE OR REPLACE FUNCTION cerebro.explain_fit(
     what_if jsonb DEFAULT NULL
 ) RETURNS TABLE ("QUERY PLAN" text)
 LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].explain("fit", *args)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].explain("fit", *args)
 $$;
 COMMENT ON FUNCTION cerebro.explain_fit IS
 'Shows the plan of madlib_fit_multiple_model with these arguments, as EXPLAIN does for a query. The plan says how long it would take, as a range, and why: compiling, reading, training, writing and measuring for each kind of config, what segments wait, memory, bytes of states and of the log, and what would be cheaper. Estimates rest on what earlier runs on this server have measured. format is text or json. With probe, a few mini-batches of each kind of config are timed first, on invented rows. what_if is a JSON object that supposes other facts: rows, segments, threads, backend or epochs. Nothing is written, and no session is opened.';

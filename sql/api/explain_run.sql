@@ -4,8 +4,9 @@ CREATE OR REPLACE FUNCTION cerebro.explain_run(
 ) RETURNS TABLE ("QUERY PLAN" text)
 LANGUAGE plpython3u
 SET jit = off AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].explain("run", run_id, format)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].explain("run", run_id, format)
 $$;
 COMMENT ON FUNCTION cerebro.explain_run IS
 'Shows the plan of a run that goes on or is over: what runs before it would have made it expect, beside what it took. format is text or json.';

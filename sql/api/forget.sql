@@ -3,8 +3,9 @@ CREATE OR REPLACE FUNCTION cerebro.forget(
 ) RETURNS void
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].forget(run_id)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].forget(run_id)
 $$;
 COMMENT ON FUNCTION cerebro.forget IS
 'Removes the states and log rows of one of your runs. Its result tables stay, but nothing can continue from its states any more.';

@@ -1,8 +1,9 @@
 CREATE OR REPLACE FUNCTION cerebro.last_run() RETURNS bigint
 LANGUAGE plpython3u STABLE
 SET search_path = pg_catalog, pg_temp AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].last_run()
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].last_run()
 $$;
 COMMENT ON FUNCTION cerebro.last_run() IS
 'Returns the number of the newest run that you began in this session, as currval does for a sequence.';

@@ -7,8 +7,9 @@ CREATE OR REPLACE FUNCTION cerebro.load_model_selection_table(
     object_table varchar DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].load_model_selection_table(*args)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].load_model_selection_table(*args)
 $$;
 COMMENT ON FUNCTION cerebro.load_model_selection_table IS
 'Creates a model selection table: one config for every combination of architectures, compile parameters and fit parameters.';

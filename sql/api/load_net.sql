@@ -5,8 +5,9 @@ CREATE OR REPLACE FUNCTION cerebro.load_net(
     params jsonb DEFAULT NULL
 ) RETURNS integer[]
 LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].load_net(keras_model_arch_table, packed_table, net, params)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].load_net(keras_model_arch_table, packed_table, net, params)
 $$;
 COMMENT ON FUNCTION cerebro.load_net(varchar, varchar, text, jsonb) IS
 'Writes a net that fits a packed table, and adds it to a table of architectures, which is created if it does not exist. net is a line of layers by Keras'' names (Dense(128, activation=''relu''), Dropout(0.2)), between inputs and outputs that follow from the packed table; or the name of a starting point: linear, tabular, text, image, series. params are those of a starting point (width, depth, dropout, activation); lists give one net for each combination. The result has the model_ids.';

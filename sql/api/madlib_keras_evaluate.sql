@@ -7,8 +7,9 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_evaluate(
     options jsonb DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].evaluate(*args)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].evaluate(*args)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_evaluate IS
 'Computes the loss and the metrics of a trained model on all rows of a packed table. mst_key selects one of several models; without it the best one is measured. The rows must have been packed as those that the model was trained on.';

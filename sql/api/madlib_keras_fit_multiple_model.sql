@@ -13,8 +13,9 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_fit_multiple_model(
     options jsonb DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].fit_multiple_model(*args)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].fit_multiple_model(*args)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_fit_multiple_model IS
 'Trains every config of a model selection table on a packed table by Model Hopper Parallelism, and writes the models, their metrics and a summary to three tables. The options are backend, threads, memory_mb and seed; patience, min_delta, target, max_seconds and max_visits, which end training early; restore_best, max_configs, replay, order, plan, hybrid, cross_validate, materialize, budget_mb, fuse, checkpoint_every, min_rows, min_classes, fallback, groups and background. Of a table that was packed with group_by, each config is trained on each group by itself; with warm_start and the option groups "changed", only on those that have new rows.';

@@ -9,8 +9,9 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict(
     mst_key integer DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].predict(
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].predict(
     model_table, mst_key, test_table, id_col, independent_varname, output_table, pred_type, use_gpus)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_predict(
@@ -29,8 +30,9 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict(
     mst_key integer DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].predict(
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].predict(
     model_table, mst_key, test_table, id_col, independent_varname, output_table, pred_type, use_gpus)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_predict(
@@ -49,8 +51,9 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict(
     mst_key integer DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].predict(
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].predict(
     model_table, mst_key, test_table, id_col, independent_varname, output_table, pred_type, use_gpus)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_predict(

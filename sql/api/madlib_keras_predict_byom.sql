@@ -13,8 +13,9 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict_byom(
     features jsonb DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].predict_byom(
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].predict_byom(
     model_arch_table, model_id, (class_values, normalizing_const, dependent_count, features),
     test_table, id_col, independent_varname, output_table, pred_type, use_gpus)
 $$;
@@ -38,8 +39,9 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict_byom(
     features jsonb DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].predict_byom(
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].predict_byom(
     model_arch_table, model_id, (class_values, normalizing_const, dependent_count, features),
     test_table, id_col, independent_varname, output_table, pred_type, use_gpus)
 $$;
@@ -63,8 +65,9 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict_byom(
     features jsonb DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].predict_byom(
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].predict_byom(
     model_arch_table, model_id, (class_values, normalizing_const, dependent_count, features),
     test_table, id_col, independent_varname, output_table, pred_type, use_gpus)
 $$;

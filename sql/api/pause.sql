@@ -3,8 +3,9 @@ CREATE OR REPLACE FUNCTION cerebro.pause(
 ) RETURNS void
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].ask("pause", run_id)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].ask("pause", run_id)
 $$;
 COMMENT ON FUNCTION cerebro.pause IS
 'Pauses one of your running runs: it begins nothing more until cerebro.resume. Visits that have begun are finished.';

@@ -11,8 +11,9 @@ CREATE OR REPLACE FUNCTION cerebro.predict(
 ) RETURNS record
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE COST 1000
 SET search_path = pg_catalog, pg_temp AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].predict_one(model, mst_key, features)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].predict_one(model, mst_key, features)
 $$;
 COMMENT ON FUNCTION cerebro.predict(regclass, integer, double precision[]) IS
 'Predicts one row, given as a numeric array, inside any query. The result is the most probable class with its probability, or the prediction of a model for numbers. Where mst_key is NULL, the best config answers. The model stays in the session''s memory. Use it in FROM (FROM rows, cerebro.predict(''model'', 1, x)), or as (cerebro.predict(…)).class.';
@@ -27,8 +28,9 @@ CREATE OR REPLACE FUNCTION cerebro.predict(
 ) RETURNS record
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE COST 1000
 SET search_path = pg_catalog, pg_temp AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].predict_one(model, mst_key, features)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].predict_one(model, mst_key, features)
 $$;
 COMMENT ON FUNCTION cerebro.predict(regclass, integer, bytea) IS
 'Predicts one row, given as bytes (uint8 images), inside any query. The result is the most probable class with its probability, or the prediction of a model for numbers. Where mst_key is NULL, the best config answers. The model stays in the session''s memory. Use it in FROM (FROM rows, cerebro.predict(''model'', 1, x)), or as (cerebro.predict(…)).class.';

@@ -7,8 +7,9 @@ CREATE OR REPLACE FUNCTION cerebro.register_function(
 ) RETURNS integer
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].function("register_function", *args)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].function("register_function", *args)
 $$;
 COMMENT ON FUNCTION cerebro.register_function IS
 'Stores Python source that defines a loss, a metric or a layer (the kind) with this name, and returns its version. Configs and architectures may then name it. Only a superuser may call it.';

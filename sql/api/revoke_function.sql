@@ -4,8 +4,9 @@ CREATE OR REPLACE FUNCTION cerebro.revoke_function(
 ) RETURNS void
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].function("revoke_function", name, role)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].function("revoke_function", name, role)
 $$;
 COMMENT ON FUNCTION cerebro.revoke_function IS
 'Takes back what grant_function gave to a role. Only a superuser may call it.';

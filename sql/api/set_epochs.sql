@@ -5,8 +5,9 @@ CREATE OR REPLACE FUNCTION cerebro.set_epochs(
 ) RETURNS void
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].ask("set_epochs", run_id, mst_key, epochs)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].ask("set_epochs", run_id, mst_key, epochs)
 $$;
 COMMENT ON FUNCTION cerebro.set_epochs IS
 'Sets the total number of epochs that a config of one of your running runs trains.';

@@ -9,8 +9,9 @@ CREATE OR REPLACE FUNCTION cerebro.show_net(
     inputs text[]
 )
 LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].show_net(keras_model_arch_table, model_id)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].show_net(keras_model_arch_table, model_id)
 $$;
 COMMENT ON FUNCTION cerebro.show_net(varchar, integer) IS
 'Shows a net layer by layer: name and class, the shape of what leaves it for one row, its parameters, and the layers that come in (of a functional model).';

@@ -4,8 +4,9 @@ CREATE OR REPLACE FUNCTION cerebro.stop(
 ) RETURNS void
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].ask("stop", run_id, force)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].ask("stop", run_id, force)
 $$;
 COMMENT ON FUNCTION cerebro.stop IS
 'Ends one of your running runs early and in good order: its result tables have what its configs have reached. With force it ends the sessions of the run at once, whatever they wait for. The run is then interrupted, and can be resumed.';

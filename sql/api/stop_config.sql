@@ -4,8 +4,9 @@ CREATE OR REPLACE FUNCTION cerebro.stop_config(
 ) RETURNS void
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].ask("stop_config", run_id, mst_key)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].ask("stop_config", run_id, mst_key)
 $$;
 COMMENT ON FUNCTION cerebro.stop_config IS
 'Stops a config of one of your running runs: it gets no more visits. Its model is that of its last whole epoch.';

@@ -14,8 +14,9 @@ CREATE OR REPLACE FUNCTION cerebro.train(
     best boolean
 )
 LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].train(source_table, target, name, budget, options)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].train(source_table, target, name, budget, options)
 $$;
 COMMENT ON FUNCTION cerebro.train(varchar, text, text, interval, jsonb) IS
 'From a table to trained nets in one call: looks at the columns, leaves keys out, holds rows out, packs, takes nets that suit the inputs, and searches with ASHA within the budget. It leaves the ordinary tables (name, name_info, name_summary, name_packed, name_packed_validation, name_nets, name_best), says with NOTICEs which statements would do the same by hand, and gives the configs, the best first, each with the metric that decides and its value. cerebro.predict(name, row) works after it. Options: columns, exclude, validation, weight, segments, task (as in training_preprocessor_dl), nets (starting points or lines of layers), configs, epochs, backend, seed.';

@@ -10,8 +10,9 @@ CREATE OR REPLACE FUNCTION cerebro.train_test_split(
     options jsonb DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].prepare(
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].prepare(
     "split", source_table, output_table, train_proportion, test_proportion, grouping_cols, target_cols, with_replacement,
     separate_output_tables, options)
 $$;

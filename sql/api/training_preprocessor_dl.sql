@@ -10,8 +10,9 @@ CREATE OR REPLACE FUNCTION cerebro.training_preprocessor_dl(
     options jsonb DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].prepare(
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].prepare(
     "training", source_table, output_table, dependent_varname, independent_varname, buffer_size, normalizing_const,
     num_classes, distribution_rules, options)
 $$;

@@ -1,8 +1,9 @@
 CREATE OR REPLACE FUNCTION cerebro.version() RETURNS text
 LANGUAGE plpython3u STABLE
 SET search_path = pg_catalog, pg_temp AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].version()
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].version()
 $$;
 COMMENT ON FUNCTION cerebro.version() IS
 'Returns the versions of everything that can affect a result: the extension, the server, Python, Keras, the engines that are installed, and the other packages. It loads none of them.';

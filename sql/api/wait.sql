@@ -4,8 +4,9 @@ CREATE OR REPLACE FUNCTION cerebro.wait(
 ) RETURNS text
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].wait(run_id, timeout)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].wait(run_id, timeout)
 $$;
 COMMENT ON FUNCTION cerebro.wait IS
 'Waits until a run is over or the time is up, and returns its status: finished, failed or interrupted, or running or paused if the time is up.';

@@ -11,8 +11,9 @@ CREATE OR REPLACE FUNCTION cerebro.windows(
     gap interval DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].prepare(
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].prepare(
     "windows", source_table, output_view, partition_by, order_by, columns, length, stride, label, label_from, gap)
 $$;
 COMMENT ON FUNCTION cerebro.windows(

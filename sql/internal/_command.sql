@@ -3,23 +3,26 @@
 -- segment sessions, which have a safe one from the beginning.
 CREATE OR REPLACE FUNCTION cerebro._begin_command(command text, request text) RETURNS text []
 LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].begin_command(command, request)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].begin_command(command, request)
 $$;
 COMMENT ON FUNCTION cerebro._begin_command(text, text) IS
 'Internal: the first thing to do for a command: its kind, what it is given, and statements.';
 
 CREATE OR REPLACE FUNCTION cerebro._go_on(found text) RETURNS text []
 LANGUAGE plpython3u AS $$
-return GD["cerebro"].go_on(found)
+import sys
+return sys.modules["cerebro_plpy.session"].go_on(found)
 $$;
 COMMENT ON FUNCTION cerebro._go_on(text) IS
 'Internal: the next thing to do for the command that is under way.';
 
 CREATE OR REPLACE FUNCTION cerebro._show(name text) RETURNS boolean
 LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].show(name)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].show(name)
 $$;
 COMMENT ON FUNCTION cerebro._show(text) IS
 'Internal: has other sessions see what this one is at, whose command goes directly to a segment''s process.';

@@ -2,8 +2,9 @@
 CREATE OR REPLACE FUNCTION cerebro._on_segment(command text, message bytea) RETURNS bytea
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].on_segment(command, message)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].on_segment(command, message)
 $$;
 COMMENT ON FUNCTION cerebro._on_segment(text, bytea) IS
 'Internal: what a segment''s own process does, training for example. Granted to nobody: sessions call it as the owner.';
@@ -11,8 +12,9 @@ COMMENT ON FUNCTION cerebro._on_segment(text, bytea) IS
 CREATE OR REPLACE FUNCTION cerebro._work("order" text) RETURNS text
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].work(order)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].work(order)
 $$;
 COMMENT ON FUNCTION cerebro._work(text) IS
 'Internal: what a segment''s own process does about a config, a visit for example. Granted to nobody: sessions call it as the owner.';
@@ -20,8 +22,9 @@ COMMENT ON FUNCTION cerebro._work(text) IS
 CREATE OR REPLACE FUNCTION cerebro._take_buffer(ticket text, buffer_id integer, shapes text, fields bytea[]) RETURNS integer
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].take_buffer(ticket, buffer_id, shapes, fields)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].take_buffer(ticket, buffer_id, shapes, fields)
 $$;
 COMMENT ON FUNCTION cerebro._take_buffer(text, integer, text, bytea[]) IS
 'Internal: hands a buffer to the process that has it on its segment. The caller''s own scan calls it; without the ticket of a load that is under way it refuses.';
@@ -29,8 +32,9 @@ COMMENT ON FUNCTION cerebro._take_buffer(text, integer, text, bytea[]) IS
 CREATE OR REPLACE FUNCTION cerebro._take_row(ticket text, fields bytea[]) RETURNS integer
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].take_row(ticket, fields)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].take_row(ticket, fields)
 $$;
 COMMENT ON FUNCTION cerebro._take_row(text, bytea[]) IS
 'Internal: hands a row that is to be packed to the process that has it on its segment. The caller''s own scan calls it; without the ticket of the packing that is under way it refuses.';
@@ -40,8 +44,9 @@ CREATE OR REPLACE FUNCTION cerebro._give_pieces(
 ) RETURNS SETOF record
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].give_pieces(ticket)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].give_pieces(ticket)
 $$;
 COMMENT ON FUNCTION cerebro._give_pieces(text) IS
 'Internal: what a segment''s process has of each buffer, from the rows that it has taken.';
@@ -49,8 +54,9 @@ COMMENT ON FUNCTION cerebro._give_pieces(text) IS
 CREATE OR REPLACE FUNCTION cerebro._join_pieces(widths integer[], places bytea[], fields bytea[]) RETURNS bytea[]
 LANGUAGE plpython3u IMMUTABLE
 SET search_path = pg_catalog, pg_temp AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].join_pieces(widths, places, fields)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].join_pieces(widths, places, fields)
 $$;
 COMMENT ON FUNCTION cerebro._join_pieces(integer[], bytea[], bytea[]) IS
 'Internal: makes one buffer of the pieces that the segments'' processes have given for it.';
@@ -66,8 +72,9 @@ CREATE OR REPLACE FUNCTION cerebro._give_predictions(
 ) RETURNS SETOF record
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].give_predictions(ticket)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].give_predictions(ticket)
 $$;
 COMMENT ON FUNCTION cerebro._give_predictions(text) IS
 'Internal: what a segment''s process has predicted for the rows that it has taken.';

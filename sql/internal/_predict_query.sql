@@ -7,8 +7,9 @@ CREATE OR REPLACE FUNCTION cerebro._predict_statement(
 ) RETURNS text
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].predict_statement(model, query, row_type, mst_key)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].predict_statement(model, query, row_type, mst_key)
 $$;
 COMMENT ON FUNCTION cerebro._predict_statement(regclass, text, oid, integer) IS
 'Internal: the statement that gives the rows of a query with their predictions.';
@@ -24,8 +25,9 @@ CREATE OR REPLACE FUNCTION cerebro._predict_batch(
 ) RETURNS record
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE COST 100000
 SET search_path = pg_catalog, pg_temp AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].predict_batch(ticket, data, texts, rows)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].predict_batch(ticket, data, texts, rows)
 $$;
 COMMENT ON FUNCTION cerebro._predict_batch(text, bytea[], text[], integer) IS
 'Internal: predicts some rows of the query that is under way.';

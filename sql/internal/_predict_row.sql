@@ -11,8 +11,9 @@ CREATE OR REPLACE FUNCTION cerebro._predict_row(
     OUT probabilities jsonb
 ) RETURNS record
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE COST 1000 AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].predict_row(model, row, mst_key)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].predict_row(model, row, mst_key)
 $$;
 COMMENT ON FUNCTION cerebro._predict_row(oid, text, integer) IS
 'Internal: predicts one row that is given as JSON.';

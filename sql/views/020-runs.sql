@@ -14,10 +14,10 @@ SELECT
     r.validation_table,
     r.model_table,
     COALESCE(c.configs, 0) AS configs,
-    f.failed_configs,
+    COALESCE(f.failed_configs, 0) AS failed_configs,
     r.epochs,
     r.segments,
-    v.visits_done,
+    COALESCE(v.visits_done, 0) AS visits_done,
     COALESCE(c.epochs * r.segments - c.first_steps, 0)::bigint AS visits_total,
     r.seed,
     r.topology,
@@ -31,13 +31,21 @@ SELECT
     (r.packed_versions::pg_catalog.json -> r.source_table ->> 'version')::integer AS packed_version,
     o.groups,
     c.folds
+-- All is looked up for all runs at once. A subquery that begins anew for each run brings all that it is joined with to where
+-- the whole query runs, and there early versions of Greenplum 7 forget in which order rows come: a join with what is sorted
+-- then loses rows. What is visible is decided in the scans that have the data, as in the view of visits.
 FROM cerebro._visible_run AS r
-CROSS JOIN LATERAL (
-    SELECT x.event, x.at, x.detail FROM cerebro._run_event AS x
-    WHERE x.run_id = r.run_id ORDER BY x.at DESC LIMIT 1
-) AS e
+JOIN (
+    SELECT
+        x.run_id,
+        pg_catalog.max(x.at) AS at,
+        (pg_catalog.array_agg(x.event ORDER BY x.at DESC))[1] AS event,
+        (pg_catalog.array_agg(x.detail ORDER BY x.at DESC))[1] AS detail
+    FROM cerebro._run_event AS x
+    WHERE x.run_id = ANY (ARRAY(SELECT v.run_id FROM cerebro._visible_run AS v))
+    GROUP BY x.run_id
+) AS e ON e.run_id = r.run_id
 LEFT JOIN (
-    -- All at once: early versions of Greenplum 7 cannot begin it anew for each run inside another query.
     SELECT
         x.run_id,
         pg_catalog.count(*) AS configs,
@@ -48,27 +56,50 @@ LEFT JOIN (
     WHERE NOT x.deleted AND x.run_id = ANY (ARRAY(SELECT v.run_id FROM cerebro._visible_run AS v))
     GROUP BY x.run_id
 ) AS c ON c.run_id = r.run_id
-LEFT JOIN LATERAL (
-    SELECT x.decision = 'pause' AS paused FROM cerebro._decided AS x
-    WHERE x.run_id = r.run_id AND x.mst_key IS NULL ORDER BY x.number DESC LIMIT 1
-) AS p ON TRUE
-CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS failed_configs FROM cerebro._failure AS x WHERE x.run_id = r.run_id) AS f
-CROSS JOIN LATERAL (
-    SELECT NULLIF(pg_catalog.count(*), 0) AS groups FROM cerebro._group AS x WHERE x.run_id = r.run_id
-) AS o
-CROSS JOIN LATERAL (
+LEFT JOIN (
+    SELECT
+        x.run_id,
+        (pg_catalog.array_agg(x.decision = 'pause' ORDER BY x.number DESC))[1] AS paused
+    FROM cerebro._decided AS x
+    WHERE x.mst_key IS NULL AND x.run_id = ANY (ARRAY(SELECT v.run_id FROM cerebro._visible_run AS v))
+    GROUP BY x.run_id
+) AS p ON p.run_id = r.run_id
+LEFT JOIN (
+    SELECT
+        x.run_id,
+        pg_catalog.count(*) AS failed_configs
+    FROM cerebro._failure AS x
+    WHERE x.run_id = ANY (ARRAY(SELECT v.run_id FROM cerebro._visible_run AS v))
+    GROUP BY x.run_id
+) AS f ON f.run_id = r.run_id
+LEFT JOIN (
+    SELECT
+        x.run_id,
+        pg_catalog.count(*) AS groups
+    FROM cerebro._group AS x
+    WHERE x.run_id = ANY (ARRAY(SELECT v.run_id FROM cerebro._visible_run AS v))
+    GROUP BY x.run_id
+) AS o ON o.run_id = r.run_id
+LEFT JOIN (
     -- The last visit of a config tells how many there are. Below zero are those whose states wait to be averaged.
     SELECT
-        COALESCE(pg_catalog.sum(y.step - COALESCE(x.source_step, 0)), 0)::bigint AS visits_done,
-        pg_catalog.max(y.ended_at) AS ended_at
+        x.run_id,
+        pg_catalog.sum((
+            SELECT z.step - COALESCE(x.source_step, 0) FROM cerebro._visit AS z
+            WHERE z.run_id = x.run_id AND z.mst_key = x.mst_key AND z.step > 0 ORDER BY z.step DESC LIMIT 1
+        ))::bigint AS visits_done,
+        pg_catalog.max((
+            SELECT z.ended_at FROM cerebro._visit AS z
+            WHERE z.run_id = x.run_id AND z.mst_key = x.mst_key AND z.step > 0 ORDER BY z.step DESC LIMIT 1
+        )) AS ended_at
     FROM cerebro._config AS x
-    CROSS JOIN LATERAL (
-        SELECT z.step, z.ended_at FROM cerebro._visit AS z
-        WHERE z.run_id = x.run_id AND z.mst_key = x.mst_key AND z.step > 0 ORDER BY z.step DESC LIMIT 1
-    ) AS y
-    WHERE x.run_id = r.run_id
-) AS v
-CROSS JOIN LATERAL (
+    WHERE x.run_id = ANY (ARRAY(SELECT v.run_id FROM cerebro._visible_run AS v))
+    GROUP BY x.run_id
+) AS v ON v.run_id = r.run_id
+LEFT JOIN (
+    SELECT d.run_id, (d.run_id & 2147483647) || ' ' || d.lock || ' ' || d.pid AS held FROM cerebro._driver AS d
+) AS d ON d.run_id = r.run_id
+CROSS JOIN (
     -- The advisory locks that the sessions behind runs hold: store/drivers.py. Any role may take such a lock; behind a run
     -- is only the session that its row of _driver names, a superuser's unless the run is inline. Looked up once, before all else: Greenplum asks
     -- its segments for their locks, which it cannot do while they are at work on the rest of the query. There, too, an
@@ -76,23 +107,24 @@ CROSS JOIN LATERAL (
     -- Locks are seen as they are, rows as they were when the query began: a run may have ended in between, and then the
     -- number that the last one to end has left is that of a transaction which the query does not see.
     -- A standby knows no locks of its primary's: there a run goes on until its rows say otherwise.
-    SELECT e.event = 'running' AND (
-        ARRAY[l.held || ' true', CASE WHEN r.topology = 'inline' THEN l.held || ' false' END] && COALESCE(ARRAY(
+    SELECT
+        COALESCE(ARRAY(
             SELECT x.classid || ' ' || x.objid || ' ' || x.pid || ' ' || o.rolsuper
             FROM pg_catalog.pg_locks AS x
             JOIN pg_catalog.pg_stat_activity AS a USING (pid)
             JOIN pg_catalog.pg_roles AS o ON o.oid = a.usesysid
             WHERE x.locktype = 'advisory' AND x.objsubid = 2 AND x.granted AND x.objid::bigint >> 16 = 3300
                 AND x.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
-        ), '{}')
-        OR pg_catalog.pg_is_in_recovery()
+        ), '{}') AS held,
+        pg_catalog.pg_is_in_recovery()
         OR NOT pg_catalog.txid_visible_in_snapshot(
-            (SELECT x.last_value FROM cerebro._last_ending AS x), pg_catalog.txid_current_snapshot())
+            (SELECT x.last_value FROM cerebro._last_ending AS x), pg_catalog.txid_current_snapshot()) AS unknown
+    OFFSET 0
+) AS k
+CROSS JOIN LATERAL (
+    SELECT e.event = 'running' AND (
+        ARRAY[d.held || ' true', CASE WHEN r.topology = 'inline' THEN d.held || ' false' END] && k.held OR k.unknown
     ) AS goes_on
-    FROM (SELECT r.run_id AS number) AS h
-    LEFT JOIN (
-        SELECT d.run_id, (d.run_id & 2147483647) || ' ' || d.lock || ' ' || d.pid AS held FROM cerebro._driver AS d
-    ) AS l ON l.run_id = h.number
 ) AS l;
 COMMENT ON VIEW cerebro.runs IS 'Your runs, one row each, both while they are under way and afterwards.';
 COMMENT ON COLUMN cerebro.runs.run_id IS 'Number of the run';

@@ -136,23 +136,23 @@ SELECT
     CASE
         WHEN f.mst_key IS NOT NULL THEN 'failed'
         WHEN c.deleted THEN 'deleted'
-        WHEN n.doing = 'visit' AND NOT v.committed AND r.status IN ('running', 'paused') THEN 'training'
+        WHEN n.doing = 'visit' AND NOT n.committed AND r.status IN ('running', 'paused') THEN 'training'
         WHEN n.doing <> 'visit' AND r.status IN ('running', 'paused') THEN 'evaluating'
         WHEN c.stopped THEN 'stopped'
         -- A search may give a config more epochs, but never more than the run has.
-        WHEN v.step = c.epochs * r.segments AND (r.status = 'finished' OR NOT s.searches OR c.epochs >= r.epochs)
+        WHEN v.step = c.epochs * r.segments AND (r.status = 'finished' OR y.search IS NULL OR c.epochs >= r.epochs)
             THEN 'finished'
         WHEN r.status <> 'running' THEN r.status
         ELSE 'waiting'
     END AS status,
     LEAST(v.step / r.segments + 1, c.epochs) AS epoch,
     c.epochs,
-    v.visits_done,
+    v.step - c.first_step AS visits_done,
     c.epochs * r.segments - c.first_step AS visits_total,
-    CASE WHEN n.doing <> 'visit' OR NOT v.committed THEN n.segment END AS segment,
-    v.loss,
+    CASE WHEN n.doing <> 'visit' OR NOT n.committed THEN n.segment END AS segment,
+    u.loss,
     CASE WHEN r.status = 'running' AND f.mst_key IS NULL AND NOT c.stopped AND NOT c.deleted
-        THEN k.pace * (
+        THEN COALESCE(w.seconds * LEAST(r.segments, r.configs), 1) * (
             k.visit_seconds * (c.epochs * r.segments - v.step)
             -- Bundles measure in their visits. Until some were measured, it takes a third of a visit: the way forward.
             + CASE WHEN c.group_id IS NULL OR pg_catalog.cardinality(g.segments) > 1
@@ -166,69 +166,80 @@ SELECT
     c.fit_params,
     c.source_key AS cloned_from,
     c.asked,
-    a.net,
+    a.model_arch::json #>> '{config,name}' AS net,
     c.config_key,
     c.fold,
     g.key AS group_key
 FROM cerebro.runs AS r
+JOIN cerebro._visible_run AS y USING (run_id)
 JOIN cerebro._standing AS c USING (run_id)
-CROSS JOIN LATERAL (
-    SELECT x.search IS NOT NULL AS searches FROM cerebro._visible_run AS x WHERE x.run_id = r.run_id
-) AS s
-LEFT JOIN LATERAL (
-    SELECT x.model_arch::json #>> '{config,name}' AS net FROM cerebro._architecture AS x
-    WHERE x.run_id = c.run_id AND x.model_id = c.model_id
-) AS a ON TRUE
+LEFT JOIN cerebro._architecture AS a ON a.run_id = c.run_id AND a.model_id = c.model_id
 LEFT JOIN cerebro._group AS g ON g.run_id = c.run_id AND g.group_id = c.group_id
 LEFT JOIN cerebro._failure AS f ON f.run_id = c.run_id AND f.mst_key = c.mst_key
-LEFT JOIN LATERAL (
-    SELECT x.doing, x.epoch, x.segment FROM now_running AS x
-    WHERE x.run_id = c.run_id AND x.mst_key = c.mst_key ORDER BY x.doing DESC LIMIT 1
-) AS n ON TRUE
+LEFT JOIN (
+    SELECT DISTINCT ON (x.run_id, x.mst_key)
+        x.run_id,
+        x.mst_key,
+        x.doing,
+        x.segment,
+        -- On Greenplum it is, a moment before the session on the coordinator hears of it.
+        EXISTS (
+            SELECT FROM cerebro._visit AS z
+            WHERE z.run_id = x.run_id AND z.mst_key = x.mst_key AND z.epoch = x.epoch AND z.segment = x.segment
+        ) AS committed
+    FROM now_running AS x
+    ORDER BY x.run_id, x.mst_key, x.doing DESC
+) AS n ON n.run_id = c.run_id AND n.mst_key = c.mst_key
+LEFT JOIN (
+    -- For all configs at once, as in the view of runs.
+    SELECT
+        x.run_id,
+        x.mst_key,
+        -- Below zero are visits whose states are averaged; they count when that is done.
+        pg_catalog.max(x.step) FILTER (WHERE x.step > 0)::bigint AS step,
+        (pg_catalog.array_agg(x.loss ORDER BY x.epoch DESC, x.step DESC) FILTER (WHERE x.loss IS NOT NULL))[1] AS loss
+    FROM cerebro._visit AS x
+    WHERE x.run_id = ANY (ARRAY(SELECT z.run_id FROM cerebro._visible_run AS z))
+    GROUP BY x.run_id, x.mst_key
+) AS u ON u.run_id = c.run_id AND u.mst_key = c.mst_key
+CROSS JOIN LATERAL (SELECT COALESCE(u.step, c.first_step::bigint) AS step) AS v
+LEFT JOIN pace AS w ON w.run_id = c.run_id
+LEFT JOIN cerebro._config AS o ON o.run_id = c.run_id AND o.mst_key = c.mst_key
+LEFT JOIN (
+    SELECT
+        s.run_id,
+        s.kind,
+        pg_catalog.max(s.seconds / NULLIF(s.units, 0)) FILTER (WHERE NOT s.evaluates) AS visit,
+        pg_catalog.max(s.seconds / NULLIF(s.units, 0)) FILTER (WHERE s.evaluates) AS evaluation
+    FROM speeds AS s
+    GROUP BY s.run_id, s.kind
+) AS p ON p.run_id = o.run_id AND p.kind = o.kind
+LEFT JOIN (
+    SELECT
+        s.run_id,
+        pg_catalog.sum(s.seconds) FILTER (WHERE NOT s.evaluates)
+        / NULLIF(pg_catalog.sum(s.units) FILTER (WHERE NOT s.evaluates), 0) AS visit,
+        pg_catalog.sum(s.seconds) FILTER (WHERE s.evaluates)
+        / NULLIF(pg_catalog.sum(s.units) FILTER (WHERE s.evaluates), 0) AS evaluation
+    FROM speeds AS s
+    GROUP BY s.run_id
+) AS q ON q.run_id = c.run_id
+LEFT JOIN (
+    SELECT
+        m.run_id,
+        m.mst_key,
+        pg_catalog.max(m.epoch) AS epoch
+    FROM cerebro._metric AS m
+    WHERE m.run_id = ANY (ARRAY(SELECT x.run_id FROM going AS x))
+    GROUP BY m.run_id, m.mst_key
+) AS h ON h.run_id = c.run_id AND h.mst_key = c.mst_key
 CROSS JOIN LATERAL (
     SELECT
-        -- Below zero are visits whose states are averaged; they count when that is done.
-        COALESCE(pg_catalog.max(x.step) FILTER (WHERE x.step > 0), c.first_step)::bigint - c.first_step AS visits_done,
-        COALESCE(pg_catalog.max(x.step) FILTER (WHERE x.step > 0), c.first_step)::bigint AS step,
-        (pg_catalog.array_agg(x.loss ORDER BY x.epoch DESC, x.step DESC) FILTER (WHERE x.loss IS NOT NULL))[1] AS loss,
-        -- On Greenplum it is, a moment before the session on the coordinator hears of it.
-        COALESCE(pg_catalog.bool_or(x.epoch = n.epoch AND x.segment = n.segment), FALSE) AS committed
-    FROM cerebro._visit AS x
-    WHERE x.run_id = c.run_id AND x.mst_key = c.mst_key
-) AS v
-LEFT JOIN LATERAL (
-    SELECT
-        COALESCE((SELECT p.seconds FROM pace AS p WHERE p.run_id = x.run_id) * LEAST(r.segments, r.configs), 1) AS pace,
         -- A kind that was not visited yet takes the average of the others; before the first few, nobody knows.
-        x.visit_seconds * COALESCE(x.rates[1], x.rates[2]) AS visit_seconds,
-        x.visit_seconds * COALESCE(x.rates[3], x.rates[4]) AS evaluation_seconds,
-        COALESCE(
-            (SELECT pg_catalog.max(m.epoch) FROM cerebro._metric AS m WHERE m.run_id = x.run_id AND m.mst_key = x.mst_key),
-            c.first_step / r.segments
-        ) AS measured
-    FROM (
-        SELECT
-            o.run_id,
-            o.mst_key,
-            o.visit_seconds,
-            -- Of visits of its kind and of all, then of evaluations. In one query: Greenplum works a CTE out anew wherever
-            -- it is named.
-            (
-                SELECT ARRAY[
-                    pg_catalog.max(s.seconds / NULLIF(s.units, 0)) FILTER (WHERE s.kind = o.kind AND NOT s.evaluates),
-                    pg_catalog.sum(s.seconds) FILTER (WHERE NOT s.evaluates)
-                    / NULLIF(pg_catalog.sum(s.units) FILTER (WHERE NOT s.evaluates), 0),
-                    pg_catalog.max(s.seconds / NULLIF(s.units, 0)) FILTER (WHERE s.kind = o.kind AND s.evaluates),
-                    pg_catalog.sum(s.seconds) FILTER (WHERE s.evaluates)
-                    / NULLIF(pg_catalog.sum(s.units) FILTER (WHERE s.evaluates), 0)
-                ] FROM speeds AS s WHERE s.run_id = o.run_id
-            ) AS rates
-        FROM cerebro._config AS o
-        WHERE o.run_id = c.run_id AND o.mst_key = c.mst_key
-        OFFSET 0
-    ) AS x
-) AS k ON TRUE
-LEFT JOIN cerebro._visible_run AS y ON y.run_id = c.run_id;
+        o.visit_seconds * COALESCE(p.visit, q.visit) AS visit_seconds,
+        o.visit_seconds * COALESCE(p.evaluation, q.evaluation) AS evaluation_seconds,
+        COALESCE(h.epoch, c.first_step / r.segments) AS measured
+) AS k;
 COMMENT ON VIEW cerebro.progress IS 'How far each config of your runs is now.';
 COMMENT ON COLUMN cerebro.progress.run_id IS 'Number of the run';
 COMMENT ON COLUMN cerebro.progress.mst_key IS 'Config';

@@ -2,34 +2,45 @@ CREATE OR REPLACE VIEW cerebro.sizes WITH (security_barrier) AS
 SELECT
     r.run_id,
     r.model_table,
-    s.states,
-    s.state_bytes,
-    w.weight_bytes,
-    v.visits,
-    v.hopped_bytes,
-    f.frozen_bytes
+    COALESCE(s.states, 0) AS states,
+    COALESCE(s.state_bytes, 0) AS state_bytes,
+    COALESCE(w.weight_bytes, 0) AS weight_bytes,
+    COALESCE(v.visits, 0) AS visits,
+    COALESCE(v.hopped_bytes, 0) AS hopped_bytes,
+    COALESCE(f.frozen_bytes, 0) AS frozen_bytes
+-- For all runs at once, as in the view of runs.
 FROM cerebro._visible_run AS r
-CROSS JOIN LATERAL (
+LEFT JOIN (
     SELECT
+        y.run_id,
         pg_catalog.count(*) AS states,
-        COALESCE(pg_catalog.sum(x.bytes), 0)::bigint AS state_bytes
+        pg_catalog.sum(y.bytes)::bigint AS state_bytes
     FROM (
-        SELECT pg_catalog.sum(pg_catalog.octet_length(y.data)) AS bytes FROM cerebro._state AS y
-        WHERE y.run_id = r.run_id GROUP BY y.mst_key, y.step
-    ) AS x
-) AS s
-CROSS JOIN LATERAL (
-    SELECT COALESCE(pg_catalog.sum(pg_catalog.octet_length(x.weights)), 0)::bigint AS weight_bytes
-    FROM cerebro._weights AS x WHERE x.run_id = r.run_id
-) AS w
-CROSS JOIN LATERAL (
-    SELECT pg_catalog.count(*) FILTER (WHERE x.segment >= 0) AS visits, COALESCE(pg_catalog.sum(x.state_bytes), 0)::bigint AS hopped_bytes
-    FROM cerebro._visit AS x WHERE x.run_id = r.run_id
-) AS v
-CROSS JOIN LATERAL (
-    SELECT COALESCE(pg_catalog.sum(pg_catalog.octet_length(x.data)), 0)::bigint AS frozen_bytes
-    FROM cerebro._frozen AS x WHERE x.run_id = r.run_id
-) AS f;
+        SELECT x.run_id, pg_catalog.sum(pg_catalog.octet_length(x.data)) AS bytes FROM cerebro._state AS x
+        WHERE x.run_id = ANY (ARRAY(SELECT v.run_id FROM cerebro._visible_run AS v))
+        GROUP BY x.run_id, x.mst_key, x.step
+    ) AS y
+    GROUP BY y.run_id
+) AS s ON s.run_id = r.run_id
+LEFT JOIN (
+    SELECT x.run_id, pg_catalog.sum(pg_catalog.octet_length(x.weights))::bigint AS weight_bytes FROM cerebro._weights AS x
+    WHERE x.run_id = ANY (ARRAY(SELECT v.run_id FROM cerebro._visible_run AS v))
+    GROUP BY x.run_id
+) AS w ON w.run_id = r.run_id
+LEFT JOIN (
+    SELECT
+        x.run_id,
+        pg_catalog.count(*) FILTER (WHERE x.segment >= 0) AS visits,
+        pg_catalog.sum(x.state_bytes)::bigint AS hopped_bytes
+    FROM cerebro._visit AS x
+    WHERE x.run_id = ANY (ARRAY(SELECT v.run_id FROM cerebro._visible_run AS v))
+    GROUP BY x.run_id
+) AS v ON v.run_id = r.run_id
+LEFT JOIN (
+    SELECT x.run_id, pg_catalog.sum(pg_catalog.octet_length(x.data))::bigint AS frozen_bytes FROM cerebro._frozen AS x
+    WHERE x.run_id = ANY (ARRAY(SELECT v.run_id FROM cerebro._visible_run AS v))
+    GROUP BY x.run_id
+) AS f ON f.run_id = r.run_id;
 COMMENT ON VIEW cerebro.sizes IS 'What your runs keep in the database besides their result tables; cerebro.forget removes it.';
 COMMENT ON COLUMN cerebro.sizes.run_id IS 'Number of the run';
 COMMENT ON COLUMN cerebro.sizes.model_table IS 'Table with the models';

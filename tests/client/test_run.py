@@ -107,7 +107,7 @@ def test_a_range_without_a_search_is_refused_before_anything_is_made(client: Dat
 def test_an_error_of_the_server_keeps_its_fields_and_leaves_no_table(client: Database, model: int) -> None:
     with pytest.raises(CerebroError) as caught:
         client.fit("not_there", {**GRID, "model": model}, epochs=1)
-    assert caught.value.message == 'source table "not_there" does not exist'
+    assert caught.value.message == "source table 'not_there' does not exist"
     assert caught.value.sqlstate == "42P01"
     assert "HINT:" in str(caught.value)
     assert not client.rows("SELECT FROM pg_class WHERE relname LIKE 'not_there%'")

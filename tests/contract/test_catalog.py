@@ -13,8 +13,9 @@ API = ROOT / "sql" / "api"
 # Until it is in Python such a function names everything in full: it loads the package, with as much as is
 # built into the script for Greenplum, and calls one function of it with its own arguments.
 PYTHON_BODY = re.compile(
-    r'\nif "cerebro" not in GD:\n(?:    .*\n)*    plpy\.execute\("SELECT cerebro\._boot\(\)"\)\n'
-    r'return GD\["cerebro"\]\.(\w+)\((?:[\s\w,()"*]*)\)\n'
+    r'\nimport sys\nif "cerebro_plpy\.session" not in sys\.modules:\n(?:    .*\n)*'
+    r'    plpy\.execute\("SELECT cerebro\._boot\(\)"\)\n'
+    r'return sys\.modules\["cerebro_plpy\.session"\]\.(\w+)\((?:[\s\w,()"*]*)\)\n'
 )
 MEMBERS = "SELECT member FROM cerebro._members(%s) AS member"
 

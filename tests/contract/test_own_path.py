@@ -56,7 +56,7 @@ def test_a_path_that_is_set_before_the_call_in_its_transaction_stays(caller: Con
 
 def test_an_error_leaves_the_callers_path(caller: Connection) -> None:
     execute(caller, "BEGIN; SAVEPOINT before")
-    with pytest.raises(psycopg2.Error, match='"none" does not exist'):
+    with pytest.raises(psycopg2.Error, match="'none' does not exist"):
         execute(caller, f"SELECT {NO_TABLE}")
     execute(caller, "ROLLBACK TO before")
     assert execute(caller, "SHOW search_path") == SHOWN

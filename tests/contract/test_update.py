@@ -267,7 +267,7 @@ def test_a_database_is_told_where_the_extension_stands_by_now(moved: Server) -> 
     with closing(moved.connect(user=RUNNER)) as connection, pytest.raises(psycopg2.Error) as caught:
         execute(connection, PREDICTED)
     assert caught.value.pgcode == "58P01"
-    assert "finds none of its Python code in /none" in str(caught.value)
+    assert "none of the Python code is in /none" in str(caught.value)
     command = re.search(r"^    (sed .*_boot.*)$", OPERATIONS.read_text(), re.M)
     assert command
     where = {"PGHOST": str(moved.folder), "PGDATABASE": "postgres", "PG_CONFIG": program("pg_config")}
@@ -289,7 +289,7 @@ def test_the_old_roles_may_call_what_they_could(runner: Connection) -> None:
     load = (
         "SELECT cerebro.load_model_selection_table('lab.none', 'lab.mine', ARRAY[1], ARRAY['c'], ARRAY['f'])"
     )
-    with pytest.raises(psycopg2.errors.UndefinedTable, match='"none" does not exist'):
+    with pytest.raises(psycopg2.errors.UndefinedTable, match="'lab.none' does not exist"):
         execute(runner, load)
 
 

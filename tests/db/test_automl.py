@@ -230,7 +230,7 @@ def test_a_space_in_json(data: Trial) -> None:
         ({"models": [1, 77]}, "One or more model_id of \\(77\\) not found"),
         ({"models": [None]}, "model_id_list is NULL or empty"),
         ({"compile": None}, "compile_params_grid is NULL"),
-        ({"object_table": "objects"}, "object table \"?objects\"? does not exist"),
+        ({"object_table": "objects"}, "object table 'objects' does not exist"),
         ({"validation_table": "packed_vall"}, "packed_vall"),
         ({"compile": "{'loss': ['mse'"}, "Invalid syntax in 'compile_params_dict'"),
         ({"fit": '{"batch_size": {"int": [8, 4]}}'}, r"\$.fit_params.batch_size.int is \[8, 4\]: the upper bound must be above"),

@@ -418,7 +418,7 @@ def test_object_tables_are_lists(trial: Trial, mine: str) -> None:
     )  # fmt: skip
     trial.fit("packed", "listed", "listed_mst", 1, options={"backend": "jax"})
     assert trial.sql("SELECT object_table FROM listed_summary") == [("public.objects",)]
-    assert trial.sql("SELECT metrics_type FROM listed_info") != [(None,)]
+    assert trial.sql("SELECT metrics_type FROM listed_info") == [(["top_2_accuracy"],)]
     trial.sql("SELECT cerebro.delete_custom_function('objects', 1)")
     trial.sql("SELECT cerebro.delete_custom_function('objects', 'top_3_accuracy')")
     assert trial.value("SELECT to_regclass('objects')") is None

@@ -383,8 +383,8 @@ def test_bad_arguments_are_refused(sql: Sql) -> None:
     sql("CREATE TABLE empty (x real[], label text); CREATE TABLE taken (); CREATE TABLE half_summary ()")
     sql("CREATE TABLE three AS TABLE t LIMIT 3; CREATE INDEX i ON t (id)")
     bad = INVALID_PARAMETER_VALUE
-    refused(sql, UNDEFINED_TABLE, '"nosuch" does not exist', source="nosuch")
-    refused(sql, UNDEFINED_TABLE, '"i" does not exist', source="i")
+    refused(sql, UNDEFINED_TABLE, "'nosuch' does not exist", source="nosuch")
+    refused(sql, UNDEFINED_TABLE, "'i' does not exist", source="i")
     refused(sql, NULL_VALUE_NOT_ALLOWED_, "input table is NULL", source=None)
     refused(sql, NULL_VALUE_NOT_ALLOWED_, "output table is NULL", out=None)
     refused(sql, NULL_VALUE_NOT_ALLOWED_, "dependent_varname is NULL", dep=None)

@@ -171,9 +171,7 @@ def test_what_a_run_takes_is_kept_for_each_host(trial: Trial, base: int) -> None
 
 
 def test_predict_for_single_rows_is_refused(trial: Trial, base: int) -> None:
-    with pytest.raises(
-        psycopg2.errors.FeatureNotSupported, match="predict does not work on Greenplum"
-    ) as caught:
+    with pytest.raises(psycopg2.errors.FeatureNotSupported, match="do not work on Greenplum") as caught:
         trial.sql("SELECT cerebro.predict('base', 1, x) FROM blobs")
     assert "cerebro.madlib_predict" in (caught.value.diag.message_hint or "")
 
@@ -301,6 +299,12 @@ def test_lost_connections_of_segments_processes_cost_nothing(
 def test_it_is_said_whether_segments_let_one_another_in(trial: Trial) -> None:
     found = trial.sql("SELECT status, found FROM cerebro.diagnose() WHERE item = 'servers of segments'")
     assert found == [("ok", "each lets the processes of all segments in")]
+
+
+def test_the_segments_of_the_cluster_are_counted(trial: Trial) -> None:
+    segments = "SELECT count(*) FROM gp_segment_configuration WHERE content >= 0 AND role = 'p'"
+    said = "SELECT found FROM cerebro.diagnose() WHERE item = 'processors'"
+    assert trial.value(said).endswith(f" for {trial.value(segments)} segments")
 
 
 def first_visit(watching: Connection, run: Future[int], table: str) -> tuple[int, int]:

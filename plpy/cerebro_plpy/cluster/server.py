@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import NOT_SUPPORTED, WRONG_OBJECT, CerebroError
-from cerebro_plpy.store.cluster import places
+from cerebro_plpy.errors import WRONG_OBJECT, CerebroError
+from cerebro_plpy.store.cluster import gangs, places
 
 if TYPE_CHECKING:
     from cerebro_plpy.commands import Sent
@@ -81,12 +81,7 @@ class Greenplum:
         return PredictorOnSegments(self._db, use_gpus)
 
     def check_predicts_in_queries(self) -> None:
-        raise CerebroError(
-            "cerebro.predict does not work on Greenplum",
-            detail="A function may not read a model's table there while a query is at work on other rows.",
-            hint="Use cerebro.madlib_predict, which predicts on all segments at once.",
-            sqlstate=NOT_SUPPORTED,
-        )
+        gangs.refuse_predicting()
 
     @property
     def may_signal(self) -> bool:

@@ -20,7 +20,7 @@ from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.registered import LAYER, LOSS
 
-from . import runtime
+from . import losses, runtime
 
 if TYPE_CHECKING:
     from cerebro_plpy.madlib.literal import Call
@@ -80,9 +80,10 @@ def loss(call: Call) -> Any:
     """Make what compile(loss=) takes."""
     found, kwargs = _found(call), dict(call.kwargs)
     if isinstance(found, type):
-        return _made(call, partial(found, **kwargs))
+        return losses.weighable(_made(call, partial(found, **kwargs)))
     _check_arguments(call, found)
-    return runtime.keras().src.losses.losses.LossFunctionWrapper(found, name=call.name, **kwargs)
+    made = runtime.keras().src.losses.losses.LossFunctionWrapper(found, name=call.name, **kwargs)
+    return losses.weighable(made)
 
 
 def metric(call: Call) -> Any:

@@ -220,8 +220,11 @@ class Cut:
     def gives_the_same(
         self, state: State, params: CompileParams, batch_size: int, few: Callable[[int], Dataset], tick: Tick
     ) -> bool:
-        """Train a state on a few rows, whole and by the head. An engine may put arithmetic on both sides of a
-        cut together in the whole, with other last bits."""
+        """Return whether training on a few rows gives the same bits, whole and by the head.
+
+        An engine may put arithmetic on both sides of a cut together in the whole, with other last bits; and on
+        some processors the last bits of a row depend on its place in the mini-batch, which shuffling changes.
+        """
         if batch_size not in self._tried:
             rows = few(TRIED * batch_size)
             self._tried[batch_size] = self.fits and self._try(state, params, batch_size, rows, tick)
@@ -229,8 +232,9 @@ class Cut:
 
     def _try(self, state: State, params: CompileParams, batch_size: int, few: Dataset, tick: Tick) -> bool:
         outputs = self.trunk.features(self.trunk.of_state(state), [whole(few)], few.rows, batch_size, tick)
-        features = whole(Dataset(outputs, few.targets))
-        alone, _ = self._whole.train(state, [[whole(few)]], batch_size, None, tick, params=params)
+        order = np.random.default_rng(0).permutation(few.rows)
+        raw, features = Block(few, order), Block(Dataset(outputs, few.targets), order)
+        alone, _ = self._whole.train(state, [[raw]], batch_size, None, tick, params=params)
         cut, _ = self.train(state, [[features]], batch_size, None, tick, params=params)
         return all(a.tobytes() == b.tobytes() for a, b in zip(alone.arrays, cut.arrays, strict=True))
 

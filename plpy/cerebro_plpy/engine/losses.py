@@ -44,6 +44,35 @@ _FUNCTIONS = {
 }
 
 
+def weighable(loss: Any) -> Any:
+    """Have a registered loss take row weights, also one that gives a number for each row and class.
+
+    Without weights it is called as it is, so that it trains as with Keras alone.
+    """
+    base = runtime.keras().losses.Loss
+    if type(loss).__call__ is not base.__call__:
+        # It weighs rows by itself.
+        return loss
+
+    class Weighable(base):
+        def __init__(self) -> None:
+            super().__init__(name=loss.name, reduction=loss.reduction, dtype=loss.dtype)
+
+        def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+            if sample_weight is None:
+                return loss(y_true, y_pred)
+            self._axes = len(sample_weight.shape)
+            return super().__call__(y_true, y_pred, sample_weight)
+
+        def call(self, y_true: Any, y_pred: Any) -> Any:
+            """Give one number for each weight: the mean of a row's."""
+            values = runtime.keras().ops.convert_to_tensor(loss.call(y_true, y_pred))
+            rest = tuple(range(self._axes, len(values.shape)))
+            return runtime.keras().ops.mean(values, axis=rest) if rest else values
+
+    return Weighable()
+
+
 def is_own(call: Call) -> bool:
     return call.function is None and call.name in _FUNCTIONS
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.executor import request as requests
 from cerebro_plpy.store import session
 from cerebro_plpy.topology.choose import choose_local, cores
 
@@ -145,7 +144,7 @@ def _logins_of_segments(refused: Sequence[tuple[int, int]]) -> Iterator[Finding]
 def _room(db: Database) -> Finding:
     """A run takes a session for each segment, one that leads them, and in the background one more."""
     room = session.room(db, session.current_user(db))
-    needed = requests.default_segments(db) + 2
+    needed = session.usual_segments(db) + 2
     found = f"{room.free} of {room.most} free, a run needs {needed}"
     if room.free >= needed:
         return Finding("connections", OK, found)
@@ -153,7 +152,7 @@ def _room(db: Database) -> Finding:
 
 
 def _machine(db: Database) -> Iterator[Finding]:
-    segments = requests.default_segments(db)
+    segments = session.usual_segments(db)
     yield Finding("processors", OK, f"{cores()} for {segments} segments")
     yield _memory(segments)
     yield _disk(session.data_directory(db))

@@ -117,7 +117,7 @@ def check_name(name: str) -> None:
 
 def _try(db: Database, row: Mapping[str, Any]) -> None:
     """Have an engine execute the source once, in a session such as those that train."""
-    engines = requests.engines(db, FitOptions(), False, requests.default_segments(db))
+    engines = requests.engines(db, FitOptions(), False, session.usual_segments(db))
     topology = choose(db, [])
     topology.open([Engine(engines.backend, engines.threads, False)], 1)
     topology.ask(engines.backend, CheckFunctions(functions=[row]))

@@ -14,7 +14,7 @@ from cerebro_plpy.logical.options import FitOptions
 from cerebro_plpy.nets import lora, points
 from cerebro_plpy.nets.fitting import NetRows
 from cerebro_plpy.store import functions as registry
-from cerebro_plpy.store import models, packed, results
+from cerebro_plpy.store import models, packed, results, session
 from cerebro_plpy.store.names import resolve_table
 from cerebro_plpy.topology.choose import choose
 
@@ -81,7 +81,7 @@ def show_net(db: Database, arch_table: str | None, model_id: int | None) -> Iter
     models.check_architectures(db, table)
     stored = models.architectures(db, table, [model_id])[0]
     registry.begin(db)
-    engines = requests.engines(db, FitOptions(), False, requests.default_segments(db))
+    engines = requests.engines(db, FitOptions(), False, session.usual_segments(db))
     topology = choose(db, [])
     topology.open([Engine(engines.backend, engines.threads, False)], 1)
     found = topology.ask(

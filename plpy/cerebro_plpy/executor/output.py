@@ -16,6 +16,7 @@ from cerebro_plpy.executor.run import Ended, Outcome
 from cerebro_plpy.logical.metrics import deciding
 from cerebro_plpy.madlib.params import Call
 from cerebro_plpy.madlib.render import render_value
+from cerebro_plpy.madlib.spellings import TOP_K
 from cerebro_plpy.store import measurements, results, session, state_rows
 from cerebro_plpy.store.groups import FALLBACK, Groups
 from cerebro_plpy.store.names import TargetTable
@@ -207,8 +208,12 @@ def _flat(metrics: object) -> list[Any]:
 
 
 def _text(named: Any) -> str:
-    if isinstance(named, Call) and named.function is not None and not named.kwargs:
-        return named.name
+    if isinstance(named, Call):
+        given = str(dict(named.kwargs).get("name", ""))
+        if named.function is not None and not named.kwargs:
+            return named.name
+        if TOP_K.fullmatch(given):
+            return given
     return named if isinstance(named, str) else render_value(named)
 
 

@@ -19,6 +19,8 @@ from cerebro_plpy.planner.units import BUNDLE, EVALUATE, MERGE, PART, VISIT, Con
 LINES = 10
 QUIET_SECONDS = 10.0
 MOST_QUIET_SECONDS = 600.0
+# Of configs that failed, so many are named at the end of a run.
+MOST_REASONS = 3
 # What was measured on the rows that decide, by config and epoch.
 _Score = tuple[float, float, int, str, float]
 ByEpoch = Mapping[tuple[int, int], Mapping[str, float | None]]
@@ -39,6 +41,7 @@ class Report:
         quiet: bool = False,
     ) -> None:
         self._db = db
+        self._run_id = run_id
         self._plan = plan
         self._dataset = dataset
         self._params = params
@@ -116,6 +119,20 @@ class Report:
         # What goes unseen in a second is not worth a word.
         started = f" ({duration(starting)} of them to start)" if starting >= 1 else ""
         self._say(f"done in {self._elapsed()}{started}{lost}{self._best_so_far()}")
+        self._tell_failed()
+
+    def _tell_failed(self) -> None:
+        """Name the configs that are missing from the results: their own messages may be far above."""
+        failed = [config for config in self._plan.configs.values() if config.failure is not None]
+        if not failed:
+            return
+        reasons = "; ".join(f"{config.name}: {config.failure}" for config in failed[:MOST_REASONS])
+        more = f"; and {len(failed) - MOST_REASONS} more" if len(failed) > MOST_REASONS else ""
+        self._db.warning(
+            f"no result for {_count(len(failed), 'config')} of {len(self._plan.configs)}, which failed:"
+            f" {reasons}{more}. SELECT mst_key, failure FROM cerebro.leaderboard"
+            f" WHERE run_id = {self._run_id} AND failure IS NOT NULL shows all"
+        )
 
     def _outlook(self) -> str:
         left = None if self._search else self._plan.seconds_left()

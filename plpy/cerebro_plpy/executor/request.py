@@ -467,7 +467,3 @@ def owned(db: Database, tables: Sequence[Table]) -> None:
     for table in tables:
         if not models.owns(db, table):
             raise CerebroError(f"must be owner of table {table.quoted}", sqlstate=INSUFFICIENT_PRIVILEGE)
-
-
-def default_segments(db: Database) -> int:
-    return int(session.setting(db, "segments") or cores())

@@ -13,7 +13,7 @@ from cerebro_plpy.logical.options import FitOptions
 from cerebro_plpy.logical.search import hyperband
 from cerebro_plpy.madlib import grid
 from cerebro_plpy.store import functions as registry
-from cerebro_plpy.store import models, names
+from cerebro_plpy.store import models, names, session
 from cerebro_plpy.store.names import Table, TargetTable, quote, resolve_table, target_table
 from cerebro_plpy.topology.choose import choose
 
@@ -76,7 +76,7 @@ def _warn_of_no_statistics(db: Database, layers: Sequence[str]) -> None:
 
 
 def check_architecture(db: Database, model_arch: str, weights: bytes | None) -> Mapping[str, Any]:
-    engines = requests.engines(db, FitOptions(), False, requests.default_segments(db))
+    engines = requests.engines(db, FitOptions(), False, session.usual_segments(db))
     topology = choose(db, [])
     topology.open([Engine(engines.backend, engines.threads, False)], 1)
     return topology.ask(

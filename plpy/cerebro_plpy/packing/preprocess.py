@@ -10,7 +10,7 @@ from ..database import Database
 from ..errors import DATATYPE_MISMATCH, CerebroError
 from ..features.specification import Specification
 from ..store import names, packed, source_rows
-from ..store.session import setting
+from ..store.session import usual_segments
 from . import folds, grouping, holdout, inputs, sources, telltale
 from . import options as option
 from .columns import Item, parse_items
@@ -342,5 +342,5 @@ def _usual_segments(db: Database, source: names.Table, among: Rules) -> int:
     if among.contents is not None:
         usual = len(among.contents)
     else:
-        usual = int(setting(db, "segments") or 0) or db.server.places_for_work()
+        usual = usual_segments(db)
     return max(1, min(usual, source_rows.rows_up_to(db, source, usual)))

@@ -20,7 +20,7 @@ CLASSIFICATION, REGRESSION = "classification", "regression"
 
 
 @dataclass(frozen=True)
-class Target:
+class LearnedColumn:
     """A column to learn, and whether it is one of classes or a quantity."""
 
     column: SourceColumn
@@ -28,7 +28,9 @@ class Target:
     nulls: int
 
 
-def settle(db: Database, source: Table, column: SourceColumn, task: str | None, splits: bool) -> Target:
+def settle(
+    db: Database, source: Table, column: SourceColumn, task: str | None, splits: bool
+) -> LearnedColumn:
     """Return what a column is learned as, or refuse it. If it `splits`, a fifth of the rows is held out."""
     _check_type(source, column)
     nulls = source_rows.nulls(db, source, column)
@@ -45,7 +47,7 @@ def settle(db: Database, source: Table, column: SourceColumn, task: str | None, 
         _check_classes(
             column, present, distinct, frequent[0][0] if frequent else "", has_held=held > 0 or not splits
         )
-    return Target(column, task, nulls)
+    return LearnedColumn(column, task, nulls)
 
 
 def _check_type(source: Table, column: SourceColumn) -> None:

@@ -79,7 +79,6 @@ def make_ready(
     db: Database, model: int | None, mst_key: int | None, *, by_engine: bool = False
 ) -> Kept | KeptGroups:
     """The model of a table, given by its number, for rows by their columns: the best config, or this one."""
-    db.server.check_predicts_in_queries()
     if model is None:
         raise CerebroError("model is NULL", sqlstate=NULL_NOT_ALLOWED)
     name = names.name_of(db, model, "model table")

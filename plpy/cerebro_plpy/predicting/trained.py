@@ -121,7 +121,7 @@ def _beside(db: Database, table: Table, suffix: str) -> Table | None:
 
 
 def _single(db: Database, table: Table, row: Any, mst_key: int | None) -> TrainedModel:
-    if mst_key not in (None, ONLY):
+    if mst_key is not None:
         raise CerebroError(
             f"mst_key {mst_key} was given, but {table.quoted} holds a single model",
             hint="Leave mst_key out, or name a table of madlib_fit_multiple_model.",

@@ -14,7 +14,7 @@ AS_OWNER = "SELECT cerebro._as_owner()"
 BECOME_OWNER = "RESET SESSION AUTHORIZATION"
 # For the rest of its statement. From PostgreSQL 16 on no function can have it in its SET clause.
 _READ_ONLY = "pg_catalog.set_config('transaction_read_only', 'on', true)"
-_GUARD_BODY = 'GD["cerebro"].run_pending()'
+_GUARD_BODY = 'import sys; sys.modules["cerebro_plpy.session"].run_pending()'
 _GUARD_PATH = "search_path=pg_catalog, pg_temp"
 _LOOK_AT_GUARD = (
     "SELECT r.oid, EXISTS (SELECT FROM pg_catalog.pg_proc AS p"

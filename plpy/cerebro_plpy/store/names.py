@@ -15,6 +15,7 @@ from ..errors import (
     UNDEFINED_TABLE,
     CerebroError,
 )
+from ..madlib.literal import shorten
 
 LONGEST = 63
 _TOKEN = re.compile(r'\s*(?:("(?:[^"]|"")+")|([^\W\d][\w$]*)|(.))', re.DOTALL)
@@ -98,9 +99,9 @@ def resolve_table(db: Database, name: str | None, what: str = "input table") -> 
     schema, table = parse_table(name, what)
     found = _find(db, _lookup_path(db) if schema is None else [_actual(db, schema)], table)
     if found is None:
-        where = "" if schema is None else f" in schema {quote(schema)}"
         raise CerebroError(
-            f"{what} {quote(table)} does not exist{where}",
+            # In single quotes and as it was given: scripts for MADlib look for it so.
+            f"{what} '{shorten(name)}' does not exist",
             detail=None if schema else f"The search_path is {db.search_path}.",
             hint="Give schema.table if it is in another schema; names with capitals need double quotes.",
             sqlstate=UNDEFINED_TABLE,

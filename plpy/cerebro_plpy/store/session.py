@@ -77,6 +77,11 @@ def setting(db: Database, name: str) -> str | None:
     return settings(db, name).get(name)
 
 
+def usual_segments(db: Database) -> int:
+    """How many segments a packed table has where nobody says so: as many as there are places for work."""
+    return int(setting(db, "segments") or 0) or db.server.places_for_work()
+
+
 def server_versions(db: Database) -> Mapping[str, str]:
     """What the server is, and what it is made of."""
     row = db.query(

@@ -22,9 +22,15 @@ _SECONDS = 3.0
 INSIDE_A_QUERY = {
     "message": "a query that reads tables cannot call this function",
     "detail": "Greenplum's segments work on one statement at a time, and this function needs its own.",
-    "hint": "Give it values that are there when it is called: SELECT cerebro.resume((SELECT max(run_id)"
-    " FROM cerebro.runs)). For several, read them into an array first; docs/greenplum.md shows this, and how"
-    " to keep what a function gives in a table.",
+    "hint": "Give it values that are there when it is called, such as (SELECT max(run_id) FROM cerebro.runs)."
+    " For several, read them into an array first; docs/greenplum.md shows this, and how to keep what a"
+    " function gives in a table.",
+    "sqlstate": "0A000",
+}
+PREDICTS = {
+    "message": "cerebro.predict and cerebro.predict_query do not work on Greenplum",
+    "detail": "A function may not read a model's table there while a query is at work on other rows.",
+    "hint": "Use cerebro.madlib_predict, which predicts on all segments at once.",
     "sqlstate": "0A000",
 }
 
@@ -83,6 +89,8 @@ def _primaries() -> list[tuple[int, str, int]]:
     return found
 
 
-def why_not() -> dict[str, str] | None:
-    """What keeps a session from its first statement."""
+def why_not(predicts: bool = False) -> dict[str, str] | None:
+    """Say what keeps a session from its first statement."""
+    if predicts and ROLE is not None:
+        return PREDICTS
     return INSIDE_A_QUERY if is_inside_a_query() else unreachable()

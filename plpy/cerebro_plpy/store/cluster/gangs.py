@@ -41,6 +41,11 @@ def refuse_inside_queries() -> None:
         raise _refusal(before_statement.INSIDE_A_QUERY)
 
 
+def refuse_predicting() -> None:
+    """Raise the error that says what to use in place of a prediction inside a query."""
+    raise _refusal(before_statement.PREDICTS)
+
+
 def _refusal(said: Mapping[str, str]) -> CerebroError:
     return CerebroError(said["message"], detail=said["detail"], hint=said["hint"], sqlstate=said["sqlstate"])
 
