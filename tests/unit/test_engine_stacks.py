@@ -124,7 +124,9 @@ def test_states_of_a_stack_are_measured_as_each_alone() -> None:
         shared.stack.test(dataset(), orders(0), 16, nothing)
         measured, after = shared.stack.results(len(states)), shared.stack.states(len(states))
     for state, rows, found in zip(states, orders(0), measured, strict=True):
-        assert found == shared.merge([shared.evaluate(state, [Block(dataset(), rows)], 16, nothing)])
+        alone = shared.merge([shared.evaluate(state, [Block(dataset(), rows)], 16, nothing)])
+        # XLA may round the running loss in another way within a loop, by the processor.
+        assert found == (alone if BACKEND != "jax" else pytest.approx(alone, rel=1e-6))
     for state, left in zip(states, after, strict=True):
         assert_same_bits(left, state)
 

@@ -222,8 +222,8 @@ class Cut:
     ) -> bool:
         """Return whether training on a few rows gives the same bits, whole and by the head.
 
-        An engine may put arithmetic on both sides of a cut together in the whole, with other last bits; and on
-        some processors the last bits of a row depend on its place in the mini-batch, which shuffling changes.
+        An engine may put arithmetic on both sides of a cut together in the whole, with other last bits; and
+        on some processors those of a row depend on its place in the mini-batch, which shuffling moves.
         """
         if batch_size not in self._tried:
             rows = few(TRIED * batch_size)
