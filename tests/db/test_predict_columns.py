@@ -125,6 +125,31 @@ def test_a_query_is_predicted_many_rows_at_a_time(trial: Trial) -> None:
 
 
 @pytest.mark.postgresql
+def test_rows_of_a_query_are_filled_in_by_their_names(trial: Trial) -> None:
+    """Also where columns of one type stand in another order, and where there are more."""
+    asked = (
+        "SELECT age AS level, level AS age, plan AS city, city AS plan, income, joined, seen, active, x, gone"
+    )
+    found = trial.sql(
+        "SELECT p.source, p.class FROM cerebro.predict_query('models', %s, NULL::customers) AS p"
+        " ORDER BY (p.source).id LIMIT 3",
+        f"{asked}, id, far, note, 1 AS more FROM customers",
+    )
+    trial.sql("DROP TABLE IF EXISTS turned_rows")
+    trial.sql("CREATE TABLE turned_rows AS SELECT id, level AS age, income, far, plan AS city, city AS plan,"
+              " age AS level, joined, seen, note, active, x, gone FROM customers")  # fmt: skip
+    expected = trial.sql(
+        "SELECT t::text, p.class FROM turned_rows AS t, cerebro.predict('models', t) AS p ORDER BY t.id LIMIT 3"
+    )
+    assert found == expected
+    with pytest.raises(psycopg2.Error, match="column the_query.far does not exist"):
+        trial.sql(
+            "SELECT count(*) FROM cerebro.predict_query('models', %s, NULL::customers)",
+            f"{asked}, id, note FROM customers",
+        )
+
+
+@pytest.mark.postgresql
 def test_a_config_is_named_by_its_key(trial: Trial) -> None:
     expected = forward(trial, 2, features(trial)[:5])
     found = trial.sql(
@@ -212,6 +237,17 @@ def test_what_is_unseen_or_null_has_its_place(trial: Trial) -> None:
 
 
 WRONG = {
+    "digits with a score": (listed(age="'1_0'::text"), "42804", '"age" has the value "1_0"'),
+    "digits of another script": (listed(age="'٩'::text"), "42804", '"age" has the value'),
+    "nan as text": (listed(age="'nan'::text"), "42804", '"age" has the value "nan"'),
+    "a date of another script": (listed(joined="'٢٠٢٤-01-01'::text"), "42804", '"joined" has the value'),
+    "texts in an array": (listed(x="ARRAY['1_0', '2']"), "42804", '"x" has the value'),
+    "a number for a text": (listed(city="'{}'::json"), "42804", '"city" has the value {}'),
+    "nested JSON": (
+        listed(city="'a'", more="(repeat('[', 5000) || repeat(']', 5000))::json"),
+        "22023",
+        "cannot be read",
+    ),
     "a missing column": (listed(city=""), "42703", 'no column "city"'),
     "another type": (listed(age="'old'"), "42804", '"age" has the value "old"'),
     "another shape": (listed(x="ARRAY[1, 2, 3]"), "22023", "the shape [3], not [2]"),

@@ -190,7 +190,8 @@ def _still_writes(db: Database, run_id: int) -> bool:
 def end_sessions(db: Database, run_id: int) -> None:
     """End every session behind a run. The caller's own, if it is one, ends what it does and no more."""
     found = db.query(
-        f"SELECT pid, driver, sessions, {as_text('at', 'timestamptz')} AS at FROM cerebro._driver WHERE run_id = $1",
+        f"SELECT pid, driver, sessions, {as_text('at', 'timestamptz')} AS at"
+        " FROM cerebro._driver WHERE run_id = $1",
         ["bigint"],
         [run_id],
     )
