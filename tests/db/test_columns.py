@@ -312,8 +312,9 @@ def test_texts_that_are_numbers_are_told(sql: Sql, db: psycopg2.extensions.conne
     made(
         sql,
         "texts",
-        """SELECT CASE WHEN i % 20 = 0 THEN 'n/a' ELSE (i % 30)::text END AS price, '1,' || 100 + i % 40 AS size,
-           'r' || i % 9 AS room, (i % 30)::text AS code, (i % 5)::money AS paid, i % 2 AS gone
+        """SELECT CASE WHEN i % 20 = 0 THEN 'n/a' ELSE (i % 30)::text END AS price,
+           '1,' || 100 + i % 40 AS size, 'r' || i % 9 AS room, (i % 30)::text AS code,
+           (i % 5)::money AS paid, i % 2 AS gone
            FROM generate_series(1, 400) i""",
     )
     db.notices.clear()

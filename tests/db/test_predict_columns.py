@@ -139,7 +139,8 @@ def test_rows_of_a_query_are_filled_in_by_their_names(trial: Trial) -> None:
     trial.sql("CREATE TABLE turned_rows AS SELECT id, level AS age, income, far, plan AS city, city AS plan,"
               " age AS level, joined, seen, note, active, x, gone FROM customers")  # fmt: skip
     expected = trial.sql(
-        "SELECT t::text, p.class FROM turned_rows AS t, cerebro.predict('models', t) AS p ORDER BY t.id LIMIT 3"
+        "SELECT t::text, p.class FROM turned_rows AS t, cerebro.predict('models', t) AS p"
+        " ORDER BY t.id LIMIT 3"
     )
     assert found == expected
     with pytest.raises(psycopg2.Error, match="column the_query.far does not exist"):

@@ -41,8 +41,8 @@ _CLOCK = r"(\d\d):(\d\d):(\d\d(?:\.\d+)?)(?:([+-])(\d\d)(?::?(\d\d))?(?::(\d\d))
 _FAR = re.compile(rf"(\d+)-(\d\d)-(\d\d)(?:T{_CLOCK})?( BC)?", re.ASCII)
 _OF_DAY = re.compile(_CLOCK, re.ASCII)
 _FLOATS = ("float4", "float8", "numeric")
-# JSON has no numbers for these.
-_NO_JSON_NUMBERS = ("NaN", "Infinity", "-Infinity")
+# A text that the server would take for a number, too; JSON has no numbers for the last ones.
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|NaN|-?Infinity", re.ASCII)
 
 
 class Literal(str):
@@ -72,8 +72,8 @@ def parse(text: str, decode: Callable[[str], Any] = json.loads) -> Any:
 
 
 def number_of(value: Any) -> float:
-    """Return a number of a row. A text is none, whatever Python would read in it."""
-    if type(value) is str and value not in _NO_JSON_NUMBERS:
+    """Return a number of a row. Of texts, Python would take more for one than the server does."""
+    if type(value) is str and _NUMBER.fullmatch(value) is None:
         raise ValueError(value)
     return float(value)
 
