@@ -108,7 +108,7 @@ def tables(trial: Trial) -> None:
     trial.sql("CREATE VIEW seen AS SELECT m.*, p.photo FROM made AS m JOIN photos AS p USING (id)")
     trial.sql("CREATE VIEW few_rows AS SELECT * FROM seen WHERE id <= 240")
     pack(trial, "packed")
-    trial.call("load_net", "nets", "packed", "tabular", '{"width": 8}')
+    trial.call("load_net", "nets", "packed", "linear")
     trial.select("configs", [1], [ADAM], ["batch_size=64"], "nets")
     trial.fit("packed", "models", "configs", 1, options={"backend": "jax"})
 
