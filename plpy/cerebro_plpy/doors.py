@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import plpy  # provided by the server, inside a backend only
 
+from cerebro_plpy import memory
 from cerebro_plpy.backend import Session, backend
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, READ_ONLY_TRANSACTION, CerebroError, printable
 from cerebro_plpy.madlib import registered
@@ -38,8 +39,13 @@ def carry_out(work: Callable[[], T], known: Sequence[registered.Function] = ()) 
     CONTEXT that a user reads.
     """
     interrupts.let_cancels_wait()
+    memory.of(memory.Pause).take = _look_for_cancel
     with registered.scope(known):
         return work()
+
+
+def _look_for_cancel() -> None:
+    interrupts.tick(Session())
 
 
 def internal(function: Callable[P, T]) -> Callable[P, T]:
@@ -77,16 +83,16 @@ def _on_own_path(work: Callable[[], T]) -> T:
     called_at = time.monotonic()
     _check_place()
     db, own = Session(), backend()
-    path = session.search_path(db)
-    session.take_own_path(db)
+    theirs = session.names_in(db)
+    session.take_names(db, session.OWN_NAMES)
     before = own.search_path, own.called_at
-    own.search_path, own.called_at = path, called_at
+    own.search_path, own.called_at = theirs.path, called_at
     try:
         gangs.learn_segments(db)
         result = work()
     finally:
         own.search_path, own.called_at = before
-    session.give_back_path(db, path)
+    session.take_names(db, theirs)
     return result
 
 

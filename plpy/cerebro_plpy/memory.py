@@ -34,6 +34,17 @@ class Memory:
             self._things = before
 
 
+def _go_on() -> None:
+    """Nobody waits for this process."""
+
+
+class Pause:
+    """What long work does between two of its steps; in a backend the server then acts on a cancel."""
+
+    def __init__(self) -> None:
+        self.take: Callable[[], None] = _go_on
+
+
 def kept(known: dict[K, T], key: K, most: int, make: Callable[[], T]) -> T:
     """What is known by a key, made where it is not; of more than so many the one that was made first goes."""
     if key not in known:

@@ -47,7 +47,7 @@ CREATE OR REPLACE FUNCTION cerebro.predict(
 ) RETURNS SETOF record
 LANGUAGE sql STABLE PARALLEL UNSAFE COST 1000 ROWS 1 AS $$
 SELECT p.class, p.probability, p.prediction, p.probabilities
-FROM cerebro._predict_row($1::pg_catalog.oid, pg_catalog.row_to_json($2)::pg_catalog.text, $3) AS p
+FROM cerebro._predict_row($1::pg_catalog.oid, cerebro._json($2)::pg_catalog.text, $3) AS p
 $$;
 COMMENT ON FUNCTION cerebro.predict(regclass, anyelement, integer) IS
 'Predicts a row of a table or query inside any query: FROM customers c, cerebro.predict(''models'', c) p. The columns that the model was trained on are found by their names. Without mst_key the best config answers, of models of groups the best one of the row''s group; a row of a group that has no model gets NULL. The result is the most probable class with its probability and those of all classes, or the prediction of a model for numbers.';

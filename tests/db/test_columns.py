@@ -295,6 +295,28 @@ def test_auto_leaves_out_what_says_nothing_and_says_so(sql: Sql, db: psycopg2.ex
     assert '"five" (constant, 5 in all rows)' in "".join(db.notices)
 
 
+def test_texts_that_are_numbers_are_told(sql: Sql, db: psycopg2.extensions.connection) -> None:
+    made(
+        sql,
+        "texts",
+        """SELECT CASE WHEN i % 20 = 0 THEN 'n/a' ELSE (i % 30)::text END AS price,
+           '1,' || 100 + i % 40 AS size, 'r' || i % 9 AS room, (i % 30)::text AS code,
+           (i % 5)::money AS paid, i % 2 AS gone
+           FROM generate_series(1, 400) i""",
+    )
+    db.notices.clear()
+    pack(sql, "*", {"code": {"encode": "one_hot"}}, source="texts")
+    (said,) = (notice for notice in db.notices if "numbers" in notice)
+    assert '"price" (31 values, texts of which 95% are numbers; "n/a" is not: cast it to numeric' in said
+    assert '"size" (40 values, texts of which 100% are numbers: cast it' in said
+    assert "room" not in said and "code" not in said
+    found = {row[0]: row[8] for row in sql("SELECT * FROM cerebro.describe_columns('texts')")}
+    assert "95% are numbers" in found["price"] and "cast it to numeric in a view" in found["paid"]
+    assert specification(sql)["left_out"].keys() == {"paid"}
+    with pytest.raises(psycopg2.Error, match='"paid" cannot be an input: money: cast it to numeric'):
+        pack(sql, "paid", source="texts")
+
+
 def test_columns_are_described(sql: Sql) -> None:
     sql("ANALYZE customers")
     found = {row[0]: row for row in sql("SELECT * FROM cerebro.describe_columns('customers')")}

@@ -112,7 +112,7 @@ def test_a_query_is_predicted_many_rows_at_a_time(trial: Trial) -> None:
     for one, other in zip(sorted(by_row), sorted(found), strict=True):
         assert one[:2] == other[:2] and abs(one[2] - other[2]) < 1e-5
     for query, code in {
-        "SELECT id FROM customers": "42846",
+        "SELECT id FROM customers": "42703",
         "SELECT * FROM nowhere": "42P01",
         "": "22004",
         "SELECT * FROM customers; DROP TABLE customers": "42601",
@@ -122,6 +122,32 @@ def test_a_query_is_predicted_many_rows_at_a_time(trial: Trial) -> None:
         assert caught.value.pgcode == code, query
     with pytest.raises(psycopg2.Error, match="row_type is of no table"):
         trial.sql("SELECT count(*) FROM cerebro.predict_query('models', 'SELECT 1', NULL::int)")
+
+
+@pytest.mark.postgresql
+def test_rows_of_a_query_are_filled_in_by_their_names(trial: Trial) -> None:
+    """Also where columns of one type stand in another order, and where there are more."""
+    asked = (
+        "SELECT age AS level, level AS age, plan AS city, city AS plan, income, joined, seen, active, x, gone"
+    )
+    found = trial.sql(
+        "SELECT p.source, p.class FROM cerebro.predict_query('models', %s, NULL::customers) AS p"
+        " ORDER BY (p.source).id LIMIT 3",
+        f"{asked}, id, far, note, 1 AS more FROM customers",
+    )
+    trial.sql("DROP TABLE IF EXISTS turned_rows")
+    trial.sql("CREATE TABLE turned_rows AS SELECT id, level AS age, income, far, plan AS city, city AS plan,"
+              " age AS level, joined, seen, note, active, x, gone FROM customers")  # fmt: skip
+    expected = trial.sql(
+        "SELECT t::text, p.class FROM turned_rows AS t, cerebro.predict('models', t) AS p"
+        " ORDER BY t.id LIMIT 3"
+    )
+    assert found == expected
+    with pytest.raises(psycopg2.Error, match="column the_query.far does not exist"):
+        trial.sql(
+            "SELECT count(*) FROM cerebro.predict_query('models', %s, NULL::customers)",
+            f"{asked}, id, note FROM customers",
+        )
 
 
 @pytest.mark.postgresql
@@ -212,6 +238,17 @@ def test_what_is_unseen_or_null_has_its_place(trial: Trial) -> None:
 
 
 WRONG = {
+    "digits with a score": (listed(age="'1_0'::text"), "42804", '"age" has the value "1_0"'),
+    "digits of another script": (listed(age="'٩'::text"), "42804", '"age" has the value'),
+    "nan as text": (listed(age="'nan'::text"), "42804", '"age" has the value "nan"'),
+    "a date of another script": (listed(joined="'٢٠٢٤-01-01'::text"), "42804", '"joined" has the value'),
+    "texts in an array": (listed(x="ARRAY['1_0', '2']"), "42804", '"x" has the value'),
+    "a number for a text": (listed(city="'{}'::json"), "42804", '"city" has the value {}'),
+    "nested JSON": (
+        listed(city="'a'", more="(repeat('[', 5000) || repeat(']', 5000))::json"),
+        "22023",
+        "cannot be read",
+    ),
     "a missing column": (listed(city=""), "42703", 'no column "city"'),
     "another type": (listed(age="'old'"), "42804", '"age" has the value "old"'),
     "another shape": (listed(x="ARRAY[1, 2, 3]"), "22023", "the shape [3], not [2]"),

@@ -54,6 +54,14 @@ def test_a_label_may_be_the_majoritys_or_the_next(sql: Sql) -> None:
     assert max(x[-1][0] for _, x, _ in found if x[-1][0] < 200) == 109
 
 
+def test_readings_without_a_time_are_in_no_window(sql: Sql) -> None:
+    expected = windows(sql, 4, stride=1, label="posture", gap="1 s")
+    sql("DROP VIEW w")
+    sql("INSERT INTO readings SELECT person, i, -1, -1, NULL, 'lies' FROM readings WHERE i < 5")
+    assert windows(sql, 4, stride=1, label="posture", gap="1 s") == expected
+    assert sql("SELECT count(*) FROM w WHERE starts IS NULL OR ends IS NULL") == [(0,)]
+
+
 def test_windows_are_packed(sql: Sql) -> None:
     windows(sql, 4, stride=1, label="posture")
     sql("DROP TABLE IF EXISTS packed, packed_summary")

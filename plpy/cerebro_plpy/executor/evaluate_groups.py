@@ -69,7 +69,9 @@ def of(db: Database, found: GroupModels, source: requests.Data) -> AnsweringMode
             f" {', '.join(found.types)}",
             hint="Pack it with cerebro.validation_preprocessor_dl and the table of the training rows.",
         )
-    keys = group_models.configs(db, found)
+    configs_of = group_models.configs(db, found)
+    here = group_models.keys_here(db, rows, configs_of)
+    keys = {here.get(key, key): config for key, config in configs_of.items()}
     models = {key: trained.any_group(db, found.model, found.info, key) for key in sorted({*keys.values()})}
     configs = requests.choose([model.selected for model in models.values()])
     known = dict(zip(models, configs, strict=True))

@@ -126,7 +126,7 @@ def _pack(db: Database, task: TrainOrder) -> str:
     """Pack the rows; gives the statement that does so by hand."""
     source = names.resolve_table(db, task.source, "input table")
     known = packed.columns_of(db, source)
-    (item, *more) = columns.parse_items(task.target, "target")
+    (item, *more) = columns.parse_items(task.target, "target", known)
     if more or item.bundled:
         raise CerebroError(f"target {task.target} is not one column")
     label = sources.find_column(item.columns[0], known, source.quoted)

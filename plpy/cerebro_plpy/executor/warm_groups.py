@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -36,9 +36,11 @@ def check(db: Database, found: Groups | None, earlier: Sequence[Table]) -> None:
         )
 
 
-def trained(db: Database, types: Mapping[str, str], earlier: Sequence[Table]) -> dict[ModelKey, TrainedUnit]:
-    """What the tables of an earlier run have of each config of each group."""
-    return group_models.trained(db, _models(db, types, earlier))
+def trained(db: Database, found: Groups, earlier: Sequence[Table]) -> dict[ModelKey, TrainedUnit]:
+    """What the tables of an earlier run have of each config of each group, by the keys of these groups."""
+    before = group_models.trained(db, _models(db, found.types, earlier))
+    here = group_models.keys_here(db, found, {key for key, _ in before})
+    return {(here.get(key, key), config): one for (key, config), one in before.items()}
 
 
 def _models(db: Database, types: Mapping[str, str], earlier: Sequence[Table]) -> GroupModels:
@@ -60,7 +62,7 @@ def start(
 ) -> runner.Start:
     """Each goes on from its state, or from its weights if that is gone; what is new begins as without."""
     models = _models(db, found.types, earlier)
-    before = group_models.trained(db, models)
+    before = trained(db, found, earlier)
     _tell_of_other_models(db, request, found, before)
     known = [
         config
@@ -68,7 +70,7 @@ def start(
         if (one := before.get(unit(config, found))) is not None and one.model_id == config.model_id
     ]
     run_id = results.summary_row(db, earlier[-1].quoted).get("run_id")
-    states = _states(db, run_id, models.types, {key for key, _ in before})
+    states = _states(db, run_id, found)
     warm = {
         config.mst_key: state for config in known if (state := states.get(unit(config, found))) is not None
     }
@@ -92,21 +94,18 @@ def start(
     return runner.Start(cold.weights, warm, weights)
 
 
-def _states(
-    db: Database, run_id: int | None, types: Mapping[str, str], keys: Collection[str]
-) -> dict[ModelKey, Warm]:
+def _states(db: Database, run_id: int | None, groups: Groups) -> dict[ModelKey, Warm]:
     """The last states of the earlier run, and of those whose models it has left as they were, if they are
-    still there and the caller may use them; by the keys as this session writes them."""
+    still there and the caller may use them; by the keys of these groups."""
     found: dict[ModelKey, Warm] = {}
     while run_id is not None:
         states = runner.kept_states(db, run_id)
         units = [row for row in run_groups.units(db, run_id) if row["mst_key"] in states] if states else []
-        others = {row["key"] for row in units} - {*keys, ALL_ROWS}
-        written = group_models.as_written_here(db, types, others) if others else {}
+        here = group_models.keys_here(db, groups, {row["key"] for row in units})
         for row in units:
             warm = replace(states[row["mst_key"]], key=row["mst_key"])
             key: str = row["key"]
-            found.setdefault((written.get(key, key), row["config"]), warm)
+            found.setdefault((here.get(key, key), row["config"]), warm)
         run_id = runs.changed_since(db, run_id)
     return found
 
@@ -145,7 +144,7 @@ def only_changed(
             hint="Set warm_start to TRUE: the tables of the earlier run say what it has trained.",
         )
     check(db, found, earlier)
-    before = trained(db, found.types, earlier)
+    before = trained(db, found, earlier)
     version = _trained_version(db, request, earlier)
 
     def stays(config: requests.Chosen) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -31,6 +32,20 @@ class NumberFacts:
         return self.minimum == self.maximum
 
 
+# With a currency, a percent sign, and commas between thousands or before decimals.
+_NUMBER = re.compile(
+    r"[-+]?[$€£]?(\d{1,3}(,\d{3})+(\.\d+)?|\d+([.,]\d+)?|\.\d+)([eE][-+]?\d+)?\s?[%€]?", re.ASCII
+)
+
+
+@dataclass(frozen=True)
+class NumbersInText:
+    """The share of rows whose text is a number, and the most frequent text that is none."""
+
+    share: float
+    other: str | None
+
+
 @dataclass(frozen=True)
 class TextFacts:
     """The most frequent values with how often they occur, and how many there are in all."""
@@ -40,6 +55,16 @@ class TextFacts:
     values: Sequence[tuple[str, int]] = field(default_factory=list)
     # Words in a value, on average.
     words: float = 0.0
+
+    @property
+    def numbers(self) -> NumbersInText:
+        """How many of the most frequent values are written as numbers."""
+        counted = sum(count for _, count in self.values)
+        others = [(value, count) for value, count in self.values if not _NUMBER.fullmatch(value.strip())]
+        if not counted:
+            return NumbersInText(0.0, None)
+        other = others[0][0] if others else None
+        return NumbersInText(1 - sum(count for _, count in others) / counted, other)
 
 
 ColumnFacts = NumberFacts | TextFacts

@@ -1,23 +1,49 @@
-"""JPEG and PNG decoded, within bounds that hold before a pixel is."""
+"""JPEG and PNG decoded, within bounds that hold before a pixel is, and in pieces that let a cancel act."""
 
 from __future__ import annotations
 
 import io
 import warnings
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .. import memory
 from ..errors import WRONG_STATE, CerebroError
 from .specification import Image
 
+if TYPE_CHECKING:
+    from PIL import Image as pillow
+
 # As many as a camera of today has; a decoded one takes four bytes a pixel for a moment.
 MOST_PIXELS = 64_000_000
+# A JPEG cannot be longer. Each row of an image takes memory beside its pixels.
+MOST_SIDE = 65_535
+# A JPEG may go over its pixels as often as it has scans. Cameras and editors make up to about ten.
+MOST_SCANNED = 16 * MOST_PIXELS
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 FORMATS = ("JPEG", "PNG")
+_JPEG, _SCAN = b"\xff\xd8", b"\xff\xda"
 
 
 class NoImageError(Exception):
     """The bytes are no image that can be used."""
+
+
+class _Pieces(io.BytesIO):
+    """The bytes of an image, of which a JPEG's scans come one by one."""
+
+    scans = False
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        memory.of(memory.Pause).take()
+        found = super().read(size)
+        # The marker of a scan stays in one piece with what is before it.
+        end = found.find(_SCAN) + len(_SCAN) if self.scans else 0
+        if end >= len(_SCAN) and end < len(found):
+            self.seek(end - len(found), io.SEEK_CUR)
+            return found[:end]
+        return found
 
 
 def decode(way: Image, data: bytes, out: np.ndarray) -> None:
@@ -32,12 +58,13 @@ def decode(way: Image, data: bytes, out: np.ndarray) -> None:
             sqlstate=WRONG_STATE,
         ) from None
     rows, columns, channels = way.decode
+    pieces = _Pieces(data)
     try:
         with warnings.catch_warnings(action="ignore"):
-            found = pillow.open(io.BytesIO(data), formats=FORMATS)
-            if found.width * found.height > MOST_PIXELS:
-                raise NoImageError(f"has {found.width} x {found.height} pixels, more than {MOST_PIXELS}")
-            image = found.convert(MODES[channels])
+            found = pillow.open(pieces, formats=FORMATS)
+            _check(found.width, found.height, data)
+            pieces.scans = data.startswith(_JPEG)
+            image = _eight_bits(found).convert(MODES[channels])
     except UnidentifiedImageError:
         raise NoImageError("is neither JPEG nor PNG") from None
     except (pillow.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
@@ -45,3 +72,26 @@ def decode(way: Image, data: bytes, out: np.ndarray) -> None:
     if image.size != (columns, rows):
         image = image.resize((columns, rows), pillow.Resampling.BILINEAR)
     np.divide(np.asarray(image, np.float32).reshape(-1), np.float32(way.divide), out=out)
+
+
+def _check(width: int, height: int, data: bytes) -> None:
+    """Refuse an image that would take too much memory or time, by what its header says."""
+    if width * height > MOST_PIXELS:
+        raise NoImageError(f"has {width} x {height} pixels, more than {MOST_PIXELS}")
+    if max(width, height) > MOST_SIDE:
+        raise NoImageError(f"has {width} x {height} pixels, and no side may have more than {MOST_SIDE}")
+    scans = data.count(_SCAN) if data.startswith(_JPEG) else 1
+    if scans * width * height > MOST_SCANNED:
+        raise NoImageError(
+            f"has {scans} scans of {width} x {height} pixels, more than {MOST_SCANNED} pixels in all"
+        )
+
+
+def _eight_bits(image: pillow.Image) -> pillow.Image:
+    """Return the upper half of 16 bits of grey, as Pillow does of 16 bits of colour; convert() would take all
+    that are above 255 for white."""
+    if not image.mode.startswith("I;16"):
+        return image
+    from PIL import Image as pillow
+
+    return pillow.fromarray((np.asarray(image) >> 8).astype(np.uint8))

@@ -37,8 +37,55 @@ Encode = Callable[[np.ndarray, Any], None]
 _LARGEST = float(np.finfo(np.float32).max)
 _EPOCH = datetime.datetime(1970, 1, 1)
 _EPOCH_UTC = _EPOCH.replace(tzinfo=datetime.UTC)
-_FAR = re.compile(r"(\d+)-(\d\d)-(\d\d)(?:T(\d\d):(\d\d):(\d\d(?:\.\d+)?)(?:([+-])(\d\d):?(\d\d)?)?)?( BC)?")
+_CLOCK = r"(\d\d):(\d\d):(\d\d(?:\.\d+)?)(?:([+-])(\d\d)(?::?(\d\d))?(?::(\d\d))?)?"
+_FAR = re.compile(rf"(\d+)-(\d\d)-(\d\d)(?:T{_CLOCK})?( BC)?", re.ASCII)
+_OF_DAY = re.compile(_CLOCK, re.ASCII)
 _FLOATS = ("float4", "float8", "numeric")
+# A text that the server would take for a number, too; JSON has no numbers for the last ones.
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|NaN|-?Infinity", re.ASCII)
+
+
+class Literal(str):
+    """A number as the server wrote it."""
+
+    __slots__ = ()
+
+
+exact = json.JSONDecoder(parse_float=Literal, parse_int=Literal).decode
+# Python reads no integer of more than 4300 digits.
+_of_any_length = json.JSONDecoder(parse_int=float).decode
+
+
+def parse(text: str, decode: Callable[[str], Any] = json.loads) -> Any:
+    """Read a row that comes as JSON."""
+    try:
+        try:
+            return decode(text)
+        except ValueError:
+            return _of_any_length(text)
+    except (ValueError, RecursionError) as error:
+        raise CerebroError(
+            f"the row cannot be read: {error}"[:200],
+            detail="A column of it holds JSON that is nested too deeply.",
+            hint="Give the columns that the model takes: FROM (SELECT …) AS r, cerebro.predict('model', r).",
+        ) from None
+
+
+def number_of(value: Any) -> float:
+    """Return a number of a row. Of texts, Python would take more for one than the server does."""
+    if type(value) is str and _NUMBER.fullmatch(value) is None:
+        raise ValueError(value)
+    return float(value)
+
+
+def array_of(value: Any) -> np.ndarray:
+    """Return an array of numbers of a row, as doubles."""
+    found = np.array(value)
+    return np.array(_numbers_of(value) if found.dtype.kind == "U" else found, np.float64)
+
+
+def _numbers_of(value: Any) -> Any:
+    return [_numbers_of(one) for one in value] if isinstance(value, list) else number_of(value)
 
 
 class RowEncoder:
@@ -47,13 +94,13 @@ class RowEncoder:
     def __init__(self, specification: Specification) -> None:
         self._inputs = [_InputEncoder(one) for one in specification.inputs]
         categories = [f for f in specification.features if isinstance(f.way, Category)]
-        # Texts of numbers must be as the server wrote them.
-        self._parse: Callable[[str], Any] = json.loads
-        if any(feature.element in _FLOATS for feature in categories):
-            self._parse = json.JSONDecoder(parse_float=str).decode
+        # Texts of numbers must be as the server wrote them; arrays are read faster as numbers.
+        has_arrays = any(isinstance(f.way, Array) for f in specification.features)
+        has_floats = any(feature.element in _FLOATS for feature in categories)
+        self._decode = exact if categories and (has_floats or not has_arrays) else json.loads
 
     def parse(self, text: str) -> Any:
-        return self._parse(text)
+        return parse(text, self._decode)
 
     def encode(self, row: Mapping[str, Any]) -> list[np.ndarray]:
         """One array for each input, (1, …)."""
@@ -81,7 +128,7 @@ class _InputEncoder:
                     hint="Give rows with the columns of the training rows, NULL where a value is not known.",
                     sqlstate=UNDEFINED_COLUMN,
                 ) from None
-            except (TypeError, ValueError, AttributeError, OverflowError):
+            except (TypeError, ValueError, AttributeError, OverflowError, RecursionError):
                 raise _other_type(name, row[name]) from None
         return out.reshape(self._shape)
 
@@ -110,11 +157,11 @@ def _encoder(feature: Feature, place: int) -> Encode:
     """What writes a column's features from their place on."""
     match feature.way:
         case Number() as way:
-            return _number(feature.name, way, place)
+            return _number(feature, way, place)
         case Date() as way:
             return _date(feature, way, place)
         case Category() as way:
-            return _category(way, feature.element, place)
+            return _category(way, feature, place)
         case Text() as way:
             return _text(way, place)
         case Array() as way:
@@ -123,12 +170,16 @@ def _encoder(feature: Feature, place: int) -> Encode:
             return _image(feature.name, way, place)
 
 
-def _number(name: str, way: Number, place: int) -> Encode:
+def _number(feature: Feature, way: Number, place: int) -> Encode:
+    name, is_single = feature.name, feature.element == "float4"
     center, spread, fill, is_log = way.center, way.spread, way.fill, way.scale == "log"
     indicator = place + 1 if way.indicator else None
 
     def encode_number(out: np.ndarray, value: Any) -> None:
-        number = math.nan if value is None else float(value)
+        number = math.nan if value is None else number_of(value)
+        if is_single:
+            # Its text is the shortest one, which is another double.
+            number = float(np.float32(number))
         if number != number:
             if fill is None:
                 raise _is_null(name)
@@ -156,11 +207,7 @@ class _Raising:
 
 def _date(feature: Feature, way: Date, place: int) -> Encode:
     if feature.element == "interval":
-        raise CerebroError(
-            f'column "{feature.name}" is an interval, which a single row cannot have',
-            hint="Use cerebro.madlib_predict, or train with extract(epoch FROM …) in a view.",
-            sqlstate=NOT_SUPPORTED,
-        )
+        raise _not_of_one_row(feature, "extract(epoch FROM …) in a view")
     parts = [_part(part, way) for part in way.parts]
     notes = encode.Notes(feature.name, 1, _Raising())
     end = place + feature.width
@@ -187,6 +234,14 @@ def _date(feature: Feature, way: Date, place: int) -> Encode:
             out[at] = value is None
 
     return encode_date
+
+
+def _not_of_one_row(feature: Feature, instead: str) -> CerebroError:
+    return CerebroError(
+        f'column "{feature.name}" is of type {feature.type}, which a single row cannot have',
+        hint=f"Use cerebro.madlib_predict, or train with {instead}.",
+        sqlstate=NOT_SUPPORTED,
+    )
 
 
 def _part(part: str, way: Date) -> Callable[[float, datetime.datetime], float | tuple[float, float]]:
@@ -245,10 +300,13 @@ def seconds_of(text: str) -> float:
 def _time_of(text: str) -> tuple[float, datetime.datetime | None]:
     """The same with its place in Python's calendar, in UTC, if it has one."""
     if text[2:3] == ":":
-        time = datetime.time.fromisoformat(text)
-        offset = (time.utcoffset() or datetime.timedelta()).total_seconds()
-        seconds = 3600 * time.hour + 60 * time.minute + time.second + time.microsecond / 1e6 - offset
+        of_day = _OF_DAY.fullmatch(text)
+        if of_day is None:
+            raise ValueError(text)
+        seconds = _seconds(*of_day.groups())
         return seconds, _moment(seconds)
+    if not text.isascii():
+        raise ValueError(text)
     try:
         found = datetime.datetime.fromisoformat(text)
     except ValueError:
@@ -272,42 +330,49 @@ def _far(text: str) -> float:
     found = _FAR.fullmatch(text)
     if found is None:
         raise ValueError(text)
-    year, month, day, hour, minute, second, sign, zone, zone_minutes, before = found.groups()
+    year, month, day, *clock, before = found.groups()
     number = 1 - int(year) if before else int(year)
     date = np.datetime64(number - 1970, "Y").astype("datetime64[M]") + (int(month) - 1)
     days = (date.astype("datetime64[D]") + (int(day) - 1)).astype(np.int64)
-    offset = 3600 * int(zone or 0) + 60 * int(zone_minutes or 0)
+    return int(days) * encode.DAY + _seconds(*clock)
+
+
+def _seconds(
+    hour: str | None,
+    minute: str | None,
+    second: str | None,
+    sign: str | None,
+    *zone: str | None,
+) -> float:
+    """The seconds since midnight in UTC; the server has the time 24:00:00 and zones with seconds."""
+    hours, minutes, seconds = (int(part or 0) for part in zone)
+    offset = 3600 * hours + 60 * minutes + seconds
     of_day = 3600 * int(hour or 0) + 60 * int(minute or 0) + float(second or 0)
-    return int(days) * encode.DAY + of_day - (-offset if sign == "-" else offset)
+    return of_day - (-offset if sign == "-" else offset)
 
 
 def _plain_text(value: Any) -> str:
     if isinstance(value, str):
         return value
-    return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list | dict):
+        # The server writes these otherwise.
+        raise TypeError
+    return json.dumps(value)
 
 
 def _without_blanks(text: str) -> str:
     return text.rstrip(" ")
 
 
-def _in_utc(text: str) -> str:
-    """A time as the server writes it in UTC: the session of the row may have another zone."""
-    try:
-        moment = datetime.datetime.fromisoformat(text).astimezone(datetime.UTC)
-    except (ValueError, OverflowError):
-        return text
-    plain = moment.replace(tzinfo=None).isoformat()
-    return (plain.rstrip("0") if moment.microsecond else plain) + "+00:00"
-
-
 # What makes of a text in JSON that of the training rows.
-_AS_TRAINED: Mapping[str, Callable[[str], str]] = {"bpchar": _without_blanks, "timestamptz": _in_utc}
+_AS_TRAINED: Mapping[str, Callable[[str], str]] = {"bpchar": _without_blanks}
 
 
-def _category(way: Category, element: str, place: int) -> Encode:
+def _category(way: Category, feature: Feature, place: int) -> Encode:
+    if feature.element in ("json", "jsonb"):
+        raise _not_of_one_row(feature, f'a view with "{feature.name}"::text')
     codes = encode.CategoryCodes(way)
-    as_trained = _AS_TRAINED.get(element)
+    as_trained = _AS_TRAINED.get(feature.element)
 
     def encode_category(out: np.ndarray, value: Any) -> None:
         text = value if value is None or type(value) is str else _plain_text(value)
@@ -329,7 +394,7 @@ def _text(way: Text, place: int) -> Encode:
     words = encode.Words(way)
 
     def encode_text(out: np.ndarray, value: Any) -> None:
-        if value:
+        if value is not None and value != "":
             codes = [words[word] for word in encode.split(value) if word][: way.tokens]
             out[place : place + len(codes)] = codes
 
@@ -353,7 +418,7 @@ def _array(name: str, way: Array, place: int) -> Encode:
             # pgvector's types, or bytes.
             value = json.loads(value) if value.startswith("[") else list(_bytes(value))
         with np.errstate(over="ignore"):
-            found = np.array(value, np.float64).astype(np.float32) / np.float32(way.divide)
+            found = array_of(value).astype(np.float32) / np.float32(way.divide)
         if found.shape != way.shape and found.shape != (width,):
             raise CerebroError(f'column "{name}" has the shape {list(found.shape)}, not {list(way.shape)}')
         if not np.isfinite(found).all():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import CerebroError
+from ..madlib.literal import shorten
 from . import asked
 from .asked import MEAN, MEDIAN, MOST_FREQUENT, NONE, TableColumn
 from .facts import ColumnFacts, NumberFacts, TextFacts, spread, steady
@@ -36,6 +37,8 @@ from .specification import (
 FEW_VALUES = 64
 MOST_AUTO = 50_000
 WORDS = 3.0
+# A text that is a number in so many of its rows was meant as one.
+NEARLY_ALL = 0.9
 TOKENS, VOCABULARY, BUCKETS = 64, 5000, 1000
 PICTURE = [64, 64, 3]
 CALENDAR = ["days", "month", "weekday"]
@@ -68,6 +71,8 @@ class Becoming:
 
 def choose(wanted: Wanted, facts: ColumnFacts | None, rows: int) -> Becoming:
     """Settle kind and encoding where the caller left them open, and say why."""
+    if wanted.column.element == "money":
+        return Becoming(None, {}, "money: cast it to numeric in a view, and it becomes a number")
     if not wanted.named:
         reason = _useless(wanted, facts, rows)
         if reason:
@@ -81,7 +86,8 @@ def choose(wanted: Wanted, facts: ColumnFacts | None, rows: int) -> Becoming:
             return Becoming(IMAGE, {"decode": PICTURE, **wanted.said}, "holds JPEG or PNG")
         return Becoming(None, {}, "bytea that is no JPEG or PNG")
     if isinstance(facts, TextFacts):
-        return _choose_text(wanted, facts)
+        chosen = _choose_text(wanted, facts)
+        return replace(chosen, why=chosen.why + of_numbers(wanted, facts))
     return Becoming(None, {}, f"type {wanted.column.shown_type}")
 
 
@@ -105,8 +111,19 @@ def _useless(wanted: Wanted, facts: ColumnFacts | None, rows: int) -> str | None
         return "constant, the same in all rows"
     few_words = facts.words < WORDS
     if few_words and facts.distinct > max(FEW_VALUES, facts.present // 2):
-        return f"{facts.distinct} different values in {facts.present} rows"
+        return f"{facts.distinct} different values in {facts.present} rows{of_numbers(wanted, facts)}"
     return None
+
+
+def of_numbers(wanted: Wanted, facts: ColumnFacts | None) -> str:
+    """Remark on texts that are numbers in nearly all rows."""
+    if wanted.column.element not in asked.TEXTS or not isinstance(facts, TextFacts):
+        return ""
+    found = facts.numbers
+    if found.share < NEARLY_ALL:
+        return ""
+    other = "" if found.other is None else f'; "{shorten(found.other, 30)}" is not'
+    return f", texts of which {found.share:.0%} are numbers{other}: cast it to numeric in a view"
 
 
 def _choose_text(wanted: Wanted, facts: TextFacts) -> Becoming:

@@ -14,12 +14,15 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from ..errors import DATA_CORRUPTED, CerebroError
+from ..logical.options import is_number
 
 VERSION = 1
 # The input of all columns that name none and need none of their own.
 VECTOR = "independent_var"
 # More could not be stored in one field.
 MOST_VALUES = 2**27
+# No time of the server's is so far from 1970, in seconds.
+MOST_SECONDS = 1e17
 NUMBER, DATE, CATEGORY, TEXT, ARRAY, IMAGE = "number", "date", "category", "text", "array", "image"
 ONE_HOT, EMBED, ORDINAL, HASH = "one_hot", "embed", "ordinal", "hash"
 # Parts of dates: their first value, and how many there are.
@@ -238,7 +241,10 @@ _FACTS = ("type", "element", "statistics")
 
 def read(text: str) -> Specification:
     """Read a document that `as_json` wrote, or one that pretends to be."""
-    given = json.loads(text)
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _corrupt(f"it is not JSON that can be read, {error}") from None
     if not isinstance(given, dict) or given.get("version") != VERSION:
         version = given.get("version") if isinstance(given, dict) else None
         raise _corrupt(f"its version is {json.dumps(version)[:40]}, this one reads {VERSION}")
@@ -270,10 +276,6 @@ def read_feature(given: Mapping[str, Any]) -> Feature:
     return Feature(name, type_, element, of, way, statistics=statistics)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62
 
@@ -286,9 +288,9 @@ _CHECKS: Mapping[str, Callable[[object], bool]] = {
     "str": _is_text,
     "bool": lambda value: isinstance(value, bool),
     "int": _is_integer,
-    "float": _is_number,
+    "float": is_number,
     "str | None": lambda value: value is None or isinstance(value, str),
-    "float | None": lambda value: value is None or _is_number(value),
+    "float | None": lambda value: value is None or is_number(value),
     "list[str]": lambda value: isinstance(value, list) and all(map(_is_text, value)),
     "list[int]": lambda value: isinstance(value, list) and all(map(_is_integer, value)),
 }
@@ -308,6 +310,7 @@ def _check_way(way: Treatment) -> None:
             good = way.spread > 0 and way.scale in SCALES
         case Date():
             good = way.spread > 0 and bool(way.parts) and set(way.parts) <= set(PARTS)
+            good = good and max(abs(way.center), abs(way.fill or 0)) < MOST_SECONDS
         case Category():
             good = way.encode in (ONE_HOT, EMBED, ORDINAL) or (way.encode == HASH and way.buckets > 0)
         case Text():

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, TypeGuard, cast
 
 from ..errors import CerebroError
 from ..madlib.literal import shorten
@@ -115,7 +116,7 @@ def parse_options(
     text: str | None, allowed: Mapping[str, Validator], name: str = "options", example: str = _EXAMPLE
 ) -> dict[str, Any]:
     """Read a JSON object whose keys are all allowed; a key whose value is null counts as not given."""
-    values = _read_object(text, name, example) if text is not None else {}
+    values = read_object(text, name, example) if text is not None else {}
     for key in values:
         if key not in allowed:
             raise _unknown_option(key, allowed)
@@ -160,13 +161,21 @@ def number(low: float = -math.inf) -> Validator:
     """Make the check for a finite number of at least so much."""
 
     def check(key: str, value: object) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if not is_number(value):
             raise _wrong(key, value, "a number")
         if value < low:
             raise _wrong(key, value, f"a number of at least {low}")
         return float(value)
 
     return check
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether a value of JSON is a number that a float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    # An integer may be beyond all floats, for which isfinite() raises.
+    return -sys.float_info.max <= value <= sys.float_info.max
 
 
 def one_of(*names: str) -> Validator:
@@ -300,7 +309,8 @@ FIT_OPTIONS: Final[dict[str, Validator]] = {
 }
 
 
-def _read_object(text: str, name: str, example: str) -> dict[str, Any]:
+def read_object(text: str, name: str, example: str) -> dict[str, Any]:
+    """Read a JSON object that comes from outside."""
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):

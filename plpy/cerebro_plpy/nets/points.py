@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import DATATYPE_MISMATCH, CerebroError
-from ..logical.options import Validator, integer, number, one_of
+from ..logical.options import Validator, integer, number, one_of, read_object
 from ..madlib.nearest import unknown
 from . import line
 from .fitting import NetRows, branches, flattened, heads, joined
@@ -167,9 +166,7 @@ def _from_line(text: str, wanted: NetRows) -> str:
 
 def _combinations(name: str, point: StartingPoint, given: str | None) -> list[Parameters]:
     """Every combination of the parameters that are lists."""
-    said = {} if given is None else json.loads(given)
-    if not isinstance(said, dict):
-        raise CerebroError("params are no JSON object", hint='Write {"width": [64, 128]}.')
+    said = {} if given is None else read_object(given, "params", 'Write {"width": [64, 128]}.')
     lists: dict[str, list[Any]] = {}
     for key, value in {**point.defaults, **said}.items():
         if key not in point.defaults:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ..errors import NULL_NOT_ALLOWED, CerebroError
-from ..store.names import tokens
+from ..store.names import quote, tokens
 
 Token = tuple[str, str]
 
@@ -18,10 +19,23 @@ class Item:
     bundled: bool
 
 
-def parse_items(text: str | None, parameter: str) -> list[Item]:
-    """Read a comma-separated list of columns and ARRAY[column, …]."""
+def parse_items(text: str | None, parameter: str, known: Collection[str] = ()) -> list[Item]:
+    """Read a comma-separated list of columns and ARRAY[column, …]. What SQL would read otherwise may be the
+    name of a known column as it stands."""
     if text is None or not text.strip():
         raise CerebroError(f"{parameter} is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
+    as_it_stands = [Item((text.strip(),), bundled=False)] if text.strip() in known else None
+    try:
+        items = _items(text, parameter)
+    except CerebroError:
+        if as_it_stands is None:
+            raise
+        return as_it_stands
+    is_no_column = len(items) == 1 and items[0].columns[0] not in known
+    return as_it_stands if as_it_stands is not None and is_no_column else items
+
+
+def _items(text: str, parameter: str) -> list[Item]:
     items = []
     rest = tokens(text)
     while True:
@@ -57,5 +71,6 @@ def _refused(text: str, parameter: str) -> CerebroError:
     return CerebroError(
         f"{parameter} {text} is not a list of columns",
         detail="It may list columns and ARRAY[column, …], comma-separated. Expressions are not evaluated.",
-        hint="Name a view's column that computes the expression. Names with capitals need double quotes.",
+        hint=f"Quote a name that is no plain word: {quote(text)[:100]}. For an expression, name a view's"
+        " column that computes it.",
     )

@@ -12,6 +12,7 @@ from ..database import Database
 from ..errors import CerebroError
 from ..features.specification import Specification
 from ..features.specification import read as read_specification
+from ..logical.options import read_object
 from ..store import append, names, packed
 from .job import Rules
 
@@ -77,9 +78,7 @@ def _summary(output_table: str, text: str | None) -> packed.PackedSummary:
 
 
 def _read(text: str | None) -> dict[str, Any]:
-    given = json.loads(text or "null")
-    if not isinstance(given, dict):
-        raise CerebroError("the summary of a packed table is not a JSON object", hint=_HINT)
+    given = read_object(text or "null", "the fields of the summary", _HINT)
     for key in _INTEGERS:
         value = given.get(key)
         if isinstance(value, bool) or not isinstance(value, int):

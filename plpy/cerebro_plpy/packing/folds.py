@@ -13,7 +13,7 @@ from ..store import splits
 from ..store.names import Table
 from ..store.packed import SourceColumn
 from ..store.splits import FoldsOf
-from . import holdout, sources
+from . import holdout, parts, sources
 
 MOST_FOLDS = 100
 _EXAMPLE = (
@@ -53,6 +53,7 @@ def table(
     seed: int,
 ) -> tuple[Table, int]:
     """The rows with a column more that says their fold, from 1, and how many folds there are."""
+    parts.check_name(parts.FOLD, known, source.quoted)
     if "column" in said:
         column = sources.find_column(said["column"], known, source.quoted)
         return splits.with_fold(source, list(known), FoldsOf(column=column)), _count(db, source, column)

@@ -19,7 +19,7 @@ from ..store import groups, names
 from ..store.groups import Groups
 from ..store.names import Table, TargetTable
 from ..store.packed import SourceColumn
-from . import sources
+from . import parts, sources
 from .placing import EVERYWHERE
 
 if TYPE_CHECKING:
@@ -69,14 +69,21 @@ def numbered(
             hint='Leave folds out; {"validation": 0.2} holds rows of each group back.',
             sqlstate=NOT_SUPPORTED,
         )
-    columns = [sources.find_column(name, known, source.quoted) for name in chosen.group_by or ()]
+    columns = _columns(source, known, chosen.group_by or ())
     _check(columns)
+    vague = groups.by_vague_collation(db, source, [column.name for column in columns])
+    if vague is not None:
+        raise CerebroError(
+            f'column "{vague}" cannot name groups: its collation takes different texts for equal',
+            hint=f'Group by {names.quote(vague)} COLLATE "C" in a view.',
+            sqlstate=DATATYPE_MISMATCH,
+        )
     table = names.target_table(db, names.with_suffix(spelled, groups.SUFFIX))
     count = groups.create(db, table, source, columns)
     _check_count(count)
     types = groups.types_of(db, table.quoted)
     names_of = [column.name for column in columns]
-    rows = groups.with_group(source, list(known), {name: types[name] for name in names_of}, table.quoted)
+    rows = groups.with_group(source, known, {name: types[name] for name in names_of}, table.quoted)
     return rows, Grouping(names_of, table, count)
 
 
@@ -90,15 +97,14 @@ def as_training(
 ) -> tuple[Table, Grouping]:
     """The same for validation rows: they are of the groups of the training table, and go where those are."""
     found = groups.of(db, training, group_by)
-    for name in group_by:
-        sources.find_column(name, known, source.quoted)
+    _columns(source, known, group_by)
     table = names.target_table(db, names.with_suffix(spelled, groups.SUFFIX))
-    others = groups.rows_of_others(db, source, found.types, found.table)
+    others = groups.rows_of_others(db, source, known, found.types, found.table)
     if others:
         db.notice(f"rows of {source.quoted} of groups that have no training rows are left out: {others}")
     groups.create_like(db, table, found)
     homes = _homes(found)
-    rows = groups.with_group(source, list(known), found.types, table.quoted)
+    rows = groups.with_group(source, known, found.types, table.quoted)
     return rows, Grouping(list(group_by), table, len(homes), homes)
 
 
@@ -113,14 +119,14 @@ def with_added(
     db: Database, source: Table, known: Mapping[str, SourceColumn], packed: Table, group_by: Sequence[str]
 ) -> tuple[Table, Grouping]:
     """The same for rows that are added to a packed table: of the groups that it has, and of new ones."""
-    for name in group_by:
-        sources.find_column(name, known, source.quoted)
+    _columns(source, known, group_by)
     found = groups.of(db, packed, group_by)
     highest = max(found.rows, default=0)
-    count = groups.add_new(db, found, source, after=highest)
+    count = groups.add_new(db, found, source, known, after=highest)
     _check_count(highest + count)
+    _check_kept(groups.rows_of_others(db, source, known, found.types, found.table), source, found)
     table = TargetTable(packed.schema, packed.name + groups.SUFFIX, found.table)
-    rows = groups.with_group(source, list(known), found.types, found.table)
+    rows = groups.with_group(source, known, found.types, found.table)
     before = [0] * (highest + count)
     for number, group in found.rows.items():
         before[number - 1] = group.rows
@@ -136,12 +142,33 @@ def _check_count(count: int) -> None:
         )
 
 
+def _columns(source: Table, known: Mapping[str, SourceColumn], group_by: Sequence[str]) -> list[SourceColumn]:
+    """The columns that make groups, all of which the rows must have."""
+    parts.check_name(parts.GROUP, known, source.quoted)
+    return [sources.find_column(name, known, source.quoted) for name in group_by]
+
+
+def _check_kept(others: int, source: Table, found: Groups) -> None:
+    """Each row that is added must be of a group now."""
+    if others:
+        raise CerebroError(
+            f"{others} rows of {source.quoted} have values that the columns of groups cannot hold",
+            detail=f"The packed table has {', '.join(map(' '.join, found.types.items()))}.",
+            hint="Cast the columns in a view, or pack all rows again.",
+            sqlstate=DATATYPE_MISMATCH,
+        )
+
+
+# Equal values of these are written in several ways, or as no single value of JSON.
+_NO_KEYS = ("jsonb", "hstore", "money")
+
+
 def _check(columns: Sequence[SourceColumn]) -> None:
     listed = [column.name for column in columns]
     for column in columns:
         if listed.count(column.name) > 1:
             raise CerebroError(f'option group_by names "{column.name}" twice', sqlstate=DUPLICATE_COLUMN)
-        if not column.sortable or column.is_array:
+        if not column.sortable or column.is_array or column.element in _NO_KEYS:
             raise CerebroError(
                 f'column "{column.name}" of type {column.shown_type} cannot name groups',
                 hint="Group by plain values that have an order. Cast the column to text in a view.",

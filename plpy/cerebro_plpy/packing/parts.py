@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ..errors import DUPLICATE_COLUMN, CerebroError
 from ..store import packed
 from ..store.packed import SourceColumn
 
@@ -24,6 +25,17 @@ class PartsRead:
         self.rows += np.bincount(parts, minlength=len(self.rows))
         hashes >>= np.uint64(self._bits)
         hashes |= parts.astype(np.uint64) << np.uint64(64 - self._bits)
+
+
+def check_name(part: packed.Expression, known: Mapping[str, SourceColumn], table: str) -> None:
+    """Refuse rows with a column that is called as what says their part."""
+    name = part.columns[0].name
+    if name in known:
+        raise CerebroError(
+            f'{table} has a column "{name}", and so is called what says the part that a row is in',
+            hint="Rename the column with a view.",
+            sqlstate=DUPLICATE_COLUMN,
+        )
 
 
 def _number(name: str) -> packed.Expression:

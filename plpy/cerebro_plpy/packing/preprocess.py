@@ -39,7 +39,7 @@ def pack_training(
     chosen = option.parse(options, option.TRAINING)
     source, target = _tables(db, source_table, output_table)
     known = packed.columns_of(db, source)
-    outputs = parse_items(dependent_varname, "dependent_varname")
+    outputs = parse_items(dependent_varname, "dependent_varname", known)
     widths = _widths(num_classes, len(outputs))
     size, divisor = _buffer_size(buffer_size), _divisor(normalizing_const)
     _check_alone(chosen, divisor, independent_varname)
@@ -183,7 +183,7 @@ def job_like(
 ) -> Job:
     """The job for rows that are packed as those of a packed table."""
     known = packed.columns_of(db, source)
-    outputs = parse_items(dependents, "dependent_varname")
+    outputs = parse_items(dependents, "dependent_varname", known)
     _same_count("dependent_varname", len(outputs), training.dependent_varname)
     found_outputs = sources.outputs(outputs, known, source.quoted, _tasks_of(training))
     if training.features is not None:
@@ -217,7 +217,7 @@ def _independents(
 ) -> Sequence[PackedPart]:
     if found is not None:
         return inputs.parts(found, known, source.quoted)
-    return sources.inputs(parse_items(listed, "independent_varname"), known, source.quoted)
+    return sources.inputs(parse_items(listed, "independent_varname", known), known, source.quoted)
 
 
 def _check_alone(chosen: option.PackOptions, divisor: float, listed: str | None) -> None:

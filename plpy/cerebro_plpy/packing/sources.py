@@ -145,7 +145,10 @@ def _check_input(column: SourceColumn, item: Item) -> None:
         raise _type_error(column, "cannot stand in ARRAY[…]", "Only plain numeric columns can.")
     if column.element not in NUMBERS and (column.element != "bytea" or column.is_array):
         raise _type_error(
-            column, "cannot be an input", "Inputs are numeric arrays, bytea images or plain numeric columns."
+            column,
+            "cannot be an input",
+            "Inputs are numeric arrays, bytea images or plain numeric columns."
+            ' The option columns prepares text, dates and others: options => \'{"columns": "auto"}\'.',
         )
 
 

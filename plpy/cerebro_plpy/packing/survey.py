@@ -30,6 +30,12 @@ class Surveyed:
     facts: ColumnFacts | None
     chosen: Becoming
 
+    @property
+    def is_text_of_numbers(self) -> bool:
+        """Whether nobody has said that texts which are numbers are to be taken as text."""
+        facts, said = self.facts, self.wanted.said.keys() - {"input"}
+        return not said and isinstance(facts, TextFacts) and bool(settle.of_numbers(self.wanted, facts))
+
 
 def survey(
     db: Database, source: Table, columns: Sequence[SourceColumn], said: AskedColumns, named: bool
@@ -64,6 +70,10 @@ def specify(
                 hint="Leave it out, or say what it is in the option columns.",
                 sqlstate=DATATYPE_MISMATCH,
             )
+    as_numbers = [one for one in found if one.chosen.kind is not None and one.is_text_of_numbers]
+    if as_numbers:
+        shown = ", ".join(f'"{one.wanted.column.name}" ({one.chosen.why})' for one in as_numbers)
+        db.notice(f"taken as text, though nearly all are numbers: {shown}")
     if left_out:
         shown = ", ".join(f'"{name}" ({why})' for name, why in left_out.items())
         db.notice(f"left out of the inputs: {shown}")

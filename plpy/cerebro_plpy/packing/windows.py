@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..database import Database
-from ..errors import DATATYPE_MISMATCH, NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
+from ..errors import DATATYPE_MISMATCH, DUPLICATE_COLUMN, NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
 from ..store import names, packed, session
 from ..store import windows as store
 from ..store.packed import SourceColumn
@@ -12,6 +12,7 @@ from .columns import parse_items
 
 LABELS = ("last", "majority", "next")
 LONGEST = 1_000_000
+_OWN = ("starts", "ends", "x", "label")
 
 
 def create(
@@ -51,6 +52,7 @@ def create(
         raise _wrong_type(order, "has no gaps in time", "Leave gap out.")
     if label_from not in LABELS:
         raise CerebroError(f"label_from is {label_from}", detail=f"It must be one of {', '.join(LABELS)}.")
+    _check_partition(partition_by and one(partition_by, "partition_by").name)
     target = names.target_table(db, output_view)
     if session.read_only(db):
         raise CerebroError("a view cannot be made in a read-only transaction", sqlstate=WRONG_STATE)
@@ -69,6 +71,16 @@ def create(
             gap=gap,
         ),
     )
+
+
+def _check_partition(name: str | None) -> None:
+    if name in _OWN:
+        raise CerebroError(
+            f'partition_by names "{name}", which is also a column of the view',
+            detail=f"The view has the columns {', '.join(_OWN)} beside it.",
+            hint="Rename the column with a view.",
+            sqlstate=DUPLICATE_COLUMN,
+        )
 
 
 def _positive(value: int | None, what: str) -> int:

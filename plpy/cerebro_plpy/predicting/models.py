@@ -145,6 +145,11 @@ def _class_values(given: list[Any] | None, count: int) -> list[list[str | None] 
     if given is None:
         return [None] * count
     lists = given if given and isinstance(given[0], list) else [given]
+    if any(isinstance(value, list) for values in lists for value in values):
+        raise CerebroError(
+            "class_values has more than two dimensions",
+            hint="Give ARRAY[…] for one dependent variable, ARRAY[ARRAY[…], ARRAY[…]] for several.",
+        )
     if len(lists) != count:
         raise CerebroError(
             f"class_values has {len(lists)} lists for {count} dependent variables",

@@ -15,8 +15,15 @@ import numpy as np
 from cerebro_plpy import memory
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine.plain_layers import NotHere
-from cerebro_plpy.errors import NULL_NOT_ALLOWED, UNDEFINED_COLUMN, UNDEFINED_TABLE, CerebroError
+from cerebro_plpy.errors import (
+    DATATYPE_MISMATCH,
+    NULL_NOT_ALLOWED,
+    UNDEFINED_COLUMN,
+    UNDEFINED_TABLE,
+    CerebroError,
+)
 from cerebro_plpy.madlib import registered
+from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.predicting import choices, grouped, models
 from cerebro_plpy.predicting import ready as readiness
 from cerebro_plpy.predicting.one_of_groups import KeptGroups
@@ -95,13 +102,28 @@ def predict_row(kept: Kept | KeptGroups, row: str | None) -> BestAnswer:
         raise CerebroError("the row is NULL", sqlstate=NULL_NOT_ALLOWED)
     given = kept.parse(row)
     if not isinstance(given, dict):
-        raise CerebroError(
-            "what is to be predicted is no row", hint="FROM customers c, cerebro.predict('model', c)"
-        )
+        raise _no_row(given, row)
     one = kept.of_row(given) if isinstance(kept, KeptGroups) else kept
     if one is None or one.rows is None:
         return NO_ANSWER
     return _named_answer(one.output, one.forward(one.rows.encode(given))[0])
+
+
+def _no_row(given: object, text: str) -> CerebroError:
+    """Say how what is no row is predicted."""
+    if isinstance(given, list):
+        return CerebroError(
+            f"an array is given where a row is expected: {shorten(text, 60)}",
+            detail="Without the key of a config, cerebro.predict takes a row of a table or query.",
+            hint="Give the key before the array: cerebro.predict('model', 1, features). It is NULL for the"
+            " only model of a table.",
+            sqlstate=DATATYPE_MISMATCH,
+        )
+    return CerebroError(
+        f"a single value is given where a row is expected: {shorten(text, 60)}",
+        hint="Give the row by the name of its table: FROM customers c, cerebro.predict('model', c).",
+        sqlstate=DATATYPE_MISMATCH,
+    )
 
 
 def _kept(

@@ -71,8 +71,9 @@ def statement(db: Database, model: str | None, query: str | None, row_type: int,
     while len(readers) >= KEPT:
         del readers[next(iter(readers))]
     readers[ticket] = reader
-    key = None if groups is None else groups.key_of_row
-    return predictions.query_statement(rows, reading.fields(reader.parts), ticket, BATCH, key)
+    known = packed.columns_of(db, rows.columns)
+    joined = None if groups is None else groups.joined(known)
+    return predictions.query_statement(rows, reading.fields(reader.parts), ticket, BATCH, joined)
 
 
 def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Reader:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -22,7 +21,7 @@ from cerebro_plpy.errors import (
     UNDEFINED_COLUMN,
     CerebroError,
 )
-from cerebro_plpy.features.rows import RowEncoder
+from cerebro_plpy.features.rows import RowEncoder, array_of, parse
 from cerebro_plpy.predicting import models
 from cerebro_plpy.predicting.outputs import Output
 from cerebro_plpy.store import predictions
@@ -66,7 +65,7 @@ class Kept:
 
     def parse(self, row: str) -> Any:
         """A row that comes as JSON."""
-        return json.loads(row) if self.rows is None else self.rows.parse(row)
+        return parse(row) if self.rows is None else self.rows.parse(row)
 
 
 def make(
@@ -153,7 +152,7 @@ class ArrayOfRow:
     divisor: np.float32
 
     def parse(self, text: str) -> Any:
-        return json.loads(text)
+        return parse(text)
 
     def encode(self, row: Mapping[str, Any]) -> list[np.ndarray]:
         if self.name not in row:
@@ -164,7 +163,7 @@ class ArrayOfRow:
             )
         given = row[self.name]
         try:
-            values = np.array(given if isinstance(given, list) else [given], np.float32)
+            values = array_of(given if isinstance(given, list) else [given]).astype(np.float32)
         except (TypeError, ValueError):
             raise CerebroError(
                 f'column "{self.name}" holds NULL, or what is no array of numbers',

@@ -228,10 +228,11 @@ def _run_groups(
     nets: Mapping[int, grouped.NetOfConfig],
 ) -> None:
     tick, writer = ticker(db), predictions.PredictionWriter(db, asked.output)
+    known = packed.columns_of(db, asked.source.table)
     expressions = asked.source.expressions
     names = [f"c{number}" for number in range(1, len(expressions))]
     total = without = 0
-    for batch in db.scan(found.statement(asked.source.table, expressions), batch=asked.batch_rows):
+    for batch in db.scan(found.statement(asked.source.table, known, expressions), batch=asked.batch_rows):
         values = [[row[name] for row in batch] for name in names]
         read = zip(asked.columns, reading.by_column(values, asked.columns), strict=True)
         inputs = [_read(column, own, total) for column, own in read]

@@ -63,7 +63,7 @@ def count(
     """The number of rows; and of each column how many have a value, and of `numbers` the mean."""
     made = []
     for number, (column, is_number) in enumerate(zip(columns, numbers, strict=True)):
-        value = f"nullif({as_double(column)}, 'NaN')" if is_number else quote(column.name)
+        value = f"nullif({as_double(column)}, 'NaN')" if is_number else column.value
         mean = f"avg({value})" if is_number else "NULL::double precision"
         made.append(f"count({value}) AS c{number}, {mean} AS m{number}")
     row = db.query(f"SELECT {', '.join(['count(*) AS rows', *made])} FROM {source.rows}")[0]

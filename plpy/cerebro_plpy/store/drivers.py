@@ -12,6 +12,7 @@ from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.store import session
 from cerebro_plpy.store.dialect import is_greenplum
+from cerebro_plpy.store.plain import as_text
 from cerebro_plpy.store.writing import Writing
 
 # The session behind a run holds an advisory lock: its class is the run's number, the upper half of its object
@@ -189,7 +190,8 @@ def _still_writes(db: Database, run_id: int) -> bool:
 def end_sessions(db: Database, run_id: int) -> None:
     """End every session behind a run. The caller's own, if it is one, ends what it does and no more."""
     found = db.query(
-        "SELECT pid, driver, sessions, at::text AS at FROM cerebro._driver WHERE run_id = $1",
+        f"SELECT pid, driver, sessions, {as_text('at', 'timestamptz')} AS at"
+        " FROM cerebro._driver WHERE run_id = $1",
         ["bigint"],
         [run_id],
     )

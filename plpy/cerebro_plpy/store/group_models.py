@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
-from cerebro_plpy.store.groups import FALLBACK, GroupRow, same
+from cerebro_plpy.store.groups import CONFIG, FALLBACK, KEY_TEXT, PLACE, UNIT, GroupRow, Groups
 from cerebro_plpy.store.names import Table, quote
-from cerebro_plpy.store.packed import Expression, SourceColumn, select_rows
+from cerebro_plpy.store.packed import Expression, SourceColumn
+from cerebro_plpy.store.plain import as_json
+from cerebro_plpy.store.same_group import same_group
 
-# The key of the group that a row is of, as JSON; none where no group with a model has it.
-GROUP_KEY = "__group_key__"
 # In place of the key of a group: the model of all rows.
 ALL_ROWS = ""
 
@@ -47,38 +47,47 @@ class GroupModels:
         which = "" if self.mst_key is None else f" AND i.mst_key = {int(self.mst_key)}"
         return (
             f"SELECT {names}, i.{FALLBACK}, i.mst_key, CASE WHEN i.{FALLBACK} THEN '{ALL_ROWS}'"
-            " ELSE row_to_json(k)::text END AS key"
-            f" FROM (SELECT i.*, row_number() OVER (PARTITION BY i.{FALLBACK}, {names}"
-            f" ORDER BY {worth}, {loss}, i.mst_key) AS place FROM {self.info.quoted} AS i"
+            f" ELSE {as_json('k.*')} END AS {KEY_TEXT}"
+            f" FROM (SELECT i.*, pg_catalog.row_number() OVER (PARTITION BY i.{FALLBACK}, {names}"
+            f" ORDER BY {worth}, {loss}, i.mst_key) AS {PLACE} FROM {self.info.quoted} AS i"
             # Early versions of Greenplum 7 take no subquery with an outer reference in its place.
-            f" WHERE i.model_size IS NOT NULL{which}) AS i, LATERAL (SELECT {names}) AS k WHERE i.place = 1"
+            f" WHERE i.model_size IS NOT NULL{which}) AS i, LATERAL (SELECT {names}) AS k"
+            f" WHERE i.{PLACE} OPERATOR(pg_catalog.=) 1"
         )
 
-    def rows(self, source: Table) -> Table:
-        """Rows with the key of the group that each is of, group by group; of no group that has a model at the
-        end."""
-        return replace(
-            source,
-            selection=f"(SELECT s.*, g.key AS {GROUP_KEY} FROM {source.rows}"
-            f" LEFT JOIN ({self.chosen}) AS g ON {same(self.types)} AND NOT g.{FALLBACK}"
-            f" ORDER BY {GROUP_KEY})",
+    def joined(self, known: Mapping[str, SourceColumn]) -> str:
+        """What stands behind rows s in FROM, so that g has the key of the group that each is of; NULL where
+        no group that has a model does."""
+        return f"LEFT JOIN ({self.chosen}) AS g ON {same_group(self.types, known)} AND NOT g.{FALLBACK}"
+
+    def statement(
+        self, source: Table, known: Mapping[str, SourceColumn], expressions: Sequence[Expression]
+    ) -> str:
+        """What reads rows group by group, the key of the group last; rows of no group come at the end."""
+        listed = "".join(f"{one.text} AS c{number}, " for number, one in enumerate(expressions))
+        return (
+            f"SELECT {listed}g.{KEY_TEXT} AS c{len(expressions)} FROM {source.rows} {self.joined(known)}"
+            f" ORDER BY g.{KEY_TEXT}"
         )
 
-    @property
-    def key_of_row(self) -> str:
-        """The key of the group of a row s."""
-        named = ", ".join(f"s.{quote(name)}::{kind} AS {quote(name)}" for name, kind in self.types.items())
-        return f"(SELECT pg_catalog.row_to_json(k)::pg_catalog.text FROM (SELECT {named}) AS k)"
-
-    def statement(self, source: Table, expressions: Sequence[Expression]) -> str:
-        """What reads rows, the key of the group last."""
-        key = SourceColumn(GROUP_KEY, "text", False, "text", "text", True)
-        return select_rows(self.rows(source), [*expressions, Expression("text", (key,))])
+    def group_of(self, db: Database, values: Mapping[str, str | None]) -> str | None:
+        """The key of the group that a row is of, whose values are given as texts of JSON."""
+        given = ", ".join(f"{quote(name)} pg_catalog.text" for name in self.types)
+        names = ", ".join(f"i.{quote(name)}" for name in self.types)
+        rows = db.query(
+            f"SELECT {as_json('k.*')} AS key FROM {self.info.quoted} AS i,"
+            f" pg_catalog.json_to_record($1::pg_catalog.json) AS s ({given}), LATERAL (SELECT {names}) AS k"
+            f" WHERE i.model_size IS NOT NULL AND NOT i.{FALLBACK} AND {same_group(self.types, None, 'i')}"
+            " LIMIT 1",
+            ["text"],
+            [json.dumps(values)],
+        )
+        return rows[0]["key"] if rows else None
 
     def weights(self, db: Database) -> Iterator[tuple[str, int, bytes | None]]:
         """The model of each group: the group's key, the config, the weights."""
         batches = db.scan(
-            f"SELECT g.key, g.mst_key, m.model_weights AS weights FROM ({self.chosen}) AS g"
+            f"SELECT g.{KEY_TEXT} AS key, g.mst_key, m.model_weights AS weights FROM ({self.chosen}) AS g"
             f" JOIN {self.model.quoted} AS m ON m.mst_key = g.mst_key AND {_alike(self.types)}"
             f" AND m.{FALLBACK} = g.{FALLBACK}",
             batch=1000,
@@ -92,9 +101,9 @@ def weights_from(
     """The weights of some models, by what the rows that say which they are have as `unit`."""
     named = ", ".join(f"{quote(name)} {kind}" for name, kind in types.items())
     found = db.query(
-        f"SELECT g.__unit__ AS unit, m.model_weights AS weights FROM json_to_recordset($1::json)"
-        f" AS g (__unit__ integer, __config__ integer, {FALLBACK} boolean, {named})"
-        f" JOIN {table} AS m ON m.mst_key = g.__config__ AND m.{FALLBACK} = g.{FALLBACK}"
+        f"SELECT g.{UNIT} AS unit, m.model_weights AS weights FROM json_to_recordset($1::json)"
+        f" AS g ({UNIT} integer, {CONFIG} integer, {FALLBACK} boolean, {named})"
+        f" JOIN {table} AS m ON m.mst_key = g.{CONFIG} AND m.{FALLBACK} = g.{FALLBACK}"
         f" AND {_alike(types)} WHERE m.model_weights IS NOT NULL",
         ["text"],
         [json.dumps(list(rows))],
@@ -121,8 +130,8 @@ def delete(
         for table in tables:
             db.query(
                 f"DELETE FROM {table} AS m USING json_to_recordset($1::json)"
-                f" AS g (__config__ integer, {FALLBACK} boolean, {named})"
-                f" WHERE m.mst_key = g.__config__ AND m.{FALLBACK} = g.{FALLBACK} AND {_alike(types)}",
+                f" AS g ({CONFIG} integer, {FALLBACK} boolean, {named})"
+                f" WHERE m.mst_key = g.{CONFIG} AND m.{FALLBACK} = g.{FALLBACK} AND {_alike(types)}",
                 ["text"],
                 [some],
             )
@@ -135,7 +144,7 @@ def _alike(types: Mapping[str, str], of: str = "g") -> str:
 
 def configs(db: Database, found: GroupModels) -> dict[str, int]:
     """The config whose model answers for each group, by the group's key."""
-    rows = db.query(f"SELECT g.key, g.mst_key FROM ({found.chosen}) AS g")
+    rows = db.query(f"SELECT g.{KEY_TEXT} AS key, g.mst_key FROM ({found.chosen}) AS g")
     return {row["key"]: row["mst_key"] for row in rows}
 
 
@@ -153,7 +162,7 @@ def trained(db: Database, found: GroupModels) -> dict[tuple[str, int], TrainedUn
     """The configs that have models, by the group's key and their own."""
     names = ", ".join(f"i.{quote(name)}" for name in found.types)
     rows = db.query(
-        f"SELECT CASE WHEN i.{FALLBACK} THEN '{ALL_ROWS}' ELSE row_to_json(k)::text END AS key,"
+        f"SELECT CASE WHEN i.{FALLBACK} THEN '{ALL_ROWS}' ELSE {as_json('k.*')} END AS key,"
         " i.mst_key, i.model_id, i.compile_params, i.fit_params, m.mst_key IS NOT NULL AS has_weights"
         f" FROM {found.info.quoted} AS i LEFT JOIN {found.model.quoted} AS m ON m.mst_key = i.mst_key"
         f" AND m.{FALLBACK} = i.{FALLBACK} AND m.model_weights IS NOT NULL AND"
@@ -162,14 +171,20 @@ def trained(db: Database, found: GroupModels) -> dict[tuple[str, int], TrainedUn
     return {(row.pop("key"), row.pop("mst_key")): TrainedUnit(**row) for row in map(dict, rows)}
 
 
-def as_written_here(db: Database, types: Mapping[str, str], keys: Collection[str]) -> dict[str, str]:
-    """Keys that another session has written, and how this one writes them: settings have a say in it."""
-    named = ", ".join(f"{quote(name)} {kind}" for name, kind in types.items())
+def keys_here(db: Database, found: Groups, keys: Iterable[str]) -> dict[str, str]:
+    """The keys that these groups have of their own, by those that equal them but are written otherwise."""
+    own = {group.key for group in found.rows.values()}
+    others = sorted({*keys} - own - {ALL_ROWS})
+    if not others:
+        return {}
+    given = ", ".join(f"{quote(name)} text" for name in found.types)
+    names = ", ".join(f"g.{quote(name)}" for name in found.types)
     rows = db.query(
-        "SELECT x.key, row_to_json(k)::text AS here FROM json_array_elements_text($1::json) AS x (key),"
-        f" LATERAL (SELECT * FROM json_to_record(x.key::json) AS r ({named})) AS k",
+        f"SELECT x.key, {as_json('k.*')} AS here FROM json_array_elements_text($1::json) AS x (key),"
+        f" LATERAL json_to_record(x.key::json) AS s ({given}), {found.table} AS g,"
+        f" LATERAL (SELECT {names}) AS k WHERE {same_group(found.types, None)}",
         ["text"],
-        [json.dumps(sorted(keys))],
+        [json.dumps(others)],
     )
     return {row["key"]: row["here"] for row in rows}
 
@@ -177,7 +192,7 @@ def as_written_here(db: Database, types: Mapping[str, str], keys: Collection[str
 def row_of(types: Iterable[str], unit: int, mst_key: int, group: GroupRow | None) -> dict[str, Any]:
     """What `weights_from` is told of a model: that of a group, or else that of all rows."""
     values = dict.fromkeys(types) if group is None else group.values
-    return {**values, "__unit__": unit, "__config__": mst_key, FALLBACK: group is None}
+    return {**values, UNIT: unit, CONFIG: mst_key, FALLBACK: group is None}
 
 
 def compiled(db: Database, info: Table) -> list[tuple[str, str]]:
@@ -188,8 +203,6 @@ def compiled(db: Database, info: Table) -> list[tuple[str, str]]:
     return [(row["text"], row["quoted"]) for row in rows]
 
 
-# How values are written as JSON depends on them.
-_SETTINGS = ("TimeZone", "IntervalStyle", "bytea_output", "extra_float_digits")
 # Rows that are changed stand elsewhere.
 _PLACES = (
     "(SELECT concat(count(*), ' ', sum(hashtextextended("
@@ -199,14 +212,11 @@ _PLACES = (
 
 
 def version(db: Database, found: GroupModels) -> str:
-    """Where the models and what describes them stand, who reads them, and how keys are written. The caller
-    must be allowed to read all that was read."""
+    """Where the models and what describes them stand, and who reads them. The caller must be allowed to
+    read all that was read."""
     models = _PLACES.format(found.model.quoted, _readable("model_weights", "model_arch"))
     infos = _PLACES.format(found.info.quoted, _readable("compile_params", "model_size"))
-    settings = ", ".join(f"current_setting('{name}')" for name in _SETTINGS)
-    return db.query(f"SELECT concat_ws('/', current_user::text, {models}, {infos}, {settings}) AS found")[0][
-        "found"
-    ]
+    return db.query(f"SELECT concat_ws('/', current_user::text, {models}, {infos}) AS found")[0]["found"]
 
 
 def _readable(*columns: str) -> str:

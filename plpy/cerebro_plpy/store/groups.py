@@ -12,6 +12,8 @@ from ..errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
 from .dialect import HEAP, distributed
 from .names import Table, TargetTable, quote
 from .packed import GROUP, SourceColumn
+from .plain import as_json
+from .same_group import same_group
 
 SUFFIX = "_groups"
 ROWS, SEGMENTS, CLASSES = "__rows__", "__segments__", "__classes__"
@@ -19,10 +21,13 @@ ROWS, SEGMENTS, CLASSES = "__rows__", "__segments__", "__classes__"
 VERSION = "__version__"
 # In the tables of results: whether a model is of all rows.
 FALLBACK = "is_fallback"
+# In statements: a group's key as JSON, a config's place in its group, and what a model is asked for by.
+KEY_TEXT, PLACE, UNIT, CONFIG = "__key__", "__place__", "__unit__", "__config__"
 # Names that the columns of groups would meet in the tables of results.
 TAKEN = frozenset(
     {
-        GROUP, ROWS, SEGMENTS, CLASSES, VERSION, FALLBACK, "__dist_key__", "mst_key", "model_id",
+        GROUP, ROWS, SEGMENTS, CLASSES, VERSION, FALLBACK, KEY_TEXT, PLACE, UNIT, CONFIG,
+        "__dist_key__", "mst_key", "model_id",
         "model_weights", "model_arch", "compile_params", "fit_params", "model_type", "model_size",
         "metrics_elapsed_time", "metrics_type", "loss_type", "status", "reason", "backend", "loss", "metric",
         *(f"{data}_{what}" for data in ("training", "validation")
@@ -51,6 +56,18 @@ def create(db: Database, table: TargetTable, source: Table, columns: Sequence[So
     return db.query(f"SELECT count(*) AS found FROM {table.quoted}")[0]["found"]
 
 
+def by_vague_collation(db: Database, source: Table, columns: Sequence[str]) -> str | None:
+    """A column whose collation takes different texts for equal, if there is one."""
+    rows = db.query(
+        "SELECT a.attname::text AS name FROM pg_catalog.pg_attribute AS a"
+        " JOIN pg_catalog.pg_collation AS c ON c.oid = a.attcollation AND NOT c.collisdeterministic"
+        " WHERE a.attrelid = $1 AND a.attname = ANY ($2::name[]) LIMIT 1",
+        ["oid", "text[]"],
+        [source.oid, list(columns)],
+    )
+    return rows[0]["name"] if rows else None
+
+
 def create_like(db: Database, table: TargetTable, found: Groups) -> None:
     """Make a table of the same groups, with the same numbers."""
     names = ", ".join(quote(name) for name in found.types)
@@ -61,28 +78,22 @@ def create_like(db: Database, table: TargetTable, found: Groups) -> None:
     )
 
 
-def with_group(source: Table, columns: Sequence[str], types: Mapping[str, str], groups: str) -> Table:
+def with_group(
+    source: Table, known: Mapping[str, SourceColumn], types: Mapping[str, str], groups: str
+) -> Table:
     """The rows with the number of their group beside them. Rows of other groups are not there."""
-    listed = ", ".join(f"s.{quote(column)}" for column in columns)
-    return replace(
-        source,
-        selection=f"(SELECT {listed}, g.{GROUP} FROM {source.rows} JOIN {groups} AS g ON {same(types)})",
-    )
+    listed = ", ".join(f"s.{quote(column)}" for column in known)
+    joined = f"{source.rows} JOIN {groups} AS g ON {same_group(types, known)}"
+    return replace(source, selection=f"(SELECT {listed}, g.{GROUP} FROM {joined})")
 
 
-def same(types: Mapping[str, str]) -> str:
-    """That a row s is of a group g."""
-    # Arrays of one element are equal also where both are NULL, and a join can hash them.
-    return " AND ".join(
-        f"ARRAY[s.{quote(name)}::{kind}] = ARRAY[g.{quote(name)}]" for name, kind in types.items()
-    )
-
-
-def rows_of_others(db: Database, source: Table, types: Mapping[str, str], groups: str) -> int:
+def rows_of_others(
+    db: Database, source: Table, known: Mapping[str, SourceColumn], types: Mapping[str, str], groups: str
+) -> int:
     """How many rows are of no group of a table."""
     rows = db.query(
         f"SELECT count(*) AS found FROM {source.rows}"
-        f" WHERE NOT EXISTS (SELECT FROM {groups} AS g WHERE {same(types)})"
+        f" WHERE NOT EXISTS (SELECT FROM {groups} AS g WHERE {same_group(types, known)})"
     )
     return rows[0]["found"]
 
@@ -126,15 +137,15 @@ def describe(
         )
 
 
-def add_new(db: Database, found: Groups, source: Table, after: int) -> int:
+def add_new(db: Database, found: Groups, source: Table, known: Mapping[str, SourceColumn], after: int) -> int:
     """Number the groups of some rows that are new, in the order of their keys; gives how many they are."""
     names = ", ".join(map(quote, found.types))
     keys = ", ".join(f"s.{quote(name)}::{kind} AS {quote(name)}" for name, kind in found.types.items())
     db.query(
         f"INSERT INTO {found.table} ({GROUP}, {names})"
         f" SELECT {int(after)} + row_number() OVER (ORDER BY {names}), {names}"
-        f" FROM (SELECT DISTINCT {keys} FROM {source.rows}) AS s"
-        f" WHERE NOT EXISTS (SELECT FROM {found.table} AS g WHERE {same(found.types)})"
+        f" FROM (SELECT DISTINCT {keys} FROM {source.rows}"
+        f" WHERE NOT EXISTS (SELECT FROM {found.table} AS g WHERE {same_group(found.types, known)})) AS s"
     )
     return db.query(f"SELECT count(*) AS found FROM {found.table} WHERE {GROUP} > {int(after)}")[0]["found"]
 
@@ -208,7 +219,7 @@ def of(db: Database, packed: Table, group_by: Sequence[str]) -> Groups:
         )
     key = ", ".join(f"g.{quote(column)}" for column in group_by)
     rows = db.query(
-        f"SELECT g.{GROUP} AS number, (SELECT row_to_json(k)::text FROM (SELECT {key}) AS k) AS key,"
+        f"SELECT g.{GROUP} AS number, (SELECT {as_json('k.*')} FROM (SELECT {key}) AS k) AS key,"
         f" g.{ROWS} AS rows, g.{SEGMENTS} AS segments, g.{CLASSES} AS classes, g.{VERSION} AS version"
         f" FROM {name} AS g ORDER BY 1"
     )

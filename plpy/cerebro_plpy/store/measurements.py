@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cerebro_plpy.database import Database, as_owner
+from cerebro_plpy.store.plain import as_json_text
 from cerebro_plpy.store.runs import LONGEST_REASON, inserts
 from cerebro_plpy.store.writing import BigInt, Writing, as_given, insertion, write
 
@@ -141,8 +142,8 @@ def seconds_spent(db: Database, run_id: int) -> float:
 def times(db: Database, run_id: int) -> Mapping[str, str]:
     """When a run began and when its last visit ended, in the server's time zone, as MADlib has it."""
     return db.query(
-        "SELECT r.started_at::timestamp::text AS started,"
-        " COALESCE(max(v.ended_at), clock_timestamp())::timestamp::text AS ended"
+        f"SELECT {as_json_text('r.started_at::timestamp', 'timestamp')} AS started,"
+        f" {as_json_text('COALESCE(max(v.ended_at), clock_timestamp())::timestamp', 'timestamp')} AS ended"
         " FROM cerebro._run AS r LEFT JOIN cerebro._visit AS v USING (run_id) WHERE r.run_id = $1"
         " GROUP BY r.started_at",
         ["bigint"],

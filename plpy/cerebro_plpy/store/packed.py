@@ -10,7 +10,7 @@ from ..database import Database, Row, as_owner
 from ..errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
 from ..features.specification import Specification
 from ..features.specification import read as read_specification
-from . import append, stored_features
+from . import append, plain, stored_features
 from .append import VERSIONS, PackedVersion
 from .dialect import HEAP, distributed
 from .names import LONGEST, Table, TargetTable, parse_table, quote
@@ -47,6 +47,11 @@ class SourceColumn:
     base_type: str
     shown_type: str
     sortable: bool
+
+    @property
+    def value(self) -> str:
+        """The column of a row s."""
+        return f"s.{quote(self.name)}"
 
 
 TEXT, BYTES, ARRAY, VECTOR = "text", "bytes", "array", "vector"
@@ -110,14 +115,13 @@ def columns_of(db: Database, table: Table) -> dict[str, SourceColumn]:
 def _text(expression: Expression) -> str:
     """All names in it are in full: in a query of the caller's, it is his search_path that finds them."""
     first = expression.columns[0]
-    name = quote(first.name)
     match expression.how:
         case "text":
-            return f"{name}::pg_catalog.text"
+            return plain.as_text(first.value, first.element)
         case "plain":
             return as_text(first)
         case "bytes":
-            return name
+            return first.value
         case "vector":
             return f"cerebro._array_bytes(ARRAY[{', '.join(map(as_double, expression.columns))}])"
         case "numbers":
@@ -125,28 +129,21 @@ def _text(expression: Expression) -> str:
             return f"cerebro._array_bytes(ARRAY[{', '.join(filled)}])"
     # numeric has no fixed width that could be read from its bytes; vectors are no arrays.
     bases = {"numeric": "double precision[]", "vector": "real[]", "halfvec": "real[]"}
-    return f"cerebro._array_bytes({name}::{bases.get(first.element, first.base_type)})"
+    return f"cerebro._array_bytes({first.value}::{bases.get(first.element, first.base_type)})"
 
 
 def as_double(column: SourceColumn) -> str:
     """A column's number; of dates and times the seconds since 1970."""
     if column.element in DATES:
         # extract() would make a numeric of it first, which takes ten times as long.
-        return f"pg_catalog.date_part('epoch', {quote(column.name)})"
+        return f"pg_catalog.date_part('epoch', {column.value})"
     through = "::integer" if column.element == "bool" else ""
-    return f"{quote(column.name)}{through}::double precision"
+    return f"{column.value}{through}::double precision"
 
 
 def as_text(column: SourceColumn) -> str:
-    """A column's value as text that DateStyle and TimeZone have no say in, and as a row's JSON has it."""
-    name = quote(column.name)
-    if column.element == "timestamptz":
-        of_utc = f"pg_catalog.to_json(pg_catalog.timezone('UTC', {name})) OPERATOR(pg_catalog.#>>) '{{}}'"
-        return f"(({of_utc}) OPERATOR(pg_catalog.||) '+00:00')"
-    # The cast of inet adds a length to hosts.
-    if column.element in (*DATES, "inet"):
-        return f"(pg_catalog.to_json({name}) OPERATOR(pg_catalog.#>>) '{{}}')"
-    return f"{name}::pg_catalog.text"
+    """A column's value as text, as a row's JSON has it."""
+    return plain.as_json_text(column.value, column.element)
 
 
 def select_rows(source: Table, expressions: Sequence[Expression]) -> str:
@@ -427,11 +424,12 @@ def summary(db: Database, schema: str | None, name: str) -> PackedSummary:
     stored = stored_features.of(db, quoted) if stored_features.FEATURES_OF[0] in present else None
     shapes = _shapes(db, table, [*dependents, *(independents if stored is None else [])])
     inputs = shapes[len(dependents) :] if stored is None else [list(s) for s in stored.input_shapes]
+    types = {column: present[column] for column in (d + CLASS_VALUES for d in dependents)}
     return PackedSummary(
         **{_field(column): value for column, value in row.items()},
-        class_values=_class_values(db, quoted, dependents),
+        class_values=_class_values(db, quoted, types),
         class_counts=_class_counts(db, quoted, dependents, present),
-        class_value_types={column: present[column] for column in (d + CLASS_VALUES for d in dependents)},
+        class_value_types=types,
         quoted=quoted,
         features=features,
         versions=append.versions(db, quoted) if VERSIONS[0] in present else (),
@@ -470,10 +468,13 @@ def _only_row(db: Database, table: str, statement: str) -> Row:
     return rows[0]
 
 
-def _class_values(db: Database, quoted: str, dependents: Sequence[str]) -> list[list[str | None] | None]:
-    columns = ", ".join(f"{quote(d + CLASS_VALUES)}::text[] AS c{i}" for i, d in enumerate(dependents))
-    row = db.query(f"SELECT {columns} FROM {quoted}")[0]
-    return [row[f"c{i}"] for i in range(len(dependents))]
+def _class_values(db: Database, quoted: str, types: Mapping[str, str]) -> list[list[str | None] | None]:
+    columns = ", ".join(
+        f"{plain.as_texts(f's.{quote(name)}', kind.removesuffix('[]'))} AS c{i}"
+        for i, (name, kind) in enumerate(types.items())
+    )
+    row = db.query(f"SELECT {columns} FROM {quoted} AS s")[0]
+    return [row[f"c{i}"] for i in range(len(types))]
 
 
 def _class_counts(

@@ -5,15 +5,17 @@ All of it runs with the caller's rights.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DATATYPE_MISMATCH, NOT_SUPPORTED, WRONG_STATE, CerebroError
 from cerebro_plpy.store.dialect import HEAP, distributed
-from cerebro_plpy.store.names import Table, TargetTable, has_columns, quote
+from cerebro_plpy.store.groups import KEY_TEXT
+from cerebro_plpy.store.names import Table, TargetTable, quote
 from cerebro_plpy.store.packed import CLASS_VALUES, Expression, SourceColumn
+from cerebro_plpy.store.plain import as_texts
 
 PROBABILITY = (("class_value", "text"), ("prob", "double precision"))
 RANK = (("rank", "integer"),)
@@ -25,29 +27,34 @@ def class_values(db: Database, summary: Table, dependents: Sequence[str]) -> lis
     Floats are written as Python writes them, 1.0 for 1: MADlib does.
     """
     columns = [name + CLASS_VALUES for name in dependents]
-    missing = set(has_columns(db, summary, columns))
+    elements = _elements(db, summary)
     listed = ", ".join(
-        f"{'NULL' if name in missing else quote(name)}::text[] AS c{number}"
+        f"{as_texts(f's.{quote(name)}', elements[name]) if name in elements else 'NULL::text[]'} AS c{number}"
         for number, name in enumerate(columns)
     )
-    row = db.query(f"SELECT {listed} FROM {summary.quoted}")[0]
-    floats = _float_arrays(db, summary)
+    row = db.query(f"SELECT {listed} FROM {summary.quoted} AS s")[0]
     return [
         [value and repr(float(value)) for value in row[f"c{number}"] or ()]
-        if name in floats and row[f"c{number}"] is not None
+        if elements.get(name) in _FLOATS and row[f"c{number}"] is not None
         else row[f"c{number}"]
         for number, name in enumerate(columns)
     ]
 
 
-def _float_arrays(db: Database, table: Table) -> set[str]:
+_FLOATS = ("float4", "float8")
+
+
+def _elements(db: Database, table: Table) -> dict[str, str]:
+    """The types of the elements of a table's arrays, by the columns' names."""
     rows = db.query(
-        "SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = $1 AND attnum > 0"
-        " AND atttypid IN ('real[]'::pg_catalog.regtype, 'double precision[]'::pg_catalog.regtype)",
+        "SELECT a.attname::text AS name, e.typname::text AS element FROM pg_catalog.pg_attribute AS a"
+        " JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid"
+        " JOIN pg_catalog.pg_type AS e ON e.oid = t.typelem AND t.typcategory = 'A'"
+        " WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped",
         ["oid"],
         [table.oid],
     )
-    return {row["attname"] for row in rows}
+    return {row["name"]: row["element"] for row in rows}
 
 
 def column_type(db: Database, table: Table, column: SourceColumn) -> str:
@@ -203,6 +210,16 @@ class QueryRows:
 
     query: str
     columns: Table
+    # The columns of that table with their types, lengths included.
+    types: Mapping[str, str]
+
+    @property
+    def rows(self) -> str:
+        """The rows with the columns of the table, found by their names. The alias tells whoever lacks one
+        where it is looked for."""
+        each = ((quote(name), kind) for name, kind in self.types.items())
+        named = ", ".join(f"the_query.{name}::{kind} AS {name}" for name, kind in each)
+        return f"(SELECT {named} FROM ({self.query}\n) AS the_query)"
 
 
 def query_rows(db: Database, query: str, row_type: int) -> QueryRows:
@@ -221,16 +238,27 @@ def query_rows(db: Database, query: str, row_type: int) -> QueryRows:
         )
     found = rows[0]
     table = Table(found["schema"], found["name"], found["oid"], quote(found["schema"], found["name"]))
-    return QueryRows(query, table)
+    return QueryRows(query, table, _types_in_full(db, table))
+
+
+def _types_in_full(db: Database, table: Table) -> dict[str, str]:
+    rows = db.query(
+        "SELECT attname::text AS name, pg_catalog.format_type(atttypid, atttypmod) AS kind"
+        " FROM pg_catalog.pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped"
+        " ORDER BY attnum",
+        ["oid"],
+        [table.oid],
+    )
+    return {row["name"]: row["kind"] for row in rows}
 
 
 def query_statement(
-    rows: QueryRows, fields: Sequence[Expression], ticket: str, batch: int, key: str | None = None
+    rows: QueryRows, fields: Sequence[Expression], ticket: str, batch: int, joined: str | None = None
 ) -> str:
-    """The rows of a query with what `cerebro._predict_batch` says of them, so many at a time. The key of a
-    row's group comes as the last text."""
+    """The rows of a query with what `cerebro._predict_batch` says of them, so many at a time. What is joined
+    says which group a row is of; the group's key comes as the last text."""
     named = [(f"c{number}", field.text, field.is_text) for number, field in enumerate(fields)]
-    named += [] if key is None else [("key", key, True)]
+    named += [] if joined is None else [("key", f"g.{KEY_TEXT}", True)]
     each = "".join(f", {text} AS {name}" for name, text, _ in named)
     data, texts = (
         " OPERATOR(pg_catalog.||) ".join(
@@ -239,14 +267,15 @@ def query_statement(
         or f"NULL::pg_catalog.{kind}"
         for is_text, kind in ((False, "bytea[]"), (True, "text[]"))
     )
+    own = ", ".join(f"s.{quote(name)}" for name in rows.types)
     return (
         "SELECT pg_catalog.unnest(x.own) AS source, pg_catalog.unnest((x.found).classes),"
         " pg_catalog.unnest((x.found).probabilities), pg_catalog.unnest((x.found).predictions) FROM ("
         f" SELECT b.own, cerebro._predict_batch('{ticket}', b.data, b.texts, b.number) AS found FROM ("
         "  SELECT pg_catalog.array_agg(q.own) AS own, pg_catalog.count(*)::integer AS number,"
         f"  {data} AS data, {texts} AS texts FROM ("
-        f"   SELECT s::{rows.columns.quoted} AS own,"
+        f"   SELECT ROW({own})::{rows.columns.quoted} AS own,"
         "   (pg_catalog.row_number() OVER () OPERATOR(pg_catalog.-) 1)"
         f"   OPERATOR(pg_catalog./) {batch} AS turn{each}"
-        f"   FROM ({rows.query}\n) AS s) AS q GROUP BY q.turn) AS b OFFSET 0) AS x"
+        f"   FROM {rows.rows} AS s {joined or ''}) AS q GROUP BY q.turn) AS b OFFSET 0) AS x"
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import UNDEFINED_COLUMN, UNDEFINED_TABLE, WRONG_OBJECT, CerebroError
+from cerebro_plpy.store import plain
 from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.groups import FALLBACK
 from cerebro_plpy.store.names import Table, TargetTable, has_columns
@@ -423,7 +424,7 @@ def stored_model(db: Database, model: str, mst_key: int | None) -> Stored | None
 
 def summary_row(db: Database, summary: str) -> Mapping[str, Any]:
     """A summary's one row as plain values."""
-    rows = db.query(f"SELECT row_to_json(s)::text AS row FROM {summary} AS s")
+    rows = db.query(f"SELECT {plain.as_json('s')} AS row FROM {summary} AS s")
     if not rows:
         raise CerebroError(f"table {summary} is empty", sqlstate=UNDEFINED_TABLE)
     return json.loads(rows[0]["row"])

@@ -36,6 +36,7 @@ SETTINGS = {
     "default_transaction_isolation": "read\\ committed",
     "default_transaction_read_only": "off",
     "search_path": OWN_PATH.replace(" ", ""),
+    "quote_all_identifiers": "off",
     "jit": "off",
 }
 # A visit need not wait for the disk: after a crash of the machine the run resumes from the last visit that
@@ -43,18 +44,34 @@ SETTINGS = {
 VISIT_SETTINGS = {"synchronous_commit": "off"}
 
 
-def search_path(db: Database) -> str:
-    """What the caller has set. It may lead anywhere, so what asks names everything in full."""
-    return db.query("SELECT pg_catalog.current_setting('search_path') AS path")[0]["path"]
+@dataclass(frozen=True)
+class NamesIn:
+    """How names are looked up and written out in a session."""
+
+    path: str
+    quoting: str
 
 
-def take_own_path(db: Database) -> None:
-    """For the rest of the transaction, or until the caller's is given back."""
-    db.query(f"SELECT pg_catalog.set_config('search_path', '{OWN_PATH}', true)")
+def names_in(db: Database) -> NamesIn:
+    """What the caller has set. The path may lead anywhere, so what asks names everything in full."""
+    row = db.query(
+        "SELECT pg_catalog.current_setting('search_path') AS path,"
+        " pg_catalog.current_setting('quote_all_identifiers') AS quoting"
+    )[0]
+    return NamesIn(**row)
 
 
-def give_back_path(db: Database, path: str) -> None:
-    db.query("SELECT pg_catalog.set_config('search_path', $1, true)", ["text"], [path])
+def take_names(db: Database, names: NamesIn) -> None:
+    """For the rest of the transaction, or until others are taken."""
+    db.query(
+        "SELECT pg_catalog.set_config('search_path', $1, true),"
+        " pg_catalog.set_config('quote_all_identifiers', $2, true)",
+        ["text", "text"],
+        [names.path, names.quoting],
+    )
+
+
+OWN_NAMES = NamesIn(OWN_PATH, "off")
 
 
 def seconds(db: Database, interval: str) -> float:

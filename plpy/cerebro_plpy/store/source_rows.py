@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..database import Database
-from .names import Table, quote
+from .names import Table
 from .packed import SourceColumn, as_double
 
 
@@ -21,14 +21,12 @@ def rows_up_to(db: Database, source: Table, most: int) -> int:
 
 def with_values(source: Table, column: SourceColumn) -> Table:
     """The rows in which a column is not NULL."""
-    return replace(
-        source, selection=f"(SELECT s.* FROM {source.rows} WHERE s.{quote(column.name)} IS NOT NULL)"
-    )
+    return replace(source, selection=f"(SELECT s.* FROM {source.rows} WHERE {column.value} IS NOT NULL)")
 
 
 def nulls(db: Database, source: Table, column: SourceColumn) -> int:
     """In how many rows a column is NULL."""
-    rows = db.query(f"SELECT count(*) AS found FROM {source.rows} WHERE {quote(column.name)} IS NULL")
+    rows = db.query(f"SELECT count(*) AS found FROM {source.rows} WHERE {column.value} IS NULL")
     return rows[0]["found"]
 
 
@@ -40,6 +38,6 @@ def count(db: Database, source: Table) -> int:
 def first_negative(db: Database, source: Table, column: SourceColumn) -> float | None:
     """A value below 0, if there is one."""
     rows = db.query(
-        f"SELECT {as_double(column)} AS found FROM {source.rows} WHERE {quote(column.name)} < 0 LIMIT 1"
+        f"SELECT {as_double(column)} AS found FROM {source.rows} WHERE {column.value} < 0 LIMIT 1"
     )
     return rows[0]["found"] if rows else None

@@ -10,6 +10,7 @@ from ..database import Database
 from .dialect import distributed
 from .names import Table, TargetTable, quote, target
 from .packed import FOLD, SourceColumn
+from .plain import as_json, as_text
 
 COLUMN = "split"
 
@@ -68,7 +69,7 @@ def _numbered(split: Split) -> str:
     order = "pg_catalog.random()"
     if split.repeatable:
         # Equal rows may change places: it makes no difference.
-        order = f'pg_catalog.hashtextextended((s.*)::text COLLATE "C", {split.seed})'
+        order = f'pg_catalog.hashtextextended(cerebro._text(s.*) COLLATE "C", {split.seed})'
     number = f"pg_catalog.dense_rank() OVER (ORDER BY {groups})" if groups else "1::bigint"
     return (
         f"SELECT {listed}, {number} AS grp, pg_catalog.count(*) OVER ({within}) AS total,"
@@ -120,17 +121,21 @@ _HASHES = 2**53
 
 def hold_out(db: Database, source: Table, columns: Sequence[str], holdout: Holdout) -> tuple[Table, Table]:
     """The rows of a table that stay, and those that are held out, as tables that are selected from it."""
-    listed = ", ".join(f"s.{quote(column)}" for column in columns)
-    inside, chosen = f"SELECT s.* FROM {source.rows}", _chosen(db, holdout)
-    if holdout.strata is not None:
-        value, number = f"s.{quote(holdout.strata.name)}", _number(holdout)
-        inside = (
-            f"SELECT s.*, row_number() OVER (PARTITION BY {value} ORDER BY {number}) AS {_PLACE},"
-            f" count(*) OVER (PARTITION BY {value}) AS {_TOTAL} FROM {source.rows}"
+    listed, rows = ", ".join(f"s.{quote(column)}" for column in columns), source.rows
+    if holdout.strata is None:
+        chosen = _chosen(db, holdout)
+    else:
+        value, number = holdout.strata.value, _number(holdout)
+        # The columns go by numbers, so that no name of theirs meets one of ours.
+        named = ", ".join(f"s.{quote(column)} AS c{place}" for place, column in enumerate(columns))
+        listed = ", ".join(f"s.c{place} AS {quote(column)}" for place, column in enumerate(columns))
+        rows = (
+            f"(SELECT {named}, row_number() OVER (PARTITION BY {value} ORDER BY {number}) AS place,"
+            f" count(*) OVER (PARTITION BY {value}) AS total FROM {source.rows}) AS s"
         )
-        chosen = f"s.{_PLACE} <= round(s.{_TOTAL} * {holdout.share!r}::numeric)"
+        chosen = f"s.place <= round(s.total * {holdout.share!r}::numeric)"
     kept, held = (
-        replace(source, selection=f"(SELECT {listed} FROM ({inside}) AS s WHERE ({chosen}) {test} TRUE)")
+        replace(source, selection=f"(SELECT {listed} FROM {rows} WHERE ({chosen}) {test} TRUE)")
         for test in ("IS NOT", "IS")
     )
     return kept, held
@@ -160,14 +165,16 @@ def with_fold(source: Table, columns: Sequence[str], folds: FoldsOf) -> Table:
 def _fold(source: Table, folds: FoldsOf) -> str:
     """No window over all rows: on Greenplum they stay on their segments."""
     if folds.column is not None:
-        name = f"s.{quote(folds.column.name)}"
+        name = folds.column.value
         return f"array_position(ARRAY(SELECT DISTINCT {name} FROM {source.rows} ORDER BY 1), {name})"
     number = _number(folds)
     if folds.strata is None:
         return f"{number} % {folds.count} + 1"
-    value = f"s.{quote(folds.strata.name)}"
+    value = folds.strata.value
     # Each class begins with a fold of its own, so that small ones do not all lie in the first folds.
-    first = f"(hashtextextended({value}::text, {folds.seed}::bigint) & {_HASHES - 1})"
+    first = (
+        f"(hashtextextended({as_text(value, folds.strata.element)}, {folds.seed}::bigint) & {_HASHES - 1})"
+    )
     return (
         f"(coalesce({first}, 0) + row_number() OVER (PARTITION BY {value} ORDER BY {number}))"
         f" % {folds.count} + 1"
@@ -176,7 +183,7 @@ def _fold(source: Table, folds: FoldsOf) -> str:
 
 def distinct_up_to(db: Database, source: Table, column: SourceColumn, most: int) -> tuple[int, bool]:
     """How many values a column has, of which no more than so many are counted; and whether it has NULLs."""
-    name = f"s.{quote(column.name)}"
+    name = column.value
     row = db.query(
         f"SELECT (SELECT count(*) FROM (SELECT DISTINCT {name} FROM {source.rows}"
         f" WHERE {name} IS NOT NULL LIMIT {most}) AS n) AS found,"
@@ -185,20 +192,16 @@ def distinct_up_to(db: Database, source: Table, column: SourceColumn, most: int)
     return row["found"], row["nulls"]
 
 
-_PLACE, _TOTAL = "__cerebro_place", "__cerebro_total"
-
-
 def _chosen(db: Database, holdout: Holdout) -> str:
     if holdout.after is None:
         return f"{_number(holdout)} < {int(holdout.share * _HASHES)}"
     column, value = holdout.after
     literal = db.query("SELECT pg_catalog.quote_literal($1) AS text", ["text"], [value])[0]["text"]
-    return f"s.{quote(column.name)} >= {literal}::{column.base_type}"
+    return f"{column.value} >= {literal}::{column.base_type}"
 
 
 def _number(holdout: Holdout | FoldsOf) -> str:
     """A number from 0 to below `_HASHES` for each row."""
-    what = "s.*" if holdout.by is None else f"s.{quote(holdout.by.name)}"
-    made = "row_to_json" if holdout.by is None else "to_json"
-    text = f"coalesce({made}({what})::text, 'null')"
+    what = "s.*" if holdout.by is None else holdout.by.value
+    text = f"coalesce({as_json(what)}, 'null')"
     return f"(hashtextextended({text}, {holdout.seed}::bigint) & {_HASHES - 1})"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..database import Database
+from . import plain
 from .dialect import is_greenplum
 from .names import Table, quote
 from .packed import Expression, SourceColumn, as_double, as_text
@@ -127,6 +128,10 @@ def _object(pairs: Sequence[str]) -> str:
     return f"({' || '.join(parts)})"
 
 
+def _exact(number: str) -> str:
+    return plain.as_text(number, "float8")
+
+
 def _aggregates(one: Counted) -> str:
     value = as_double(one.column)
     if one.column.element in FLOATS:
@@ -134,19 +139,20 @@ def _aggregates(one: Counted) -> str:
         value = f"nullif({value}, 'NaN')"
     made = {
         "present": f"count({value})",
-        "mean": f"avg({value})::text",
-        "deviation": f"stddev_pop({value})::text",
-        "minimum": f"min({value})::text",
-        "maximum": f"max({value})::text",
+        "mean": _exact(f"avg({value})"),
+        "deviation": _exact(f"stddev_pop({value})"),
+        "minimum": _exact(f"min({value})"),
+        "maximum": _exact(f"max({value})"),
     }
     if one.quartiles:
         shares = "ARRAY[0.25, 0.5, 0.75]::double precision[]"
-        made["quartiles"] = f"percentile_cont({shares}) WITHIN GROUP (ORDER BY {value})::text[]"
+        quartiles = f"percentile_cont({shares}) WITHIN GROUP (ORDER BY {value})"
+        made["quartiles"] = f"cerebro._json({quartiles})"
     if one.mode:
-        made["mode"] = f"(mode() WITHIN GROUP (ORDER BY {value}))::text"
+        made["mode"] = _exact(f"mode() WITHIN GROUP (ORDER BY {value})")
     if one.logarithms:
         log = f"sign({value}) * ln(1 + abs({value}))"
-        made |= {"log_mean": f"avg({log})::text", "log_deviation": f"stddev_pop({log})::text"}
+        made |= {"log_mean": _exact(f"avg({log})"), "log_deviation": _exact(f"stddev_pop({log})")}
     return ", ".join(f"'{name}', {aggregate}" for name, aggregate in made.items())
 
 
@@ -188,15 +194,16 @@ def values(
 def words(db: Database, source: Table, column: SourceColumn, most: int) -> list[str]:
     """The most frequent words, cut as Keras' TextVectorization cuts them. Texts are cut at spaces first, and
     what is found there is counted, so that each such piece is cleaned once."""
-    removed = "!\"#$%&()*+,-./:;<=>?@[\\]^_`{|}~''"
-    # No parameters: a prepared statement would have no parallel workers.
+    removed = "!\"#$%&()*+,-./:;<=>?@[\\\\]^_`{|}~''"
+    # A backslash in a plain literal would be read by standard_conforming_strings. No parameters: a prepared
+    # statement would have no parallel workers.
     rows = db.query_once(
         "SELECT w.word FROM"
         " (SELECT p.piece, count(*) AS number FROM"
         f"   (SELECT unnest(string_to_array({as_text(column)} COLLATE \"C\", ' ')) AS piece"
         f"      FROM {source.rows}) AS p GROUP BY p.piece) AS s,"
         " LATERAL unnest(string_to_array(translate(s.piece,"
-        f"  '{LETTERS}' || E'\\t\\n\\x0b\\f\\r' || '{removed}', '{LETTERS.lower()}     '), ' ')) AS w (word)"
+        f"  '{LETTERS}' || E'\\t\\n\\x0b\\f\\r' || E'{removed}', '{LETTERS.lower()}     '), ' ')) AS w (word)"
         " WHERE w.word <> '' GROUP BY w.word"
         f' ORDER BY sum(s.number) DESC, w.word COLLATE "C" DESC LIMIT {most}'
     )
@@ -208,7 +215,7 @@ def firsts(db: Database, source: Table, columns: Sequence[Expression]) -> list[b
     if not columns:
         return []
     listed = ", ".join(
-        f"(SELECT {_first(one)} FROM {source.rows} WHERE {quote(one.columns[0].name)} IS NOT NULL"
+        f"(SELECT {_first(one)} FROM {source.rows} WHERE {one.columns[0].value} IS NOT NULL"
         f" LIMIT 1) AS c{number}"
         for number, one in enumerate(columns)
     )
@@ -217,5 +224,4 @@ def firsts(db: Database, source: Table, columns: Sequence[Expression]) -> list[b
 
 
 def _first(one: Expression) -> str:
-    name = quote(one.columns[0].name)
-    return f"substr({name}, 1, 8)" if one.how == "bytes" else one.text
+    return f"substr({one.columns[0].value}, 1, 8)" if one.how == "bytes" else one.text

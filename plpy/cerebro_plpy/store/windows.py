@@ -34,37 +34,43 @@ def create(db: Database, source: Table, target: TargetTable, asked: Windows) -> 
 
 
 def _query(source: Table, asked: Windows, gap: str | None) -> str:
-    order = f"r.{quote(asked.order)}"
-    partition = f"r.{quote(asked.partition)}" if asked.partition else "NULL::integer"
+    """The readings leave the innermost query by numbers, so that no name of theirs meets one of ours. A
+    reading that has no place in the order is in no window."""
+    named = [asked.order, *asked.columns]
+    named += [name for name in (asked.partition, asked.label) if name is not None]
+    number = {name: f"r.c{place}" for place, name in enumerate(dict.fromkeys(named))}
+    listed = ", ".join(f"s.{quote(name)} AS {column.removeprefix('r.')}" for name, column in number.items())
+    order = number[asked.order]
+    partition = number[asked.partition] if asked.partition else "NULL::integer"
     before = f"lag({order}) OVER (PARTITION BY {partition} ORDER BY {order})"
     starts = f"({order} - {before} > {gap})" if gap else "FALSE"
     stretch = (
-        f"SELECT r.*, count(*) FILTER (WHERE r.__starts) OVER (PARTITION BY {partition} ORDER BY {order}"
-        f" ROWS UNBOUNDED PRECEDING) AS __stretch FROM (SELECT r.*, {starts} AS __starts"
-        f" FROM {source.quoted} AS r) AS r"
+        f"SELECT r.*, count(*) FILTER (WHERE r.starts) OVER (PARTITION BY {partition} ORDER BY {order}"
+        f" ROWS UNBOUNDED PRECEDING) AS stretch FROM (SELECT r.*, {starts} AS starts"
+        f" FROM (SELECT {listed} FROM {source.rows} WHERE s.{quote(asked.order)} IS NOT NULL) AS r) AS r"
     )
-    values = ", ".join(f"r.{quote(name)}::real" for name in asked.columns)
-    label = f"r.{quote(asked.label)}" if asked.label else "NULL::text"
+    values = ", ".join(f"{number[name]}::real" for name in asked.columns)
+    label = number[asked.label] if asked.label else "NULL::text"
     labels = {
         "last": f"{label} AS label",
         "next": f"lead({label}) OVER stretch AS label",
         "majority": f"array_agg({label}) OVER last_rows AS label",
     }[asked.label_from]
     inner = (
-        f"SELECT {partition} AS __partition, first_value({order}) OVER last_rows AS starts, {order} AS ends,"
+        f"SELECT {partition} AS part, first_value({order}) OVER last_rows AS starts, {order} AS ends,"
         f" array_agg(ARRAY[{values}]) OVER last_rows AS x, {labels},"
-        " row_number() OVER stretch AS __number, lead(1) OVER stretch AS __more"
+        " row_number() OVER stretch AS number, lead(1) OVER stretch AS more"
         f" FROM ({stretch}) AS r"
-        f" WINDOW stretch AS (PARTITION BY {partition}, r.__stretch ORDER BY {order}),"
-        f" last_rows AS (PARTITION BY {partition}, r.__stretch ORDER BY {order}"
+        f" WINDOW stretch AS (PARTITION BY {partition}, r.stretch ORDER BY {order}),"
+        f" last_rows AS (PARTITION BY {partition}, r.stretch ORDER BY {order}"
         f" ROWS BETWEEN {asked.length - 1} PRECEDING AND CURRENT ROW)"
     )
     name = quote(asked.partition) if asked.partition else '"partition"'
     chosen = "w.label"
     if asked.label_from == "majority":
         chosen = "(SELECT mode() WITHIN GROUP (ORDER BY m) FROM unnest(w.label) AS m) AS label"
-    last = " AND w.__more IS NOT NULL" if asked.label_from == "next" else ""
+    last = " AND w.more IS NOT NULL" if asked.label_from == "next" else ""
     return (
-        f"SELECT w.__partition AS {name}, w.starts, w.ends, w.x, {chosen} FROM ({inner}) AS w"
-        f" WHERE w.__number >= {asked.length} AND (w.__number - {asked.length}) % {asked.stride} = 0{last}"
+        f"SELECT w.part AS {name}, w.starts, w.ends, w.x, {chosen} FROM ({inner}) AS w"
+        f" WHERE w.number >= {asked.length} AND (w.number - {asked.length}) % {asked.stride} = 0{last}"
     )

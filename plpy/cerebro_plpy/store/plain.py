@@ -1,0 +1,42 @@
+"""How values become text and JSON: the same whatever the settings of the session.
+
+A type whose output no setting changes is converted by the server's casts. All others go through
+`cerebro._json` and `cerebro._text`, which fix the settings for the one conversion.
+"""
+
+from __future__ import annotations
+
+# Types whose text no setting changes, by the names of the catalog and those of format_type.
+_SETTLED = frozenset(
+    {"int2", "int4", "int8", "bool", "numeric", "text", "varchar", "bpchar", "name", "citext", "uuid"}
+    | {"json", "jsonb"}
+    | {"smallint", "integer", "bigint", "boolean", "character varying"}
+)
+# Types whose JSON no setting changes; their text does.
+_SETTLED_JSON = ("date", "timestamp", "time", "timetz", "inet")
+
+
+def as_text(value: str, element: str) -> str:
+    """Return a value as its type writes it."""
+    return f"{value}::pg_catalog.text" if element in _SETTLED else f"cerebro._text({value})"
+
+
+def as_texts(values: str, element: str) -> str:
+    """Return an array of one dimension as texts."""
+    return (
+        f"CASE WHEN {values} IS NOT NULL THEN ARRAY(SELECT {as_text('u.v', element)}"
+        f" FROM pg_catalog.unnest({values}) WITH ORDINALITY AS u (v, n) ORDER BY u.n) END"
+    )
+
+
+def as_json_text(value: str, element: str) -> str:
+    """Return a value as it stands in the JSON of its row, without quotes."""
+    if element in _SETTLED:
+        return f"{value}::pg_catalog.text"
+    made = "pg_catalog.to_json" if element in _SETTLED_JSON else "cerebro._json"
+    return f"({made}({value}) OPERATOR(pg_catalog.#>>) '{{}}')"
+
+
+def as_json(value: str) -> str:
+    """Return a value, or a row, as the text of its JSON."""
+    return f"cerebro._json({value})::pg_catalog.text"
