@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import Any
 from cerebro_plpy import errors
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib import registered
+from cerebro_plpy.madlib.nearest import nearest
 
 from . import (
     connected,
@@ -246,8 +248,31 @@ def _deserialize(config: dict[str, Any], layers: dict[str, Any]) -> Any:
         raise
     except Exception as error:
         raise CerebroError(
-            "Keras cannot build the architecture", detail=f"Keras says: {one_line(error)}"
+            "Keras cannot build the architecture",
+            detail=f"Keras says: {one_line(error)}",
+            hint=_meant(str(error)),
         ) from error
+
+
+# What Keras says of a name that it does not know, and where it has the names that it does know.
+_UNKNOWN = re.compile(
+    r"Could not interpret (activation|regularizer|initializer|constraint)\b.*identifier: '?(\w+)"
+)
+
+
+def _meant(message: str) -> str | None:
+    """Return a hint with the name that was probably meant."""
+    found = _UNKNOWN.search(message)
+    if found is None:
+        return None
+    kind, name = found.groups()
+    known = [each for each in vars(getattr(runtime.keras(), f"{kind}s")) if each[0].isalpha()]
+    match = nearest(name, known)
+    return (
+        f'No {kind} is called "{name}". Did you mean "{match}"?'
+        if match
+        else f'No {kind} is called "{name}".'
+    )
 
 
 def _give_input_shape(config: dict[str, Any], input_shapes: tuple[Shape, ...]) -> None:

@@ -43,7 +43,11 @@ def read_arguments(text: str) -> dict[str, Value]:
 
 def read_layers(text: str) -> list[tuple[Call, list[Value]]]:
     """Read calls one after the other, with the values that come before those with names."""
-    node = _parse(f"f({text})", text)
+    try:
+        node = _parse(f"f({text})", text)
+    except CerebroError as error:
+        error.hint = "Write layers with commas between them: Dense(64, activation='relu'), Dropout(0.2)."
+        raise
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.keywords:
         raise _malformed(text, "it is not a list of layers")
     found: list[tuple[Call, list[Value]]] = []
@@ -107,7 +111,7 @@ def _malformed(text: str, reason: str, path: str = "") -> CerebroError:
     sentence = f"At {shorten(path, 120)}: {reason}" if path else reason[:1].upper() + reason[1:]
     return CerebroError(
         f"malformed parameters: {shorten(text)}",
-        detail=f"{sentence}.",
+        detail=f"{sentence.rstrip('?.')}.",
         hint="Write name=value pairs; values are constants, lists, dicts and calls such as 'Adam(lr=0.001)'.",
     )
 

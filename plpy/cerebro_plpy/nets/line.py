@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import CerebroError
 from ..madlib.literal import Call, Value, read_layers, shorten
+from ..madlib.nearest import nearest
 from .graph import Graph, LayerOutput
 
 # What may be written without its name, in this order. Keras checks the rest.
@@ -41,9 +42,10 @@ def layers(text: str) -> list[tuple[str, dict[str, Any]]]:
         places = PLACES.get(call.name, ())
         if len(given) > len(places):
             known = f" than {', '.join(places)}" if places else ""
+            meant = None if places else nearest(call.name, PLACES)
             raise CerebroError(
                 f"{call.name} has more arguments without a name{known}: {shorten(text, 100)}",
-                hint="Write name=value, by Keras' names.",
+                hint=(f'Did you mean "{meant}"? ' if meant else "") + "Write name=value, by Keras' names.",
             )
         config = {name: _json(value, name) for name, value in call.kwargs}
         for name, value in zip(places, given, strict=False):
