@@ -115,7 +115,7 @@ WRONG = {
     "a slip in a layer's name": ("mixed", "Dens(3)", {}, 'Did you mean "Dense"?'),
     "no comma": ("mixed", "Dense(3) Dense(2)", {}, "Write layers with commas between them"),
     "no such activation": ("mixed", "Dense(3, 'rellu')", {}, '"rellu". Did you mean "relu"?'),
-    "no such regularizer": ("mixed", "Dense(3, kernel_regularizer='l7')", {}, 'No regularizer is called "l7"'),
+    "no such regularizer": ("mixed", "Dense(3, bias_regularizer='l7')", {}, 'No regularizer is called "l7"'),
     "a layer that runs code": ("mixed", "Lambda(function='x'), Dense(2)", {}, "Lambda"),
 }
 
