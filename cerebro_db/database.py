@@ -205,7 +205,7 @@ class Database:
         target: str,
         *,
         name: str | None = None,
-        budget: str = "1 minute",
+        budget: str | float = "1 minute",
         wait: bool = True,
         **options: Any,
     ) -> Run:

@@ -70,8 +70,10 @@ class Run:
         return self.rows(_INFO)[0]
 
     def models(self) -> str:
-        """The table of its models, if it is one still."""
-        return stored.table(self.db, self.info()["model_table"])
+        """Return the table of its models, which must not hold those of another run by now."""
+        name = stored.table(self.db, self.info()["model_table"])
+        stored.check_of_run(self.db, name, self.run_id)
+        return name
 
     def specification(self) -> dict[str, Any] | None:
         """What the columns became, with the classes, where rows were packed as they are."""

@@ -74,7 +74,7 @@ def literal(value: object) -> str:
     if isinstance(value, bytes):
         return f"pg_catalog.decode('{value.hex()}', 'hex')"
     if isinstance(value, Mapping):
-        return _text(json.dumps(value, allow_nan=False))
+        return _text(json.dumps(value, allow_nan=False, default=plain))
     if isinstance(value, Sequence) and not isinstance(value, str):
         return f"ARRAY[{', '.join(map(literal, value))}]"
     return _text(str(value))

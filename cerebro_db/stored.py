@@ -57,6 +57,18 @@ def check_kind(found: Row, name: str) -> None:
         )
 
 
+def check_of_run(db: Server, models: str, run_id: int) -> None:
+    """Refuse a table that holds the models of another run."""
+    summary = table(db, table_name(models, "_summary"))
+    for found in db.rows(f"SELECT run_id FROM {summary}"):
+        if found["run_id"] != run_id:
+            raise CerebroError(
+                f"{models} has the models of run {found['run_id']}, and no longer those of run {run_id}",
+                hint="Name the other run, or train again under another name.",
+                sqlstate="55000",
+            )
+
+
 def architecture(db: Server, models: str, mst_key: int) -> str | None:
     """The architecture of a config in a table of models, if it has one."""
     keyed = "mst_key" in _columns(db, models)

@@ -30,10 +30,17 @@ class TrainRequest:
     source: Any
     target: str
     name: str | None
-    budget: str
+    budget: str | float
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     # Not where its tables are those of a transaction that is not over.
     background: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.target, str):
+            raise CerebroError(
+                f"target is a {type(self.target).__name__}, not the name of a column",
+                hint="Put the labels into a column of the frame, and name it.",
+            )
 
     @property
     def rows_table(self) -> str | None:
@@ -43,6 +50,11 @@ class TrainRequest:
         if self.name is None:
             raise CerebroError("a data frame needs a name", hint='For example name="churn".')
         return table_name(self.name, "_rows")
+
+    @property
+    def length(self) -> str:
+        """The budget as PostgreSQL reads it; a number is of seconds."""
+        return self.budget if isinstance(self.budget, str) else f"{self.budget} seconds"
 
     def begin(self, db: Home) -> Run:
         """Load the rows, pack them, make the nets, and begin the search in the background.
@@ -56,7 +68,7 @@ class TrainRequest:
             rows.load(db, loaded, self.source)
         made: list[str] = [] if loaded is None else [loaded]
         try:
-            given = {"target": identifier(self.target), "name": name, "budget": self.budget}
+            given = {"target": identifier(self.target), "name": name, "budget": self.length}
             prepare = call("prepare_train", source, **given, options=dict(self.options) or None)
             search: Row = db.rows(prepare + " AS search")[0]["search"]
             made += [table_name(name, suffix) for suffix in _PREPARED]

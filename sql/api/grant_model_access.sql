@@ -8,10 +8,17 @@ DECLARE
     part regclass;
 BEGIN
     PERFORM cerebro._reach_segments();
+    IF NOT EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = role) THEN
+        RAISE EXCEPTION 'role % does not exist', coalesce(quote_ident(role), 'NULL')
+            USING ERRCODE = 'undefined_object', HINT = 'Name one role.';
+    END IF;
     SELECT c.relnamespace, n.nspname, c.relname INTO place, own_schema, own_name
     FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = model;
-    IF to_regclass(format('%I.%I', own_schema, own_name || '_summary')) IS NULL THEN
-        RAISE EXCEPTION '% is not a model table: %_summary does not exist', model, own_name
+    -- A longer name would be cut to that of the table itself.
+    IF own_name IS NULL OR octet_length(own_name || '_summary') > 63
+        OR to_regclass(format('%I.%I', own_schema, own_name || '_summary')) IS NULL
+    THEN
+        RAISE EXCEPTION '% is not a model table: %_summary does not exist', coalesce(model::text, 'NULL'), coalesce(own_name, '')
             USING ERRCODE = 'wrong_object_type', HINT = 'Name the table that holds the models.';
     END IF;
     IF NOT has_schema_privilege(role, 'cerebro', 'USAGE') THEN

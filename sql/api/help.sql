@@ -41,7 +41,7 @@ WITH listed (number, task, name) AS (
     ), x.what), x.oid
     FROM present AS x
 ), asked (word) AS (
-    SELECT regexp_replace(lower(help.name), '^cerebro\.', '')
+    SELECT left(regexp_replace(lower(help.name), '^cerebro\.', ''), 63)
 ), letters (word, letter, number) AS (
     -- Names of the same letters are alike, whatever is swapped or missing.
     SELECT w.word, substr(w.word, g.place, 1), row_number() OVER (PARTITION BY w.word, substr(w.word, g.place, 1))

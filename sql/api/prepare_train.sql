@@ -6,8 +6,9 @@ CREATE OR REPLACE FUNCTION cerebro.prepare_train(
     options jsonb DEFAULT NULL
 ) RETURNS jsonb
 LANGUAGE plpython3u AS $$
-if "cerebro" not in GD: plpy.execute("SELECT cerebro._boot()")
-return GD["cerebro"].prepare_train(source_table, target, name, budget, options)
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].prepare_train(source_table, target, name, budget, options)
 $$;
 COMMENT ON FUNCTION cerebro.prepare_train(varchar, text, text, interval, jsonb) IS
 'Does what cerebro.train does before its search: packs the rows and makes the nets. It gives the arguments of madlib_automl for the search, which can then train on all segments at once and in the background, since the tables are committed. The arguments are those of cerebro.train.';

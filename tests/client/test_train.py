@@ -134,15 +134,32 @@ def test_a_refusal_leaves_nothing_behind(client: Database, frame: pd.DataFrame) 
 
 
 def test_rows_that_are_no_table_are_refused(client: Database, frame: pd.DataFrame) -> None:
+    with pytest.raises(CerebroError, match="target is a Series, not the name of a column"):
+        client.train(frame, frame["gone"], name="alone")  # pyright: ignore[reportArgumentType]
     with pytest.raises(CerebroError, match="a Series is no table of columns") as caught:
         client.train(frame["gone"], "gone", name="alone")
     assert "to_frame()" in str(caught.value.hint)
+
+
+def test_the_models_of_another_run_are_refused(client: Database, frame: pd.DataFrame) -> None:
+    how: dict[str, Any] = {"configs": 1, "epochs": 1, "nets": ["linear"], "budget": 20}
+    first = client.train("churn_rows", "gone", name="twice", **how)
+    made = ("", "_info", "_summary", "_best", "_best_summary", "_nets")
+    tables = [f"twice{name}" for name in (*made, *(f"_packed{name}" for name in ("", "_summary")))]
+    tables += ["twice_packed_validation", "twice_packed_validation_summary"]
+    client.rows(f"DROP TABLE {', '.join(tables)}")
+    second = client.train("churn_rows", "gone", name="twice", **how)
+    assert len(second.predict(frame)) == ROWS
+    for ask in (first.models, lambda: first.predict(frame), lambda: first.best().to_keras()):
+        with pytest.raises(CerebroError, match=f"has the models of run {second.run_id}, and no longer"):
+            ask()
 
 
 def test_numbers_of_numpy_are_numbers(client: Database) -> None:
     newest: Any = np.int64(client.rows("SELECT max(run_id) AS n FROM cerebro.runs")[0]["n"])
     assert client.run(newest).run_id == newest
     assert client.rows("SELECT %s + 1 AS n", newest) == [{"n": newest + 1}]
+    assert literal({"configs": np.int64(4)}) == "'{\"configs\": 4}'"
     assert literal(np.float64(0.5)) == "0.5" and literal([np.int64(3)]) == "ARRAY[3]"
 
 

@@ -118,7 +118,8 @@ def test_madlibs_tables_and_their_counts(data: Trial) -> None:
     assert (row["automl_method"], row["automl_params"]) == ("hyperband", "R=6, eta=3, skip_last=0")
     assert (row["random_state"], row["name"], row["description"]) == ("5", "first", "a search")
     assert "training rows decide" not in said
-    best = data.sql("SELECT mst_key FROM h_info ORDER BY validation_loss_final LIMIT 1")
+    ranked = "ORDER BY validation_metrics_final DESC, validation_loss_final, mst_key LIMIT 1"
+    best = data.sql(f"SELECT mst_key FROM h_info {ranked}")
     assert data.sql("SELECT mst_key FROM h_best") == best
     assert data.sql(
         "SELECT b.* FROM h_best AS b JOIN h_info USING (mst_key, model_id, compile_params, fit_params)"

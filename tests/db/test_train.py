@@ -245,3 +245,48 @@ def test_a_role_without_usage_gets_it_from_a_superuser(trial: Trial, role: MakeR
             trial.sql("SELECT cerebro.grant_model_access('theirs', %s)", other)
     finally:
         trial.sql("RESET ROLE")
+
+
+def test_a_kept_model_sees_what_describes_it_change(trial: Trial) -> None:
+    for kind in ("", "_info", "_summary"):
+        trial.sql(f"CREATE TABLE copied{kind} AS TABLE churn{kind}")
+    said = "SELECT p.class FROM (SELECT * FROM small LIMIT 1) c, cerebro.predict('copied', c) p"
+    before = trial.value(said)
+    trial.sql("BEGIN")
+    trial.sql("UPDATE copied_summary SET gone_class_values = '{X,X}'")
+    assert trial.value(said) == "X"
+    trial.sql("ROLLBACK")
+    assert trial.value(said) == before
+    trial.sql("UPDATE copied_summary SET gone_class_values = '{Y,Y}'")
+    assert trial.value(said) == "Y"
+
+
+def test_tables_of_a_model_run_no_code_of_their_owners(trial: Trial, role: MakeRole) -> None:
+    """A column of a type with a cast of a stranger's, and a stranger's views in place of the tables."""
+    owner = role()
+    trial.sql("CREATE TABLE caught (who text); GRANT INSERT ON caught TO public")
+    trial.sql("CREATE TYPE mark AS ENUM ('a')")
+    trial.sql(
+        "CREATE FUNCTION marked(mark) RETURNS json LANGUAGE plpgsql AS"
+        " $$BEGIN INSERT INTO caught VALUES (current_user); RETURN '\"a\"'; END$$"
+    )
+    trial.sql("CREATE CAST (mark AS json) WITH FUNCTION marked(mark)")
+    for kind in ("", "_info", "_summary"):
+        trial.sql(f"CREATE TABLE trap{kind} AS TABLE churn{kind}")
+        trial.sql(f"CREATE VIEW decoy{kind} AS TABLE churn{kind}; ALTER VIEW decoy{kind} OWNER TO {owner}")
+    trial.sql("ALTER TABLE trap_summary ADD COLUMN evil mark DEFAULT 'a'")
+    trial.call("madlib_evaluate", "trap", "churn_packed", "trap_told")
+    assert trial.value("SELECT count(*) FROM caught") == 0
+    trial.sql("CREATE TABLE numbered AS SELECT row_number() OVER () AS id, * FROM small")
+    with pytest.raises(psycopg2.errors.WrongObjectType, match="is no table, and somebody else owns it"):
+        trial.call("madlib_predict", "decoy", "numbered", "id", "*", "decoy_told")
+
+
+@pytest.mark.parametrize("change", ["dependent_varname = NULL", "dependent_varname = '{}'"])
+def test_a_damaged_summary_is_refused(trial: Trial, change: str) -> None:
+    trial.sql("DROP TABLE IF EXISTS broken, broken_info, broken_summary")
+    for kind in ("", "_info", "_summary"):
+        trial.sql(f"CREATE TABLE broken{kind} AS TABLE churn{kind}")
+    trial.sql(f"UPDATE broken_summary SET {change}")
+    with pytest.raises(psycopg2.errors.DataCorrupted, match="is damaged: no run has written"):
+        trial.call("madlib_evaluate", "broken", "churn_packed", "never")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -78,3 +80,17 @@ def test_a_cancel_acts_between_two_scans() -> None:
         memory.of(memory.Pause).take = take
         with pytest.raises(CanceledError):
             decoded(data, 4, 4)
+
+
+def test_a_png_that_the_library_stumbles_over_is_no_image() -> None:
+    """A palette that is missing, and a transparency that comes behind the pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        body = kind + data
+        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 4, 4, 2, 3, 0, 0, 0))
+    pixels = chunk(b"IDAT", zlib.compress(b"\0\0" * 4))
+    data = b"\x89PNG\r\n\x1a\n" + head + pixels + chunk(b"tRNS", b"\xff\0") + chunk(b"IEND", b"")
+    with pytest.raises(images.NoImageError, match="cannot be decoded: "):
+        decoded(data, 8, 8, 3)

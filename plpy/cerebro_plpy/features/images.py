@@ -67,8 +67,11 @@ def decode(way: Image, data: bytes, out: np.ndarray) -> None:
             image = _eight_bits(found).convert(MODES[channels])
     except UnidentifiedImageError:
         raise NoImageError("is neither JPEG nor PNG") from None
-    except (pillow.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
-        raise NoImageError(f"cannot be decoded: {error}") from None
+    except (CerebroError, MemoryError):
+        raise
+    except Exception as error:
+        # Of a file that is damaged, the library lets errors of any kind through.
+        raise NoImageError(f"cannot be decoded: {error or type(error).__name__}") from None
     if image.size != (columns, rows):
         image = image.resize((columns, rows), pillow.Resampling.BILINEAR)
     np.divide(np.asarray(image, np.float32).reshape(-1), np.float32(way.divide), out=out)

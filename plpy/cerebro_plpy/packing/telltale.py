@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -35,7 +36,7 @@ def tell(db: Database, table: names.TargetTable) -> None:
         return
     target = label.argmax(axis=1) if is_classes and label.ndim == 2 else label.reshape(len(label), -1)[:, 0]
     found = [
-        f'"{feature.name}"'
+        json.dumps(feature.name, ensure_ascii=False)
         for feature, values in _columns(inputs, arrays)
         if _tells(values, target, is_classes)
     ]

@@ -11,6 +11,7 @@ from cerebro_plpy.errors import (
     INSUFFICIENT_PRIVILEGE,
     NOT_SUPPORTED,
     UNDEFINED_TABLE,
+    WRONG_OBJECT,
     WRONG_STATE,
     CerebroError,
 )
@@ -78,10 +79,26 @@ def group_tables(db: Database, name: str | None) -> tuple[Table, Table, list[str
         return None
     _check_rights(db, [table, summary, info])
     columns = results.summary_row(db, summary.quoted).get(results.GROUP_BY[0])
+    if columns and (cast := models.types_with_casts(db, table, columns)):
+        raise CerebroError(
+            f"column {', '.join(cast)} of {table.quoted} is of a type with a cast of its own to JSON or text",
+            detail="To read its values would run the cast's function with your rights.",
+            hint="Cast the column to text in a view, and pack that.",
+            sqlstate=NOT_SUPPORTED,
+        )
     return (table, info, columns) if columns else None
 
 
 def _check_rights(db: Database, tables: Sequence[Table]) -> None:
+    """Refuse tables that the caller may not read, and what is no table and would run a stranger's code."""
+    strange = models.strange_views(db, tables)
+    if strange:
+        raise CerebroError(
+            f"{', '.join(strange)} is no table, and somebody else owns it",
+            detail="To read it would run its owner's code with your rights.",
+            hint="Name the model table itself.",
+            sqlstate=WRONG_OBJECT,
+        )
     missing = models.unreadable(db, tables)
     if missing:
         raise CerebroError(

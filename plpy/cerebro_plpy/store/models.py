@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
 from cerebro_plpy.madlib.grid import GridRow
+from cerebro_plpy.store import results
 from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import Table, TargetTable, has_columns, target
 
@@ -225,5 +226,28 @@ def unreadable(db: Database, tables: Sequence[Table]) -> list[str]:
         " AND NOT has_schema_privilege(n.oid, 'USAGE')",
         ["oid[]"],
         [[table.oid for table in tables]],
+    )
+    return [row["name"] for row in rows]
+
+
+def strange_views(db: Database, tables: Sequence[Table]) -> list[str]:
+    """Return what is no table and somebody else's: reading it would run their code as the caller."""
+    rows = db.query(
+        "SELECT c.oid::regclass::text AS name FROM pg_class AS c WHERE c.oid = ANY ($1::oid[])"
+        " AND c.relkind NOT IN ('r', 'p') AND c.relowner <> current_user::regrole",
+        ["oid[]"],
+        [[table.oid for table in tables]],
+    )
+    return [row["name"] for row in rows]
+
+
+def types_with_casts(db: Database, table: Table, columns: Sequence[str]) -> list[str]:
+    """Return the columns of types that have a user's cast to JSON or text, which would run as the caller."""
+    rows = db.query(
+        "SELECT a.attname::text AS name FROM pg_attribute AS a JOIN pg_cast AS c ON c.castsource = a.atttypid"
+        f" WHERE a.attrelid = $1::oid AND a.attname = ANY ($2) AND c.castfunc >= {results.FIRST_OF_USERS}"
+        " AND c.casttarget IN ('json'::regtype, 'jsonb'::regtype, 'text'::regtype)",
+        ["oid", "text[]"],
+        [table.oid, list(columns)],
     )
     return [row["name"] for row in rows]

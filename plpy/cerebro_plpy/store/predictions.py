@@ -159,6 +159,9 @@ class ModelVersion:
     table: Table
     role: str
     place: tuple[Any, ...]
+    # The tables that describe it, and where their rows stood.
+    beside: Sequence[str] = ()
+    standing: str = ""
 
 
 _PLACE = ("tid", "xid", "cid", "oid")
@@ -178,7 +181,24 @@ def version(db: Database, table: Table, mst_key: int | None) -> ModelVersion:
         raise _no_plain_table(table, error) from None
     if len(rows) != 1:
         raise CerebroError(f"{table.quoted} has {len(rows)} models instead of one", sqlstate=WRONG_STATE)
-    return ModelVersion(table, rows[0]["role"], tuple(rows[0][f"c{number}"] for number in range(len(_PLACE))))
+    place = tuple(rows[0][f"c{number}"] for number in range(len(_PLACE)))
+    beside = [
+        quoted
+        for quoted in (quote(table.schema, table.name + suffix) for suffix in ("_summary", "_info"))
+        if db.query("SELECT to_regclass($1) IS NOT NULL AS found", ["text"], [quoted])[0]["found"]
+    ]
+    return ModelVersion(table, rows[0]["role"], place, beside, _places(db, beside))
+
+
+def _places(db: Database, tables: Sequence[str]) -> str:
+    """Return where the rows of tables stand; rows that are changed stand elsewhere."""
+    each = [
+        "(SELECT concat(count(*), ' ', sum(hashtextextended("
+        "concat_ws(' ', m.tableoid::text, m.ctid::text, m.xmin::text, m.cmin::text), 0)))"
+        f" FROM {table} AS m)"
+        for table in tables
+    ]
+    return db.query(f"SELECT concat_ws('/', {', '.join(each) or 'NULL'}) AS found")[0]["found"]
 
 
 def _no_plain_table(table: Table, error: CerebroError) -> CerebroError:
@@ -201,7 +221,8 @@ def unchanged(db: Database, known: ModelVersion) -> bool:
         _PLACE,
         known.place,
     )
-    return bool(rows) and rows[0]["role"] == known.role
+    same = bool(rows) and rows[0]["role"] == known.role
+    return same and _places(db, known.beside) == known.standing
 
 
 @dataclass(frozen=True)

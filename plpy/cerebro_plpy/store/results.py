@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import UNDEFINED_COLUMN, UNDEFINED_TABLE, WRONG_OBJECT, CerebroError
+from cerebro_plpy.errors import DATA_CORRUPTED, UNDEFINED_COLUMN, UNDEFINED_TABLE, WRONG_OBJECT, CerebroError
 from cerebro_plpy.store import plain
 from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.groups import FALLBACK
@@ -383,7 +383,7 @@ def measured(db: Database, info: str) -> list[Mapping[str, Any]]:
         " CASE WHEN v.used THEN i.validation_loss_final ELSE i.training_loss_final END AS loss,"
         " CASE WHEN v.used THEN i.validation_metrics_final ELSE i.training_metrics_final END AS metric"
         f" FROM {info} AS i, (SELECT count(validation_loss_final) > 0 AS used FROM {info}) AS v"
-        " WHERE i.model_size IS NOT NULL"
+        " WHERE i.model_size IS NOT NULL AND i.compile_params IS NOT NULL AND i.mst_key IS NOT NULL"
     )
 
 
@@ -423,11 +423,39 @@ def stored_model(db: Database, model: str, mst_key: int | None) -> Stored | None
 
 
 def summary_row(db: Database, summary: str) -> Mapping[str, Any]:
-    """A summary's one row as plain values."""
-    rows = db.query(f"SELECT {plain.as_json('s')} AS row FROM {summary} AS s")
+    """Return a summary's one row as plain values; columns of types that users have made are left out, since a
+    cast to JSON could be anybody's code."""
+    known = db.query(
+        "SELECT attname::text AS name FROM pg_catalog.pg_attribute"
+        " WHERE attrelid = pg_catalog.to_regclass($1)"
+        f" AND attnum > 0 AND NOT attisdropped AND atttypid < {FIRST_OF_USERS} ORDER BY attnum",
+        ["text"],
+        [summary],
+    )
+    listed = ", ".join(_quote(row["name"]) for row in known)
+    rows = db.query(f"SELECT {plain.as_json('s')} AS row FROM (SELECT {listed} FROM {summary}) AS s")
     if not rows:
         raise CerebroError(f"table {summary} is empty", sqlstate=UNDEFINED_TABLE)
-    return json.loads(rows[0]["row"])
+    found = json.loads(rows[0]["row"])
+    _check_row(summary, found)
+    return found
+
+
+# Numbers of catalog objects from here on are those of users.
+FIRST_OF_USERS = 16384
+
+
+def _check_row(summary: str, row: Mapping[str, Any]) -> None:
+    """Refuse a row that no run has written."""
+    names, divisor = row.get("dependent_varname"), row.get("normalizing_const")
+    listed = isinstance(names, list) and names and all(isinstance(name, str) for name in names)
+    if not listed or not (divisor is None or isinstance(divisor, int | float)):
+        raise CerebroError(
+            f"table {summary} is damaged: no run has written what it holds",
+            detail=f"dependent_varname is {json.dumps(names)}, normalizing_const is {json.dumps(divisor)}.",
+            hint="Train again, or restore the table.",
+            sqlstate=DATA_CORRUPTED,
+        )
 
 
 def empty(db: Database, quoted: str) -> None:

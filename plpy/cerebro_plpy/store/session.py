@@ -190,7 +190,7 @@ def own_strong_locks(db: Database, oids: list[int]) -> bool:
         db.query(
             "SELECT FROM pg_catalog.pg_locks AS l WHERE l.locktype = 'relation'"
             " AND l.pid = pg_catalog.pg_backend_pid() AND l.granted"
-            " AND l.mode NOT IN ('AccessShareLock', 'RowShareLock')"
+            " AND l.mode NOT IN ('AccessShareLock', 'RowShareLock', 'SIReadLock')"
             " AND (l.relation = ANY ($1) OR l.relation IN"
             "   (SELECT inhrelid FROM pg_catalog.pg_inherits WHERE inhparent = ANY ($1))"
             "   OR l.relation = 'cerebro._function'::regclass) LIMIT 1",
