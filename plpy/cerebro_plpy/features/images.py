@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import warnings
 from typing import TYPE_CHECKING
 
@@ -67,14 +68,24 @@ def decode(way: Image, data: bytes, out: np.ndarray) -> None:
             image = _eight_bits(found).convert(MODES[channels])
     except UnidentifiedImageError:
         raise NoImageError("is neither JPEG nor PNG") from None
-    except (CerebroError, MemoryError):
-        raise
-    except Exception as error:
-        # Of a file that is damaged, the library lets errors of any kind through.
+    except (pillow.DecompressionBombError, *_DAMAGED) as error:
         raise NoImageError(f"cannot be decoded: {error or type(error).__name__}") from None
     if image.size != (columns, rows):
         image = image.resize((columns, rows), pillow.Resampling.BILINEAR)
     np.divide(np.asarray(image, np.float32).reshape(-1), np.float32(way.divide), out=out)
+
+
+# What the library lets through of a file that is damaged.
+_DAMAGED = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    LookupError,
+    AssertionError,
+    ArithmeticError,
+    TypeError,
+    struct.error,
+)
 
 
 def _check(width: int, height: int, data: bytes) -> None:
