@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import frames, link
+from . import frames, link, stored
 from .errors import CerebroError, needs, other_file
 from .statements import Columns, call, identifier, table_name
 
@@ -196,12 +196,13 @@ def _predicted(config: Predictor, given: Any, x: Columns | None, kind: str) -> t
     columns = {NUMBER: np.arange(len(index)), **columns}
     source, target = (f"cerebro_{what}_{secrets.token_hex(6)}" for what in ("rows", "predicted"))
     model = config.run.models()
+    key = stored.key_in(config.run.db, model, config.mst_key)
     with config.run.db.session() as connection:
         link.execute(connection, f"CREATE TEMPORARY TABLE {source} ({_definition(columns)}) ON COMMIT DROP")
         copy(connection, source, columns)
         link.execute(
             connection,
-            call("madlib_predict", model, source, NUMBER, written, target, kind, mst_key=config.mst_key),
+            call("madlib_predict", model, source, NUMBER, written, target, kind, mst_key=key),
         )
         found = link.execute(connection, f"SELECT * FROM {target} ORDER BY {NUMBER}")
         link.execute(connection, f"DROP TABLE {target}")

@@ -69,6 +69,11 @@ def check_of_run(db: Server, models: str, run_id: int) -> None:
             )
 
 
+def key_in(db: Server, models: str, mst_key: int) -> int | None:
+    """Return the key that a config has in a table of models; the table of one model has none."""
+    return mst_key if "mst_key" in _columns(db, models) else None
+
+
 def architecture(db: Server, models: str, mst_key: int) -> str | None:
     """The architecture of a config in a table of models, if it has one."""
     keyed = "mst_key" in _columns(db, models)

@@ -186,21 +186,25 @@ def predict(
         found = chosen(db, run)
         model = found.models()
         key = chosen_config(found, config).mst_key
+        from .. import stored
         from ..statements import identifier, names
 
         arguments = (model, table, identifier(id_column), names([x] if isinstance(x, list) else x))
+        named = stored.key_in(db, model, key)
         if into is not None:
-            rows = _predict_into(db, arguments, into, top, key)
+            rows = _predict_into(db, arguments, into, top, named)
             say(f"{into}: {rows} rows, by config {key} of run {found.run_id}")
             return
-        rows = _predict_here(db, arguments, top, key)
+        rows = _predict_here(db, arguments, top, named)
         show(rows, form, tuple(rows[0]) if rows else (id_column,))
 
 
 PREDICT = "SELECT cerebro.madlib_keras_predict(%s, %s, %s, %s, %s, %s, FALSE, %s)"
 
 
-def _predict_into(db: Database, arguments: tuple[str, ...], into: str, top: int | None, key: int) -> int:
+def _predict_into(
+    db: Database, arguments: tuple[str, ...], into: str, top: int | None, key: int | None
+) -> int:
     from ..statements import table_name
 
     db.rows(PREDICT, *arguments, into, top or "response", key)
@@ -208,7 +212,7 @@ def _predict_into(db: Database, arguments: tuple[str, ...], into: str, top: int 
 
 
 def _predict_here(
-    db: Database, arguments: tuple[str, ...], top: int | None, key: int
+    db: Database, arguments: tuple[str, ...], top: int | None, key: int | None
 ) -> list[dict[str, Any]]:
     """Predictions that leave no table behind."""
     into = db.free_name("cerebro_predictions")

@@ -77,7 +77,8 @@ def test_a_live_model_predicts_what_the_server_does(
     there = prices.predict(cars, x=FEATURES)
     here = prices.to_keras().predict(x, verbose=0)[:, 0]
     assert list(there.index) == list(cars.index)
-    np.testing.assert_array_equal(there["prediction"], here)
+    # Processors add up in different orders, by how many rows are computed at once.
+    np.testing.assert_allclose(there["prediction"], here, rtol=1e-6)
 
 
 @pytest.mark.parametrize("key", [1, 2])
@@ -87,7 +88,7 @@ def test_a_live_model_of_classes_predicts_what_the_server_does(
     config = kinds.config(key)
     there = config.probabilities(cars)
     here = config.to_keras().predict(x / np.float32(2), verbose=0)
-    np.testing.assert_array_equal(there, here)
+    np.testing.assert_allclose(there, here, rtol=1e-6, atol=1e-7)
     assert list(there.columns) == ["kind 0", "kind 1", "kind 2"]
     chosen = config.predict(cars)
     assert list(chosen["class"]) == [there.columns[n] for n in here.argmax(axis=1)]

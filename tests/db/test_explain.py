@@ -204,7 +204,7 @@ def test_a_limit_ends_the_plan_too(trial: Trial) -> None:
     assert explain(trial, epochs=1000, options={"max_visits": 400})["Visits"] == 400
     short = explain(trial, epochs=1000, options={"max_seconds": 1})
     assert short["Total Time"] < whole["Total Time"]
-    assert "the run ends after 1 second, whatever is left" in short["Advice"]
+    assert "the run ends 1 second after its first visit has begun" in short["Advice"]
 
 
 def test_a_run_in_one_session_is_planned_so(trial: Trial) -> None:

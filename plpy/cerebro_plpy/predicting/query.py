@@ -102,8 +102,10 @@ def _of_groups(db: Database, found: GroupModels, rows: QueryRows) -> Reader:
     def answer(inputs: list[np.ndarray], keys: Sequence[Any], tick: Callable[[], None]) -> NetReplies:
         results = np.zeros((len(keys), output.width), np.float32)
         answered = np.zeros(len(keys), bool)
-        order = np.argsort(np.array(keys, object), kind="stable")
-        for key, place in grouped.stretches([keys[number] for number in order]):
+        # Rows of no group that is known have no key.
+        known = [key or "" for key in keys]
+        order = np.argsort(np.array(known, object), kind="stable")
+        for key, place in grouped.stretches([known[number] for number in order]):
             net = nets.of(key or "", BATCH, tick)
             if net is not None:
                 own = order[place]
