@@ -196,7 +196,7 @@ def test_a_confusion_matrix_counts_labels_and_predictions(trial: Trial) -> None:
     trial.pack("customers", "ages", "far", "age, income", options={"columns": "auto"})
     for table, code, said in (
         ("ages", "0A000", "no single label"), ("customers", "42P01", "not a packed table"),
-        ("nowhere", "42P01", "nowhere"), ("numbered", "22023", "have the shapes"),
+        ("nowhere", "42P01", "nowhere"), ("numbered", "55000", "was not packed as the rows"),
     ):  # fmt: skip
         with pytest.raises(psycopg2.Error, match=said) as caught:
             trial.sql("SELECT * FROM cerebro.confusion_matrix('models', %s)", table)
