@@ -70,8 +70,14 @@ class Run:
         return self.rows(_INFO)[0]
 
     def models(self) -> str:
-        """Return the table of its models, which must not hold those of another run by now."""
-        name = stored.table(self.db, self.info()["model_table"])
+        """Return the table of its models, which is there when the run is over and not yet another run's."""
+        info = self.info()
+        if info["status"] in GOING:
+            raise CerebroError(
+                f"run {self.run_id} is {info['status']}: its models are there when it is over",
+                hint="run.wait() waits for that; run.stop() ends it with what there is.",
+            )
+        name = stored.table(self.db, info["model_table"])
         stored.check_of_run(self.db, name, self.run_id)
         return name
 
@@ -416,16 +422,11 @@ class Config:
 
     def _architecture(self) -> str:
         """Its architecture, from the run's model table."""
-        info = self.run.info()
-        if info["status"] in GOING:
-            raise CerebroError(
-                f"run {self.run.run_id} is {info['status']}: its models are there when it is over",
-                hint="run.wait() waits for that; run.stop() ends it with what there is.",
-            )
-        found = stored.architecture(self.run.db, info["model_table"], self.mst_key)
+        table = self.run.models()
+        found = stored.architecture(self.run.db, table, self.mst_key)
         if found is None:
             raise CerebroError(
-                f"{info['model_table']} has no model of config {self.mst_key}",
+                f"{table} has no model of config {self.mst_key}",
                 hint="run.leaderboard() shows what failed, run.decisions() what was stopped or deleted.",
             )
         return stored.checked(self.run.db, found)

@@ -184,8 +184,8 @@ def predict(
     """
     with open_database(dsn) as db:
         found = chosen(db, run)
-        model = found.models()
         key = chosen_config(found, config).mst_key
+        model = found.models()
         from .. import stored
         from ..statements import identifier, names
 

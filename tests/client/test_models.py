@@ -180,8 +180,9 @@ def test_a_file_of_another_kind_is_refused(run: Run, tmp_path: Path) -> None:
 def test_a_run_that_goes_on_has_no_models_yet(client: Database, packed: Packed, model: int) -> None:
     run = client.fit(packed, {"model": model, "loss": "mse", "batch_size": 1}, epochs=500, backend="jax")
     try:
-        with pytest.raises(CerebroError, match="its models are there when it is over"):
-            run.config(1).to_keras()
+        for ask in (run.config(1).to_keras, lambda: run.config(1).predict(np.zeros((1, 4), np.float32))):
+            with pytest.raises(CerebroError, match="its models are there when it is over"):
+                ask()
     finally:
         run.stop()
         run.wait()

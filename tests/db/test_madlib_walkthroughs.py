@@ -244,7 +244,10 @@ def test_a_search(trial: Trial) -> None:
     row = trial.one("SELECT * FROM iris_found_summary WHERE model_selection_table = 'iris_winner'")
     assert (row["automl_method"], row["automl_params"]) == ("hyperband", "R=4, eta=2, skip_last=1")
     assert right(trial) > 0.6
-    best = trial.sql("SELECT mst_key FROM iris_found_info ORDER BY validation_loss_final LIMIT 1")
+    best = trial.sql(
+        "SELECT mst_key FROM iris_found_info"
+        " ORDER BY validation_metrics_final DESC, validation_loss_final LIMIT 1"
+    )
     assert trial.sql("SELECT mst_key FROM iris_winner") == best
     assert trial.value("SELECT count(*) FROM iris_tried_info") == 4
     assert trial.value("SELECT count(*) FROM iris_choice") == 1
