@@ -303,6 +303,9 @@ def test_a_kept_model_of_a_group_is_used_while_it_is_the_same(trial: Trial) -> N
         " AND shop = 1 AND mst_key = 1) WHERE country = 'NL' AND shop = 1 AND mst_key = 1"
     )
     assert trial.value(asked) != before
+    classes = trial.value("SELECT y_class_values FROM shifting_summary")
+    trial.sql("UPDATE shifting_summary SET y_class_values = %s", [9] * len(classes))
+    assert trial.value(asked.replace("p.probability", "p.class")) == "9"
 
 
 # Greenplum has no predictions in queries.

@@ -13,6 +13,7 @@ from cerebro_plpy.store.groups import CONFIG, FALLBACK, KEY_TEXT, PLACE, UNIT, G
 from cerebro_plpy.store.names import Table, quote
 from cerebro_plpy.store.packed import Expression, SourceColumn
 from cerebro_plpy.store.plain import as_json
+from cerebro_plpy.store.predictions import standing
 from cerebro_plpy.store.same_group import same_group
 
 # In place of the key of a group: the model of all rows.
@@ -56,14 +57,14 @@ class GroupModels:
         )
 
     def joined(self, known: Mapping[str, SourceColumn]) -> str:
-        """What stands behind rows s in FROM, so that g has the key of the group that each is of; NULL where
-        no group that has a model does."""
+        """Return the join that gives each row s the key of its group, as g; NULL where that group has no
+        model."""
         return f"LEFT JOIN ({self.chosen}) AS g ON {same_group(self.types, known)} AND NOT g.{FALLBACK}"
 
     def statement(
         self, source: Table, known: Mapping[str, SourceColumn], expressions: Sequence[Expression]
     ) -> str:
-        """What reads rows group by group, the key of the group last; rows of no group come at the end."""
+        """Return a query that reads rows group by group, the key last; rows of no group come at the end."""
         listed = "".join(f"{one.text} AS c{number}, " for number, one in enumerate(expressions))
         return (
             f"SELECT {listed}g.{KEY_TEXT} AS c{len(expressions)} FROM {source.rows} {self.joined(known)}"
@@ -203,21 +204,11 @@ def compiled(db: Database, info: Table) -> list[tuple[str, str]]:
     return [(row["text"], row["quoted"]) for row in rows]
 
 
-# Rows that are changed stand elsewhere.
-_PLACES = (
-    "(SELECT concat(count(*), ' ', sum(hashtextextended("
-    "concat_ws(' ', m.tableoid::text, m.ctid::text, m.xmin::text, m.cmin::text), 0)))"
-    " FROM {} AS m WHERE {})"
-)
-
-
 def version(db: Database, found: GroupModels) -> str:
     """Where the models and what describes them stand, and who reads them. The caller must be allowed to
     read all that was read."""
-    models = _PLACES.format(found.model.quoted, _readable("model_weights", "model_arch"))
-    infos = _PLACES.format(found.info.quoted, _readable("compile_params", "model_size"))
-    return db.query(f"SELECT concat_ws('/', current_user::text, {models}, {infos}) AS found")[0]["found"]
-
-
-def _readable(*columns: str) -> str:
-    return " AND ".join(f"(m.{column} IS NULL) IS NOT NULL" for column in columns)
+    models = standing(found.model.quoted, "model_weights", "model_arch")
+    infos = standing(found.info.quoted, "compile_params", "model_size")
+    summary = standing(quote(found.model.schema, found.model.name + "_summary"))
+    rows = db.query(f"SELECT concat_ws('/', current_user::text, {models}, {infos}, {summary}) AS found")
+    return rows[0]["found"]

@@ -192,13 +192,18 @@ def version(db: Database, table: Table, mst_key: int | None) -> ModelVersion:
 
 def _places(db: Database, tables: Sequence[str]) -> str:
     """Return where the rows of tables stand; rows that are changed stand elsewhere."""
-    each = [
+    each = [standing(table) for table in tables]
+    return db.query(f"SELECT concat_ws('/', {', '.join(each) or 'NULL'}) AS found")[0]["found"]
+
+
+def standing(table: str, *read: str) -> str:
+    """Return an expression for where the rows of a table stand, which takes the right to read columns."""
+    readable = " AND ".join(f"(m.{column} IS NULL) IS NOT NULL" for column in read) or "TRUE"
+    return (
         "(SELECT concat(count(*), ' ', sum(hashtextextended("
         "concat_ws(' ', m.tableoid::text, m.ctid::text, m.xmin::text, m.cmin::text), 0)))"
-        f" FROM {table} AS m)"
-        for table in tables
-    ]
-    return db.query(f"SELECT concat_ws('/', {', '.join(each) or 'NULL'}) AS found")[0]["found"]
+        f" FROM {table} AS m WHERE {readable})"
+    )
 
 
 def _no_plain_table(table: Table, error: CerebroError) -> CerebroError:
