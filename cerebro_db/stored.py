@@ -76,9 +76,9 @@ def key_in(db: Server, models: str, mst_key: int) -> int | None:
 
 def architecture(db: Server, models: str, mst_key: int) -> str | None:
     """The architecture of a config in a table of models, if it has one."""
-    keyed = "mst_key" in _columns(db, models)
-    rows = _copied(db, models, ["mst_key", "model_arch"] if keyed else ["model_arch"])
-    return next((fields[-1] for fields in rows if not keyed or fields[0] == str(mst_key)), None)
+    key = key_in(db, models, mst_key)
+    rows = _copied(db, models, ["model_arch"] if key is None else ["mst_key", "model_arch"])
+    return next((fields[-1] for fields in rows if key is None or fields[0] == str(key)), None)
 
 
 def specification(db: Server, models: str) -> dict[str, Any] | None:

@@ -25,7 +25,7 @@ _RANKED = """SELECT l.mst_key, coalesce(n.name, 'model ' || l.model_id) AS net,
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """What `Database.train` was asked for."""
+    """The arguments of one `Database.train` call."""
 
     source: Any
     target: str

@@ -197,11 +197,14 @@ def watch(run: int | None, dsn: str) -> None:
 
 def follow(run: Run) -> None:
     """Watch a run to its end; one that ends badly ends the command badly."""
+    from ..errors import CerebroError
+
     run.watch()
-    info = run.info()
-    if info["status"] != "finished":
-        say(f"run {run.run_id} is {info['status']}: {info['detail'] or 'no reason is known'}", err=True)
-        raise click.exceptions.Exit(NOT_FINISHED)
+    try:
+        run.check_finished()
+    except CerebroError as error:
+        say(error.message, err=True)
+        raise click.exceptions.Exit(NOT_FINISHED) from None
 
 
 @click.command(short_help="Write a report of a run: one HTML file.")

@@ -39,7 +39,7 @@ def _go_on() -> None:
 
 
 class Pause:
-    """What long work does between two of its steps; in a backend the server then acts on a cancel."""
+    """Lets long work be cancelled: it takes a pause between two steps, where a backend acts on a cancel."""
 
     def __init__(self) -> None:
         self.take: Callable[[], None] = _go_on

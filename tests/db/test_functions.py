@@ -424,19 +424,9 @@ def test_object_tables_are_lists(trial: Trial, mine: str) -> None:
     assert trial.value("SELECT to_regclass('objects')") is None
 
 
-def _server_has(trial: Trial, package: str) -> bool:
-    """Whether the server's Python finds a package, where the extension has it look."""
-    trial.sql("SELECT cerebro._boot()")
-    trial.sql(
-        "CREATE OR REPLACE FUNCTION has(package text) RETURNS boolean LANGUAGE plpython3u AS"
-        " $$from importlib.util import find_spec; return find_spec(package) is not None$$"
-    )
-    return bool(trial.value("SELECT has(%s)", package))
-
-
 def test_what_dill_has_serialized(trial: Trial, mine: str, tmp_path: Path) -> None:
     dill = pytest.importorskip("dill", reason="needs dill here, to make what the server gets")
-    if not _server_has(trial, "dill"):
+    if not trial.server_has("dill"):
         pytest.skip("needs dill on the server")
     file = tmp_path / "own.py"
     file.write_text(LOSS.replace("my_loss", "pickled"))
@@ -470,7 +460,7 @@ def test_faults_about_object_tables(trial: Trial, call: str, code: str) -> None:
 
 def test_rubbish_is_no_serialized_function(trial: Trial) -> None:
     """What is said of it where the server could read what dill writes, and where it could not."""
-    reads = _server_has(trial, "dill")
+    reads = trial.server_has("dill")
     with pytest.raises(psycopg2.Error) as raised:
         trial.sql("SELECT cerebro.load_custom_function('o', 'x', 'my_f')")
     assert raised.value.pgcode == ("22023" if reads else "0A000")

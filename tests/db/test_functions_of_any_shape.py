@@ -54,12 +54,7 @@ def test_a_run_says_at_its_end_which_configs_are_missing(trial: Trial) -> None:
 
 def test_a_function_of_ones_own_python_is_pickled_without_ours(trial: Trial) -> None:
     """In MADlib's scripts it is dill that does so, in PL/Python, with all that the function can see."""
-    trial.sql("SELECT cerebro._boot()")
-    trial.sql(
-        "CREATE FUNCTION has_dill() RETURNS boolean LANGUAGE plpython3u AS"
-        " $$from importlib.util import find_spec; return find_spec('dill') is not None$$"
-    )
-    if not trial.value("SELECT has_dill()"):
+    if not trial.server_has("dill"):
         pytest.skip("needs dill on the server")
     trial.sql(
         "CREATE FUNCTION pickled_sum() RETURNS bytea LANGUAGE plpython3u AS"

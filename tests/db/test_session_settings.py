@@ -1,4 +1,4 @@
-"""What a session has set changes nothing of what is packed, split, told apart as a group or predicted."""
+"""Settings of the session change nothing in packing, splits, groups or predictions."""
 
 from __future__ import annotations
 

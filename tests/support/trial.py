@@ -109,6 +109,15 @@ class Trial:
         self.call("madlib_predict", model, "numbered", "id", "x", "predicted", "response", mst_key=mst_key)
         return self.sql("SELECT x, y, class_value, prob FROM numbered JOIN predicted USING (id) ORDER BY x")
 
+    def server_has(self, package: str) -> bool:
+        """Whether the server's Python finds a package, where the extension has it look."""
+        self.sql("SELECT cerebro._boot()")
+        self.sql(
+            "CREATE OR REPLACE FUNCTION has(package text) RETURNS boolean LANGUAGE plpython3u AS"
+            " $$from importlib.util import find_spec; return find_spec(package) is not None$$"
+        )
+        return bool(self.value("SELECT has(%s)", package))
+
     def notices(self) -> str:
         """What the server has said since the last time."""
         said = "".join(self.connection.notices)

@@ -79,8 +79,8 @@ def changed(document: Any, path: tuple[Any, ...], value: Any) -> Any:
     return made
 
 
-def of(document: Any) -> st.SearchStrategy[str]:
-    """The document as JSON, with one or two parts replaced."""
+def damage(document: Any) -> st.SearchStrategy[str]:
+    """Give the document as JSON, with one part replaced."""
     parts = st.sampled_from(places(document))
     once = st.builds(changed, st.just(document), parts, VALUES)
     return once.map(json.dumps)
@@ -95,7 +95,7 @@ def refused_or_done(work: Callable[..., object], *arguments: object) -> Any:
 
 
 @QUICK
-@given(of(DOCUMENT))
+@given(damage(DOCUMENT))
 @example(DEEP)
 @example(json.dumps(DOCUMENT)[:-1])
 @example(json.dumps(changed(DOCUMENT, ("columns", 1, "center"), 1e300)))
@@ -115,7 +115,7 @@ def test_a_feature_specification_is_used_or_refused(text: str) -> None:
 
 
 @QUICK
-@given(of(ROW))
+@given(damage(ROW))
 @example(json.dumps({**ROW, "x": DEEP}))
 @example(json.dumps({**ROW, "x": "[" * 5000}))
 @example(DEEP)
@@ -142,7 +142,7 @@ def test_options_and_summaries_are_read_or_refused(which: str) -> None:
     document, read = CHECKED[which]
 
     @QUICK
-    @given(of(document))
+    @given(damage(document))
     @example(DEEP)
     @example(json.dumps({key: json.loads("[" * 500 + "]" * 500) for key in document}))
     def check(text: str) -> None:

@@ -37,7 +37,7 @@ def check(db: Database, found: Groups | None, earlier: Sequence[Table]) -> None:
 
 
 def trained(db: Database, found: Groups, earlier: Sequence[Table]) -> dict[ModelKey, TrainedUnit]:
-    """What the tables of an earlier run have of each config of each group, by the keys of these groups."""
+    """Find the models in the tables of an earlier run, by the key that each group has now and the config."""
     before = group_models.trained(db, _models(db, found.types, earlier))
     here = group_models.keys_here(db, found, {key for key, _ in before})
     return {(here.get(key, key), config): one for (key, config), one in before.items()}

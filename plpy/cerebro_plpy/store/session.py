@@ -53,7 +53,7 @@ class NamesIn:
 
 
 def names_in(db: Database) -> NamesIn:
-    """What the caller has set. The path may lead anywhere, so what asks names everything in full."""
+    """Read the caller's settings. The query names its functions in full, since the path may lead anywhere."""
     row = db.query(
         "SELECT pg_catalog.current_setting('search_path') AS path,"
         " pg_catalog.current_setting('quote_all_identifiers') AS quoting"
