@@ -37,24 +37,17 @@ demo: ## from nothing to a leaderboard of sixteen nets
 	@tools/cluster up
 	@eval "$$(tools/cluster env)" && tools/demo.sh
 
+# Files go to workers whole, since the tests of one share what they have made. Much of their time is waiting.
+TESTS = tests/contract tests/db tests/faults tests/client tests/unit
+TOGETHER = -n $(or $(WORKERS),3) --dist loadfile
+
 test: ## set up what is missing, install, run the tests; ARGS='-k word' chooses among them
 	@tools/setup dev
 	@$(MAKE) -s deploy
-	@tools/cluster up
+	@tools/cluster up-for-tests
 	@$(MAKE) -s client
-	@$(MAKE) -s -j2 test-server test-beside
+	@eval "$$(tools/cluster env)" && $(PYTEST) $(TOGETHER) $(TESTS) $(ARGS)
 	@eval "$$(tools/cluster env)" && $(VENV)/bin/pytest --timeout=300 -m "alone and $(HERE)" tests/db $(ARGS)
-
-EXAMPLES = tests/contract/test_docs.py
-
-# Much of the tests' time is waiting, so two of them run at once; those of the engine apart: a process runs one engine.
-test-server:
-	@eval "$$(tools/cluster env)" && $(PYTEST) --ignore=$(EXAMPLES) tests/contract tests/db tests/faults $(ARGS)
-
-test-beside:
-	@eval "$$(tools/cluster env)" && { $(PYTEST) tests/client $(ARGS) && $(PYTEST) $(EXAMPLES) $(ARGS) \
-	&& $(PYTEST) tests/unit $(ARGS); } >.local/beside.log 2>&1; \
-	status=$$?; cat .local/beside.log; exit $$status
 
 test-slow: ## the long tests: faults, attacks, rights, dumps, every net on every engine, states over 1 GB
 	@tools/setup dev

@@ -9,6 +9,7 @@ import json
 import logging
 import random
 import re
+import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -124,6 +125,7 @@ def _live(keras: Any, model: Any) -> Any:
         path = Path(model)
         if path.suffix != ".keras":
             raise other_file(path, ".keras")
+        _check_size(path)
         try:
             model = keras.saving.load_model(path, compile=False)
         except Exception as error:  # of any kind, with words from the file in its message
@@ -141,6 +143,29 @@ def _live(keras: Any, model: Any) -> Any:
             hint="Make it of layers, as keras.Model(inputs, outputs) or a Sequential with a keras.Input.",
         )
     return model
+
+
+def _check_size(path: Path) -> None:
+    """Refuse a file whose layers are wider than its weights: Keras would make them before it looks."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = archive.getinfo("model.weights.h5").file_size
+            widest = max(_widths(json.loads(archive.read("config.json"))), default=0)
+    except (OSError, KeyError, ValueError, RecursionError, zipfile.BadZipFile):
+        return  # Keras says what is wrong with it.
+    if widest > size:
+        raise CerebroError(
+            f"{path.name} names a layer of {widest} units, and its weights have {size} bytes: it is damaged"
+        )
+
+
+def _widths(config: Any) -> Iterator[int]:
+    """Yield the numbers of which a layer has at least as many weights."""
+    for key, value in config.items() if isinstance(config, dict) else enumerate(config):
+        if isinstance(value, dict | list):
+            yield from _widths(value)
+        elif isinstance(value, int) and key in ("units", "filters", "input_dim"):
+            yield value
 
 
 def _read(keras: Any, head: Head | None, taken: Collection[str]) -> list[Any]:

@@ -141,12 +141,28 @@ def empty_database(server: None) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def database(template: str) -> Iterator[str]:
-    """The name of this module's own database."""
+def own_database(template: str) -> Iterator[str]:
+    """The name of a database that no other module has used or will use."""
+    yield from _clone(template)
+
+
+@pytest.fixture(scope="session")
+def shared_database(template: str) -> Iterator[str]:
+    """The name of the database that modules may use one after the other."""
+    yield from _clone(template)
+
+
+def _clone(template: str) -> Iterator[str]:
     name = _unique("test")
     _run("postgres", "CREATE DATABASE {} TEMPLATE {}", name, template)
     yield name
     _drop_database(name)
+
+
+@pytest.fixture(scope="module")
+def database(own_database: str) -> str:
+    """The name of this module's database."""
+    return own_database
 
 
 @pytest.fixture

@@ -162,7 +162,11 @@ def fit(spec: Path, check: bool, explain: bool, watch: bool, form: str, dsn: str
 @click.command(short_help="Predict the rows of a table with a model of a run.")
 @click.argument("table")
 @click.option(
-    "--x", metavar="COLUMNS", required=True, callback=_columns, help="Features, as they were packed."
+    "--x",
+    metavar="COLUMNS",
+    default="*",
+    callback=_columns,
+    help="Features, as they were packed; by default the columns that a model of columns as they are names.",
 )
 @click.option("--id", "id_column", metavar="COLUMN", required=True, help="What tells the rows apart.")
 @click.option("--run", type=int, metavar="RUN", help="Models of this run; by default of the newest.")
@@ -179,7 +183,8 @@ def predict(
 
     \b
     Examples:
-      cerebro predict new_cars --x weight,power --id id --format csv
+      cerebro predict new_customers --id id --format csv
+      cerebro predict new_cars --x weight,power --id id
       cerebro predict photos --x image --id id --run 7 --config 3 --into photos_kinds
     """
     with open_database(dsn) as db:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,21 @@ def test_a_file_is_read_and_open_sizes_are_those_of_the_rows(
     number = db.load_pretrained(tmp_path / "net.keras", packed, freeze="only")
     assert layer_configs(stored(db, number))["any_size"]["batch_shape"] == [None, SIDE, SIDE, 3]
     assert db.load_pretrained(str(tmp_path / "net.keras"), packed, freeze="only") == number
+
+
+def test_a_file_that_names_more_units_than_it_has_weights_is_not_built(
+    db: Database, packed: Packed, tmp_path: Path
+) -> None:
+    trunk().save(tmp_path / "small.keras")
+    huge = tmp_path / "huge.keras"
+    with zipfile.ZipFile(tmp_path / "small.keras") as small, zipfile.ZipFile(huge, "w") as forged:
+        for name in small.namelist():
+            content = small.read(name)
+            if name == "config.json":
+                content = content.replace(b'"filters": 8', b'"filters": 1000000000')
+            forged.writestr(name, content)
+    with pytest.raises(CerebroError, match="a layer of 1000000000 units, and its weights have"):
+        db.load_pretrained(huge, packed)
 
 
 def test_layers_of_ones_own_are_a_head_as_well(db: Database) -> None:

@@ -117,6 +117,13 @@ def test_the_command_names_both_files(client_database: str, client: Database, tm
     assert done.out.split() == [str(tmp_path / name) for name in ("best.keras", "best.features.json")]
 
 
+def test_the_command_predicts_from_the_columns_as_they_are(client_database: str, client: Database) -> None:
+    run = client.rows("SELECT run_id FROM churn_summary")[0]["run_id"]
+    client.rows("CREATE TABLE newcomers AS SELECT row_number() OVER () AS id, * FROM churn_rows LIMIT 5")
+    done = cerebro("predict", "newcomers", "--id", "id", "--run", str(run), database=client_database)
+    assert done.code == 0 and len(re.findall("yes|no", done.out)) == 5, done.out + done.err
+
+
 def test_what_is_wrong_is_said(client: Database, frame: pd.DataFrame) -> None:
     with pytest.raises(CerebroError, match="a data frame needs a name"):
         client.train(frame, "gone")

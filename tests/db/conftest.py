@@ -1,4 +1,4 @@
-"""One warm connection for each module: a new one would import TensorFlow again."""
+"""One warm connection for all modules that share a database: a new one would import TensorFlow again."""
 
 from __future__ import annotations
 
@@ -12,14 +12,97 @@ from fixtures import Connection, execute
 from steering import Run
 from trial import Trial
 
+# Numbers of runs go on: sessions that stay open know runs by them.
+EMPTY = """
+DO $$
+DECLARE
+    statement text;
+BEGIN
+    FOR statement IN
+        SELECT format('DROP SCHEMA %I CASCADE', nspname) FROM pg_namespace
+        WHERE nspname NOT IN ('cerebro', 'madlib', 'information_schema') AND nspname !~ '^pg_'
+        UNION ALL
+        SELECT format('TRUNCATE %s', string_agg(oid::regclass::text, ', ')) FROM pg_class
+        WHERE relnamespace = 'cerebro'::regnamespace AND relkind = 'r' AND relname <> '_segment_key'
+    LOOP
+        EXECUTE statement;
+    END LOOP;
+    EXECUTE format('CREATE SCHEMA public AUTHORIZATION %I', current_setting('cerebro_tests.public_owner'));
+    GRANT USAGE ON SCHEMA public TO PUBLIC;
+END
+$$
+"""
+
+
+class Shared:
+    """The database that modules use one after the other, and the connection whose sessions they hand on."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._connection: Connection | None = None
+
+    def empty(self) -> None:
+        """Leave nothing but the extension there."""
+        with closing(_open(self.name)) as connection:
+            owner = "pg_database_owner" if connection.server_version >= 140000 else connection.info.user
+            execute(connection, "SELECT set_config('cerebro_tests.public_owner', %s, false)", owner)
+            execute(connection, EMPTY)
+
+    def connection(self) -> Connection:
+        """Give the connection, which has forgotten what was set and made in it."""
+        try:
+            if self._connection is not None:
+                self._connection.autocommit = True
+                self._connection.notices = []
+                execute(self._connection, "DISCARD ALL")
+                return self._connection
+        except psycopg2.Error:
+            pass  # A test has ended the process behind it.
+        self._connection = _open(self.name)
+        return self._connection
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+
+def _open(database: str) -> Connection:
+    connection = psycopg2.connect(dbname=database)
+    connection.autocommit = True
+    connection.notices = []
+    return connection
+
+
+@pytest.fixture(scope="session")
+def shared(shared_database: str) -> Iterator[Shared]:
+    with closing(Shared(shared_database)) as shared:
+        yield shared
+
 
 @pytest.fixture(scope="module")
-def trial(database: str) -> Iterator[Trial]:
-    """Jobs on a superuser's connection that lives as long as the module."""
-    with closing(psycopg2.connect(dbname=database)) as connection:
-        connection.autocommit = True
-        connection.notices = []
-        yield Trial(connection)
+def is_alone(request: pytest.FixtureRequest) -> bool:
+    """Whether the module would disturb others in their database, or be disturbed."""
+    return request.node.get_closest_marker("own_database") is not None
+
+
+@pytest.fixture(scope="module")
+def database(is_alone: bool, request: pytest.FixtureRequest) -> str:
+    """The name of a database that holds the extension alone."""
+    if is_alone:
+        return request.getfixturevalue("own_database")
+    shared: Shared = request.getfixturevalue("shared")
+    shared.empty()
+    return shared.name
+
+
+@pytest.fixture(scope="module")
+def trial(database: str, is_alone: bool, request: pytest.FixtureRequest) -> Iterator[Trial]:
+    """Jobs on a superuser's connection; its sessions are warm if an earlier module has started them."""
+    if is_alone:
+        with closing(_open(database)) as connection:
+            yield Trial(connection)
+    else:
+        yield Trial(request.getfixturevalue("shared").connection())
 
 
 @pytest.fixture

@@ -317,6 +317,19 @@ def test_texts_that_are_numbers_are_told(sql: Sql, db: psycopg2.extensions.conne
         pack(sql, "paid", source="texts")
 
 
+def test_numbers_beyond_doubles_are_refused_by_name(sql: Sql) -> None:
+    made(
+        sql,
+        "vast",
+        "SELECT i % 9 AS fine, 10::numeric ^ (300 + i) AS wide FROM generate_series(1, 40) i",
+    )
+    with pytest.raises(psycopg2.Error, match='column "wide" has numbers that a double') as caught:
+        sql("SELECT * FROM cerebro.describe_columns('vast')")
+    assert caught.value.pgcode == "22003" and '{"exclude": ["wide"]}' in str(caught.value)
+    rows = sql("SELECT column_name FROM cerebro.describe_columns('vast', '{\"exclude\": [\"wide\"]}')")
+    assert ("fine",) in rows
+
+
 def test_columns_are_described(sql: Sql) -> None:
     sql("ANALYZE customers")
     found = {row[0]: row for row in sql("SELECT * FROM cerebro.describe_columns('customers')")}

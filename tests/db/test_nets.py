@@ -75,7 +75,7 @@ def test_a_line_of_layers_stands_between_the_tables_inputs_and_outputs(trial: Tr
         ("mixed", "tabular", {"width": 8, "depth": 1}, ("Dense", [2])),
         ("mixed", "text", {"width": 4}, ("Dense", [2])),
         ("pictures", "image", {"width": 4, "depth": 2}, ("Dense", [3])),
-        ("prices", "image", {"width": 4, "depth": 1}, ("Dense", [1])),
+        ("prices", "image", {"width": 4, "depth": 1}, ("Rescaling", [1])),
         ("series", "series", {"width": 4, "depth": 3}, ("Dense", [2])),
         ("series", "LSTM(4)", {}, ("Dense", [2])),
         ("pictures", "Conv2D(4, 3), MaxPooling2D(2)", {}, ("Dense", [3])),

@@ -180,6 +180,11 @@ UNFIT = {
     "json": ("'{}'::jsonb", "42804", "of type jsonb is neither a class nor a quantity"),
     "a date": ("date '2024-01-01' + id", "42804", "of type date is a time"),
     "a value for each row": ("'k' || id", "22023", "1200 different values in 1200 rows"),
+    "numbers as texts": (
+        "(id % 441) / 10.0 || ''",
+        "22023",
+        "441 different texts, of which 100% are",
+    ),
     "four rows": ("CASE WHEN id < 5 THEN id % 2 END", "22023", "4 rows in which"),
 }
 
@@ -194,6 +199,62 @@ def test_a_target_that_cannot_be_learned_is_refused_at_once(
     trial.sql("DROP VIEW unfit")
     assert (caught.value.pgcode, text in str(caught.value)) == (code, True), caught.value
     assert "validation" not in str(caught.value)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e5, 1e12])
+def test_a_quantity_is_learned_in_any_unit(trial: Trial, unit: float) -> None:
+    trial.sql("DROP TABLE IF EXISTS houses, home, home_info, home_summary, home_best, home_best_summary")
+    trial.sql("DROP TABLE IF EXISTS home_nets, home_packed, home_packed_summary")
+    trial.sql("DROP TABLE IF EXISTS home_packed_validation, home_packed_validation_summary")
+    trial.sql(
+        "CREATE TABLE houses AS SELECT i %% 17 AS rooms, i * 7 %% 40 AS age,"
+        " (5 + i %% 17 - 0.1 * (i * 7 %% 40)) * %s::float8 AS price FROM generate_series(1, 1000) AS i",
+        unit,
+    )
+    trial.notices()
+    options = json.dumps({"configs": 2, "epochs": 9, "nets": "Dense(16, 'relu')", "task": "regression"})
+    ((_, _, _, metric, value, loss, _), *_) = trial.sql(
+        "SELECT * FROM cerebro.train('houses', 'price', 'home', options => %s)", options
+    )
+    assert "always answering" not in trial.notices()
+    explained, mean = trial.sql(
+        "SELECT 1 - avg((p.prediction - h.price) ^ 2) / var_pop(h.price), avg(abs(p.prediction - h.price))"
+        " FROM houses h, cerebro.predict('home', h) p"
+    )[0]
+    assert explained > 0.9
+    assert metric == "mae" and value == pytest.approx(mean, rel=0.2)
+    assert loss < 0.1
+
+
+def test_a_result_that_is_no_better_than_a_guess_says_so(trial: Trial) -> None:
+    trial.sql(
+        "CREATE TABLE dice AS SELECT hashint4(i) % 100 AS x, CASE WHEN hashint4(i * 31) % 10 < 4 THEN 'late'"
+        " ELSE 'on time' END AS came, hashint4(i * 7)::float8 AS number FROM generate_series(1, 800) AS i"
+    )
+    for target, name, said in (
+        ("came", "guess", "always answering 'late' in"),
+        ("number", "even", "no better than always answering the mean of number"),
+    ):
+        trial.notices()
+        options = '{"configs": 1, "epochs": 1, "nets": "linear", "exclude": ["%s"]}'
+        other = "number" if target == "came" else "came"
+        trial.sql("SELECT cerebro.train('dice', %s, %s, options => %s)", target, name, options % other)
+        assert said in trial.notices()
+
+
+def test_a_target_that_is_a_key_is_told(trial: Trial) -> None:
+    trial.notices()
+    options = '{"configs": 1, "epochs": 1, "nets": "linear"}'
+    trial.sql("SELECT cerebro.train('customers', 'id', 'keyed', options => %s)", options)
+    assert 'target "id" is a key: it tells rows apart' in trial.notices()
+
+
+def test_read_only_transactions_are_refused_before_any_work(trial: Trial) -> None:
+    trial.sql("BEGIN READ ONLY")
+    with pytest.raises(psycopg2.Error, match="output table never.* in a read-only transaction") as caught:
+        trial.sql("SELECT cerebro.train('customers', 'gone', 'never')")
+    trial.sql("ROLLBACK")
+    assert caught.value.pgcode == "25006"
 
 
 def test_an_empty_table_is_refused_at_once(trial: Trial) -> None:

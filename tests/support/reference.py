@@ -1,16 +1,20 @@
 """What plain Keras makes of the same configs: no database, `model.fit` on the rows in the route's order.
 
-Run as a program: reads a job (JSON) and rows (npz), writes weights and evaluations (npz).
+Run as a program with the name of a backend, it does the jobs in the folders that standard input names: it
+reads a job (JSON) and rows (npz), and writes weights (npz) and evaluations (JSON).
 """
 
 from __future__ import annotations
 
+import atexit
+import functools
 import importlib.util
 import json
 import math
 import os
 import subprocess
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -65,22 +69,38 @@ class Found:
 
 
 def run(job: Job, rows: Mapping[str, np.ndarray], folder: Path) -> Found:
-    """Do the job in a process of its own; rows are x_<segment>_<buffer> and y_<segment>_<buffer>,
+    """Do the job in another process; rows are x_<segment>_<buffer> and y_<segment>_<buffer>,
     or have the names of the job's inputs in place of x."""
     (folder / "job.json").write_text(json.dumps(asdict(job)))
     np.savez(folder / "rows.npz", allow_pickle=False, **rows)
-    done = subprocess.run(
-        [sys.executable, __file__, str(folder)],
-        env=_environment(job.backend), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode != 0:
-        raise RuntimeError(f"the reference failed: {done.stderr[-3000:]}")
+    process = _process(job.backend)
+    assert process.stdin and process.stdout
+    print(folder, file=process.stdin, flush=True)
+    failure = json.loads(process.stdout.readline() or '"it has ended"')
+    if failure is not None:
+        raise RuntimeError(f"the reference failed: {failure}")
     answers = json.loads((folder / "evaluations.json").read_text())
     with np.load(folder / "weights.npz") as weights:
         return Found(
             {int(key): weights[key].tobytes() for key in weights.files},
             {int(key): values for key, values in answers.items()},
         )
+
+
+@functools.cache
+def _process(backend: str) -> subprocess.Popen[str]:
+    """Start the process that does all jobs of a backend: to import Keras takes longer than most of them."""
+    process = subprocess.Popen(
+        [sys.executable, __file__, backend],
+        env=_environment(backend), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    atexit.register(_end, process)
+    return process
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
 
 
 def _environment(backend: str) -> dict[str, str]:
@@ -91,12 +111,30 @@ def _environment(backend: str) -> dict[str, str]:
     return {**os.environ, **single, **mute, "KERAS_BACKEND": backend, "PYTHONPATH": str(package)}
 
 
-def main(folder: Path) -> None:
+def main(backend: str) -> None:
+    """Do the jobs in the folders that standard input names; answer null, or what went wrong."""
+    if backend == "tensorflow":
+        _single_threaded_tensorflow()
+    answers = os.fdopen(os.dup(1), "w")
+    # Whatever Keras prints goes where nobody takes it for an answer.
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        failure = None
+        try:
+            _do(Path(line.strip()))
+        except Exception:
+            failure = traceback.format_exc()
+        print(json.dumps(failure), file=answers, flush=True)
+
+
+def _do(folder: Path) -> None:
+    import keras
+
+    # Layers without a name get those that they would have in a process of their own.
+    keras.utils.clear_session()
     job = json.loads((folder / "job.json").read_text())
     with np.load(folder / "rows.npz") as data:
         rows = {name: data[name] for name in data.files}
-    if job["backend"] == "tensorflow":
-        _single_threaded_tensorflow()
     models = {config["mst_key"]: _trained(job, config, rows) for config in job["configs"]}
     np.savez(
         folder / "weights.npz",
@@ -214,4 +252,4 @@ def _evaluated(model: Any, job: dict[str, Any], rows: dict[str, np.ndarray]) -> 
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(sys.argv[1])

@@ -19,7 +19,7 @@ from cerebro_plpy.features.specification import Array, Category, Date, Feature, 
 from cerebro_plpy.logical import options as fit_options
 from cerebro_plpy.madlib import params, space
 from cerebro_plpy.nets import points
-from cerebro_plpy.nets.fitting import NetRows
+from cerebro_plpy.nets.fitting import NetOutput, NetRows
 from cerebro_plpy.packing import empty
 from cerebro_plpy.packing import options as pack_options
 from cerebro_plpy.packing.columns import parse_items
@@ -50,7 +50,7 @@ FEATURES = (
     Feature("x", "real[]", "float4", "x", Array([2, 2], 255.0)),
     Feature("i", "bytea", "bytea", "i", Image([2, 2, 3], 255.0)),
 )
-ROWS = NetRows([[5]], [("y", [2], True)], None)
+ROWS = NetRows([[5]], [NetOutput("y", [2], True)], None)
 DOCUMENT = json.loads(specification.Specification(FEATURES, 10).as_json())
 ROW = {"n": 1.5, "d": "2024-02-01", "c": "a", "h": None, "t": "The fox", "x": [[1, 2], [3, 4]], "i": "\\x00"}
 SUMMARY = {

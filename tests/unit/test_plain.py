@@ -68,7 +68,10 @@ TRIED: dict[str, tuple[tuple[int, ...], list[dict[str, Any]]]] = {
     "Normalization": (STEPS, [{}, {"mean": [1.0, 2, 3, 4], "variance": [4.0, 1, 0, 2]}]),
     "Permute": (PLANE, [{"dims": [3, 1, 2]}]),
     "ReLU": (FLAT, [{}, {"max_value": 0.5}, {"negative_slope": 0.1}]),
-    "Rescaling": (FLAT, [{"scale": 0.1}, {"scale": 2, "offset": -1.5}]),
+    "Rescaling": (
+        FLAT,
+        [{"scale": 0.1}, {"scale": 2, "offset": -1.5}, {"scale": [1.0, 2, 3, 4, 5, 6], "offset": [0.5] * 6}],
+    ),
     "Reshape": (FLAT, [{"target_shape": [3, 2]}, {"target_shape": [-1, 3]}]),
     "SimpleRNN": (STEPS, [{"units": 3, **one} for one in CARRIED]),
     "Softmax": (STEPS, [{}, {"axis": 2}]),

@@ -13,7 +13,7 @@ import pytest
 from cerebro_plpy.engine import runtime
 from cerebro_plpy.engine.architecture import build, describe
 from cerebro_plpy.engine.plain import PlainNet, plain_net
-from cerebro_plpy.nets.fitting import NetRows
+from cerebro_plpy.nets.fitting import NetOutput, NetRows
 from cerebro_plpy.nets.points import POINTS, nets
 from reference import BACKEND
 
@@ -187,7 +187,7 @@ def test_the_order_of_the_json_is_not_that_of_the_weights() -> None:
 def test_every_net_by_name_is_known(name: str, activation: str) -> None:
     shape = {"image": (9, 8, 3), "series": (9, 4)}.get(name, (6,))
     given = None if name == "linear" else json.dumps({"activation": activation})
-    ((_, text),) = nets(name, given, NetRows([shape], [("y", (3,), True)], None))
+    ((_, text),) = nets(name, given, NetRows([shape], [NetOutput("y", (3,), True)], None))
     model = weighed(runtime.keras().models.model_from_json(text))
     assert_same(model, text)
 

@@ -161,13 +161,15 @@ def _permute(params: Params, shape: Size, take: Take) -> Apply:
 
 def _rescaling(params: Params, shape: Size, take: Take) -> Apply:
     scale, offset = params.take("scale"), params.take("offset", 0.0)
-    if not isinstance(scale, int | float) or not isinstance(offset, int | float):
+    if not _is_numbers(scale) or not _is_numbers(offset):
         raise NotHere
+    factor, shift = np.asarray(scale, np.float32), np.asarray(offset, np.float32)
+    return lambda x: x * factor + shift
 
-    def apply(x: Array) -> Array:
-        return x * np.float32(scale) + np.float32(offset)
 
-    return apply
+def _is_numbers(value: object) -> bool:
+    each = value if isinstance(value, list) else [value]
+    return all(isinstance(one, int | float) for one in each)
 
 
 def _embedding(params: Params, shape: Size, take: Take) -> Apply:

@@ -22,6 +22,7 @@ from cerebro_plpy.store import replacing, results, runs, session, starting_weigh
 from cerebro_plpy.store.names import (
     Table,
     TargetTable,
+    check_writable,
     parse_table,
     quote,
     resolve_table,
@@ -97,7 +98,7 @@ class RunCall(Protocol):
 
 def begin(db: Database, call: RunCall) -> None:
     """Begin a run and see it through, or leave it to a session in the background."""
-    requests.check_writable(db)
+    check_writable(db, "the result tables")
     requests.check_about(call.name, call.description)
     given = call.read_options()
     name, made = call.model_output_table, call.result_tables

@@ -20,7 +20,7 @@ from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import models, results
 from cerebro_plpy.store.group_models import GroupModels
 from cerebro_plpy.store.groups import Groups
-from cerebro_plpy.store.names import target_table
+from cerebro_plpy.store.names import check_writable, target_table
 from cerebro_plpy.topology.choose import choose
 
 
@@ -47,7 +47,7 @@ class Evaluation:
 
 def evaluate(db: Database, call: EvaluateCall) -> None:
     """Measure a model's loss and metrics on the rows of a packed table; of groups, each on its rows."""
-    requests.check_writable(db)
+    check_writable(db, "the table of what is measured")
     found = grouped.find(db, call.model_table, call.mst_key)
     asked = _of_one(db, call) if found is None else _of_groups(db, call, found)
     request = asked.request

@@ -23,6 +23,7 @@ from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.madlib.registered import LOSS, METRIC
 from cerebro_plpy.store import functions, session
+from cerebro_plpy.store.names import check_writable
 from cerebro_plpy.topology.choose import choose
 
 MOST_CHARACTERS = 1_000_000
@@ -61,7 +62,7 @@ def register(
 ) -> int:
     """Keep Python source as a new version of a function; gives the version."""
     functions.check_superuser(db, "register functions")
-    requests.check_writable(db)
+    check_writable(db, "a registered function")
     if name is None or source is None or kind is None:
         raise CerebroError("name, source and kind cannot be NULL", sqlstate=NULL_NOT_ALLOWED)
     check_name(name)
@@ -144,7 +145,7 @@ def _add(db: Database, role: str, row: Mapping[str, Any], description: str | Non
 def unregister(db: Database, name: str | None) -> None:
     """End all versions of a function; what runs at the moment goes on with it."""
     functions.check_superuser(db, "unregister functions")
-    requests.check_writable(db)
+    check_writable(db, "a registered function")
     last = _last(db, name)
     functions.add(
         db,
@@ -169,7 +170,7 @@ def revoke(db: Database, name: str | None, role: str | None) -> None:
 
 def _change_grant(db: Database, name: str | None, role: str | None, *, give: bool) -> None:
     functions.check_superuser(db, "grant functions" if give else "revoke functions")
-    requests.check_writable(db)
+    check_writable(db, "a registered function")
     if role is None:
         raise CerebroError("role is NULL", sqlstate=NULL_NOT_ALLOWED)
     _last(db, name)

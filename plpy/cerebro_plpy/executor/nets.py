@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from cerebro_plpy.commands import CheckModel, Engine
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
@@ -12,10 +14,11 @@ from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import tables
 from cerebro_plpy.logical.options import FitOptions
 from cerebro_plpy.nets import lora, points
-from cerebro_plpy.nets.fitting import NetRows
+from cerebro_plpy.nets.fitting import Moments, NetOutput, NetRows
+from cerebro_plpy.packing.read import FEATURES, decode_buffer
 from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import models, packed, results, session
-from cerebro_plpy.store.names import resolve_table
+from cerebro_plpy.store.names import Table, quote, resolve_table
 from cerebro_plpy.topology.choose import choose
 
 
@@ -31,7 +34,7 @@ def load_net(
     if net is None or not net.strip():
         raise CerebroError("net is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
     table = resolve_table(db, packed_table, "packed table")
-    rows = _rows(packed.summary(db, table.schema, table.name))
+    rows = _rows(db, table)
     about = f"made by load_net for {table.quoted}"
     return [
         tables.load_model(db, arch_table, model_arch, weights=None, name=name, description=about, quiet=quiet)
@@ -39,9 +42,37 @@ def load_net(
     ]
 
 
-def _rows(summary: packed.PackedSummary) -> NetRows:
-    outputs = zip(summary.dependent_varname, summary.target_shapes, summary.one_hot, strict=True)
-    return NetRows(summary.input_shapes, list(outputs), summary.features)
+def measure_label(db: Database, packed_table: str, label: str) -> Moments | None:
+    """Return the moments of a label that is a quantity; None where floats of 32 bits cannot hold them."""
+    rows, mean, squares = 0, np.zeros(1), np.zeros(1)
+    columns = f"{quote(label)} AS data, {quote(label + packed.SHAPE)} AS shape"
+    statement = f"SELECT {columns} FROM {packed_table} ORDER BY __dist_key__, buffer_id"
+    for batch in db.scan(statement, batch=16):
+        for row in batch:
+            values = decode_buffer(row["data"], row["shape"], FEATURES).astype(np.float64)
+            values = values.reshape(len(values), -1)
+            apart, before = values.mean(axis=0) - mean, rows
+            rows += len(values)
+            mean = mean + apart * len(values) / rows
+            squares = squares + values.var(axis=0) * len(values) + apart**2 * before * len(values) / rows
+    deviations = np.sqrt(squares / max(rows, 1))
+    # A label that is the same in all rows, as far as floats of 32 bits can tell, is only moved.
+    deviations = np.where(deviations > 1e-6 * np.abs(mean), deviations, 1.0)
+    with np.errstate(all="ignore"):
+        held = np.stack([mean, deviations, 1 / np.square(deviations)]).astype(np.float32)
+    if not np.isfinite(held).all() or not held[1:].all():
+        return None
+    return Moments(mean.tolist(), deviations.tolist())
+
+
+def _rows(db: Database, table: Table) -> NetRows:
+    summary = packed.summary(db, table.schema, table.name)
+    labels = zip(summary.dependent_varname, summary.target_shapes, summary.one_hot, strict=True)
+    outputs = [
+        NetOutput(name, shape, is_classes, None if is_classes else measure_label(db, table.quoted, name))
+        for name, shape, is_classes in labels
+    ]
+    return NetRows(summary.input_shapes, outputs, summary.features)
 
 
 def enable_lora(

@@ -24,7 +24,7 @@ from cerebro_plpy.executor import request as requests
 from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import objects
-from cerebro_plpy.store.names import resolve_table, target_table
+from cerebro_plpy.store.names import check_writable, resolve_table, target_table
 
 WHAT = "object table"
 MOST_K = 99_999
@@ -93,7 +93,7 @@ def _add(
     description: str | None,
     serialized: bytes | None,
 ) -> None:
-    requests.check_writable(db)
+    check_writable(db, "a table of functions")
     try:
         quoted = requests.object_table(db, table_name)
     except CerebroError as error:
@@ -112,7 +112,7 @@ def delete(db: Database, table_name: str | None, function: int | str | None) -> 
     """Take a function off the list, by its id or its name, and drop the list with the last."""
     if function is None:
         raise CerebroError("id or name is NULL", sqlstate=NULL_NOT_ALLOWED)
-    requests.check_writable(db)
+    check_writable(db, "a table of functions")
     table = resolve_table(db, table_name, WHAT)
     objects.check(db, table)
     if not objects.delete(db, table.quoted, function):

@@ -415,13 +415,6 @@ def check_about(name: str | None, description: str | None) -> None:
             raise CerebroError(f"{what} has {len(text)} characters", detail=f"It may have at most {most}.")
 
 
-def check_writable(db: Database) -> None:
-    if session.read_only(db):
-        raise CerebroError(
-            "the result tables cannot be made in a read-only transaction", sqlstate=WRONG_STATE
-        )
-
-
 @dataclass(frozen=True)
 class Selection:
     """A model selection table, the tables that its summary names, and its configs; or a config alone."""

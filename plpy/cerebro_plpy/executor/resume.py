@@ -28,7 +28,7 @@ from cerebro_plpy.store import (
     session,
 )
 from cerebro_plpy.store.groups import Groups
-from cerebro_plpy.store.names import Table, resolve_table
+from cerebro_plpy.store.names import Table, check_writable, resolve_table
 from cerebro_plpy.topology import Topology
 from cerebro_plpy.topology.choose import choose, choose_local
 
@@ -39,7 +39,7 @@ RESULT_TABLES: Mapping[str, begin.ResultTables] = {
 
 def resume(db: Database, run_id: int | None) -> None:
     """Finish a run that was interrupted or whose tables were rolled back."""
-    requests.check_writable(db)
+    check_writable(db, "the result tables")
     role = session.current_user(db)
     run = runs.own_run(db, run_id, role)
     functions.go_on(db, run.run_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,6 +22,9 @@ from cerebro_plpy.store import dialect, names, packed, results, session
 
 CONFIGS, EPOCHS = 12, 27
 LEAST_SECONDS = 1
+# Of a quantity's variance; less may be chance.
+LEAST_LEARNED = 0.02
+_ADVICE = "More rows, columns that say more, or a longer budget may help."
 Ranked = tuple[int, str, str, str, float | None, float | None, bool]
 
 
@@ -99,7 +103,7 @@ def _prepare(db: Database, task: TrainOrder) -> AutomlCall:
         arguments = (task.table("_nets"), task.table("_packed"), net)
         model_ids += nets.load_net(db, *arguments, params=params, quiet=True)
         by_hand.append(_statement("load_net", arguments if params is None else (*arguments, params), None))
-    search = _search(task, summary, model_ids)
+    search = _search(task, summary, _loss(db, table, summary), model_ids)
     by_hand.append(_search_by_hand(search))
     db.notice("\n".join(["the same by hand:", *by_hand]))
     return search
@@ -159,12 +163,21 @@ def _chosen_nets(task: TrainOrder, summary: packed.PackedSummary) -> list[tuple[
     return [("linear", None), ("tabular", '{"width": [32, 128], "depth": [1, 2]}')]
 
 
-def _search(task: TrainOrder, summary: packed.PackedSummary, model_ids: Sequence[int]) -> AutomlCall:
+def _loss(db: Database, table: names.Table, summary: packed.PackedSummary) -> str:
+    """Return loss and metric as a grid has them; of a quantity, the loss is the share of its variance."""
+    if summary.one_hot[0]:
+        return "'loss': ['categorical_crossentropy'], 'metrics': ['accuracy']"
+    moments = nets.measure_label(db, table.quoted, summary.dependent_varname[0])
+    weight = "" if moments is None else f", 'loss_weights': [{1 / moments.variance!r}]"
+    return f"'loss': ['mse'], 'metrics': ['mae']{weight}"
+
+
+def _search(
+    task: TrainOrder, summary: packed.PackedSummary, loss: str, model_ids: Sequence[int]
+) -> AutomlCall:
     """The search for the best of these nets."""
-    is_classes = summary.num_classes[0] is not None
-    loss, metric = ("categorical_crossentropy", "accuracy") if is_classes else ("mse", "mae")
     compiles = (
-        f"{{'loss': ['{loss}'], 'metrics': ['{metric}'], 'optimizer_params_list': [{{'optimizer': ['Adam'],"
+        f"{{{loss}, 'optimizer_params_list': [{{'optimizer': ['Adam'],"
         " 'learning_rate': [0.0003, 0.03, 'log']}]}"
     )
     batches = "[16, 64]" if summary.total_rows < 5_000 else "[64, 256]"
@@ -242,7 +255,32 @@ def _leaderboard(db: Database, task: TrainOrder) -> list[Ranked]:
             sqlstate=WRONG_STATE,
         )
     best, *others = sorted(rows, key=_place)
+    _tell_no_better(db, task, best)
     return [_ranked(best, is_best=True), *(_ranked(row, is_best=False) for row in others)]
+
+
+def _tell_no_better(db: Database, task: TrainOrder, best: Mapping[str, Any]) -> None:
+    """Say so where the best config answers no better than what needs no columns: a class, or the mean."""
+    table = names.resolve_table(db, task.table("_packed" + preprocess.VALIDATION), "validation table")
+    summary = packed.summary(db, table.schema, table.name)
+    value, loss = best["value"], best["loss"]
+    if not summary.one_hot[0]:
+        if loss is not None and loss > 1 - LEAST_LEARNED:
+            db.notice(
+                f"the best config is no better than always answering the mean of {task.target}:"
+                f" the columns say nothing of it that these nets have found. {_ADVICE}"
+            )
+        return
+    counts = summary.class_counts[0] if summary.class_counts else None
+    if not counts or value is None:
+        return
+    share = max(counts) / sum(counts)
+    if value <= share + 2 * math.sqrt(share * (1 - share) / sum(counts)):
+        frequent = (summary.class_values[0] or [])[counts.index(max(counts))]
+        db.notice(
+            f"the best config is right in {value:.1%} of the held-out rows, and always answering"
+            f" '{frequent}' in {share:.1%}: the difference may be chance. {_ADVICE}"
+        )
 
 
 def _place(row: Mapping[str, Any]) -> tuple[tuple[float, float], int]:

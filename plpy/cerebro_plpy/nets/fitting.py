@@ -15,11 +15,34 @@ WORD_WIDTH = 32
 
 
 @dataclass(frozen=True)
+class Moments:
+    """The mean and the deviation of each value of a label, over the rows to train on."""
+
+    means: Sequence[float]
+    deviations: Sequence[float]
+
+    @property
+    def variance(self) -> float:
+        """The mean of the variances."""
+        return math.fsum(value**2 for value in self.deviations) / len(self.deviations)
+
+
+@dataclass(frozen=True)
+class NetOutput:
+    """A label of a packed table: its shape, whether it is classes, and the moments of a quantity."""
+
+    name: str
+    shape: Sequence[int]
+    is_classes: bool
+    moments: Moments | None = None
+
+
+@dataclass(frozen=True)
 class NetRows:
-    """The rows of a packed table: shapes of inputs; of each output name, shape and whether it is classes."""
+    """The rows of a packed table: shapes of inputs, labels, and what columns became."""
 
     inputs: Sequence[Sequence[int]]
-    outputs: Sequence[tuple[str, Sequence[int], bool]]
+    outputs: Sequence[NetOutput]
     features: Specification | None
 
 
@@ -66,14 +89,23 @@ def flattened(graph: Graph, node: LayerOutput) -> LayerOutput:
 
 
 def heads(graph: Graph, node: LayerOutput, wanted: NetRows) -> list[LayerOutput]:
-    """The outputs: a softmax over the classes, or numbers."""
+    """Return the outputs: a softmax over the classes, or numbers in the unit of the label."""
     flat, found = flattened(graph, node), []
-    for name, shape, is_classes in wanted.outputs:
-        width = shape[-1] if is_classes else math.prod(shape)
-        activation = "softmax" if is_classes else "linear"
-        label = f"out_{name}" if name.isidentifier() and name.isascii() else ""
-        head = graph.layer("Dense", flat, rank=1, units=width, activation=activation, name=label)
+    for output in wanted.outputs:
+        shape, moments = output.shape, output.moments
+        width = shape[-1] if output.is_classes else math.prod(shape)
+        activation = "softmax" if output.is_classes else "linear"
+        label = f"out_{output.name}" if output.name.isidentifier() and output.name.isascii() else ""
+        own = "" if moments else label
+        head = graph.layer("Dense", flat, rank=1, units=width, activation=activation, name=own)
+        if moments:
+            scale, offset = _plain(moments.deviations), _plain(moments.means)
+            head = graph.layer("Rescaling", head, scale=scale, offset=offset, name=label)
         if len(shape) > 1:
             head = graph.layer("Reshape", head, rank=len(shape), target_shape=list(shape))
         found.append(head)
     return found
+
+
+def _plain(values: Sequence[float]) -> float | list[float]:
+    return values[0] if len(values) == 1 else list(values)

@@ -39,8 +39,7 @@ def append_rows(
     chosen = option.parse(options, option.VALIDATION)
     source = names.resolve_table(db, source_table, "input table")
     table = names.resolve_table(db, packed_table, "packed table")
-    if session.read_only(db):
-        raise CerebroError("rows cannot be added in a read-only transaction", sqlstate=WRONG_STATE)
+    names.check_writable(db, "more rows of a packed table")
     training = packed.summary(db, table.schema, table.name)
     _check_takes_rows(table, training)
     beside = groups.of_training(db, table) if training.group_by is not None else None

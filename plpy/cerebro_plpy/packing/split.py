@@ -6,9 +6,9 @@ import secrets
 from collections.abc import Mapping
 
 from ..database import Database
-from ..errors import DATATYPE_MISMATCH, DUPLICATE_COLUMN, NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
+from ..errors import DATATYPE_MISMATCH, DUPLICATE_COLUMN, NULL_NOT_ALLOWED, CerebroError
 from ..logical.options import LARGEST, Validator, integer, parse_options
-from ..store import names, packed, session, splits
+from ..store import names, packed, splits
 from ..store.packed import SourceColumn
 from . import sources
 from .columns import parse_items
@@ -38,8 +38,6 @@ def train_test_split(
     groups = _columns(grouping_cols, "grouping_cols", known, source)
     _check_groups(groups)
     columns = _target_columns(target_cols, groups, known, source)
-    if session.read_only(db):
-        raise CerebroError("the output table cannot be made in a read-only transaction", sqlstate=WRONG_STATE)
     targets = _targets(db, output_table, bool(separate_output_tables))
     if len(targets) == 1:
         _check_column(columns)

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from ..database import Database
 from ..errors import DATATYPE_MISMATCH, CerebroError
 from ..features import asked
+from ..features.facts import TextFacts
+from ..features.settle import NEARLY_ALL
 from ..store import source_rows, statistics
 from ..store.names import Table
 from ..store.packed import SourceColumn
-from . import holdout, sources
+from . import holdout, row_keys, sources
 
 # An integer label of more values is a quantity.
 MOST_CLASSES = 100
@@ -42,12 +44,22 @@ def settle(
         quantity = column.element in sources.FLOATS or column.is_array
         many = column.element in sources.INTEGERS and distinct > MOST_CLASSES
         task = REGRESSION if quantity or many else CLASSIFICATION
+        if column.element in asked.TEXTS and distinct > MOST_CLASSES:
+            _refuse_numbers(column, TextFacts(present, distinct, frequent))
     if task == CLASSIFICATION and not column.is_array:
         held = sum(round(count * holdout.SHARE) for _, count in frequent)
         _check_classes(
             column, present, distinct, frequent[0][0] if frequent else "", has_held=held > 0 or not splits
         )
+    if task == REGRESSION and not column.is_array and distinct == present and _is_key(db, source, column):
+        db.notice(
+            f'target "{column.name}" is a key: it tells rows apart, and little else can be learned of it'
+        )
     return LearnedColumn(column, task, nulls)
+
+
+def _is_key(db: Database, source: Table, column: SourceColumn) -> bool:
+    return row_keys.is_key_name(column.name) or column.name in statistics.keys(db, source)
 
 
 def _check_type(source: Table, column: SourceColumn) -> None:
@@ -88,6 +100,19 @@ def _check_classes(column: SourceColumn, present: int, distinct: int, first: str
             hint="Name a column with fewer values. A number is learned as a quantity: "
             '{"task": "regression"}, or a cast in a view.',
         )
+
+
+def _refuse_numbers(column: SourceColumn, facts: TextFacts) -> None:
+    found = facts.numbers
+    if found.share < NEARLY_ALL:
+        return
+    other = "" if found.other is None else f'; "{found.other[:30]}" is not'
+    raise CerebroError(
+        f'target "{column.name}" has {facts.distinct} different texts, of which {found.share:.0%} are'
+        f" numbers{other}",
+        hint="Cast it to numeric in a view, and it is learned as a quantity. "
+        '{"task": "classification"} learns each text as a class.',
+    )
 
 
 def _unfit(column: SourceColumn, what: str, way_out: str) -> CerebroError:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..database import Database
-from ..errors import DATATYPE_MISMATCH, DUPLICATE_COLUMN, NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
-from ..store import names, packed, session
+from ..errors import DATATYPE_MISMATCH, DUPLICATE_COLUMN, NULL_NOT_ALLOWED, CerebroError
+from ..store import names, packed
 from ..store import windows as store
 from ..store.packed import SourceColumn
 from . import sources
@@ -54,8 +54,6 @@ def create(
         raise CerebroError(f"label_from is {label_from}", detail=f"It must be one of {', '.join(LABELS)}.")
     _check_partition(partition_by and one(partition_by, "partition_by").name)
     target = names.target_table(db, output_view)
-    if session.read_only(db):
-        raise CerebroError("a view cannot be made in a read-only transaction", sqlstate=WRONG_STATE)
     store.create(
         db,
         source,

@@ -27,7 +27,7 @@ from cerebro_plpy.predicting import models
 from cerebro_plpy.segment import rows
 from cerebro_plpy.segment.cancel import ticker
 from cerebro_plpy.segment.features import other_weights
-from cerebro_plpy.store import append, packed, partitions, results, session, stored_features
+from cerebro_plpy.store import append, packed, partitions, results, stored_features
 from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import models as architectures
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table, target_table
@@ -103,8 +103,6 @@ def materialize(
     """Make a table of features; gives the number of rows."""
     source = resolve_table(db, packed_table, "packed table")
     nets = resolve_table(db, arch_table, "model architecture table")
-    if session.read_only(db):
-        raise CerebroError("features cannot be stored in a read-only transaction", sqlstate=WRONG_STATE)
     summary = packed.summary(db, source.schema, source.name)
     if summary.group_by is not None:
         raise CerebroError(

@@ -20,7 +20,6 @@ from cerebro_plpy.errors import (
     NULL_NOT_ALLOWED,
     UNDEFINED_COLUMN,
     WRONG_OBJECT,
-    WRONG_STATE,
     CerebroError,
 )
 from cerebro_plpy.madlib.nearest import nearest
@@ -33,7 +32,7 @@ from cerebro_plpy.predicting.models import GivenModel, Model
 from cerebro_plpy.predicting.outputs import Output
 from cerebro_plpy.predicting.trained import find_model
 from cerebro_plpy.segment.cancel import ticker
-from cerebro_plpy.store import packed, predictions, session
+from cerebro_plpy.store import packed, predictions
 from cerebro_plpy.store.group_models import ALL_ROWS, GroupModels
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table, target_table, tokens
 
@@ -103,8 +102,6 @@ def _source(db: Database, rows: Rows, model: Model) -> RowSource:
     choice = choices.parse(rows.pred_type)
     table = resolve_table(db, rows.test_table, "test table")
     target = target_table(db, rows.output_table)
-    if session.read_only(db):
-        raise CerebroError("the output table cannot be made in a read-only transaction", sqlstate=WRONG_STATE)
     known = packed.columns_of(db, table)
     id_column = _id_column(rows.id_col, known, table)
     return RowSource(

@@ -11,6 +11,7 @@ from ..errors import (
     DUPLICATE_TABLE,
     INSUFFICIENT_PRIVILEGE,
     NULL_NOT_ALLOWED,
+    READ_ONLY_TRANSACTION,
     UNDEFINED_SCHEMA,
     UNDEFINED_TABLE,
     CerebroError,
@@ -127,6 +128,7 @@ def target_table(
 ) -> TargetTable:
     """Say where a new table goes, and refuse if it, or it with one of the suffixes, is there already."""
     schema, table = parse_table(name, what, made=True)
+    check_writable(db, f"{what} {name}")
     place = _creation_schema(db) if schema is None else schema
     tables = [table + suffix for suffix in ("", *suffixes)]
     for name in tables:
@@ -135,6 +137,14 @@ def target_table(
     _check_schema(db, place)
     check_free(db, place, tables, what)
     return target(db, place, table)
+
+
+def check_writable(db: Database, what: str) -> None:
+    """Refuse, before any work, to make something in a transaction that is read-only."""
+    if db.query("SELECT pg_catalog.current_setting('transaction_read_only') AS mode")[0]["mode"] == "on":
+        raise CerebroError(
+            f"{what} cannot be made in a read-only transaction", sqlstate=READ_ONLY_TRANSACTION
+        )
 
 
 def is_temporary(name: str) -> bool:

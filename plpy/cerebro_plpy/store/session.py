@@ -269,10 +269,6 @@ def isolation(db: Database) -> str:
     return db.query("SELECT pg_catalog.current_setting('transaction_isolation') AS level")[0]["level"]
 
 
-def read_only(db: Database) -> bool:
-    return db.query("SELECT pg_catalog.current_setting('transaction_read_only') AS mode")[0]["mode"] == "on"
-
-
 @functools.cache
 def default_backend() -> str:
     """The first engine that this server's Python has: not every one has TensorFlow."""

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..database import Database
+from ..errors import OUT_OF_RANGE, CerebroError
 from . import plain
 from .dialect import is_greenplum
 from .names import Table, quote
 from .packed import Expression, SourceColumn, as_double, as_text
 
 FLOATS = ("float4", "float8", "numeric")
-NUMBERS = ("int2", "int4", "int8", *FLOATS)
+INTEGERS = ("int2", "int4", "int8")
+NUMBERS = (*INTEGERS, *FLOATS)
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -46,7 +48,7 @@ def keys(db: Database, table: Table) -> set[str]:
 
 @dataclass(frozen=True)
 class DistinctValues:
-    """How many values a column has, and whether no two are the same. Ends are those of numbers."""
+    """How many values a column has, and whether no two are the same. Only integers have ends."""
 
     rows: int
     present: int
@@ -66,9 +68,10 @@ def distinct(db: Database, table: Table, columns: Sequence[SourceColumn]) -> lis
     for column in columns:
         name = quote(column.name)
         number = f"{name}::numeric" if column.element in NUMBERS else "NULL::numeric"
+        end = number if column.element in INTEGERS else "NULL::numeric"
         row = db.query_once(
             f"SELECT count(*) AS rows, count({name}) AS present, count(DISTINCT {name}) AS distinct,"
-            f" min({number})::double precision AS minimum, max({number})::double precision AS maximum,"
+            f" min({end})::double precision AS minimum, max({end})::double precision AS maximum,"
             f" coalesce(bool_and({number} = trunc({number})), FALSE) AS are_whole FROM {table.rows}"
         )[0]
         found.append(DistinctValues(**row))
@@ -107,13 +110,33 @@ def numbers(
         text = as_text(column)
         spaces = f"length({text}) - length(replace({text}, ' ', ''))"
         aggregates.append(f"'w{number}', avg(CASE WHEN {text} <> '' THEN 1 + {spaces} END)::double precision")
-    row = db.query_once(f"SELECT {_object(aggregates)}::text AS found FROM {source.rows}")[0]
+    try:
+        row = db.query_once(f"SELECT {_object(aggregates)}::text AS found FROM {source.rows}")[0]
+    except CerebroError as error:
+        raise _too_large(db, source, counted, error) from None
     found = json.loads(row["found"])
     return (
         found["rows"],
         [found[str(number)] for number in range(len(counted))],
         [float(found[f"w{number}"] or 0) for number in range(len(texts))],
     )
+
+
+def _too_large(db: Database, source: Table, counted: Sequence[Counted], error: CerebroError) -> CerebroError:
+    """Return an error that names the column whose numbers cannot be counted as doubles, if that is it."""
+    if error.sqlstate != OUT_OF_RANGE:
+        return error
+    for one in counted:
+        try:
+            db.query_once(f"SELECT json_build_object({_aggregates(one)}) FROM {source.rows}")
+        except CerebroError:
+            return CerebroError(
+                f'column "{one.column.name}" has numbers that a double precision or their sum cannot hold',
+                detail=error.message,
+                hint=f'Leave it out ({{"exclude": ["{one.column.name}"]}}), or scale it in a view.',
+                sqlstate=OUT_OF_RANGE,
+            )
+    return error
 
 
 # A function takes at most 100 arguments.
