@@ -33,7 +33,7 @@ OPTIONS = {
 
 
 class SearchTables(ManyTables):
-    """Those of a run of many configs, with what the search says of each, and the config that has won."""
+    """The tables of a search: those of a run of many configs, and the selection table with the winner."""
 
     def columns(self, request: requests.Request) -> list[results.ResultColumns]:
         return results.columns_of_search(
@@ -43,7 +43,7 @@ class SearchTables(ManyTables):
         )
 
     def create(self, db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None:
-        """Make the three tables of models, and the two of the config that is to win."""
+        """Make the three tables of models, and the two for the winning config."""
         super().create(db, tables, request)
         selection = target_table(db, request.selection_table, "model selection table", ("_summary",))
         models.create_selection(db, selection)
@@ -75,7 +75,7 @@ class SearchTables(ManyTables):
 
 @dataclass(frozen=True)
 class AutomlCall:
-    """The arguments of madlib_keras_automl, as they come."""
+    """The arguments of madlib_keras_automl, unchecked."""
 
     source_table: str | None
     model_output_table: str | None
@@ -115,7 +115,7 @@ class AutomlCall:
         return replace(self.described(db, given), selection_table=selection.quoted)
 
     def described(self, db: Database, given: FitOptions) -> requests.Request:
-        """The search, wherever its winner is to be written."""
+        """Return the request of the search, without a table for its winner."""
         method = read_method(self.automl_method, self.automl_params)
         source, validation = requests.training_and_validation(db, self.source_table, self.validation_table)
         arch_table = resolve_table(db, self.model_arch_table, "model architecture table")
@@ -184,13 +184,13 @@ class AutomlCall:
 
 
 def search_of(request: requests.Request) -> SearchCall:
-    """The search of a run, from what is written down of it."""
+    """Rebuild the call of a search from the description that was written with its run."""
     described = request.search or {}
     return SearchCall.of(described["method"], **described["arguments"])
 
 
 def _random_state(db: Database, call: AutomlCall, given: FitOptions) -> int:
-    """What the call says; else that of the run that is to be replayed; else chance."""
+    """Return the random state of the call, or that of the run to be replayed, or a drawn one."""
     if call.random_state is not None:
         return call.random_state
     role, run_id = session.current_user(db), given.replay
@@ -216,9 +216,9 @@ def _grid(given: str | None, what: str) -> str:
 
 
 def _frequency(call: AutomlCall, given: FitOptions, search: SearchCall) -> int:
-    """Configs are measured whenever the search has to know; and every so many epochs, if that is said.
+    """Return after how many epochs configs are measured: by default, only when the search needs results.
 
-    Hyperband's rungs have fewer epochs than R, and so its frequency may be beyond some of them, or all.
+    Hyperband trains for at most R epochs, so a frequency above R is lowered to R.
     """
     frequency = call.metrics_compute_frequency
     if frequency is None and given.measures_each_epoch:
@@ -247,7 +247,7 @@ def _info_row(
 
 
 def _best(rows: Sequence[dict[str, Any]], request: requests.Request) -> list[dict[str, Any]]:
-    """Return the config that the leaderboard has first; of groups, those that are first for any."""
+    """Return the config that ranks first; with groups, those that rank first in any group."""
     groups_of = () if request.groups is None else tuple(request.groups.types)
     best: dict[tuple[Any, ...], tuple[tuple[float, float], int, dict[str, Any]]] = {}
     usual = request.deciding_rows

@@ -1,4 +1,4 @@
-"""Option `hybrid`: epochs in which the states of the segments are averaged."""
+"""Option `hybrid`: average the states of the segments in some epochs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cerebro_plpy.planner.explanation import counted
 
 
 def check(given: FitOptions, configs: int, segments: int, epochs: int) -> None:
-    """Averaging is for runs that leave segments without work."""
+    """Refuse the option where configs are no fewer than segments, or where it begins after the last epoch."""
     if given.hybrid is None:
         return
     if configs >= segments:

@@ -1,4 +1,4 @@
-"""options => {"background": true}: a run that goes on in the server when its caller's session is gone."""
+"""options => {"background": true}: let a run go on in the server after its caller's session has ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cerebro_plpy.topology.loopback import leave_running
 
 
 def begin(db: Database, topology: Topology, new: runner.NewRun) -> None:
-    """Write a run down and leave it to a session of its own."""
+    """Write a run down, and leave it to a session of its own."""
     if not isinstance(topology, LocalTopology):
         raise CerebroError(
             "this run cannot go on in the background: no other session sees its tables, or none may log in",
@@ -45,10 +45,10 @@ def begin(db: Database, topology: Topology, new: runner.NewRun) -> None:
 
 
 def with_built_in_types(db: Database, request: requests.Request) -> requests.Request:
-    """The same request, with classes and groups as text where their type is not the server's own.
+    """Return the request with classes and groups as text where their types are not built in.
 
-    The session behind the run is a superuser's. A domain's check is code, and no code of a user's may run
-    in that session while it writes the tables.
+    The session behind the run is a superuser's. The check of a domain is code, and no user's code may run in
+    that session while it writes the tables.
     """
     summary, groups = request.source.summary, request.groups
     of_groups = groups.types if groups else {}

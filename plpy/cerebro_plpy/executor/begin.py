@@ -1,7 +1,7 @@
-"""The one way in which a call begins a run: all is checked before anything is written.
+"""Begin a run: check the whole call before anything is written.
 
-What is particular to a kind of call stands in a file of its own: a `RunCall` reads the arguments, and its
-`ResultTables` makes and fills what the run leaves.
+Each kind of call has a file of its own: its `RunCall` reads the arguments, and its `ResultTables` makes and
+fills the tables that the run leaves.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from cerebro_plpy.topology.choose import choose
 
 
 class ResultTables(Protocol):
-    """The tables that a kind of run leaves. `tables` are the one of models and those with the suffixes."""
+    """The tables that a kind of run leaves. `tables` begins with the table of models."""
 
     @property
     def suffixes(self) -> Sequence[str]: ...
 
     @property
     def several(self) -> bool:
-        """Whether the table of models is one of several, with keys."""
+        """Whether the table of models holds several, each with a key."""
         ...
 
     def columns(self, request: requests.Request) -> list[results.ResultColumns]:
-        """The columns of each table."""
+        """Return the columns of each table."""
         ...
 
     def create(self, db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None: ...
@@ -59,7 +59,7 @@ class ResultTables(Protocol):
 
 
 class RunCall(Protocol):
-    """The arguments of one kind of call that begins a run, as they come, and what follows from them."""
+    """The unchecked arguments of a call that begins a run, and the methods that read them."""
 
     @property
     def kind(self) -> str: ...
@@ -82,17 +82,17 @@ class RunCall(Protocol):
     def read_options(self) -> FitOptions: ...
 
     def resolve(self, db: Database, given: FitOptions) -> requests.Request:
-        """Read the tables that the call names. Refuse what cannot be trained."""
+        """Read the tables that the call names, and refuse what cannot be trained."""
         ...
 
     def examples(self, request: requests.Request) -> Sequence[requests.Chosen]:
-        """The configs that the engine is to check before the run begins."""
+        """Return the configs that the engine checks before the run begins."""
         ...
 
     def go_on_from(
         self, db: Database, request: requests.Request, earlier: Sequence[Table], cold: runner.Start
     ) -> runner.Start:
-        """Where a warm start begins: from the tables of an earlier run."""
+        """Return the start of a warm run, which continues from the tables of an earlier one."""
         ...
 
 
@@ -157,8 +157,11 @@ def writer(
     *,
     replaces: bool,
 ) -> Callable[[runner.Outcome], None]:
-    """Whoever fills the tables of a run at its end, in place of what an earlier one has left in them after a
-    warm start. New ones are made at once where that is safe."""
+    """Return the function that fills the result tables when the run ends.
+
+    New tables are made at once where that is safe. After a warm start, the rows of the earlier run are
+    replaced.
+    """
     made = not replaces and db.server.makes_tables_first
     if made:
         result_tables.create(db, tables, request)
@@ -182,7 +185,7 @@ def targets(
     earlier: Sequence[Table] | None,
     run_id: int | None = None,
 ) -> list[TargetTable]:
-    """The tables to be made: new ones, or those of the earlier run again; by no other run than this one."""
+    """Return the tables to write, new or of the earlier run; refuse those that another run will write."""
     if earlier is not None:
         tables = [TargetTable(t.schema, t.name, t.quoted) for t in earlier]
     else:
@@ -201,7 +204,7 @@ def targets(
 
 
 def earlier_tables(db: Database, name: str | None, made: ResultTables) -> list[Table]:
-    """The tables of the run that a warm start goes on from: as the call makes them, and all of them."""
+    """Return the tables of the run that a warm start continues; refuse if one is missing or another's."""
     schema, table = parse_table(name, "model output table")
     found: list[Table] = []
     for suffix in ("", *made.suffixes):
@@ -223,8 +226,7 @@ def earlier_tables(db: Database, name: str | None, made: ResultTables) -> list[T
 
 
 def _check_kind(db: Database, model: Table, several: bool) -> None:
-    """Weights of several models and of one lie in different tables: neither kind of call goes on from the
-    other's."""
+    """Refuse to continue from one model in a call for several, and the reverse."""
     if results.holds_several(db, model) == several:
         return
     one, many = "madlib_fit", "madlib_fit_multiple_model"
@@ -238,7 +240,7 @@ def _check_kind(db: Database, model: Table, several: bool) -> None:
 
 
 def _arch_weights(request: requests.Request) -> list[StartingWeights]:
-    """Architectures that were stored with weights start from those (transfer learning)."""
+    """Return the starting weights of architectures that were stored with weights (transfer learning)."""
     return [
         StartingWeights(
             model_id=a.model_id,

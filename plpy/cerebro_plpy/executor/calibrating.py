@@ -1,4 +1,4 @@
-"""The kinds of a run's configs, and what the run has measured of them, for the estimates of later runs."""
+"""Find the kinds of a run's configs, and measure each kind for the estimates of later runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOST_VISITS = 20_000
 
 
 def segment_rows(data: requests.Data | None, segments: int) -> list[int]:
-    """Rows of each segment: they are dealt evenly, the first ones of the segments have one more."""
+    """Return the number of rows on each segment, dealt evenly."""
     return dealt(0 if data is None else data.summary.total_rows, segments)
 
 
@@ -42,7 +42,7 @@ def dealt(total: int, segments: int) -> list[int]:
 
 
 def row_bytes(summary: packed.PackedSummary) -> float:
-    """A row in memory: features and quantities in four bytes each, classes in two for each column."""
+    """Return the bytes of a row in memory: 4 for each feature or quantity, 2 for each column of a class."""
     features = 4 * sum(math.prod(shape) for shape in summary.input_shapes)
     widths = zip(summary.target_shapes, summary.one_hot, strict=True)
     return features + sum(math.prod(shape) * (2 if one_hot else 4) for shape, one_hot in widths)
@@ -50,7 +50,7 @@ def row_bytes(summary: packed.PackedSummary) -> float:
 
 @dataclass(frozen=True)
 class Net:
-    """What is known of an architecture."""
+    """An architecture, with its work and its number of parameters."""
 
     model_arch: str
     work: Mapping[str, float]
@@ -58,7 +58,7 @@ class Net:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Net:
-        """As an engine has described it."""
+        """Make a net from an engine's description of it."""
         return cls(facts["json"], facts["work"], facts["parameters"])
 
     @classmethod
@@ -72,7 +72,7 @@ def kind_of(
     net: Net,
     sizes: Mapping[str, int] | None = None,
 ) -> ConfigKind:
-    """What decides how long a config's visits take."""
+    """Return the kind of a config: all that decides how long its visits take."""
     with registered.checked_before():
         params = parse_compile(config.compile_params)
     fit = parse_fit(config.fit_params)
@@ -99,7 +99,7 @@ def kind_of(
 
 
 class _CompiledHere(set[tuple[int, Code]]):
-    """What the sessions of this one have made code for, by threads."""
+    """The code that segment sessions of this session have compiled, each with the number of threads."""
 
 
 def compiled_here(engines: requests.Engines) -> frozenset[Code]:
@@ -114,7 +114,7 @@ def work_of(
     described: Mapping[str, Mapping[str, Any]],
     warm: bool = False,
 ) -> RunWork:
-    """What a call has to do, in numbers."""
+    """Return the work of a call in numbers, for estimates."""
     engines = request.engines
     # A config is described once for all its folds.
     known = {c.key: _described_kind(c, engines.of(c.model_id), described) for c in examples}
@@ -151,7 +151,7 @@ def work_of(
 
 
 def group_sizes(request: requests.Request) -> GroupSizes:
-    """The groups that a call trains, as their rows lie."""
+    """Return the sizes of the groups that a call trains, by segment."""
     known = request.groups.rows if request.groups else {}
     numbers = {config.group_id for config in request.configs if config.group_id is not None}
     return sizes_of(
@@ -171,13 +171,13 @@ def sizes_of(found: Sequence[GroupRow], segments: int, *, fallback: bool, limits
 
 
 def rows_at(sizes: GroupSizes) -> list[int]:
-    """The rows of each segment."""
+    """Return the number of rows on each segment."""
     on_each = dealt(sum(sizes.cut), len(sizes.at_home))
     return [sum(own) + shared for own, shared in zip(sizes.at_home, on_each, strict=True)]
 
 
 def placed(sizes: GroupSizes, segments: int, factor: float = 1.0) -> GroupSizes:
-    """The same groups, so many times as large, packed for so many segments."""
+    """Return the same groups, scaled by `factor` and packed for `segments` segments."""
     rows = [max(1, round(size * factor)) for size in sizes.sizes]
     at_home: list[list[int]] = [[] for _ in range(segments)]
     cut: list[int] = []
@@ -195,7 +195,7 @@ def _described_kind(
 
 
 def with_cut(kind: ConfigKind, cuts: Mapping[str, Sequence[Mapping[str, Any]]]) -> ConfigKind:
-    """The kind as it trains: without layers that are computed once."""
+    """Return the kind without the layers that are computed once."""
     trunk = cutting.chosen(cuts, kind.model_id)
     return kind if trunk is None else kind.cut(trunk)
 
@@ -205,12 +205,12 @@ def _with_whole_states(kind: ConfigKind) -> ConfigKind:
 
 
 def share(fold: int | None, folds: int | None) -> float:
-    """Of the rows, the share that is trained on without a fold."""
+    """Return the share of the rows that remains when `fold` is left out."""
     return 1.0 if fold is None or folds is None else 1 - 1 / folds
 
 
 def kinds_of_run(db: Database, run_id: int) -> dict[int, ConfigKind]:
-    """Of the configs of a run that is written down."""
+    """Return the kind of each config of a run that is written down."""
     nets, rows = nets_of_run(db, run_id), runs.configs(db, run_id)
     cuts = runs.limits(runs.run(db, run_id)).get("cuts") or {}
     folds = max((row.fold for row in rows if row.fold is not None), default=None)
@@ -229,7 +229,7 @@ def nets_of_run(db: Database, run_id: int) -> dict[int, Net]:
 def visit_seconds(
     db: Database, request: requests.Request, nets_now: Callable[[], Mapping[int, Net]]
 ) -> Callable[[runs.ConfigRow], tuple[str, float]]:
-    """What tells of a config of a run its kind, and how long a usual visit should take."""
+    """Return a function that gives the kind of a config, as a name, and the expected seconds of a visit."""
     engines = request.engines
     # On Greenplum a config visits segments on several hosts: what is true of the first is near enough.
     first = db.server.segment_hosts(request.source.summary)[0]
@@ -265,9 +265,9 @@ def visit_seconds(
 
 
 def measured(db: Database, run_id: int, request: requests.Request) -> list[rates.RateRow]:
-    """What a run that ends has measured of each kind, on each host."""
+    """Return the rates that a run has measured for each kind and host; none in a run of groups."""
     if request.groups is not None:
-        # What many small nets take together says nothing of one.
+        # The time that many small nets take together says nothing of one.
         return []
     kinds = kinds_of_run(db, run_id)
     rows = {
@@ -319,7 +319,7 @@ def _row(run_id: int, request: requests.Request, host: str, times: calibration.K
 
 @functools.cache
 def versions_of(backend: str) -> str:
-    """What decides how fast an engine is."""
+    """Return the versions of an engine's packages and of Keras, which decide how fast it is."""
     found = []
     for name in (*ENGINES[backend], "keras"):
         with suppress(importlib.metadata.PackageNotFoundError):
@@ -328,13 +328,13 @@ def versions_of(backend: str) -> str:
 
 
 def observations(db: Database, before: int | None = None) -> Sequence[Observation]:
-    """What earlier runs have measured on this server, with the versions that it has now."""
+    """Return what earlier runs measured on this server with the engine versions that it has now."""
     current = {backend: versions_of(backend) for backend in ENGINES}
     rows: list[dict[str, Any]] = [dict(row) for row in rates.known(db, before)]
     return [Observation(**row) for row in rows if row.pop("versions") == current.get(row["backend"])]
 
 
 def code_before(db: Database, run_id: int) -> frozenset[Code]:
-    """What the sessions of a run had made code for when it began; where they were new, nothing."""
+    """Return the code that the sessions of a run had compiled before it began; none if they were new."""
     found = rates.code_before(db, run_id)
     return frozenset((row["backend"], row["compiled"], row["batch_size"]) for row in found)

@@ -1,4 +1,4 @@
-"""What a call left to the planner is settled before the run is written down, and told to the caller."""
+"""Settle what a call left to the planner before the run is written down, and tell the caller."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cerebro_plpy.store import runs, session
 
 
 def replayed(db: Database, request: requests.Request) -> requests.Request:
-    """The choices of the run that is to be repeated, where the call leaves them open."""
+    """Return the request with the choices of the run to repeat, where the call leaves them open."""
     run_id = request.limits.replay
     if run_id is None or request.choosable is None:
         return request
@@ -42,7 +42,7 @@ def settled(
     one_engine: bool = False,
     tells: bool = True,
 ) -> requests.Request:
-    """The request with what the planner chooses; an error where nothing keeps to the aim."""
+    """Return the request with the planner's choices; raise an error if no plan meets the aim."""
     if (among := request.choosable) is None:
         return request
     if one_engine:
@@ -58,7 +58,7 @@ def settled(
 
 
 def _engines(given: requests.Engines, choice: Settled) -> requests.Engines:
-    """The engine of most architectures, and the others by name."""
+    """Return the engines with the most frequent backend as the usual one, and the others by architecture."""
     names = list(choice.backends.values())
     most = max(sorted(set(names)), key=names.count)
     others = {model_id: name for model_id, name in choice.backends.items() if name != most}
@@ -72,7 +72,7 @@ def _told(choice: Settled) -> str:
 
 
 def _beyond(nearest: Estimate, aim: Aim) -> CerebroError:
-    """Nothing keeps to the aim: what would."""
+    """Return the error that no plan meets the aim, with a hint at what would."""
     work = nearest.work
     if not fits_memory(nearest, aim):
         least = -(-nearest.session_bytes * work.sessions // MB)

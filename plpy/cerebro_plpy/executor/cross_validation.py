@@ -1,4 +1,4 @@
-"""Option `cross_validate`: each config is trained without each fold in turn."""
+"""Option `cross_validate`: train each config without each fold in turn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cerebro_plpy.logical.options import FitOptions
 def expanded(
     given: FitOptions, configs: Sequence[requests.Chosen], source: requests.Data
 ) -> list[requests.Chosen]:
-    """Each config once for each fold that it leaves out, and once for all rows if that is asked for."""
+    """Return each config once for each fold that it leaves out, and once for all rows if asked for."""
     if given.cross_validate is None:
         return list(configs)
     number = source.summary.folds
@@ -39,7 +39,7 @@ def expanded(
 
 
 def check(given: FitOptions, *, validation: requests.Data | None, warm_start: bool) -> None:
-    """What a cross-validated run has no use for."""
+    """Refuse the arguments that do not go with cross-validation."""
     if given.cross_validate is None:
         return
     refused = {

@@ -1,4 +1,4 @@
-"""Which frozen layers a run computes once: chosen from the facts of the call, and written with the run."""
+"""Choose the frozen layers that a run computes once; the choice is written with the run."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ def settled(
     examples: Sequence[requests.Chosen],
     described: Mapping[str, Mapping[str, Any]],
 ) -> requests.Request:
-    """The request with the layers to be computed once. None are where each config has frozen weights of its
-    own, or where groups train."""
+    """Return the request with the layers to compute once.
+
+    There are none where each config has frozen weights of its own, or where groups train.
+    """
     request = with_stored(request, described, examples)
     if not request.limits.materialize or request.groups is not None or request.source.summary.stored:
         return request
@@ -43,7 +45,7 @@ def with_stored(
     described: Mapping[str, Mapping[str, Any]],
     configs: Sequence[requests.Chosen],
 ) -> requests.Request:
-    """The request with what its tables of features were made by: all of its nets must have these layers."""
+    """Return the request with the layers behind its tables of features; refuse nets that lack or thaw one."""
     stored: dict[str, Mapping[str, Any]] = {}
     cuts: Mapping[str, Sequence[Mapping[str, Any]]] = {}
     thawed = {name for config in configs for name in parse_fit(config.fit_params).thawed()}
@@ -76,7 +78,7 @@ def with_stored(
 
 
 def _stored_choice(stored: StoredFeatures, facts: Mapping[str, Any]) -> TrunkChoice:
-    """What is done for a net already, as the planner has it."""
+    """Return, as a choice of the planner, the layers whose outputs are already stored in a table."""
     trunk = [LayerCost(**layer) for layer in facts["trunk"]]
     return choice(trunk, [place for place, layer in enumerate(trunk) if layer.name in stored.layers])
 
@@ -98,6 +100,6 @@ def _candidates(
 
 
 def chosen(cuts: Mapping[str, Sequence[Mapping[str, Any]]], model_id: int) -> TrunkChoice | None:
-    """What is computed once of an architecture."""
+    """Return the layers of an architecture that are computed once, or None."""
     found = cuts.get(str(model_id))
     return TrunkChoice(**found[0]) if found else None

@@ -1,7 +1,7 @@
-"""What is decided while a run goes on: by its search procedure, by a budget, by a person in another session.
+"""Take the decisions of a run while it goes on: for its search procedure, its budget and its users.
 
-Each decision is committed before anything is done that follows from it, and the log of them, with the
-measurements between, is all that a resumed run needs to stand where the run stood.
+Each decision is committed before anything follows from it. The log of decisions, with the measurements
+between them, is all that a resumed run needs to stand where the run stood.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Decided = tuple[Entry, ConfigRow | None]
 
 @dataclass(frozen=True)
 class Search:
-    """A run's procedure and what it is told: the losses or the metric; `order` is that of a run to repeat."""
+    """A run's search procedure, whether it is told losses or the metric, and the order of a run to repeat."""
 
     procedure: Procedure
     by_loss: bool = False
@@ -45,7 +45,7 @@ class Search:
 
 
 class Decider:
-    """Asks the procedure, looks at budgets and requests, writes all of it down, and changes the plan."""
+    """A run's decision maker: it asks the procedure, watches budgets and requests, and changes the plan."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Decider:
     # What the loop reports.
 
     def take(self, unit: Unit, result: Mapping[str, Any]) -> None:
-        """Hear of a unit that has ended."""
+        """Take note of a unit that has ended."""
         if self._ends_at is None and self._limits.max_seconds is not None and "seconds" in result:
             # The first visit began with engines to start and nets to compile, which is no training.
             trained = min(result["seconds"], self._plan.configs[unit.mst_key].visit_units)
@@ -105,7 +105,7 @@ class Decider:
                 self.measured(mst_key, epoch, values)
 
     def measured(self, mst_key: int, epoch: int, values: Mapping[str, float | None]) -> None:
-        """A config has been evaluated; where it waits for the procedure, that is to be told."""
+        """Take note of an evaluation, and tell the procedure if the config waits for its decision."""
         name = "loss" if self._by_loss else deciding(list(values))
         params = self.params(mst_key)
         value = badness(name, values.get(name), params) if name is not None else None
@@ -116,7 +116,7 @@ class Decider:
             self._tell(Result(mst_key, epoch, value))
 
     def params(self, mst_key: int) -> CompileParams:
-        """What a config is compiled with, and so which way each of its metrics is better."""
+        """Return a config's compile parameters, which say in which direction each of its metrics improves."""
         text = self._rows[mst_key].compile_params
         try:
             return parse_compile(text)
@@ -126,9 +126,9 @@ class Decider:
             return reparse_compile(text)
 
     def _lose(self, mst_key: int) -> None:
-        """The procedure hears nothing more of a config, and decides nothing about it.
+        """Withdraw a config from the procedure, which decides nothing more about it.
 
-        It is told at the epochs that it waits for.
+        The procedure gets a result without a value for the epoch that it waits for.
         """
         if self._procedure is not None and mst_key not in self._lost:
             self._lost.add(mst_key)
@@ -142,7 +142,7 @@ class Decider:
     # What follows from it.
 
     def turn(self) -> None:
-        """Decide whatever can be decided now."""
+        """Take every decision that can be taken now."""
         if self._procedure is not None and not self._begun:
             self._begun = True
             self._commit(self._as_entries(self._procedure.begin()))
@@ -152,12 +152,12 @@ class Decider:
             self._look()
 
     def unpause(self, role: str) -> None:
-        """Whoever takes up a run that was paused wants it to go on."""
+        """Let the run go on if it was paused: whoever takes it up wants that."""
         if self._plan.paused:
             self._commit([(Entry(0, decisions.RESUME, role=role), None)])
 
     def finish(self) -> None:
-        """Nothing is left to be trained."""
+        """Report an exceeded budget; raise an error if results are left that the run to repeat lacked."""
         over = 0.0 if self._ends_at is None else time.monotonic() - self._ends_at
         if over >= 1:
             self._db.notice(
@@ -173,7 +173,7 @@ class Decider:
             )
 
     def _deliver(self) -> None:
-        """Tell the procedure what has come in, in the order that is to be kept."""
+        """Tell the procedure the results that came in, in the order to keep, and commit its decisions."""
         found: list[Decided] = []
         while self._procedure is not None and not self._closed and (result := self._next_result()):
             found.append((self._measured_entry(result), None))
@@ -218,7 +218,7 @@ class Decider:
         return Entry(0, decisions.STOP, key, step, reason=reason), None
 
     def _new_row(self, of: StartConfig | Clone, source: int | None, with_state: bool) -> ConfigRow:
-        """A config that comes in; one that takes its source's state takes it after the last whole epoch."""
+        """Return the row of a new config; a clone with a state takes it from the last whole epoch."""
         step = before = None
         if source is not None and with_state:
             step = self._plan.whole_epochs(self._plan.configs[source]) * self._plan.segments
@@ -254,14 +254,14 @@ class Decider:
             self._commit(self._closing(Entry(0, decisions.STOP, reason=reason), last_step))
 
     def _closing(self, first: Entry, last_step: Callable[[int], int]) -> list[Decided]:
-        """The end of the run, and with it of every config that would train on."""
+        """Return the entries that end the run and stop every config that would train on."""
         going = [key for key in self._plan.configs if self._plan.trains(key)]
         each = replace(first, request_id=None)
         stops = [replace(each, mst_key=key, step=last_step(key)) for key in going]
         return [(first, None), *((stop, None) for stop in stops)]
 
     def _answer(self, asked: Asked) -> list[Decided]:
-        """What a person asked, if it can still be done by now."""
+        """Return the decisions that answer a user's request, or a refusal if it is too late."""
         key, source = asked.mst_key, asked.source_key
         entry = Entry(0, asked.decision, key, role=asked.role, request_id=asked.request_id)
         if self._closed:
@@ -291,7 +291,7 @@ class Decider:
     # The log.
 
     def _commit(self, decided: Sequence[Decided]) -> None:
-        """Write decisions down, then act on them."""
+        """Write decisions to the log, then act on them."""
         if not decided:
             return
         rows = [row for _, row in decided if row is not None]
@@ -313,12 +313,12 @@ class Decider:
                 self._db.notice(told(entry))
 
     def _is_first(self, entry: Entry) -> bool:
-        """Whether it is the first that is heard of it: a new config comes in on each group."""
+        """Return whether the entry is news: a config that comes in on several groups is told once."""
         row = self._rows.get(entry.mst_key or 0)
         return entry.decision != decisions.START or row is None or row.key == row.mst_key
 
     def _apply(self, entry: Entry) -> None:
-        """What a decision changes; the same whether it has just been made or is read from the log."""
+        """Apply a decision that has just been made, or that was read from the log."""
         plan, key = self._plan, entry.mst_key
         self._number = entry.number
         if entry.decision == decisions.MEASURED:
@@ -351,9 +351,9 @@ class Decider:
             self._lose(key)
 
     def take_up(self, log: Sequence[Entry], measured: Mapping[tuple[int, int], Mapping[str, Any]]) -> None:
-        """Go through a run's log from its beginning: afterwards everything stands as it stood.
+        """Replay a run's log from its beginning, to stand where the run stood.
 
-        `measured` has what was evaluated, by config and epoch, on the rows that decide.
+        `measured` has the evaluations on the deciding rows, by config and epoch.
         """
         awaited: list[Decided] = []
         self._configs -= sum(e.decision in (decisions.START, decisions.CLONE) for e in log)
@@ -368,7 +368,7 @@ class Decider:
             self.measured(key, epoch, values)
 
     def _take_up_entry(self, entry: Entry, awaited: list[Decided]) -> list[Decided]:
-        """Read one row; gives the decisions of the procedure that are to follow it."""
+        """Read one entry of the log, and return the procedure's decisions that must follow it."""
         if self._procedure is not None and not self._begun and not self._closed:
             self._begun = True
             awaited = self._as_entries(self._procedure.begin())
@@ -395,7 +395,7 @@ class Decider:
 
 
 def _number(entries: Sequence[Entry], after: int) -> list[Entry]:
-    """Give each row of the log its number, and what follows from a measurement that of the measurement."""
+    """Number the entries of the log, and give those after a measurement its number as their cause."""
     numbered, cause = [], None
     for number, entry in enumerate(entries, after + 1):
         cause = number if entry.decision == decisions.MEASURED else cause
@@ -404,7 +404,7 @@ def _number(entries: Sequence[Entry], after: int) -> list[Entry]:
 
 
 def _in_turns(asked: Sequence[Asked]) -> list[list[Asked]]:
-    """Configs that come in one after the other are taken up together: of groups they may be thousands."""
+    """Batch consecutive requests for new configs: with groups there may be thousands."""
     turns: list[list[Asked]] = []
     for one in asked:
         if turns and one.decision == turns[-1][-1].decision == decisions.START:
@@ -415,7 +415,7 @@ def _in_turns(asked: Sequence[Asked]) -> list[list[Asked]]:
 
 
 def _wanted(asked: Asked) -> StartConfig:
-    """The config that a person wants to come in."""
+    """Return the config that a user asks to bring in."""
     return StartConfig(
         mst_key=asked.mst_key or 0,
         model_id=asked.model_id or 0,
@@ -429,7 +429,7 @@ def _wanted(asked: Asked) -> StartConfig:
 
 
 def _same(expected: Entry, found: Entry) -> bool:
-    """Whether the procedure decided this; the steps depend on how far the plan has come."""
+    """Return whether two entries are the same decision; their steps depend on how far the plan has come."""
     named = [(e.decision, e.mst_key, e.epochs, e.reason) for e in (expected, found)]
     return named[0] == named[1]
 
@@ -448,6 +448,6 @@ def _words(entry: Entry | None) -> str:
 
 
 def told(entry: Entry) -> str:
-    """A person's decision as a line for whoever waits for the run."""
+    """Return a user's decision as a line for whoever waits for the run."""
     whom = "the run" if entry.mst_key is None else f"config {entry.mst_key}"
     return f"{entry.decision} {whom}: asked for by {entry.role}"

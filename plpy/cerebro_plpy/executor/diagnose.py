@@ -1,4 +1,4 @@
-"""cerebro.diagnose: what only the server knows of itself, each thing fit to train with or with what to do."""
+"""cerebro.diagnose: check that the server has what training needs, and say what to do about the rest."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEAST_DISK_MB = 2048
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """One thing that was checked: its status, what was found, and advice."""
 
     item: str
     status: str
@@ -40,7 +40,7 @@ def diagnose(db: Database) -> list[Finding]:
 
 
 def versions(db: Database) -> str:
-    """The versions of everything, on one line."""
+    """Return the versions of all components on one line."""
     packages = {
         "Keras": ("keras",),
         **{spelled: ENGINES[name] for name, spelled in SPELLED.items()},
@@ -100,7 +100,7 @@ def _against_lock(item: str, found: str, locked: str | None) -> Finding:
 
 
 def _locked() -> dict[str, str]:
-    """The versions that the tests ran with."""
+    """Return the package versions that the tests ran with."""
     text = LOCK.read_text() if LOCK.exists() else ""
     return dict(re.findall(r"^([\w.-]+)==([^\s;\\]+)", text, re.M))
 
@@ -113,7 +113,7 @@ def _version(name: str) -> str | None:
 
 
 def _logins(db: Database) -> Iterator[Finding]:
-    """Where pg_hba.conf refuses segment sessions, runs are slow and none goes on in the background."""
+    """Check that segment sessions can log in: if not, runs are slow and none goes on in the background."""
     try:
         topology = choose_local(db)
     except CerebroError as error:
@@ -127,7 +127,7 @@ def _logins(db: Database) -> Iterator[Finding]:
 
 
 def _logins_of_segments(refused: Sequence[tuple[int, int]]) -> Iterator[Finding]:
-    """Each segment's own process has to log in at its server, and does well to log in at the others'."""
+    """Report the processes of segments that cannot log in at their own server or at another's."""
     own = [str(server) for server, segment in refused if server == segment]
     if own:
         found = f"not their own processes: {', '.join(own)}"
@@ -142,7 +142,7 @@ def _logins_of_segments(refused: Sequence[tuple[int, int]]) -> Iterator[Finding]
 
 
 def _room(db: Database) -> Finding:
-    """A run takes a session for each segment, one that leads them, and in the background one more."""
+    """Check the free connections: a run takes one per segment, one to lead, and one for the background."""
     room = session.room(db, session.current_user(db))
     needed = session.usual_segments(db) + 2
     found = f"{room.free} of {room.most} free, a run needs {needed}"

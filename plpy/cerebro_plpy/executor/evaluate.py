@@ -26,7 +26,7 @@ from cerebro_plpy.topology.choose import choose
 
 @dataclass(frozen=True)
 class EvaluateCall:
-    """The arguments of madlib_keras_evaluate, as they come."""
+    """The arguments of madlib_keras_evaluate, unchecked."""
 
     model_table: str | None
     test_table: str | None
@@ -38,7 +38,7 @@ class EvaluateCall:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A run that measures: from what it starts, and what each config's row begins with."""
+    """A run that only measures: its request, its start, and the first columns of each config's row."""
 
     request: requests.Request
     start: runner.Start
@@ -46,7 +46,7 @@ class Evaluation:
 
 
 def evaluate(db: Database, call: EvaluateCall) -> None:
-    """Measure a model's loss and metrics on the rows of a packed table; of groups, each on its rows."""
+    """Measure a model's loss and metrics on a packed table; models of groups, each on its group's rows."""
     check_writable(db, "the table of what is measured")
     found = grouped.find(db, call.model_table, call.mst_key)
     asked = _of_one(db, call) if found is None else _of_groups(db, call, found)

@@ -1,4 +1,4 @@
-"""madlib_evaluate on models of groups: each is measured on the rows of its group."""
+"""madlib_evaluate on models of groups: measure each on the rows of its group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cerebro_plpy.store.groups import FALLBACK, GroupRow, Groups
 
 @dataclass(frozen=True)
 class Answering:
-    """A model answers for a group of rows, as a config of the run that measures it."""
+    """A group of rows and the model that answers for it, which is a config of the run that measures."""
 
     group: GroupRow
     model: TrainedModel
@@ -31,20 +31,20 @@ class Answering:
 
     @property
     def columns(self) -> Mapping[str, Any]:
-        """What the row of its measurements begins with."""
+        """The first columns of the row of its measurements."""
         return {**self.group.values, FALLBACK: self.is_fallback, "mst_key": self.config.key}
 
 
 @dataclass(frozen=True)
 class AnsweringModels:
-    """The groups of a packed table for which there are models."""
+    """The groups of a packed table that have a model, and their models."""
 
     groups: Groups
     by_config: Mapping[int, Answering]
     models: Sequence[TrainedModel]
 
     def weights(self, found: GroupModels) -> Iterator[WeightsOfGroups]:
-        """What the configs start from."""
+        """Yield the starting weights of the configs, model by model."""
         for model in self.models:
             yield WeightsOfGroups(
                 model_id=model.selected.model_id,
@@ -61,7 +61,7 @@ class AnsweringModels:
 
 
 def of(db: Database, found: GroupModels, source: requests.Data) -> AnsweringModels:
-    """Which model answers for each group of the rows."""
+    """Find the model that answers for each group of the rows; refuse rows that are in other groups."""
     rows = groups.of(db, source)
     if rows is None or rows.types.keys() != found.types.keys():
         raise CerebroError(

@@ -1,7 +1,7 @@
-"""cerebro.explain_fit and explain_automl: what a call would cost. Nothing is written, and no session opened.
+"""cerebro.explain_fit and explain_automl: say what a call would cost, without writing anything.
 
-The call is read and checked as one that begins a run is (`begin.py`), so that it is refused with the same
-errors; an engine that is up already describes the nets, in a session that is warm or in this one.
+The call is read and checked like one that begins a run (`begin.py`), and refused with the same errors. No
+session is opened: an engine describes the nets in a session that is warm, or in this one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ALTERNATIVE_VISITS = 160
 
 @dataclass(frozen=True)
 class PlanWanted:
-    """How a plan is wanted."""
+    """The way a plan is to be made and shown."""
 
     format: str | None
     what_if: str | None
@@ -94,7 +94,7 @@ def fit(
     probe: bool | None,
     what_if: str | None,
 ) -> list[str]:
-    """The plan of madlib_fit_multiple_model."""
+    """Return the plan of madlib_fit_multiple_model."""
     asked = PlanWanted(format, what_if, probe)
     call = FitCall(
         source_table=source_table,
@@ -131,7 +131,7 @@ def automl(
     probe: bool | None,
     what_if: str | None,
 ) -> list[str]:
-    """The plan of madlib_automl."""
+    """Return the plan of madlib_automl."""
     asked = PlanWanted(format, what_if, probe)
     call = AutomlCall(
         source_table=source_table,
@@ -221,7 +221,7 @@ def machine(db: Database) -> Machine:
 
 
 class _Asking:
-    """An engine that is asked: that of a run's sessions, where they are there, or one in this session."""
+    """An engine that answers questions, in the warm sessions of a run or else in this session."""
 
     def __init__(self, db: Database, request: requests.Request) -> None:
         self._db = db
@@ -235,7 +235,7 @@ class _Asking:
         return self._sessions is not None
 
     def describe(self, request: requests.Request) -> Mapping[str, Mapping[str, Any]]:
-        """What it says of the nets and configs."""
+        """Return the engine's description of the nets and configs."""
         command = replace(runner.check_command(self._db, request), sizes=True)
         engine = next(iter(self._engines.values()))
         return self._ask(command, replace(engine, or_any=True))
@@ -252,7 +252,7 @@ class _Asking:
         examples: Sequence[requests.Chosen],
         described: Mapping[str, Mapping[str, Any]],
     ) -> list[Observation]:
-        """Times one config of each kind; gives it as if a run had measured it."""
+        """Time one config of each kind, and return the times as if a run had measured them."""
         one_each = {work.kinds[config.mst_key].name: config for config in examples}.values()
         summary, check = request.source.summary, runner.check_command(self._db, request)
         found: dict[str, Mapping[str, float]] = {}
@@ -293,7 +293,7 @@ def _observed(work: RunWork, kind: ConfigKind, times: Mapping[str, float]) -> Ob
 
 
 def _supposed(work: RunWork, wanted: Mapping[str, Any], request: requests.Request) -> RunWork:
-    """The same run with other facts."""
+    """Return the work with the facts that `what_if` supposes."""
     segments, rows = wanted.get("segments", work.segments), wanted.get("rows", sum(work.rows))
     if segments != work.segments or rows != sum(work.rows):
         work = _packed_for(work, segments, rows)
@@ -316,7 +316,7 @@ def _supposed(work: RunWork, wanted: Mapping[str, Any], request: requests.Reques
 
 
 def _packed_for(work: RunWork, segments: int, rows: int) -> RunWork:
-    """The same configs on so many rows, packed for so many segments."""
+    """Return the work with `rows` rows, packed for `segments` segments."""
     sizes = work.groups and calibrating.placed(work.groups, segments, rows / max(1, sum(work.rows)))
     return replace(
         work,
@@ -329,7 +329,7 @@ def _packed_for(work: RunWork, segments: int, rows: int) -> RunWork:
 
 @dataclass(frozen=True)
 class _Measurements:
-    """What was measured, and who looks for a cancel meanwhile."""
+    """The measurements of earlier runs, and the function that looks for a cancel."""
 
     observations: Sequence[Observation]
     tick: Callable[[], None]
@@ -361,14 +361,14 @@ def _about_fit(request: requests.Request, work: RunWork, known: _Measurements, m
         machine=machine,
         visits_known=rates.visits(work.backends),
         alternatives=_alternatives(work, known),
-        # Those of groups are told with each kind.
+        # Bundles of groups are shown with each kind.
         bundles=[] if work.groups is not None else list(fusion.bundles(work, limits.fuse)),
         notes=notes,
     )
 
 
 def _break_even(work: RunWork, rates: Rates) -> list[str]:
-    """The architectures for which another engine pays within the run."""
+    """List the architectures for which another engine pays within the run, and from which epoch on."""
     now = {kind.model_id: kind.backend for kind in work.kinds.values()}
     said: list[str] = []
     for model_id, own in sorted(now.items()):
@@ -380,7 +380,7 @@ def _break_even(work: RunWork, rates: Rates) -> list[str]:
 
 
 def _alternatives(work: RunWork, known: _Measurements) -> list[Alternative]:
-    """Other engines, segments and threads, and fewer evaluations."""
+    """Estimate other engines, segments and threads, and fewer evaluations."""
     engines = session.engines_here(*requests.CHOOSABLE)
     found: list[Alternative] = []
 
@@ -431,7 +431,7 @@ def _about_search(
     described: Mapping[str, Mapping[str, Any]],
     machine: Machine,
 ) -> Explained:
-    """A search is played with invented results, since what it trains depends on them."""
+    """Estimate a search by playing it with invented results, since what it trains depends on them."""
     rates = known.rates(work)
     by_code = {(kind.model_id, kind.compiled): kind for kind in work.kinds.values()}
     by_model = {kind.model_id: kind for kind in work.kinds.values()}

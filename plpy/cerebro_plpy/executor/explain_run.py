@@ -1,4 +1,4 @@
-"""cerebro.explain_run: what earlier runs would have made one expect of a run, beside what it took."""
+"""cerebro.explain_run: compare what a run took with the estimate that earlier runs allow."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def explain_run(db: Database, run_id: int | None, format: str | None) -> list[st
     found_groups = run_groups.read(db, run.run_id)
     if found_groups:
         units = {row.mst_key: row for row in runs.configs(db, run.run_id)}
-        # What is said is said of configs, whatever the group.
+        # Times are shown by config, whatever the group.
         visits = [{**visit, "mst_key": units[visit["mst_key"]].key} for visit in visits]
         epochs: Mapping[int, int] = {}
         work = _work_on_groups(db, run, visits, found_groups, list(units.values()))
@@ -65,7 +65,7 @@ def explain_run(db: Database, run_id: int | None, format: str | None) -> list[st
 
 
 def _estimate(work: RunWork, rates: Rates, epochs: Mapping[int, int]) -> Estimate:
-    """Configs that were stopped are taken for what they came to, if there are not too many to be played."""
+    """Estimate the run; configs that were stopped count with the epochs they got, unless too many to play."""
     if work.groups is not None:
         return estimate(work, rates)
     prices = Prices(work, rates)
@@ -81,7 +81,7 @@ def _estimate(work: RunWork, rates: Rates, epochs: Mapping[int, int]) -> Estimat
 def _work(
     db: Database, run: runs.RunRow, visits: Sequence[Row], status: str
 ) -> tuple[RunWork, Mapping[int, int]]:
-    """What the run had to do, and how many epochs each config has got where that is known."""
+    """Return the work of the run, and the number of epochs of each config, or none while the run goes on."""
     kinds = calibrating.kinds_of_run(db, run.run_id)
     sizes = {v["mst_key"]: v["state_bytes"] for v in visits}
     kinds = {key: _sized(kind, sizes.get(key)) for key, kind in kinds.items()}
@@ -121,7 +121,7 @@ def _work_on_groups(
     found: Mapping[int, GroupRow],
     units: Sequence[runs.ConfigRow],
 ) -> RunWork:
-    """The same of a run of groups, with as many epochs as its models have got in the mean."""
+    """Return the work of a run of groups, with the mean number of epochs that its models got."""
     nets, sizes = calibrating.nets_of_run(db, run.run_id), {v["mst_key"]: v["state_bytes"] for v in visits}
     one_each = {row.key: row for row in units}
     numbers = {row.group_id for row in units if row.group_id is not None}
@@ -163,7 +163,7 @@ def _sized(kind: ConfigKind, state_bytes: int | None) -> ConfigKind:
 
 @dataclass(frozen=True)
 class _RowsOfRun:
-    """The rows of each segment, and where they are."""
+    """The rows of each segment, and the hosts of the segments."""
 
     training: Sequence[int]
     validation: Sequence[int]
@@ -172,8 +172,10 @@ class _RowsOfRun:
 
 
 def _rows_of_run(db: Database, run: runs.RunRow, visits: Sequence[Row]) -> _RowsOfRun:
-    """As the packed tables have them, or else as the visits did: they may be gone, or others may have their
-    names."""
+    """Return the rows as the packed tables have them, or else as the visits did.
+
+    The tables may be gone, or others may have their names.
+    """
     seen: dict[int, int] = {v["segment"]: v["rows"] for v in visits}
     with suppress(CerebroError):
         source, validation = requests.training_and_validation(db, run.source_table, run.validation_table)
@@ -192,7 +194,7 @@ def _rows_of_run(db: Database, run: runs.RunRow, visits: Sequence[Row]) -> _Rows
 def _actual(
     work: RunWork, visits: Sequence[Row], evaluations: Sequence[Row], status: Row
 ) -> Mapping[str, Any]:
-    """What the run took, by kind of config."""
+    """Return the times that the run took, in sum and for each kind of config."""
     by_kind: dict[str, Counter[str]] = defaultdict(Counter)
     for visit in visits:
         kind = work.kinds.get(visit["mst_key"])
@@ -215,7 +217,7 @@ def _actual(
 
 
 def _beside(node: Node, parts: Sequence[Node], work: RunWork, actual: Mapping[str, Any]) -> Node:
-    """The tree with what was measured in it."""
+    """Return the tree with the measured times beside the estimates."""
     placed: list[Node] = []
     for part in parts:
         if part[NODE_TYPE] == "Train":

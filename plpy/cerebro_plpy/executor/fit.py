@@ -1,4 +1,4 @@
-"""madlib_fit_multiple_model: trains every config of a model selection table."""
+"""madlib_fit_multiple_model: train every config of a model selection table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cerebro_plpy.store.names import Table, TargetTable
 
 
 class ManyTables:
-    """One table of models, one of what became of each config, and a summary."""
+    """The tables of a run of many configs: their models, what became of each config, and a summary."""
 
     suffixes = ("_info", "_summary")
     several = True
@@ -51,7 +51,7 @@ class ManyTables:
 
 @dataclass(frozen=True)
 class FitCall:
-    """The arguments of madlib_keras_fit_multiple_model, as they come."""
+    """The arguments of madlib_keras_fit_multiple_model, unchecked."""
 
     source_table: str | None
     model_output_table: str | None
@@ -121,14 +121,16 @@ class FitCall:
         )
 
     def examples(self, request: requests.Request) -> Sequence[requests.Chosen]:
-        """A config for its folds or groups."""
+        """Return each config once, whatever its folds or groups."""
         return list({config.key: config for config in reversed(request.configs)}.values())[::-1]
 
     def go_on_from(
         self, db: Database, request: requests.Request, earlier: Sequence[Table], cold: runner.Start
     ) -> runner.Start:
-        """Configs that the earlier run trained go on from their states, or from their weights if the states
-        are gone; the others start as they would without."""
+        """Let configs that the earlier run trained continue from their states, or else from their weights.
+
+        The others start as they would without a warm start.
+        """
         warm_groups.check(db, request.groups, earlier)
         if request.groups is not None:
             return warm_groups.start(db, request, request.groups, earlier, cold)

@@ -1,4 +1,4 @@
-"""The calls about registered functions by their names in SQL."""
+"""The calls about registered functions, by their names in SQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registered functions: how a superuser adds, grants and removes some, and what a run goes on with."""
+"""Add, grant and remove registered functions, and check those that a resumed run uses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 
 
 def go_on(db: Database, run_id: int) -> None:
-    """Let a run that is to go on name what it has named, if that is there and its owner's to use."""
+    """Let a resumed run name the functions it has named; refuse if one is gone or not its owner's to use."""
     functions.begin(db, run_id)
     known = {function.digest: function for function in registered.known()}
     used = functions.of_run(db, run_id)
@@ -48,7 +48,7 @@ def go_on(db: Database, run_id: int) -> None:
 
 
 def used(described: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The digests of all functions that an engine has found in what it has described."""
+    """Return the digests of all functions that an engine has found in the nets it described."""
     return sorted({digest for facts in described.values() for digest in facts["functions"]})
 
 
@@ -60,7 +60,7 @@ def register(
     description: str | None,
     higher_is_better: bool | None,
 ) -> int:
-    """Keep Python source as a new version of a function; gives the version."""
+    """Keep Python source as a new version of a function, and return the version's number."""
     functions.check_superuser(db, "register functions")
     check_writable(db, "a registered function")
     if name is None or source is None or kind is None:
@@ -85,7 +85,7 @@ def register(
 
 
 def register_either(db: Database, name: str, source: str, description: str | None) -> None:
-    """Register what is a loss or a metric; it need not be said which."""
+    """Register a function as a loss or, if it is none, as a metric."""
     try:
         register(
             db,
@@ -117,7 +117,7 @@ def check_name(name: str) -> None:
 
 
 def _try(db: Database, row: Mapping[str, Any]) -> None:
-    """Have an engine execute the source once, in a session such as those that train."""
+    """Have an engine execute the source once, in a session like those that train."""
     engines = requests.engines(db, FitOptions(), False, session.usual_segments(db))
     topology = choose(db, [])
     topology.open([Engine(engines.backend, engines.threads, False)], 1)
@@ -143,7 +143,7 @@ def _add(db: Database, role: str, row: Mapping[str, Any], description: str | Non
 
 
 def unregister(db: Database, name: str | None) -> None:
-    """End all versions of a function; what runs at the moment goes on with it."""
+    """End all versions of a function; runs that are under way keep it."""
     functions.check_superuser(db, "unregister functions")
     check_writable(db, "a registered function")
     last = _last(db, name)

@@ -1,4 +1,4 @@
-"""Configs that share visits: what the plan of a run is told of it, and what the caller is."""
+"""Settle which configs of a run share visits, for its plan, and tell the caller."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ MOST_TOLD = 5
 
 
 def settled(request: requests.Request) -> requests.Request:
-    """The request with what forms follow from, unless it has that: a table may grow before a run is resumed,
-    and a run that is repeated had a budget of its own."""
+    """Return the request with the facts that decide the forms of visits, unless it has them already.
+
+    A table may grow before a run is resumed, and a run that is repeated had a memory budget of its own.
+    """
     if request.limits.small_nets:
         return request
     tables = [data for data in (request.source, request.validation) if data is not None]
@@ -52,7 +54,7 @@ def facts(db: Database, request: requests.Request) -> fusion.FusionFacts:
 
 
 def alike(db: Database, request: requests.Request, run_id: int) -> Callable[[runs.ConfigRow], Alike | None]:
-    """What tells of a config of a run with which others it shares visits."""
+    """Return a function that says, for a config of the run, with which others it shares visits."""
     known, folds = facts(db, request), request.source.summary.folds
     searches = brings_configs(request.search)
     nets: dict[int, calibrating.Net] = {}
@@ -96,7 +98,7 @@ def _of_group(known: fusion.FusionFacts, kind: ConfigKind) -> Alike:
 
 
 def check(request: requests.Request) -> None:
-    """The batched form needs an engine that has it."""
+    """Refuse the batched form on engines that do not have it."""
     if request.limits.fuse == FAST and fusion.JAX not in request.backends:
         raise CerebroError(
             f"option fuse is {FAST}, and {' and '.join(request.backends)} has no such form",
@@ -111,7 +113,7 @@ def tell(
     examples: Sequence[requests.Chosen],
     described: Mapping[str, Mapping[str, Any]],
 ) -> None:
-    """Where the batched form was asked for: whose last bits are others, and whose are not, and why."""
+    """Tell the caller which configs train in the batched form that was asked for, and why others do not."""
     if request.limits.fuse != FAST:
         return
     known = facts(db, request)
@@ -138,7 +140,7 @@ def _configs(keys: set[int]) -> str:
 
 
 def replayed(db: Database, request: requests.Request) -> requests.Request:
-    """The form of the run that is to be repeated, with what it followed from, where the call says none."""
+    """Return the request with the form of the run to repeat, and its facts, where the call names none."""
     run_id = request.limits.replay
     if run_id is None or request.limits.fuse is not None:
         return request

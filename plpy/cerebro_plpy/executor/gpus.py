@@ -1,4 +1,4 @@
-"""GPUs: those of each host as a table, and those that a run's segments are given."""
+"""List the GPUs of each host in a table, and deal them to a run's segments."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write_configuration(db: Database, table: str | None, source: str | None) -> 
 def of_segments(
     db: Database, use_gpus: bool, packed: PackedSummary, alone: bool
 ) -> bool | tuple[gpus.GpuShare, ...]:
-    """What each segment of a run has; true where only the engine can know whether there is a GPU.
+    """Return the share of a GPU for each segment, or True where only the engine knows whether there is one.
 
     A session that is `alone` plays all segments.
     """

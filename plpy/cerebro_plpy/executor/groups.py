@@ -1,4 +1,4 @@
-"""A table in groups: each config is trained on each group by itself."""
+"""Train each config on each group of a packed table by itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PACK_AGAIN = "Pack it with cerebro.validation_preprocessor_dl and this source t
 
 
 def of(db: Database, source: requests.Data) -> Groups | None:
-    """The groups of a packed table, as the caller may read them."""
+    """Return the groups of a packed table, read with the caller's rights, or None if it has none."""
     if source.summary.group_by is None:
         return None
     read = partial(groups.of, db, source.table, source.summary.group_by)
@@ -32,7 +32,7 @@ def of(db: Database, source: requests.Data) -> Groups | None:
 
 
 def check_validation(db: Database, found: Groups, validation: requests.Data) -> None:
-    """Validation rows must be of the same groups, with the same numbers and on the same segments."""
+    """Check that validation rows are of the same groups, with the same numbers and on the same segments."""
     theirs = of(db, validation)
     if theirs is None:
         raise CerebroError(
@@ -52,7 +52,7 @@ def check_validation(db: Database, found: Groups, validation: requests.Data) -> 
 
 
 def check_of_run(db: Database, found: Groups, given: FitOptions, validation: requests.Data | None) -> None:
-    """What a call asks for must be there; the caller hears of groups that get less than others."""
+    """Check the validation groups, and tell the caller of groups that get no model of their own."""
     if validation is not None:
         check_validation(db, found, validation)
     tell_of_left_out(db, found, given)
@@ -61,8 +61,10 @@ def check_of_run(db: Database, found: Groups, given: FitOptions, validation: req
 def expanded(
     configs: Sequence[requests.Chosen], found: Groups | None, given: FitOptions
 ) -> list[requests.Chosen]:
-    """Each config once for each group; no number of these is that of a config in the table, which stands for
-    itself where it is trained on all rows."""
+    """Return each config once for each group that trains, under numbers that no config in the table has.
+
+    With the fallback, the config itself comes first, trained on all rows.
+    """
     if found is None:
         return list(configs)
     numbers = count(max((config.mst_key for config in configs), default=0) + 1)
@@ -83,7 +85,7 @@ def _none_trained(found: Groups) -> CerebroError:
 
 
 def to_search(db: Database, source: requests.Data, given: FitOptions) -> Groups | None:
-    """The groups of a table that is to be searched; none where it has none."""
+    """Return the groups of a table that is to be searched, or None if it has none."""
     found = of(db, source)
     if found is None:
         if given.search is not None:
@@ -105,7 +107,7 @@ def to_search(db: Database, source: requests.Data, given: FitOptions) -> Groups 
 
 
 def why_left_out(group: GroupRow, limits: Limits) -> str | None:
-    """Why a group has no model of its own."""
+    """Return the reason why a group has no model of its own, or None."""
     if group.rows < (limits.min_rows or 1):
         return f"{group.rows} row{_s(group.rows)}, fewer than min_rows {limits.min_rows}"
     if group.classes is not None and group.classes < (limits.min_classes or 1):
@@ -125,14 +127,14 @@ def tell_of_left_out(db: Database, found: Groups, given: FitOptions) -> None:
 
 
 def left_out(request: requests.Request) -> dict[int, str]:
-    """The groups that have no models of their own, with the reasons."""
+    """Return the groups that have no models of their own, with the reasons."""
     rows = request.groups.rows if request.groups else {}
     reasons = {number: why_left_out(group, request.limits) for number, group in rows.items()}
     return {number: reason for number, reason in reasons.items() if reason is not None}
 
 
 def rows_trained(request: requests.Request) -> dict[int, int] | None:
-    """The groups that have models of their own, with their rows."""
+    """Return the groups that have models of their own, with their numbers of rows."""
     if request.groups is None:
         return None
     few = left_out(request)
@@ -140,7 +142,7 @@ def rows_trained(request: requests.Request) -> dict[int, int] | None:
 
 
 def scope(method: SearchMethod, given: FitOptions) -> str:
-    """Whether each group is searched by itself, or one search decides for all."""
+    """Return whether each group is searched by itself, or one search decides for all."""
     found = given.search or (ALL_GROUPS if method.proposes else PER_GROUP)
     if found == PER_GROUP and method.proposes:
         raise CerebroError(
@@ -153,7 +155,7 @@ def scope(method: SearchMethod, given: FitOptions) -> str:
 
 
 def check(given: FitOptions, source: requests.Data) -> None:
-    """What a run of groups does not do."""
+    """Refuse the options that a run of groups does not take, or those that only such a run takes."""
     if source.summary.group_by is None:
         refuse_options(given)
         return
@@ -172,7 +174,7 @@ def check(given: FitOptions, source: requests.Data) -> None:
 
 
 def refuse_balanced(fit_grid: str) -> None:
-    """A search brings its configs in while it goes on: nobody counts classes for them."""
+    """Refuse balanced classes in a search: nobody counts classes for configs that come in as it goes on."""
     if BALANCED in fit_grid:
         raise CerebroError(
             f"class_weight '{BALANCED}' is for fits on groups, not for searches",
@@ -182,7 +184,7 @@ def refuse_balanced(fit_grid: str) -> None:
 
 
 def with_class_counts(db: Database, request: requests.Request) -> requests.Request:
-    """The request with the classes of each group's rows, where any of its configs balances them."""
+    """Return the request with the class counts of each group, where any of its configs balances classes."""
     if request.groups is None or not any(BALANCED in config.fit_params for config in request.configs):
         return request
     source = request.source
@@ -192,7 +194,7 @@ def with_class_counts(db: Database, request: requests.Request) -> requests.Reque
 
 
 def check_unfreezing(request: requests.Request, configs: Sequence[requests.Chosen]) -> None:
-    """A bundle of groups trains with one net from its first epoch to its last."""
+    """Refuse layers that are unfrozen later: a bundle of groups trains with one net in all epochs."""
     for config in configs:
         if request.groups is not None and parse_fit(config.fit_params).unfreeze_at is not None:
             raise CerebroError(
@@ -203,7 +205,7 @@ def check_unfreezing(request: requests.Request, configs: Sequence[requests.Chose
 
 
 def refuse_options(given: FitOptions) -> None:
-    """What only a run of groups takes."""
+    """Refuse the options that only a run of groups takes."""
     for name in ("checkpoint_every", "min_rows", "min_classes", "fallback", "groups"):
         if getattr(given, name) is not None:
             raise CerebroError(

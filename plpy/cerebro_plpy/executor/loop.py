@@ -1,4 +1,4 @@
-"""Keeps every segment busy until the plan is done."""
+"""Keep every segment busy until the plan is done."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from cerebro_plpy.topology import Answer, Topology
 # States that nobody needs any more go after so long, or when they have become so many bytes.
 DROP_SECONDS = 2.0
 DROP_BYTES = 256 * 2**20
-# Whoever listens hears of the end of a config's epoch so much later, and of several at once.
+# Listeners hear of the end of a config's epoch this much later, and of several at once.
 TELL_SECONDS = 0.1
 
 
 class RunLoop:
-    """One run on one topology."""
+    """The loop of one run on one topology."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class RunLoop:
         self._report(replace(unit, mst_key=mst_key), {"failure": reason})
 
     def _drop_states(self) -> None:
-        """Now and then: each time costs a transaction."""
+        """Have states dropped that nobody needs, but only now and then: each time costs a transaction."""
         now = time.monotonic()
         if not self._stale or (now < self._next_drop and self._stale_bytes < DROP_BYTES):
             return

@@ -1,4 +1,4 @@
-"""Nets without Python: written to fit a packed table, checked by Keras, and shown layer by layer."""
+"""Make nets without Python: write them to fit a packed table, have Keras check them, show their layers."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def enable_lora(
     layers: Sequence[str] | None,
     train: Sequence[str] | None,
 ) -> int:
-    """Add a copy of a net that has adapters."""
+    """Add a copy of a net, with adapters."""
     table = resolve_table(db, arch_table, "model architecture table")
     if model_id is None:
         raise CerebroError("model_id is NULL", sqlstate=NULL_NOT_ALLOWED)
@@ -105,7 +105,7 @@ def enable_lora(
 
 
 def show_net(db: Database, arch_table: str | None, model_id: int | None) -> Iterator[tuple[Any, ...]]:
-    """A row for each layer."""
+    """Yield a row for each layer of a net."""
     table = resolve_table(db, arch_table, "model architecture table")
     if model_id is None:
         raise CerebroError("model_id is NULL", sqlstate=NULL_NOT_ALLOWED)

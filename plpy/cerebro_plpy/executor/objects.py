@@ -1,7 +1,6 @@
-"""MADlib's object tables: lists of functions by name. What they hold is never executed.
+"""MADlib's object tables: lists of functions by name, whose content is never executed.
 
-A name in a config means a function that is registered, or one that comes with the package, whatever such a
-table says of it.
+A name in a config means a function that is registered or comes with the package, whatever such a table says.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def load_custom(
     name: str | None,
     description: str | None,
 ) -> None:
-    """Register what dill has serialized, and list it."""
+    """Register a function that dill has serialized, and list it."""
     registry.check_superuser(db, "load serialized functions")
     if serialized is None or name is None:
         raise CerebroError("object and name cannot be NULL", sqlstate=NULL_NOT_ALLOWED)
@@ -71,7 +70,7 @@ def _check_dill(name: str) -> None:
 
 
 def load_top_k(db: Database, table_name: str | None, k: int | None) -> None:
-    """List a metric that comes with the package."""
+    """List the top-k accuracy, a metric that comes with the package."""
     if k is None:
         raise CerebroError("k is NULL", sqlstate=NULL_NOT_ALLOWED)
     if not 1 <= k <= MOST_K:
@@ -109,7 +108,7 @@ def _add(
 
 
 def delete(db: Database, table_name: str | None, function: int | str | None) -> None:
-    """Take a function off the list, by its id or its name, and drop the list with the last."""
+    """Take a function off the list, by its id or its name, and drop the list with the last one."""
     if function is None:
         raise CerebroError("id or name is NULL", sqlstate=NULL_NOT_ALLOWED)
     check_writable(db, "a table of functions")
@@ -122,7 +121,7 @@ def delete(db: Database, table_name: str | None, function: int | str | None) -> 
 
 
 def update_table(db: Database, table_name: str | None) -> None:
-    """See that a list can be used as it is; nothing of it is ever unpickled, so that nothing gets too old."""
+    """Check that a list can be used; it never needs an update, since nothing in it is unpickled."""
     table = resolve_table(db, table_name, WHAT)
     objects.check(db, table)
     db.notice(f"{table.quoted} needs no update")

@@ -1,4 +1,4 @@
-"""The tables that a run leaves to its caller, written in the caller's own transaction."""
+"""Write the tables that a run leaves to its caller, in the caller's own transaction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cerebro_plpy.store import measurements, results, session, state_rows
 from cerebro_plpy.store.groups import FALLBACK, Groups
 from cerebro_plpy.store.names import TargetTable
 
-# What fits a field, with room for the rest of the row.
+# The most bytes that fit a field, with room for the rest of the row.
 LARGEST_FIELD = 2**30 - 2**20
 # Weights of several configs are read by one statement, up to so many bytes.
 AT_ONCE = 64 * 2**20
@@ -29,7 +29,7 @@ AT_ONCE = 64 * 2**20
 
 @dataclass(frozen=True)
 class Targets:
-    """The tables to be made."""
+    """The tables to be written."""
 
     model: TargetTable
     info: TargetTable
@@ -37,8 +37,10 @@ class Targets:
 
 
 def write_models(db: Database, targets: Targets, request: Request, outcome: Outcome) -> dict[int, int]:
-    """One row per config that has a state; gives the size of each config's weights. Those that leave a fold
-    out were trained to be measured: they are no result."""
+    """Write one row per config that has a state, and return the size of each config's weights.
+
+    Configs that leave a fold out were trained to be measured, and have no row.
+    """
     sizes: dict[int, int] = {}
     steps = {
         key: ended.step
@@ -93,7 +95,7 @@ def _write_models_of_groups(
 
 @as_owner
 def some_weights(db: Database, run_id: int, steps: Mapping[int, int]) -> dict[int, bytes]:
-    """Weights after these configs' steps: of the first ones, as many as are held in memory at once."""
+    """Return the weights of the first of these configs, as many as are held in memory at once."""
     found: dict[int, bytes] = {}
     filled, frozen = 0, states.finder(partial(state_rows.frozen, db, run_id))
     for mst_key, parts in state_rows.read_several(db, run_id, steps):
@@ -124,7 +126,7 @@ def write_info(
 
 
 def groups_left_out(request: Request, outcome: Outcome) -> Iterator[dict[str, Any]]:
-    """Each config of each group that had too few rows or classes."""
+    """Yield a row for each config of each group that had too few rows or classes."""
     configs = {ended.config.key: ended.config for ended in outcome.ended.values()}
     for number, reason in groups.left_out(request).items():
         for key, config in configs.items():
@@ -164,13 +166,15 @@ def info_row(request: Request, outcome: Outcome, ended: Ended, size: int | None)
 
 
 def epoch_of(request: Request, ended: Ended) -> int | None:
-    """The epoch that left the state which is delivered."""
+    """Return the epoch that left the delivered state."""
     return None if ended.step is None else ended.step // request.segments
 
 
 def history(config: Chosen, outcome: Outcome, size: int | None, epoch: int | None = None) -> dict[str, Any]:
-    """Loss and first metric over the evaluated epochs, in MADlib's columns; the final ones are those of the
-    state that is delivered, which is of that epoch, or else the last."""
+    """Return loss and first metric over the evaluated epochs, in MADlib's columns.
+
+    The final values are those after `epoch`, which left the delivered state, or else the last ones.
+    """
     rows = outcome.metrics_of(config.mst_key)
     params = outcome.params_of(config.compile_params)
     found: dict[str, Any] = {
@@ -194,7 +198,7 @@ def history(config: Chosen, outcome: Outcome, size: int | None, epoch: int | Non
 
 
 def _final(values: Mapping[int, float | None], epoch: int | None) -> float | None:
-    """The value after that epoch, else after the last; they come in the order of the epochs."""
+    """Return the value after `epoch`, else the last one; the values are in the order of the epochs."""
     last = next(reversed(list(values.values())), None)
     return last if epoch is None else values.get(epoch, last)
 
@@ -218,18 +222,18 @@ def _text(named: Any) -> str:
 
 
 def _elapsed(rows: Sequence[measurements.MetricRow]) -> list[float]:
-    """Seconds from the start of training to the end of each evaluation."""
+    """Return the seconds from the start of training to the end of each evaluation."""
     epochs = sorted({row.epoch for row in rows})
     return [max(row.elapsed_seconds for row in rows if row.epoch == epoch) for epoch in epochs]
 
 
 def metrics_iters(outcome: Outcome, mst_key: int | None = None) -> list[int]:
-    """The epochs after which something was measured, or a config was."""
+    """Return the epochs after which any config, or this one, was measured."""
     return sorted({row.epoch for row in outcome.metrics if mst_key in (None, row.mst_key)})
 
 
 def _names(request: Request, tables: Mapping[str, TargetTable]) -> dict[str, str | None]:
-    """The tables of a run by the summary's columns."""
+    """Return the names of a run's tables by the columns of the summary."""
     validation, selection = request.validation, request.selection_table
     return {
         "source_table": request.source.table.quoted,
@@ -243,7 +247,7 @@ def _names(request: Request, tables: Mapping[str, TargetTable]) -> dict[str, str
 def summary_row(
     db: Database, request: Request, outcome: Outcome, tables: Mapping[str, TargetTable]
 ) -> dict[str, Any]:
-    """What the summaries of many models and of one have in common; `tables` are those that were made."""
+    """Return the columns that all summaries have; `tables` are the tables that were made."""
     packed = request.source.summary
     times = measurements.times(db, outcome.run_id)
     names = _names(request, tables)

@@ -1,4 +1,4 @@
-"""options => {"replay": run}: the order in which an earlier run's procedure was told what it had measured."""
+"""options => {"replay": run}: repeat the order in which an earlier run's procedure got its results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cerebro_plpy.store import decisions, runs, session
 
 
 def seed(db: Database, given: FitOptions) -> int:
-    """The seed of the run that is to be replayed, else that of the call."""
+    """Return the seed of the call, or else that of the run to replay, or a drawn one."""
     if given.replay is None or given.seed is not None:
         return requests.seed(given)
     role, run_id = session.current_user(db), given.replay
@@ -19,13 +19,13 @@ def seed(db: Database, given: FitOptions) -> int:
 
 
 def order(db: Database, request: Request) -> list[tuple[int, int]]:
-    """The order that a run is to keep, if it repeats another one."""
+    """Return the order of results that a run must keep; empty if it repeats no other."""
     run_id = request.limits.replay
     return [] if run_id is None else order_of(db, run_id, request)
 
 
 def order_of(db: Database, run_id: int, request: Request) -> list[tuple[int, int]]:
-    """The results of a run in their order, if a run with this request can repeat it."""
+    """Return the results of a run in their order; refuse if a run with this request cannot repeat it."""
     role = session.current_user(db)
     run, log = runs.own_run(db, run_id, role), decisions.entries(db, run_id)
     theirs = runs.searched(run), run.seed, run.segments, run.epochs

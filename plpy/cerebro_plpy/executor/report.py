@@ -1,4 +1,4 @@
-"""The progress lines of a run."""
+"""Tell the caller how a run comes on, line by line."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from cerebro_plpy.planner.units import BUNDLE, EVALUATE, MERGE, PART, VISIT, Con
 LINES = 10
 QUIET_SECONDS = 10.0
 MOST_QUIET_SECONDS = 600.0
-# Of configs that failed, so many are named at the end of a run.
+# The most failed configs that are named at the end of a run.
 MOST_REASONS = 3
-# What was measured on the rows that decide, by config and epoch.
+# The metrics on the deciding rows, by config and epoch.
 _Score = tuple[float, float, int, str, float]
 ByEpoch = Mapping[tuple[int, int], Mapping[str, float | None]]
 
 
 class Report:
-    """Tells the caller what has happened, an epoch at a time."""
+    """The progress report of a run to its caller, an epoch at a time."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Report:
         self._patience = QUIET_SECONDS
         self._epoch = 0
         self._pace = RunPace()
-        # Where a search has yet to decide which configs there are, an epoch of all of them says nothing.
+        # If a search has yet to decide which configs there are, an epoch of all of them says nothing.
         self._search = not plan.configs
         self._declined: set[tuple[object, str]] = set()
         configs, epochs = _configs(plan), _count(plan.epochs, "epoch")
@@ -66,7 +66,7 @@ class Report:
             self._say(f"run {run_id}: {configs} {where}, {self._extent(epochs)}")
 
     def _extent(self, epochs: str) -> str:
-        """How much is to be done: as much as was asked for, or at most that where configs may be stopped."""
+        """Say how much is to be done: what the call asks for, or at most that if configs may be stopped."""
         plan = self._plan
         most = sum(plan.epochs * plan.segments - config.first_step for config in plan.configs.values())
         if self._stops_early:
@@ -74,7 +74,7 @@ class Report:
         return f"{epochs}, {_count(plan.visits_total, 'visit')}"
 
     def take(self, unit: Unit, result: Mapping[str, Any]) -> None:
-        """A unit has ended."""
+        """Take note of a unit that has ended, and say so when it is time for a line."""
         if "failure" in result:
             name = self._plan.configs[unit.mst_key].name
             self._db.warning(f"{name} failed and is left out: {result['failure']}")
@@ -102,12 +102,12 @@ class Report:
             self._say(f"{self._visits()} after {self._elapsed()}{self._outlook()}")
 
     def _visits(self) -> str:
-        """How far the run has come; how many visits a search will have, nobody knows."""
+        """Say how far the run has come; the number of a search's visits is not known beforehand."""
         done = self._plan.visits_done
         return _count(done, "visit") if self._search else f"{done} of {self._plan.visits_total} visits"
 
     def _tell_declined(self, config: Config, why: str) -> None:
-        """Once for each kind of config: no session of a run finds other bits than the first."""
+        """Say why a config declined its form, once for each kind: all sessions find the same bits."""
         if (config.kind, why) not in self._declined:
             self._declined.add((config.kind, why))
             self._say(f"config {config.key} and others of its kind train {why}")
@@ -122,7 +122,7 @@ class Report:
         self._tell_failed()
 
     def _tell_failed(self) -> None:
-        """Name the configs that are missing from the results: their own messages may be far above."""
+        """Name the configs that are missing from the results; their own messages may be far above."""
         failed = [config for config in self._plan.configs.values() if config.failure is not None]
         if not failed:
             return
@@ -142,7 +142,7 @@ class Report:
         return (f", about {duration(left)} left" if left >= 1 else "") + self._best_so_far()
 
     def _best_so_far(self) -> str:
-        """The config at the head of the leaderboard, which has the same rule."""
+        """Return the config that leads, by the rule of the leaderboard, as the end of a line."""
         standings = list(self._standings())
         if not standings:
             return ""
@@ -150,7 +150,7 @@ class Report:
         return f"; best {self._dataset} {name} {value:.4f} (mst_key {key})"
 
     def _standings(self) -> Iterator[_Score]:
-        """Of every config that has one; of a cross-validated one the mean, when all its folds have."""
+        """Yield the score of every config that has one; across folds the mean, once all folds have one."""
         folds: dict[int, list[_Score | None]] = {}
         for config in self._plan.configs.values():
             if config.fold is not None:
@@ -164,8 +164,10 @@ class Report:
                 yield fmean(bad), fmean(loss), key, name[0], fmean(value)
 
     def _standing(self, mst_key: int) -> _Score | None:
-        """How good the state is that a config would leave now, and by which metric: the lower the better, of
-        equal ones that with the lower loss, then the lower key. The same is in the view."""
+        """Return the score of the state that a config would leave now, lower being better, or None.
+
+        Equal scores are ranked by loss, then by key, as in the view.
+        """
         config, measured = self._plan.configs[mst_key], self._measured.get(mst_key)
         if not measured or config.failure is not None or config.deleted:
             return None
@@ -193,7 +195,7 @@ class Report:
 
 
 def duration(seconds: float) -> str:
-    """So many seconds, or minutes, or hours, as one says them."""
+    """Spell a duration in seconds, minutes or hours."""
     if seconds < 99.5:
         return f"{seconds:.0f} s" if seconds >= 9.95 else f"{seconds:.1f} s"
     minutes = round(seconds / 60)
@@ -203,7 +205,7 @@ def duration(seconds: float) -> str:
 
 
 def _configs(plan: Plan) -> str:
-    """How many there are, to the user."""
+    """Say how many configs there are, as the user counts them."""
     configs = _count(len({config.key for config in plan.configs.values()}), "config")
     groups = len({config.group for config in plan.configs.values() if config.group is not None})
     if groups:

@@ -1,4 +1,4 @@
-"""A call of the fit functions, checked and resolved before any work is done."""
+"""Check and resolve a call of the fit functions before any work is done."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from cerebro_plpy.store.names import Table, resolve_table, with_suffix
 from cerebro_plpy.topology.choose import cores
 
 MAX_PARAMETERS = 2_000_000_000
-# Those that the planner has constants for and that the lock file has.
+# The engines for which the planner has constants and which the lock file has.
 CHOOSABLE = ("tensorflow", "jax")
 OFF = "off"
 LONGEST_NAME, LONGEST_DESCRIPTION = 200, 10_000
@@ -41,7 +41,7 @@ LONGEST_NAME, LONGEST_DESCRIPTION = 200, 10_000
 
 @dataclass(frozen=True)
 class Data:
-    """A packed table and what its summary says."""
+    """A packed table and its summary."""
 
     table: Table
     summary: packed.PackedSummary
@@ -49,7 +49,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A config with where its architecture comes from."""
+    """A config of the call, with its parameters as they were read."""
 
     mst_key: int
     model_id: int
@@ -65,13 +65,13 @@ class Chosen:
 
     @property
     def key(self) -> int:
-        """The config that it is to the user."""
+        """The key by which the user knows the config."""
         return self.mst_key if self.config_key is None else self.config_key
 
 
 @dataclass(frozen=True)
 class Engines:
-    """What trains: an engine, or others for some architectures, each with so many threads."""
+    """The engine of a run, or those by architecture, with threads, memory and limits."""
 
     backend: str
     threads: int
@@ -84,7 +84,7 @@ class Engines:
         return self.by_model.get(model_id, self.backend)
 
     def among(self, model_ids: Iterable[int]) -> list[str]:
-        """The engines of these architectures."""
+        """Return the engines of these architectures, sorted."""
         return sorted({self.of(model_id) for model_id in model_ids})
 
 
@@ -107,11 +107,11 @@ class Request:
     search: Mapping[str, Any] | None = None
     limits: Limits = Limits()
     object_table: str | None = None
-    # What the planner is to choose before the run begins.
+    # The choices that the planner is to make before the run begins.
     choosable: Choosable | None = None
     # How the call wrote the names of its tables, by the summary's column.
     spelled: Mapping[str, str] = field(default_factory=dict)
-    # Where the source was packed in groups.
+    # Set if the source was packed in groups.
     groups: Groups | None = None
     # Of groups, how many rows each class has, by output, as JSON; where configs balance their classes.
     class_counts: Mapping[int, str] = field(default_factory=dict)
@@ -122,12 +122,12 @@ class Request:
 
     @property
     def backends(self) -> list[str]:
-        """The engines that its configs need: a segment has a session for each."""
+        """The engines that the configs need; a segment has a session for each."""
         models = {c.model_id for c in self.configs} or {a.model_id for a in self.architectures}
         return self.engines.among(models) or [self.engines.backend]
 
     def on(self, engines: Engines, frequency: int | None = None) -> Request:
-        """The same with these engines, which a search has among what is written down of it."""
+        """Return the request with these engines, also in the description of its search."""
         search = self.search
         if search is not None and "backend" in search:
             by_model = {str(model_id): name for model_id, name in engines.by_model.items()}
@@ -142,7 +142,7 @@ class Request:
 
     @property
     def deciding_rows(self) -> str:
-        """The rows on which configs are compared."""
+        """The rows on which configs are compared: training or validation."""
         return "training" if self.validation is None and not self.cross_validates else "validation"
 
     @property
@@ -170,7 +170,7 @@ def data(db: Database, name: str | None, what: str) -> Data:
 def training_and_validation(
     db: Database, source: str | None, validation: str | None
 ) -> tuple[Data, Data | None]:
-    """Resolve both tables and see that they belong together."""
+    """Resolve both tables, and check that they belong together."""
     training = data(db, source, "source table")
     if validation is None or not validation.strip():
         return training, None
@@ -180,7 +180,7 @@ def training_and_validation(
 
 
 def choose(rows: Sequence[models.Selected]) -> list[Chosen]:
-    """Read the parameters of every config; what is wrong with one is said with its key."""
+    """Read the parameters of every config; errors name the config's key."""
     seen: set[int] = set()
     for row in rows:
         if None in (row.mst_key, row.model_id, row.compile_params, row.fit_params):
@@ -196,12 +196,12 @@ def choose(rows: Sequence[models.Selected]) -> list[Chosen]:
 
 
 def of_group(config: Chosen, mst_key: int, group_id: int) -> Chosen:
-    """A config on one group, which is numbered as a config of its own."""
+    """Return the config for one group, numbered as a config of its own."""
     return replace(config, mst_key=mst_key, config_key=config.mst_key, group_id=group_id)
 
 
 def of_run(rows: Sequence[runs.ConfigRow]) -> list[Chosen]:
-    """The configs of a run that is written down."""
+    """Return the configs of a run that is written down."""
     # Each is read once for all of its folds or groups.
     first = {
         row.key: models.Selected(row.mst_key, row.model_id, row.compile_params, row.fit_params)
@@ -221,7 +221,7 @@ def of_run(rows: Sequence[runs.ConfigRow]) -> list[Chosen]:
 
 
 def tell_of_another_model(db: Database, config: Chosen, before: int | None) -> None:
-    """A config that has another architecture than in the run that a warm start goes on from begins anew."""
+    """Tell the caller if a config starts anew because its architecture is not that of the earlier run."""
     if before is not None and before != config.model_id:
         db.notice(
             f"config {config.mst_key} starts anew: its model_id is {config.model_id}, in the earlier run it"
@@ -230,7 +230,7 @@ def tell_of_another_model(db: Database, config: Chosen, before: int | None) -> N
 
 
 def tell_what_is_left_out(db: Database, fit_params: Iterable[str]) -> None:
-    """Say once in a call what has no meaning here and what replaces it."""
+    """Tell the caller once which fit parameters have no meaning here, and what replaces them."""
     lines = left_out(fit_params)
     if lines:
         db.notice("of the fit parameters " + "; ".join(lines))
@@ -238,7 +238,7 @@ def tell_what_is_left_out(db: Database, fit_params: Iterable[str]) -> None:
 
 @contextmanager
 def _of_config(mst_key: int) -> Iterator[None]:
-    """Say whose fault it is."""
+    """Name the config in errors that are raised within."""
     try:
         yield
     except CerebroError as error:
@@ -267,7 +267,7 @@ def _chosen(row: models.Selected) -> Chosen:
 def budget(
     num_iterations: int | None, frequency: int | None, given: parse.FitOptions | None = None
 ) -> tuple[int, int]:
-    """Epochs and how often to measure: each time where something in the options goes by it."""
+    """Return the number of epochs and how often to measure: every epoch if an option depends on it."""
     if frequency is None and given is not None and given.measures_each_epoch:
         frequency = 1
     return check_budget(num_iterations, frequency)
@@ -276,7 +276,7 @@ def budget(
 def early_stopping(
     given: parse.FitOptions, configs: Sequence[Chosen], epochs: int, frequency: int
 ) -> Mapping[str, Any] | None:
-    """The procedure of a fit call that is to stop configs early, as it is kept with the run."""
+    """Return the procedure that stops configs of a fit early, as it is kept with the run, or None."""
     # A config is one, on however many folds or groups it is trained.
     count = len({config.key for config in configs})
     if given.max_configs is not None and count > given.max_configs:
@@ -312,9 +312,9 @@ def engines(
     usual_backend: str | None = None,
     at_a_time: int | None = None,
 ) -> Engines:
-    """What the call says, else what an administrator has fixed, else what the machine suggests.
+    """Return the engines that the call names, else those of the settings, else what suits the machine.
 
-    So many configs train `at_a_time`, where the call knows that they are fewer than the segments.
+    `at_a_time` is the number of configs that train at once, if known to be below that of the segments.
     """
     fixed = session.settings(db, "backend", "threads", "memory_mb", "max_parameters", "choosing")
     if given.threads == parse.AUTO:
@@ -349,7 +349,7 @@ def _check_chooses(setting: str | None, option: str) -> None:
 def choosable(
     db: Database, given: parse.FitOptions, segments: int, configs: int, frequency: int | None
 ) -> Choosable | None:
-    """What a call leaves to the planner, if an administrator lets it choose."""
+    """Return what the call leaves to the planner, or None; refuse if the settings forbid choosing."""
     if given.backend != parse.AUTO and given.plan is None:
         return None
     _check_chooses(session.setting(db, "choosing"), "backend" if given.plan is None else "plan")
@@ -369,8 +369,11 @@ def choosable(
 
 
 def _threads(given: int | str | None, fixed: str | None, segments: int, at_a_time: int | None) -> int:
-    """A config's bits depend on its threads. So how many run beside it counts only where the call says
-    "auto", and in a run that has one config by its kind."""
+    """Return the threads of each session, from the call, the settings or the number of cores.
+
+    Threads decide the bits of a config. So the configs beside it count only if the call says "auto", or in a
+    kind of run that has one config.
+    """
     if isinstance(given, int):
         return given
     if given is None and fixed is not None:
@@ -379,19 +382,21 @@ def _threads(given: int | str | None, fixed: str | None, segments: int, at_a_tim
 
 
 def _memory_mb(segments: int) -> int:
-    """A quarter of the machine's memory for the rows of all segments together."""
+    """Return the memory for the rows of one segment: all segments together get a quarter of the machine's."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(64, machine // 2**22 // segments)
 
 
 def seed(given: parse.FitOptions) -> int:
-    """A seed that was not given is drawn and kept with the run, so that the run can be repeated."""
+    """Return the seed of the call, or draw one, which is kept with the run so that it can be repeated."""
     return given.seed if given.seed is not None else secrets.randbits(31)
 
 
 def object_table(db: Database, name: str | None) -> str | None:
-    """A table that lists functions, as MADlib has it. It is written down and nothing else: what a name means
-    is said by the functions that are registered."""
+    """Return the name of MADlib's table of functions, checked, or None.
+
+    It is only written down: registered functions alone say what a name means.
+    """
     if name is None or not name.strip():
         return None
     table = resolve_table(db, name, "object table")
@@ -400,7 +405,7 @@ def object_table(db: Database, name: str | None) -> str | None:
 
 
 def check_class_weights(request: Request, configs: Sequence[Chosen]) -> None:
-    """Refuse outputs that are not there, and classes that nobody has counted."""
+    """Refuse class weights of unknown outputs, and balanced ones where classes were not counted."""
     summary = request.source.summary
     counts = dict(zip(summary.dependent_varname, summary.class_counts, strict=True))
     for config in configs:
@@ -409,7 +414,7 @@ def check_class_weights(request: Request, configs: Sequence[Chosen]) -> None:
 
 
 def check_about(name: str | None, description: str | None) -> None:
-    """What a call says of its run stands in views and on pages: neither is a document."""
+    """Refuse a name or description that is too long for views and pages."""
     for what, text, most in (("name", name, LONGEST_NAME), ("description", description, LONGEST_DESCRIPTION)):
         if text is not None and len(text) > most:
             raise CerebroError(f"{what} has {len(text)} characters", detail=f"It may have at most {most}.")
@@ -417,7 +422,7 @@ def check_about(name: str | None, description: str | None) -> None:
 
 @dataclass(frozen=True)
 class Selection:
-    """A model selection table, the tables that its summary names, and its configs; or a config alone."""
+    """A model selection table, the tables that its summary names, and its configs; or a single config."""
 
     table: Table | None
     arch_table: Table
@@ -427,7 +432,7 @@ class Selection:
 
 
 def selected(db: Database, name: str | None) -> Selection:
-    """Read a model selection table."""
+    """Read a model selection table and its summary."""
     try:
         table = resolve_table(db, name, "model selection table")
         summary = resolve_table(db, _with_suffix(table, "_summary"), "model selection summary")
@@ -446,7 +451,7 @@ def selected(db: Database, name: str | None) -> Selection:
 
 
 def spelled(model: str | None, **others: str | None) -> Mapping[str, str]:
-    """The names of a call's tables as they are written; blanks are none."""
+    """Return the names of a call's tables as the call spells them, without blank ones."""
     names = {"model": model, "model_info": with_suffix(model or "", "_info"), **others}
     return {column: name for column, name in names.items() if name is not None and name.strip()}
 
@@ -456,7 +461,7 @@ def _with_suffix(table: Table, suffix: str) -> str:
 
 
 def owned(db: Database, tables: Sequence[Table]) -> None:
-    """A warm start replaces the tables of the run before it: only their owner may do that."""
+    """Refuse tables of another owner, since a warm start replaces the tables of the run before it."""
     for table in tables:
         if not models.owns(db, table):
             raise CerebroError(f"must be owner of table {table.quoted}", sqlstate=INSUFFICIENT_PRIVILEGE)

@@ -1,4 +1,4 @@
-"""cerebro.resume: goes on with a run from its last committed visits, to the same bits and the same tables."""
+"""cerebro.resume: continue a run from its last committed visits, to the same bits and the same tables."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def resume(db: Database, run_id: int | None) -> None:
 
 
 def drive(db: Database, run_id: int, look_seconds: int) -> None:
-    """Stand behind a run in the background, in a session that has become its caller."""
+    """Drive a run in the background, in a session that has become its caller."""
     role = session.current_user(db)
     run = runs.own_run(db, run_id, role)
     # Before the call that began the run ends, which holds these locks until then.
@@ -116,8 +116,10 @@ def _go_on(
 def _measured(
     rows: Sequence[measurements.MetricRow], dataset: str
 ) -> dict[tuple[int, int], dict[str, float | None]]:
-    """What each evaluation found on the rows that decide: those that are trained on where a group has no
-    others."""
+    """Return the metrics of each evaluation on the deciding rows.
+
+    A group without such rows counts with those that it is trained on.
+    """
     found: dict[str, dict[tuple[int, int], dict[str, float | None]]] = {}
     for row in rows:
         by_place = found.setdefault(row.dataset, {})
@@ -143,7 +145,7 @@ def forget(db: Database, run_id: int | None) -> None:
 
 
 def _earlier(db: Database, run: runs.RunRow) -> list[Table] | None:
-    """The tables that a warm start replaces; a run that has its tables already needs no resuming."""
+    """Return the tables that a warm start replaces, or None; refuse a run that has its tables already."""
     try:
         found = begin.earlier_tables(db, run.model_table, RESULT_TABLES[run.kind])
     except CerebroError:
@@ -171,7 +173,7 @@ def _earlier(db: Database, run: runs.RunRow) -> list[Table] | None:
 
 
 def request_of(db: Database, run: runs.RunRow) -> requests.Request:
-    """What a run was asked for, from its rows."""
+    """Rebuild the request of a run from its rows."""
     source, validation = requests.training_and_validation(db, run.source_table, run.validation_table)
     rows = runs.configs(db, run.run_id)
     limit = requests.MAX_PARAMETERS
@@ -211,6 +213,6 @@ def request_of(db: Database, run: runs.RunRow) -> requests.Request:
 
 
 def _groups(db: Database, run: runs.RunRow, source: requests.Data) -> Groups | None:
-    """As they were when the run began."""
+    """Return the groups as they were when the run began, or None."""
     found = groups.of(db, source)
     return None if found is None else replace(found, rows=run_groups.read(db, run.run_id))

@@ -1,4 +1,4 @@
-"""One run from its first row to its last: written down, trained, ended well or marked as what it is."""
+"""Take a run from its first row to its last: write it down, train it, and end it, or mark how it failed."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ MANY, SINGLE, AUTOML, EVALUATION = "many", "single", "automl", "evaluation"
 
 
 class _NewestRuns(dict[str, int]):
-    """The runs that this session began last, by role: roles may take turns in one session."""
+    """The newest run that each role has begun in this session; roles may take turns in one session."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where first weights come from, besides chance: columns of users' tables, states of earlier runs."""
+    """The sources of first weights other than chance: columns of users' tables, states of earlier runs."""
 
     weights: Sequence[StartingWeights] = ()
     warm: Mapping[int, run_rows.Warm] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Start:
 
 
 def kept_states(db: Database, run_id: int | None) -> dict[int, run_rows.Warm]:
-    """The last states of an earlier run, if they are still there and the caller may use them."""
+    """Return the last states of an earlier run that are still there and that the caller may use."""
     if run_id is None:
         return {}
     role = session.current_user(db)
@@ -65,11 +65,11 @@ def kept_states(db: Database, run_id: int | None) -> dict[int, run_rows.Warm]:
 
 @dataclass(frozen=True)
 class NewRun:
-    """A run that a call wants, checked and ready to be written down."""
+    """A run that a call asks for, checked and ready to be written down."""
 
     kind: str
     request: requests.Request
-    # What the engine says of each architecture.
+    # The engine's description of each architecture.
     described: Mapping[str, Mapping[str, Any]]
     start: Start
     model_table: str | None = None
@@ -79,7 +79,7 @@ class NewRun:
 
 @dataclass(frozen=True)
 class Ended:
-    """What a config has come to: its result is the state after `step`, none where it finished no epoch."""
+    """The end of a config. Its result is the state after `step`, or none if it finished no epoch."""
 
     config: requests.Chosen
     status: str
@@ -89,7 +89,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run has come to, config by config."""
+    """The result of a run, config by config."""
 
     run_id: int
     ended: Mapping[int, Ended]
@@ -100,7 +100,7 @@ class Outcome:
         return self._metrics_by_key.get(mst_key, [])
 
     def params_of(self, compile_params: str) -> CompileParams:
-        """What they say; each text is read once for all of its groups."""
+        """Return the compile parameters, reading each text only once for all groups."""
         if compile_params not in self._read_params:
             self._read_params[compile_params] = reparse_compile(compile_params)
         return self._read_params[compile_params]
@@ -120,7 +120,7 @@ class Outcome:
 def check(
     db: Database, topology: Topology, request: requests.Request, sessions: int | None = None
 ) -> dict[str, Mapping[str, Any]]:
-    """Have the engines look at every architecture and config before anything is written."""
+    """Have the engines check every architecture and config before anything is written."""
     open_sessions(db, topology, request, sessions)
     found: dict[str, Mapping[str, Any]] = {}
     for backend in request.backends:
@@ -129,7 +129,7 @@ def check(
 
 
 def _part_on(request: requests.Request, backend: str) -> requests.Request:
-    """What one engine has to do of a request."""
+    """Return the part of a request that one engine trains."""
     return replace(
         request,
         architectures=[a for a in request.architectures if request.engines.of(a.model_id) == backend],
@@ -140,7 +140,7 @@ def _part_on(request: requests.Request, backend: str) -> requests.Request:
 def settle(
     db: Database, topology: Topology, request: requests.Request, examples: Sequence[requests.Chosen]
 ) -> requests.Request:
-    """The request with what the planner chooses: the usual engine says what there is to do."""
+    """Return the request with the planner's choices, for which the usual engine describes the nets."""
     request = choosing.replayed(db, request)
     if request.choosable is None:
         return request
@@ -153,7 +153,7 @@ def settle(
 
 
 def check_command(db: Database, request: requests.Request) -> Check:
-    """What asks the engine of every architecture and config."""
+    """Return the command that has an engine check every architecture and config."""
     architectures, summary = request.architectures, request.source.summary
     return Check(
         architectures={str(a.model_id): a.model_arch for a in architectures},
@@ -176,7 +176,7 @@ def check_command(db: Database, request: requests.Request) -> Check:
 def open_sessions(
     db: Database, topology: Topology, request: requests.Request, sessions: int | None = None
 ) -> None:
-    """Have the segments' engines ready, each with the GPU that is its own."""
+    """Open the sessions of the segments, each with the GPU that is its own."""
     engines = request.engines
     dealt = gpus.of_segments(db, engines.use_gpus, request.source.summary, topology.name == "inline")
     if topology.name == "inline" and len(request.backends) > 1:
@@ -218,7 +218,7 @@ def perform(db: Database, topology: Topology, new: NewRun, write: Callable[[Outc
 
 
 def write_down(db: Database, topology: Topology, new: NewRun) -> int:
-    """Write a new run down that another session is to carry out; gives its number."""
+    """Write down a new run that another session is to carry out, and return its number."""
     run_id = topology.command(NextRunId())["run_id"]
     topology.command(_creation(db, topology, new, run_id))
     _remember(db, new, run_id)
@@ -226,7 +226,7 @@ def write_down(db: Database, topology: Topology, new: NewRun) -> int:
 
 
 def last_run(db: Database) -> int:
-    """The newest run that the current user began in this session."""
+    """Return the newest run that the current user began in this session."""
     run_id = memory.of(_NewestRuns).get(session.current_user(db))
     if run_id is None:
         raise CerebroError("no run was begun in this session yet", sqlstate=WRONG_STATE)
@@ -260,7 +260,7 @@ def _creation(db: Database, topology: Topology, new: NewRun, run_id: int) -> Cre
 
 
 def _remember(db: Database, new: NewRun, run_id: int) -> None:
-    """The run is written down: it is this session's newest."""
+    """Note the run as this session's newest, and tell the caller if training rows decide a search."""
     if new.request.search is not None and new.request.validation is None:
         db.notice("no validation table was given: the training rows decide")
     if new.kind != EVALUATION:
@@ -269,7 +269,7 @@ def _remember(db: Database, new: NewRun, run_id: int) -> None:
 
 @contextmanager
 def behind(topology: Topology, run_id: int) -> Iterator[None]:
-    """Be the one session that drives a run. However that ends, the run's rows say how."""
+    """Be the one session that drives a run, and record in the run's rows how that ends."""
     topology.hold(run_id)
     with _ending(topology, run_id):
         yield
@@ -295,7 +295,7 @@ def carry_out(
     write: Callable[[Outcome], None],
     measured: ByEpoch | None = None,
 ) -> None:
-    """Do what is left of a run, of which so much is `measured`, and write its tables."""
+    """Carry out what is left of a run and write its tables; `measured` has its evaluations so far."""
     plan.take_up()
     measures_only = not request.epochs
     report = Report(
@@ -339,7 +339,7 @@ def carry_out(
 
 
 def _failure_of_all(plan: Plan) -> str | None:
-    """Why a run has come to nothing, where not one config is left that has not failed."""
+    """Return the reason why a run has no result if all its configs failed, else None."""
     counted = [config for config in plan.configs.values() if not config.deleted]
     failures = [config.failure for config in counted if config.failure is not None]
     if not failures or len(failures) < len(counted):
@@ -350,7 +350,7 @@ def _failure_of_all(plan: Plan) -> str | None:
 
 
 def _kept_step(plan: Plan, config: Config) -> int | None:
-    """The state that stays when a run is over; a config that failed may be tried again from its last."""
+    """Return the step of the state to keep after the run; a failed config keeps its last, to try again."""
     return config.step if config.failure is not None else plan.result_step(config)
 
 
@@ -378,7 +378,7 @@ def _ended(plan: Plan, config: Config, chosen: requests.Chosen, reasons: Mapping
 
 
 def _end_badly(topology: Topology, run_id: int, error: BaseException) -> None:
-    """Leave no session behind, and a row that says what happened."""
+    """Stop all sessions, and write down how the run ended."""
     topology.stop()
     cancelled = not isinstance(error, CerebroError) or error.sqlstate in (QUERY_CANCELED, SEGMENT_GONE)
     event = "interrupted" if cancelled else "failed"
@@ -390,7 +390,7 @@ def _end_badly(topology: Topology, run_id: int, error: BaseException) -> None:
 
 
 def planning(db: Database, request: requests.Request, run_id: int) -> Planned:
-    """How a config becomes one of the plan; those that come in later may bring architectures."""
+    """Return a function that makes configs of the plan from rows, also from those that come in later."""
     visit_seconds = calibrating.visit_seconds(db, request, partial(calibrating.nets_of_run, db, run_id))
     known = request.groups.rows if request.groups else {}
     alike = fusing.alike(db, request, run_id)
@@ -427,8 +427,10 @@ def make_plan(
     standings: Mapping[int, runs.Standing],
     parts: Sequence[runs.PartRow] = (),
 ) -> Plan:
-    """What is to be done, less what committed visits and evaluations have done already; configs that a
-    search procedure decides about wait for its word."""
+    """Return the plan of a run, less the visits and evaluations that are committed already.
+
+    Configs that a search procedure decides about wait for its decisions.
+    """
     until = request.epochs if request.search is None else 0
     made = {row.mst_key: planned(row, until) for row in configs}
     for standing in standings.values():
@@ -458,7 +460,7 @@ def make_plan(
 
 
 def search_of(request: requests.Request, order: Sequence[tuple[int, int]] = ()) -> Search | None:
-    """The procedure of a run, made anew."""
+    """Build the procedure of a run anew, or return None if it has none."""
     if request.search is None:
         return None
     procedure = build(request.search, groups.rows_trained(request))

@@ -1,4 +1,4 @@
-"""A run as it is written down: what was asked for, its architectures and its configs."""
+"""The rows of a run that is written down: the request, its architectures and its configs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cerebro_plpy.store import runs, session
 
 @dataclass(frozen=True)
 class Warm:
-    """What a config goes on from: a state of an earlier run."""
+    """The state of an earlier run from which a config continues."""
 
     run_id: int
     step: int
@@ -56,13 +56,13 @@ def run_row(
 
 
 def _versions_read(request: requests.Request) -> Mapping[str, Any]:
-    """Of the tables whose groups were read, the versions that they had then."""
+    """Return the versions of the tables whose groups were read."""
     read = [data for data in (request.source, request.validation) if data and request.groups]
     return {data.table.quoted: {"version": data.summary.version} for data in read}
 
 
 def architectures(described: Mapping[str, Mapping[str, Any]]) -> list[runs.ArchitectureRow]:
-    """The architectures that the engine has described."""
+    """Return the rows of the architectures that the engine has described."""
     return [
         runs.ArchitectureRow(
             model_id=int(model_id),
@@ -76,7 +76,7 @@ def architectures(described: Mapping[str, Mapping[str, Any]]) -> list[runs.Archi
 
 
 def config_row(request: requests.Request, chosen: requests.Chosen, warm: Warm | None) -> runs.ConfigRow:
-    """A config, and the state that it goes on from."""
+    """Return the row of a config, with the state from which it continues."""
     balanced = BALANCED in chosen.fit_params
     return runs.ConfigRow(
         mst_key=chosen.mst_key,
@@ -91,6 +91,6 @@ def config_row(request: requests.Request, chosen: requests.Chosen, warm: Warm | 
         config_key=chosen.config_key,
         fold=chosen.fold,
         group_id=chosen.group_id,
-        # Where they are not needed, a config trains with those that know nothing of them.
+        # Configs that do not need the counts can share visits with those that have none.
         class_counts=request.class_counts.get(chosen.group_id or 0) if balanced else None,
     )

@@ -21,7 +21,7 @@ from cerebro_plpy.store.names import Table, TargetTable, resolve_table
 
 
 class SingleTables:
-    """One table of the model, and a summary that has what became of it too."""
+    """The table of a single model, and a summary that also says what became of it."""
 
     suffixes = ("_summary",)
     several = False
@@ -60,9 +60,9 @@ class SingleTables:
 
 
 def call(db: Database, arguments: Sequence[Any]) -> SingleCall | OneOfGroups:
-    """The call as it comes: on a table in groups it trains a model for each."""
+    """Read the arguments of a call; on a table in groups, it trains one model for each group."""
     single = SingleCall(*arguments)
-    # Whatever is wrong with the table is said where the call is read.
+    # Errors about the table are raised where the call is read.
     with suppress(CerebroError):
         if requests.data(db, single.source_table, "source table").summary.group_by is not None:
             return OneOfGroups.of(single)
@@ -71,7 +71,7 @@ def call(db: Database, arguments: Sequence[Any]) -> SingleCall | OneOfGroups:
 
 @dataclass(frozen=True)
 class SingleCall:
-    """The arguments of madlib_keras_fit, as they come."""
+    """The arguments of madlib_keras_fit, unchecked."""
 
     source_table: str | None
     model_output_table: str | None
@@ -102,7 +102,7 @@ class SingleCall:
         return given
 
     def configs(self) -> list[requests.Chosen]:
-        """The one that it is about."""
+        """Return the call's only config, in a list."""
         if self.model_id is None or self.compile_params is None:
             raise CerebroError("model_id and compile_params cannot be NULL", sqlstate=NULL_NOT_ALLOWED)
         only = models.Selected(ONLY, self.model_id, self.compile_params, self.fit_params or "")
@@ -168,7 +168,7 @@ class SingleCall:
 
 @dataclass(frozen=True)
 class OneOfGroups(FitCall):
-    """The same on a table in groups: a run of one config on each, with the tables of such a run."""
+    """A madlib_fit on a table in groups: a run of one config on each group, with the tables of such a run."""
 
     single: SingleCall
 
@@ -188,7 +188,7 @@ class OneOfGroups(FitCall):
 
 
 def _last_step(outcome: runner.Outcome) -> int:
-    """Where the model's state is; an error if there is none."""
+    """Return the step of the model's state; raise an error if there is none."""
     ended = outcome.ended.get(ONLY)
     if ended is None or ended.step is None:
         reason = ended.reason if ended is not None and ended.reason else "it has finished no epoch"

@@ -1,4 +1,4 @@
-"""What a config has become, variable by variable, for who takes it elsewhere."""
+"""Read the newest state of a config, variable by variable, for use elsewhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Variable(NamedTuple):
 
 
 def newest(db: Database, run_id: int | None, mst_key: int | None) -> Iterator[Variable]:
-    """Give the variables of a config's newest state that is kept."""
+    """Yield the variables of a config's newest state."""
     found = _read(db, run_id, mst_key, session.current_user(db))
     return (
         Variable(
@@ -48,7 +48,7 @@ def _read(db: Database, run_id: int | None, mst_key: int | None, role: str) -> s
 
 
 def _newest(db: Database, run_id: int, mst_key: int | None, role: str) -> tuple[int, int]:
-    """Where it lies: a clone that has had no visit yet has the state of its source."""
+    """Return the key and step of a config's newest state; a clone without visits has that of its source."""
     config = next((c for c in runs.configs(db, run_id) if c.mst_key == mst_key), None)
     if config is None:
         raise CerebroError(f"run {run_id} has no config {mst_key}")

@@ -1,4 +1,4 @@
-"""What a person asks of a run that goes on in another session: checked here, answered by that session."""
+"""Check what a user asks of a run in another session, and pass it on to that session."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ END_SECONDS = 10.0
 
 @dataclass
 class RunStanding:
-    """How a run will stand when all that was asked of it is answered."""
+    """The status that a run will have once all requests to it are answered."""
 
     run: runs.RunRow
     configs: dict[int, runs.ConfigRow]
@@ -81,7 +81,7 @@ class RunStanding:
 
 @as_owner
 def _standing(db: Database, run_id: int | None, role: str) -> RunStanding:
-    """Read, as the owner, how one of the role's runs stands, and keep others from asking meanwhile."""
+    """Read, as the owner, the standing of one of the role's runs, and lock out other requests meanwhile."""
     run = runs.own_run(db, run_id, role)
     decisions.lock(db, run.run_id)
     # Before what was decided: what the run takes up at this moment is in both, and not in neither.
@@ -100,7 +100,7 @@ def _standing(db: Database, run_id: int | None, role: str) -> RunStanding:
 
 
 def _going(db: Database, run_id: int | None) -> RunStanding:
-    """A run that something can be asked of."""
+    """Return the standing of a run that is going on; refuse any other."""
     role = session.current_user(db)
     standing = _standing(db, run_id, role)
     status = decisions.status(db, standing.run.run_id)
@@ -113,7 +113,7 @@ def _going(db: Database, run_id: int | None) -> RunStanding:
 
 
 def _changed(db: Database, run_id: int | None) -> RunStanding:
-    """The same for new configs, which may name registered functions, in the run's versions."""
+    """Return the standing of a run that new configs may join, and load the functions that they may name."""
     standing = _going(db, run_id)
     if "scope" in (runs.searched(standing.run) or {}):
         raise CerebroError(
@@ -135,7 +135,7 @@ def _ask(db: Database, standing: RunStanding, decision: str, **wanted: Any) -> N
 
 
 def _config(standing: RunStanding, mst_key: int | None) -> int:
-    """The key of a config that can be asked about."""
+    """Return the key of a config; refuse one that is unknown, deleted or failed."""
     run_id = standing.run.run_id
     if mst_key is None:
         raise CerebroError("mst_key is NULL", sqlstate=NULL_NOT_ALLOWED)
@@ -150,7 +150,7 @@ def _config(standing: RunStanding, mst_key: int | None) -> int:
 
 
 def stop_config(db: Database, run_id: int | None, mst_key: int | None) -> None:
-    """No further visits for a config; what it has come to stays."""
+    """Ask that a config gets no further visits; its result so far stays."""
     standing = _going(db, run_id)
     key = _config(standing, mst_key)
     if key in standing.stopped:
@@ -161,7 +161,7 @@ def stop_config(db: Database, run_id: int | None, mst_key: int | None) -> None:
 
 
 def resume_config(db: Database, run_id: int | None, mst_key: int | None) -> None:
-    """Let a config that was stopped go on."""
+    """Ask that a stopped config goes on."""
     standing = _going(db, run_id)
     key = _config(standing, mst_key)
     if key not in standing.stopped:
@@ -175,13 +175,13 @@ def resume_config(db: Database, run_id: int | None, mst_key: int | None) -> None
 
 
 def delete_config(db: Database, run_id: int | None, mst_key: int | None) -> None:
-    """Leave a config out of the rest of the run and out of its result tables."""
+    """Ask that a config is left out of the rest of the run and of its result tables."""
     standing = _going(db, run_id)
     _ask(db, standing, DELETE, mst_key=_config(standing, mst_key))
 
 
 def set_epochs(db: Database, run_id: int | None, mst_key: int | None, epochs: int | None) -> None:
-    """Train a config for so many epochs in all."""
+    """Ask that a config is trained for `epochs` epochs in all."""
     standing = _going(db, run_id)
     key = _config(standing, mst_key)
     if epochs is None or not 1 <= epochs <= MOST_EPOCHS:
@@ -195,7 +195,7 @@ def set_epochs(db: Database, run_id: int | None, mst_key: int | None, epochs: in
 
 
 def pause(db: Database, run_id: int | None) -> None:
-    """Begin nothing more until the run is resumed; what has begun is finished."""
+    """Ask a run to begin nothing more until it is resumed; what has begun is finished."""
     standing = _going(db, run_id)
     if standing.paused:
         raise _refused(f"run {run_id} is paused already")
@@ -203,7 +203,7 @@ def pause(db: Database, run_id: int | None) -> None:
 
 
 def stop(db: Database, run_id: int | None, force: bool | None) -> None:
-    """End a run well, with result tables of what there is; by force, end its sessions at once."""
+    """Ask a run to end with tables of its results so far; by force, end its sessions at once."""
     if force:
         _end(db, run_id)
     else:
@@ -226,7 +226,7 @@ def _end(db: Database, run_id: int | None) -> None:
 
 
 def unpause(db: Database, run_id: int | None) -> bool:
-    """Let a run go on that is paused; false where it is not that what it waits for."""
+    """Ask a paused run to go on; return False if it is not paused."""
     if run_id is None or decisions.status(db, run_id) not in GOING:
         return False
     role = session.current_user(db)
@@ -245,7 +245,7 @@ def clone_config(
     fit_params: str | None,
     with_state: bool | None,
 ) -> int:
-    """Bring in a config with another one's architecture, and with its state; gives the new key."""
+    """Add a config with the architecture of another and, if asked, its state; return the new key."""
     standing = _changed(db, run_id)
     source = standing.configs[_config(standing, mst_key)]
     new = models.Selected(
@@ -262,7 +262,7 @@ def clone_config(
 
 
 def add_configs(db: Database, run_id: int | None, selection_table: str | None) -> list[int]:
-    """Bring in the configs of a model selection table; gives their new keys, in the table's order."""
+    """Add the configs of a model selection table to a run; return their new keys in the table's order."""
     standing = _changed(db, run_id)
     selection = requests.selected(db, selection_table)
     arch_table, chosen = selection.arch_table, selection.configs
@@ -288,7 +288,7 @@ def add_space(
     num_configs: int | None,
     random_state: int | None,
 ) -> list[int]:
-    """Bring in configs of a space, every one or drawn at random; gives their new keys."""
+    """Add the configs of a space to a run, all of them or a random draw; return their new keys."""
     standing = _changed(db, run_id)
     arch_table = resolve_table(db, standing.run.arch_table, "model architecture table")
     rows, seed = grid.search_configs(
@@ -363,7 +363,7 @@ def _add(
 
 
 def _last(group: int | None) -> int:
-    """The model of all rows comes after those of groups."""
+    """Return a sort key that puts the model of all rows after those of groups."""
     return MOST_GROUPS + 1 if group is None else group
 
 
@@ -399,7 +399,7 @@ def _check(
     new: Sequence[models.Selected],
     fresh: Sequence[models.Architecture],
 ) -> list[runs.ArchitectureRow]:
-    """Have the engine look at new configs in a session of the caller's, as before a run."""
+    """Have an engine check new configs in a session of the caller's, as before a run."""
     run = standing.run
     known = runs.architectures(db, run.run_id)
     wanted = {config.model_id for config in new}
@@ -416,7 +416,7 @@ def _check(
 
 
 def wait(db: Database, run_id: int | None, timeout: str | None) -> str:
-    """Wait until a run is over, or for so long; gives how it stands then."""
+    """Wait until a run is over or the timeout has passed, and return its status."""
     if session.isolation(db) != "read committed":
         raise _refused(
             "a transaction that is not read committed never sees how a run goes on",
@@ -432,7 +432,7 @@ def wait(db: Database, run_id: int | None, timeout: str | None) -> str:
 
 
 def _is_left(db: Database, run_id: int | None) -> bool:
-    """Whether a run's last transaction is under way, which leaves its tables."""
+    """Return whether the last transaction of a run, which writes its tables, is under way."""
     return run_id is not None and decisions.in_background(db, run_id)
 
 

@@ -1,4 +1,4 @@
-"""Tables of architectures, configs and rungs: checked, then written with the caller's rights."""
+"""Check tables of architectures, configs and rungs, and write them with the caller's rights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def load_model(
     description: str | None,
     quiet: bool = False,
 ) -> int:
-    """Check an architecture with Keras and append it to the table, which is made if it is not there."""
+    """Check an architecture with Keras, and append it to the table, which is made if it does not exist."""
     if model_arch is None:
         raise CerebroError("model_arch is NULL", sqlstate=NULL_NOT_ALLOWED)
     table = _existing(db, table_name, "model architecture table")
@@ -67,7 +67,7 @@ def _existing(db: Database, name: str | None, what: str) -> Table | None:
 
 
 def _warn_of_no_statistics(db: Database, layers: Sequence[str]) -> None:
-    """The JSON of an adapted layer does not say what it was adapted to."""
+    """Warn of Normalization layers without statistics, which their JSON does not hold."""
     if layers:
         db.warning(
             f"Normalization layers let all values pass as they are: {', '.join(layers)}. The JSON holds no "
@@ -143,7 +143,7 @@ def generate_configs(
     random_state: int | None,
     object_table: str | None,
 ) -> None:
-    """Make a model selection table from a grid, or append to one that is there."""
+    """Make a model selection table from a grid, or append to an existing one."""
     registry.begin(db)
     listed = requests.object_table(db, object_table)
     arch_table = resolve_table(db, arch_table_name, "model architecture table")
@@ -185,7 +185,7 @@ def write_schedule(
     eta: int | None,
     skip_last: int | None,
 ) -> None:
-    """Make a table of the rungs that Hyperband would have."""
+    """Make a table of the rungs that Hyperband would run."""
     for what, given in (("r", most), ("eta", eta), ("skip_last", skip_last)):
         if given is None:
             raise CerebroError(f"hyperband_schedule: {what} is NULL", sqlstate=NULL_NOT_ALLOWED)
@@ -208,15 +208,15 @@ def _create_selection(
 
 
 def _selection_summary(db: Database, table: Table) -> Table | None:
-    """The summary of a model selection table, if it has not been dropped."""
+    """Return the summary of a model selection table, or None if it was dropped."""
     name = quote(table.schema, table.name + "_summary")
     return _existing(db, name, "model selection summary")
 
 
 def _known_configs(db: Database, table: Table, arch_table: Table) -> list[grid.GridRow]:
-    """What a model selection table holds already; it must belong to the same architecture table.
+    """Return the configs of a model selection table; refuse one that belongs to other architectures.
 
-    One whose summary was dropped belongs to the table that is named now.
+    A table whose summary was dropped belongs to the architecture table of the call.
     """
     summary = _selection_summary(db, table)
     known = arch_table

@@ -1,4 +1,4 @@
-"""cerebro.train: from a table to a leaderboard in one call, by the calls that anybody can make by hand."""
+"""cerebro.train: go from a table to a leaderboard in one call, by calls that a user can make by hand."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ OPTIONS: Mapping[str, Validator] = {
 
 @dataclass(frozen=True)
 class TrainCall:
-    """The arguments of cerebro.train, as they come."""
+    """The arguments of cerebro.train, unchecked."""
 
     source_table: str | None
     target: str | None
@@ -64,7 +64,7 @@ class TrainCall:
 
 @dataclass(frozen=True)
 class TrainOrder:
-    """What is to be learned, and what the call leaves."""
+    """The checked arguments of cerebro.train: source, target, name of the tables, options and budget."""
 
     source: str
     target: str
@@ -81,14 +81,14 @@ class TrainOrder:
 
 
 def train(db: Database, call: TrainCall) -> list[Ranked]:
-    """Pack, make nets, and search within the budget; return the leaderboard."""
+    """Pack the rows, make nets, search within the budget, and return the leaderboard."""
     task = _task(db, call)
     begin.begin(db, _prepare(db, task))
     return _leaderboard(db, task)
 
 
 def prepare(db: Database, call: TrainCall) -> str:
-    """Pack and make nets; return the arguments of the search as JSON."""
+    """Pack the rows and make nets; return the arguments of the search as JSON."""
     search = _prepare(db, _task(db, call))
     given = {key: value for key, value in asdict(search).items() if value is not None}
     return json.dumps({**given, "options": json.loads(search.options or "{}")})
@@ -127,7 +127,7 @@ def _task(db: Database, call: TrainCall) -> TrainOrder:
 
 
 def _pack(db: Database, task: TrainOrder) -> str:
-    """Pack the rows; gives the statement that does so by hand."""
+    """Pack the rows, and return the statement that does the same by hand."""
     source = names.resolve_table(db, task.source, "input table")
     known = packed.columns_of(db, source)
     (item, *more) = columns.parse_items(task.target, "target", known)
@@ -151,7 +151,7 @@ def _pack(db: Database, task: TrainOrder) -> str:
 
 
 def _chosen_nets(task: TrainOrder, summary: packed.PackedSummary) -> list[tuple[str, str | None]]:
-    """Those that were asked for, or what suits the inputs."""
+    """Return the nets that the call names, or those that suit the inputs, with their parameters."""
     if "nets" in task.given:
         asked = task.given["nets"]
         return [(net, None) for net in ([asked] if isinstance(asked, str) else asked)]
@@ -175,7 +175,7 @@ def _loss(db: Database, table: names.Table, summary: packed.PackedSummary) -> st
 def _search(
     task: TrainOrder, summary: packed.PackedSummary, loss: str, model_ids: Sequence[int]
 ) -> AutomlCall:
-    """The search for the best of these nets."""
+    """Return the call that searches for the best of these nets."""
     compiles = (
         f"{{{loss}, 'optimizer_params_list': [{{'optimizer': ['Adam'],"
         " 'learning_rate': [0.0003, 0.03, 'log']}]}"
@@ -228,7 +228,7 @@ def _epochs(task: TrainOrder) -> int:
 def _statement(
     function: str, arguments: Sequence[Any], options: Mapping[str, Any] | None, **named: str
 ) -> str:
-    """The statement that does the same by hand."""
+    """Return the statement that does the same by hand."""
     shown = [_literal(one) for one in arguments]
     shown += [f"{name} => {value}" for name, value in named.items()]
     if options is not None:
@@ -244,7 +244,7 @@ def _literal(value: Any) -> str:
 
 
 def _leaderboard(db: Database, task: TrainOrder) -> list[Ranked]:
-    """The configs that have a model, the best first."""
+    """Return the configs that have a model, best first; refuse if there are none."""
     info = names.resolve_table(db, task.table("_info"), "model info table")
     arch = names.resolve_table(db, task.table("_nets"), "model architecture table")
     rows = results.ranked(db, info.quoted, arch.quoted)
@@ -284,7 +284,7 @@ def _tell_no_better(db: Database, task: TrainOrder, best: Mapping[str, Any]) -> 
 
 
 def _place(row: Mapping[str, Any]) -> tuple[tuple[float, float], int]:
-    """The order of the leaderboard."""
+    """Return the sort key of the leaderboard."""
     return standing(reparse_compile(row["compile_params"]), row["value"], row["loss"]), row["mst_key"]
 
 

@@ -1,4 +1,4 @@
-"""Warm starts of runs of groups: each config of each group goes on from its own model."""
+"""Warm starts of runs of groups: each config of each group continues from its own model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ModelKey = tuple[str, int]
 
 
 def check(db: Database, found: Groups | None, earlier: Sequence[Table]) -> None:
-    """The tables must hold models of the groups that the rows are in, or of no groups as these."""
+    """Refuse tables whose models are of other groups than the rows."""
     model, summary = earlier[0], earlier[-1]
     theirs: Sequence[str] = results.summary_row(db, summary.quoted).get(results.GROUP_BY[0]) or ()
     ours = () if found is None else tuple(found.types)
@@ -37,7 +37,7 @@ def check(db: Database, found: Groups | None, earlier: Sequence[Table]) -> None:
 
 
 def trained(db: Database, found: Groups, earlier: Sequence[Table]) -> dict[ModelKey, TrainedUnit]:
-    """Find the models in the tables of an earlier run, by the key that each group has now and the config."""
+    """Return the models of an earlier run, by config and by the key that each group has now."""
     before = group_models.trained(db, _models(db, found.types, earlier))
     here = group_models.keys_here(db, found, {key for key, _ in before})
     return {(here.get(key, key), config): one for (key, config), one in before.items()}
@@ -60,7 +60,7 @@ def start(
     earlier: Sequence[Table],
     cold: runner.Start,
 ) -> runner.Start:
-    """Each goes on from its state, or from its weights if that is gone; what is new begins as without."""
+    """Let each config continue from its state, or else from its weights; new ones start without either."""
     models = _models(db, found.types, earlier)
     before = trained(db, found, earlier)
     _tell_of_other_models(db, request, found, before)
@@ -95,8 +95,10 @@ def start(
 
 
 def _states(db: Database, run_id: int | None, groups: Groups) -> dict[ModelKey, Warm]:
-    """The last states of the earlier run, and of those whose models it has left as they were, if they are
-    still there and the caller may use them; by the keys of these groups."""
+    """Return the last states of the earlier run, and of the runs whose models it left as they were.
+
+    They are listed by the keys of these groups, if they are still there and the caller may use them.
+    """
     found: dict[ModelKey, Warm] = {}
     while run_id is not None:
         states = runner.kept_states(db, run_id)
@@ -113,7 +115,7 @@ def _states(db: Database, run_id: int | None, groups: Groups) -> dict[ModelKey, 
 def _tell_of_other_models(
     db: Database, request: requests.Request, found: Groups, before: Mapping[ModelKey, TrainedUnit]
 ) -> None:
-    """Once for each config, of whatever group."""
+    """Tell the caller of configs with another architecture than before, once for all groups."""
     told: dict[int, tuple[requests.Chosen, int]] = {}
     for config in request.configs:
         one = before.get(unit(config, found))
@@ -136,7 +138,7 @@ def _tell(db: Database, count: int, bare: int, new: int) -> None:
 def only_changed(
     db: Database, request: requests.Request, earlier: Sequence[Table] | None
 ) -> requests.Request:
-    """The request with the models alone that the tables lack, or that are of rows which have changed."""
+    """Return the request with only the models that the tables lack or whose rows have changed."""
     found = request.groups
     if earlier is None or found is None:
         raise CerebroError(
@@ -171,7 +173,7 @@ def _version(found: Groups, number: int) -> int:
 
 
 def _trained_version(db: Database, request: requests.Request, earlier: Sequence[Table]) -> int:
-    """The version of the packed table that the earlier run has trained; 0 where it was another table."""
+    """Return the packed table's version that the earlier run trained on, or 0 if it was another table."""
     run_id = results.summary_row(db, earlier[-1].quoted).get("run_id")
     source, role = request.source, session.current_user(db)
     try:
@@ -196,7 +198,7 @@ def _trained_version(db: Database, request: requests.Request, earlier: Sequence[
 def make_room(
     db: Database, tables: Sequence[TargetTable], request: requests.Request, outcome: runner.Outcome
 ) -> None:
-    """Remove from the tables what the run has made anew, and what describes it."""
+    """Remove from the tables the models that the run has trained again, and the summary."""
     found = request.groups
     if found is None:
         return

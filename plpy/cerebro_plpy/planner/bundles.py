@@ -1,8 +1,8 @@
-"""Bundles: what one visit carries together.
+"""Bundles: the configs that one visit carries together.
 
-Of groups whose rows lie on one segment, those of a config are one bundle for the whole run. Configs that go
-from segment to segment are put together whenever a segment is free: those of one program that wait there for
-the same visit. In no form do bits of one depend on the others, so who is with whom may change.
+With groups whose rows lie on one segment, the units of a config form bundles that last for the whole run.
+Configs that hop are put together whenever a segment is free: those of one program that wait there for the
+same visit. In no form do the bits of one depend on the others, so the members may change.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from cerebro_plpy.planner.units import EVALUATE, MERGE, Config, Unit
 MOST_MEMBERS = 512
 # A crash may cost so much work: states are written no more rarely.
 CHECKPOINT_SECONDS = 10.0
-# Of configs that hop. A session keeps all of their states, and what a crash costs is small.
+# The most configs that hop together. A session keeps all of their states, and a crash costs little.
 MOST_TOGETHER = 16
 
 
 class Grouped(Protocol):
-    """Of a config of the plan, what a bundle is made by."""
+    """The facts about a config of the plan that decide its bundle."""
 
     mst_key: int
     backend: str
@@ -43,7 +43,7 @@ class Bundle:
     members: list[int]
 
 
-# What the members of a bundle have in common.
+# The facts that the members of a bundle share.
 _Kind = tuple[int, str, int, int]
 
 
@@ -53,7 +53,7 @@ def _kind(config: Grouped, home: int) -> _Kind:
 
 
 class Bundles:
-    """All bundles of a run; those that are open have perhaps something left to do."""
+    """All bundles of a run; open ones may have something left to do."""
 
     def __init__(self, configs: Iterable[Grouped]) -> None:
         self._open: dict[int, list[Bundle]] = {}
@@ -74,7 +74,7 @@ class Bundles:
         return bundle
 
     def add(self, config: Grouped) -> None:
-        """One that comes in while the run goes on."""
+        """Put a config that comes in during the run into a bundle."""
         if config.home is None:
             return
         kind = _kind(config, config.home)
@@ -87,7 +87,7 @@ class Bundles:
         self.reopen(config.mst_key)
 
     def first(self, segment: int, left: Callable[[Bundle], bool]) -> Bundle | None:
-        """The first bundle of a segment with something left; one is done before the next begins."""
+        """Return the first bundle of a segment with something left; each is done before the next begins."""
         waiting = self._open.get(segment, [])
         while waiting and not left(waiting[0]):
             waiting.pop(0)
@@ -97,29 +97,29 @@ class Bundles:
         return any(self.first(segment, left) for segment in list(self._open))
 
     def rotate(self, segment: int) -> None:
-        """The others of a segment come before its first bundle."""
+        """Move the first bundle of a segment behind the others."""
         waiting = self._open[segment]
         waiting.append(waiting.pop(0))
 
     def reopen(self, mst_key: int) -> None:
-        """One of its members may have more to do than was thought."""
+        """Open the bundle of a config again, since the config may have more to do."""
         bundle = self._of.get(mst_key)
         if bundle is not None and bundle not in self._open[bundle.segment]:
             self._open[bundle.segment].append(bundle)
 
 
 def _even(members: Sequence[int]) -> list[Sequence[int]]:
-    """As few parts as there may be, of near-equal sizes."""
+    """Cut the members into as few parts as possible, of nearly equal sizes."""
     parts = -(-len(members) // MOST_MEMBERS)
     bounds = [len(members) * part // parts for part in range(parts + 1)]
     return [members[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
 
 
 def most_together(alike: int, lane: int, segments: int) -> int:
-    """How many of the configs that are alike in a lane share a visit.
+    """Return how many alike configs of a lane share a visit.
 
-    Segments that pass configs on to each other are to have two bundles each, so that one of them works while
-    the other is elsewhere: where all of a lane are alike, they are halved.
+    Segments that pass configs on to each other are to have two bundles each, so that they work on one while
+    the other is elsewhere: if all configs of a lane are alike, they are halved.
     """
     return -(-alike // 2) if segments > 1 and alike == lane else alike
 
@@ -127,7 +127,7 @@ def most_together(alike: int, lane: int, segments: int) -> int:
 def together(
     first: Config, waiting: Sequence[Config], going: Sequence[Config], segments: int
 ) -> list[Config]:
-    """A config with those of the ones that wait that go into one visit with it, of all that are `going`."""
+    """Return the config with the waiting ones that share its visit; `going` are all that still train."""
     if first.alike is None or first.at_most is not None:
         return [first]
     lane = [c for c in going if c.key % segments == first.key % segments]
@@ -141,8 +141,10 @@ def together(
 
 
 def part(configs: list[Config]) -> list[Config]:
-    """Of groups those that go into one visit: after one was lost, a part of those that were in it, until it
-    shows whose fault it is."""
+    """Return the configs that go into one visit: after a lost visit, only some of those that were in it.
+
+    Visits get smaller until it shows whose fault it is.
+    """
     lost = [c for c in configs if c.at_most is not None]
     return lost[: lost[0].at_most] if lost else configs
 
@@ -150,7 +152,7 @@ def part(configs: list[Config]) -> list[Config]:
 def measured_together(
     first: Unit, queue: Sequence[Unit], configs: Mapping[int, Config]
 ) -> tuple[Unit, list[Unit]]:
-    """What is to be measured, or merged, with what waits for the same after the same epoch; and the rest."""
+    """Return the unit together with waiting ones of the same work and epoch, and the units that remain."""
     of = configs[first.mst_key]
     if first.kind not in (EVALUATE, MERGE) or of.alike is None or first.apart:
         return first, list(queue)

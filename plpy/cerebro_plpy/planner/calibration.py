@@ -1,4 +1,4 @@
-"""What a run's visits tell of the kinds of its configs: seconds of a mini-batch, of compiling, and so on."""
+"""Find from a run's visits what each kind of config takes: a mini-batch, compiling, writing, and so on."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from statistics import median, quantiles
 
 from cerebro_plpy.planner.work import EVALUATION_BATCH, ConfigKind
 
-# Of fewer rows than that the reading is not told from chance.
+# With fewer rows than this, the time of reading cannot be told from chance.
 LEAST_READ_MB = 4
 
 
 @dataclass(frozen=True)
 class VisitTime:
-    """A visit in the log; moments are seconds since 1970."""
+    """A visit from the log; moments are seconds since 1970."""
 
     mst_key: int
     segment: int
@@ -34,7 +34,7 @@ class VisitTime:
 
 @dataclass(frozen=True)
 class EvaluationTime:
-    """What measuring a config on one segment's rows of one table took, the quickest time."""
+    """The times of evaluating a config on one segment's rows of one table: least, most, and sum."""
 
     mst_key: int
     segment: int
@@ -47,7 +47,7 @@ class EvaluationTime:
 
 @dataclass(frozen=True)
 class KindTimes:
-    """What was measured of one kind."""
+    """The times measured for one kind."""
 
     kind: ConfigKind
     visits: int
@@ -67,7 +67,10 @@ def calibrate(
     rows: Mapping[str, Sequence[int]],
     row_bytes: float,
 ) -> list[KindTimes]:
-    """Of each kind that was seen when its code was there already. `visits` are in the order of beginning."""
+    """Return the times of each kind that was seen after its code had been compiled.
+
+    `visits` are in the order in which they began.
+    """
     known = [v for v in visits if v.mst_key in kinds and v.rows]
     rest, read = _rest(known), _reading(known, kinds, row_bytes)
     first_measuring = _first_measuring(kinds, evaluations)
@@ -104,7 +107,7 @@ def _batches(visit: VisitTime, kind: ConfigKind) -> int:
 
 
 def _apart(visits: Sequence[VisitTime]) -> tuple[list[VisitTime], list[VisitTime]]:
-    """Those of a session that has compiled the kind, and the first of each session."""
+    """Split the visits into those after a session's first, and the first of each session."""
     usual: list[VisitTime] = []
     first: dict[int, VisitTime] = {}
     for visit in visits:
@@ -122,7 +125,7 @@ def _compiling(seconds: Sequence[float], measuring: float) -> float | None:
 def _first_measuring(
     kinds: Mapping[int, ConfigKind], evaluations: Sequence[EvaluationTime]
 ) -> Mapping[str, float]:
-    """What the first measuring of a net takes beside the others: a share of it for each kind that has it."""
+    """Return how much longer the first evaluation of a net takes than others, shared among its kinds."""
     over: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     for evaluation in evaluations:
         if evaluation.mst_key in kinds:
@@ -135,7 +138,7 @@ def _first_measuring(
 
 
 def _rest(visits: Sequence[VisitTime]) -> float:
-    """From one visit's end to the next one's beginning, where the session had not to wait for it."""
+    """Return the usual gap between two visits of a session when it need not wait: the lower quartile."""
     gaps: list[float] = []
     last: dict[int, VisitTime] = {}
     for visit in visits:
@@ -149,13 +152,15 @@ def _rest(visits: Sequence[VisitTime]) -> float:
 
 
 def _building(first: VisitTime, usual: Sequence[VisitTime]) -> float:
-    """What a session's first visit of a kind takes for the net itself before it trains."""
+    """Return the seconds that a session's first visit of a kind takes to build the net."""
     return max(0.0, first.read_seconds - median(v.read_seconds for v in usual))
 
 
 def _reading(visits: Sequence[VisitTime], kinds: Mapping[int, ConfigKind], row_bytes: float) -> float | None:
-    """Seconds for a MB of rows. A session's very first visit reads them, and the first of each other kind
-    has as much to do beside."""
+    """Return the seconds to read a MB of rows, or None if there are too few rows to tell.
+
+    A session's very first visit reads the rows; the first visit of each other kind does the rest alike.
+    """
     firsts: dict[int, dict[str, VisitTime]] = defaultdict(dict)
     for visit in visits:
         firsts[visit.pid].setdefault(kinds[visit.mst_key].name, visit)

@@ -1,7 +1,8 @@
-"""What is chosen for a run that leaves it open: engines, threads, how often its configs are measured.
+"""Choose what a run leaves open: engines, threads, and how often its configs are measured.
 
-Bits depend on engines and threads: these are chosen by the shipped constants and the facts of the call, never
-by what was measured. How often configs are measured changes no weight, and goes by what this server knows.
+Bits depend on engines and threads, so these are chosen by the shipped constants and the facts of the call,
+never by measurements. How often configs are measured changes no weight, and is chosen by what this server has
+measured.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ FREQUENCIES = (1, 2, 5, 10, 20, 50, 100)
 
 @dataclass(frozen=True)
 class Choosable:
-    """What a call leaves to the planner: among which engines and threads, and whether to say how often
-    configs are measured. Where there are not two engines, those stay that the work has."""
+    """The choices that a call leaves to the planner: engines, threads, and whether to choose the frequency.
+
+    With fewer than two engines, those of the work stay.
+    """
 
     backends: Sequence[str]
     threads: Sequence[int]
@@ -34,7 +37,7 @@ class Choosable:
 
 @dataclass(frozen=True)
 class Settled:
-    """What was chosen, and what the run would take with it."""
+    """A choice of engines, with the estimate of the run."""
 
     backends: Mapping[int, str]
     estimate: Estimate
@@ -49,7 +52,7 @@ class Settled:
 
 
 def choose(work: RunWork, among: Choosable, observed: Sequence[Observation]) -> tuple[Settled, bool]:
-    """The choice, and whether it keeps to its aim; where none does, the one that comes nearest."""
+    """Return the choice and True, or the choice nearest to the aim and False if none meets it."""
     aim = among.aim or Aim()
     facts = list(_candidates(work, among))
     small = [each for each in facts if fits_memory(each.estimate, aim)]
@@ -74,7 +77,7 @@ def _memory(found: Estimate) -> int:
 
 
 def _frequencies(work: RunWork, open_to: bool) -> list[int]:
-    """The more often the better."""
+    """Return the frequencies to try, the most frequent first."""
     return [*(each for each in FREQUENCIES if open_to and each < work.epochs), work.frequency]
 
 
@@ -84,7 +87,7 @@ def _known(choice: Settled, frequency: int, observed: Sequence[Observation]) -> 
 
 
 def _candidates(work: RunWork, among: Choosable) -> Iterator[Settled]:
-    """Each engine for all, and for each architecture the one that it takes least with."""
+    """Yield each engine for all architectures, and the mix of the cheapest engine for each."""
     now = {kind.model_id: kind.backend for kind in work.kinds.values()}
     for threads in among.threads:
         # Whether sessions are warm is no fact of the call.
@@ -100,7 +103,7 @@ def _candidates(work: RunWork, among: Choosable) -> Iterator[Settled]:
 
 
 def cheapest_engines(work: RunWork, backends: Sequence[str], rates: Rates) -> dict[int, str]:
-    """By architecture; of equals the first."""
+    """Return the cheapest engine of each architecture, the first among equals."""
     models = sorted({kind.model_id for kind in work.kinds.values()})
     costs = {backend: _seconds_by_model(work, backend, rates) for backend in backends}
     return {
@@ -109,7 +112,7 @@ def cheapest_engines(work: RunWork, backends: Sequence[str], rates: Rates) -> di
 
 
 def by_engine(backends: Mapping[int, str]) -> str:
-    """One name, or each with the architectures that it trains."""
+    """Return the name of the engine or, if there are several, each with the architectures that it trains."""
     names = sorted(set(backends.values()))
     if len(names) == 1:
         return names[0]
@@ -118,8 +121,10 @@ def by_engine(backends: Mapping[int, str]) -> str:
 
 
 def break_even(work: RunWork, model_id: int, backend: str, rates: Rates) -> float | None:
-    """From which epoch on an engine pays for an architecture: what its code takes longer to make, divided by
-    what each epoch takes less. None where epochs take no less."""
+    """Return the epoch from which on an engine pays for an architecture, or None if its epochs are no faster.
+
+    It is the additional compile time, divided by what each epoch saves.
+    """
     own = next(kind.backend for kind in work.kinds.values() if kind.model_id == model_id)
     compiling, training = _seconds_by_model(work, backend, rates)[model_id]
     compiling_now, training_now = _seconds_by_model(work, own, rates)[model_id]
@@ -128,7 +133,7 @@ def break_even(work: RunWork, model_id: int, backend: str, rates: Rates) -> floa
 
 
 def _seconds_by_model(work: RunWork, backend: str, rates: Rates) -> Mapping[int, tuple[float, float]]:
-    """What sessions make code for, and what they train, by architecture."""
+    """Return the seconds to compile and to train for each architecture."""
     models = {kind.model_id for kind in work.kinds.values()}
     there = work.on(dict.fromkeys(models, backend))
     prices = Prices(there, rates)

@@ -1,4 +1,4 @@
-"""What things cost where nothing was measured yet, by engine.
+"""Costs by engine, for what has not been measured yet.
 
 Measured on a server of two cores, with one thread: `make bench-plan ARGS=--constants` prints them anew. A
 training coefficient is seconds for each of `rates.features`: operations of dense, convolution, recurrent,
@@ -20,11 +20,11 @@ COMPILING = {"tensorflow": (0.8, 0.02), "jax": (3.5, 0.1), "torch": (0.05, 0.01)
 STARTING = {"tensorflow": 3.0, "jax": 2.5, "torch": 3.5}
 # Seconds for a state, and for each byte of it; between two visits; for a MB of rows.
 WRITING, WRITING_BYTE, RESTING, READING = 0.0006, 4.8e-9, 0.0017, 0.005
-# What a mini-batch of a small net takes in a program of many, of what it takes alone; up to so large a state.
+# The time of a small net's mini-batch in a program of many, as a share of that alone; the largest such state.
 FUSED_SHARE, LARGEST_FUSED = 0.5, 256 * 1024
 # Seconds before the first visit and after the last, and for each config.
 AROUND, AROUND_CONFIG = 0.2, 0.015
-# The same for each config on each of many groups, whose rows are written together.
+# Seconds around each config on each of many groups, whose rows are written together.
 AROUND_GROUP = 0.0015
 # The arithmetic of so many threads takes 1 / threads**SHARING of the time.
 SHARING = 0.8

@@ -1,4 +1,4 @@
-"""How long visits and evaluations may take: the estimate before the run, corrected by what it has done."""
+"""Estimate how long visits and evaluations take, and correct the estimate by what the run has done."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ FEWEST = 4
 
 @dataclass
 class CostModel:
-    """Seconds for each estimated second, learned for each kind of config while the run goes on."""
+    """The seconds per estimated second, learned for each kind of config while the run goes on."""
 
     _measured: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
-    # Of kinds of which there was none but the first of a session, which compiles.
+    # For kinds seen only in a session's first visit, which compiles.
     _first: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
     _count: int = 0
 
     def record(self, kind: Hashable, units: float, seconds: float, *, first: bool = False) -> None:
-        """Note one: the newest counts half, and the first of a session only until there is another."""
+        """Note a visit: the newest counts half, and a session's first counts only until there is another."""
         if first:
             self._first[kind] = (units, seconds)
             return
@@ -32,11 +32,11 @@ class CostModel:
 
     @property
     def known(self) -> bool:
-        """Whether there were some that compiled nothing."""
+        """Whether enough visits that compiled nothing have been recorded."""
         return self._count >= FEWEST
 
     def seconds(self, kind: Hashable, units: float) -> float:
-        """What so many units of this kind should take; a kind never seen takes the average of the others."""
+        """Return the seconds for `units` of this kind; an unseen kind takes the average of the others."""
         known = self._measured.get(kind)
         if known is None:
             totals = (self._measured or self._first).values()
@@ -45,16 +45,16 @@ class CostModel:
 
 
 def evaluations_due(done: int, until: int, frequency: int) -> int:
-    """How often a config is measured after so many epochs: in each so many of them, and after the last."""
+    """Return how many evaluations are due after `done` epochs: one every `frequency`, and after the last."""
     return until // frequency - done // frequency + (until > done and until % frequency > 0)
 
 
 @dataclass
 class RunPace:
-    """How much longer a run takes than its visits and evaluations: it merges, and waits for the processors.
+    """The ratio of a run's time to that of its visits and evaluations, since it merges and waits as well.
 
-    Below 1 where evaluations go on beside the visits of the same config. The newer half of its time says so,
-    since what happens only once falls out of it. The view of progress has the same.
+    It is below 1 where evaluations go on beside the visits of the same config. Only the newer half of the run
+    counts, so that what happens once falls out. The view of progress uses the same rule.
     """
 
     _begun: float | None = None
@@ -62,7 +62,7 @@ class RunPace:
     _works: deque[tuple[float, float]] = field(default_factory=deque)
 
     def record(self, begin: float, end: float) -> None:
-        """Note a visit or an evaluation, the newest."""
+        """Note the newest visit or evaluation."""
         self._begun = begin if self._begun is None else min(self._begun, begin)
         self._works.append((begin, end))
         half = (self._begun + end) / 2
@@ -70,7 +70,7 @@ class RunPace:
             self._works.popleft()
 
     def factor(self, at_work: int) -> float:
-        """By what their seconds are to be multiplied, where so many segments have visits at a time."""
+        """Return the factor for the seconds of visits, with visits on `at_work` segments at a time."""
         if self._begun is None or not self._works:
             return 1.0
         now = max(end for _, end in self._works)

@@ -1,8 +1,8 @@
-"""Where nets are cut: which frozen layers are computed once, so that what trains takes their outputs.
+"""Cut nets: choose the frozen layers to compute once, whose outputs then feed the layers that train.
 
-Of the layers whose outputs no training changes (`engine/trunk.py`), a set is chosen that holds the sources of
-each of its own, saves the most operations, and whose outputs fit the budget. Facts alone decide: the bits are
-those of the whole net.
+Among the layers whose outputs no training changes (`engine/trunk.py`), the choice is the set that holds the
+sources of each of its layers, saves the most operations, and whose outputs fit the budget. Facts alone
+decide: the bits are those of the whole net.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_LAYERS, MOST_SECONDS = 1000, 5.0
 
 @dataclass(frozen=True)
 class LayerCost:
-    """A layer of a trunk, as an engine has described it."""
+    """A layer of a trunk, as described by an engine."""
 
     name: str
     sources: Sequence[int]
@@ -43,13 +43,13 @@ class LayerCost:
 
 
 def operations(work: Mapping[str, float]) -> float:
-    """Of what a row costs, the arithmetic."""
+    """Return the arithmetic operations of a row."""
     return sum(cost for name, cost in work.items() if name not in ("layers", "steps", "numbers"))
 
 
 @dataclass(frozen=True)
 class TrunkChoice:
-    """Layers that are computed once, what of a row's operations they are, and the bytes of their outputs."""
+    """The layers to compute once, their operations for a row, and the bytes of their outputs."""
 
     names: Sequence[str]
     leaving: Sequence[str]
@@ -67,7 +67,7 @@ class TrunkChoice:
 
 @dataclass(frozen=True)
 class Use:
-    """How often the rows of a run go through a net: `passes` of all configs, in so many sizes of batches."""
+    """The use of a net by a run: `passes` over the rows in all, in `batch_sizes` sizes of batches."""
 
     operations: float
     passes: int
@@ -77,12 +77,12 @@ class Use:
 
     @property
     def row_budget(self) -> float:
-        """Bytes for the outputs of one row."""
+        """The bytes available for the outputs of one row."""
         return self.budget_bytes / max(1, self.rows * self.batch_sizes)
 
 
 def candidates(trunk: Sequence[LayerCost], use: Use) -> list[TrunkChoice]:
-    """The best choice, and others that end before it; none where nothing pays."""
+    """Return the best choice, and others that end before it; an empty list if none pays."""
     found: list[TrunkChoice] = []
     barred: set[int] = set()
     while len(found) < MOST_CANDIDATES:
@@ -102,10 +102,10 @@ def _pays(chosen: TrunkChoice, use: Use) -> bool:
 
 
 def _best(trunk: Sequence[LayerCost], row_budget: float, barred: set[int]) -> list[int]:
-    """The places of the layers to be computed once: an exact answer, by integer programming.
+    """Return the places of the layers to compute once, found exactly by integer programming.
 
-    For each layer one unknown says whether it is inside, and one whether its output is kept. What is inside
-    has its sources inside; what is inside and taken by a layer outside is kept, and all that is kept fits.
+    Each layer has one unknown for being inside and one for its output being kept. A layer inside has its
+    sources inside; a layer inside whose output is taken outside is kept; and all that is kept fits.
     """
     try:
         scipy: Any = importlib.import_module("scipy.optimize")
@@ -126,7 +126,7 @@ def _best(trunk: Sequence[LayerCost], row_budget: float, barred: set[int]) -> li
             rows.append(_row(count, {count + place: 1, place: -1}))
     sizes = np.array([layer.numbers * NUMBER_BYTES for layer in trunk], float)
     saved = np.array([layer.operations for layer in trunk])
-    # Of choices that save the same, the one whose outputs are smallest; and of those the largest.
+    # Among choices that save the same, prefer the smallest outputs, then the largest set.
     value = saved / max(1.0, saved.max()) + 1e-6
     cost = np.concatenate([-value, sizes / max(1.0, sizes.sum()) * 1e-6])
     fits = scipy.LinearConstraint(np.concatenate([np.zeros(count), sizes])[np.newaxis], ub=row_budget)
@@ -155,7 +155,7 @@ def _row(count: int, values: Mapping[int, float]) -> np.ndarray:
 
 
 def choice(trunk: Sequence[LayerCost], inside: Sequence[int]) -> TrunkChoice:
-    """What follows where these layers are computed once."""
+    """Return the choice in which the layers at these places are computed once."""
     chosen = set(inside)
     work: dict[str, float] = {}
     for place in inside:

@@ -1,6 +1,6 @@
-"""What a run is expected to take, as a whole: time, waiting, bytes of states and of the log, memory.
+"""Estimate a run as a whole: its time, its waiting, the bytes of states and of the log, and its memory.
 
-A long run is played in part, and what was played is scaled to what there is to do.
+A long run is played in part, and the result is scaled to all there is to do.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FROZEN_IN_A_SESSION = 2
 
 @dataclass(frozen=True)
 class Estimate:
-    """A run's figures. Seconds of activities are those of sessions, by config and activity."""
+    """The estimated figures of a run. Seconds of activities are those of sessions, by config and activity."""
 
     work: RunWork
     played: Played
@@ -58,12 +58,12 @@ class Estimate:
     longest: tuple[int, float] | None
     waiting: float
     sources: frozenset[str]
-    # What configs train less where frozen layers are computed once.
+    # The seconds of training that each config saves if frozen layers are computed once.
     saved: Mapping[int, float]
 
     @property
     def frozen_bytes(self) -> int:
-        """What no training changes."""
+        """The bytes of the state that no training changes."""
         given = self.work.given_weights
         owners = {(k.model_id, None if k.model_id in given else key): k for key, k in self.work.kinds.items()}
         return sum(kind.frozen_bytes for kind in owners.values())
@@ -75,7 +75,7 @@ class Estimate:
 
     @property
     def states_peak(self) -> int:
-        """States at their most, and the models beside them when the result tables are written."""
+        """The most bytes of states, and of the models beside them when the result tables are written."""
         kinds, models = self.work.kinds.values(), self.work.models
         states = STATES_AT_ONCE * sum(kind.state_bytes for kind in kinds) * models + self.frozen_bytes
         return states + sum(kind.weight_bytes for kind in kinds) * models
@@ -95,7 +95,7 @@ class Estimate:
 
     @property
     def session_bytes(self) -> int:
-        """A segment's sessions at their most: engines, nets, rows, and the copies of a state in a visit."""
+        """The most bytes of a segment's sessions: engines, nets, rows, and copies of a state in a visit."""
         work = self.work
         rows = max((work.segment_bytes(s) for s in range(work.segments)), default=0)
         own = sum(constants.SESSION_MB[name] for name in work.backends) * MB
@@ -116,7 +116,7 @@ class Estimate:
 
 
 def estimate(work: RunWork, rates: Rates, most_visits: int = MOST_VISITS) -> Estimate:
-    """Of a run whose configs all train to the end."""
+    """Estimate a run whose configs all train to the end."""
     if work.groups is not None:
         return summarize(work, rates, group_work.counted(work, work.groups, rates))
     sample = _sample(work, rates)
@@ -141,13 +141,13 @@ def estimate(work: RunWork, rates: Rates, most_visits: int = MOST_VISITS) -> Est
 
 
 def summarize(work: RunWork, rates: Rates, played: Played) -> Estimate:
-    """Make the figures of what was played."""
+    """Compute the figures of a run from what was played."""
     start = 0.0 if work.warm else rates.starting(work.backends).seconds
     each = constants.AROUND_CONFIG if work.groups is None else constants.AROUND_GROUP * work.models
     around = constants.AROUND + each * len(work.kinds)
     sources = _sources(work, rates, played)
     factor = spread(sources)
-    # Of groups no config has a chain of its own.
+    # With groups, no config has a chain of its own.
     chains = {key: _chain(work, key, played) for key in work.kinds if work.groups is None}
     longest = max(chains.items(), key=lambda one: one[1], default=None)
     bound = max(played.busy / work.sessions, longest[1] if longest else 0.0)
@@ -177,7 +177,7 @@ def _saved(work: RunWork, kind: ConfigKind, rates: Rates) -> float:
 
 
 def _weighty(sources: Sequence[tuple[float, str]]) -> frozenset[str]:
-    """What a part of the time rests on that is worth a word."""
+    """Return the sources on which at least a twentieth of the time rests."""
     by_source: dict[str, float] = {}
     for seconds, source in sources:
         by_source[source] = by_source.get(source, 0.0) + seconds
@@ -186,7 +186,7 @@ def _weighty(sources: Sequence[tuple[float, str]]) -> frozenset[str]:
 
 
 def _sample(work: RunWork, rates: Rates) -> RunWork:
-    """Some configs for all: of cheap and of dear ones as many as their share is."""
+    """Return the work with only some configs, a sample of cheap and dear ones in proportion."""
     if len(work.kinds) <= MOST_CONFIGS:
         return work
     prices = Prices(work, rates)
@@ -197,7 +197,7 @@ def _sample(work: RunWork, rates: Rates) -> RunWork:
 
 
 def _unplayed(work: RunWork, rates: Rates) -> Played:
-    """A run of too many visits to be played: it comes near to the bound that no order can beat."""
+    """Count a run of too many visits to be played: its time comes near the bound that no order can beat."""
     found = _counted(work, rates)
     longest = max(_chain(work, key, found) for key in work.kinds)
     found.seconds = max(found.busy / work.sessions, longest)
@@ -206,7 +206,7 @@ def _unplayed(work: RunWork, rates: Rates) -> Played:
 
 
 def _counted(work: RunWork, rates: Rates) -> Played:
-    """What there is to do, in whatever order."""
+    """Count all that there is to do, in whatever order."""
     full, prices = Played(), Prices(work, rates)
     full.visits = len(work.kinds) * work.segments * work.epochs
     full.evaluations = len(work.kinds) * -(-work.epochs // work.frequency)
@@ -241,8 +241,10 @@ def _counted(work: RunWork, rates: Rates) -> Played:
 
 
 def _chain(work: RunWork, key: int, played: Played) -> float:
-    """What a config takes one visit after the other; measuring may be done beside it. Where states are
-    averaged, all segments train it at once."""
+    """Return the seconds of a config's visits, one after another; evaluations may go on beside them.
+
+    In epochs whose states are averaged, all segments train the config at once.
+    """
     found = sum(played.spent.get((key, activity), 0.0) for activity in (TRAIN, WRITE, REST, COMPILE, ONCE))
     if work.average_from is None:
         return found
@@ -251,7 +253,7 @@ def _chain(work: RunWork, key: int, played: Played) -> float:
 
 
 def _sources(work: RunWork, rates: Rates, played: Played) -> Sequence[tuple[float, str]]:
-    """How many seconds rest on which kind of knowledge."""
+    """Return the seconds that rest on each source of knowledge."""
     found: list[tuple[float, str]] = []
     for key, kind in work.kinds.items():
         for activity, known in (

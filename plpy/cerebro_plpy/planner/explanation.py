@@ -1,4 +1,4 @@
-"""What is said of a run before it begins, or of one that was: a tree of nodes from an estimate."""
+"""Explain a run from its estimate, before it begins or afterwards, as a tree of nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_KEYS = 12
 
 @dataclass(frozen=True)
 class Alternative:
-    """The same run with something chosen otherwise."""
+    """An estimate of the run with one choice made differently."""
 
     name: str
     estimate: Estimate
@@ -39,7 +39,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Explained:
-    """Everything that a plan is made of."""
+    """All that a plan is shown from."""
 
     name: str
     estimate: Estimate
@@ -49,7 +49,7 @@ class Explained:
     alternatives: Sequence[Alternative] = ()
     # Which configs share visits, in which form, and why.
     bundles: Sequence[Mapping[str, Any]] = ()
-    # What a search's scenarios come to at least and at most.
+    # The least and the most seconds among a search's scenarios.
     low: float | None = None
     high: float | None = None
     configs: str | None = None
@@ -91,7 +91,7 @@ def tree(about: Explained) -> Node:
 
 
 def nodes(found: Estimate) -> list[Node]:
-    """Where the sessions' time goes."""
+    """Return the nodes that show where the sessions' time goes."""
     work, played = found.work, found.played
     by_kind: dict[str, list[int]] = defaultdict(list)
     for key, kind in work.kinds.items():
@@ -136,7 +136,7 @@ def _kind_node(found: Estimate, keys: Sequence[int]) -> Node:
 
 
 def _trunk(found: Estimate, keys: Sequence[int], trunk: TrunkChoice, seconds: float) -> Node:
-    """What is computed once, the bytes that are kept of it, and what that saves."""
+    """Return the layers that are computed once, the bytes kept of their outputs, and the time saved."""
     return {
         "Computed Once": f"{counted(len(trunk.names), 'layer')}, up to {', '.join(trunk.leaving)}",
         "Feature Bytes": trunk.row_bytes * (sum(found.work.rows) + sum(found.work.validation_rows)),
@@ -183,7 +183,7 @@ def _trained(work: RunWork) -> int:
 
 
 def _groups(work: RunWork) -> str | None:
-    """Where they lie, and how they are trained."""
+    """Say where groups lie and how they are trained."""
     groups = work.groups
     if groups is None:
         return None
@@ -223,7 +223,7 @@ def _alternative(about: Explained, other: Alternative) -> Mapping[str, Any]:
 
 
 def advice(about: Explained) -> list[str]:
-    """What would make it cheaper, or possible."""
+    """Return advice on what would make the run cheaper, or possible."""
     found, work = about.estimate, about.estimate.work
     said: list[str] = []
     if found.waiting > MUCH_WAITING and len(work.kinds) * work.models < 2 * work.segments:

@@ -1,7 +1,7 @@
-"""Which configs of a run share visits, and in which form they train there: by facts alone.
+"""Decide by facts alone which configs of a run share visits, and in which form they train there.
 
-Whether nets train as one program costs a compilation, and is chosen by constants; in any form but the batched
-one, which has to be asked for, a config comes to the bits of a run of its own.
+A program for many nets costs a compilation, and constants decide whether it pays. In any form but the batched
+one, which must be asked for, a config gets the same bits as in a run of its own.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from cerebro_plpy.planner.units import Alike
 from cerebro_plpy.planner.work import ConfigKind, RunWork, digest
 
 JAX, TENSORFLOW = "jax", "tensorflow"
-# What surrounds a visit is worth saving where the visit itself is no longer.
+# The overhead of a visit is worth saving if the visit itself takes no longer than this.
 SHORT_SECONDS = 0.1
-# Of larger nets one program is no faster: the state of Adam has three times as many numbers.
+# One program is no faster for larger nets: the state of Adam has three times as many numbers.
 MOST_WEIGHTS = 20_000
-# Of larger nets the batched form is slower than one after the other.
+# For larger nets, the batched form is slower than one after the other.
 MOST_BATCHED_WEIGHTS = 4096
 # How many visits of a segment pay for a program for many states, by the engines that have such programs.
 # JAX takes a second or two to compile it, and saves a fraction of a millisecond each time; TensorFlow takes a
@@ -33,7 +33,7 @@ _UNSTACKED = ("convolution", "recurrent")
 
 @dataclass(frozen=True)
 class FormChoice:
-    """The form in which a config trains with others; none where its visits are its own."""
+    """The form in which a config trains with others, and the reason; None if its visits are its own."""
 
     form: str | None
     reason: str
@@ -41,7 +41,7 @@ class FormChoice:
 
 @dataclass(frozen=True)
 class FusionFacts:
-    """What of a run decides: what was asked for, the rows of a segment, and so on."""
+    """The facts of a run that decide the form: the option, the rows of a segment, and so on."""
 
     asked: str | None
     rows: int
@@ -54,7 +54,7 @@ class FusionFacts:
     averages: bool = False
 
     def choose(self, kind: ConfigKind, alike: int | None) -> FormChoice:
-        """For a kind of which there are so many configs in a lane; none where a search has yet to say."""
+        """Choose the form for a kind with `alike` configs in a lane, None if a search has yet to say."""
         if self.asked == OFF:
             return FormChoice(None, "option fuse is off")
         if kind.trunk is not None:
@@ -86,7 +86,7 @@ class FusionFacts:
         return FormChoice(EXACT, f"{alike * self.epochs:,} small visits of a segment pay for a program")
 
     def why_not_batched(self, kind: ConfigKind) -> str | None:
-        """Why a net is not trained in the batched form, where that was asked for."""
+        """Return the reason why a net does not train in the batched form, or None."""
         if kind.backend != JAX:
             return f"{kind.backend} has no such form"
         if kind.parameters > MOST_BATCHED_WEIGHTS:
@@ -115,23 +115,23 @@ def facts_of(work: RunWork, asked: str | None) -> FusionFacts:
 
 
 def program(kind: ConfigKind, epochs_before: int = 0) -> str:
-    """What configs have in common that may train in one visit: code, batches, and the order of rows."""
+    """Return a digest of what configs in one visit share: code, batches, and the order of rows."""
     return digest(kind.name, kind.fit, str(epochs_before))
 
 
 def lanes(kinds: Mapping[int, ConfigKind], segments: int) -> Counter[tuple[str, int]]:
-    """How many configs of each program there are in each lane."""
+    """Count the configs of each program in each lane."""
     return Counter((program(kind), key % segments) for key, kind in kinds.items())
 
 
 def alike(facts: FusionFacts, kind: ConfigKind, beside: int | None, epochs_before: int = 0) -> Alike | None:
-    """What a config of the plan has in common with others, where it shares visits."""
+    """Return what lets a config of the plan share visits with others, or None."""
     form = facts.choose(kind, beside).form
     return None if form is None else Alike(program(kind, epochs_before), form)
 
 
 def bundles(work: RunWork, asked: str | None) -> Iterator[Mapping[str, object]]:
-    """The configs of each program, with how many of them are in one visit, and why."""
+    """Yield the configs of each program, with how many of them share a visit, and why."""
     facts, counts = facts_of(work, asked), lanes(work.kinds, work.segments)
     by_program: dict[str, list[int]] = {}
     for key, kind in work.kinds.items():

@@ -1,4 +1,4 @@
-"""Which GPU of its host each segment of a run has, and how much of its memory."""
+"""Deal the GPUs of hosts to the segments of a run, each with a share of a GPU's memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HERE = "localhost"
 
 
 class Place(Protocol):
-    """Where the rows of a segment are: the `place`-th of `peers` on a host that has these GPUs."""
+    """The host where the rows of a segment lie: it is the `place`-th of `peers` there, and has these GPUs."""
 
     @property
     def host(self) -> str: ...
@@ -32,7 +32,7 @@ class Place(Protocol):
 
 @dataclass(frozen=True)
 class Seat:
-    """A place on a server that is one host, as PostgreSQL is."""
+    """A place on a server that is a single host, as PostgreSQL is."""
 
     host: str
     content: int
@@ -42,7 +42,7 @@ class Seat:
 
 
 class GpuShare(NamedTuple):
-    """What a segment's process has of a GPU; `content` is the cluster's segment that it belongs to."""
+    """A segment process's share of a GPU; `content` is the cluster segment of the process."""
 
     device: str
     fraction: float
@@ -50,12 +50,12 @@ class GpuShare(NamedTuple):
     content: int
 
     def told(self) -> Mapping[str, Any]:
-        """What the process itself is told of it."""
+        """Return the part of the share that the process itself needs to know."""
         return {"device": self.device, "fraction": self.fraction, "memory_mb": self.memory_mb}
 
 
 def deal(places: Sequence[Place]) -> tuple[GpuShare, ...]:
-    """Give the segments of a run, each at its place, the GPUs of their hosts in turn."""
+    """Deal the GPUs of each host in turn to the segments at these places."""
     _check(places)
     chosen = list(_choose(places))
     users = Counter((place.host, gpu["id"]) for place, gpu in zip(places, chosen, strict=True))
@@ -68,7 +68,7 @@ def deal(places: Sequence[Place]) -> tuple[GpuShare, ...]:
 
 
 def _choose(places: Sequence[Place]) -> Iterator[Mapping[str, Any]]:
-    """Several segments of a run may have their rows at one place; the next has the GPU after its peers'."""
+    """Yield a GPU for each place; further segments at one place take the GPUs after those of its peers."""
     before: Counter[int] = Counter()
     for place in places:
         turn = before[place.content]
@@ -98,7 +98,7 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 def crowded(places: Sequence[Place]) -> list[str]:
-    """What to warn of: hosts where segments share GPUs."""
+    """Return a warning for each host whose segments share GPUs."""
     segments = Counter(place.host for place in places)
     gpus = {place.host: len(place.gpus) for place in places}
     return [

@@ -1,4 +1,4 @@
-"""What a run of groups has to do, and what that takes: counted, since bundles keep all segments busy."""
+"""Count the work of a run of groups, and the time it takes, since bundles keep all segments busy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cerebro_plpy.planner.work import EVALUATION_BATCH, ConfigKind, GroupSizes, 
 
 @dataclass(frozen=True)
 class _AtHome:
-    """The groups of one segment, of one kind of config."""
+    """The groups of one segment, with one kind of config."""
 
     sizes: np.ndarray
     kind: ConfigKind
@@ -43,17 +43,17 @@ class _AtHome:
 
     @property
     def share(self) -> float:
-        """Of what batches take one by one."""
+        """The time of batches as a share of the time that they take one by one."""
         return constants.FUSED_SHARE if self.fuses and self.members > 1 else 1.0
 
     @cached_property
     def batches(self) -> int:
-        """Of an epoch."""
+        """The batches of an epoch."""
         return self.kind.passes * int(np.sum(-(-self.sizes // self.kind.batch_size)))
 
     @property
     def shapes(self) -> int:
-        """How many sizes of batches there are besides the full one."""
+        """The number of batch sizes besides the full one."""
         return len(np.unique(self.sizes % self.kind.batch_size)) if self.members else 0
 
 
@@ -63,12 +63,12 @@ def fuses(groups: GroupSizes, kind: ConfigKind) -> bool:
 
 
 def at_once(groups: GroupSizes, seconds_of_epoch: float) -> int:
-    """How many epochs a visit of a bundle has, as `Plan` has it."""
+    """Return the number of epochs in a visit of a bundle, by the rule of `Plan`."""
     return groups.checkpoint or max(1, int(CHECKPOINT_SECONDS / max(seconds_of_epoch, 1e-9)))
 
 
 def counted(work: RunWork, groups: GroupSizes, rates: Rates) -> Played:
-    """All that there is to do; segments wait only for the last of them."""
+    """Count all that there is to do; segments wait only for the last of them."""
     played, prices = Played(states_written=0), Prices(work, rates)
     measures = -(-work.epochs // work.frequency)
     units = len(work.kinds) * groups.count
@@ -102,7 +102,10 @@ def counted(work: RunWork, groups: GroupSizes, rates: Rates) -> Played:
 
 
 def _codes(groups: GroupSizes, kind: ConfigKind) -> int:
-    """On JAX each remainder of rows has code of its own; in one program all have that of the longest."""
+    """Return how often code is compiled.
+
+    On JAX, each remainder of rows has code of its own; in one program, all use that of the longest.
+    """
     if kind.backend != "jax":
         return 1
     if fuses(groups, kind):
@@ -116,7 +119,7 @@ def _epoch_seconds(prices: Prices, own: _AtHome, segment: int) -> float:
 
 
 def _visits(work: RunWork, groups: GroupSizes, prices: Prices, own: _AtHome, segment: int) -> int:
-    """That each bundle of a segment has."""
+    """Return the number of visits of each bundle on a segment."""
     if not own.members:
         return 0
     return -(-work.epochs // at_once(groups, _epoch_seconds(prices, own, segment) / own.bundles))
@@ -136,7 +139,7 @@ def _at_home(
     segment: int,
     into: dict[str, float],
 ) -> float:
-    """Add what bundles of a segment take; gives the seconds."""
+    """Add the time of a segment's bundles by activity, and return the sum of the seconds."""
     if not own.members:
         return 0.0
     seconds, measures = prices.seconds(own.kind, segment), -(-work.epochs // work.frequency)
@@ -164,7 +167,7 @@ def _everywhere(
     measures: int,
     into: dict[str, float],
 ) -> None:
-    """Add what groups take that are cut over all segments, and the model of all rows."""
+    """Add the time of groups that are cut over all segments, and of the model of all rows."""
     sizes = [*groups.cut, *([groups.rows] if groups.fallback else [])]
     for segment in range(work.segments):
         seconds = prices.seconds(kind, segment)

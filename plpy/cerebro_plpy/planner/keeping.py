@@ -1,4 +1,4 @@
-"""Which states of a run must stay."""
+"""Find the states of a run that must be kept."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 def needed_steps(
     plan: Plan, mst_keys: Iterable[int], measured: Iterable[tuple[int, int]]
 ) -> dict[int, list[int]]:
-    """The states of configs that must stay: the last, those that wait to be `measured`, and before each of
-    them the one that it can be made from again; and those that a clone or a result may begin with."""
+    """Return the steps whose states must be kept, by config.
+
+    They are the last one, those that wait to be `measured`, for each of them the step from which it can be
+    recomputed, and those from which a clone or a result may begin.
+    """
     waiting: dict[int, set[int]] = {}
     for key, epoch in measured:
         waiting.setdefault(key, set()).add(epoch * plan.segments)
@@ -28,7 +31,7 @@ def needed_steps(
 
 def _needed(plan: Plan, config: Config, waiting: set[int]) -> set[int]:
     needed = {config.step, *waiting}
-    # Of a group on one segment, what is damaged is trained again from the beginning: it is soon done.
+    # A damaged state of a group on one segment is trained again from the beginning, which is soon done.
     if config.home is None:
         needed |= {*map(plan.step_before, needed), plan.whole_epochs(config) * plan.segments}
     if (best := plan.best_epoch(config)) is not None:
@@ -37,8 +40,10 @@ def _needed(plan: Plan, config: Config, waiting: set[int]) -> set[int]:
 
 
 def _cloned_steps(configs: Mapping[int, Config], segments: int) -> dict[int, set[int]]:
-    """By config, the steps that clones begin with; until a clone has finished an epoch of its own, that is
-    also what a clone of the clone begins with."""
+    """Return the steps that clones begin with, by the config that has the state.
+
+    Until a clone has finished an epoch of its own, a clone of the clone begins with the same state.
+    """
     steps: dict[int, set[int]] = {}
     for config in configs.values():
         begins = config.step // segments == config.first_step // segments
@@ -48,7 +53,7 @@ def _cloned_steps(configs: Mapping[int, Config], segments: int) -> dict[int, set
 
 
 def _origin(configs: Mapping[int, Config], config: Config) -> int | None:
-    """Whose state a clone begins with: its source may be a clone itself that has not begun."""
+    """Return the config whose state a clone begins with: the source may be a clone that has not begun."""
     source = config.source
     while source is not None and configs[source].first_step == config.first_step:
         before = configs[source].source

@@ -1,7 +1,7 @@
-"""The plan of a run: what each config has behind it, and which visit is next on a free segment, and why.
+"""The plan of a run: the progress of each config, and the next unit for a free segment.
 
-`Plan.next` answers that: evaluations first, unless a config waits that will be the last one; then the config
-with the longest estimated time before it (`costs`, `schedule`) whose route (`routes`) has this segment next.
+`Plan.next` takes evaluations first, unless a config waits that will be the last one. Then it takes the config
+with the longest estimated time left (`costs`, `schedule`) whose route (`routes`) has this segment next.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PRESSING = 1.1
 
 @dataclass
 class Plan:
-    """Everything that is still to be done; what a config is to do may change while the run goes on."""
+    """The plan of a run: all that is still to be done, which may change while the run goes on."""
 
     seed: int
     segments: int
@@ -35,7 +35,7 @@ class Plan:
     average_from: int | None = None
     visits_limit: int | None = None
     costs: CostModel = field(default_factory=CostModel)
-    # Of a segment that measures a config, in units of its visits.
+    # Evaluation cost per segment, in visits.
     evaluation_costs: CostModel = field(default_factory=CostModel)
     paused: bool = False
     # How many epochs a visit of a bundle has; none for as many as keep it short.
@@ -44,7 +44,7 @@ class Plan:
     budgeted: bool = False
     _evaluations: dict[int, list[Unit]] = field(default_factory=dict)
     _measured: dict[tuple[int, int], int] = field(default_factory=dict)
-    # Of groups on one segment, the epochs after which they are measured without being trained on.
+    # For groups on one segment: the epochs after which they are measured without training on.
     _awaited: dict[int, int] = field(default_factory=dict)
     _under_way: dict[int, Unit] = field(default_factory=dict)
     # Each kind of config with each segment where it has trained, and where it was measured.
@@ -53,11 +53,11 @@ class Plan:
     def __post_init__(self) -> None:
         self._evaluations = {segment: [] for segment in range(self.segments)}
         self._bundles = bundles.Bundles(self.configs.values())
-        # Those that go from segment to segment.
+        # The configs that hop.
         self._hopping = [config for config in self.configs.values() if config.home is None]
 
     def take_up(self) -> None:
-        """Queue the evaluations of epochs that configs have behind them already."""
+        """Queue the evaluations of epochs that configs have trained already."""
         for config in self.configs.values():
             if not self.epochs:
                 self._queue_evaluation(config, 0)
@@ -78,17 +78,17 @@ class Plan:
 
     @property
     def visits_begun(self) -> int:
-        """Those of all configs, whatever became of them: what a budget counts."""
+        """The visits begun by all configs, whatever became of them: a budget counts these."""
         return sum(c.step - c.first_step + self._begun(c) for c in self.configs.values())
 
     def _begun(self, config: Config) -> int:
-        """An epoch whose states are averaged is begun as a whole, a visit of a bundle has several."""
+        """Return the visits that a config has begun: all of an averaged epoch, several in a bundle."""
         if config.home is not None:
             return self.begun_step(config.mst_key) - config.step
         return self.segments if config.amid_epoch else int(config.visiting)
 
     def averages(self, config: Config) -> bool:
-        """Whether the epoch that a config is in is trained by all segments at once."""
+        """Return whether all segments train the config's present epoch at once."""
         return self.average_from is not None and self.whole_epochs(config) + 1 >= self.average_from
 
     def _counted(self) -> list[Config]:
@@ -101,8 +101,7 @@ class Plan:
         return config.first_step // self.segments
 
     def result_step(self, config: Config) -> int | None:
-        """The step whose state is what the config has come to: after its best epoch or its last whole one;
-        none where it has finished no epoch."""
+        """Return the step of the config's result: after its best epoch or its last whole one, or None."""
         if config.failure is not None or config.deleted or config.step == 0:
             return None
         if (best := self.best_epoch(config)) is not None:
@@ -111,7 +110,7 @@ class Plan:
         return step if step > config.first_step else None
 
     def best_epoch(self, config: Config) -> int | None:
-        """The epoch whose state stays, where that is not simply the last."""
+        """Return the best epoch, if its state is to be kept rather than the last; else None."""
         return config.best[1] if self.keeps_best and config.best is not None else None
 
     def done(self) -> bool:
@@ -125,7 +124,7 @@ class Plan:
         return any(self._is_left(self.configs[key]) for key in bundle.members)
 
     def _is_left(self, config: Config) -> bool:
-        """Whether a config of a bundle is still to be trained or, where nothing is trained, measured."""
+        """Return whether a config of a bundle is still to be trained or, without training, measured."""
         return self.visits_left(config) > 0 or config.mst_key in self._awaited
 
     def visits_left(self, config: Config) -> int:
@@ -133,13 +132,14 @@ class Plan:
         return 0 if config.failure is not None or config.deleted else max(0, last - config.step)
 
     def trains(self, mst_key: int) -> bool:
-        """Whether a config has visits before it."""
+        """Return whether a config has visits left."""
         return self.visits_left(self.configs[mst_key]) > 0
 
     def next(self, segment: int) -> Unit | None:
-        """What a free segment does now: evaluations are short and somebody waits for them; then training.
+        """Return the next unit for a free segment, or None: evaluations first, then training.
 
-        A config that will be the last one anyhow goes before evaluations: the end would wait for them.
+        Evaluations are short, and somebody waits for them. But a config that will be the last one anyhow goes
+        before them, since the end would wait for it.
         """
         if segment in self._under_way or self.paused:
             return None
@@ -153,7 +153,7 @@ class Plan:
         return unit
 
     def _presses(self, segment: int) -> bool:
-        """Whether the config that is next here has more before it than its share of all work that is left."""
+        """Return whether the next config here has more work left than its share of all remaining work."""
         config = self._next_config(segment)
         if config is None:
             return False
@@ -178,7 +178,7 @@ class Plan:
         return [c for c in self.configs.values() if self.visits_left(c)]
 
     def even_epoch(self) -> int | None:
-        """The last epoch after which all configs that train have been measured; what ranks them meanwhile."""
+        """Return the epoch that ranks configs: the last after which all that train were measured, or None."""
         going = self._going()
         if not self.even or not going:
             return None
@@ -210,7 +210,7 @@ class Plan:
         return Unit(BUNDLE, key, epoch, segment, stop, members=keys, until=epoch, form=config.alike.form)
 
     def _next_bundle(self, segment: int) -> Unit | None:
-        """Groups that have all of their rows here: those of a bundle that have come least far."""
+        """Return a visit of a bundle whose groups lie here, for its members that have trained least."""
         bundle = self._bundles.first(segment, self._has_left)
         if bundle is None:
             return None
@@ -220,7 +220,7 @@ class Plan:
         unmeasured = bundles.part([c for c in now if c.mst_key in self._awaited])
         if unmeasured:
             return self._bundle_of(unmeasured, segment, first, first, [first])
-        # Those that end together: what is measured of one does not depend on others.
+        # Only configs that end together, so that the evaluations of one do not depend on others.
         last = min((step + self.visits_left(c)) // self.segments for c in now)
         now = bundles.part([c for c in now if (step + self.visits_left(c)) // self.segments == last])
         until = min(last, first + self._epochs_at_once(now, first))
@@ -243,7 +243,7 @@ class Plan:
         return replace(unit, until=until, measured=tuple(measured))
 
     def _most_begun(self, epochs: int) -> int | None:
-        """How many groups the budget lets train so many epochs, the last one perhaps beyond it."""
+        """Return how many groups may train so many epochs within the budget, the last perhaps beyond it."""
         if self.visits_limit is None:
             return None
         return -(-max(0, self.visits_limit - self.visits_begun) // (self.segments * epochs))
@@ -275,7 +275,7 @@ class Plan:
         return remaining.seconds_left(self, self._measured)
 
     def visited(self, unit: Unit, seconds: float, loss: float | None) -> None:
-        """A visit is committed."""
+        """Take note of a committed visit."""
         self._under_way.pop(unit.segment)
         self._note_cost(unit, seconds)
         self._stepped(self.configs[unit.mst_key], unit.epoch, loss)
@@ -291,7 +291,7 @@ class Plan:
     def bundled(
         self, unit: Unit, seconds: float, losses: list[float | None], failures: dict[int, str]
     ) -> None:
-        """A visit of a bundle is committed; it has left out what failed."""
+        """Take note of a committed visit of a bundle, which left out the configs that failed."""
         self._under_way.pop(unit.segment)
         units = 0.0
         for key, loss in zip(unit.members, losses, strict=True):
@@ -320,14 +320,14 @@ class Plan:
         self.costs.record(config.kind, config.visit_units, seconds, first=self._first_at(unit, config))
 
     def _first_at(self, unit: Unit, config: Config) -> bool:
-        """Whether it is the first of its kind that the segment has done, which compiles."""
+        """Return whether the unit is the segment's first of its kind, which compiles."""
         place = config.kind, unit.segment, unit.kind == EVALUATE
         first = place not in self._warm
         self._warm.add(place)
         return first
 
     def parted(self, unit: Unit, seconds: float, part: PartDone) -> None:
-        """A visit is committed whose state is one of those that are averaged."""
+        """Take note of a committed visit whose state is one of those to be averaged."""
         self._under_way.pop(unit.segment)
         config = self.configs[unit.mst_key]
         config.busy.discard(unit.segment)
@@ -338,14 +338,14 @@ class Plan:
             self._queue_average(config)
 
     def _queue_average(self, config: Config) -> None:
-        """Where the config's state would be after the last visit of the epoch."""
+        """Queue the averaging on the segment of the epoch's last stop."""
         config.visiting = True
         epoch = self.whole_epochs(config) + 1
         route = routes.route(self.seed, config.epochs_before + epoch, config.key, self.segments)
         self._evaluations[route[-1]].insert(0, Unit(AVERAGE, config.mst_key, epoch, route[-1]))
 
     def averaged(self, unit: Unit, loss: float | None) -> None:
-        """An epoch whose states are averaged is behind a config."""
+        """Take note of an epoch whose states have been averaged."""
         self._under_way.pop(unit.segment)
         config = self.configs[unit.mst_key]
         config.visiting = False
@@ -357,7 +357,7 @@ class Plan:
         self.settle(config.mst_key)
 
     def settle(self, mst_key: int) -> None:
-        """A config without more visits is measured where its last whole epoch left it."""
+        """Queue the evaluation of a config's last whole epoch once it has no more visits."""
         config = self.configs[mst_key]
         epoch = self.whole_epochs(config)
         stopped = config.stop_at is not None and config.step >= config.stop_at
@@ -379,7 +379,7 @@ class Plan:
             self._evaluations[segment].append(Unit(EVALUATE, config.mst_key, epoch, segment))
 
     def evaluated_on(self, unit: Unit, seconds: float) -> None:
-        """One segment has measured; the last of them also sums up."""
+        """Take note of a segment's evaluation; the last segment also merges the results."""
         self._under_way.pop(unit.segment)
         config = self.configs[unit.mst_key]
         first = self._first_at(unit, config)
@@ -401,13 +401,13 @@ class Plan:
                 self.evaluated.add(place)
 
     def note_value(self, mst_key: int, epoch: int, value: float | None) -> None:
-        """What a config came to after an epoch; the lower the better, and the earlier of equals."""
+        """Keep the value of an epoch if it is the best so far: lower is better, then the earlier epoch."""
         config = self.configs[mst_key]
         if value is not None and (config.best is None or (value, epoch) < config.best):
             config.best = (value, epoch)
 
     def again(self, unit: Unit) -> None:
-        """A unit was lost before it was committed; it is due again: what hops by itself, groups in halves."""
+        """Make a unit due again that was lost before its commit: hopping configs alone, groups in halves."""
         self._under_way.pop(unit.segment)
         if unit.kind in (VISIT, PART, BUNDLE):
             for config in map(self.configs.__getitem__, unit.members):
@@ -422,7 +422,7 @@ class Plan:
         return self.configs[mst_key].failure is not None or self.configs[mst_key].deleted
 
     def failed(self, unit: Unit, reason: str) -> None:
-        """A config that cannot go on is left out from here; the others do not notice."""
+        """Leave the configs of a failed unit out from here on; the others are not affected."""
         self._under_way.pop(unit.segment, None)
         self._stands_still(unit)
         for key in unit.keys:
@@ -430,13 +430,13 @@ class Plan:
             self._measure_no_more(key)
 
     def left(self, unit: Unit) -> None:
-        """A unit ended whose config had failed elsewhere, or was deleted, in the meantime."""
+        """Take note of the end of a unit whose config failed elsewhere or was deleted in the meantime."""
         self._under_way.pop(unit.segment, None)
         if unit.kind in (VISIT, PART, AVERAGE, BUNDLE):
             self._stands_still(unit)
 
     def _stands_still(self, unit: Unit) -> None:
-        """No segment works on a config, or one less does."""
+        """Note that the unit's segment works on its configs no more."""
         for config in map(self.configs.__getitem__, unit.keys):
             config.busy.discard(unit.segment)
             config.visiting = config.amid_epoch
@@ -449,7 +449,7 @@ class Plan:
             del self._measured[key]
 
     def add(self, config: Config) -> None:
-        """A config that comes in while the run goes on."""
+        """Add a config that comes in while the run goes on."""
         self.configs[config.mst_key] = config
         if config.home is None:
             self._hopping.append(config)
@@ -457,7 +457,7 @@ class Plan:
             self._bundles.add(config)
 
     def begun_step(self, mst_key: int) -> int:
-        """The visits that a config has behind it when the one that it may be in is committed."""
+        """Return the step that a config will have when the visit that it may be in is committed."""
         config = self.configs[mst_key]
         if config.home is not None and config.visiting:
             return self._under_way[config.home].until * self.segments
@@ -465,12 +465,12 @@ class Plan:
         return config.step + at_once * config.visiting
 
     def set_until(self, mst_key: int, epochs: int) -> None:
-        """Train a config until so many epochs."""
+        """Let a config train up to this epoch."""
         self.configs[mst_key].until = epochs
         self._bundles.reopen(mst_key)
 
     def stop(self, mst_key: int, step: int) -> None:
-        """No visits for a config after that step; what it has come to stays."""
+        """Let a config have no visits after this step; its result so far stays."""
         self.configs[mst_key].stop_at = step
 
     def go_on(self, mst_key: int) -> None:
@@ -478,7 +478,7 @@ class Plan:
         self._bundles.reopen(mst_key)
 
     def delete(self, mst_key: int) -> None:
-        """Leave a config out of everything from here."""
+        """Leave a config out of everything from here on."""
         self.configs[mst_key].deleted = True
         self._measure_no_more(mst_key)
 
@@ -489,11 +489,11 @@ class Plan:
         return keeping.needed_steps(self, mst_keys, self._measured)
 
     def step_before(self, step: int) -> int:
-        """Whose state another one can be made from again."""
+        """Return the step from which this one can be recomputed."""
         return routes.step_before(step, self.segments, self.average_from)
 
     def epoch_done_by_all(self) -> int:
-        """The number of epochs that configs which still train have behind them, measured where due."""
+        """Return the number of epochs behind all configs that still train, measured where due."""
         left = [self.whole_epochs(c) for c in self.configs.values() if not c.over]
         unmeasured = [epoch - 1 for epoch in (*(e for _, e in self._measured), *self._awaited.values())]
         return min([*left, *unmeasured], default=self.epochs)

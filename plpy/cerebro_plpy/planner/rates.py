@@ -1,11 +1,11 @@
-"""How long each part of a run takes: from what runs before it have measured, else from shipped constants.
+"""Estimate each part of a run from what earlier runs have measured, else from shipped constants.
 
 A mini-batch takes  sum over families of layers of (a * batch size * operations per row)
                     + b * layers + c * steps of recurrence + d * parameters + e * numbers passed on + f.
 
-The coefficients are fitted, never below zero, over what this server has measured, for each engine and number
-of threads. A kind of config that was measured itself takes what it took. Estimates change no bits: they only
-order visits and are shown.
+The coefficients are fitted, never below zero, to what this server has measured, for each engine and number of
+threads. A kind of config that was measured itself takes its measured time. Estimates change no bits: they
+only order visits and are shown.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LEAST_KINDS = 4
 
 @dataclass(frozen=True)
 class Observation:
-    """What a run has measured of one kind of config. Seconds are those of one mini-batch, visit or start."""
+    """The measurements of one kind of config in a run; seconds are those of a mini-batch, visit or start."""
 
     host: str
     backend: str
@@ -55,14 +55,14 @@ class Observation:
 
 @dataclass(frozen=True)
 class Estimated:
-    """Seconds, and where they come from."""
+    """A number of seconds, and the source of the estimate."""
 
     seconds: float
     source: str
 
 
 def features(work: Mapping[str, float], parameters: int, batch: int) -> np.ndarray:
-    """What the seconds of a mini-batch are a sum of."""
+    """Return the terms that make up the seconds of a mini-batch."""
     arithmetic = [work.get(family, 0.0) * batch for family in FAMILIES]
     rest = [
         work.get("layers", 0.0),
@@ -74,7 +74,7 @@ def features(work: Mapping[str, float], parameters: int, batch: int) -> np.ndarr
 
 
 def fit(rows: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    """Least squares of relative errors, with no coefficient below zero (by coordinate descent)."""
+    """Fit coefficients, none below zero, by least squares of relative errors (coordinate descent)."""
     scale = np.maximum(np.abs(rows).max(axis=0), 1e-30)
     weighted = rows / scale / seconds[:, None]
     # A touch of ridge, so that coefficients that nothing tells apart share what they explain.
@@ -90,10 +90,10 @@ def fit(rows: np.ndarray, seconds: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _BatchOf:
-    """Training or measuring."""
+    """A mini-batch, either of training or of evaluation."""
 
     shipped: Mapping[str, Sequence[float]]
-    # Where it is always the same number of rows.
+    # The number of rows, if it is always the same.
     batch: int | None
 
     def size(self, batch_size: int) -> int:
@@ -107,13 +107,12 @@ _TRAINING, _EVALUATION = _BatchOf(constants.TRAINING, None), _BatchOf(constants.
 
 
 def _nothing() -> None:
-    """Nobody waits."""
+    """Do nothing: the usual `tick`, where nobody waits."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Answers how long something takes on a host with so many threads. A host that has measured nothing is
-    taken to be like the others."""
+    """The rates of a host with so many threads; a host without measurements counts as like the others."""
 
     observations: Sequence[Observation]
     host: str
@@ -122,7 +121,7 @@ class Rates:
     tick: Callable[[], None] = _nothing
 
     def batch(self, kind: ConfigKind) -> Estimated:
-        """A mini-batch in training."""
+        """Estimate a mini-batch in training."""
         exact = self._exact(kind)
         if exact is not None:
             return Estimated(exact.batch_seconds, self._measured)
@@ -135,7 +134,7 @@ class Rates:
         return self._estimated(kind, _EVALUATION)
 
     def compiling(self, kind: ConfigKind) -> Estimated:
-        # Of kinds that share a net, the first in a session has all of it to do.
+        # Among kinds that share a net, the first in a session compiles all of it.
         own = self._own(kind)
         same = [o.compile_seconds for o in own if o.architecture == kind.architecture]
         if found := [seconds for seconds in same if seconds is not None]:
@@ -164,12 +163,12 @@ class Rates:
         return Estimated(median(known), self._measured) if known else Estimated(constants.RESTING, SHIPPED)
 
     def reading(self) -> Estimated:
-        """One MB of rows."""
+        """Estimate the reading of one MB of rows."""
         known = [o.read_seconds for o in self._here if o.read_seconds is not None]
         return Estimated(median(known), self._measured) if known else Estimated(constants.READING, SHIPPED)
 
     def starting(self, backends: Sequence[str]) -> Estimated:
-        """The sessions of a segment with their engines."""
+        """Estimate the start of a segment's sessions with their engines."""
         return Estimated(sum(constants.STARTING[name] for name in backends) * self._speed, SHIPPED)
 
     def visits(self, backends: Sequence[str]) -> int:
@@ -177,11 +176,11 @@ class Rates:
 
     @cached_property
     def _fitted(self) -> dict[tuple[str, int | None], np.ndarray]:
-        """The coefficients, of training and of measuring: made once, since that takes milliseconds."""
+        """The coefficients of training and of evaluation, fitted once, since that takes milliseconds."""
         return {}
 
     def on(self, host: str) -> Rates:
-        """The same for another host."""
+        """Return the rates of another host."""
         if host != self.host and host not in self._others:
             self._others[host] = replace(self, host=host)
         return self if host == self.host else self._others[host]
@@ -196,7 +195,7 @@ class Rates:
 
     @cached_property
     def _measured(self) -> str:
-        """How sure it is what was measured, which may have been on another host."""
+        """The source of measured values: less certain if they are from another host."""
         return MEASURED if any(o.host == self.host for o in self.observations) else SCALED
 
     def _own(self, kind: ConfigKind) -> list[Observation]:
@@ -204,7 +203,7 @@ class Rates:
 
     @cached_property
     def _speed(self) -> float:
-        """How much slower this host is than the one that the shipped constants were measured on."""
+        """The factor by which this host is slower than the one that the shipped constants are from."""
         known = [o.batch_seconds / _shipped_of(_TRAINING, o) for o in self._here]
         return median(known) if known else 1.0
 
@@ -212,14 +211,14 @@ class Rates:
         return next((o for o in reversed(self._own(kind)) if o.kind == kind.name), None)
 
     def _alike(self, kind: ConfigKind) -> Observation | None:
-        """The same net, whatever its batches."""
+        """Return the newest observation of the kind, or else of the same net in other batches, or None."""
         exact = self._exact(kind)
         if exact is not None:
             return exact
         return next((o for o in reversed(self._own(kind)) if o.architecture == kind.architecture), None)
 
     def _estimated(self, kind: ConfigKind, of: _BatchOf) -> Estimated:
-        """A kind that was not measured: as its features say, corrected by the most similar one that was."""
+        """Estimate an unmeasured kind by its features, corrected by the most similar kind measured."""
         shipped = self._shipped(of, kind)
         seen = list({o.kind: o for o in self._own(kind) if of.took(o)}.values())
         if not seen:
@@ -242,26 +241,26 @@ class Rates:
         return Estimated(float(wanted @ coefficients) * correction, FITTED)
 
     def _shipped(self, of: _BatchOf, kind: ConfigKind) -> float:
-        """What the constants say of a kind."""
+        """Return the seconds of a kind by the shipped constants."""
         parts = features(kind.work, kind.parameters, of.size(kind.batch_size))
         return _by_constants(of.shipped[kind.backend], parts, self.threads)
 
 
 def _shipped_of(of: _BatchOf, seen: Observation) -> float:
-    """What the constants would have said of a kind that was measured."""
+    """Return the seconds of a measured kind by the shipped constants."""
     parts = features(seen.work, seen.parameters, of.size(seen.batch_size))
     return _by_constants(of.shipped[seen.backend], parts, seen.threads)
 
 
 def _by_constants(coefficients: Sequence[float], parts: np.ndarray, threads: int) -> float:
-    """Threads share the arithmetic, and nothing else."""
+    """Return the seconds by these coefficients; threads share the arithmetic only."""
     costs = parts * np.array(coefficients)
     shared = costs[: len(FAMILIES)].sum() / threads**constants.SHARING
     return float(max(shared + costs[len(FAMILIES) :].sum(), 1e-7))
 
 
 def spread(found: Sequence[tuple[float, str]]) -> float:
-    """The range of a sum: each part's by its share in it."""
+    """Return the range of a sum as a factor, with each part weighted by its share."""
     total = sum(seconds for seconds, _ in found)
     if total <= 0:
         return 1.0

@@ -1,4 +1,4 @@
-"""How long a run takes yet, by what its visits and evaluations have taken so far."""
+"""Estimate how long a run has to go, from the times of its visits and evaluations so far."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def seconds_left(plan: Plan, measured: Mapping[tuple[int, int], int]) -> float | None:
-    """An estimate for the whole run: the work left is shared, but no config can be in two visits. `measured`
-    says of configs and epochs on how many segments they are.
+    """Estimate the time left of the whole run; no config can be in two visits at once.
 
-    None while there was no visit yet that tells more than how long starting takes.
+    `measured` says, for configs and epochs, on how many segments they have been measured. Return None until
+    there was a visit that tells more than how long starting takes.
     """
     if not plan.costs.known:
         return None
@@ -32,8 +32,10 @@ def seconds_left(plan: Plan, measured: Mapping[tuple[int, int], int]) -> float |
 
 
 def _measuring_seconds(plan: Plan, config: Config, waiting: int) -> float:
-    """What measuring a config takes yet, on so many segments for epochs that it has trained, and later;
-    bundles measure in their visits."""
+    """Return the seconds of a config's evaluations that are left, on `waiting` segments and in later epochs.
+
+    Bundles of groups are measured in their visits.
+    """
     if config.failure is not None or config.deleted or config.home is not None:
         return 0.0
     until = (config.step + plan.visits_left(config)) // plan.segments

@@ -1,4 +1,4 @@
-"""Which waiting config a free segment takes next."""
+"""Choose the waiting config that a free segment takes next."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ class Waiting:
 
 
 def choose(waiting: Iterable[Waiting]) -> int | None:
-    """Longest remaining time first; the smaller key among equals, so that a run is easy to follow."""
+    """Return the config with the longest remaining time; among equals, the one with the smallest key."""
     best = max(waiting, key=lambda w: (w.remaining_seconds, -w.mst_key), default=None)
     return None if best is None else best.mst_key

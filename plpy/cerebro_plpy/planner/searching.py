@@ -1,4 +1,4 @@
-"""A search procedure played with invented results: how much it would train, which no one can know before."""
+"""Play a search procedure with invented results, since nobody can know beforehand how much it trains."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_PLAYED = 60_000
 
 @dataclass
 class Curves:
-    """Invented losses: each config has a level that it comes down to, and a little chance on the way."""
+    """Invented losses: each config comes down to a level of its own, with a little chance on the way."""
 
     seed: int
 
@@ -29,7 +29,7 @@ class Curves:
 
 
 class Scenario:
-    """One course of a search."""
+    """One possible course of a search."""
 
     def __init__(
         self, procedure: Procedure, work: RunWork, prices: Prices, kind_of: KindOf, seed: int
@@ -38,7 +38,7 @@ class Scenario:
         self._curves = Curves(seed)
         self.kinds: dict[int, ConfigKind] = {}
         self.plan = plan_of(work, {}, work.epochs)
-        # Those of a fit call, which wait for the procedure's word.
+        # The configs of a fit call, which wait for the procedure's decisions.
         for key, kind in work.kinds.items():
             self._add(key, kind, 0)
 
@@ -87,7 +87,7 @@ def scenarios(
     kind_of: KindOf,
     count: int = 3,
 ) -> list[tuple[RunWork, Played]]:
-    """Several courses of one search, each with the configs that it came to."""
+    """Play several courses of one search, and return each with the configs that it came to."""
     found: list[tuple[RunWork, Played]] = []
     for seed in range(count):
         scenario = Scenario(make(), work, prices(), kind_of, seed)

@@ -1,4 +1,4 @@
-"""Plays a plan in invented time: the same `Plan.next` that a run asks, and prices in place of work."""
+"""Play a plan in invented time: the same `Plan.next` that a run asks, and prices in place of work."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from cerebro_plpy.planner.units import AVERAGE, EVALUATE, MERGE, PART, VISIT, Co
 from cerebro_plpy.planner.work import ConfigKind, RunWork
 
 COMPILE, READ, TRAIN, WRITE, MEASURE, REST = "compile", "read", "train", "write", "evaluate", "rest"
-# What frozen layers make of the rows.
+# Computing the outputs of frozen layers once.
 ONCE = "once"
 MB = 2**20
 
 
 @dataclass
 class Played:
-    """What came of it. `spent` are seconds of sessions, by config and activity."""
+    """The result of a play. `spent` has seconds of sessions, by config and activity."""
 
     seconds: float = 0.0
     first_measured: float | None = None
     spent: dict[tuple[int, str], float] = field(default_factory=dict)
     visits: int = 0
     evaluations: int = 0
-    # Where not each visit writes a state.
+    # Set if not every visit writes a state.
     states_written: int | None = None
 
     @property
@@ -42,12 +42,12 @@ class Played:
         )
 
     def waiting(self, sessions: int) -> float:
-        """The share of the sessions' time in which they have nothing to do."""
+        """Return the share of the sessions' time in which they have nothing to do."""
         return max(0.0, 1 - self.busy / (self.seconds * sessions)) if self.seconds else 0.0
 
 
 class Prices:
-    """What each unit costs, with what a session keeps: compiled nets and rows are paid for once."""
+    """The price of each unit; compiled nets and rows, which a session keeps, are paid for once."""
 
     def __init__(self, work: RunWork, rates: Rates) -> None:
         self._work, self._rates = work, rates
@@ -99,7 +99,7 @@ class Prices:
         return self._known[kind.name, host]
 
     def visit_seconds(self, kind: ConfigKind) -> float:
-        """A usual visit, with everything in place."""
+        """Return the seconds of a usual visit, with rows and code in place."""
         alike = self._work.alike
         return sum(self._usual(kind, s) * count for s, count in alike.items()) / self._work.segments
 
@@ -109,7 +109,7 @@ class Prices:
 
 
 def configs_of(work: RunWork, prices: Prices, until: int) -> dict[int, Config]:
-    """The configs of a run as its plan has them, with what is known of their costs."""
+    """Return the configs of a run for its plan, with their known costs."""
     return {
         key: Config(
             mst_key=key,
@@ -141,7 +141,7 @@ def play(
     kind_of: Callable[[int], ConfigKind],
     measured: Callable[[int, int], None] = lambda key, epoch: None,
 ) -> Played:
-    """Let the sessions work until nothing is left; `measured` hears of each evaluation, and may decide."""
+    """Play the sessions until nothing is left; `measured` hears of each evaluation, and may decide."""
     played, now = Played(), 0.0
     ends: list[tuple[float, int, Unit, float]] = []
     busy: set[int] = set()

@@ -1,4 +1,4 @@
-"""A plan as a tree of nodes, in JSON as PostgreSQL's EXPLAIN has it, and as text made from that."""
+"""Show a plan as a tree of nodes: in JSON like PostgreSQL's EXPLAIN, and as text made from that."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _HEAD = (
 
 
 def as_json(node: Node) -> str:
-    """An array of one object."""
+    """Return the tree as JSON: an array of one object."""
     return json.dumps([_rounded(node)], ensure_ascii=False)
 
 
 def as_text(node: Node) -> list[str]:
-    """The lines of QUERY PLAN."""
+    """Return the tree as the lines of QUERY PLAN."""
     return list(_lines(node, 0))
 
 
 def _rounded(value: Any) -> Any:
-    """Figures that say no more than is known."""
+    """Round figures to their known precision, and leave out nulls."""
     if isinstance(value, float):
         return float(f"{value:.4g}")
     if isinstance(value, Mapping):
@@ -95,7 +95,7 @@ def _times(node: Node) -> str:
 
 
 def shown(key: str, value: Any) -> str:
-    """A figure with its unit, which the last word of its key tells."""
+    """Return a figure with its unit, which the last word of its key tells."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):

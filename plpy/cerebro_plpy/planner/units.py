@@ -1,4 +1,4 @@
-"""What a plan deals in: configs while their run goes on, and what segments can be asked to do for them."""
+"""The objects of a plan: configs while their run goes on, and the units that segments do for them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from cerebro_plpy.logical.options import FAST, OFF
 
 VISIT, EVALUATE, MERGE = "visit", "evaluate", "merge"
-# Of an epoch whose states are averaged: a visit from the state that all begin with, and the averaging.
+# In an epoch whose states are averaged: a visit from the state that all begin with, and the averaging.
 PART, AVERAGE = "part", "average"
 # A visit of several: one config on many groups, which is measured as well, or configs of one program.
 BUNDLE = "bundle"
@@ -15,7 +15,7 @@ BUNDLE = "bundle"
 
 @dataclass(frozen=True)
 class Alike:
-    """What configs have in common that may be in one visit, and the form in which they train there."""
+    """The mark of configs that may share a visit, and the form in which they train there."""
 
     name: str
     form: str
@@ -23,16 +23,16 @@ class Alike:
 
 @dataclass(frozen=True)
 class Unit:
-    """Something a segment can be asked to do for a config."""
+    """A piece of work that a segment does for a config or a bundle."""
 
     kind: str
     mst_key: int
     epoch: int
     segment: int
     stop: int = 0
-    # Of a bundle, or of several that are measured at once: what it carries.
+    # The configs of a bundle, or those that are measured together.
     members: tuple[int, ...] = ()
-    # Of a bundle: the epoch that it ends with, the epochs after which it measures, and in which form.
+    # For a bundle: its last epoch, the epochs after which it measures, and its form.
     until: int = 0
     measured: tuple[int, ...] = ()
     form: str = OFF
@@ -41,13 +41,13 @@ class Unit:
 
     @property
     def keys(self) -> tuple[int, ...]:
-        """The configs that it is about."""
+        """The keys of the configs in the unit."""
         return self.members or (self.mst_key,)
 
 
 @dataclass(frozen=True)
 class PartDone:
-    """What a segment has done in an epoch whose states are averaged."""
+    """The result of a segment in an epoch whose states are averaged."""
 
     rows: int
     loss: float | None
@@ -55,9 +55,9 @@ class PartDone:
 
 @dataclass
 class Config:
-    """A config while its run goes on, which trains until so many epochs.
+    """A config while its run goes on, which trains until the epoch `until`.
 
-    `step` counts its committed visits; a clone's begin with those of its source: at `first_step`, with the
+    `step` counts its committed visits. Those of a clone begin with its source's: at `first_step`, with the
     state of `source` there. A config that was stopped has its last visit at `stop_at`.
     """
 
@@ -76,13 +76,13 @@ class Config:
     failure: str | None = None
     loss: float | None = None
     best: tuple[float, int] | None = None
-    # Of an epoch whose states are averaged: the segments that work on it, and those that have done so.
+    # In an epoch whose states are averaged: the segments that work on it, and those that are done.
     busy: set[int] = field(default_factory=set)
     parts: dict[int, PartDone] = field(default_factory=dict)
-    # Of a cross-validated run: which config it is, and the fold that it leaves out.
+    # In a cross-validated run: the config that it is, and the fold that it leaves out.
     config_key: int | None = None
     fold: int | None = None
-    # Of a run of groups: what messages call the group, and the segment that has all of its rows.
+    # In a run of groups: the name of the group in messages, and the segment that has all of its rows.
     group: str | None = None
     home: int | None = None
     # Which others may be in its visits; and with how many it goes next at most, after one was lost.
@@ -94,28 +94,28 @@ class Config:
 
     @property
     def key(self) -> int:
-        """The config that it is to the user."""
+        """The key by which the user knows the config."""
         return self.mst_key if self.config_key is None else self.config_key
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name used in messages."""
         if self.group is not None:
             return f"config {self.key} of group {self.group}"
         return f"config {self.key}" if self.fold is None else f"config {self.key} without fold {self.fold}"
 
     @property
     def batched(self) -> bool:
-        """Whether it trains in the batched form, whose bits are others than those of a visit by itself."""
+        """Whether the config trains in the batched form, whose bits differ from those of a visit alone."""
         return self.alike is not None and self.alike.form == FAST
 
     @property
     def amid_epoch(self) -> bool:
-        """Whether segments have begun an epoch whose states are to be averaged."""
+        """Whether segments have begun an epoch whose states are averaged."""
         return bool(self.busy or self.parts)
 
     @property
     def over(self) -> bool:
-        """Whether it is given no more visits, whatever is left of its epochs."""
+        """Whether the config gets no more visits, whatever is left of its epochs."""
         stopped = self.stop_at is not None and self.step >= self.stop_at
         return self.failure is not None or self.deleted or stopped

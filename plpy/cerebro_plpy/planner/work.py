@@ -1,4 +1,4 @@
-"""What a run has to do, in numbers: its kinds of configs, its rows, its sessions.
+"""The work of a run in numbers: its kinds of configs, its rows, its sessions.
 
 Nothing here knows how long anything takes (`rates.py`) or in which order it is done (`plan.py`).
 """
@@ -19,33 +19,33 @@ EVALUATION_BATCH = 256
 
 
 def digest(*parts: str) -> str:
-    """A short name for what is equal only where all parts are."""
+    """Return a short name that is equal only where all parts are equal."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-# What code was made for: an engine, a net as it is compiled, and the rows of a batch.
+# A piece of compiled code, by engine, compiled net, and rows of a batch.
 Code = tuple[str, str, int]
 
 
 @dataclass(frozen=True)
 class ConfigKind:
-    """What configs have in common that cost the same: an architecture, how it is compiled, a batch size."""
+    """A kind of configs, which cost the same: an architecture, the way it is compiled, and a batch size."""
 
     model_id: int
     architecture: str
-    # Of the architecture and the parameters that its code depends on.
+    # A digest of the architecture and the parameters that its code depends on.
     compiled: str
     batch_size: int
     passes: int
     backend: str
-    # What one row costs, as engine/counting.py tells.
+    # The cost of one row, as counted by engine/counting.py.
     work: Mapping[str, float] = field(hash=False)
     parameters: int = 0
     state_bytes: int = 0
-    # What stands once for all states: of the config, or where the weights were given of the architecture.
+    # The bytes stored once for all states of the config or, if weights were given, of the architecture.
     frozen_bytes: int = 0
     weight_bytes: int = 0
-    # Of a segment's rows, the share that a visit trains on: all but a fold's.
+    # The share of a segment's rows that a visit trains on: all but a fold's.
     share: float = 1.0
     # Which frozen layers are computed once, and what the kind is without that.
     trunk: TrunkChoice | None = None
@@ -55,14 +55,14 @@ class ConfigKind:
     thaws: bool = False
 
     def cut(self, trunk: TrunkChoice) -> ConfigKind:
-        """The same where these layers are computed once: what trains is the rest."""
+        """Return the kind with these layers computed once, so that only the rest trains."""
         left = {name: max(0.0, cost - trunk.work.get(name, 0.0)) for name, cost in self.work.items()}
         compiled = digest(self.compiled, *trunk.names)
         return replace(self, work=left, compiled=compiled, trunk=trunk, whole=self)
 
     @property
     def computed_once(self) -> ConfigKind | None:
-        """What is computed once, as if it were a kind of its own."""
+        """The layers that are computed once, as if they were a kind of their own, or None."""
         if self.trunk is None:
             return None
         return replace(
@@ -80,24 +80,23 @@ class ConfigKind:
 
 @dataclass(frozen=True)
 class GroupSizes:
-    """The rows of the groups on which each config is trained: of those that lie on one segment, segment by
-    segment, and of those that lie on all."""
+    """The numbers of rows in the groups that train: segment by segment, and in those on all segments."""
 
     at_home: Sequence[Sequence[int]]
     cut: Sequence[int] = ()
-    # Whether a model of all rows is trained as well; of how many.
+    # Whether a model of all rows is trained as well.
     fallback: bool = False
     fuse: bool = True
     checkpoint: int | None = None
 
     @cached_property
     def count(self) -> int:
-        """The models of a config."""
+        """The number of models of each config."""
         return sum(map(len, self.at_home)) + self.hopping
 
     @property
     def hopping(self) -> int:
-        """Those that go from segment to segment."""
+        """The number of models of each config that hop."""
         return len(self.cut) + self.fallback
 
     @cached_property
@@ -115,7 +114,7 @@ class GroupSizes:
 
 @dataclass(frozen=True)
 class RunWork:
-    """A run before it begins. `rows` and `validation_rows` are those of each segment."""
+    """The work of a run before it begins. `rows` and `validation_rows` are those of each segment."""
 
     kinds: Mapping[int, ConfigKind]
     rows: Sequence[int]
@@ -127,7 +126,7 @@ class RunWork:
     threads: int
     sessions: int
     memory_mb: int
-    # Of each segment, or of the first ones if the others stand on the same in turn.
+    # The host of each segment, or of the first ones if the others repeat these in turn.
     hosts: Sequence[str]
     even: bool = False
     average_from: int | None = None
@@ -136,12 +135,12 @@ class RunWork:
     compiled: frozenset[Code] = frozenset()
     # The architectures that begin with weights, which all of their configs share.
     given_weights: frozenset[int] = frozenset()
-    # Where rows are in groups; `kinds` has each config once.
+    # Set if rows are in groups; `kinds` then has each config once.
     groups: GroupSizes | None = None
 
     @property
     def models(self) -> int:
-        """Of each config."""
+        """The number of models of each config."""
         return 1 if self.groups is None else self.groups.count
 
     @property
@@ -150,7 +149,7 @@ class RunWork:
 
     @cached_property
     def alike(self) -> Mapping[int, int]:
-        """Of segments that have as many rows on the same host the first, and how many they are."""
+        """The number of segments with as many rows on the same host, by the first of them."""
         seen: dict[tuple[int, int, str], int] = {}
         found: dict[int, int] = {}
         for segment in range(self.segments):
@@ -164,18 +163,18 @@ class RunWork:
 
     @property
     def backends(self) -> list[str]:
-        """The engines of its configs: a session has one, so that a segment has a session for each."""
+        """The engines of the configs; a segment has a session for each."""
         return sorted({kind.backend for kind in self.kinds.values()})
 
     def on(self, backends: Mapping[int, str]) -> RunWork:
-        """The same with these engines, by architecture."""
+        """Return the work with these engines, by architecture."""
         kinds = {key: replace(kind, backend=backends[kind.model_id]) for key, kind in self.kinds.items()}
         return replace(self, kinds=kinds)
 
     def needs_code(self, kind: ConfigKind, there: AbstractSet[Code]) -> bool:
-        """Whether a session that has made some code has to make more for this kind.
+        """Return whether a session that has compiled this code must compile more for the kind.
 
-        JAX has code of its own for each number of rows, TensorFlow and PyTorch have one for any.
+        JAX has code of its own for each number of rows; TensorFlow and PyTorch have one for all.
         """
         if kind.backend == "jax":
             return kind.code not in there
@@ -189,11 +188,11 @@ class RunWork:
         return sum(-(-size // EVALUATION_BATCH) for size in sizes)
 
     def segment_bytes(self, segment: int) -> int:
-        """The rows of a segment in memory."""
+        """Return the bytes of a segment's rows in memory."""
         return int(self.row_bytes * (self.rows[segment] + self.validation_rows[segment]))
 
     def feature_bytes(self, segment: int) -> int:
-        """The outputs of frozen layers that a segment keeps: nets alike share theirs."""
+        """Return the bytes of the outputs of frozen layers that a segment keeps; nets alike share theirs."""
         kept = {
             (kind.trunk.leaving_key, kind.batch_size): kind.trunk
             for kind in self.kinds.values()
@@ -204,5 +203,5 @@ class RunWork:
 
     @property
     def streams(self) -> bool:
-        """Whether rows are read again in each pass, since they exceed the budget of memory."""
+        """Whether rows are read again in each pass, since they exceed the memory budget."""
         return any(self.segment_bytes(s) > self.memory_mb * 2**20 for s in range(self.segments))

@@ -1,7 +1,7 @@
 """SQL on the versions of packed tables: what each call has added, and what adding rows changes.
 
-It runs with the caller's rights. A version is told from the next by the numbers of its buffers, so that a run
-reads what it began with, whatever is added meanwhile.
+It runs with the caller's rights. The numbers of its buffers tell a version from the next, so that a run reads
+what it began with, whatever is added meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VERSIONS = ("packed_versions", "jsonb")
 
 @dataclass(frozen=True)
 class PackedVersion:
-    """What one call has packed. The numbers of this version's buffers, and of earlier ones', are `below`."""
+    """The rows that one call has packed. Buffers up to this version have numbers less than `below`."""
 
     rows: int
     below: int
@@ -28,12 +28,12 @@ class PackedVersion:
 
 
 def as_json(versions: Sequence[PackedVersion]) -> str | None:
-    """As they are stored; tables that were packed elsewhere may have none."""
+    """Return the versions as they are stored; tables that were packed elsewhere may have none."""
     return json.dumps([asdict(version) for version in versions]) if versions else None
 
 
 def read(given: Any) -> list[PackedVersion]:
-    """From what stands in a user's table."""
+    """Read versions from a user's table; refuse what packing does not write."""
     if given is None:
         return []
     listed = given if isinstance(given, list) else [None]
@@ -63,13 +63,13 @@ def _corrupt() -> CerebroError:
 
 
 def versions(db: Database, summary: str) -> list[PackedVersion]:
-    """The versions of a packed table, of which the summary's name is given."""
+    """Return the versions of a packed table, given the name of its summary."""
     text = db.query(f"SELECT {VERSIONS[0]}::text AS found FROM {summary}")[0]["found"]
     return read(None if text is None else json.loads(text))
 
 
 def check_rights(db: Database, table: Table, summary: str, groups: str | None = None) -> None:
-    """Refuse before any work what the server would refuse after it."""
+    """Refuse, before any work, what the server would refuse after it."""
     needed = [(table.quoted, "INSERT"), (summary, "UPDATE")]
     needed += [] if groups is None else [(groups, "INSERT"), (groups, "UPDATE")]
     for what, right in needed:
@@ -87,7 +87,7 @@ def check_rights(db: Database, table: Table, summary: str, groups: str | None = 
 
 
 def lock(db: Database, summary: str) -> None:
-    """Until this transaction ends nobody else adds rows; whoever reads goes on."""
+    """Keep others from adding rows until this transaction ends; reading goes on."""
     db.query(f"LOCK TABLE {summary} IN SHARE ROW EXCLUSIVE MODE")
 
 
@@ -98,7 +98,7 @@ def write(
     buffer_size: int,
     classes: Mapping[str, tuple[str, Sequence[str | int | None]]],
 ) -> None:
-    """Say in the summary what there is now; `classes` are columns of arrays with their type and values."""
+    """Write the new versions to the summary; `classes` are array columns with their types and values."""
     changed: dict[str, tuple[str, Any]] = {
         "total_rows": ("bigint", sum(version.rows for version in known)),
         "buffer_size": ("integer", buffer_size),

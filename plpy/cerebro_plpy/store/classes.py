@@ -1,4 +1,4 @@
-"""SQL on the values of labels: their order, and which of them are the same."""
+"""SQL on the values of labels: their order, and which of them are equal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..database import Database
 
 
 def class_positions(db: Database, base_type: str, labels: Sequence[str]) -> dict[str, int]:
-    """Give each label, as text, its place from 0 among the sorted distinct values of the column's type.
+    """Return the place of each label, from 0, among the sorted distinct values of the column's type.
 
     Text sorts by code point, so that the database's locale has no say in what is packed.
     """
@@ -34,7 +34,7 @@ def _collatable(db: Database, base_type: str) -> bool:
 def known_positions(
     db: Database, base_type: str, labels: Sequence[str], class_values: Sequence[str | None]
 ) -> dict[str, int]:
-    """Give each label its place among the class values; those that are not among them are left out."""
+    """Return the place of each label among the class values; labels that are not among them are left out."""
     rows = db.query(
         f"""SELECT label, min(k.place) - 1 AS place
               FROM unnest($1::text[]) AS label

@@ -1,4 +1,4 @@
-"""SQL on what is asked of runs that go on, and on what is decided in them; as the extension's owner."""
+"""SQL on the requests to runs under way, and on the decisions in them; as the extension's owner."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RESUME, DELETE, SET_EPOCHS, PAUSE, REFUSED = "resume", "delete", "set_epochs", "
 
 @dataclass(frozen=True)
 class Entry:
-    """A row of a run's log: what its search procedure was told, or what was decided, by whom.
+    """A row of a run's log: a result that its search procedure was told, or a decision and who took it.
 
     `step` is the config's last visit before it takes effect, `epochs` how far the config is to train. A
     decision without a role is the procedure's or a budget's; `cause` is the number of the measurement that
@@ -38,7 +38,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a person asks of a run; `mst_key` is a new one's own."""
+    """A user's request to a run; `mst_key` is the key of the new config, if it brings one."""
 
     request_id: BigInt
     role: Role
@@ -50,7 +50,7 @@ class Asked:
     model_id: int | None = None
     compile_params: str | None = None
     fit_params: str | None = None
-    # Of a new config on a group, which it is.
+    # For a new config on a group: the config that it is, and the group.
     config_key: int | None = None
     group_id: int | None = None
 
@@ -59,7 +59,7 @@ _ASKED, _ENTRY = selection(Asked, "q"), selection(Entry, "d")
 
 
 def writings(run_id: int, entries: Sequence[Entry], configs: Sequence[ConfigRow]) -> list[Writing]:
-    """What notes decisions, and the configs that come in with them; a second time it changes nothing."""
+    """Return the writings of decisions and of the configs that come in; repeated, they change nothing."""
     noted = [as_given(entry) for entry in entries]
     statement = insertion("cerebro._decision", Entry, {"run_id": str(int(run_id))})
     return [*inserts("cerebro._config", run_id, [asdict(c) for c in configs]), (statement, noted)]
@@ -67,7 +67,7 @@ def writings(run_id: int, entries: Sequence[Entry], configs: Sequence[ConfigRow]
 
 @as_owner
 def entries(db: Database, run_id: int) -> list[Entry]:
-    """A run's log in its order."""
+    """Return a run's log in its order."""
     rows = db.query(
         f"SELECT {_ENTRY} FROM cerebro._decision AS d WHERE d.run_id = $1 ORDER BY d.number",
         ["bigint"],
@@ -78,7 +78,7 @@ def entries(db: Database, run_id: int) -> list[Entry]:
 
 @as_owner
 def pending(db: Database, run_id: int) -> list[Asked]:
-    """What was asked of a run and not answered yet, in the order in which it was asked."""
+    """Return the requests to a run that are not answered yet, in order."""
     rows = db.query(
         f"SELECT {_ASKED} FROM cerebro._request AS q WHERE q.run_id = $1 AND NOT EXISTS"
         " (SELECT FROM cerebro._decision AS d WHERE d.request_id = q.request_id) ORDER BY q.request_id",
@@ -90,7 +90,7 @@ def pending(db: Database, run_id: int) -> list[Asked]:
 
 @as_owner
 def ask(db: Database, run_id: int, role: str, decision: str, wanted: Mapping[str, object]) -> None:
-    """Write down what a person asks of a run; it is asked when this transaction is committed."""
+    """Write down a user's request to a run; it counts once this transaction is committed."""
     row = {"role": role_oid(db, role), "decision": decision, **wanted}
     names = ", ".join(["run_id", *row])
     db.query(
@@ -103,9 +103,9 @@ def ask(db: Database, run_id: int, role: str, decision: str, wanted: Mapping[str
 
 @as_owner
 def lock(db: Database, run_id: int) -> None:
-    """Let sessions that ask something of one run do so one after the other.
+    """Let sessions that ask something of a run do so one after another.
 
-    Not the run's own row: who locks that stands behind the run.
+    This does not lock the run's own row: whoever locks that drives the run.
     """
     if is_greenplum(db):
         # Rows cannot be locked one by one there. Nobody but those who ask writes to this table.
@@ -119,7 +119,7 @@ def lock(db: Database, run_id: int) -> None:
 
 
 def status(db: Database, run_id: int) -> str | None:
-    """How a run is said to stand; with the rights of whoever asks."""
+    """Return the status of a run, with the rights of whoever asks."""
     # Else a transaction sees for its whole length the sessions that there were when it looked first.
     db.query("SELECT pg_catalog.pg_stat_clear_snapshot()")
     rows = db.query("SELECT status FROM cerebro.runs WHERE run_id = $1", ["bigint"], [run_id])
@@ -127,7 +127,7 @@ def status(db: Database, run_id: int) -> str | None:
 
 
 def in_background(db: Database, run_id: int) -> bool:
-    """Whether a session of its own stands behind a run, which has not committed the result tables then."""
+    """Return whether a run has a session of its own, which then has not committed the result tables."""
     rows = db.query(
         "SELECT FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid WHERE r.rolsuper"
         " AND a.datname = current_database() AND a.application_name = 'cerebro drive run=' || $1",

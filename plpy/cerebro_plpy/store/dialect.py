@@ -1,4 +1,4 @@
-"""What Greenplum writes otherwise than PostgreSQL."""
+"""The SQL that differs between Greenplum and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cerebro_plpy.database import Database
 
 
 class _Dialect:
-    """What a process never changes."""
+    """The server's kind, which never changes in a process."""
 
     is_greenplum: bool | None = None
 
@@ -35,10 +35,10 @@ HEAP = " USING heap"
 
 
 def distributed(db: Database, how: str) -> str:
-    """The end of a CREATE TABLE: where its rows lie. `how` is BY (column), RANDOMLY or REPLICATED."""
+    """Return the end of a CREATE TABLE that says where rows lie: BY (column), RANDOMLY or REPLICATED."""
     return f" DISTRIBUTED {how}" if is_greenplum(db) else ""
 
 
 def call_text(function: str, arguments: Sequence[str]) -> str:
-    """A call of one of our functions, as a person would write it."""
+    """Return a call of one of our functions, as a user would write it."""
     return f"SELECT cerebro.{function}({', '.join(arguments)});"

@@ -1,5 +1,7 @@
-"""SQL on how added rows differ from those before them: what is counted and sampled, with the caller's rights,
-and the rows of `cerebro._drift`, with the owner's."""
+"""SQL on how added rows differ from earlier ones.
+
+Counts and samples are taken with the caller's rights; the rows of `cerebro._drift` are the owner's.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ SAMPLE_ROWS, SAMPLE_BYTES = 100_000, 64 << 20
 
 @dataclass(frozen=True)
 class DriftRow:
-    """One column of the rows that one call has added, as `cerebro._drift` has it."""
+    """The drift of one column in the rows that one call has added: a row of `cerebro._drift`."""
 
     packed: Relation
     owner: Role
@@ -46,7 +48,7 @@ _FORGET = (
 
 @as_owner
 def keep(db: Database, rows: Sequence[DriftRow]) -> None:
-    """Write down what was found; what is known of tables that are gone goes."""
+    """Write down the drift of a version, and forget that of tables which are gone."""
     first = rows[0]
     write(
         db,
@@ -60,7 +62,7 @@ def keep(db: Database, rows: Sequence[DriftRow]) -> None:
 def count(
     db: Database, source: Table, columns: Sequence[SourceColumn], numbers: Sequence[bool]
 ) -> tuple[int, list[tuple[int, float | None]]]:
-    """The number of rows; and of each column how many have a value, and of `numbers` the mean."""
+    """Count the rows and, for each column, its values; for `numbers`, also compute the mean."""
     made = []
     for number, (column, is_number) in enumerate(zip(columns, numbers, strict=True)):
         value = f"nullif({as_double(column)}, 'NaN')" if is_number else column.value
@@ -71,7 +73,7 @@ def count(
 
 
 def sample(db: Database, table: Table, columns: Sequence[str], first: int, below: int) -> list[Row]:
-    """The first buffers among those with these numbers: enough rows, and no more than fit into memory."""
+    """Return the first buffers with numbers in this range: enough rows, and no more than fit into memory."""
     shape, sizes = quote(columns[0] + SHAPE), " + ".join(f"octet_length({quote(c)})::bigint" for c in columns)
     listed = db.query(
         f"SELECT {BUFFER} AS number, {shape}[1] AS rows, {sizes} AS bytes FROM {table.quoted}"

@@ -1,4 +1,4 @@
-"""SQL on the sessions behind runs: who decides, who holds the run's lock, who trains."""
+"""SQL on the sessions behind runs: which one decides, which holds the run's lock, and which train."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _OWN_SESSIONS = (
 
 @dataclass(frozen=True)
 class Behind:
-    """The processes behind a run, besides the one that holds its lock: who decides, who trains."""
+    """The processes behind a run, besides the holder of its lock: the one that decides, those that train."""
 
     driver: int
     sessions: list[int]
@@ -56,9 +56,10 @@ class Behind:
 
 @as_owner
 def hold(db: Database, run_id: int, behind: Behind) -> list[Writing]:
-    """What marks this session as the one behind a run, until the session ends or lets go.
+    """Return the writings that mark this session as the one behind a run; refuse if another one is.
 
-    From then on it must run no code of a user's, which could give back the lock.
+    The mark holds until the session ends or lets go. From then on the session must run no code of a user's,
+    which could give back the lock.
     """
     if not _is_free(db, run_id):
         raise _running(run_id)
@@ -67,7 +68,7 @@ def hold(db: Database, run_id: int, behind: Behind) -> list[Writing]:
 
 @as_owner
 def hold_new(db: Database, run_id: int, behind: Behind) -> list[Writing]:
-    """The same for a run that no other session knows yet."""
+    """Return these writings for a run that no other session knows yet."""
     drawn = (_try_lock(db, run_id) for _ in range(_LOCK_DRAWS))
     lock = next((lock for lock in drawn if lock is not None), None)
     if lock is None:
@@ -87,7 +88,7 @@ def _running(run_id: int) -> CerebroError:
 
 
 def _is_free(db: Database, run_id: int) -> bool:
-    """Whether no other session stands behind a run; none will before the end of this transaction."""
+    """Return whether no other session stands behind a run; none can before this transaction ends."""
     if is_greenplum(db):
         # Which would take this lock instead, and say so each time.
         db.query("LOCK TABLE cerebro._run IN EXCLUSIVE MODE")
@@ -100,7 +101,7 @@ def _is_free(db: Database, run_id: int) -> bool:
 
 @as_owner
 def held_elsewhere(db: Database, run_id: int) -> bool:
-    """Whether another session stands behind a run."""
+    """Return whether another session stands behind a run."""
     # In two steps: Greenplum asks its segments for their locks, and cannot while they read a table.
     found = db.query(
         "SELECT pid, lock FROM cerebro._driver WHERE run_id = $1 AND pid <> pg_backend_pid()",
@@ -119,7 +120,7 @@ def held_elsewhere(db: Database, run_id: int) -> bool:
 
 
 def _try_lock(db: Database, run_id: int) -> int | None:
-    """The lower half of a lock's key that could be had."""
+    """Try to take a lock with a random key, and return the key's lower half, or None."""
     lock = _LOCK_MARK << 16 | secrets.randbits(16)
     held = db.query(
         "SELECT pg_catalog.pg_try_advisory_lock($1, $2) AS held",
@@ -135,7 +136,7 @@ def _lock_class(run_id: int) -> int:
 
 @as_owner
 def holds(db: Database, run_id: int) -> bool:
-    """Whether this very session stands behind the run: no other has taken its place."""
+    """Return whether this session still stands behind the run, and no other has taken its place."""
     rows = db.query(
         "SELECT FROM cerebro._driver WHERE run_id = $1 AND pid = pg_backend_pid()", ["bigint"], [run_id]
     )
@@ -144,7 +145,7 @@ def holds(db: Database, run_id: int) -> bool:
 
 @as_owner
 def let_go(db: Database, run_id: int) -> None:
-    """Stand behind a run no more, once its last event is committed."""
+    """Stop standing behind a run, once its last event is committed."""
     # For queries that began before that and miss the lock: the view of runs.
     db.query("SELECT pg_catalog.setval('cerebro._last_ending', pg_catalog.txid_current())")
     db.query(
@@ -157,8 +158,11 @@ def let_go(db: Database, run_id: int) -> None:
 
 @as_owner
 def claim(db: Database, run_id: int) -> bool:
-    """Keep every session from standing behind a run until this transaction ends; false when one does, or
-    when a segment session of a caller that died does not notice in time and could still write."""
+    """Keep every session from standing behind a run until this transaction ends, and return True.
+
+    Return False if one does already, or if a segment session of a caller that died does not notice in time
+    and could still write.
+    """
     for look in range(_LOOKS):
         if look:
             session.sleep(db, _BETWEEN_LOOKS_SECONDS)
@@ -188,7 +192,7 @@ def _still_writes(db: Database, run_id: int) -> bool:
 
 @as_owner
 def end_sessions(db: Database, run_id: int) -> None:
-    """End every session behind a run. The caller's own, if it is one, ends what it does and no more."""
+    """End every session behind a run; the caller's own, if it is one, is only cancelled."""
     found = db.query(
         f"SELECT pid, driver, sessions, {as_text('at', 'timestamptz')} AS at"
         " FROM cerebro._driver WHERE run_id = $1",
@@ -214,7 +218,7 @@ def end_sessions(db: Database, run_id: int) -> None:
 
 
 def _session_numbers(db: Database, pids: Sequence[int], at: str) -> list[int]:
-    """What Greenplum calls sessions that are a run's, by which their processes on segments are found."""
+    """Return Greenplum's numbers of a run's sessions, by which their processes on segments are found."""
     if not is_greenplum(db):
         return []
     rows = db.query(f"SELECT a.sess_id FROM {_OWN_SESSIONS}", ["integer[]", "text"], [list(pids), at])
@@ -222,7 +226,7 @@ def _session_numbers(db: Database, pids: Sequence[int], at: str) -> list[int]:
 
 
 def _end_on_segments(db: Database, numbers: Sequence[int]) -> None:
-    """End processes on segments, which may be at work still for a session that has ended."""
+    """End the processes on segments that may still work for a session that has ended."""
     if numbers:
         db.query(
             # No aggregate: it would have the function called here.

@@ -1,4 +1,4 @@
-"""SQL on registered functions, which are the owner's, and what a call may name of them."""
+"""SQL on registered functions, which the owner keeps, and on those that a call may name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STORED = "SELECT DISTINCT f.name, f.kind, f.digest, f.source, f.higher_is_bette
 
 
 def check_superuser(db: Database, what: str) -> None:
-    """Only a superuser may go on, by the role that works here and by the one that called.
+    """Refuse unless both the current role and the calling role are superusers.
 
     Inside a SECURITY DEFINER function of a superuser's they differ. A role that was taken by SET ROLE is as
     good as a login, since only its members can take it.
@@ -45,7 +45,7 @@ def check_superuser(db: Database, what: str) -> None:
 
 @as_owner
 def living(db: Database, role: str) -> list[Function]:
-    """Every version that counts, of each name the newest first, and whether a role may use it."""
+    """Return every version that counts, the newest of each name first, and whether a role may use it."""
     rows = db.query(
         "SELECT f.name, f.kind, f.digest, f.higher_is_better,"
         " EXISTS (SELECT FROM pg_catalog.pg_roles AS r WHERE r.rolname = $1 AND r.rolsuper)"
@@ -65,7 +65,7 @@ def sources(db: Database, digests: Iterable[str]) -> list[Row]:
 
 @as_owner
 def of_run(db: Database, run_id: int) -> list[Row]:
-    """The functions that a run uses, with their sources."""
+    """Return the functions that a run uses, with their sources."""
     return db.query(
         f"{_STORED} JOIN cerebro._run_function AS r USING (digest) WHERE r.run_id = $1"
         " AND f.source IS NOT NULL",
@@ -76,7 +76,7 @@ def of_run(db: Database, run_id: int) -> list[Row]:
 
 @as_owner
 def digests_of_run(db: Database, run_id: int, role: str) -> list[str]:
-    """The same by digest, for a run of the role's."""
+    """Return the digests of the functions that a run of the role's uses."""
     rows = db.query(
         "SELECT f.digest FROM cerebro._run_function AS f JOIN cerebro._run AS r USING (run_id)"
         " WHERE f.run_id = $1 AND pg_catalog.pg_has_role($2::name, r.owner, 'USAGE')",
@@ -98,7 +98,7 @@ def add_to_run(db: Database, run_id: int, digests: Iterable[str]) -> None:
 
 @as_owner
 def newest(db: Database, name: str) -> Row | None:
-    """The last row of a name, after which nobody else can write one until this transaction ends."""
+    """Return the last row of a name; nobody else can write one until this transaction ends."""
     db.query("LOCK TABLE cerebro._function IN SHARE ROW EXCLUSIVE MODE")
     rows = db.query(
         "SELECT version, kind, digest, description, source IS NOT NULL AS registered FROM cerebro._function"
@@ -111,7 +111,7 @@ def newest(db: Database, name: str) -> Row | None:
 
 @as_owner
 def add(db: Database, role: str, **row: Any) -> None:
-    """Write a version down; without source it ends those before."""
+    """Write a version down; a version without source ends those before."""
     names = ["registered_by", *row]
     types = {"version": "integer", "higher_is_better": "boolean"}
     db.query(
@@ -123,7 +123,7 @@ def add(db: Database, role: str, **row: Any) -> None:
 
 
 def find_role(db: Database, role: str) -> int | None:
-    """The number of a role; that of everybody is 0, unless a role has a name like that."""
+    """Return the oid of a role, 0 for everybody unless a role has that name, or None."""
     rows = db.query("SELECT oid FROM pg_catalog.pg_roles WHERE rolname = $1", ["text"], [role])
     if rows:
         return rows[0]["oid"]
@@ -142,7 +142,7 @@ def grant(db: Database, name: str, role: int, granted_by: str) -> None:
 
 @as_owner
 def revoke(db: Database, name: str, role: int | None = None) -> bool:
-    """Take a right back, or everybody's; false where there was none."""
+    """Take back a role's right, or everybody's; return False if there was none."""
     gone = db.query(
         "DELETE FROM cerebro._function_grant WHERE name = $1 AND ($2 IS NULL OR role = $2) RETURNING name",
         ["text", "oid"],
@@ -161,9 +161,9 @@ def begin(db: Database, run_id: int | None = None) -> None:
 
 
 def needed(db: Database, compile_params: Iterable[str], architectures: Iterable[str]) -> list[dict[str, Any]]:
-    """What an engine has to be given to look at configs and architectures, sources included.
+    """Return the functions, with sources, that an engine needs to check configs and architectures.
 
-    Of layers it is given any whose name stands somewhere in an architecture; no other can be meant.
+    It gets every layer whose name stands somewhere in an architecture; no other can be meant.
     """
     if not registered.known():
         return []
@@ -176,13 +176,13 @@ def needed(db: Database, compile_params: Iterable[str], architectures: Iterable[
                 continue
             digests.add(function.digest)
     rows = sources(db, digests) if digests else []
-    # Of several versions of a layer the first is meant where none is named.
+    # If no version of a layer is named, the first one is meant.
     order = [function.digest for function in registered.known()]
     return sorted(map(dict, rows), key=lambda row: order.index(row["digest"]))
 
 
 def _check_not_named(name: str, architectures: Iterable[str]) -> None:
-    """Say at once that it is a right that lacks; the engine would not even hear of the layer."""
+    """Refuse an architecture that names a layer without the right to it; the engine would not know of it."""
     # An architecture may be a string within JSON.
     named = re.compile(rf'class_name\\?"\s*:\s*\\?"{name}\\?"')
     if any(named.search(text) for text in architectures):

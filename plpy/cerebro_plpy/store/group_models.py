@@ -1,4 +1,4 @@
-"""SQL on tables of models of groups: which model answers for a row. It runs with the caller's rights."""
+"""SQL on tables of models of groups, to find a row's model. It runs with the caller's rights."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ class GroupModels:
 
     @property
     def chosen(self) -> str:
-        """A query for the group columns, the key as JSON, and the config of each group that answers; in the
-        same way for the models of all rows, where there are any."""
+        """A query for the group columns, the key as JSON, and the config that answers for each group.
+
+        It includes the model of all rows, if there is one.
+        """
         names = ", ".join(f"i.{quote(name)}" for name in self.types)
         higher = f"i.compile_params IN ({', '.join(self.higher)})" if self.higher else "FALSE"
         loss, metric = (
@@ -57,8 +59,7 @@ class GroupModels:
         )
 
     def joined(self, known: Mapping[str, SourceColumn]) -> str:
-        """Return the join that gives each row s the key of its group, as g; NULL where that group has no
-        model."""
+        """Return the join that gives each row s its group's key, as g; NULL if the group has no model."""
         return f"LEFT JOIN ({self.chosen}) AS g ON {same_group(self.types, known)} AND NOT g.{FALLBACK}"
 
     def statement(
@@ -72,7 +73,7 @@ class GroupModels:
         )
 
     def group_of(self, db: Database, values: Mapping[str, str | None]) -> str | None:
-        """The key of the group that a row is of, whose values are given as texts of JSON."""
+        """Return the key of a row's group, or None; the row's values are given as texts of JSON."""
         given = ", ".join(f"{quote(name)} pg_catalog.text" for name in self.types)
         names = ", ".join(f"i.{quote(name)}" for name in self.types)
         rows = db.query(
@@ -86,7 +87,7 @@ class GroupModels:
         return rows[0]["key"] if rows else None
 
     def weights(self, db: Database) -> Iterator[tuple[str, int, bytes | None]]:
-        """The model of each group: the group's key, the config, the weights."""
+        """Yield the key, the config and the weights of each group's model."""
         batches = db.scan(
             f"SELECT g.{KEY_TEXT} AS key, g.mst_key, m.model_weights AS weights FROM ({self.chosen}) AS g"
             f" JOIN {self.model.quoted} AS m ON m.mst_key = g.mst_key AND {_alike(self.types)}"
@@ -99,7 +100,7 @@ class GroupModels:
 def weights_from(
     db: Database, table: str, types: Mapping[str, str], rows: Sequence[Mapping[str, Any]]
 ) -> dict[int, bytes]:
-    """The weights of some models, by what the rows that say which they are have as `unit`."""
+    """Return the weights of some models, by the `unit` in the rows that name them; refuse if one has none."""
     named = ", ".join(f"{quote(name)} {kind}" for name, kind in types.items())
     found = db.query(
         f"SELECT g.{UNIT} AS unit, m.model_weights AS weights FROM json_to_recordset($1::json)"
@@ -124,7 +125,7 @@ _AT_ONCE = 10_000
 def delete(
     db: Database, tables: Sequence[str], types: Mapping[str, str], rows: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Remove what tables have of some configs of groups, which are said as `row_of` says them."""
+    """Remove the rows of some configs of groups from tables; `row_of` makes the rows that name them."""
     named = ", ".join(f"{quote(name)} {kind}" for name, kind in types.items())
     for first in range(0, len(rows), _AT_ONCE):
         some = json.dumps(list(rows[first : first + _AT_ONCE]))
@@ -139,19 +140,19 @@ def delete(
 
 
 def _alike(types: Mapping[str, str], of: str = "g") -> str:
-    """That a model m is of a group, NULL being as good as any other."""
+    """Return the condition that a model m is of a group, with NULL equal to NULL."""
     return " AND ".join(f"ARRAY[m.{quote(name)}] = ARRAY[{of}.{quote(name)}]" for name in types)
 
 
 def configs(db: Database, found: GroupModels) -> dict[str, int]:
-    """The config whose model answers for each group, by the group's key."""
+    """Return the config whose model answers for each group, by the group's key."""
     rows = db.query(f"SELECT g.{KEY_TEXT} AS key, g.mst_key FROM ({found.chosen}) AS g")
     return {row["key"]: row["mst_key"] for row in rows}
 
 
 @dataclass(frozen=True)
 class TrainedUnit:
-    """What the tables of a run have of a config of a group."""
+    """The parameters of a config of a group in the tables of a run, and whether they have its weights."""
 
     model_id: int
     compile_params: str
@@ -160,7 +161,7 @@ class TrainedUnit:
 
 
 def trained(db: Database, found: GroupModels) -> dict[tuple[str, int], TrainedUnit]:
-    """The configs that have models, by the group's key and their own."""
+    """Return the configs that have models, by the group's key and their own."""
     names = ", ".join(f"i.{quote(name)}" for name in found.types)
     rows = db.query(
         f"SELECT CASE WHEN i.{FALLBACK} THEN '{ALL_ROWS}' ELSE {as_json('k.*')} END AS key,"
@@ -173,7 +174,7 @@ def trained(db: Database, found: GroupModels) -> dict[tuple[str, int], TrainedUn
 
 
 def keys_here(db: Database, found: Groups, keys: Iterable[str]) -> dict[str, str]:
-    """The keys that these groups have of their own, by those that equal them but are written otherwise."""
+    """Return the keys of these groups, by keys that equal them but are written differently."""
     own = {group.key for group in found.rows.values()}
     others = sorted({*keys} - own - {ALL_ROWS})
     if not others:
@@ -191,13 +192,13 @@ def keys_here(db: Database, found: Groups, keys: Iterable[str]) -> dict[str, str
 
 
 def row_of(types: Iterable[str], unit: int, mst_key: int, group: GroupRow | None) -> dict[str, Any]:
-    """What `weights_from` is told of a model: that of a group, or else that of all rows."""
+    """Return the row that names a model for `weights_from`: that of a group, or else that of all rows."""
     values = dict.fromkeys(types) if group is None else group.values
     return {**values, UNIT: unit, CONFIG: mst_key, FALLBACK: group is None}
 
 
 def compiled(db: Database, info: Table) -> list[tuple[str, str]]:
-    """The compile parameters of the configs, as they are and as a literal."""
+    """Return the compile parameters of the configs, each also as a literal."""
     rows = db.query(
         f"SELECT DISTINCT compile_params AS text, quote_literal(compile_params) AS quoted FROM {info.quoted}"
     )
@@ -205,8 +206,10 @@ def compiled(db: Database, info: Table) -> list[tuple[str, str]]:
 
 
 def version(db: Database, found: GroupModels) -> str:
-    """Where the models and what describes them stand, and who reads them. The caller must be allowed to
-    read all that was read."""
+    """Return a mark that changes with the models, their description, and the user who reads them.
+
+    The caller must be allowed to read all that was read.
+    """
     models = standing(found.model.quoted, "model_weights", "model_arch")
     infos = standing(found.info.quoted, "compile_params", "model_size")
     summary = standing(quote(found.model.schema, found.model.name + "_summary"))

@@ -1,4 +1,4 @@
-"""SQL on the table of groups that lies beside a packed table; with the caller's rights."""
+"""SQL on the table of groups beside a packed table; with the caller's rights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .same_group import same_group
 
 SUFFIX = "_groups"
 ROWS, SEGMENTS, CLASSES = "__rows__", "__segments__", "__classes__"
-# That of the packed table which has brought a group its last rows; of validation rows there is none.
+# The version of the packed table that brought a group its last rows; validation rows have none.
 VERSION = "__version__"
 # In the tables of results: whether a model is of all rows.
 FALLBACK = "is_fallback"
@@ -43,7 +43,7 @@ _BLANK = (
 
 
 def create(db: Database, table: TargetTable, source: Table, columns: Sequence[SourceColumn]) -> int:
-    """Make the table of the groups of some rows, numbered in the order of their keys; gives their number."""
+    """Make the table of the groups of some rows, numbered in the order of their keys; return their number."""
     keys = ", ".join(f"s.{quote(column.name)}" for column in columns)
     names = ", ".join(quote(column.name) for column in columns)
     db.query(
@@ -57,7 +57,7 @@ def create(db: Database, table: TargetTable, source: Table, columns: Sequence[So
 
 
 def by_vague_collation(db: Database, source: Table, columns: Sequence[str]) -> str | None:
-    """A column whose collation takes different texts for equal, if there is one."""
+    """Return a column whose collation takes different texts for equal, or None."""
     rows = db.query(
         "SELECT a.attname::text AS name FROM pg_catalog.pg_attribute AS a"
         " JOIN pg_catalog.pg_collation AS c ON c.oid = a.attcollation AND NOT c.collisdeterministic"
@@ -81,7 +81,7 @@ def create_like(db: Database, table: TargetTable, found: Groups) -> None:
 def with_group(
     source: Table, known: Mapping[str, SourceColumn], types: Mapping[str, str], groups: str
 ) -> Table:
-    """The rows with the number of their group beside them. Rows of other groups are not there."""
+    """Return the rows with the number of their group beside them; rows of other groups are left out."""
     listed = ", ".join(f"s.{quote(column)}" for column in known)
     joined = f"{source.rows} JOIN {groups} AS g ON {same_group(types, known)}"
     return replace(source, selection=f"(SELECT {listed}, g.{GROUP} FROM {joined})")
@@ -90,7 +90,7 @@ def with_group(
 def rows_of_others(
     db: Database, source: Table, known: Mapping[str, SourceColumn], types: Mapping[str, str], groups: str
 ) -> int:
-    """How many rows are of no group of a table."""
+    """Count the rows that are of no group of a table."""
     rows = db.query(
         f"SELECT count(*) AS found FROM {source.rows}"
         f" WHERE NOT EXISTS (SELECT FROM {groups} AS g WHERE {same_group(types, known)})"
@@ -106,8 +106,7 @@ def finish(
     classes: Sequence[int | None],
     version: int | None,
 ) -> None:
-    """Say how many rows each group has, where they lie, how many classes they are of, and which version of
-    the packed table they came with; a group that has none by now is none."""
+    """Write the rows, segments, classes and version of each group, and remove groups without rows."""
     describe(db, table, rows, segments=segments, classes=classes, version=version)
     db.query(f"DELETE FROM {table.quoted} WHERE {ROWS} IS NULL")
     db.query(
@@ -124,7 +123,7 @@ def describe(
     classes: Sequence[int | None],
     version: int | None,
 ) -> None:
-    """The same of those groups that have got rows."""
+    """Add to the table the rows, segments, classes and version of the groups that have got rows."""
     for about in _about(rows, segments, classes):
         db.query(
             f"UPDATE {table.quoted} AS g SET {ROWS} = coalesce(g.{ROWS}, 0) + a.rows,"
@@ -138,7 +137,7 @@ def describe(
 
 
 def add_new(db: Database, found: Groups, source: Table, known: Mapping[str, SourceColumn], after: int) -> int:
-    """Number the groups of some rows that are new, in the order of their keys; gives how many they are."""
+    """Number the new groups of some rows, in the order of their keys, and return how many there are."""
     names = ", ".join(map(quote, found.types))
     keys = ", ".join(f"s.{quote(name)}::{kind} AS {quote(name)}" for name, kind in found.types.items())
     db.query(
@@ -172,19 +171,19 @@ class GroupRow:
     key: str
     rows: int
     segments: list[int]
-    # Of how many classes its rows are, where they are of any.
+    # The number of classes among its rows, if they have classes.
     classes: int | None = None
-    # Of the packed table, that brought its last rows.
+    # The version of the packed table that brought its last rows.
     version: int | None = None
 
     @property
     def home(self) -> int | None:
-        """The segment that has all of its rows; none where several have."""
+        """The segment that has all of the group's rows, or None if several have."""
         return self.segments[0] if len(self.segments) == 1 else None
 
     @property
     def values(self) -> dict[str, Any]:
-        """The key's columns; numbers with a fraction as they are written, so that none is rounded."""
+        """The key's columns; numbers with a fraction are kept as text, so that none is rounded."""
         return json.loads(self.key, parse_float=str)
 
     @property
@@ -193,13 +192,13 @@ class GroupRow:
 
 
 def shown(values: Mapping[str, Any]) -> str:
-    """What messages call a group."""
+    """Return the name of a group in messages."""
     return ", ".join(f"{name} {'NULL' if value is None else value}" for name, value in values.items())
 
 
 @dataclass(frozen=True)
 class Groups:
-    """The groups of a packed table, by their numbers, and the types of their columns."""
+    """The groups of a packed table, by number, and the types of their columns."""
 
     # The table of groups, quoted.
     table: str
@@ -208,7 +207,7 @@ class Groups:
 
 
 def of(db: Database, packed: Table, group_by: Sequence[str]) -> Groups:
-    """The groups of a packed table, from the table beside it."""
+    """Return the groups of a packed table, from the table beside it; refuse if that is missing."""
     name = quote(packed.schema, packed.name + SUFFIX)
     types = types_of(db, name)
     if not {*group_by, GROUP, ROWS, SEGMENTS, CLASSES, VERSION} <= types.keys():
@@ -229,7 +228,7 @@ def of(db: Database, packed: Table, group_by: Sequence[str]) -> Groups:
 
 
 def of_training(db: Database, packed: Table) -> str:
-    """The table of the groups of a packed table; validation rows have those of the training rows."""
+    """Return the table of a packed table's groups; refuse that of validation rows."""
     name = quote(packed.schema, packed.name + SUFFIX)
     rows = db.query(f"SELECT count(*) = count({VERSION}) AS own FROM {name}")
     if not rows[0]["own"]:
@@ -242,7 +241,7 @@ def of_training(db: Database, packed: Table) -> str:
 
 
 def types_of(db: Database, table: str) -> dict[str, str]:
-    """The types of the columns of a table that may be missing."""
+    """Return the types of a table's columns, empty if the table is missing."""
     rows = db.query(
         "SELECT attname::text AS name, format_type(atttypid, atttypmod) AS type FROM pg_attribute"
         " WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped",

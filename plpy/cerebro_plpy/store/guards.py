@@ -1,4 +1,4 @@
-"""SQL on whose rights a session has: as the owner, as a caller, and behind a guard."""
+"""SQL on the rights of a session: as the owner, as a caller, and behind a guard."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def make_guard(db: Database, role: str, writes: bool = False) -> str:
     """Create, once per session and role, the function that runs work as the role.
 
     It is SECURITY DEFINER and owned by the role: inside such a function the server refuses every change of
-    role, so that nothing behind a view or a policy of the role's can become the extension's owner again.
-    Its owner may change it, and REASSIGN OWNED give it away: so it is looked at before each use. Where it
-    `writes`, nothing of a user's may run inside it but in another guard, in a transaction that only reads.
+    role, so that nothing behind a view or a policy of the role's can become the extension's owner again. Its
+    owner may change it, and REASSIGN OWNED give it away: so it is checked before each use. If it `writes`,
+    nothing of a user's may run inside it but in another guard, in a transaction that only reads.
     """
     prefix = "_cerebro_driver_" if writes else "_cerebro_guard_"
     rows = db.query(_LOOK_AT_GUARD, ["text", "text", "text"], [role, _GUARD_BODY, prefix])
@@ -59,12 +59,12 @@ def make_guard(db: Database, role: str, writes: bool = False) -> str:
 
 
 def look_guard(role: str) -> Mapping[str, str]:
-    """What `FIND_LOOK_GUARD` is given; it finds the number of the role that the guard is for."""
+    """Return the argument of `FIND_LOOK_GUARD`, which finds the number of the role that the guard is for."""
     return {"role": role, "body": _LOOK_BODY}
 
 
 def make_look_guard(db: Database, role: str) -> str:
-    """The same guard for one statement that looks, which takes no Python; gives the role's number."""
+    """Create the guard for one statement that reads, without Python, and return the role's number."""
     rows = db.query("SELECT oid::text AS oid FROM pg_catalog.pg_roles WHERE rolname = $1", ["text"], [role])
     if not rows:
         raise _gone(role)
@@ -92,8 +92,9 @@ def _gone(role: str) -> CerebroError:
 
 
 def drop_locks(db: Database) -> None:
-    """Give back advisory locks that code of a user's took in this session: no rollback does.
+    """Give back advisory locks that a user's code took in this session, since no rollback does.
 
-    Of the extension's own a session that reads as a user has none: see `drivers.hold`.
+    The extension's own locks are not among them: a session that reads as a user has none (see
+    `drivers.hold`).
     """
     db.query("SELECT pg_catalog.pg_advisory_unlock_all()")

@@ -1,4 +1,4 @@
-"""What interrupts a session, and when: cancels that the server holds, limits, clocks."""
+"""The interrupts of a session: cancels that the server holds, limits, and clocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cerebro_plpy.store.dialect import is_greenplum
 from cerebro_plpy.store.session import seconds, setting
 
 LOOK_SECONDS = 1800
-# What the server calls the clock of statement_timeout, and the most seconds that a clock can be set to.
+# The server's number of the clock of statement_timeout, and the most seconds that a clock can be set to.
 _STATEMENT_TIMEOUT = 3
 _LONGEST = 2_000_000
 # Code that catches the cancel has so long to end; then the session is.
@@ -25,7 +25,7 @@ TICK = "SELECT"
 
 
 def tick(db: Database) -> None:
-    """Let the server act on a cancel, if it has the mark of one; one that shows no mark is asked each time.
+    """Let the server act on a cancel if it has marked one, or each time if it shows no mark.
 
     A statement is expensive where it is sent to every segment, and a session that ends can run none.
     """
@@ -41,7 +41,7 @@ _SERVER = ctypes.PyDLL(None)
 
 
 def _find_mark() -> ctypes.c_int | None:
-    """What the server sets when it has something to act on, a cancel for example."""
+    """Return the flag that the server sets when it has something to act on, such as a cancel, or None."""
     try:
         return ctypes.c_int.in_dll(_SERVER, "InterruptPending")
     except ValueError:
@@ -57,37 +57,37 @@ def _find_switch(name: str) -> ctypes.c_bool | None:
 
 _INTERRUPT = _find_mark()
 _ENDING = _find_switch("proc_exit_inprogress")
-# Where a server can interrupt Python, whether it does.
+# Whether the server interrupts Python, if it can.
 _INTERRUPTS_PYTHON = _find_switch("PLy_enter_python_intepreter")
 
 
 def _is_ending() -> bool:
-    """Whether this process is being ended, which calls what libraries want done then."""
+    """Return whether this process is being ended, which calls the exit handlers of libraries."""
     return _ENDING is not None and _ENDING.value
 
 
 def has_mark() -> bool:
-    """Whether the server may have something to act on."""
+    """Return whether the server may have something to act on."""
     return _INTERRUPT is None or bool(_INTERRUPT.value)
 
 
 def must_look() -> bool:
-    """Whether to look for a cancel before a statement begins: if it came then, it would tear Python down."""
+    """Return whether to look for a cancel before a statement begins, when it would tear Python down."""
     return _INTERRUPTS_PYTHON is not None and has_mark()
 
 
 def let_cancels_wait() -> None:
     """Have cancels wait until we look for them, at places where we can put things in order.
 
-    Greenplum would let them interrupt Python wherever it is, perhaps twice. It sets this anew with each call
-    of a function and with each statement.
+    Greenplum would let them interrupt Python anywhere, perhaps twice. It sets this anew with each call of a
+    function and with each statement.
     """
     if _INTERRUPTS_PYTHON is not None:
         _INTERRUPTS_PYTHON.value = False
 
 
 def look_seconds(db: Database) -> int:
-    """How long code behind a table may take to let a run of the caller's read it."""
+    """Return how long code behind a table may take to let a run of the caller's read it; 0 is no limit."""
     fixed = int(setting(db, "look_seconds") or LOOK_SECONDS)
     own = seconds(db, db.query("SELECT pg_catalog.current_setting('statement_timeout') AS t")[0]["t"])
     # 0 is no limit, of either.
@@ -95,7 +95,7 @@ def look_seconds(db: Database) -> int:
 
 
 def begin_limit(limit: int) -> None:
-    """Have the server cancel what this session does when it takes longer; 0 is no limit.
+    """Have the server cancel what this session does if it takes longer than `limit` seconds; 0 is no limit.
 
     Segment sessions have no statement_timeout of their own, since it would end visits: its clock is free.
     """
@@ -110,10 +110,10 @@ def end_limit() -> None:
 
 
 def begin_bound(limit: int) -> None:
-    """Greenplum: have this process of a segment's end when code of a user's goes on after its limit.
+    """Greenplum: have this segment process end if a user's code goes on after its limit; 0 is no limit.
 
     The coordinator cancels it in time; but SQL can catch that here too, and when the coordinator's session
-    ends, a process that is busy does not notice. 0 is no limit.
+    ends, a process that is busy does not notice.
     """
     memory.of(_Ending).bound = limit
     if limit:
@@ -121,7 +121,7 @@ def begin_bound(limit: int) -> None:
 
 
 def end_bound() -> None:
-    """What this process is told next is no code of a user's."""
+    """Lift the bound and drop this process's locks: what it is told next is no code of a user's."""
     own = memory.of(_Ending)
     if own.bound is not None:
         own.bound = None
@@ -130,12 +130,12 @@ def end_bound() -> None:
 
 
 def drop_own_locks() -> None:
-    """Give back this process' advisory locks by no statement, of which all segments would have to be told."""
+    """Give back this process's advisory locks without a statement, which all segments would be told of."""
     _SERVER.LockReleaseSession(_USER_LOCKS)
 
 
 class _Ending:
-    """What ends this session in time."""
+    """The clock that ends this session in time."""
 
     def __init__(self) -> None:
         self.clock = Clock(SINCE_BOOT, signal.SIGTERM)
@@ -144,9 +144,10 @@ class _Ending:
 
 
 def _end_session_in(seconds: int) -> None:
-    """Have the kernel end this session then, as pg_terminate_backend does; 0 takes that back.
+    """Have the kernel end this session after `seconds`, as pg_terminate_backend does; 0 takes that back.
 
-    SQL can catch a cancel, as often as it comes, but not this. Without such a clock the cancel is all.
+    SQL can catch a cancel, as often as it comes, but not this. Without such a clock, there is only the
+    cancel.
     """
     memory.of(_Ending).clock.set(seconds)
 

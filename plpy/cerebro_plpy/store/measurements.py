@@ -1,4 +1,4 @@
-"""SQL on what was measured of configs, and on those that failed; with the rights of the extension's owner."""
+"""SQL on the evaluations of configs, and on configs that failed; with the rights of the extension's owner."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cerebro_plpy.store.writing import BigInt, Writing, as_given, insertion, wri
 
 @as_owner
 def forget_after(db: Database, run_id: int, mst_key: int, epoch: int) -> None:
-    """Forget what a config came to after an epoch: it is trained and measured again."""
+    """Forget a config's metrics after an epoch, since it is trained and measured again."""
     db.query(
         "DELETE FROM cerebro._metric WHERE run_id = $1 AND mst_key = $2 AND epoch > $3",
         ["bigint", "integer", "integer"],
@@ -23,7 +23,7 @@ def forget_after(db: Database, run_id: int, mst_key: int, epoch: int) -> None:
 
 @as_owner
 def drop_partial_evaluations(db: Database, run_id: int) -> None:
-    """Forget what single segments measured of evaluations that were never summed up."""
+    """Forget single segments' parts of evaluations that were never merged."""
     db.query(
         "DELETE FROM cerebro._evaluation AS e WHERE e.run_id = $1 AND NOT EXISTS (SELECT FROM cerebro._metric"
         " AS m WHERE m.run_id = e.run_id AND m.mst_key = e.mst_key AND m.epoch = e.epoch"
@@ -35,7 +35,7 @@ def drop_partial_evaluations(db: Database, run_id: int) -> None:
 
 @dataclass(frozen=True)
 class EvaluationRow:
-    """What one segment measured of one config."""
+    """One segment's part of an evaluation of a config."""
 
     run_id: BigInt
     mst_key: int
@@ -48,7 +48,7 @@ class EvaluationRow:
     place: int = 0
 
 
-# What rows are to a config that is measured on them.
+# The kinds of rows that a config is measured on.
 DATASETS = ("training", "validation")
 EVALUATION_ROWS = insertion("cerebro._evaluation", EvaluationRow)
 
@@ -59,7 +59,7 @@ def write_evaluation(db: Database, evaluation: EvaluationRow) -> None:
 
 @as_owner
 def read_evaluations(db: Database, run_id: int, mst_key: int, epoch: int, dataset: str) -> list[bytes]:
-    """The metric variables of every segment, in the segments' order, so that the sum is always the same."""
+    """Return the metric variables of all segments, in their order, so that the sum is always the same."""
     rows = db.query(
         "SELECT data FROM cerebro._evaluation WHERE run_id = $1 AND mst_key = $2 AND epoch = $3"
         " AND dataset = $4 ORDER BY segment",
@@ -71,7 +71,7 @@ def read_evaluations(db: Database, run_id: int, mst_key: int, epoch: int, datase
 
 @dataclass(frozen=True)
 class Measured:
-    """What a config has reached on all segments together."""
+    """A metric of a config over all segments."""
 
     run_id: BigInt
     mst_key: int
@@ -96,7 +96,7 @@ def write_failure(db: Database, run_id: int, mst_key: int, epoch: int, segment: 
 
 
 def failure_of(run_id: int, mst_key: int, epoch: int, segment: int, reason: str) -> list[Writing]:
-    """What notes that a config failed; the first reason stays."""
+    """Return the writings that note a config's failure; the first reason stays."""
     row = {"mst_key": mst_key, "epoch": epoch, "segment": segment, "reason": reason[:LONGEST_REASON]}
     return inserts("cerebro._failure", run_id, [row])
 
@@ -126,7 +126,7 @@ def metrics(db: Database, run_id: int) -> list[MetricRow]:
 
 @as_owner
 def seconds_spent(db: Database, run_id: int) -> float:
-    """How long sessions have stood behind a run: each from its beginning to the last visit it commanded."""
+    """Return how long sessions have stood behind a run, each from its start to its last visit."""
     return db.query(
         "SELECT COALESCE(sum(pg_catalog.date_part('epoch', b.ended_at - b.at)), 0) AS seconds FROM ("
         " SELECT e.at, (SELECT max(v.ended_at) FROM cerebro._visit AS v WHERE v.run_id = e.run_id"
@@ -140,7 +140,7 @@ def seconds_spent(db: Database, run_id: int) -> float:
 
 @as_owner
 def times(db: Database, run_id: int) -> Mapping[str, str]:
-    """When a run began and when its last visit ended, in the server's time zone, as MADlib has it."""
+    """Return when a run began and when its last visit ended, in the server's time zone, as in MADlib."""
     return db.query(
         f"SELECT {as_json_text('r.started_at::timestamp', 'timestamp')} AS started,"
         f" {as_json_text('COALESCE(max(v.ended_at), clock_timestamp())::timestamp', 'timestamp')} AS ended"

@@ -1,4 +1,4 @@
-"""SQL on users' architecture tables and model selection tables. All of it runs with the caller's rights."""
+"""SQL on users' architecture tables and model selection tables; all of it runs with the caller's rights."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def add_architecture(
     name: str | None,
     description: str | None,
 ) -> int:
-    """Append an architecture; gives its model_id."""
+    """Append an architecture, and return its model_id."""
     db.query(f"LOCK TABLE {quoted} IN SHARE ROW EXCLUSIVE MODE")
     return db.query(
         f"INSERT INTO {quoted} (model_id, model_arch, model_weights, name, description)"
@@ -74,7 +74,7 @@ class Architecture:
 
 
 def architectures(db: Database, table: Table, model_ids: Sequence[int]) -> list[Architecture]:
-    """Read architectures by their ids; an id that is not there is an error."""
+    """Read architectures by their ids; raise an error for an id that is missing."""
     check_architectures(db, table)
     rows = db.query(
         "SELECT model_id, model_arch::text AS model_arch, model_weights IS NOT NULL AS has_weights"
@@ -112,7 +112,7 @@ def add_selection(db: Database, quoted: str, configs: Iterable[GridRow]) -> None
 
 
 def add_selected(db: Database, quoted: str, chosen: Selected) -> None:
-    """Add a config under the key that it has; rows that are added later get larger ones."""
+    """Add a config under its own key; rows that are added later get larger keys."""
     db.query(
         f"INSERT INTO {quoted} (mst_key, model_id, compile_params, fit_params) VALUES ($1, $2, $3, $4)",
         ["integer", "integer", "text", "text"],
@@ -128,7 +128,7 @@ def add_selected(db: Database, quoted: str, chosen: Selected) -> None:
 def create_selection_summary(
     db: Database, selection: TargetTable, arch_table: Table, spelled: str, object_table: str | None
 ) -> None:
-    """Name the architecture table, as it was written and so that it is found from everywhere."""
+    """Make the summary, which names the architecture table as it was written and by its full name."""
     summary = target(db, selection.schema, selection.name + "_summary").quoted
     db.query(
         f"CREATE TABLE {summary} (model_arch_table varchar, object_table varchar, qualified_names jsonb)"
@@ -181,7 +181,7 @@ def selection(db: Database, table: Table) -> list[Selected]:
 
 @dataclass(frozen=True)
 class SelectionTables:
-    """The tables that the summary of a model selection table names."""
+    """The tables that are named in the summary of a model selection table."""
 
     arch_table: str
     arch_spelled: str
@@ -209,14 +209,14 @@ def owns(db: Database, table: Table) -> bool:
 
 
 def has_storage(db: Database, table: Table) -> bool:
-    """Whether it is a table and no view."""
+    """Return whether the relation is a table and not a view."""
     return bool(
         db.query("SELECT FROM pg_class WHERE oid = $1 AND relkind IN ('r', 'p')", ["oid"], [table.oid])
     )
 
 
 def unreadable(db: Database, tables: Sequence[Table]) -> list[str]:
-    """Return the tables of which the caller may read nothing, and the schemas that are closed to them."""
+    """Return the tables that the caller may not read at all, and the schemas that the caller may not use."""
     rows = db.query(
         "SELECT format('%I.%I', n.nspname, c.relname) AS name FROM pg_class AS c JOIN pg_namespace AS n"
         " ON n.oid = c.relnamespace WHERE c.oid = ANY ($1::oid[])"
@@ -231,7 +231,7 @@ def unreadable(db: Database, tables: Sequence[Table]) -> list[str]:
 
 
 def strange_views(db: Database, tables: Sequence[Table]) -> list[str]:
-    """Return what is no table and somebody else's: reading it would run their code as the caller."""
+    """Return what is somebody else's and not a table: reading it would run their code as the caller."""
     rows = db.query(
         "SELECT c.oid::regclass::text AS name FROM pg_class AS c WHERE c.oid = ANY ($1::oid[])"
         " AND c.relkind NOT IN ('r', 'p') AND c.relowner <> current_user::regrole",
@@ -242,7 +242,7 @@ def strange_views(db: Database, tables: Sequence[Table]) -> list[str]:
 
 
 def types_with_casts(db: Database, table: Table, columns: Sequence[str]) -> list[str]:
-    """Return the columns of types that have a user's cast to JSON or text, which would run as the caller."""
+    """Return the columns whose types have a user's cast to JSON or text, which would run as the caller."""
     rows = db.query(
         "SELECT a.attname::text AS name FROM pg_attribute AS a JOIN pg_cast AS c ON c.castsource = a.atttypid"
         f" WHERE a.attrelid = $1::oid AND a.attname = ANY ($2) AND c.castfunc >= {results.FIRST_OF_USERS}"

@@ -37,7 +37,7 @@ class Table:
 
     @property
     def rows(self) -> str:
-        """What stands after FROM."""
+        """The text after FROM."""
         return f"{self.selection or self.quoted} AS s"
 
 
@@ -51,7 +51,7 @@ class TargetTable:
 
 
 def quote(*parts: str) -> str:
-    """Give a possibly qualified name with every part quoted."""
+    """Return a possibly qualified name with every part quoted."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
 
 
@@ -70,13 +70,13 @@ def tokens(text: str) -> list[tuple[str, str]]:
 
 
 def with_suffix(text: str, suffix: str) -> str:
-    """The name, as it was written, of a table that belongs to another one."""
+    """Return the name, as it was written, of a table that belongs to another one."""
     text = text.strip()
     return text[:-1] + suffix + '"' if text.endswith('"') else text + suffix
 
 
 def parse_table(text: str | None, what: str, made: bool = False) -> tuple[str | None, str]:
-    """Read `table` or `schema.table`, the name of one that is there or that is to be `made`."""
+    """Read `table` or `schema.table`, the name of an existing table or of one to be `made`."""
     if text is None or not text.strip():
         # MADlib's words, by which scripts know the error.
         raise CerebroError(
@@ -111,7 +111,7 @@ def resolve_table(db: Database, name: str | None, what: str = "input table") -> 
 
 
 def name_of(db: Database, oid: int, what: str) -> str:
-    """The name of a table, given by its number."""
+    """Return the name of the table with this oid; raise an error if there is none."""
     rows = db.query(
         "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS name FROM pg_catalog.pg_class AS c"
         " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = $1",
@@ -126,7 +126,7 @@ def name_of(db: Database, oid: int, what: str) -> str:
 def target_table(
     db: Database, name: str | None, what: str = "output table", suffixes: Sequence[str] = ()
 ) -> TargetTable:
-    """Say where a new table goes, and refuse if it, or it with one of the suffixes, is there already."""
+    """Return a new table's name and schema; refuse if it exists, or it with one of the suffixes."""
     schema, table = parse_table(name, what, made=True)
     check_writable(db, f"{what} {name}")
     place = _creation_schema(db) if schema is None else schema
@@ -148,12 +148,12 @@ def check_writable(db: Database, what: str) -> None:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a schema, or a table by its qualified name, is of one session alone."""
+    """Return whether a schema, or a table by its qualified name, is of one session alone."""
     return name.split(".")[0] == "pg_temp" or name.startswith("pg_temp_")
 
 
 def _check_schema(db: Database, schema: str) -> None:
-    """Say at once what CREATE TABLE would say after all the work."""
+    """Refuse at once what CREATE TABLE would refuse after all the work."""
     if is_temporary(schema) and schema not in ("pg_temp", _temporary_schema(db)):
         raise CerebroError(f"schema {quote(schema)} is another session's", sqlstate=INSUFFICIENT_PRIVILEGE)
     # A session's own schema for temporary tables comes into being with the first of them.
@@ -178,8 +178,10 @@ def _check_schema(db: Database, schema: str) -> None:
 
 
 def built_in_types(db: Database, types: Sequence[str]) -> list[str]:
-    """Those of some types of arrays whose elements are of a base type of the server's own: nobody can put
-    code behind these, as a domain has it."""
+    """Return the types of arrays among these whose elements are of a base type of the server's own.
+
+    Nobody can put code behind such types, as a domain has it.
+    """
     rows = db.query(
         "SELECT k.name FROM pg_catalog.unnest($1::text[]) AS k (name)"
         " JOIN pg_catalog.pg_type AS t ON t.oid = pg_catalog.to_regtype(k.name)"
@@ -193,7 +195,7 @@ def built_in_types(db: Database, types: Sequence[str]) -> list[str]:
 
 
 def target(db: Database, schema: str, table: str) -> TargetTable:
-    """Name a table that is to be created, with quotes only where SQL needs them: users read these names."""
+    """Name a table that is to be created, with quotes only where SQL needs them, since users read it."""
     rows = db.query(
         "SELECT pg_catalog.format('%I.%I', $1::text, $2::text) AS quoted", ("text", "text"), (schema, table)
     )
@@ -201,7 +203,7 @@ def target(db: Database, schema: str, table: str) -> TargetTable:
 
 
 def has_columns(db: Database, table: Table, columns: Sequence[str]) -> list[str]:
-    """Give those of the columns that the table lacks."""
+    """Return those of the columns that the table lacks."""
     rows = db.query(
         """SELECT attname::text FROM pg_catalog.pg_attribute
             WHERE attrelid = $1::oid AND attnum > 0 AND NOT attisdropped""",
@@ -213,7 +215,7 @@ def has_columns(db: Database, table: Table, columns: Sequence[str]) -> list[str]
 
 
 def check_free(db: Database, schema: str, tables: Sequence[str], what: str) -> None:
-    """Refuse if any of the tables that are to be made is there already."""
+    """Refuse if any of the tables to be made exists already."""
     rows = db.query(
         """SELECT c.relname::text FROM pg_catalog.pg_class c
              JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -257,7 +259,7 @@ def _actual(db: Database, schema: str) -> str:
 
 
 def _listed(db: Database) -> list[str]:
-    """The schemas of the search_path that the caller may use, in order."""
+    """Return the schemas of the search_path that the caller may use, in order."""
     names = [name for kind, name in tokens(db.search_path) if kind == "name"]
     rows = db.query(
         """SELECT s.name FROM (

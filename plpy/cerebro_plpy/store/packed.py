@@ -26,7 +26,7 @@ KEY = "__dist_key__"
 # There are so many distribution keys, from 0: cerebro._segment_key has them.
 KEYS = 16384
 BUFFER = "buffer_id"
-# What each row counts.
+# The weight of each row.
 WEIGHT = "__weight__"
 # The fold that a buffer's rows are in, from 1.
 FOLD = "__fold__"
@@ -39,7 +39,7 @@ _HINT = "Make it with cerebro.training_preprocessor_dl() or cerebro.validation_p
 
 @dataclass(frozen=True)
 class SourceColumn:
-    """A column of the user's table, its domains seen through."""
+    """A column of the user's table, with domains resolved to their base types."""
 
     name: str
     element: str  # catalog name of the type, or of an array's elements
@@ -62,7 +62,7 @@ DATES = ("date", "timestamp", "timestamptz", "time", "timetz", "interval")
 
 @dataclass(frozen=True)
 class Expression:
-    """How rows leave the server: labels as text, all else as the bytes that it is made of."""
+    """An expression that reads rows from the server: labels as text, all else as its bytes."""
 
     how: str
     columns: tuple[SourceColumn, ...]
@@ -78,7 +78,7 @@ class Expression:
 
 
 def columns_of(db: Database, table: Table) -> dict[str, SourceColumn]:
-    """The columns of a table or view, with the types that their domains are made of."""
+    """Return the columns of a table or view, with domains resolved to their base types."""
     rows = db.query(
         """WITH RECURSIVE base AS (
                SELECT attname, attnum, atttypid AS shown, atttypid AS type
@@ -113,7 +113,7 @@ def columns_of(db: Database, table: Table) -> dict[str, SourceColumn]:
 
 
 def _text(expression: Expression) -> str:
-    """All names in it are in full: in a query of the caller's, it is his search_path that finds them."""
+    """Return an expression in SQL, with names in full: a caller's query has the caller's search_path."""
     first = expression.columns[0]
     match expression.how:
         case "text":
@@ -133,7 +133,7 @@ def _text(expression: Expression) -> str:
 
 
 def as_double(column: SourceColumn) -> str:
-    """A column's number; of dates and times the seconds since 1970."""
+    """Return a column's number; dates and times are seconds since 1970."""
     if column.element in DATES:
         # extract() would make a numeric of it first, which takes ten times as long.
         return f"pg_catalog.date_part('epoch', {column.value})"
@@ -142,18 +142,18 @@ def as_double(column: SourceColumn) -> str:
 
 
 def as_text(column: SourceColumn) -> str:
-    """A column's value as text, as a row's JSON has it."""
+    """Return a column's value as text, in the form that it has in the JSON of its row."""
     return plain.as_json_text(column.value, column.element)
 
 
 def select_rows(source: Table, expressions: Sequence[Expression]) -> str:
-    """The statement that reads the rows; its columns are c0, c1 … in order of the expressions."""
+    """Return the statement that reads the rows; its columns are c0, c1 … in the order of the expressions."""
     columns = ", ".join(f"{_text(expression)} AS c{number}" for number, expression in enumerate(expressions))
     return f"SELECT {columns} FROM {source.rows}"
 
 
 def first_row(db: Database, statement: str) -> Row | None:
-    """Read one row, to learn shapes."""
+    """Read one row, to learn its shapes."""
     rows = db.query(f"{statement} LIMIT 1")
     return rows[0] if rows else None
 
@@ -174,7 +174,7 @@ class PackedOutput:
 
     @property
     def part_columns(self) -> list[tuple[str, str]]:
-        """The columns that say which part of the rows a buffer has."""
+        """The columns that say which part of the rows a buffer has: its fold, or its groups."""
         fold = [(FOLD, "integer")] if self.folded else []
         return [*fold, *([(GROUPS, "integer[]")] if self.grouped else [])]
 
@@ -184,7 +184,7 @@ class PackedOutput:
 
     @property
     def partitions(self) -> list[str]:
-        """Names of the partitions, shortened where they would be too long; Greenplum needs none."""
+        """The names of the partitions, shortened where they would be too long; Greenplum needs none."""
         if self.dist_keys is not None:
             return []
         return [_cut(self.table.name, f"_{key}") + f"_{key}" for key in range(self.segments)]
@@ -228,7 +228,7 @@ def as_field(array: np.ndarray) -> Field:
 
 
 class PackedWriter:
-    """Inserts buffers."""
+    """A writer that inserts buffers into a packed table."""
 
     def __init__(self, db: Database, output: PackedOutput) -> None:
         self._db = db
@@ -244,7 +244,7 @@ class PackedWriter:
         self._keys = range(output.segments) if output.dist_keys is None else output.dist_keys
 
     def write(self, segment: int, fields: Sequence[Field], buffer_id: int, part: object = None) -> None:
-        """Insert one buffer, with what says which part of the rows it has."""
+        """Insert one buffer; `part` is its fold or its groups."""
         pairs = [value for field in fields for value in field]
         last = (buffer_id,) if part is None else (buffer_id, part)
         self._db.query(self._statement, self._types, (self._keys[segment], *pairs, *last))
@@ -280,7 +280,7 @@ class PackedSummary:
     input_shapes: list[list[int]] = field(default_factory=list)
     # How many rows each class has, as class values; None where nobody has counted.
     class_counts: Sequence[list[int] | None] = ()
-    # What the columns became, where they were prepared.
+    # The feature specification, if the columns were prepared.
     features: Specification | None = None
     # The column that said what each row counts.
     weight_varname: str | None = None
@@ -288,14 +288,14 @@ class PackedSummary:
     folds: int | None = None
     # The columns whose values make groups; none where rows were not packed in groups.
     group_by: list[str] | None = None
-    # What each call has packed; tables of earlier releases do not say.
+    # The rows that each call has packed; tables of earlier releases do not say.
     versions: Sequence[PackedVersion] = ()
-    # Of a table of features, what they were made of: names and shapes above are those of the net's inputs.
+    # The origin of a table of features: names and shapes above are then those of the net's inputs.
     stored: StoredFeatures | None = None
 
     @property
     def feature_specification(self) -> str | None:
-        """The same as it is stored."""
+        """The feature specification as it is stored."""
         return None if self.features is None else self.features.as_json()
 
     @property
@@ -304,7 +304,7 @@ class PackedSummary:
 
     @property
     def packed_versions(self) -> str | None:
-        """The same as they are stored."""
+        """The versions as they are stored."""
         return append.as_json(self.versions)
 
     @property
@@ -313,12 +313,12 @@ class PackedSummary:
 
     @property
     def below(self) -> int | None:
-        """The numbers of its buffers are below this one."""
+        """The bound below which the numbers of its buffers lie."""
         return self.versions[-1].below if self.versions else None
 
     @property
     def keys(self) -> Sequence[int]:
-        """What stands in `__dist_key__` for each segment."""
+        """The value of `__dist_key__` for each segment."""
         return range(self.segments) if self.dist_keys is None else self.dist_keys
 
     @property
@@ -359,7 +359,7 @@ def _field(column: str) -> str:
 
 
 def write_summary(db: Database, output: PackedOutput, summary: PackedSummary, comment: str) -> None:
-    """Make the summary table and its row."""
+    """Make the summary table, with its row."""
     table = quote(output.table.schema, output.table.name + SUMMARY)
     classes = list(summary.class_value_types.items())
     counts = [(name + CLASS_COUNTS, "bigint[]") for name in summary.dependent_varname]
@@ -381,8 +381,10 @@ def write_summary(db: Database, output: PackedOutput, summary: PackedSummary, co
 
 @as_owner
 def keep_from_changing(db: Database, tables: Sequence[str], role: str) -> None:
-    """Hold the locks on packed tables that reading them takes, until this transaction ends; no code of a
-    user's runs for that. Only of tables that the role may read, by their full names."""
+    """Hold the locks that reading packed tables takes until this transaction ends, without a user's code.
+
+    Only tables that the role may read are locked. They are given by their full names.
+    """
     for table in tables:
         for each in (table, _summary_of(table)):
             rows = db.query(
@@ -400,7 +402,7 @@ def _summary_of(table: str) -> str:
 
 
 def summary(db: Database, schema: str | None, name: str) -> PackedSummary:
-    """Read the summary of a packed table; without a schema the session's own search_path finds it."""
+    """Read the summary of a packed table; without a schema, the session's own search_path finds it."""
     table = quote(name) if schema is None else quote(schema, name)
     quoted = quote(name + SUMMARY) if schema is None else quote(schema, name + SUMMARY)
     present = _summary_columns(db, table, quoted)
@@ -480,7 +482,7 @@ def _class_values(db: Database, quoted: str, types: Mapping[str, str]) -> list[l
 def _class_counts(
     db: Database, quoted: str, dependents: Sequence[str], present: Mapping[str, str]
 ) -> list[list[int] | None]:
-    """Tables of earlier releases do not say."""
+    """Return the class counts of each dependent; tables of earlier releases have none."""
     columns = [name + CLASS_COUNTS for name in dependents]
     listed = ", ".join(
         f"{quote(c) if c in present else 'NULL'}::bigint[] AS c{i}" for i, c in enumerate(columns)
@@ -490,7 +492,7 @@ def _class_counts(
 
 
 def _shapes(db: Database, table: str, columns: Sequence[str]) -> list[list[int]]:
-    """The shape of one row in each column, from any buffer."""
+    """Return the shape of one row in each column, from any buffer; refuse an empty table."""
     names = ", ".join(f"{quote(name + SHAPE)} AS s{number}" for number, name in enumerate(columns))
     row = next(iter(db.query(f"SELECT {names} FROM {table} LIMIT 1")), None)
     if row is None:

@@ -28,9 +28,9 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a packed table that hold features and labels; the shapes stand beside them.
+    """The columns of a packed table that hold features and labels, with their shapes beside them.
 
-    Of a table to which rows may be appended, those in buffers below a number.
+    If rows may be appended to the table, only buffers with numbers below `below` count.
     """
 
     independent: Sequence[str]
@@ -41,17 +41,17 @@ class Columns:
 
     @property
     def part(self) -> str:
-        """What says which part of the rows a buffer has."""
+        """The expression for the part of the rows that a buffer has: its fold, or its groups."""
         return FOLD if self.folded else GROUPS if self.grouped else "NULL::integer"
 
     @property
     def bound(self) -> str:
-        """The condition on buffers, after that on the partition."""
+        """The condition on buffers that follows that on the partition."""
         return "" if self.below is None else f" AND {BUFFER} < {int(self.below)}"
 
 
 def columns_of(summary: PackedSummary, below: int | None) -> Columns:
-    """Those of a packed table, with what each row counts."""
+    """Return the columns of a packed table, with the weights of rows."""
     weight = [] if summary.weight_varname is None else [WEIGHT]
     return Columns(
         summary.independent_varname if summary.stored is None else [summary.stored.column],
@@ -66,10 +66,10 @@ Version = tuple[str, ...]
 
 
 def looking(table: str, key: int, columns: Columns) -> tuple[str, str]:
-    """A statement that tells what a partition consists of, and the same for a role that may not read a row's
-    place, having been granted the columns of a table alone.
+    """Return two statements that list a partition's buffers, by the places of rows and by their contents.
 
-    No field is fetched where rows have a place: the length of an uncompressed one stands beside its pointer.
+    The second is for a role that may not read a row's place, having been granted only columns of a table.
+    Where rows have a place, no field is fetched: the length of an uncompressed one stands beside its pointer.
     """
     digests = (f"md5({quote(c)})" for c in (*columns.independent, *columns.dependent))
     ways = "ARRAY[tableoid::text, ctid::text, xmin::text]", f"ARRAY[{', '.join(digests)}]"
@@ -78,9 +78,10 @@ def looking(table: str, key: int, columns: Columns) -> tuple[str, str]:
 
 
 def _looking(table: str, key: int, columns: Columns, version: str) -> str:
-    """All columns of the packed table are named, so that rights on each of them are asked for.
+    """Return a statement that lists a partition's buffers, with `version` as the version of each.
 
-    Grouped by the key, it is put together where the rows are: on Greenplum too no field leaves its place.
+    It names all columns of the packed table, so that it takes rights on each of them. Grouped by the key, the
+    list is put together where the rows are: on Greenplum too, no field leaves its place.
     """
     first = columns.independent[0]
     sizes = " + ".join(f"octet_length({quote(c)})::bigint" for c in columns.independent)
@@ -97,7 +98,7 @@ def _looking(table: str, key: int, columns: Columns, version: str) -> str:
 
 
 def parse(found: str | None) -> tuple[Version, list[Buffer]]:
-    """What one of these statements gave: a version that changes with any of the rows, and the buffers."""
+    """Read such a statement's result: a version that changes with any of the rows, and the buffers."""
     rows = json.loads(found or "[]")
     return tuple(row[3] for row in rows), [_buffer(*row[:3], part=row[4]) for row in rows]
 
@@ -109,20 +110,20 @@ def _buffer(buffer_id: int, rows: int, nbytes: int, part: Any) -> Buffer:
 
 
 def may_read(db: Database, role: str, table: str) -> bool:
-    """Whether a role may read all of a table, as every segment of a cluster knows by itself."""
+    """Return whether a role may read all of a table, as every segment of a cluster knows by itself."""
     return db.query(
         "SELECT pg_catalog.has_table_privilege($1, $2, 'SELECT') AS found", ["text", "text"], [role, table]
     )[0]["found"]
 
 
 def look_by(db: Database, statement: str) -> str | None:
-    """What one of these statements gives: nothing where the partition is empty."""
+    """Return the result of such a statement, or None where the partition is empty."""
     rows = db.query(statement)
     return rows[0]["found"] if rows else None
 
 
 def look(db: Database, statements: Sequence[str]) -> str | None:
-    """The same by the first statement among these that the caller may run."""
+    """Return the result of the first of these statements that the caller may run."""
     first, *others = statements
     try:
         return look_by(db, first)
@@ -133,10 +134,10 @@ def look(db: Database, statements: Sequence[str]) -> str | None:
 
 
 def contents(db: Database, table: str, keys: Sequence[int], columns: Columns) -> dict[int, str]:
-    """A digest of what each partition holds, wherever its rows lie: it outlives a dump, and any rewriting.
+    """Return a digest of each partition's contents, which outlives a dump and any rewriting of the rows.
 
-    Features are looked at in three places of each buffer, which is next to nothing to read: a table that
-    was packed again, or whose rows were added, removed or exchanged, differs there.
+    Of features, only three places in each buffer are read, which costs next to nothing: a table that was
+    packed again, or whose rows were added, removed or exchanged, differs there.
     """
     wanted = [quote(name + "_shape") for name in (*columns.independent, *columns.dependent)]
     for column in map(quote, columns.independent):
@@ -158,8 +159,7 @@ def contents(db: Database, table: str, keys: Sequence[int], columns: Columns) ->
 
 
 def labels_of_groups(db: Database, table: Table, names: Sequence[str], below: int | None) -> Iterator[Row]:
-    """The labels of all buffers of a table in groups, and the groups of their rows in order, each with how
-    many."""
+    """Yield the labels of each buffer of a table in groups, with its groups and their numbers of rows."""
     bound = "" if below is None else f" WHERE {BUFFER} < {int(below)}"
     wanted = ", ".join(quote(column) for name in names for column in (name, name + SHAPE))
     for batch in db.scan(f"SELECT {GROUPS} AS groups, {wanted} FROM {table.quoted}{bound}", batch=100):
@@ -174,7 +174,7 @@ _SLICE = 1024
 
 
 def read_buffer(db: Database, table: str, key: int, buffer_id: int, columns: Columns) -> Row:
-    """The bytes and shapes of one buffer."""
+    """Return the bytes and shapes of one buffer."""
     wanted = [name for c in (*columns.independent, *columns.dependent) for name in (c, f"{c}_shape")]
     return db.query(
         f"SELECT {', '.join(map(quote, wanted))} FROM {table} WHERE __dist_key__ = $1 AND buffer_id = $2",

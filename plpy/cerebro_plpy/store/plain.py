@@ -1,6 +1,6 @@
-"""How values become text and JSON: the same whatever the settings of the session.
+"""Convert values to text and JSON alike, whatever the settings of the session.
 
-A type whose output no setting changes is converted by the server's casts. All others go through
+Types whose output no setting changes are converted by the server's casts. All others go through
 `cerebro._json` and `cerebro._text`, which fix the settings for the one conversion.
 """
 
@@ -17,7 +17,7 @@ _SETTLED_JSON = ("date", "timestamp", "time", "timetz", "inet")
 
 
 def as_text(value: str, element: str) -> str:
-    """Return a value as its type writes it."""
+    """Return a value in the text form of its type."""
     return f"{value}::pg_catalog.text" if element in _SETTLED else f"cerebro._text({value})"
 
 
@@ -30,7 +30,7 @@ def as_texts(values: str, element: str) -> str:
 
 
 def as_json_text(value: str, element: str) -> str:
-    """Return a value as it stands in the JSON of its row, without quotes."""
+    """Return a value as in the JSON of its row, but without quotes."""
     if element in _SETTLED:
         return f"{value}::pg_catalog.text"
     made = "pg_catalog.to_json" if element in _SETTLED_JSON else "cerebro._json"

@@ -1,4 +1,4 @@
-"""SQL of predictions: what is read of a model besides its weights, and the rows that are written.
+"""SQL of predictions: reading a model's surroundings, and writing the rows.
 
 All of it runs with the caller's rights.
 """
@@ -22,9 +22,9 @@ RANK = (("rank", "integer"),)
 
 
 def class_values(db: Database, summary: Table, dependents: Sequence[str]) -> list[list[str | None] | None]:
-    """The class values of each dependent as text; None for one that has no classes.
+    """Return the class values of each dependent as text, or None for one that has no classes.
 
-    Floats are written as Python writes them, 1.0 for 1: MADlib does.
+    Floats are written as Python writes them, 1.0 for 1, as MADlib does.
     """
     columns = [name + CLASS_VALUES for name in dependents]
     elements = _elements(db, summary)
@@ -45,7 +45,7 @@ _FLOATS = ("float4", "float8")
 
 
 def _elements(db: Database, table: Table) -> dict[str, str]:
-    """The types of the elements of a table's arrays, by the columns' names."""
+    """Return the element types of a table's arrays, by column name."""
     rows = db.query(
         "SELECT a.attname::text AS name, e.typname::text AS element FROM pg_catalog.pg_attribute AS a"
         " JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid"
@@ -58,7 +58,7 @@ def _elements(db: Database, table: Table) -> dict[str, str]:
 
 
 def column_type(db: Database, table: Table, column: SourceColumn) -> str:
-    """A column's type with its length or precision, as it is declared."""
+    """Return a column's type as it is declared, with its length or precision."""
     return db.query(
         "SELECT pg_catalog.format_type(atttypid, atttypmod) AS kind FROM pg_catalog.pg_attribute"
         " WHERE attrelid = $1 AND attname = $2 AND NOT attisdropped",
@@ -69,7 +69,7 @@ def column_type(db: Database, table: Table, column: SourceColumn) -> str:
 
 @dataclass(frozen=True)
 class PredictionOutput:
-    """The table of predictions that is to be made."""
+    """The table of predictions to be made."""
 
     table: TargetTable
     id_name: str
@@ -80,7 +80,7 @@ class PredictionOutput:
 
     @property
     def columns(self) -> list[tuple[str, str]]:
-        """All columns after the id, with their types."""
+        """The columns after the id, with their types."""
         columns = [("class_name", "text")]
         if self.has_classes:
             columns += [*PROBABILITY, *(RANK if self.has_rank else ())]
@@ -101,7 +101,7 @@ def create(db: Database, output: PredictionOutput, source: Table, comment: str) 
 
 
 class PredictionWriter:
-    """Inserts batches. Ids travel as text, classes as places in an array of their values."""
+    """A writer that inserts batches, with ids as text and classes as places in an array of their values."""
 
     def __init__(self, db: Database, output: PredictionOutput) -> None:
         self._db = db
@@ -154,7 +154,7 @@ class PredictionWriter:
 
 @dataclass(frozen=True)
 class ModelVersion:
-    """One row of a model table as it was when it was read, and by whom."""
+    """A row of a model table as it was when it was read, and the role that read it."""
 
     table: Table
     role: str
@@ -168,7 +168,7 @@ _PLACE = ("tid", "xid", "cid", "oid")
 
 
 def version(db: Database, table: Table, mst_key: int | None) -> ModelVersion:
-    """Where a model's row stands; another row, or the same one changed, stands elsewhere."""
+    """Return the place of a model's row; another row, or the same one changed, has another place."""
     condition = "m.mst_key = $1" if mst_key is not None else "$1::integer IS NULL"
     try:
         rows = db.query(
@@ -191,13 +191,13 @@ def version(db: Database, table: Table, mst_key: int | None) -> ModelVersion:
 
 
 def _places(db: Database, tables: Sequence[str]) -> str:
-    """Return where the rows of tables stand; rows that are changed stand elsewhere."""
+    """Return the places of the rows of tables; rows that are changed have other places."""
     each = [standing(table) for table in tables]
     return db.query(f"SELECT concat_ws('/', {', '.join(each) or 'NULL'}) AS found")[0]["found"]
 
 
 def standing(table: str, *read: str) -> str:
-    """Return an expression for where the rows of a table stand, which takes the right to read columns."""
+    """Return an expression for the places of a table's rows, which takes the right to read these columns."""
     readable = " AND ".join(f"(m.{column} IS NULL) IS NOT NULL" for column in read) or "TRUE"
     return (
         "(SELECT concat(count(*), ' ', sum(hashtextextended("
@@ -218,7 +218,7 @@ def _no_plain_table(table: Table, error: CerebroError) -> CerebroError:
 
 
 def unchanged(db: Database, known: ModelVersion) -> bool:
-    """Whether a model's row is still what it was. The caller must be allowed to read all that was read."""
+    """Return whether a model's row is unchanged; the caller must be allowed to read all that was read."""
     rows = db.query(
         f"SELECT current_user::text AS role FROM {known.table.quoted} AS m"
         " WHERE m.ctid = $1 AND m.xmin = $2 AND m.cmin = $3 AND m.tableoid = $4"
@@ -232,7 +232,7 @@ def unchanged(db: Database, known: ModelVersion) -> bool:
 
 @dataclass(frozen=True)
 class QueryRows:
-    """A query of the caller's, and the table whose type its rows have."""
+    """A query of the caller's, and the table whose row type its rows have."""
 
     query: str
     columns: Table
@@ -241,8 +241,10 @@ class QueryRows:
 
     @property
     def rows(self) -> str:
-        """The rows with the columns of the table, found by their names. The alias tells whoever lacks one
-        where it is looked for."""
+        """The rows with the columns of the table, found by name.
+
+        If a column is missing, the alias in the server's error says where it was looked for.
+        """
         each = ((quote(name), kind) for name, kind in self.types.items())
         named = ", ".join(f"the_query.{name}::{kind} AS {name}" for name, kind in each)
         return f"(SELECT {named} FROM ({self.query}\n) AS the_query)"
@@ -281,8 +283,10 @@ def _types_in_full(db: Database, table: Table) -> dict[str, str]:
 def query_statement(
     rows: QueryRows, fields: Sequence[Expression], ticket: str, batch: int, joined: str | None = None
 ) -> str:
-    """The rows of a query with what `cerebro._predict_batch` says of them, so many at a time. What is joined
-    says which group a row is of; the group's key comes as the last text."""
+    """Return the statement that predicts the rows of a query by `cerebro._predict_batch`, batch by batch.
+
+    The join says which group a row is of; the group's key comes as the last text.
+    """
     named = [(f"c{number}", field.text, field.is_text) for number, field in enumerate(fields)]
     named += [] if joined is None else [("key", f"g.{KEY_TEXT}", True)]
     each = "".join(f", {text} AS {name}" for name, text, _ in named)

@@ -1,4 +1,4 @@
-"""SQL on what runs have measured of their kinds of configs, and on the visits that it is made of."""
+"""SQL on the rates that runs have measured of their kinds of configs, and on the visits behind them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KIND = "host, backend, threads, versions, kind"
 
 @dataclass(frozen=True)
 class RateRow:
-    """What one run has measured of one kind of config, as `cerebro._rate` has it."""
+    """The measurements of one kind of config in a run: a row of `cerebro._rate`."""
 
     run_id: BigInt
     host: str
@@ -52,7 +52,7 @@ _COLUMNS = (
 
 
 def writings(run_id: int, rates: Sequence[RateRow]) -> list[Writing]:
-    """What keeps the rates of a run, and removes those that are too old."""
+    """Return the writings that keep the rates of a run and remove those that are too old."""
     if not rates:
         return []
     drop = (
@@ -64,7 +64,7 @@ def writings(run_id: int, rates: Sequence[RateRow]) -> list[Writing]:
 
 @as_owner
 def known(db: Database, before: int | None = None) -> list[Row]:
-    """The newest rates of each kind, the newest of all last; only of runs before one, where one is given."""
+    """Return the newest rates of each kind, oldest first; with `before`, only of runs before that one."""
     rows = db.query(
         f"SELECT {_COLUMNS} FROM (SELECT DISTINCT ON ({_KIND}) * FROM cerebro._rate"
         f" WHERE $1 IS NULL OR run_id < $1 ORDER BY {_KIND}, run_id DESC) AS newest"
@@ -77,7 +77,7 @@ def known(db: Database, before: int | None = None) -> list[Row]:
 
 @as_owner
 def code_before(db: Database, run_id: int) -> list[Row]:
-    """What the sessions of a run had made code for when it began, for the runs just before it."""
+    """Return the code that the sessions of a run had compiled in runs just before it."""
     return db.query(
         "SELECT DISTINCT backend, compiled, batch_size FROM cerebro._rate WHERE run_id IN ("
         " SELECT v.run_id FROM cerebro._visit AS v WHERE v.run_id < $1 AND v.run_id >= $1 - $2"
@@ -89,7 +89,7 @@ def code_before(db: Database, run_id: int) -> list[Row]:
 
 @as_owner
 def visits(db: Database, run_id: int, most: int | None = None) -> list[Row]:
-    """The visits of a run in the order in which they began, with when that was; only so many, where said."""
+    """Return the visits of a run, at most `most` of them, in the order in which they began."""
     return db.query(
         "SELECT mst_key, segment, rows, state_bytes, read_seconds, train_seconds, write_seconds, pid,"
         " pg_catalog.date_part('epoch', started_at) AS began"
@@ -101,7 +101,7 @@ def visits(db: Database, run_id: int, most: int | None = None) -> list[Row]:
 
 @as_owner
 def evaluations(db: Database, run_id: int) -> list[Row]:
-    """What measuring took, by config, segment and kind of rows."""
+    """Return the times of evaluations by config, segment and kind of rows."""
     return db.query(
         "SELECT mst_key, segment, dataset, min(seconds) AS least,"
         " max(seconds) AS most, sum(seconds) AS seconds"
@@ -113,7 +113,7 @@ def evaluations(db: Database, run_id: int) -> list[Row]:
 
 @as_owner
 def standing(db: Database, run_id: int) -> Row:
-    """How a run stands, how long it has taken so far, and how long it will take yet."""
+    """Return a run's status, the seconds it has taken so far, and the seconds left."""
     return db.query(
         "SELECT r.status, pg_catalog.date_part('epoch',"
         " COALESCE(r.ended_at, pg_catalog.clock_timestamp()) - r.started_at) AS seconds,"

@@ -1,7 +1,7 @@
 """SQL on the tables of an earlier run that a warm start fills anew.
 
 A table that is still as a run makes it keeps all that hangs on it: its rows are replaced, and views and
-grants stay. Any other is dropped and made again, which nothing may depend on. Triggers, rules, policies,
+grants stay. Any other is dropped and made again, so nothing may depend on it. Triggers, rules, policies,
 checks, defaults and expressions in indexes are code of its owner's: no row is written past them, since the
 session behind a run in the background is a superuser's.
 """
@@ -56,8 +56,7 @@ def check(
     *,
     keeps: bool = False,
 ) -> None:
-    """Refuse where something depends on a table that would have to be dropped; where rows of it are to stay,
-    it cannot be."""
+    """Refuse to drop a table on which something depends, or which is to keep some of its rows."""
     for table, wanted in zip(tables, columns, strict=True):
         if _as_made(db, table, wanted):
             continue
@@ -81,12 +80,12 @@ def check(
 
 
 def lock(db: Database, tables: Sequence[TargetTable]) -> None:
-    """From here on they cannot change any more."""
+    """Lock the tables, so that they cannot change any more."""
     db.query(f"LOCK TABLE {', '.join(table.quoted for table in tables)} IN ACCESS EXCLUSIVE MODE")
 
 
 def clear(db: Database, tables: Sequence[TargetTable], columns: Sequence[results.ResultColumns]) -> None:
-    """Have the tables empty and of these columns."""
+    """Empty the tables, or make them again with these columns."""
     lock(db, tables)
     for table, wanted in zip(tables, columns, strict=True):
         if _as_made(db, table, wanted):
@@ -97,7 +96,7 @@ def clear(db: Database, tables: Sequence[TargetTable], columns: Sequence[results
 
 
 def _as_made(db: Database, table: TargetTable, columns: results.ResultColumns) -> bool:
-    """Whether a table is what `results.create` would make, and nothing else has been put on it."""
+    """Return whether a table is as `results.create` makes it, with nothing added to it."""
     names, types = [name for name, _ in columns], [type_.removesuffix(_KEY) for _, type_ in columns]
     rows = db.query(_AS_MADE, ["text", "text[]", "text[]"], [table.quoted, names, types])
     return bool(rows and rows[0]["found"])

@@ -1,4 +1,4 @@
-"""SQL on the tables that a run leaves to its caller: MADlib's tables and columns, ours after them."""
+"""SQL on the tables that a run leaves to its caller: MADlib's tables and columns, followed by ours."""
 
 from __future__ import annotations
 
@@ -159,14 +159,14 @@ _EVALUATION: ResultColumns = (
 
 
 def columns_of_one(classes: Mapping[str, str]) -> list[ResultColumns]:
-    """The two tables of a single model; `classes` names the class_values columns with their types."""
+    """Return the columns of a single model's two tables; `classes` has class_values columns with types."""
     return [_SINGLE, _with_classes(_SINGLE_SUMMARY, classes, "backend")]
 
 
 def columns_of_many(
     classes: Mapping[str, str], *, folds: bool = False, groups: Mapping[str, str] | None = None
 ) -> list[ResultColumns]:
-    """The three tables of several models; with folds or groups, a config has a row for each."""
+    """Return the columns of several models' three tables; with folds or groups, a config has several rows."""
     first = [*({"fold": "integer"} if folds else groups or {}).items()]
     first += [(FALLBACK, "boolean")] if groups else []
     info = [*first, ("mst_key", "integer"), *_INFO[1:]] if first else _INFO
@@ -178,7 +178,7 @@ def columns_of_many(
 def columns_of_search(
     classes: Mapping[str, str], *, brackets: bool, groups: Mapping[str, str]
 ) -> list[ResultColumns]:
-    """The three tables of a search; on groups, a config has a row for each."""
+    """Return the columns of a search's three tables; on groups, a config has a row for each."""
     first = [*groups.items(), (FALLBACK, "boolean")] if groups else []
     key = ("mst_key", "integer" if groups else "integer PRIMARY KEY")
     summary = [*_AUTOML_SUMMARY, GROUP_BY] if groups else _AUTOML_SUMMARY
@@ -195,7 +195,7 @@ def _with_classes(columns: ResultColumns, classes: Mapping[str, str], before: st
 
 
 def create(db: Database, target: TargetTable, columns: ResultColumns) -> None:
-    """Make one of these tables."""
+    """Make a table with these columns."""
     _create(db, target, columns)
     if "model_weights" in dict(columns):
         db.query(f"ALTER TABLE {target.quoted} ALTER COLUMN model_weights SET STORAGE EXTERNAL")
@@ -212,7 +212,7 @@ def automl_columns() -> list[str]:
 
 def _create(db: Database, target: TargetTable, columns: ResultColumns) -> None:
     listed = ", ".join(f"{_quote(name)} {type_}" for name, type_ in columns)
-    # That of models, or one with that key alone, is not small.
+    # A table of models, or one with this key alone, is not small.
     by_key = "model_weights" in dict(columns) and "mst_key" in dict(columns) or columns[0][0] == "mst_key"
     how = "BY (mst_key)" if by_key else "REPLICATED"
     if "model_weights" in dict(columns) and FALLBACK in dict(columns):
@@ -232,8 +232,10 @@ def create_gpu_configuration(db: Database, target: TargetTable, rows: Sequence[t
 
 
 def holds_several(db: Database, model: Table) -> bool:
-    """Whether a model table is one of several models, with keys: its own columns say so, whatever else is
-    there under the names that belong to it."""
+    """Return whether a model table holds several models, with keys.
+
+    The table's own columns say so, whatever else exists under the names that belong to it.
+    """
     missing = has_columns(db, model, ["model_weights", "model_arch", "mst_key"])
     if missing and missing != ["mst_key"]:
         raise CerebroError(
@@ -244,7 +246,7 @@ def holds_several(db: Database, model: Table) -> bool:
 
 
 def check_summary(db: Database, model: Table, summary: Table) -> None:
-    """Refuse a summary that is left of another table, by what only one of a single model says."""
+    """Refuse a summary left over from another table; only that of a single model has compile_params."""
     of_several = bool(has_columns(db, summary, ["compile_params"]))
     if holds_several(db, model) != of_several:
         raise CerebroError(
@@ -277,7 +279,7 @@ def add_models_of_groups(
     nets: Sequence[str],
     places: Sequence[int],
 ) -> None:
-    """Insert models of groups, whose keys are JSON of the groups' columns; a model of all rows has none."""
+    """Insert models of groups, with keys that are JSON of the groups' columns; None is all rows."""
     names = ", ".join(map(_quote, columns))
     made = ", ".join(f"g.{_quote(name)}" for name in columns)
     db.query(
@@ -317,9 +319,9 @@ def add_summary(
     types: Mapping[str, str],
     values: Sequence[Sequence[str | None] | None],
 ) -> None:
-    """The same with the class_values columns, each in its own type.
+    """Add a summary's row with the class_values columns, each in its own type.
 
-    In one statement: where a publication has all tables, one without a key cannot be updated.
+    It takes one statement: where a publication has all tables, one without a key cannot be updated.
     """
     given = [f"${number}::{type_}" for number, type_ in enumerate(types.values(), 2)]
     names = ", ".join(map(_quote, row))
@@ -344,7 +346,7 @@ def add_rows(db: Database, quoted: str, rows: Sequence[Mapping[str, Any]]) -> No
 
 
 def _without_nan(value: Any) -> Any:
-    """JSON has no NaN and no infinity, PostgreSQL reads them from text."""
+    """Return the value with NaN and infinities as text, which PostgreSQL reads; JSON has none."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
@@ -357,7 +359,7 @@ def _quote(name: str) -> str:
 
 
 def weights_from(db: Database, table: str, key_column: str | None, key: int | None) -> bytes:
-    """Read weights from a user's table; runs with the caller's rights."""
+    """Read weights from a user's table, with the caller's rights; raise an error if there are none."""
     condition = f" WHERE {key_column} = $1" if key_column else " WHERE $1::integer IS NULL"
     rows = db.query(f"SELECT model_weights AS weights FROM {table}{condition}", ["integer"], [key])
     if not rows or rows[0]["weights"] is None:
@@ -366,7 +368,7 @@ def weights_from(db: Database, table: str, key_column: str | None, key: int | No
 
 
 def trained_config(db: Database, info: str, mst_key: int) -> Mapping[str, Any] | None:
-    """The parameters of one config of a model table, by its key; of groups, for one that has a model."""
+    """Return the parameters of one config by its key, or None; with groups, of one that has a model."""
     rows = db.query(
         f"SELECT i.mst_key, i.model_id, i.compile_params, i.fit_params, i.status, i.backend"
         f" FROM {info} AS i WHERE i.mst_key = $1 ORDER BY i.model_size IS NULL LIMIT 1",
@@ -377,7 +379,7 @@ def trained_config(db: Database, info: str, mst_key: int) -> Mapping[str, Any] |
 
 
 def measured(db: Database, info: str) -> list[Mapping[str, Any]]:
-    """What was measured last of each config that has a model, on the validation rows if any were."""
+    """Return the last loss and metric of each config that has a model, on validation rows if any."""
     return db.query(
         "SELECT i.mst_key, i.compile_params,"
         " CASE WHEN v.used THEN i.validation_loss_final ELSE i.training_loss_final END AS loss,"
@@ -388,7 +390,7 @@ def measured(db: Database, info: str) -> list[Mapping[str, Any]]:
 
 
 def ranked(db: Database, info: str, arch_table: str) -> list[Mapping[str, Any]]:
-    """The configs of a search that have a model, with the nets' names and what was measured last."""
+    """Return the configs of a search that have a model, with the nets' names and their last measurements."""
     return db.query(
         "SELECT i.mst_key, coalesce(a.name, 'model ' || i.model_id) AS net, i.compile_params,"
         " i.compile_params || ', ' || i.fit_params AS params, i.metrics_type[1] AS metric,"
@@ -399,7 +401,7 @@ def ranked(db: Database, info: str, arch_table: str) -> list[Mapping[str, Any]]:
 
 
 def trained_models(db: Database, info: str) -> dict[int, int]:
-    """The architecture of each config of a model table."""
+    """Return the architecture of each config of a model table."""
     rows = db.query(f"SELECT mst_key, model_id FROM {info} ORDER BY mst_key")
     return {row["mst_key"]: row["model_id"] for row in rows}
 
@@ -411,7 +413,7 @@ class Stored:
 
 
 def stored_model(db: Database, model: str, mst_key: int | None) -> Stored | None:
-    """One model of a model table; a single model's table has no keys."""
+    """Return one model of a model table, or None; a single model's table has no keys."""
     condition = " WHERE mst_key = $1" if mst_key is not None else " WHERE $1::integer IS NULL"
     rows = db.query(
         "SELECT model_arch::text AS model_arch, model_weights IS NOT NULL AS has_weights"
@@ -423,8 +425,10 @@ def stored_model(db: Database, model: str, mst_key: int | None) -> Stored | None
 
 
 def summary_row(db: Database, summary: str) -> Mapping[str, Any]:
-    """Return a summary's one row as plain values; columns of types that users have made are left out, since a
-    cast to JSON could be anybody's code."""
+    """Return a summary's one row as plain values.
+
+    Columns of types that users have made are left out, since a cast to JSON could be anybody's code.
+    """
     known = db.query(
         "SELECT attname::text AS name FROM pg_catalog.pg_attribute"
         " WHERE attrelid = pg_catalog.to_regclass($1)"
@@ -459,7 +463,7 @@ def _check_row(summary: str, row: Mapping[str, Any]) -> None:
 
 
 def empty(db: Database, quoted: str) -> None:
-    """Remove all rows of one of these tables."""
+    """Remove all rows of a table."""
     db.query(f"TRUNCATE TABLE {quoted}")
 
 

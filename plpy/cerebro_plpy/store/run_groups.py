@@ -11,7 +11,7 @@ from cerebro_plpy.store.writing import Writing
 
 
 def creation(run_id: int, groups: Sequence[GroupRow]) -> list[Writing]:
-    """What writes the groups of a run down."""
+    """Return the writings of a run's groups."""
     rows = [
         {"group_id": g.number, "key": g.key, "rows": g.rows, "segments": g.segments, "classes": g.classes}
         for g in groups
@@ -21,7 +21,7 @@ def creation(run_id: int, groups: Sequence[GroupRow]) -> list[Writing]:
 
 @as_owner
 def read(db: Database, run_id: int) -> dict[int, GroupRow]:
-    """The groups of a run, by their numbers."""
+    """Return the groups of a run, by number."""
     rows = db.query(
         "SELECT group_id AS number, key, rows, segments, classes FROM cerebro._group"
         " WHERE run_id = $1 ORDER BY group_id",
@@ -33,7 +33,7 @@ def read(db: Database, run_id: int) -> dict[int, GroupRow]:
 
 @as_owner
 def units(db: Database, run_id: int) -> list[Row]:
-    """The configs of a run by their numbers: of which group each is, by its key, and which config it is."""
+    """Return the configs of a run with their numbers, the key of the group of each, and the config it is."""
     return db.query(
         "SELECT c.mst_key, COALESCE(c.config_key, c.mst_key) AS config, COALESCE(g.key, '') AS key"
         " FROM cerebro._config AS c LEFT JOIN cerebro._group AS g USING (run_id, group_id)"

@@ -89,14 +89,14 @@ class ConfigRow:
     epochs_before: int = 0
     source_key: int | None = None
     source_step: int | None = None
-    # What it has in common with configs that take as long, and how long a visit should take.
+    # The name of its kind, whose configs take equally long, and the expected seconds of a visit.
     kind: str | None = None
     visit_seconds: float | None = None
     # Of a cross-validated run: which config it is, and the fold that it leaves out; none for the model of
     # all rows. `mst_key` numbers such configs with their folds, and those of groups with their groups.
     config_key: int | None = None
     fold: int | None = None
-    # Of a run of groups: the number of the group whose rows it is trained on.
+    # In a run of groups: the number of the group whose rows it is trained on.
     group_id: int | None = None
     # The number that it had in the run that it goes on from; none for the same.
     warm_key: int | None = None
@@ -105,7 +105,7 @@ class ConfigRow:
 
     @property
     def key(self) -> int:
-        """The config that it is to the user, which decides about its seeds and its way."""
+        """The key by which the user knows the config; its seeds and its route follow from it."""
         return self.mst_key if self.config_key is None else self.config_key
 
 
@@ -115,30 +115,30 @@ _CONFIG_COLUMNS = selection(ConfigRow, "_config")
 
 
 def searched(run: RunRow) -> Any:
-    """How the run's search procedure is made; None if it has none."""
+    """Return the description of the run's search procedure, or None if it has none."""
     return None if run.search is None else json.loads(run.search)
 
 
 def limits(run: RunRow) -> Mapping[str, Any]:
-    """What ends the run early, by name."""
+    """Return the limits of the run, by name."""
     return json.loads(run.limits)
 
 
 def spelled(run: RunRow) -> Mapping[str, str]:
-    """How the call wrote the names of its tables."""
+    """Return the names of the call's tables as the call spelled them."""
     return json.loads(run.spelled)
 
 
 def below(run: RunRow, table: str) -> int | None:
-    """The buffers of a packed table that are the run's have numbers below this one; None for all."""
+    """Return the number below which the run's buffers of a packed table lie, or None for all."""
     return json.loads(run.packed_versions).get(table, {}).get("below")
 
 
 def class_counts(run: RunRow, config: ConfigRow | None = None) -> Mapping[str, Sequence[int] | None]:
-    """How many training rows each class has, by output in their order; None where that is not known. Of a
-    config on a group, those of the group where they are needed.
+    """Return the training rows of each class, by output in order; None for an output where that is unknown.
 
-    Runs of earlier releases do not name their outputs; those with class weights had one.
+    A config on a group gets the counts of the group if it balances classes. Runs of earlier releases do not
+    name their outputs; those with class weights had one.
     """
     if config is not None and config.class_counts is not None:
         return json.loads(config.class_counts)
@@ -147,7 +147,7 @@ def class_counts(run: RunRow, config: ConfigRow | None = None) -> Mapping[str, S
 
 @dataclass(frozen=True)
 class TrainedOn:
-    """Which rows of a packed table a run has trained: its version, the buffers, what segments had of them."""
+    """The rows of a packed table that a run has trained on: version, buffers, and digests of partitions."""
 
     version: int
     below: int | None
@@ -155,7 +155,7 @@ class TrainedOn:
 
 
 def trained_on(run: RunRow, table: str) -> TrainedOn | None:
-    """None where that is not known, or it has trained another table."""
+    """Return the rows that a run has trained on; None if unknown, or if it trained on another table."""
     found, digests = json.loads(run.packed_versions).get(table), json.loads(run.versions).get(table)
     if run.source_table != table or found is None or digests is None:
         return None
@@ -164,7 +164,7 @@ def trained_on(run: RunRow, table: str) -> TrainedOn | None:
 
 @as_owner
 def changed_since(db: Database, run_id: int) -> int | None:
-    """The run whose models of groups a run has left as they were, where it has trained only what changed."""
+    """Return the run whose models of groups this run left as they were, if it trained only changed groups."""
     rows = db.query("SELECT limits FROM cerebro._run WHERE run_id = $1", ["bigint"], [run_id])
     return json.loads(rows[0]["limits"]).get("changed_since") if rows else None
 
@@ -178,7 +178,7 @@ def next_run_id(db: Database) -> int:
 def creation(
     db: Database, run: RunRow, architectures: Sequence[ArchitectureRow], configs: Sequence[ConfigRow]
 ) -> list[Writing]:
-    """What writes a run down before any visit begins."""
+    """Return the writings that record a run before any visit begins."""
     row = {**asdict(run), "owner": role_oid(db, run.owner)}
     return [
         *inserts("cerebro._run", run.run_id, [row]),
@@ -202,7 +202,7 @@ def insert_all(db: Database, table: str, run_id: int, rows: Sequence[Mapping[str
 
 
 def inserts(table: str, run_id: int, rows: Sequence[Mapping[str, Any]]) -> list[Writing]:
-    """What adds rows that are not there yet."""
+    """Return the writing that adds rows which are not there yet."""
     if not rows:
         return []
     given = [{"run_id": run_id, **row} for row in rows]
@@ -215,7 +215,7 @@ def inserts(table: str, run_id: int, rows: Sequence[Mapping[str, Any]]) -> list[
 
 
 def event_of(run_id: int, event: str, detail: str | None = None) -> list[Writing]:
-    """What notes something of a run, and tells whoever listens."""
+    """Return the writings that note an event of a run and tell whoever listens."""
     shown = detail and detail[:LONGEST_REASON]
     noted = inserts("cerebro._run_event", run_id, [{"event": event, "detail": shown}])
     # That a run is finished is told by the session that leaves the result tables, with these.
@@ -224,12 +224,12 @@ def event_of(run_id: int, event: str, detail: str | None = None) -> list[Writing
 
 @as_owner
 def notify(db: Database, run_id: int, event: str) -> None:
-    """Tell whoever listens, when this transaction is committed."""
+    """Tell whoever listens, once this transaction is committed."""
     write(db, [telling(run_id, event)])
 
 
 def telling(run_id: int, event: str, about: Sequence[Mapping[str, int]] = ({},)) -> Writing:
-    """What tells them, of several things at once."""
+    """Return the writing that tells listeners of an event, or of several at once."""
     return TELL, [json.dumps({"run": run_id, "event": event, **each}) for each in about]
 
 
@@ -243,7 +243,7 @@ def run(db: Database, run_id: int) -> RunRow:
 
 @as_owner
 def own_run(db: Database, run_id: int | None, role: str, members: bool = False) -> RunRow:
-    """A run of the role's, or of one whose member it is; of another's nobody learns even that it is there."""
+    """Return a run of the role, or with `members` of a role it belongs to; hide that any other exists."""
     mine = (
         "pg_has_role($2::name, owner, 'USAGE')"
         if members
@@ -269,9 +269,9 @@ def no_such_run(run_id: int | None) -> CerebroError:
 
 @as_owner
 def making(db: Database, model_table: str, run_id: int | None, role: str) -> Row | None:
-    """Another run that is going to leave a table of that name, and whether the role may know of it.
+    """Return another run that is to leave a table of this name, and whether the role may know of it.
 
-    An inline one has made the table already, in the transaction of its caller's.
+    A run that is inline has made the table already, in its caller's transaction.
     """
     db.query("SELECT pg_catalog.pg_stat_clear_snapshot()")
     rows = db.query(
@@ -286,7 +286,7 @@ def making(db: Database, model_table: str, run_id: int | None, role: str) -> Row
 
 @as_owner
 def last_event(db: Database, run_id: int) -> str | None:
-    """What became of a run last; none for one that is not there."""
+    """Return the last event of a run, or None if there is no such run."""
     rows = db.query(
         "SELECT event FROM cerebro._run_event WHERE run_id = $1 ORDER BY at DESC LIMIT 1",
         ["bigint"],
@@ -317,7 +317,7 @@ def architectures(db: Database, run_id: int) -> list[ArchitectureRow]:
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a config has come: its last committed visit, why it failed, the epochs already evaluated."""
+    """The progress of a config: its last committed visit, its failure, and the epochs already evaluated."""
 
     mst_key: int
     step: int
@@ -328,7 +328,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class PartRow:
-    """A visit whose state is one of those that are averaged."""
+    """A visit whose state is one of those to be averaged."""
 
     mst_key: int
     epoch: int
@@ -356,7 +356,7 @@ def standings(db: Database, run_id: int) -> dict[int, Standing]:
 
 @as_owner
 def parts(db: Database, run_id: int) -> list[PartRow]:
-    """The visits whose states wait to be averaged, or have been and are still there."""
+    """Return the visits whose states wait to be averaged, or have been averaged and are still there."""
     rows = db.query(
         "SELECT mst_key, epoch, segment, rows, loss FROM cerebro._visit"
         " WHERE run_id = $1 AND step < 0 ORDER BY mst_key, epoch, segment",
@@ -368,7 +368,7 @@ def parts(db: Database, run_id: int) -> list[PartRow]:
 
 @as_owner
 def forget_part(db: Database, run_id: int, mst_key: int, step: int) -> None:
-    """Have a visit made again whose state was to be averaged."""
+    """Forget a visit whose state was to be averaged, so that it is made again."""
     for table in ("_state", "_visit"):
         db.query(
             f"DELETE FROM cerebro.{table} WHERE run_id = $1 AND mst_key = $2 AND step = $3",
@@ -410,7 +410,7 @@ def configs_among(db: Database, run_id: int, keys: Sequence[int]) -> list[Config
 
 @as_owner
 def state_origin(db: Database, run_id: int, mst_key: int, step: int) -> int:
-    """Whose state a config has at a step: a clone begins with that of its source, which may be one too."""
+    """Return the config that owns a state: a clone begins with its source's, which may be a clone too."""
     found = config(db, run_id, mst_key)
     while found.source_key is not None and found.source_step == step:
         found = config(db, run_id, found.source_key)
@@ -426,7 +426,7 @@ def model_arch(db: Database, run_id: int, model_id: int) -> str:
     )[0]["model_arch"]
 
 
-# Where a visit stands for all: it has averaged their states.
+# The segment of a visit that stands for all segments, since it has averaged their states.
 EVERY_SEGMENT = -1
 
 
@@ -448,7 +448,7 @@ class VisitRow:
     pid: int
     # On Greenplum the distribution key of the rows beside which it was made.
     place: int = 0
-    # Of the process: what it computed for during the visit, and how much memory it has at its end.
+    # The processor time of the process during the visit, and its memory at the end.
     cpu_seconds: float | None = None
     memory_bytes: BigInt | None = None
 
@@ -468,7 +468,7 @@ def write_visits(db: Database, visits: Sequence[VisitRow]) -> None:
 
 @as_owner
 def delete_older(db: Database, days: int) -> None:
-    """Remove the runs that ended longer ago than that."""
+    """Remove the runs that ended more than `days` days ago."""
     rows = db.query(
         "SELECT r.run_id FROM cerebro._run AS r WHERE (SELECT max(e.at) FROM cerebro._run_event AS e"
         " WHERE e.run_id = r.run_id) < now() - make_interval(days => $1)",

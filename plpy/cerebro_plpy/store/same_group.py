@@ -1,4 +1,4 @@
-"""When a row is of a group: its values equal the group's, as values of the group's types.
+"""The condition that a row is of a group: its values equal the group's, as values of the group's types.
 
 All forms of a row are compared by it: rows of a table, rows of a query, and a row that comes as JSON.
 """
@@ -19,7 +19,7 @@ _TEXTS = ("text", "character varying")
 
 
 def same_group(types: Mapping[str, str], known: Mapping[str, SourceColumn] | None, group: str = "g") -> str:
-    """Return the condition that a row s is of a group. Where no columns are known, s holds texts of JSON."""
+    """Return the condition that a row s is of a group. If no columns are known, s holds texts of JSON."""
     # Arrays of one element are equal also where both are NULL, and a join can hash them.
     pairs = (
         _sides(name, kind, None if known is None else known[name], group) for name, kind in types.items()
@@ -46,7 +46,7 @@ def _sides(name: str, kind: str, column: SourceColumn | None, group: str) -> tup
 
 
 def _compared(bare: str) -> str:
-    """The type that loses nothing of a value that a group's type may not be able to hold."""
+    """Return a type to compare in that loses nothing of a value which the group's type may not hold."""
     if bare in _INTEGERS:
         return "numeric"
     if bare in _TEXTS:
@@ -55,6 +55,6 @@ def _compared(bare: str) -> str:
 
 
 def _without_length(kind: str) -> str:
-    """A type as the catalog has it, without what one column of it is limited to."""
+    """Return a type as the catalog names it, without the length or precision of a column."""
     bare = _LENGTH.sub("", kind) if kind.startswith(_WITH_LENGTH) else kind
     return {"character": "bpchar", "bit": '"bit"'}.get(bare, bare)

@@ -1,4 +1,4 @@
-"""SQL about the session itself: its settings, its name, where segment sessions log in, what room there is."""
+"""SQL about the session itself: its settings, its name, where segment sessions log in, what room is left."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cerebro_plpy.store.dialect import session_settings
 
 _SERVER = ctypes.PyDLL(None)
 ENGINES = ("tensorflow", "jax", "torch")
-# Where statements of the extension's look for what they name without a schema.
+# The search_path of the extension's own statements.
 OWN_PATH = "pg_catalog, pg_temp"
-# What a segment session is called that has nothing to do.
+# The name of a segment session that has nothing to do.
 IDLE = "cerebro idle"
-# What statements without parameters begin with that come again and again.
+# The beginnings of statements without parameters that are repeated often.
 REPEATED = ("SELECT", "SET SESSION", "RESET")
 # About a table of our own, of which the server says nothing when it is done.
 COMMENT = "COMMENT "
@@ -46,7 +46,7 @@ VISIT_SETTINGS = {"synchronous_commit": "off"}
 
 @dataclass(frozen=True)
 class NamesIn:
-    """How names are looked up and written out in a session."""
+    """The settings by which a session looks up names and writes them out."""
 
     path: str
     quoting: str
@@ -62,7 +62,7 @@ def names_in(db: Database) -> NamesIn:
 
 
 def take_names(db: Database, names: NamesIn) -> None:
-    """For the rest of the transaction, or until others are taken."""
+    """Use these settings for the rest of the transaction, or until others are taken."""
     db.query(
         "SELECT pg_catalog.set_config('search_path', $1, true),"
         " pg_catalog.set_config('quote_all_identifiers', $2, true)",
@@ -84,7 +84,7 @@ def sleep(db: Database, seconds: float) -> None:
 
 @as_owner
 def settings(db: Database, *names: str) -> dict[str, str]:
-    """Read an administrator's settings. Callers may not read the table, so this goes through the owner."""
+    """Read an administrator's settings through the owner, since callers may not read the table."""
     statement = "SELECT name, value FROM cerebro.settings WHERE name = ANY ($1)"
     rows = db.query(statement, ["text[]"], [list(names)])
     return {row["name"]: row["value"] for row in rows}
@@ -95,12 +95,12 @@ def setting(db: Database, name: str) -> str | None:
 
 
 def usual_segments(db: Database) -> int:
-    """How many segments a packed table has where nobody says so: as many as there are places for work."""
+    """Return how many segments a packed table has by default: as many as there are places for work."""
     return int(setting(db, "segments") or 0) or db.server.places_for_work()
 
 
 def server_versions(db: Database) -> Mapping[str, str]:
-    """What the server is, and what it is made of."""
+    """Return the versions of PostgreSQL and, if the server is one, of Greenplum."""
     row = db.query(
         "SELECT pg_catalog.current_setting('server_version') AS postgresql,"
         " pg_catalog.substring(pg_catalog.version(), 'Greenplum Database ([^ )]+)') AS greenplum"
@@ -123,7 +123,7 @@ def _counter(name: str, kind: Any, *arguments: Any) -> Any:
 
 @functools.lru_cache(maxsize=1)
 def _counters() -> tuple[Any, Any, Any]:
-    """Only a server's process has them."""
+    """Return the server's own counters, which only a server's process has."""
     return (
         _counter("GetCurrentStatementStartTimestamp", ctypes.c_int64),
         _counter("GetCurrentCommandId", ctypes.c_uint32, ctypes.c_bool),
@@ -132,7 +132,7 @@ def _counters() -> tuple[Any, Any, Any]:
 
 
 def statement() -> tuple[int, int, int]:
-    """Which statement of the client's this session is at, after how many changes of its own, and as whom."""
+    """Return the start of the client's statement, the count of this session's changes in it, and the user."""
     began, command, user = _counters()
     return began(), command(False), user()
 
@@ -143,7 +143,7 @@ def current_user(db: Database) -> str:
 
 @dataclass(frozen=True)
 class LoginTarget:
-    """Where and as whom a segment session logs in; `connection` overrides the rest."""
+    """The place where a segment session logs in, and the user; `connection` overrides the rest."""
 
     connection: str | None
     host: str
@@ -151,7 +151,7 @@ class LoginTarget:
     dbname: str
     user: str
     server_version: int
-    # What its sessions need on this kind of server.
+    # The settings that its sessions need on this kind of server.
     settings: Mapping[str, str]
 
 
@@ -179,13 +179,15 @@ def target(db: Database) -> LoginTarget:
 
 
 def first_socket(folders: str) -> str:
-    """Where one logs in on a server's own host, of its setting's folders."""
+    """Return the first of a server's socket folders, or localhost if it has none."""
     return folders.split(",")[0].strip() or "localhost"
 
 
 def own_strong_locks(db: Database, oids: list[int]) -> bool:
-    """Whether this transaction holds locks on these tables or their partitions that would block or hide
-    them from another session, or has registered functions: it has not committed what it made or changed."""
+    """Return whether this transaction has uncommitted changes that another session would wait for or miss.
+
+    It holds strong locks on these tables or their partitions, or it has registered functions.
+    """
     return bool(
         db.query(
             "SELECT FROM pg_catalog.pg_locks AS l WHERE l.locktype = 'relation'"
@@ -201,7 +203,7 @@ def own_strong_locks(db: Database, oids: list[int]) -> bool:
 
 
 def any_temporary(db: Database, oids: list[int]) -> bool:
-    """Whether some of these tables are of this session alone."""
+    """Return whether some of these tables are temporary."""
     return bool(
         db.query(
             "SELECT FROM pg_catalog.pg_class WHERE oid = ANY ($1) AND relpersistence = 't' LIMIT 1",
@@ -212,8 +214,11 @@ def any_temporary(db: Database, oids: list[int]) -> bool:
 
 
 def other_segment_sessions(db: Database, own_pids: list[int]) -> int:
-    """How many segment sessions other callers have on this server. Any role may call itself cerebro; only
-    a superuser's session can be one. What this transaction has seen of them before may be out of date."""
+    """Return how many segment sessions other callers have on this server.
+
+    Any role may call itself cerebro, but only a superuser's session can be one. What this transaction has
+    seen of them before may be out of date.
+    """
     db.query("SELECT pg_stat_clear_snapshot()")
     return db.query(
         "SELECT count(*) AS number FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid"
@@ -226,7 +231,7 @@ def other_segment_sessions(db: Database, own_pids: list[int]) -> int:
 
 @dataclass(frozen=True)
 class Room:
-    """How many more sessions may be opened for a role, and what bounds them."""
+    """The number of sessions that may still be opened for a role, and the limit that applies."""
 
     free: int
     most: int
@@ -234,8 +239,11 @@ class Room:
 
 
 def room(db: Database, role: str) -> Room:
-    """What is left to ordinary users: sessions of a superuser's could take what is kept for superusers, and
-    are not bound by the limits of the role that they work for and of the database."""
+    """Return the connections left to ordinary users.
+
+    A superuser's sessions could take those kept for superusers, and are not bound by the limits of the
+    database or of the role that they work for.
+    """
     db.query("SELECT pg_stat_clear_snapshot()")
     rows = db.query(
         "SELECT b.bound, b.most, b.most - b.used AS free FROM pg_roles AS r, pg_database AS d,"
@@ -256,12 +264,12 @@ def room(db: Database, role: str) -> Room:
 
 @as_owner
 def data_directory(db: Database) -> str:
-    """Where the server keeps its data; not every role may know it."""
+    """Return the server's data directory, which not every role may know."""
     return db.query("SELECT pg_catalog.current_setting('data_directory') AS folder")[0]["folder"]
 
 
 def host_facts(db: Database) -> dict[str, Any]:
-    """What this host has: cores, GPUs, engines, and what is missing."""
+    """Return the facts of this host: cores, GPUs, engines, and what is missing."""
     return json.loads(db.query("SELECT cerebro._host_facts() AS facts")[0]["facts"])
 
 
@@ -271,12 +279,12 @@ def isolation(db: Database) -> str:
 
 @functools.cache
 def default_backend() -> str:
-    """The first engine that this server's Python has: not every one has TensorFlow."""
+    """Return the first engine that this server's Python has; not every one has TensorFlow."""
     return (engines_here(*ENGINES) or ENGINES)[0]
 
 
 def engines_here(*names: str) -> tuple[str, ...]:
-    """Those of these engines that this server's Python has."""
+    """Return those of the engines that this server's Python has."""
     return tuple(name for name in names if importlib.util.find_spec(name) is not None)
 
 
@@ -286,7 +294,7 @@ def set_application_name(db: Database, name: str) -> None:
 
 
 def show(name: str) -> None:
-    """The same until the session is given another name or ends a transaction in which it had one.
+    """Name this session until it gets another name, or ends a transaction in which it got one.
 
     A setting would be sent to every segment of a Greenplum cluster, and none needs it.
     """

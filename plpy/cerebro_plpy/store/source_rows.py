@@ -1,4 +1,4 @@
-"""SQL that looks at the rows that are to be packed; with the caller's rights."""
+"""SQL that looks at the rows to be packed; with the caller's rights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .packed import SourceColumn, as_double
 
 
 def rows_up_to(db: Database, source: Table, most: int) -> int:
-    """How many rows there are, of which no more than so many are looked at."""
+    """Return the number of rows, counted up to `most`."""
     rows = db.query(
         f"SELECT pg_catalog.count(*) AS found FROM (SELECT FROM {source.rows} LIMIT $1) AS n",
         ("bigint",),
@@ -20,12 +20,12 @@ def rows_up_to(db: Database, source: Table, most: int) -> int:
 
 
 def with_values(source: Table, column: SourceColumn) -> Table:
-    """The rows in which a column is not NULL."""
+    """Return the rows in which a column is not NULL."""
     return replace(source, selection=f"(SELECT s.* FROM {source.rows} WHERE {column.value} IS NOT NULL)")
 
 
 def nulls(db: Database, source: Table, column: SourceColumn) -> int:
-    """In how many rows a column is NULL."""
+    """Return the number of rows in which a column is NULL."""
     rows = db.query(f"SELECT count(*) AS found FROM {source.rows} WHERE {column.value} IS NULL")
     return rows[0]["found"]
 
@@ -36,7 +36,7 @@ def count(db: Database, source: Table) -> int:
 
 
 def first_negative(db: Database, source: Table, column: SourceColumn) -> float | None:
-    """A value below 0, if there is one."""
+    """Return a value below 0, or None if there is none."""
     rows = db.query(
         f"SELECT {as_double(column)} AS found FROM {source.rows} WHERE {column.value} < 0 LIMIT 1"
     )

@@ -17,7 +17,7 @@ COLUMN = "split"
 
 @dataclass(frozen=True)
 class Split:
-    """What is split, and how."""
+    """The rows to split, and the way to split them."""
 
     source: Table
     columns: Sequence[str]
@@ -30,7 +30,7 @@ class Split:
 
     @property
     def listed(self) -> str:
-        """The columns as they leave a query in which they are called c0, c1 …: no name meets another."""
+        """The columns by their own names, from a query that calls them c0, c1 … so that no names meet."""
         return ", ".join(f"c{number} AS {quote(name)}" for number, name in enumerate(self.columns))
 
 
@@ -39,7 +39,7 @@ def has_rows(db: Database, source: Table) -> bool:
 
 
 def write(db: Database, split: Split, targets: Sequence[TargetTable], *, replacement: bool) -> None:
-    """Make one table with a column that says which rows are for what, or one table for each."""
+    """Make one table with a column that marks the rows to train and test on, or one table for each."""
     statement = (_drawn if replacement else _dealt)(split)
     if len(targets) == 1:
         _create(db, targets[0], f"SELECT {split.listed}, {COLUMN} FROM ({statement}) AS k")
@@ -57,12 +57,12 @@ def _create(db: Database, table: TargetTable, statement: str) -> None:
 
 
 def _count(share: float, of: str) -> str:
-    """A share of so many rows: the nearest whole number, of two the smaller."""
+    """Return a share of so many rows, rounded to the nearest whole number, halves down."""
     return f"pg_catalog.ceil({of} * {share!r}::numeric - 0.5)"
 
 
 def _numbered(split: Split) -> str:
-    """Every row with its place in its group, by chance, and the size of its group."""
+    """Return a query for every row with its random place in its group and the size of the group."""
     listed = ", ".join(f"s.{quote(name)} AS c{number}" for number, name in enumerate(split.columns))
     groups = ", ".join(f"s.{quote(name)}" for name in split.groups)
     within = f"PARTITION BY {groups}" if groups else ""
@@ -78,7 +78,7 @@ def _numbered(split: Split) -> str:
 
 
 def _dealt(split: Split) -> str:
-    """Each row once at most: the first of a group to train on, those after them to test on."""
+    """Return a query for each row at most once: the first of a group to train on, the next to test on."""
     train, last = _count(split.train, "total"), _count(split.train + split.test, "total")
     columns = ", ".join(f"c{number}" for number in range(len(split.columns)))
     return (
@@ -88,7 +88,7 @@ def _dealt(split: Split) -> str:
 
 
 def _drawn(split: Split) -> str:
-    """As many draws from each group as there would be rows; each may find any row of the group."""
+    """Return a query for as many draws from each group as it would have rows; each may find any of them."""
     train, last = _count(split.train, "total"), _count(split.train + split.test, "total")
     columns = ", ".join(f"n.c{number}" for number in range(len(split.columns)))
     drawn = (
@@ -106,7 +106,7 @@ def _drawn(split: Split) -> str:
 
 @dataclass(frozen=True)
 class Holdout:
-    """Which rows are held out: a share by the hash of their content or of a column, or what comes after."""
+    """The rows to hold out: a share by the hash of their content or of a column, or all from a value on."""
 
     share: float
     seed: int
@@ -120,7 +120,7 @@ _HASHES = 2**53
 
 
 def hold_out(db: Database, source: Table, columns: Sequence[str], holdout: Holdout) -> tuple[Table, Table]:
-    """The rows of a table that stay, and those that are held out, as tables that are selected from it."""
+    """Return the rows of a table that stay and those that are held out, as selections from it."""
     listed, rows = ", ".join(f"s.{quote(column)}" for column in columns), source.rows
     if holdout.strata is None:
         chosen = _chosen(db, holdout)
@@ -143,8 +143,7 @@ def hold_out(db: Database, source: Table, columns: Sequence[str], holdout: Holdo
 
 @dataclass(frozen=True)
 class FoldsOf:
-    """Which fold a row is in: by the hash of its content or of a column, in turn within a class, or as a
-    column says."""
+    """The fold of each row: by the hash of its content or a column, in turn within a class, or by column."""
 
     count: int = 0
     seed: int = 0
@@ -154,7 +153,7 @@ class FoldsOf:
 
 
 def with_fold(source: Table, columns: Sequence[str], folds: FoldsOf) -> Table:
-    """The rows with the number of their fold, from 1, beside them."""
+    """Return the rows with the number of their fold, from 1, beside them."""
     listed = ", ".join(f"s.{quote(column)}" for column in columns)
     fold = _fold(source, folds)
     return replace(
@@ -163,7 +162,10 @@ def with_fold(source: Table, columns: Sequence[str], folds: FoldsOf) -> Table:
 
 
 def _fold(source: Table, folds: FoldsOf) -> str:
-    """No window over all rows: on Greenplum they stay on their segments."""
+    """Return the expression for a row's fold.
+
+    It has no window over all rows, so that on Greenplum they stay on their segments.
+    """
     if folds.column is not None:
         name = folds.column.value
         return f"array_position(ARRAY(SELECT DISTINCT {name} FROM {source.rows} ORDER BY 1), {name})"
@@ -182,7 +184,7 @@ def _fold(source: Table, folds: FoldsOf) -> str:
 
 
 def distinct_up_to(db: Database, source: Table, column: SourceColumn, most: int) -> tuple[int, bool]:
-    """How many values a column has, of which no more than so many are counted; and whether it has NULLs."""
+    """Return the number of a column's values, counted up to `most`, and whether it has NULLs."""
     name = column.value
     row = db.query(
         f"SELECT (SELECT count(*) FROM (SELECT DISTINCT {name} FROM {source.rows}"
@@ -201,7 +203,7 @@ def _chosen(db: Database, holdout: Holdout) -> str:
 
 
 def _number(holdout: Holdout | FoldsOf) -> str:
-    """A number from 0 to below `_HASHES` for each row."""
+    """Return the expression for a number of each row, from 0 to below `_HASHES`."""
     what = "s.*" if holdout.by is None else holdout.by.value
     text = f"coalesce({as_json(what)}, 'null')"
     return f"(hashtextextended({text}, {holdout.seed}::bigint) & {_HASHES - 1})"

@@ -22,7 +22,7 @@ def add(db: Database, run_id: int, model_id: int, mst_key: int, weights: bytes) 
 
 @as_owner
 def add_several(db: Database, run_id: int, model_id: int, weights: Mapping[int, bytes]) -> None:
-    """The same for several configs, by their keys."""
+    """Keep the starting weights of several configs, by their keys."""
     db.query(
         "INSERT INTO cerebro._weights (run_id, model_id, mst_key, weights)"
         " SELECT $1, $2, w.mst_key, w.weights FROM ROWS FROM"
@@ -34,13 +34,13 @@ def add_several(db: Database, run_id: int, model_id: int, weights: Mapping[int, 
 
 @as_owner
 def any_of(db: Database, run_id: int) -> bool:
-    """Whether any config starts from weights that there are."""
+    """Return whether any config of a run starts from given weights."""
     return bool(db.query("SELECT FROM cerebro._weights WHERE run_id = $1 LIMIT 1", ["bigint"], [run_id]))
 
 
 @as_owner
 def of_config(db: Database, run_id: int, model_id: int, mst_key: int) -> bytes | None:
-    """The weights that a config starts from: its own before those of its architecture."""
+    """Return the weights that a config starts from, its own before those of its architecture, or None."""
     rows = db.query(
         "SELECT weights FROM cerebro._weights WHERE run_id = $1 AND model_id = $2 AND mst_key IN ($3, $4)"
         " ORDER BY mst_key DESC LIMIT 1",
@@ -52,7 +52,7 @@ def of_config(db: Database, run_id: int, model_id: int, mst_key: int) -> bytes |
 
 @as_owner
 def own(db: Database, run_id: int, keys: Sequence[int]) -> dict[int, bytes]:
-    """Of several configs, the weights that those start from which have their own."""
+    """Return the weights of those configs that have weights of their own, by key."""
     rows = db.query(
         "SELECT mst_key, weights FROM cerebro._weights WHERE run_id = $1 AND mst_key = ANY ($2)",
         ["bigint", "integer[]"],

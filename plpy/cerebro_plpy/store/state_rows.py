@@ -1,4 +1,4 @@
-"""SQL on the rows of states. All of it runs with the rights of the extension's owner."""
+"""SQL on the rows of states; all of it runs with the rights of the extension's owner."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PARTS_AT_ONCE = 16
 def write(
     db: Database, run_id: int, mst_key: int, step: int, parts: Iterable[bytes | memoryview], place: int = 0
 ) -> int:
-    """Store a state; gives its size in bytes."""
+    """Store a state, and return its size in bytes."""
     size = 0
     for number, part in enumerate(parts):
         db.query(
@@ -39,7 +39,7 @@ def write(
 
 @as_owner
 def write_frozen(db: Database, run_id: int, digest: str, parts: Iterable[bytes]) -> None:
-    """Store what states of the run name by its digest, unless it is there."""
+    """Store frozen weights, which states of the run name by their digest, unless they are there."""
     there = db.query(
         "SELECT FROM cerebro._frozen WHERE run_id = $1 AND digest = $2 AND part = 0",
         ["bigint", "text"],
@@ -66,7 +66,7 @@ def _wait_for_locks(db: Database, setting: str) -> None:
 
 
 def frozen(db: Database, run_id: int, digest: str) -> Iterator[bytes]:
-    """Its parts in order, one at a time; none where it is not there."""
+    """Yield the parts of frozen weights in order, one at a time; none if they are not there."""
     batches = db.scan(
         "SELECT data FROM cerebro._frozen WHERE run_id = $1 AND digest = $2 ORDER BY part",
         ["bigint", "text"],
@@ -84,7 +84,7 @@ _BYTES_AT_ONCE = 16 * 2**20
 def write_several(
     db: Database, run_id: int, step: int, states: Iterable[tuple[int, Iterable[bytes]]]
 ) -> list[int]:
-    """Store states of several configs after the same step; gives the size of each."""
+    """Store the states of several configs after the same step, and return the size of each."""
     sizes: list[int] = []
     waiting: list[tuple[int, int, bytes]] = []
     filled = 0
@@ -112,7 +112,7 @@ def _insert(db: Database, run_id: int, step: int, rows: Sequence[tuple[int, int,
 
 
 def read(db: Database, run_id: int, mst_key: int, step: int) -> Iterator[bytes]:
-    """The parts of a state in order, one at a time; none when the step was never made or is gone."""
+    """Yield the parts of a state in order, one at a time; none if the step was never made or is gone."""
     batches = db.scan(
         "SELECT data FROM cerebro._state WHERE run_id = $1 AND mst_key = $2 AND step = $3 ORDER BY part",
         ["bigint", "integer", "integer"],
@@ -125,7 +125,7 @@ def read(db: Database, run_id: int, mst_key: int, step: int) -> Iterator[bytes]:
 def read_several(
     db: Database, run_id: int, steps: Mapping[int, int]
 ) -> Iterator[tuple[int, Iterator[bytes]]]:
-    """The same for several configs, each with its step, by one statement: config by config, part by part."""
+    """Yield the states of several configs by one statement, each after its step, part by part."""
     batches = db.scan(
         "SELECT s.mst_key, s.data FROM cerebro._state AS s"
         " JOIN ROWS FROM (pg_catalog.unnest($2), pg_catalog.unnest($3)) AS k (mst_key, step)"
@@ -141,7 +141,7 @@ def read_several(
 
 @as_owner
 def parts(db: Database, run_id: int, mst_key: int, step: int) -> list[bytes]:
-    """The same all at once, which for a small state takes fewer statements."""
+    """Return all parts of a state at once, which for a small state takes fewer statements."""
     rows = db.query(
         "SELECT data FROM cerebro._state WHERE run_id = $1 AND mst_key = $2 AND step = $3 ORDER BY part",
         ["bigint", "integer", "integer"],
@@ -152,15 +152,15 @@ def parts(db: Database, run_id: int, mst_key: int, step: int) -> list[bytes]:
 
 @as_owner
 def parts_of_several(db: Database, run_id: int, step: int, keys: Sequence[int]) -> dict[int, list[bytes]]:
-    """The same of several configs after the same step."""
+    """Return all parts of the states of several configs after the same step."""
     rows = read_several(db, run_id, dict.fromkeys(keys, step))
     return {mst_key: list(parts) for mst_key, parts in rows}
 
 
 def dropping(run_id: int, keep: Mapping[int, Sequence[int]]) -> Writing:
-    """What removes all states of these configs but those after these steps, while their run goes on.
+    """Return the writing that removes a running run's states of these configs but those after these steps.
 
-    Newer ones may have come since this was asked for, and stay: also those below zero that wait to be
+    Newer states may have come since this was asked for, and stay: also those below zero that wait to be
     averaged, which count from the last epoch on.
     """
     newest = {mst_key: max(steps) for mst_key, steps in keep.items()}
@@ -170,7 +170,7 @@ def dropping(run_id: int, keep: Mapping[int, Sequence[int]]) -> Writing:
 
 @as_owner
 def keep_only(db: Database, run_id: int, keep: Sequence[tuple[int, int]]) -> None:
-    """A run that is over needs the state of each config that its results hold, and no other."""
+    """Remove the states of a run that is over, except those that its results hold."""
     db.query(
         # A table of so many configs, whatever is known of that of the states.
         "DELETE FROM cerebro._state AS s WHERE s.run_id = $1 AND (s.mst_key, s.step) NOT IN"
@@ -183,7 +183,7 @@ def keep_only(db: Database, run_id: int, keep: Sequence[tuple[int, int]]) -> Non
 
 @as_owner
 def newest(db: Database, run_id: int, role: str) -> list[Mapping[str, Any]]:
-    """The newest state of each config of a run, if the role may go on from that run."""
+    """Return the newest state of each config of a run, if the role may go on from that run."""
     return db.query(
         "SELECT s.mst_key, max(s.step) AS step, max(c.epochs_before + s.step / r.segments) AS epochs"
         " FROM cerebro._run AS r JOIN cerebro._config AS c USING (run_id)"

@@ -1,5 +1,8 @@
-"""SQL that counts what is in a table's columns: one pass for all numbers, one for all categories, one for all
-words. It runs with the caller's rights; parallel workers and segments share it."""
+"""SQL that counts the contents of a table's columns, with the caller's rights.
+
+It makes one pass for all numbers, one for all categories, and one for the words of each column. Parallel
+workers and segments share the work.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 @dataclass(frozen=True)
 class Counted:
-    """A column of numbers or dates, and what is to be counted of it beyond the usual."""
+    """A column of numbers or dates, and what to count beyond the usual."""
 
     column: SourceColumn
     quartiles: bool = False
@@ -48,7 +51,7 @@ def keys(db: Database, table: Table) -> set[str]:
 
 @dataclass(frozen=True)
 class DistinctValues:
-    """How many values a column has, and whether no two are the same. Only integers have ends."""
+    """The number of a column's values, and of different ones; of integers also the least and the greatest."""
 
     rows: int
     present: int
@@ -101,8 +104,7 @@ def rises(db: Database, table: Table, column: SourceColumn) -> bool:
 def numbers(
     db: Database, source: Table, counted: Sequence[Counted], texts: Sequence[SourceColumn]
 ) -> tuple[int, list[Mapping[str, Any]], list[float]]:
-    """The number of rows, what was counted of each column of numbers, and the words in a value of each
-    column of texts on average."""
+    """Return the number of rows, the counts of each numeric column, and each text's mean number of words."""
     aggregates = [f"'{name}', {made}" for name, made in (("rows", "count(*)"),)]
     for number, one in enumerate(counted):
         aggregates.append(f"'{number}', json_build_object({_aggregates(one)})")
@@ -182,8 +184,7 @@ def _aggregates(one: Counted) -> str:
 def values(
     db: Database, source: Table, columns: Sequence[SourceColumn], most: int
 ) -> list[tuple[int, int, list[tuple[str, int]]]]:
-    """Of each column: how many rows have a value, how many different ones there are, and the most frequent
-    with their numbers."""
+    """Return for each column its present values, its different ones, and the most frequent with counts."""
     found: list[tuple[int, int, list[tuple[str, int]]]] = [(0, 0, []) for _ in columns]
     if not columns:
         return found
@@ -215,8 +216,10 @@ def values(
 
 
 def words(db: Database, source: Table, column: SourceColumn, most: int) -> list[str]:
-    """The most frequent words, cut as Keras' TextVectorization cuts them. Texts are cut at spaces first, and
-    what is found there is counted, so that each such piece is cleaned once."""
+    """Return the most frequent words, cut as Keras' TextVectorization cuts them.
+
+    Texts are cut at spaces first and the pieces counted, so that each piece is cleaned only once.
+    """
     removed = "!\"#$%&()*+,-./:;<=>?@[\\\\]^_`{|}~''"
     # A backslash in a plain literal would be read by standard_conforming_strings. No parameters: a prepared
     # statement would have no parallel workers.
@@ -234,7 +237,7 @@ def words(db: Database, source: Table, column: SourceColumn, most: int) -> list[
 
 
 def firsts(db: Database, source: Table, columns: Sequence[Expression]) -> list[bytes | None]:
-    """The first value that is not NULL of each: arrays whole, the first bytes of others."""
+    """Return the first value of each column that is not NULL: arrays whole, of others the first bytes."""
     if not columns:
         return []
     listed = ", ".join(

@@ -1,4 +1,4 @@
-"""SQL on tables of features: packed tables that hold what the frozen layers of a net make of another's rows.
+"""SQL on tables of features: packed tables with the outputs of a net's frozen layers for another's rows.
 
 It runs with the caller's rights. Buffers stand in the places of those that they were made of.
 """
@@ -22,7 +22,7 @@ FEATURES_OF = ("features_of", "jsonb")
 
 @dataclass(frozen=True)
 class StoredFeatures:
-    """What a table of features was made of, as its summary says it."""
+    """The origin of a table of features, as its summary names it: table, net and layers."""
 
     # The packed table, and the net with its weights.
     source_table: str
@@ -41,7 +41,7 @@ class StoredFeatures:
 
 
 def read(given: Any) -> StoredFeatures | None:
-    """From what stands in a user's table."""
+    """Read the origin from a user's table; refuse what `materialize_features` does not write."""
     if given is None:
         return None
     texts = ("source_table", "arch_table", "layer", "digest", "column")
@@ -72,7 +72,7 @@ def of(db: Database, summary: str) -> StoredFeatures | None:
 
 
 def write(db: Database, output: PackedOutput, source: str, key: int, buffer_id: int, field: Field) -> None:
-    """Insert the features of a buffer in its place, with all else that it has."""
+    """Insert the features of a buffer in its place, with all else that the buffer has."""
     (column,) = output.independents
     kept = [name for one in output.columns if one != column for name in (one, f"{one}_shape")]
     rest = [*(quote(name) for name in kept), "buffer_id", *(name for name, _ in output.part_columns)]

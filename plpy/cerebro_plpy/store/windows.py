@@ -11,7 +11,7 @@ from .names import Table, TargetTable, quote
 
 @dataclass(frozen=True)
 class Windows:
-    """Which readings make a window."""
+    """The definition of windows: the readings in each, their order, and the label."""
 
     partition: str | None
     order: str
@@ -24,8 +24,11 @@ class Windows:
 
 
 def create(db: Database, source: Table, target: TargetTable, asked: Windows) -> None:
-    """Make the view. Readings are numbered within their stretch, which a gap or another partition ends; a
-    window is what an ordered frame of so many rows holds, so that a scan needs memory for one at a time."""
+    """Make the view of windows.
+
+    Readings are numbered within their stretch, which a gap or another partition ends. A window holds the rows
+    of an ordered frame, so that a scan needs memory for only one at a time.
+    """
     gap = None
     if asked.gap is not None:
         found = db.query("SELECT pg_catalog.quote_literal($1::interval) AS text", ["text"], [asked.gap])
@@ -34,8 +37,11 @@ def create(db: Database, source: Table, target: TargetTable, asked: Windows) -> 
 
 
 def _query(source: Table, asked: Windows, gap: str | None) -> str:
-    """The readings leave the innermost query by numbers, so that no name of theirs meets one of ours. A
-    reading that has no place in the order is in no window."""
+    """Return the query of the view.
+
+    The readings leave the innermost query by numbers, so that no name of theirs meets one of ours. A reading
+    that has no place in the order is in no window.
+    """
     named = [asked.order, *asked.columns]
     named += [name for name in (asked.partition, asked.label) if name is not None]
     number = {name: f"r.c{place}" for place, name in enumerate(dict.fromkeys(named))}

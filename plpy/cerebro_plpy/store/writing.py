@@ -1,7 +1,7 @@
-"""What writes something down: a statement, and what it is given as JSON.
+"""Writings: statements that write something down, each with what it is given as JSON.
 
-On Greenplum it is not always Python that runs it (cluster/coordinator.py). The columns of a log's row are the
-fields of a dataclass; the statement is made of them.
+On Greenplum it is not always Python that runs them (cluster/coordinator.py). The columns of a log's row are
+the fields of a dataclass, from which the statement is made.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TELL = (
 
 @dataclass(frozen=True)
 class ColumnKind:
-    """As what a column is given, what is made of that for the table, and how it is read again."""
+    """The type in which a column is given, its form in the table, and the way it is read again."""
 
     given: str
     made: str = "{}"
@@ -55,13 +55,13 @@ _KINDS: Mapping[Any, ColumnKind] = {
 
 
 def columns(row: type) -> dict[str, ColumnKind]:
-    """The columns that a dataclass has as fields."""
+    """Return the columns that a dataclass has as fields."""
     hints = get_type_hints(row, include_extras=True)
     return {name: _kind(hint) for name, hint in hints.items()}
 
 
 def _kind(hint: Any) -> ColumnKind:
-    # What may be NULL is a union, and a mark stands in it.
+    # The type of a nullable field is a union, which holds the mark.
     for each in (hint, *getattr(hint, "__args__", ())):
         marks = [mark for mark in getattr(each, "__metadata__", ()) if isinstance(mark, ColumnKind)]
         if marks:
@@ -72,7 +72,7 @@ def _kind(hint: Any) -> ColumnKind:
 
 
 def insertion(table: str, row: type, more: Mapping[str, str] | None = None) -> str:
-    """The statement that adds rows which are not there yet, given as $1; `more` columns are expressions."""
+    """Return the statement that adds new rows, given as $1; `more` are columns with their expressions."""
     kinds, more = columns(row), more or {}
     given = ", ".join(f"{quote(name)} {kind.given}" for name, kind in kinds.items())
     made = [kind.made.format(f"g.{quote(name)}") for name, kind in kinds.items()]
@@ -84,13 +84,13 @@ def insertion(table: str, row: type, more: Mapping[str, str] | None = None) -> s
 
 
 def selection(row: type, table: str) -> str:
-    """The columns of a table that make such a row."""
+    """Return the columns of a table that make such a row."""
     kinds = {quote(name): kind for name, kind in columns(row).items()}
     return ", ".join(f"{kind.read.format(f'{table}.{name}')} AS {name}" for name, kind in kinds.items())
 
 
 def as_given(row: Any) -> dict[str, Any]:
-    """A row as a statement is given it: JSON has no bytes and no NaN."""
+    """Return a row in the form that a statement is given: JSON has no bytes and no NaN."""
     return {name: _as_json(value) for name, value in asdict(row).items()}
 
 
@@ -103,7 +103,7 @@ def _as_json(value: Any) -> Any:
 
 
 def given(name: str, kind: str) -> str:
-    """A value of the JSON object that a statement is given."""
+    """Return the expression for a value of the JSON object that a statement is given."""
     return f"($1::json->>'{name}')::{kind}"
 
 

@@ -1,7 +1,7 @@
-"""Greenplum: whether the server can begin a statement at this moment, found out without one.
+"""Greenplum: find out, without a statement, whether the server can begin one at this moment.
 
-A statement of PL/Python's begins a subtransaction, of which all segments are told. Where they cannot be told,
-the server's error jumps over Python's frames, and Python's next call in that session may crash the server.
+A statement of PL/Python begins a subtransaction, of which all segments are told. If they cannot be told, the
+server's error jumps over Python's frames, and Python's next call in that session may crash the server.
 
 The first function of a session runs this file as it is, before the package is there (tools/build_sql.py).
 """
@@ -36,14 +36,14 @@ PREDICTS = {
 
 
 def _find_role() -> ctypes.c_int | None:
-    """What this process is to its cluster; only Greenplum has that."""
+    """Return the role of this process in its cluster, or None on PostgreSQL."""
     with contextlib.suppress(ValueError):
         return ctypes.c_int.in_dll(_SERVER, "Gp_role")
     return None
 
 
 def _find_question(name: str) -> Callable[[], bool]:
-    """One of the server's own questions; where it has none, the answer is no."""
+    """Return one of the server's own predicates, or one that is always false if the server lacks it."""
     found = getattr(_SERVER, name, bool)
     if found is not bool:
         found.restype = ctypes.c_bool
@@ -51,7 +51,7 @@ def _find_question(name: str) -> Callable[[], bool]:
 
 
 ROLE = _find_role()
-# Whether a query that is not over yet has this session's processes on segments at work.
+# Whether an unfinished query has this session's processes on segments at work.
 is_inside_a_query = _find_question("cdbcomponent_activeQEsExist")
 has_lost_process = _find_question("currentGxactWriterGangLost")
 _has_processes = _find_question("cdbcomponent_qesExist")
@@ -62,7 +62,7 @@ def is_coordinator() -> bool:
 
 
 def unreachable() -> dict[str, str] | None:
-    """What to say of a segment that does not answer, where this session would begin a process there."""
+    """Return the error for a segment that does not answer, where this session would start a process there."""
     if not is_coordinator() or _has_processes():
         return None
     for content, address, port in _primaries():
@@ -90,7 +90,7 @@ def _primaries() -> list[tuple[int, str, int]]:
 
 
 def why_not(predicts: bool = False) -> dict[str, str] | None:
-    """Say what keeps a session from its first statement."""
+    """Return the error that keeps a session from its first statement, or None."""
     if predicts and ROLE is not None:
         return PREDICTS
     return INSIDE_A_QUERY if is_inside_a_query() else unreachable()

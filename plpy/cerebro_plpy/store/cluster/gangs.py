@@ -1,8 +1,8 @@
-"""Greenplum: whether a statement can be run at this moment, found out without one.
+"""Greenplum: check without a statement whether a statement can be run at this moment.
 
-Each statement of PL/Python's begins a subtransaction, of which the segments are told. Where the server cannot
-tell them, as inside a query that has them at work, its error jumps over Python's frames, and Python's next
-call in that session may crash the server. So the server's own variables are asked before a statement is run.
+Each statement of PL/Python begins a subtransaction, of which the segments are told. If the server cannot tell
+them, as inside a query that has them at work, its error jumps over Python's frames, and Python's next call in
+that session may crash the server. So the server's own variables are read before a statement is run.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ IS_CLUSTER = before_statement.ROLE is not None
 
 
 class _Ports(set[int]):
-    """On which the servers of segments answer, mirrors included; a session reads it once."""
+    """The ports of the segments' servers, mirrors included; a session reads them once."""
 
 
 def refuse_inside_queries() -> None:
-    """Raise an error in a segment's process, and while a query that is not over yet has segments at work."""
+    """Raise an error in a segment's process, or while an unfinished query has segments at work."""
     role = before_statement.ROLE
     if role is not None and (role.value == before_statement.EXECUTE or before_statement.is_inside_a_query()):
         raise _refusal(before_statement.INSIDE_A_QUERY)
 
 
 def refuse_predicting() -> None:
-    """Raise the error that says what to use in place of a prediction inside a query."""
+    """Raise the error that says what to use instead of a prediction inside a query."""
     raise _refusal(before_statement.PREDICTS)
 
 
@@ -51,7 +51,7 @@ def _refusal(said: Mapping[str, str]) -> CerebroError:
 
 
 def learn_segments(db: Database) -> None:
-    """Have `refuse_without_segments` know the session's connections to segments from others."""
+    """Let `refuse_without_segments` recognize the session's connections to segments."""
     ports = memory.of(_Ports)
     if IS_CLUSTER and not ports:
         rows = db.query("SELECT DISTINCT port FROM pg_catalog.gp_segment_configuration WHERE content >= 0")
@@ -59,9 +59,9 @@ def learn_segments(db: Database) -> None:
 
 
 def refuse_without_segments() -> None:
-    """Raise an error where a segment is down, or a process that this session has had on one is gone.
+    """Raise an error if a segment is down, or if this session has lost a process on one.
 
-    The server notices that with its next statement, which would be ours.
+    The server would notice that with its next statement, which would be ours.
     """
     if not before_statement.is_coordinator():
         return
@@ -81,7 +81,7 @@ def refuse_without_segments() -> None:
 
 @contextmanager
 def bound(db: Database, seconds: int) -> Iterator[None]:
-    """Have code of a user's take no longer in this session's processes on segments, and leave no locks."""
+    """Limit the time of a user's code in this session's processes on segments, and let it leave no locks."""
     if not before_statement.is_coordinator():
         yield
         return
@@ -103,9 +103,9 @@ def _tell_bound(db: Database, seconds: int | None) -> None:
 
 
 def _has_ended_connection() -> bool:
-    """Whether one that the server believes in is gone.
+    """Return whether a connection that the server believes in is gone.
 
-    It keeps some that it has given up: of those it has read the last word, and has opened others since.
+    The server keeps some that it has given up: it has read their last words, and has opened others since.
     """
     descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
     # Before each statement: what is not the rule may take its time.
@@ -123,7 +123,7 @@ def _has_ended_connection() -> bool:
 
 
 def _segment_port(descriptor: int) -> int | None:
-    """The port of the segment that a connection leads to; OSError where it is no connection."""
+    """Return the port of the segment that a connection leads to, or None; raise OSError if it is none."""
     there = socket.socket(fileno=descriptor)
     try:
         peer = there.getpeername()
@@ -143,5 +143,5 @@ def _ended_among(descriptors: Sequence[int]) -> set[int]:
 
 
 def _has_unread(descriptor: int) -> bool:
-    """Whether the segment's process has said something at its end, that it was told to end for example."""
+    """Return whether there is something to read, such as the message that the process was told to end."""
     return any(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)))

@@ -1,6 +1,6 @@
 """Messages between a session on the coordinator and a segment's process: one JSON object and raw bytes.
 
-A message that would not fit a field goes in several pieces.
+A message that does not fit into a field goes in several pieces.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 Part = bytes | memoryview
-# What is sent when more pieces of a message come, and to ask for the rest of an answer.
+# The commands that announce more pieces of a message, and that ask for the rest of an answer.
 MORE, REST = "more", "rest"
 # A field holds 1 GB at most, and a statement's parameters are copied several times on their way.
 PIECE_BYTES = 128 << 20
@@ -19,7 +19,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 def pack(head: Mapping[str, Any], parts: Sequence[Part]) -> Iterator[bytes]:
-    """Cut a message into pieces, of which there is at least one."""
+    """Yield the pieces of a message, at least one."""
     text = json.dumps({**head, "sizes": [len(part) for part in parts]}).encode()
     gathered: list[Part] = [_LENGTH.pack(len(text)), text]
     size = 0
@@ -33,7 +33,7 @@ def pack(head: Mapping[str, Any], parts: Sequence[Part]) -> Iterator[bytes]:
 
 
 def unpack(pieces: Sequence[bytes]) -> tuple[dict[str, Any], list[memoryview]]:
-    """Take a message apart; the parts share its memory. None is ever cut between two pieces."""
+    """Take a message apart; the parts share its memory, and none is cut between two pieces."""
     head, start = _head(pieces[0])
     views = [memoryview(pieces[0])[start:], *map(memoryview, pieces[1:])]
     parts = []
@@ -46,12 +46,12 @@ def unpack(pieces: Sequence[bytes]) -> tuple[dict[str, Any], list[memoryview]]:
 
 
 def is_whole(pieces: Sequence[bytes]) -> bool:
-    """Whether these are all pieces of a message."""
+    """Return whether these are all pieces of a message."""
     head, start = _head(pieces[0])
     return sum(head["sizes"]) == sum(map(len, pieces)) - start
 
 
 def _head(first: bytes) -> tuple[dict[str, Any], int]:
-    """What is said of the parts, and where they begin."""
+    """Return the head of a message, and the offset of its parts."""
     start = _LENGTH.size + _LENGTH.unpack_from(first)[0]
     return json.loads(first[_LENGTH.size : start]), start

@@ -19,7 +19,7 @@ from cerebro_plpy.store.predictions import PredictionOutput as PredictionTable
 
 
 def primaries(db: Database) -> int:
-    """How many segments the cluster has."""
+    """Return the number of segments in the cluster."""
     rows = db.query(
         "SELECT count(*) AS number FROM pg_catalog.gp_segment_configuration WHERE content >= 0 AND role = 'p'"
     )
@@ -39,7 +39,7 @@ class Primary:
 
 
 def cluster(db: Database, facts: bool = True) -> list[Primary]:
-    """The cluster's segments; without `facts` nobody looks for GPUs."""
+    """Return the cluster's segments; without `facts`, nobody looks for GPUs."""
     # Each looks for itself: its own server decides which GPUs its processes see.
     found = _facts(db) if facts else {}
     rows = db.query(
@@ -62,7 +62,7 @@ def cluster(db: Database, facts: bool = True) -> list[Primary]:
 
 
 def lies_as_packed(db: Database, table: Table) -> bool:
-    """Whether a table's rows are where a segment's process looks for those of its key, and have a place."""
+    """Return whether a table is a heap distributed by its key, so that processes find rows beside them."""
     return bool(
         db.query(
             "SELECT FROM pg_catalog.pg_class AS c JOIN gp_distribution_policy AS p ON p.localoid = c.oid"
@@ -76,7 +76,7 @@ def lies_as_packed(db: Database, table: Table) -> bool:
 
 
 def hosts(db: Database) -> dict[str, dict[str, Any]]:
-    """What the hosts of the cluster's segments have; one segment of each has a look."""
+    """Return the facts of each host with segments, as found by one segment of each."""
     rows = db.query(
         "SELECT hostname AS host, min(content)::integer AS content FROM pg_catalog.gp_segment_configuration"
         " WHERE content >= 0 AND role = 'p' GROUP BY hostname ORDER BY hostname"
@@ -97,7 +97,7 @@ def _facts(db: Database, contents: Sequence[int] | None = None) -> dict[int, dic
 
 @as_owner
 def contents(db: Database, keys: Sequence[int]) -> list[int]:
-    """Which of the cluster's segments the rows of distribution keys lie on."""
+    """Return the segments of the cluster on which the rows of distribution keys lie."""
     rows = db.query(
         "SELECT dist_key, gp_segment_id AS content FROM cerebro._segment_key WHERE dist_key = ANY ($1)",
         ["integer[]"],
@@ -109,7 +109,7 @@ def contents(db: Database, keys: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class Address:
-    """Where the primary of a segment answers."""
+    """The address where the primary of a segment answers."""
 
     host: str
     address: str
@@ -117,7 +117,7 @@ class Address:
 
 
 def servers(db: Database, keys: Sequence[int]) -> list[Address]:
-    """The servers on which the rows of distribution keys lie."""
+    """Return the addresses of the servers on which the rows of distribution keys lie."""
     rows = db.query(
         "SELECT content::integer AS content, hostname AS host, address, port"
         " FROM pg_catalog.gp_segment_configuration WHERE content >= 0 AND role = 'p'"
@@ -127,18 +127,18 @@ def servers(db: Database, keys: Sequence[int]) -> list[Address]:
 
 
 def dbids(db: Database, table: Table) -> list[int]:
-    """What a user's table of distribution rules names."""
+    """Return the dbids in a user's table of distribution rules."""
     return [row["dbid"] for row in db.query(f"SELECT dbid::integer AS dbid FROM {table.quoted} ORDER BY 1")]
 
 
 def reach(db: Database) -> int:
-    """Have every segment answer; an error where one is down."""
+    """Have every segment answer; raise an error if one is down."""
     return db.query("SELECT count(*) AS number FROM gp_dist_random('pg_catalog.gp_id')")[0]["number"]
 
 
 @as_owner
 def keys(db: Database, segments: int, contents: Sequence[int] | None = None) -> list[int]:
-    """A distribution key for each of so many segments, dealt to the cluster's in turn, or to some of them."""
+    """Return a distribution key for each of so many segments, dealt in turn to the cluster's, or to some."""
     rows = db.query(
         "SELECT k.dist_key FROM (SELECT dist_key, gp_segment_id AS content, row_number() OVER"
         "   (PARTITION BY gp_segment_id ORDER BY dist_key) AS turn FROM cerebro._segment_key) AS k"
@@ -153,7 +153,7 @@ def keys(db: Database, segments: int, contents: Sequence[int] | None = None) -> 
 def exchange(
     db: Database, key: int, command: str, head: Mapping[str, Any], parts: Sequence[bytes]
 ) -> tuple[dict[str, Any], list[memoryview]]:
-    """Have the process of this session that stands beside a key's rows do something."""
+    """Send a command to the process of this session beside a key's rows, and return its answer."""
     *before, last = messages.pack(head, parts)
     for piece in before:
         _send(db, key, messages.MORE, piece)
@@ -164,7 +164,7 @@ def exchange(
 def exchange_all(
     db: Database, command: str, head: Mapping[str, Any], parts: Sequence[bytes]
 ) -> list[tuple[dict[str, Any], list[memoryview]]]:
-    """The same for this session's processes on all segments at once, in the segments' order."""
+    """Send a command to this session's processes on all segments; return the answers in segment order."""
     piece = b"".join(messages.pack(head, parts))
     own = keys(db, primaries(db))
     rows = db.query(
@@ -194,7 +194,7 @@ def _all_pieces(db: Database, key: int, first: bytes) -> list[bytes]:
 
 
 def _opened(pieces: Sequence[bytes]) -> tuple[dict[str, Any], list[memoryview]]:
-    """A message's contents; an error in it is raised here as it was there."""
+    """Return a message's contents; raise an error in it as it was raised there."""
     head, parts = messages.unpack(pieces)
     if "error" in head:
         error = dict(head["error"])
@@ -203,7 +203,7 @@ def _opened(pieces: Sequence[bytes]) -> tuple[dict[str, Any], list[memoryview]]:
 
 
 def send_buffers(db: Database, table: str, key: int, columns: Columns, ticket: str) -> None:
-    """Hand a partition's buffers to the process beside them; only numbers come here."""
+    """Hand a partition's buffers to the process beside them; only numbers come back."""
     names = [*columns.independent, *columns.dependent]
     shapes = ", ".join(f"array_to_json({quote(name + SHAPE)})" for name in names)
     db.query(
@@ -216,7 +216,7 @@ def send_buffers(db: Database, table: str, key: int, columns: Columns, ticket: s
 
 
 def is_spread(db: Database, table: Table) -> bool:
-    """Whether a scan of it is sure to happen where its rows are."""
+    """Return whether a table is distributed, so that a scan happens where its rows are."""
     return bool(
         db.query(
             "SELECT FROM pg_catalog.gp_distribution_policy WHERE localoid = $1 AND policytype = 'p'",
@@ -230,14 +230,14 @@ _STAGE, _PIECES, _SENT = "_cerebro_rows", "_cerebro_pieces", "_cerebro_sent"
 
 
 def stage(db: Database, statement: str) -> str:
-    """Lay rows that stand nowhere yet on all segments; gives the statement that reads them from there."""
+    """Store the rows of a statement on all segments, and return the statement that reads them from there."""
     _drop(db, _STAGE)
     db.query(f"CREATE TEMPORARY TABLE {_STAGE}{HEAP} AS {statement} DISTRIBUTED RANDOMLY")
     return f"SELECT * FROM pg_temp.{_STAGE}"
 
 
 def drop_temporary(db: Database) -> None:
-    """Leave nothing of a packing behind."""
+    """Drop the temporary tables of a packing."""
     for table in (_STAGE, _PIECES, _SENT):
         _drop(db, table)
 
@@ -249,7 +249,7 @@ def _drop(db: Database, table: str) -> None:
 
 
 def _create_pieces(db: Database, table: str, how: str) -> str:
-    """What is encoded already is not compressed as well."""
+    """Create a temporary table for pieces, without compression, since they are encoded already."""
     _drop(db, table)
     db.query(
         f"CREATE TEMPORARY TABLE {table} (dist_key integer, buffer_id integer, places bytea, fields bytea[])"
@@ -261,7 +261,7 @@ def _create_pieces(db: Database, table: str, how: str) -> str:
 
 
 def hand_out_rows(db: Database, statement: str, expressions: Sequence[Expression], ticket: str) -> int:
-    """Have each segment's process take the rows that are there; gives their number."""
+    """Have each segment's process take the rows that are there, and return their number."""
     fields = ", ".join(
         f"convert_to(s.c{n}, 'UTF8')" if expression.is_text else f"s.c{n}"
         for n, expression in enumerate(expressions)
@@ -276,7 +276,7 @@ def hand_out_rows(db: Database, statement: str, expressions: Sequence[Expression
 
 
 def send_pieces(db: Database, ticket: str) -> None:
-    """Have each process write down what it gives to each buffer, and send that to the buffer's segment."""
+    """Have each process write its pieces of each buffer, and send them to the buffer's segment."""
     pieces = _create_pieces(db, _PIECES, "RANDOMLY")
     # The processes that hold the rows write these themselves: nothing moves.
     db.query(
@@ -297,8 +297,10 @@ def join_pieces(
     parts: Sequence[int | list[list[int]] | None],
     buffers_before: int,
 ) -> None:
-    """Make buffers of the pieces, which are where the buffers are to be; with the folds or groups of those
-    that are new, if the rows are in some."""
+    """Join the pieces into buffers on the segments where these belong.
+
+    If the rows are in folds or groups, new buffers get theirs.
+    """
     columns = "".join(f", {quote(name)}, {quote(name + SHAPE)}" for name in output.columns)
     fields = "".join(
         f", s.fields[{n}], ARRAY[s.number{''.join(f', {int(size)}' for size in shape)}]"
@@ -321,7 +323,7 @@ def join_pieces(
 
 
 def _as_text(part: int | list[list[int]] | None) -> str | None:
-    """A fold, or an array of groups, as the server reads it."""
+    """Return a fold, or an array of groups, in the server's text form."""
     return None if part is None else str(part).replace("[", "{").replace("]", "}")
 
 

@@ -1,6 +1,6 @@
 """SQL of what a segment's process on Greenplum reads and writes itself, and COPY's binary form.
 
-States go by COPY, which needs no other form of their bytes. What else is written is given as JSON.
+States go by COPY, which takes their bytes as they are. Everything else is written as JSON.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _COUNT, _LENGTH = struct.Struct(">h"), struct.Struct(">i")
 
 @dataclass(frozen=True)
 class Login:
-    """A segment's server, and how one logs in there: the host is a folder of sockets, or an address."""
+    """The login at a segment's server; the host is a folder of sockets, or an address."""
 
     host: str
     port: str
@@ -42,7 +42,7 @@ class Login:
 
 
 def own_server(db: Database) -> Login:
-    """The server of this process, in which a cluster's other processes have no part."""
+    """Return the login at this process's own server, without the rest of the cluster."""
     row = db.query(
         "SELECT pg_catalog.current_setting('unix_socket_directories') AS sockets,"
         " pg_catalog.current_setting('port') AS port, pg_catalog.current_database()::text AS dbname,"
@@ -56,12 +56,12 @@ def own_server(db: Database) -> Login:
 
 
 def other_server(own: Login, address: str | None, port: int) -> Login:
-    """Another segment's: on the same host where there is no address, and its sockets in the same folder."""
+    """Return the login at another segment's server; without an address, by its socket on the same host."""
     return replace(own, host=address or own.host, port=str(port))
 
 
 def where(db: Database, key: int, keys: Sequence[int]) -> list[tuple[str | None, int] | None]:
-    """How the process beside a key finds the servers of others: None its own; no address: on its host."""
+    """Return where a key's process finds the servers of others: None is its own, no address its own host."""
     if not is_greenplum(db):
         return [None] * len(keys)
     own, *others = places.servers(db, [key, *keys])
@@ -84,7 +84,7 @@ PREPARE = "; ".join(f"PREPARE {name} (json) AS {statement}" for name, statement 
 
 
 def write_visit(db: Database, visit: Mapping[str, Any], parts: Sequence[Part]) -> None:
-    """The same in a transaction that is under way elsewhere."""
+    """Write a visit's state and log row in the transaction that is under way."""
     state_rows.write(
         db,
         run_id=visit["run_id"],
@@ -108,7 +108,7 @@ def read_state(run_id: int, mst_key: int, step: int) -> str:
 
 
 def read_states(run_id: int, keys: Sequence[int], step: int) -> str:
-    """The states of several configs after the same step: config and data of each part."""
+    """Return the COPY of several configs' states after the same step: config and data of each part."""
     return _copy(
         f"SELECT mst_key, data FROM cerebro._state WHERE run_id = {int(run_id)} AND step = {int(step)}"
         f" AND mst_key IN ({', '.join(str(int(key)) for key in keys)}) ORDER BY mst_key, part"
@@ -116,7 +116,7 @@ def read_states(run_id: int, keys: Sequence[int], step: int) -> str:
 
 
 def read_evaluations(run_id: int, mst_key: int, epoch: int) -> str:
-    """What was measured there: dataset, segment and variables of each."""
+    """Return the COPY of the evaluations on this server: dataset, segment and variables of each."""
     return _copy(
         "SELECT dataset, segment, data FROM cerebro._evaluation"
         f" WHERE run_id = {int(run_id)} AND mst_key = {int(mst_key)} AND epoch = {int(epoch)}"
@@ -128,7 +128,7 @@ def _copy(query: str) -> str:
 
 
 def copied_states(visits: Sequence[Mapping[str, Any]], states: Sequence[Sequence[bytes]]) -> Iterator[Part]:
-    """The rows of the states of visits in COPY's binary form, part by part."""
+    """Yield the rows of the states of visits in COPY's binary form, part by part."""
     yield _HEADER
     for visit, parts in zip(visits, states, strict=True):
         place, run_id, mst_key, step = (visit[name] for name in ("place", "run_id", "mst_key", "step"))
@@ -139,7 +139,7 @@ def copied_states(visits: Sequence[Mapping[str, Any]], states: Sequence[Sequence
 
 
 def rows_of(copied: Part) -> Iterator[list[memoryview]]:
-    """The fields of each row that COPY gave, of which none is NULL; they share its memory."""
+    """Yield the fields of each row of a COPY, none of them NULL; they share its memory."""
     view = memoryview(copied)
     start = len(_HEADER)
     while (count := _COUNT.unpack_from(view, start)[0]) >= 0:

@@ -1,7 +1,7 @@
 """SQL that has a segment's process work, and that writes down what it leaves.
 
-What a command leaves stands on the segment where it was made, so that its transaction ends there alone. A
-statement is given JSON, as $1. Keys and numbers by which rows are distributed are written out: a statement
+The results of a command stand on the segment where they were made, so that its transaction ends there alone.
+A statement is given JSON, as $1. Keys and numbers by which rows are distributed are written out: a statement
 with a parameter in their place may go to every segment.
 """
 
@@ -14,15 +14,15 @@ from cerebro_plpy.store.writing import columns, given
 
 
 def work(key: int) -> str:
-    """Have the process beside a key's rows do what it is told."""
+    """Return the statement that has the process beside a key's rows do what $1 tells it."""
     return f"SELECT cerebro._work($1) AS found FROM cerebro._segment_key WHERE dist_key = {int(key)}"
 
 
 def work_directly(key: int) -> str:
-    """The same in a session that has nothing else to do about it: the coordinator passes it on, as it is.
+    """Return this statement for a session that only passes it on from the coordinator, as it is.
 
-    What the session is at is shown first, on the coordinator. Sent to another session, so its parameters are
-    written as the driver wants them.
+    It first shows, on the coordinator, what the session is at. It is sent to another session, so its
+    parameters are written as the driver wants them.
     """
     return (
         "SELECT cerebro._work(%s) AS found FROM cerebro._segment_key"
@@ -41,5 +41,5 @@ def write_metric(run_id: int, mst_key: int) -> str:
 
 @as_owner
 def find(db: Database, statement: str, about: str) -> str:
-    """What a statement that gives one text gives."""
+    """Return the text that a statement gives."""
     return db.query(statement, ["text"], [about])[0]["found"]

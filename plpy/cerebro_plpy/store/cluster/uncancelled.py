@@ -1,11 +1,11 @@
-"""Greenplum: cancels wait while segments are told that a statement's subtransaction begins and ends.
+"""Greenplum: hold cancels back while segments are told that a subtransaction begins or ends.
 
 PL/Python catches what a statement raises, but not what the server raises while it begins the subtransaction
-around it or rolls it back. There it waits for segments, so a cancel or a timeout that comes then jumps over
-Python's frames, and Python's next call in that session may crash the server. One that comes while the
-subtransaction is released makes its rollback fail, to the same end. So cancels are held back, by the server's
-own count, until the subtransaction has begun, and again when the statement's work is done or is undone. When
-that is the server says by what it calls for extensions. In between cancels work as ever.
+around it or rolls it back. There the server waits for segments, so a cancel or a timeout that comes then
+jumps over Python's frames, and Python's next call in that session may crash the server. One that comes while
+the subtransaction is released makes its rollback fail, to the same end. So cancels are held back, by the
+server's own count, until the subtransaction has begun, and again when the statement's work is done or undone.
+The callbacks that the server offers to extensions tell when that is. In between, cancels work as ever.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 _SERVER = ctypes.PyDLL(None)
 _DISPATCH = 2
-# What the server calls them for, by its own numbers.
+# The events for which the server calls them, by its own numbers.
 _SUBTRANSACTION_BEGAN, _SUBTRANSACTION_UNDONE = 0, 2
 _QUERY_STARTS, _QUERY_DONE, _INNER_QUERY_DONE = 201, 202, 300
 _OBJECT_CHANGES = (0, 1, 2)
@@ -34,7 +34,7 @@ _OnObject = ctypes.CFUNCTYPE(
 
 @dataclass
 class _Statement:
-    """A statement of ours: its subtransaction, and the outermost query that is under way in it."""
+    """A statement of ours: its subtransaction, and the outermost query under way in it."""
 
     only_parsed: bool
     waits: bool
@@ -43,7 +43,7 @@ class _Statement:
 
 
 def _find_count() -> ctypes.c_int | None:
-    """How often cancels are held back; only the process of a session on Greenplum's coordinator needs it."""
+    """Return the server's count of holds on cancels, or None outside Greenplum's coordinator."""
     try:
         if ctypes.c_int.in_dll(_SERVER, "Gp_role").value != _DISPATCH:
             return None
@@ -58,9 +58,9 @@ _statements: list[_Statement] = []
 
 
 def held(begins_or_ends: Callable[P, T], *, only_parses: bool = False, waits: bool = True) -> Callable[P, T]:
-    """Have no cancel interrupt a function of the server's where that would tear Python down.
+    """Return the function with cancels held back where they would tear Python down.
 
-    One that neither takes its time nor waits for others is not interrupted at all.
+    A function that neither takes long nor waits for others is not interrupted at all.
     """
     if _count is None:
         return begins_or_ends
@@ -83,7 +83,7 @@ def _hold(back: bool) -> None:
 
 
 def _under_way() -> _Statement | None:
-    """The statement of ours that the server is at, where it has begun."""
+    """Return the statement of ours that the server is working on, once it has begun."""
     return _statements[-1] if _statements and _statements[-1].subtransaction else None
 
 
@@ -97,7 +97,10 @@ def _on_subtransaction(event: int, own: int, _parent: int, _: int | None) -> Non
 
 
 def _on_query(event: int, query: int | None) -> None:
-    """Queries inside another say nothing; while a plan is made there may be one after the other."""
+    """Let cancels work while a query runs; queries inside another are ignored.
+
+    While a plan is made, there may be several queries one after the other.
+    """
     known = _under_way()
     if known is None:
         return
@@ -110,14 +113,14 @@ def _on_query(event: int, query: int | None) -> None:
 
 
 def _on_parsed(_state: int | None, _query: int | None) -> None:
-    """All that it may have waited for is locked."""
+    """Hold cancels back after a statement that is only parsed, since it waits for no more locks."""
     known = _under_way()
     if known is not None and known.only_parsed:
         _hold(True)
 
 
 def _on_object(what: int, _kind: int, _object: int, _column: int, _: int | None) -> None:
-    """DDL makes, drops and changes objects when it has what it waited for."""
+    """Hold cancels back when DDL changes an object, since it has then got what it waited for."""
     known = _under_way()
     if what in _OBJECT_CHANGES and known is not None and known.query is None:
         _hold(True)
@@ -128,7 +131,7 @@ _called: list[Any] = [_OnSubtransaction(_on_subtransaction)]
 
 
 def _hook(name: str, function: Any) -> None:
-    """Be called, unless another extension is: what that raises would jump over our frames."""
+    """Install a hook, unless another extension has one: its errors would jump over our frames."""
     there = ctypes.c_void_p.in_dll(_SERVER, name)
     if not there.value:
         _called.append(function)
