@@ -1,4 +1,4 @@
-"""What a packed table wants of a net: inputs from its columns, outputs from its labels."""
+"""Fits a net to a packed table: inputs from its columns, outputs from its labels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORD_WIDTH = 32
 
 @dataclass(frozen=True)
 class NetRows:
-    """The rows of a packed table: shapes of inputs; of each output name, shape and whether it is classes."""
+    """The rows of a packed table: shapes of inputs; each output's name, shape and whether it is classes."""
 
     inputs: Sequence[Sequence[int]]
     outputs: Sequence[tuple[str, Sequence[int], bool]]
@@ -28,7 +28,7 @@ def embedding_width(codes: int) -> int:
 
 
 def branches(graph: Graph, wanted: NetRows, *, words: bool = False) -> list[LayerOutput]:
-    """One node for each input, categories and words embedded; `words` keeps their sequence."""
+    """Return one node for each input, with categories and words embedded; `words` keeps their sequence."""
     known: Sequence[FeatureInput | None] = (
         [None] * len(wanted.inputs) if wanted.features is None else wanted.features.inputs
     )
@@ -54,7 +54,7 @@ def _branch(graph: Graph, node: LayerOutput, one: FeatureInput | None, words: bo
 
 
 def joined(graph: Graph, nodes: Sequence[LayerOutput]) -> LayerOutput:
-    """All nodes side by side, flat; a single one as it is."""
+    """Return all nodes side by side, flat; a single one as it is."""
     if len(nodes) == 1:
         return nodes[0]
     flat = [flattened(graph, node) for node in nodes]
@@ -66,7 +66,7 @@ def flattened(graph: Graph, node: LayerOutput) -> LayerOutput:
 
 
 def heads(graph: Graph, node: LayerOutput, wanted: NetRows) -> list[LayerOutput]:
-    """The outputs: a softmax over the classes, or numbers."""
+    """Return the outputs: a softmax over the classes, or numbers."""
     flat, found = flattened(graph, node), []
     for name, shape, is_classes in wanted.outputs:
         width = shape[-1] if is_classes else math.prod(shape)
