@@ -1,4 +1,4 @@
-"""How well one statement does: cerebro.train beside scikit-learn's net on the same rows."""
+"""Measures how well one statement does: cerebro.train beside scikit-learn's net on the same rows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FROM people"""
 
 
 def accuracy(tell: Tell) -> Section:
-    """Balanced accuracy on a fifth of the rows, which neither has seen; another fifth for each seed."""
+    """Measure balanced accuracy on a fifth of the rows that neither has seen, another for each seed."""
     ours: list[float] = []
     theirs: list[float] = []
     with_all: list[float] = []
@@ -99,7 +99,7 @@ def _one_statement(connection: Any, seed: int) -> tuple[float, float]:
 
 
 def _scikit_learn(connection: Any, seed: int) -> tuple[float, float]:
-    """Trained on all rows but those of the test, and on as many of them as cerebro.train trains on."""
+    """Return the accuracy of nets trained on all rows but the test's, and on as many as cerebro.train has."""
     columns = [name for (name,) in server.query(connection, _NAMES)]
     known, unseen = (
         pd.DataFrame(server.query(connection, _rows_of(part, seed)), columns=columns)

@@ -46,7 +46,7 @@ class Place:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Who asks the benchmark's server for a connection gets one to this."""
+        """Have connections to the benchmark's server go to this one meanwhile."""
         before = {name: os.environ.get(name) for name in self.environment}
         os.environ.update(self.environment)
         try:
@@ -70,7 +70,7 @@ class Place:
                 opened.close()
 
     def renew(self) -> None:
-        """Go on in a session that has nothing yet, and has no segment sessions yet."""
+        """Go on in a new session, which has nothing in memory and no segment sessions yet."""
         with self.at_work():
             self.connection.close()
             server.wait_for_end()
@@ -78,7 +78,7 @@ class Place:
 
     @property
     def median(self) -> float:
-        """The first run is not counted."""
+        """The median of the runs, the first of which is not counted."""
         return statistics.median(self.runs[1:])
 
 

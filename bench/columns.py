@@ -1,4 +1,4 @@
-"""Tables as they are: packing mixed columns, and predictions inside queries."""
+"""Measures tables as they are: packing mixed columns, and predictions inside queries."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PLAIN = ["age", "income", "far", "city", "plan", "level", "joined", "seen", "act
 
 
 def packing(repetitions: int, tell: Tell) -> Section:
-    """Mixed columns as `auto` takes them, with their statistics, against COPY of them to nowhere."""
+    """Measure mixed columns as `auto` takes them, with their statistics, against COPY of them to nowhere."""
     ways = {"without words": PLAIN, "with words": [*PLAIN, "note"]}
     rows, goals = [], []
     with server.session() as connection:
@@ -83,7 +83,7 @@ def _packed(connection: Any, columns: list[str]) -> float:
 
 
 def predicting(repetitions: int, tell: Tell) -> Section:
-    """Predictions in a query over many rows, with a small net on mixed columns."""
+    """Measure predictions in a query over many rows, with a small net on mixed columns."""
     ways: dict[str, str] = {
         "cerebro.predict(model, row)": "SELECT count(p.class) FROM mixed AS m,"
         " cerebro.predict('mixed_models', m) AS p",
@@ -126,7 +126,7 @@ def _model(connection: Any) -> None:
 
 
 def memory(tell: Tell) -> Section:
-    """How much memory the session takes that packs 3 GB; the shuffle may take 256 MB of it."""
+    """Measure the memory of a session that packs 3 GB; the shuffle may take 256 MB of it."""
     rows = 3_000_000_000 // (4 * WIDTH)
     with closing(server.connect()) as connection:
         server.drop(connection, ["huge", "huge_packed", "huge_packed_summary"])
@@ -161,7 +161,7 @@ def memory(tell: Tell) -> Section:
 
 
 def _peak(pid: int, reset: bool = False) -> int:
-    """The most memory of its own that a process has had since it was reset; what it shares does not count."""
+    """Return the most memory of its own that a process has had since it was reset, without what it shares."""
     if reset:
         Path(f"/proc/{pid}/clear_refs").write_text("5")
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Whole jobs side by side: rounds of A B C A B C, medians and ratios."""
+"""Compares whole jobs side by side: rounds of A B C A B C, medians and ratios."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_SHOWN = 5
 
 @dataclass
 class Comparison:
-    """What was seen of one workload; `peaks` are the bytes of each process."""
+    """The measurements of one workload; `peaks` are the bytes of each process."""
 
     workload: Workload
     best: str
@@ -74,14 +74,14 @@ def _one(found: Comparison, contender: Contender, warm_up: bool, tell: Tell) -> 
 
 
 def table(found: Comparison) -> str:
-    """One row for each contender, the fastest first."""
+    """Return one row for each contender, the fastest first."""
     names = sorted(found.outcomes, key=lambda n: Spread.of(found.seconds(n)).median)
     head = ["", "seconds", "÷ ours", "warm seconds", "÷ ours", "stored", "peak memory", "moved", "accuracy"]
     return f"{tables.markdown(head, [_row(found, name) for name in names])}\n\n{_largest(found)}"
 
 
 def _largest(found: Comparison) -> str:
-    """Whose memory it is."""
+    """Say which processes have the memory, the largest of each contender."""
     processes = {
         name: ", ".join(f"{size / 1e6:.0f}" for size in sorted(found.peaks[name], reverse=True)[:MOST_SHOWN])
         for name in (OURS, BEST, RAY)
@@ -130,7 +130,7 @@ def goals(found: Comparison) -> list[tables.Goal]:
 
 
 def _goal(found: Comparison, goal: float, peer: str, which: str) -> tables.Goal:
-    """Our second job against a peer that is up with Keras imported, or our first against its whole time."""
+    """Compare our second job with a peer that has Keras imported, or our first with the peer's whole time."""
     theirs = found.warm(peer) if which == OURS else found.seconds(peer)
     reached = ratio(found.seconds(which), theirs)
     return tables.Goal(f"`{found.workload.name}`: {which} ÷ {peer}", goal, reached)

@@ -1,4 +1,4 @@
-"""Everybody who does a workload's whole job, and one repetition of it."""
+"""The contenders that do a workload's whole job, and one repetition of it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TIMEOUT_SECONDS = 3600
 
 @dataclass(frozen=True)
 class Measured:
-    """Outcomes by the name of their row; where it was asked for, the memory of each process at the peak."""
+    """The outcomes by the name of their row and, if asked for, the memory of each process at the peak."""
 
     outcomes: Mapping[str, Outcome]
     peak: Sequence[int] | None = None
@@ -34,7 +34,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Contender:
-    """`often` repeats in every round; the others, which take long, in the first alone."""
+    """A contender; without `often`, since it takes long, it takes part in the first round alone."""
 
     name: str
     run: Callable[[Workload, bool], Measured]
@@ -43,7 +43,7 @@ class Contender:
 
 @contextmanager
 def watched(memory: bool) -> Iterator[PeakMemory | None]:
-    """Memory is looked at once, in a warm-up if there is one: reading it takes time from those who work."""
+    """Watch memory if asked to, in a warm-up if there is one: reading it takes time from those who work."""
     if not memory:
         yield None
         return
@@ -58,7 +58,7 @@ OURS_FIRST, OURS = "ours, first call in a fresh session", "ours, warm sessions"
 
 
 def ours(options: str) -> Callable[[Workload, bool], Measured]:
-    """Two jobs one after the other in a fresh session: the second finds sessions and models there."""
+    """Return a job that runs twice in a fresh session: the second time finds sessions and models there."""
 
     def run(workload: Workload, memory: bool) -> Measured:
         found = {}
@@ -141,7 +141,7 @@ def bare(name: str, settings: Settings) -> Contender:
 
 
 def find_best(workload: Workload, tell: Callable[[str], None]) -> str:
-    """Try all candidates once."""
+    """Try all candidates once; return the fastest."""
     seconds = {}
     for label, settings in CANDIDATES.items():
         measure.wait_until_quiet()
@@ -152,7 +152,7 @@ def find_best(workload: Workload, tell: Callable[[str], None]) -> str:
 
 
 def field(best: Settings, options: str) -> list[Contender]:
-    """All who take part in the comparison of whole jobs."""
+    """Return all who take part in the comparison of whole jobs."""
     return [
         Contender("ours", ours(options)),
         bare(AS_IT_COMES, Settings()),

@@ -1,4 +1,4 @@
-"""Single costs: waiting, hops, evaluation, packing, prediction, streaming."""
+"""Measures single costs: waiting, hops, evaluation, packing, prediction, streaming."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def prepare(connection: Any, workload: Workload) -> None:
 def _shares_of(
     workload: Workload, repetitions: int, options: str, frequency: int | None = None
 ) -> list[timeline.Shares]:
-    """Runs of one workload in one session, the first not counted."""
+    """Return the shares of runs of one workload in one session, the first run not counted."""
     with server.session() as connection:
         prepare(connection, workload)
         server.fit(connection, workload, options, frequency)
@@ -65,7 +65,7 @@ def _spread(found: Sequence[timeline.Shares], seconds: Callable[[timeline.Shares
 
 
 def where_time_goes(repetitions: int, options: str, tell: Tell) -> Section:
-    """`mixed` for waiting, `wide` for everything beside training, `big` for hops."""
+    """Measure `mixed` for waiting, `wide` for everything beside training, `big` for hops."""
     rows, goals = [], []
     for workload, frequency in ((workloads.MIXED, None), (workloads.WIDE, 1), (workloads.BIG, None)):
         count = repetitions if workload is workloads.MIXED else min(2, repetitions)
@@ -140,7 +140,7 @@ def _time_goals(workload: Workload, found: Sequence[timeline.Shares]) -> list[Go
 
 
 def _run_of(seconds: Sequence[float], segments: int, seed: int) -> tuple[RunWork, Rates]:
-    """A run whose configs take so long on each segment, and what tells so."""
+    """Return a run whose configs take so long on each segment, and rates that say so."""
     from cerebro_plpy.planner.rates import Observation, Rates
     from cerebro_plpy.planner.work import ConfigKind, RunWork
 
@@ -164,7 +164,7 @@ def _run_of(seconds: Sequence[float], segments: int, seed: int) -> tuple[RunWork
 
 
 def _simulated(segments: int) -> list[Goal]:
-    """The schedule alone, as the planner simulates it: 12 configs that take 1 and 4 that take 10.
+    """Simulate the schedule alone, as the planner does: 12 configs that take 1 and 4 that take 10.
 
     A config cannot be in two visits, so the large ones alone may take longer than all work shared evenly.
     """
@@ -220,7 +220,7 @@ def _do(connection: Any, code: str) -> float:
 
 
 def hops(repetitions: int, tell: Tell) -> Section:
-    """One state there and back in one session: written, committed and read."""
+    """Measure a state there and back in one session: written, committed and read."""
     rows, reached, middles = [], Spread(0, 0, 0, 0), []
     for megabytes in HOP_MEGABYTES:
         ours, plain = _hop_times(megabytes, repetitions)
@@ -280,7 +280,7 @@ def _hop_times(megabytes: int, repetitions: int) -> tuple[list[float], list[floa
 
 
 def packing(repetitions: int, tell: Tell) -> Section:
-    """`wide` packed in one and in two segments, against COPY of the same rows to nowhere."""
+    """Measure `wide` packed in one and in two segments, against COPY of the same rows to nowhere."""
     times: dict[str, list[float]] = {
         "COPY": [],
         "packing, 1 segment": [],
@@ -337,7 +337,7 @@ print(time.perf_counter() - clock)
 
 
 def prediction(repetitions: int, rows: int, tell: Tell) -> Section:
-    """madlib_predict from table to table, against model.predict from array to array."""
+    """Measure madlib_predict from table to table, against model.predict from array to array."""
     net = workloads.DIGITS.nets[0]
     with server.session() as connection:
         prepare(connection, workloads.DIGITS)
@@ -369,7 +369,7 @@ def prediction(repetitions: int, rows: int, tell: Tell) -> Section:
 
 
 def _first_prediction() -> float:
-    """As a BI tool asks: in a session of its own."""
+    """Return the seconds of a first prediction in a session of its own, as a BI tool asks."""
     with closing(server.connect()) as connection:
         clock = time.perf_counter()
         server.query(
@@ -409,7 +409,7 @@ def _bare_predict(net: str, rows: int, batch: int) -> float:
 
 
 def streaming(repetitions: int, options: str, tell: Tell) -> Section:
-    """`wide` with one config, its rows in memory and with a budget of a third of them."""
+    """Measure `wide` with one config, its rows in memory and with a budget of a third of them."""
     workload = replace(workloads.WIDE, configs=[workloads.Config(0, 0.001, 256)], epochs=1)
     segment_mb = workload.training_rows * 512 * 4 / jobs.CORES / 2**20
     budgets = {"cached": None, "streamed, 3x the budget": max(16, round(segment_mb / 3))}

@@ -1,4 +1,4 @@
-"""Configs that share visits against the same configs each by itself: on the digits, and where it pays."""
+"""Measures configs that share visits against the same configs each by itself: digits, and where it pays."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _row(
 def _times(
     workload: Workload, engine: str, forms: Sequence[str], repetitions: int, options: str
 ) -> Mapping[str, list[float]]:
-    """Seconds of each form, in turn, in one session."""
+    """Return the seconds of each form, in turn, in one session."""
     taken: dict[str, list[float]] = {form: [] for form in forms}
     with server.session() as connection:
         server.load(connection, workload)

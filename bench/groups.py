@@ -1,4 +1,4 @@
-"""A net for each of many groups, from a plain table to predictions, against loops in Python."""
+"""Measures a net for each of many groups, from a plain table to predictions, against loops in Python."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def groups(repetitions: int, options: str, tell: Tell) -> Section:
 
 
 def _grown(options: str, tell: Tell) -> tuple[str, list[Goal]]:
-    """What a group costs among few and among many, and the memory of all processes of the server."""
+    """Measure the time of a group among few and among many, and the memory of all processes of the server."""
     rows, each, memory = [], {}, {}
     for count in (FEW, GROUPS, MANY):
         _made(count)
@@ -90,7 +90,7 @@ def _grown(options: str, tell: Tell) -> tuple[str, list[Goal]]:
 
 
 def _made(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Make the table of rows; gives those that the loops take."""
+    """Make the table of rows; return those that the loops take."""
     with server.session() as connection:
         server.drop(connection, ["grouped"])
         server.query(connection, _MADE.format(groups=count, features=FEATURES, rows=count * ROWS))
@@ -104,7 +104,7 @@ def _exported(connection: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _ours(options: str) -> Mapping[str, float]:
-    """Seconds of each step, in a session of its own."""
+    """Return the seconds of each step, in a session of its own."""
     made = ("packed", "packed_summary", "packed_groups", "nets", "configs", "configs_summary")
     left = ("models", "models_info", "models_summary", "predicted")
     seconds: dict[str, float] = {}
@@ -148,7 +148,7 @@ def _one(x: np.ndarray, y: np.ndarray) -> Any:
 
 
 def _keras_loop(x: np.ndarray, y: np.ndarray) -> float:
-    """Seconds of the slower process, each with half of the groups; the model is compiled before."""
+    """Return the seconds of the slower process, each with half of the groups and a compiled model."""
     halves = [(x[part::PROCESSES], y[part::PROCESSES]) for part in range(PROCESSES)]
     found: Any = Parallel(n_jobs=PROCESSES)(delayed(_keras_groups)(*half) for half in halves)
     return max(found)

@@ -1,4 +1,4 @@
-"""How the cost grows with configs, rows and segments."""
+"""Measures how the cost grows with configs, rows and segments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Tell = Callable[[str], None]
 
 
 def _configs(count: int) -> list[Config]:
-    """Configs that differ in the learning rate alone, so that each costs the same."""
+    """Return configs that differ in the learning rate alone, so that each costs the same."""
     return [Config(0, 0.01 / (1 + number), 64) for number in range(count)]
 
 
@@ -36,7 +36,7 @@ SIZES = {"configs": (1, 2, 4, 8, 16, 32, 64), "rows": (1, 2, 4, 8, 16), "segment
 def growth(
     repetitions: int, options: str, tell: Tell, sizes: dict[str, tuple[int, ...]] = SIZES
 ) -> details.Section:
-    """Seconds of a fit with warm sessions: one epoch of the digits' net, evaluated on both sets."""
+    """Measure a fit with warm sessions: one epoch of the digits' net, evaluated on both sets."""
     texts, goals = [], []
     for name, steps in sizes.items():
         found = {

@@ -1,4 +1,4 @@
-"""What the peers' processes have in common: the job on their command line, the rows, the answer."""
+"""The common parts of the peers' processes: the job on their command line, the rows, the answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DATA = "rows.npz"
 
 @dataclass(frozen=True)
 class Settings:
-    """How a peer uses Keras; the defaults are Keras as it comes."""
+    """A peer's use of Keras; the defaults are Keras as it comes."""
 
     backend: str = "tensorflow"
     processes: int = CORES
@@ -70,7 +70,7 @@ def export(order: Order) -> Path:
 
 
 def read_rows(path: Path, workload: Workload) -> tuple[Rows, Rows]:
-    """Rows as Keras wants them: shaped, labels one-hot."""
+    """Read rows as Keras wants them: shaped, labels one-hot."""
     found = np.load(path)
     classes = np.eye(workload.classes, dtype=np.float32)
     train = Rows(found["x"].reshape(-1, *workload.shape), classes[found["y"]])
@@ -78,7 +78,7 @@ def read_rows(path: Path, workload: Workload) -> tuple[Rows, Rows]:
 
 
 def set_environment(settings: Settings) -> None:
-    """Before Keras is imported."""
+    """Set the environment, before Keras is imported."""
     os.environ |= {
         "KERAS_BACKEND": settings.backend,
         "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -93,7 +93,7 @@ def set_environment(settings: Settings) -> None:
 def train_one(
     workload: Workload, key: int, epochs: int, settings: Settings, rows: tuple[Rows, Rows], folder: Path
 ) -> dict[str, float]:
-    """One config as any user of Keras would do it: build, fit, evaluate on both sets, save."""
+    """Train one config as any user of Keras would: build, fit, evaluate on both sets, save."""
     import keras
 
     config: Config = workload.configs[key]
@@ -119,7 +119,7 @@ def train_one(
 
 
 def write_leaderboard(folder: Path, results: Mapping[int, Mapping[str, float]]) -> float:
-    """A CSV file, best config first; gives the best validation accuracy."""
+    """Write a CSV file, best config first; return the best validation accuracy."""
     ranked = sorted(results.items(), key=lambda item: -item[1]["validation_accuracy"])
     lines = [",".join([str(key), *(f"{v:.6f}" for v in row.values())]) for key, row in ranked]
     header = ",".join(["config", *ranked[0][1]])
@@ -128,13 +128,13 @@ def write_leaderboard(folder: Path, results: Mapping[int, Mapping[str, float]]) 
 
 
 def answer(accuracy: float, began: float, ready: float, moved: int = 0) -> None:
-    """The last line that the process prints; `ready` is when its workers had Keras imported."""
+    """Print the last line of the process; `ready` is when its workers had Keras imported."""
     now = time.perf_counter()
     print(json.dumps({"accuracy": accuracy, "start": ready - began, "work": now - ready, "moved": moved}))
 
 
 def shares(workload: Workload, processes: int) -> list[list[int]]:
-    """Configs dealt out one by one."""
+    """Deal out configs one by one."""
     return [list(range(first, len(workload.configs), processes)) for first in range(processes)]
 
 

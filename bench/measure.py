@@ -19,7 +19,7 @@ QUIET_SHARE, LOOK_SECONDS, PATIENCE_SECONDS = 0.85, 1.0, 120.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one whole job cost; `warm_seconds` leaves out what a service that is up has behind it."""
+    """The cost of one whole job; `warm_seconds` leaves out what a service that is up has behind it."""
 
     seconds: float
     warm_seconds: float
@@ -30,7 +30,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Spread:
-    """The median of several repetitions and how far they lie apart."""
+    """The median of several repetitions, and how far they lie apart."""
 
     median: float
     low: float
@@ -43,13 +43,13 @@ class Spread:
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
-    """The ratio of the medians, with the extremes of the ratios round by round."""
+    """Return the ratio of the medians, with the extremes of the ratios round by round."""
     rounds = [a / b for a, b in zip(ours, theirs, strict=False)]
     return Spread(statistics.median(ours) / statistics.median(theirs), min(rounds), max(rounds), len(rounds))
 
 
 def slope(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """The exponent of y ~ x**slope, by least squares on the logarithms."""
+    """Return the exponent of y ~ x**slope, by least squares on the logarithms."""
     return statistics.linear_regression(_logs(xs), _logs(ys)).slope
 
 
@@ -62,7 +62,7 @@ def folder_bytes(folder: Path) -> int:
 
 
 def wait_until_quiet() -> bool:
-    """Wait until nothing else keeps the processors busy; false if that does not come to pass."""
+    """Wait until nothing else keeps the processors busy; return false if that does not happen in time."""
     began = time.monotonic()
     while time.monotonic() - began < PATIENCE_SECONDS:
         idle, whole = _processor_time()
@@ -74,16 +74,16 @@ def wait_until_quiet() -> bool:
 
 
 def _processor_time() -> tuple[int, int]:
-    """Idle time and all time of all processors since they were started."""
+    """Return the idle time and all time of all processors since they were started."""
     times = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     return times[3] + times[4], sum(times)
 
 
 class PeakMemory:
-    """Watches the proportional set size (Pss) of some processes and all that descend from them.
+    """A watcher of the proportional set size (Pss) of some processes and all that descend from them.
 
-    Pages that processes share count once in all, so that a server's shared buffers or Python's libraries
-    are not counted for each session. `peak` has the size of each when all together were largest.
+    Pages that processes share count once in all, so that a server's shared buffers or Python's libraries are
+    not counted for each session. `peak` has the size of each when all together were largest.
     """
 
     def __init__(self, roots: Callable[[], set[int]]) -> None:
@@ -108,7 +108,7 @@ class PeakMemory:
 
 
 def family(roots: set[int]) -> set[int]:
-    """Processes and all that descend from them."""
+    """Return processes and all that descend from them."""
     parents = {
         pid: parent for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) for parent in _parent(pid)
     }

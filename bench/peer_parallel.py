@@ -27,7 +27,7 @@ BOARD_BYTES = 512 * 2**20
 
 @dataclass
 class Part:
-    """One process' rows."""
+    """The rows of one process."""
 
     train: Any
     validation: Any
@@ -38,7 +38,7 @@ Train = Callable[[jobs.Order, int, Any, Any, Part, "Exchange"], Any]
 
 @dataclass
 class Exchange:
-    """Every process writes its arrays on its own board and reads those of the others."""
+    """A board for each process, on which it writes its arrays for the others to read."""
 
     number: int
     processes: int
@@ -50,7 +50,7 @@ class Exchange:
         self._memory = shared_memory.SharedMemory(self.board)
 
     def mean(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """The mean over all processes, the same bits in each: the sum is in the order of their numbers."""
+        """Return the mean over all processes, with the same bits in each: sums go by process numbers."""
         flat = np.concatenate([np.asarray(a, np.float32).ravel() for a in arrays])
         boards = [self._view(number, len(flat)) for number in range(self.processes)]
         boards[self.number][:] = flat
@@ -164,7 +164,7 @@ def train_config(
 
 
 def averaging(order: jobs.Order, key: int, model: Any, state: Any, rows: Part, exchange: Exchange) -> Any:
-    """A pass over one's own rows, then the mean of the states."""
+    """Train a pass over one's own rows, then take the mean of the states."""
     from cerebro_plpy.engine.data import Block
 
     config = order.what.configs[key]
@@ -179,7 +179,7 @@ def averaging(order: jobs.Order, key: int, model: Any, state: Any, rows: Part, e
 
 
 def allreduce(order: jobs.Order, key: int, model: Any, state: Any, rows: Part, exchange: Exchange) -> Any:
-    """Each process takes its share of every mini-batch; all apply the mean gradient."""
+    """Train on one's share of every mini-batch; all processes apply the mean gradient."""
     config = order.what.configs[key]
     share = config.batch_size // exchange.processes
     stepper = GRADIENTS[order.options["backend"]](model, state)

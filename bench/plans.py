@@ -31,7 +31,7 @@ WORDS, LENGTH = 2000, 40
 
 
 def _readings(rows: int) -> Rows:
-    """Readings over time of two kinds, told apart by their rhythm."""
+    """Return readings over time of two kinds, told apart by their rhythm."""
     random = np.random.default_rng(4)
     y = random.integers(0, 2, rows)
     steps = np.arange(24)[None, :, None] * (0.4 + 0.3 * y[:, None, None])
@@ -40,7 +40,7 @@ def _readings(rows: int) -> Rows:
 
 
 def _sentences(rows: int) -> Rows:
-    """Numbers of words, some of which occur in one kind of sentence more than in the other."""
+    """Return numbers of words, some of which occur in one kind of sentence more than in the other."""
     random = np.random.default_rng(5)
     y = random.integers(0, 2, rows)
     x = random.integers(0, WORDS, (rows, LENGTH))
@@ -74,7 +74,7 @@ ALL = {**workloads.ALL, "lstm": LSTM, "words": EMBEDDED}
 
 @dataclass(frozen=True)
 class Compared:
-    """What a plan said of a run and what the run took."""
+    """A plan's figures for a run, and those that the run took."""
 
     name: str
     plan: Mapping[str, Any]
@@ -95,7 +95,7 @@ class Compared:
 
 
 def other_grid(workload: Workload) -> Workload:
-    """The same nets with other learning rates and batch sizes."""
+    """Return the workload with other learning rates and batch sizes."""
     return replace(
         workload,
         configs=[
@@ -145,7 +145,7 @@ def compare(workload: Workload, options: Mapping[str, Any]) -> Compared:
 
 
 def _unmeasured(connection: Any, workload: Workload, options: Mapping[str, Any]) -> float:
-    """What the plan would have said if nothing had been measured."""
+    """Return the time that the plan would give if nothing had been measured."""
     server.query(connection, "BEGIN; DELETE FROM cerebro._rate")
     found = explain(connection, workload, options)["Total Time"]
     server.query(connection, "ROLLBACK")
@@ -167,7 +167,7 @@ print(time.perf_counter() - clock)
 
 
 def show_single(names: Sequence[str], rounds: int = 3) -> None:
-    """One config on all cores: pack, train, evaluate, beside plain Keras on exported rows, in turn."""
+    """Compare one config on all cores, packed, trained and evaluated, with plain Keras on exported rows."""
     print("\n| workload | ours, warm | plain Keras, all cores | ratio |\n|---|---|---|---|")
     for name in names:
         workload = ALL[name]
@@ -184,7 +184,8 @@ def show_single(names: Sequence[str], rounds: int = 3) -> None:
 
 
 def show_averaging(names: Sequence[str], rounds: int = 3) -> None:
-    """One config on two segments of one thread, 6 epochs: all averaged, and for the loss the last third."""
+    """Compare hopping and averaging: one config on two segments of one thread, 6 epochs, all of them
+    averaged, and for the loss the last third."""
     print("\n| workload | hopping | averaging | ratio | loss of the last third averaged ÷ of hopping |")
     print("|---|---|---|---|---|")
     for name in names:
@@ -211,8 +212,8 @@ def show_averaging(names: Sequence[str], rounds: int = 3) -> None:
 
 
 def show_cheapest(names: Sequence[str]) -> None:
-    """Is the plan that is called cheapest the one that takes least? Two runs of another grid go before, one
-    with each engine. Each plan is asked for, and each run made, as the first call of a session."""
+    """Show whether the plan that is called cheapest takes least. Two runs of another grid go before, one with
+    each engine. Each plan is asked for, and each run made, as the first call of a session."""
     ways = [
         {"backend": backend, "segments": segments, "threads": threads}
         for backend in ("tensorflow", "jax")
@@ -288,7 +289,7 @@ def _bare_one(workload: Workload) -> float:
 
 
 def show_constants(names: Sequence[str], backends: Sequence[str]) -> None:
-    """The constants of `planner/constants.py` as this machine has them, one thread a segment."""
+    """Print the constants of `planner/constants.py` as this machine has them, one thread a segment."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "plpy"))
     from cerebro_plpy.planner import rates
 
@@ -343,7 +344,7 @@ def show(found: Sequence[Compared]) -> None:
 
 
 def show_what_if(names: Sequence[str], options: Mapping[str, Any]) -> None:
-    """Told from a run of a quarter of the rows, beside a run of all of them."""
+    """Compare a plan from a run of a quarter of the rows with a run of all of them."""
     print("\n| workload | said of four times the rows | took | error |\n|---|---|---|---|")
     for name in names:
         workload = ALL[name]

@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def read(text: str) -> dict[str, Section]:
-    """What was measured before."""
+    """Read the sections that were measured before."""
     found = json.loads(text)
     for section in found.values():
         section["goals"] = [

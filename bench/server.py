@@ -53,18 +53,18 @@ def drop_database() -> None:
 
 
 def _drop_database(connection: Any) -> None:
-    """PostgreSQL 12, which Greenplum is, cannot end the sessions with it."""
+    """Drop the benchmark's database, and end its sessions if the server can: PostgreSQL 12 cannot."""
     force = " WITH (FORCE)" if connection.server_version >= 130000 else ""
     query(connection, f"DROP DATABASE IF EXISTS {DATABASE}{force}")
 
 
 def server_process(connection: Any) -> int:
-    """The postmaster, from which every session's process descends."""
+    """Return the postmaster's process, from which every session's process descends."""
     return int(value(connection, "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)"))
 
 
 def load(connection: Any, workload: Workload) -> None:
-    """Make the source tables of a workload: what every job starts from."""
+    """Make the source tables of a workload, from which every job starts."""
     for part, rows in zip(("train", "validation"), workload.data(), strict=True):
         load_table(connection, f"{workload.name}_{part}", rows)
     load_nets(connection, workload)
@@ -90,7 +90,7 @@ def load_table(connection: Any, name: str, rows: Rows) -> None:
 
 
 def _record(width: int) -> np.dtype:
-    """One row (integer, real[width], integer) in COPY's binary form."""
+    """Return the type of one row (integer, real[width], integer) in COPY's binary form."""
     element = [("length", ">i4"), ("value", ">f4")]
     array = [("dimensions", ">i4"), ("nulls", ">i4"), ("type", ">i4"), ("size", ">i4"), ("lower", ">i4")]
     return np.dtype(
@@ -116,7 +116,7 @@ def binary_rows(first_id: int, rows: Rows) -> bytes:
 
 
 def export(connection: Any, table: str, width: int) -> Rows:
-    """What every peer begins with: all rows by COPY, in the form that decodes fastest."""
+    """Return all rows by COPY, in the form that decodes fastest, with which every peer begins."""
     received = io.BytesIO()
     with connection.cursor() as cursor:
         cursor.copy_expert(f"COPY (SELECT id, x, y FROM {table}) TO STDOUT (FORMAT binary)", received)
@@ -137,7 +137,7 @@ class Job:
 
 @contextmanager
 def session() -> Iterator[Any]:
-    """A user session; its segment sessions end with it."""
+    """Open a user session; its segment sessions end with it."""
     connection = connect()
     for statement in _SETTLE:
         query(connection, statement)
@@ -149,7 +149,7 @@ def session() -> Iterator[Any]:
 
 
 def wait_for_end() -> None:
-    """Segment sessions end soon after the session that opened them."""
+    """Wait until segment sessions have ended, soon after the session that opened them."""
     with closing(connect()) as connection:
         while value(
             connection,
@@ -177,7 +177,7 @@ def make_configs(connection: Any, workload: Workload) -> None:
 
 
 def pack(connection: Any, workload: Workload, options: str) -> float:
-    """Pack both tables and give the seconds it took."""
+    """Pack both tables and return the seconds it took."""
     name = workload.name
     drop(
         connection,
@@ -204,7 +204,7 @@ def drop(connection: Any, tables: Sequence[str]) -> None:
 def fit(
     connection: Any, workload: Workload, options: str, frequency: int | None = None, validate: bool = True
 ) -> tuple[int, float]:
-    """Train on the packed tables; gives the run and the seconds it took."""
+    """Train on the packed tables; return the run and the seconds it took."""
     name = workload.name
     drop(connection, [f"{name}_models", f"{name}_models_info", f"{name}_models_summary"])
     clock = time.perf_counter()
@@ -244,7 +244,7 @@ def accuracy(connection: Any, run_id: int) -> float:
 
 
 def hopped(connection: Any, run_id: int) -> int:
-    """Bytes of states that one segment wrote for another to go on with."""
+    """Return the bytes of states that one segment wrote for another to go on with."""
     return value(
         connection, "SELECT sum(state_bytes)::bigint FROM cerebro.visits WHERE run_id = %s", (run_id,)
     )

@@ -1,4 +1,4 @@
-"""Figures as Markdown."""
+"""Writes figures as Markdown."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def goals(rows: Sequence[Goal]) -> str:
 
 
 def spread(value: Spread, digits: int = 2) -> str:
-    """The median, and in brackets the extremes where there are several."""
+    """Return the median, and in brackets the extremes if there are several values."""
     middle = f"{value.median:.{digits}f}"
     return middle if value.count == 1 else f"{middle} ({value.low:.{digits}f}–{value.high:.{digits}f})"
 

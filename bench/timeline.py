@@ -1,4 +1,4 @@
-"""Where the time of a run of ours went, from its timeline."""
+"""Finds where the time of a run of ours went, from its timeline."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Workload:
-    """What everybody gets: the same rows, nets, configs and epochs."""
+    """The job that every contender gets: rows, nets, configs and epochs."""
 
     name: str
     about: str
@@ -56,13 +56,13 @@ class Workload:
         return self.rows - self.validation_rows
 
     def data(self) -> tuple[Rows, Rows]:
-        """Training and validation rows."""
+        """Return training and validation rows."""
         all_rows = self.make(self.rows)
         return all_rows.part(self.validation_rows, self.rows), all_rows.part(0, self.validation_rows)
 
 
 def sequential(shape: Sequence[int], layers: Sequence[tuple[str, dict[str, object]]]) -> str:
-    """A Keras Sequential as JSON, written without Keras."""
+    """Return a Keras Sequential as JSON, written without Keras."""
     entries = [
         {"module": "keras.layers", "class_name": "InputLayer", "config": {"batch_shape": [None, *shape]}}
     ]
@@ -86,7 +86,7 @@ def cnn(shape: Sequence[int], filters: Sequence[int], hidden: int, classes: int)
 
 
 def trunk(filters: Sequence[int], convolutions: int, hidden: Sequence[int]) -> str:
-    """Frozen blocks of convolutions on pictures, and a head that trains."""
+    """Return frozen blocks of convolutions on pictures, and a head that trains."""
     layers: list[tuple[str, dict[str, object]]] = []
     for number, count in enumerate(filters, 1):
         config = {"filters": count, "kernel_size": [3, 3], "padding": "same", "activation": "relu"}
@@ -98,7 +98,7 @@ def trunk(filters: Sequence[int], convolutions: int, hidden: Sequence[int]) -> s
 
 
 def trunk_weights(filters: Sequence[int], convolutions: int, hidden: Sequence[int]) -> list[np.ndarray]:
-    """Kernels as He draws them, and biases of 0, in Keras' order."""
+    """Return kernels as He draws them, and biases of 0, in Keras' order."""
     random = np.random.default_rng(5)
     before, found = PICTURE[-1], list[np.ndarray]()
     shapes: list[tuple[int, ...]] = []
@@ -120,7 +120,7 @@ def _dense(units: int, activation: str) -> tuple[str, dict[str, object]]:
 
 
 def _digits(rows: int) -> Rows:
-    """scikit-learn's digits in a seeded order; more rows than there are repeat them with noise."""
+    """Return scikit-learn's digits in a seeded order; more rows than there are repeat them with noise."""
     from sklearn.datasets import load_digits
 
     images, labels = map(np.asarray, load_digits(return_X_y=True))
@@ -132,7 +132,7 @@ def _digits(rows: int) -> Rows:
 
 
 def _images(rows: int) -> Rows:
-    """A pattern per class, moved about and drowned in noise."""
+    """Return a pattern for each class, moved about and drowned in noise."""
     random = np.random.default_rng(2)
     patterns = random.normal(0, 1, (10, 8, 8, 3)).repeat(4, axis=1).repeat(4, axis=2)
     y = random.integers(0, 10, rows)
@@ -143,7 +143,7 @@ def _images(rows: int) -> Rows:
 
 
 def _pictures(rows: int) -> Rows:
-    """A pattern per class on 64 x 64 pixels, drowned in noise."""
+    """Return a pattern for each class on 64 x 64 pixels, drowned in noise."""
     random = np.random.default_rng(4)
     patterns = random.normal(0, 1, (10, 8, 8, 3)).astype(np.float32).repeat(8, axis=1).repeat(8, axis=2)
     y = random.integers(0, 10, rows)
@@ -152,7 +152,7 @@ def _pictures(rows: int) -> Rows:
 
 
 def _wide(rows: int) -> Rows:
-    """Two classes, told apart by a sum of products; one label in twenty is wrong."""
+    """Return two classes, told apart by a sum of products; one label in twenty is wrong."""
     random = np.random.default_rng(3)
     x = random.normal(0, 1, (rows, 512)).astype(np.float32)
     plane = random.normal(0, 1, (512, 8)).astype(np.float32) / np.sqrt(512)

@@ -1,4 +1,4 @@
-"""The architectures of a database: what the configs of a run are made of."""
+"""The architectures of a database, of which the configs of a run are made."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ class Architectures:
         layers: Sequence[str] | None = None,
         train: Sequence[str] | None = None,
     ) -> int:
-        """Add a copy with low-rank adapters on the layers that are named, and give its number.
+        """Add a copy with low-rank adapters on the layers that are named, and return its number.
 
-        `*` in a name stands for any letters. All else is frozen, but what `train` names.
+        `*` in a name stands for any letters. All else is frozen, except what `train` names.
         """
         statement = call(
             "enable_lora", self.table, model_id, lora_rank, layers=layers or None, train=train or None
@@ -102,14 +102,14 @@ class Architectures:
         self._db.rows(call("delete_keras_model", self.table, model_id))
 
     def ids(self) -> list[int]:
-        """The numbers of all architectures."""
+        """Return the numbers of all architectures."""
         if not self._db.rows("SELECT 1 WHERE pg_catalog.to_regclass(%s) IS NOT NULL", table_name(self.table)):
             return []
         rows = self._db.rows(f"SELECT model_id FROM {table_name(self.table)} ORDER BY model_id")
         return [row["model_id"] for row in rows]
 
     def chosen(self, wanted: Any) -> Sequence[int]:
-        """The architectures of a grid: numbers as they are, models and JSON are added; without any, all."""
+        """Return the numbers of a grid's architectures, adding models and JSON; without any, all numbers."""
         if wanted is None:
             found = self.ids()
             if not found:
@@ -122,7 +122,7 @@ class Architectures:
         return [model if isinstance(model, int) else self.add(model) for model in models]
 
     def list(self) -> pandas.DataFrame:
-        """All architectures as a data frame."""
+        """Return all architectures as a data frame."""
         from .frames import frame
 
         return frame(self._listed(), _COLUMNS)
@@ -136,7 +136,7 @@ class Architectures:
 
 
 def architecture_json(model: Model) -> str:
-    """The JSON of an architecture, whatever form it is given in."""
+    """Return the JSON of an architecture, whatever form it is given in."""
     if isinstance(model, str):
         return model
     if isinstance(model, Mapping):
@@ -149,7 +149,7 @@ def architecture_json(model: Model) -> str:
 
 
 def adapted_json(model: Model) -> str:
-    """The same, with the statistics of adapted layers written where fixed ones stand."""
+    """Return the JSON of an architecture, with the statistics of adapted layers written as fixed ones."""
     if isinstance(model, str | Mapping) or not hasattr(model, "to_json"):
         return architecture_json(model)
     # Keras would write the same, were they given when the layer was made.
@@ -165,7 +165,10 @@ def adapted_json(model: Model) -> str:
 
 
 def _sent(connection: Connection, weights: bytes | None) -> bytes | Raw | None:
-    """Weights as they stand in a statement, which takes twice their size: large ones go ahead in pieces."""
+    """Return weights as they stand in a statement.
+
+    Large ones are sent ahead in pieces, since a statement takes twice their size.
+    """
     if weights is None or len(weights) <= _PIECE or not _may_make_temporary(connection):
         return weights
     table = f"cerebro_weights_{secrets.token_hex(6)}"
@@ -186,12 +189,12 @@ def _may_make_temporary(connection: Connection) -> bool:
 
 
 def _is_adapted(layer: Any) -> bool:
-    """A layer that has seen no rows lets all values pass as they are."""
+    """Return whether a layer has seen rows: one that has seen none lets all values pass as they are."""
     return layer.built and bool(layer.adapt_mean.numpy().any() or (layer.adapt_variance.numpy() != 1).any())
 
 
 def flat_weights(model: Any) -> bytes:
-    """The weights of a live model in the server's form: 32-bit floats, one array after the other."""
+    """Return the weights of a live model in the server's form: 32-bit floats, one array after the other."""
     if not hasattr(model, "get_weights"):
         raise CerebroError("JSON has no weights", hint="Give the keras.Model itself, or weights=False.")
     return b"".join(array.astype("<f4").tobytes() for array in model.get_weights())

@@ -66,7 +66,7 @@ def connect(target: str | URL | Engine | Connection = "", *, architectures: str 
 
 
 def _check(found: Row) -> None:
-    """Say what lacks before anything else fails for want of it."""
+    """Raise an error that says what is missing, before anything else fails for want of it."""
     name, role = found["database"], found["role"]
     if found["usage"] is None:
         raise CerebroError(
@@ -103,7 +103,8 @@ class Database:
         return markup.titled("Cerebro DB", markup.pairs(about.items()), runs)
 
     def __deepcopy__(self, _memo: object) -> Database:
-        """A connection cannot be there twice: what is copied, an estimator for example, shares it."""
+        """Return the database itself: a connection cannot be there twice, so a copied estimator, say, shares
+        it."""
         return self
 
     def close(self) -> None:
@@ -111,16 +112,16 @@ class Database:
         self._link.close()
 
     def rows(self, statement: str, *values: object) -> list[Row]:
-        """Run one statement in a transaction of its own and give its rows, a dict each."""
+        """Run one statement in a transaction of its own and return its rows, a dict each."""
         return self.transaction([statement], *values)
 
     def look(self, statement: str, *values: object) -> list[Row]:
-        """The same for a statement that needs no name of the user's: only the server's own are found."""
+        """Run one statement that names only the server's own objects, and return its rows."""
         with self._link.session() as connection:
             return link.look(connection, statement, values)
 
     def transaction(self, parts: Sequence[str], *values: object) -> list[Row]:
-        """Run statements in one transaction and give the rows of the last; the values are the first one's."""
+        """Run statements in one transaction, with values for the first, and return the rows of the last."""
         found: list[Row] = []
         with self._link.session() as connection:
             for number, statement in enumerate(parts):
@@ -128,7 +129,7 @@ class Database:
         return found
 
     def session(self) -> AbstractContextManager[Connection]:
-        """A context manager that lends a psycopg2 connection, and commits what was done on it."""
+        """Return a context manager that lends a psycopg2 connection, and commits what was done on it."""
         return self._link.session()
 
     @property
@@ -137,7 +138,7 @@ class Database:
         return Architectures(self, self._architectures)
 
     def with_architectures(self, table: str) -> Database:
-        """The same database, with another table of architectures."""
+        """Return this database with another table of architectures."""
         return Database(self._link, table)
 
     @property
@@ -183,7 +184,7 @@ class Database:
     def _pack_frame(
         self, source: Any, x: Columns | None, y: Columns | None, *, into: str | None, **how: Any
     ) -> Packed:
-        """Load rows, pack them, and leave them only as packed."""
+        """Load rows and pack them, so that they stay only in packed form."""
         if into is None:
             raise CerebroError(
                 "rows of yours need a name for their packed table", hint='For example into="cars".'
@@ -228,7 +229,7 @@ class Database:
         return run
 
     def packed(self, table: str) -> Packed:
-        """A table that was packed before."""
+        """Return a table that was packed before."""
         return Packed(self, table)
 
     def load_pretrained(
@@ -266,20 +267,20 @@ class Database:
         return Packed(self, made, source.x, source.y)
 
     def refresh_features(self, features: Packed | str) -> int:
-        """Compute the features of rows that were appended since, and give their number."""
+        """Compute the features of rows that were appended since, and return their number."""
         statement = call("refresh_features", Packed.of(self, features).table)
         return self.rows(statement)[0]["refresh_features"]
 
     def load(self, table: str, source: Any) -> int:
-        """Make a table of rows: of a data frame, a dict of arrays, or a Parquet or NPZ file.
+        """Make a table from a data frame, a dict of arrays, or a Parquet or NPZ file.
 
-        Numbers, truth values and times keep their kind, arrays become arrays, all else is text. Gives the
+        Numbers, truth values and times keep their kind, arrays become arrays, all else is text. Return the
         number of rows.
         """
         return rows.load(self, table, source)
 
     def import_packed(self, path: str | Path, into: str) -> Packed:
-        """Make a packed table of a file that `Packed.export` wrote, to the same bits."""
+        """Make a packed table from a file that `Packed.export` wrote, to the same bits."""
         packed_files.load(self, Path(path), into)
         return Packed(self, into)
 
@@ -374,18 +375,18 @@ class Database:
         return request.explain(self) if explain else request.begin(self)
 
     def run(self, run_id: int) -> Run:
-        """One of your runs, by its number."""
+        """Return one of your runs, by its number."""
         run_id = int(run_id)
         if not self.look("SELECT 1 FROM cerebro.runs WHERE run_id = %s", run_id):
             raise CerebroError(f"you have no run {run_id}", hint="db.runs() shows your runs.")
         return Run(self, run_id)
 
     def runs(self) -> pandas.DataFrame:
-        """Your runs, newest first, as a data frame."""
+        """Return your runs, newest first, as a data frame."""
         return frames.frame(self.look("SELECT * FROM cerebro.runs ORDER BY run_id DESC"))
 
     def free_name(self, wanted: str) -> str:
-        """Give a name that no table has and no run is going to use: this one, or with a number behind it."""
+        """Return a name that no table has and no run will use: this one, or with a number behind it."""
         number, name = 1, statements.table_name(wanted)
         while self._is_taken(name):
             number += 1

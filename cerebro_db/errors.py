@@ -1,4 +1,4 @@
-"""What can go wrong, in the server's own words."""
+"""Errors and warnings of the client, in the server's own words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ E = TypeVar("E", bound=Exception)
 
 
 class CerebroError(Exception):
-    """Something that could not be done: what is wrong, and where it is known in what way and what to do."""
+    """An error that says what is wrong and, where it is known, in what way and what to do."""
 
     def __init__(
         self, message: str, *, detail: str | None = None, hint: str | None = None, sqlstate: str | None = None
@@ -28,11 +28,11 @@ class CerebroError(Exception):
 
 
 class CerebroWarning(UserWarning):
-    """What the server warns of while it does what it was asked."""
+    """A warning that the server gives while it does what it was asked."""
 
 
 def from_server(error: psycopg2.Error) -> CerebroError:
-    """Give the server's error with its fields; its name before the message says nothing here."""
+    """Convert the server's error with its fields; the package's name before the message says nothing here."""
     said = error.diag.message_primary or str(error).strip() or type(error).__name__
     return CerebroError(
         said.removeprefix("cerebro: "),
@@ -49,7 +49,7 @@ _HINTS = {
 
 
 def _where(said: str) -> str | None:
-    """What to do where no server answers."""
+    """Return what to do if no server answers."""
     if "Is the server running" not in said:
         return None
     return (
@@ -59,15 +59,15 @@ def _where(said: str) -> str | None:
 
 
 def other_file(path: Path, *suffixes: str) -> CerebroError:
-    """A file that is of no kind that can be read or written here."""
+    """Return the error for a file of a kind that cannot be read or written here."""
     return CerebroError(f"{path.name} is neither {' nor '.join(suffixes)}")
 
 
 def needs(extra: str, what: str) -> CerebroError:
-    """A package that is not installed, since nobody needs it who does not ask for this."""
+    """Return the error for an optional package that is not installed, with the extra that brings it."""
     return CerebroError(f"{what} is not installed", hint=install(extra))
 
 
 def install(extra: str) -> str:
-    """How an extra comes: there is no release on the Python package index yet."""
+    """Return how to install an extra: there is no release on the Python package index yet."""
     return f"In a clone of the repository: pip install './[{extra}]'"

@@ -54,10 +54,11 @@ Build = Callable[[int, int], Any]
 
 
 class _Estimator(BaseEstimator):
-    """What both have in common. The rows are loaded into the database, and removed when they are packed.
+    """A base class of both estimators. It loads the rows into the database, and removes them when they are
+    packed.
 
-    What a fit leaves there goes with the estimator: at the end of a `with`, by `close`, when nobody has it
-    any more, and with the program. `keep` leaves it, and so does pickling.
+    The results of a fit in the database go with the estimator: at the end of a `with`, by `close`, when
+    nobody has it any more, and with the program. `keep` leaves them, and so does pickling.
     """
 
     # Of the last layer, and what the grid has beside what the caller gives.
@@ -98,7 +99,7 @@ class _Estimator(BaseEstimator):
         self.random_state = random_state
 
     def _checked(self, x: Any, y: Any, **how: Any) -> tuple[Any, Any]:
-        """The rows of a fit as numbers; or a frame as it is, whose columns the server prepares."""
+        """Return the rows of a fit as numbers; or a frame as it is, whose columns the server prepares."""
         self.mixed_ = _is_mixed(x) or self.columns is not None
         if not self.mixed_:
             numbers: Any = validate_data(self, x, y, dtype="float64", multi_output=False, **how)
@@ -150,7 +151,7 @@ class _Estimator(BaseEstimator):
         return x if self.scaler_ is None else self.scaler_.transform(x)
 
     def _held_out(self, rows: int, classes: Any | None) -> Any:
-        """Which rows do not train, but decide when to stop and which config is best; of few rows, none."""
+        """Return which rows decide when to stop and which config is best, and do not train; none of few."""
         held = np.zeros(rows, bool)
         count = int(rows * self.validation_fraction)
         if not self._stops_early() or count < FEWEST_HELD:
@@ -166,7 +167,7 @@ class _Estimator(BaseEstimator):
         return held
 
     def _stops_early(self) -> bool:
-        """A search stops configs by rules of its own."""
+        """Return whether configs stop when they get no better; a search stops them by rules of its own."""
         return self.patience is not None and self.search in (None, "random")
 
     def _fit_run(
@@ -234,7 +235,7 @@ class _Estimator(BaseEstimator):
             self._left()
 
     def keep(self) -> str:
-        """Leave it there for good, and give the table of the models."""
+        """Keep what the fit left in the database for good, and return the table of the models."""
         check_is_fitted(self)
         if self._left is not None:
             self._left.detach()
@@ -247,7 +248,7 @@ class _Estimator(BaseEstimator):
         self.close()
 
     def __getstate__(self) -> Any:
-        """What is pickled is wanted later, perhaps by another program."""
+        """Return the state to pickle, and keep what the fit left: another program may want it later."""
         if self._left is not None:
             self._left.detach()
         state: Any = super().__getstate__()
@@ -289,12 +290,12 @@ class CerebroClassifier(ClassifierMixin, _Estimator):
         return self
 
     def predict_proba(self, X: Any) -> Any:
-        """The probability of each class, in the order of `classes_`."""
+        """Return the probability of each class, in the order of `classes_`."""
         found = self._predicted(X, "probabilities")
         return found[[str(code) for code in range(len(self.classes_))]].to_numpy()
 
     def predict(self, X: Any) -> Any:
-        """The most probable class of each row."""
+        """Return the most probable class of each row."""
         found = self.predict_proba(X)
         return self.classes_[found.argmax(axis=1)]
 
@@ -319,7 +320,7 @@ class CerebroRegressor(RegressorMixin, _Estimator):
         return self
 
     def predict(self, X: Any) -> Any:
-        """The prediction for each row."""
+        """Return the prediction for each row."""
         found = self._predicted(X, "predict")["prediction"].to_numpy()
         if self.target_scaler_ is None:
             return found
@@ -327,7 +328,7 @@ class CerebroRegressor(RegressorMixin, _Estimator):
 
 
 def _own_schema(db: Database) -> str:
-    """The schema of this role's estimators, with its dot; made by who may make one, else there is none."""
+    """Return the schema of this role's estimators, with its dot; make it if the role may, else return ""."""
     role = db.look("SELECT CURRENT_USER::pg_catalog.text AS role")[0]["role"]
     name = identifier(f"estimators_{role}")
     has = "SELECT pg_catalog.has_schema_privilege(pg_catalog.to_regnamespace(%s), 'CREATE') AS may"
@@ -342,7 +343,7 @@ def _own_schema(db: Database) -> str:
 
 
 def _remove(given: str | Database, base: str, process: int) -> None:
-    """Remove what a fit has made: wherever the program is, and without a word if the database is gone."""
+    """Remove what a fit has made, from wherever the program is, and silently if the database is gone."""
     if os.getpid() != process:
         return
     packed = [f"{base}_packed", f"{base}_held_packed"]
@@ -364,7 +365,7 @@ def _remove(given: str | Database, base: str, process: int) -> None:
 
 
 def _packed(db: Database, base: str, x: Any, y: Any, **how: Any) -> Packed:
-    """Load rows and pack them; they stay only as such."""
+    """Load rows and pack them, so that they stay only in packed form."""
     rows, inputs, label = {"x": x, "y": y}, "x", "y"
     if isinstance(x, frames.library().DataFrame):
         x, inputs = x.rename(columns=str), "*"
@@ -379,19 +380,19 @@ def _packed(db: Database, base: str, x: Any, y: Any, **how: Any) -> Packed:
 
 
 def _is_mixed(x: Any) -> bool:
-    """Whether it is a frame that has other columns than numbers."""
+    """Return whether x is a frame that has other columns than numbers."""
     if not isinstance(x, frames.library().DataFrame):
         return False
     return x.select_dtypes(exclude=["number", "bool"]).shape[1] > 0
 
 
 def _is_line(model: Any) -> bool:
-    """Whether the server makes a net of it; an architecture is JSON."""
+    """Return whether model is a line or a name of which the server makes a net; an architecture is JSON."""
     return isinstance(model, str) and not model.lstrip().startswith("{")
 
 
 def _is_recipe(model: Any) -> bool:
-    """Whether it makes architectures; a model can be called as well, but is one."""
+    """Return whether model is a function that makes architectures; a Keras model can be called as well."""
     return callable(model) and not hasattr(model, "to_json")
 
 
@@ -411,7 +412,7 @@ class _opened:
 
 
 def _mlp(features: int, hidden: Sequence[int], outputs: int, activation: str) -> dict[str, Any]:
-    """The JSON of a multilayer perceptron, as Keras writes it, so that Keras need not be here."""
+    """Return the JSON of a multilayer perceptron, as Keras writes it, so that Keras need not be here."""
     layers = [_layer("InputLayer", batch_shape=[None, features])]
     layers += [_layer("Dense", units=units, activation="relu") for units in hidden]
     layers.append(_layer("Dense", units=outputs, activation=activation))

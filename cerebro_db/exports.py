@@ -1,4 +1,4 @@
-"""The metrics of a run in the files and stores of other tools."""
+"""Writes the metrics of a run to the files and stores of other tools."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 
 def _configs(run: RunRows) -> Iterator[tuple[Row, list[Row]]]:
-    """Each config with its parameters, and what was measured of it."""
+    """Yield each config with its parameters, and what was measured of it."""
     measured = run.rows(
         "SELECT * FROM cerebro.metrics WHERE run_id = %s AND value IS NOT NULL ORDER BY epoch"
     )
@@ -34,7 +34,7 @@ def _configs(run: RunRows) -> Iterator[tuple[Row, list[Row]]]:
 
 
 def _number(config: Row) -> int:
-    """Of groups, each has a config of the same key."""
+    """Return a config's number, or in a run of groups its unit's: each group has a config of the same key."""
     return config["mst_key"] if config["unit_key"] is None else config["unit_key"]
 
 

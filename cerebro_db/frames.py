@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def library() -> Any:
-    """Give pandas, or say how to get it."""
+    """Return pandas, or say how to get it."""
     try:
         import pandas
     except ImportError:
@@ -22,5 +22,5 @@ def library() -> Any:
 
 
 def frame(rows: Sequence[Row], columns: Sequence[str] = ()) -> pandas.DataFrame:
-    """Make a data frame; the columns are for the case that there are no rows."""
+    """Make a data frame; `columns` are for the case that there are no rows."""
     return library().DataFrame(list(rows), columns=list(rows[0] if rows else columns))

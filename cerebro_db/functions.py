@@ -37,10 +37,10 @@ class Functions:
         description: str | None = None,
         higher_is_better: bool | None = None,
     ) -> int:
-        """Register a function or class of Python, or its source with a `name`, and give the version.
+        """Register a function or class of Python, or its source with a `name`, and return the version.
 
-        `kind` is loss, metric or layer. Of a function or class its own source is taken and nothing around it:
-        what it uses it must import itself, or `source` must be given as text.
+        `kind` is loss, metric or layer. Only the source of the function or class itself is taken, and nothing
+        around it: it must import what it uses itself, or `source` must be given as text.
         """
         source, own = (function, None) if isinstance(function, str) else _read(function)
         statement = call(
@@ -54,7 +54,7 @@ class Functions:
         self._db.rows(call("grant_function", name, role))
 
     def revoke(self, name: str, role: str = "public") -> None:
-        """Take that back."""
+        """Take back from a role, or every role, the right to use a function."""
         self._db.rows(call("revoke_function", name, role))
 
     def unregister(self, name: str) -> None:
@@ -62,7 +62,7 @@ class Functions:
         self._db.rows(call("unregister_function", name))
 
     def source(self, name: str) -> str:
-        """The source of the newest version."""
+        """Return the source of a function's newest version."""
         found = self._db.look(
             "SELECT source FROM cerebro.functions WHERE name = %s ORDER BY version DESC LIMIT 1", name
         )
@@ -71,7 +71,7 @@ class Functions:
         return found[0]["source"]
 
     def list(self) -> pandas.DataFrame:
-        """All of them, with all their versions, as a data frame."""
+        """Return all functions, with all their versions, as a data frame."""
         from .frames import frame
 
         rows = self._db.look(f"SELECT {', '.join(_COLUMNS)} FROM cerebro.functions ORDER BY name, version")

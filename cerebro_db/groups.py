@@ -1,4 +1,4 @@
-"""A run of groups: each config is there once for each group, and each group has its best."""
+"""A run of groups, in which each config is there once for each group, and each group has its best."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ INDEX = "groups.csv"
 
 
 def listed(run: Run) -> list[Row]:
-    """The groups of a run, with the columns that make them in front."""
+    """Return the groups of a run, with the columns that make them in front."""
     return split(run.rows(_ALL))
 
 
 def spread(run: RunRows) -> Row:
-    """How far the groups have come, each with its best config."""
+    """Return how far the groups have come, each with its best config."""
     return run.rows(_SPREAD)[0]
 
 
 def split(rows: Sequence[Row]) -> list[Row]:
-    """Rows with the columns that make groups instead of their JSON, where there is any."""
+    """Return rows with the columns that make groups in place of their JSON, if there is any."""
     keys = [None if row["group_key"] is None else json.loads(row["group_key"]) for row in rows]
     names = next((list(key) for key in keys if key is not None), None)
     if names is None:
@@ -61,7 +61,7 @@ def split(rows: Sequence[Row]) -> list[Row]:
 
 
 def unit(run: Run, group: Mapping[str, Any], mst_key: int | None = None) -> Row:
-    """The best config of a group, or the one of that key."""
+    """Return the best config of a group, or the one with that key."""
     asked = json.dumps(dict(group), default=str)
     rows = run.db.look(_UNITS, run.run_id, asked)
     if not rows:
@@ -81,7 +81,7 @@ def unit(run: Run, group: Mapping[str, Any], mst_key: int | None = None) -> Row:
 
 
 def save(run: Run, folder: Path, custom_objects: Mapping[str, Any] | None = None) -> Path:
-    """Write the best model of each group as a file of Keras', and which is whose as groups.csv."""
+    """Write the best model of each group as a file of Keras', and which file is whose as groups.csv."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = [row for row in run.rows(_ALL) if row["value"] is not None]
     if not rows:

@@ -1,4 +1,4 @@
-"""Sessions of the server: those of an engine, or one connection that is somebody else's."""
+"""Sessions of the server: those of an engine, or one connection that somebody else owns."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ADDRESSES = (
 
 
 class Link(Protocol):
-    """Lends connections; what is done on one is committed when it is given back."""
+    """A lender of connections; what is done on one is committed when it is given back."""
 
     def session(self) -> AbstractContextManager[Connection]:
         """Lend one connection."""
@@ -151,7 +151,7 @@ def open_link(target: str | URL | Engine | Connection) -> Link:
 
 
 def _for_libpq(address: str) -> str:
-    """The address without the driver that SQLAlchemy would go through; what libpq cannot read is refused."""
+    """Return the address without SQLAlchemy's driver; refuse what libpq cannot read."""
     scheme, colon, rest = address.partition("://")
     dialect = scheme.partition("+")[0]
     if colon and dialect not in ("postgresql", "postgres"):
@@ -166,12 +166,12 @@ def _for_libpq(address: str) -> str:
 
 
 def pinned(statement: str) -> str:
-    """A statement of the client's own, which needs no name of the user's, as it is sent by itself.
+    """Return a statement of the client's own, which needs no name of the user's, as it is sent by itself.
 
     Whoever may make a function or an operator where the user's search_path looks can give it types that fit
     better than those of the server's own, and have it called with the user's rights. Here no such place is
-    looked at. What does need the user's names has every function, operator and type qualified instead.
-    Compiling such a statement takes the server ten times as long as running it.
+    looked at. Statements that do need the user's names have every function, operator and type qualified
+    instead. Compiling such a statement takes the server ten times as long as running it.
     """
     return f"SET LOCAL search_path = {OWN_PATH};\nSET LOCAL jit = off;\n{statement}"
 
@@ -200,7 +200,7 @@ def setting(connection: Connection, name: str, value: str) -> Iterator[None]:
 def execute(
     connection: Connection, statement: str, values: tuple[object, ...] = (), *, quietly: bool = False
 ) -> list[Row]:
-    """Send one statement, tell what the server tells meanwhile, and give the rows."""
+    """Send one statement, pass on what the server tells meanwhile, and return the rows."""
     called = _CALLED.search(statement)
     waits_for = "the server" if called is None else f"cerebro.{called[1]}"
     return _interruptible(connection, lambda: _send(connection, statement, values), waits_for, quietly)
@@ -217,8 +217,8 @@ def copy(connection: Connection, statement: str, rows: TextIO) -> None:
 
 
 def _interruptible(connection: Connection, work: Callable[[], T], waits_for: str, quietly: bool = False) -> T:
-    """Wait for the server in a thread of its own, since one that waits for it hears no Ctrl-C: this one then
-    cancels the statement, so that nothing goes on behind the back of who has asked for its end."""
+    """Wait for the server in a thread of its own, since a waiting thread hears no Ctrl-C: this one then
+    cancels the statement, so that nothing goes on unseen by who has asked for its end."""
     connection.notices.clear()
     sent = _in_thread(work)
     try:
@@ -249,7 +249,7 @@ def _send(connection: Connection, statement: str, values: tuple[object, ...]) ->
 
 
 def _in_thread(work: Callable[[], T]) -> Future[T]:
-    """A thread that keeps nobody from ending the program, as those of an executor would."""
+    """Run work in a thread that keeps nobody from ending the program, as those of an executor would."""
     future: Future[T] = Future()
 
     def run() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def own(keras: Any) -> dict[str, Any]:
-    """Their classes by name."""
+    """Return the classes of these losses by name."""
     ops = keras.ops
 
     class Own(keras.losses.Loss):

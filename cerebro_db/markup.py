@@ -1,4 +1,4 @@
-"""Pieces of HTML: what a report consists of, and what a notebook shows of an object."""
+"""Pieces of HTML that a report consists of, and that a notebook shows of an object."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 
 def titled(title: str, *parts: str) -> str:
-    """What a notebook shows of one object."""
+    """Return a titled block of HTML, as which a notebook shows one object."""
     return f"<div><b>{escape(title)}</b>{''.join(parts)}</div>"
 
 
 def pairs(rows: Iterable[tuple[str, Any]]) -> str:
-    """Names with their values; what is None is left out."""
+    """Return names with their values as a table; those that are None are left out."""
     shown = "".join(
         f"<tr><th>{escape(name)}</th><td>{cell(v)}</td></tr>" for name, v in rows if v is not None
     )
@@ -21,7 +21,7 @@ def pairs(rows: Iterable[tuple[str, Any]]) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Rows under their headings."""
+    """Return rows under their headings."""
     top = "".join(f"<th>{escape(name)}</th>" for name in head)
     body = "".join(f"<tr>{''.join(f'<td>{cell(value)}</td>' for value in row)}</tr>" for row in rows)
     return f"<table><tr>{top}</tr>{body}</table>"

@@ -1,4 +1,4 @@
-"""Live Keras models from what the server has, and files of them."""
+"""Builds live Keras models from what the server has, and writes files of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COMPILE = ("optimizer", "loss", "metrics", "loss_weights", "weighted_metrics")
 
 
 def library() -> Any:
-    """Give Keras, or say how to get it."""
+    """Return Keras, or say how to get it."""
     try:
         import keras
     except ImportError:
@@ -52,7 +52,7 @@ def build(
 
 
 def normalizations(model: Any) -> list[Any]:
-    """The layers whose weights are statistics of the rows that they were adapted to.
+    """Return the layers whose weights are statistics of the rows that they were adapted to.
 
     They compute from their weights only when they are told to.
     """
@@ -97,7 +97,7 @@ def _hold(model: Any) -> None:
 
 
 def _import_hub() -> None:
-    """KerasHub tells Keras of its layers when it is imported."""
+    """Import KerasHub, which then tells Keras of its layers."""
     try:
         importlib.import_module(_HUB)
     except ImportError:
@@ -107,7 +107,7 @@ def _import_hub() -> None:
 
 
 def _registered(value: Any) -> Iterator[str]:
-    """Give the names of the registered layers, and leave these in their place, without the version."""
+    """Yield the names of the registered layers, and leave these in their place, without the version."""
     if isinstance(value, dict):
         match = _LAYER.fullmatch(str(value.get("registered_name")))
         if match:
@@ -145,7 +145,7 @@ def _bfloat16() -> Any:
 
 
 def _made(keras: Any, value: Any, known: Mapping[str, Any]) -> Any:
-    """Make Keras' objects of calls; names and arguments have been checked by the server."""
+    """Make Keras' objects from calls, whose names and arguments the server has checked."""
     if isinstance(value, list):
         return [_made(keras, item, known) for item in value]
     if not isinstance(value, Mapping):
@@ -162,19 +162,19 @@ def _made(keras: Any, value: Any, known: Mapping[str, Any]) -> Any:
 
 
 def _own(function: Any, arguments: Mapping[str, Any]) -> Any:
-    """A class is called with its arguments, a function gets them when it is called."""
+    """Make an object of a class, or a function that gets its arguments when it is called."""
     if isinstance(function, type):
         return function(**arguments)
     return functools.wraps(function)(functools.partial(function, **arguments)) if arguments else function
 
 
 def features_file(path: Path) -> Path:
-    """Where what the columns became stands, beside the file of a model."""
+    """Return the file, beside that of a model, which says what the columns became."""
     return path.with_suffix(".features.json")
 
 
 def save(model: Any, path: Path, specification: Mapping[str, Any] | None = None) -> Path:
-    """Write a model in the form that the name of the file asks for, and what its columns became beside it."""
+    """Write a model in the form that the file's name asks for, and beside it what its columns became."""
     model = merged(model)
     if path.suffix == ".keras":
         model.save(path)
@@ -189,7 +189,7 @@ def save(model: Any, path: Path, specification: Mapping[str, Any] | None = None)
 
 
 def merged(model: Any) -> Any:
-    """The model without adapters that computes the same; one that has none is given as it is."""
+    """Return the model without adapters that computes the same; one that has none is returned as it is."""
     adapted = [
         layer
         for layer in model._flatten_layers()  # pyright: ignore[reportPrivateUsage]

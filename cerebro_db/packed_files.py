@@ -1,4 +1,4 @@
-"""Packed tables as files, a row for each example, and back to the same bits."""
+"""Writes packed tables to files, a row for each example, and reads them back to the same bits."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def save(db: Server, table: str, path: Path) -> Path:
 
 
 def load(db: Server, path: Path, into: str) -> None:
-    """Make a packed table of such a file."""
+    """Make a packed table from such a file."""
     if path.suffix not in (".npz", ".parquet"):
         raise other_file(path, ".parquet", ".npz")
     summary, buffers = _load_npz(path) if path.suffix == ".npz" else _load_parquet(path)
@@ -69,7 +69,7 @@ def load(db: Server, path: Path, into: str) -> None:
 
 
 def _keys(summary: Mapping[str, Any]) -> Sequence[int]:
-    """What stands in the column for each segment: its number, or on Greenplum the key of its place."""
+    """Return the key of each segment in the table: its number, or on Greenplum its distribution key."""
     return summary.get("__dist_keys__") or range(summary["segments"])
 
 
@@ -81,7 +81,7 @@ def _row_of(db: Server, table: str) -> Mapping[str, Any]:
 
 
 def _summary(db: Server, table: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """How the table was packed, in a form that JSON has."""
+    """Return how the table was packed, in a form that JSON has."""
     where = f"FROM {table_name(table, '_summary')}"
     columns = [f"{name}_class_values" for name in found["dependent_varname"]]
     counts = [f"{name}_class_counts" for name in found["dependent_varname"]]
@@ -100,7 +100,7 @@ def _summary(db: Server, table: str, found: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _buffers(db: Server, table: str, summary: Mapping[str, Any], keys: Sequence[int]) -> Iterator[Buffer]:
-    """The buffers in the table's order, one at a time."""
+    """Yield the buffers in the table's order, one at a time."""
     kinds = _kinds(summary)
     wanted = ", ".join(f"{identifier(name)}, {identifier(name + '_shape')}" for name in kinds)
     where = f"FROM {table_name(table)}"
@@ -111,7 +111,7 @@ def _buffers(db: Server, table: str, summary: Mapping[str, Any], keys: Sequence[
 
 
 def _kinds(summary: Mapping[str, Any]) -> dict[str, str]:
-    """The element type of each packed column: one-hot classes are 16-bit integers, all else 32-bit floats."""
+    """Return each packed column's element type: 16-bit integers for one-hot classes, else 32-bit floats."""
     dependents = zip(summary["dependent_varname"], summary["num_classes"], strict=True)
     labels = {name: "<f4" if width is None else "<i2" for name, width in dependents}
     weights = [WEIGHT] if summary.get("weight_varname") else []
@@ -136,7 +136,7 @@ def _insert(connection: link.Connection, table: str, key: int, buffer: Buffer) -
 
 
 def _save_npz(path: Path, summary: Mapping[str, Any], buffers: list[Buffer]) -> None:
-    """All rows of a column in one array, with the segment and the buffer of each beside them."""
+    """Write all rows of a column as one array, with the segment and the buffer of each beside them."""
     import numpy as np
 
     names = list(buffers[0].columns)
@@ -180,7 +180,7 @@ def _parquet() -> tuple[Any, Any]:
 
 
 def _save_parquet(path: Path, summary: dict[str, Any], buffers: Iterator[Buffer]) -> None:
-    """A row group for each buffer; a row's values stand flat, their shape beside the summary."""
+    """Write a row group for each buffer; a row's values stand flat, their shape beside the summary."""
     arrow, parquet = _parquet()
     first = next(buffers)
     shapes = {name: list(array.shape[1:]) for name, array in first.columns.items()}

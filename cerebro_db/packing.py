@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Packed:
-    """A packed table, with the columns that it was packed from where they are known."""
+    """A packed table, with the columns that it was packed from if they are known."""
 
     def __init__(self, db: Server, table: str, x: Columns | None = None, y: Columns | None = None) -> None:
         self._db = db
@@ -49,7 +49,7 @@ class Packed:
         into: str | None,
         like: Packed | str | None,
     ) -> Packed:
-        """What a call of `db.pack` shall make; validation takes its columns from the training table."""
+        """Return the table that `db.pack` is to make; validation takes columns from the training table."""
         training = cls.of(db, like) if like is not None else None
         if training is not None:
             x, y = x or training.x, y or training.y
@@ -60,7 +60,7 @@ class Packed:
         return packed
 
     def statement(self, *, options: Mapping[str, Any], **named: Any) -> str:
-        """The call that packs it."""
+        """Return the call that packs the table."""
         if self.x is None or self.y is None:
             raise CerebroError(f"{self.table} is packed already")
         arguments = (self._source, self.table, names(self.y), names(self.x))
@@ -75,11 +75,11 @@ class Packed:
         )
 
     def summary(self) -> dict[str, Any]:
-        """How it was packed."""
+        """Return the summary of how the table was packed."""
         return self._db.rows(f"SELECT * FROM {table_name(self.table, '_summary')}")[0]
 
     def export(self, path: str | Path) -> Path:
-        """Write it to a `.parquet` or `.npz` file, which `db.import_packed` reads."""
+        """Write the table to a `.parquet` or `.npz` file, which `db.import_packed` reads."""
         return packed_files.save(self._db, self.table, Path(path))
 
     def __len__(self) -> int:

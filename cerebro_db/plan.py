@@ -1,4 +1,4 @@
-"""What a run would cost, before it begins, or has cost: the server's plan, to be read, shown and compared."""
+"""The server's plan of a run, begun or not, to be read, shown and compared: what it costs."""
 
 from __future__ import annotations
 
@@ -33,42 +33,42 @@ class Plan:
 
     @property
     def low(self) -> float:
-        """The least that it is likely to take."""
+        """The least time that the run is likely to take."""
         return self.tree["Total Time Low"]
 
     @property
     def high(self) -> float:
-        """The most that it is likely to take."""
+        """The most time that the run is likely to take."""
         return self.tree["Total Time High"]
 
     @property
     def actual_seconds(self) -> float | None:
-        """What the run has taken, if it has begun."""
+        """The time that the run has taken, if it has begun."""
         return self.tree.get("Actual Total Time")
 
     @property
     def alternatives(self) -> Sequence[Mapping[str, Any]]:
-        """The same run with something chosen otherwise, the quickest first."""
+        """Plans of the run with something chosen otherwise, the quickest first."""
         return self.tree.get("Alternatives", ())
 
     @property
     def advice(self) -> Sequence[str]:
-        """What would make it cheaper, or possible."""
+        """Advice that would make the run cheaper, or possible."""
         return self.tree.get("Advice", ())
 
     def _repr_html_(self) -> str:
-        """A tree in a notebook, whose nodes open."""
+        """Return the plan for a notebook, as a tree whose nodes open."""
         return _node(self.tree, True)
 
 
 def explain(db: Server, statement: Callable[[str], str]) -> Plan:
-    """Ask for a plan by the statement for each format."""
+    """Ask for a plan, with the statement for each format."""
     lines, tree = ([_only(row) for row in db.rows(statement(form))] for form in ("text", "json"))
     return Plan(json.loads(tree[0])[0], "\n".join(lines))
 
 
 def _only(row: Row) -> str:
-    """The one column, whatever it is called where a function stands in the list of columns."""
+    """Return the one value of a row, whatever its column is called."""
     (value,) = row.values()
     return value
 

@@ -1,4 +1,4 @@
-"""Pictures of a run: learning curves, its configs side by side, the timeline of its segments."""
+"""Draws pictures of a run: learning curves, its configs side by side, the timeline of its segments."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Picture:
         self.figure = figure
 
     def save(self, path: str | Path) -> Path:
-        """Write it to a file; the ending says how: .png, .svg, .pdf."""
+        """Write the picture to a file, whose ending gives the form: .png, .svg or .pdf."""
         self.figure.savefig(path, bbox_inches="tight", dpi=150)
         return Path(path)
 
     def svg(self) -> str:
-        """The picture as a piece of HTML."""
+        """Return the picture as a piece of HTML."""
         import matplotlib
 
         text = io.StringIO()
@@ -80,7 +80,7 @@ def picture(run: RunRows, kind: str | None = None) -> Picture:
 
 
 def _figure(width: float, height: float) -> Any:
-    """A figure of its own: pyplot would keep it, and choose a window system for the whole program."""
+    """Make a figure without pyplot, which would keep it, and choose a window system for the whole program."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -92,7 +92,7 @@ def _figure(width: float, height: float) -> Any:
 
 
 def _curves(run: RunRows, axes: Any) -> None:
-    """The deciding metric of each config over the epochs; the best configs are named."""
+    """Draw the deciding metric of each config over the epochs; the best configs are named."""
     ranked = run.rows(
         "SELECT mst_key, dataset, metric FROM cerebro.leaderboard"
         " WHERE run_id = %s AND value IS NOT NULL ORDER BY rank, mst_key"
@@ -133,7 +133,7 @@ def _in_order(
 
 
 def _configs(run: RunRows, axes: Any) -> None:
-    """Parallel coordinates: a line for each config through what differs between them, to what it reached."""
+    """Draw parallel coordinates: a line for each config through what differs to what it reached."""
     ranked = configs(run)
     if not ranked:
         return _nothing(axes, "no config has been measured")
@@ -158,7 +158,7 @@ def _configs(run: RunRows, axes: Any) -> None:
 
 
 def configs(run: RunRows) -> list[Row]:
-    """The measured configs of a run, best first, with their parameters as values."""
+    """Return the measured configs of a run, best first, with their parameters as values."""
     return run.rows(
         "SELECT *, cerebro.read_params(compile_params, fit_params) AS params FROM cerebro.leaderboard"
         " WHERE run_id = %s AND value IS NOT NULL AND failure IS NULL ORDER BY rank, mst_key"
@@ -166,7 +166,7 @@ def configs(run: RunRows) -> list[Row]:
 
 
 def flat(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters with the arguments of calls beside them: an optimizer's learning rate is a parameter too."""
+    """Return parameters with the arguments of calls beside them, such as an optimizer's learning rate."""
     found: dict[str, Any] = {}
     for name, value in params.items():
         if isinstance(value, Mapping) and value.keys() == {"name", "arguments"}:
@@ -179,7 +179,7 @@ def flat(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differing(params: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """The parameters that are not the same in all configs, with the value of each config."""
+    """Return the parameters that are not the same in all configs, with the value of each config."""
     flats = [flat(one) for one in params]
     names = dict.fromkeys(name for one in flats for name in one)
     columns = {name: [one.get(name) for one in flats] for name in names}
@@ -195,7 +195,7 @@ def _is_log(column: Sequence[Any]) -> bool:
 
 
 def _scaled(column: Sequence[Any]) -> list[float]:
-    """Heights from 0 to 1: by order of magnitude where it spans several, by place where it has names."""
+    """Return heights from 0 to 1: by order of magnitude if a column spans several, by place for names."""
     if not _is_numeric(column):
         names = sorted(set(map(str, column)))
         return [names.index(str(value)) / max(1, len(names) - 1) for value in column]
@@ -205,7 +205,7 @@ def _scaled(column: Sequence[Any]) -> list[float]:
 
 
 def _ticks(column: Sequence[Any]) -> list[tuple[float, str]]:
-    """Where to write which values: all names, or the ends of numbers."""
+    """Return the heights and texts of the values to write: all names, or only the ends of numbers."""
     heights = _scaled(column)
     if _is_numeric(column):
         ends = {min(column), max(column)}
@@ -218,7 +218,7 @@ def _ticks(column: Sequence[Any]) -> list[tuple[float, str]]:
 
 
 def _timeline(run: RunRows, axes: Any) -> None:
-    """What each segment was doing when: a bar for each visit, coloured by config."""
+    """Draw what each segment was doing when: a bar for each visit, coloured by config."""
     visits = run.rows(_VISITS)
     if not visits:
         return _nothing(axes, "there was no visit")
@@ -242,7 +242,7 @@ def _timeline(run: RunRows, axes: Any) -> None:
 
 
 def _groups(run: RunRows, axes: Any) -> None:
-    """How many groups have reached how much, by the best config of each."""
+    """Draw how many groups have reached how much, by the best config of each."""
     found = run.rows(_GROUPS)
     if not found:
         return _nothing(axes, "no group has been measured")

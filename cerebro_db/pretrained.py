@@ -1,4 +1,4 @@
-"""Trained nets as starting points: layers frozen, new layers behind them, the same net once in its table."""
+"""Trained nets as starting points: freezes layers, puts new layers behind them, stores each net once."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ORDER BY model_id
 
 @dataclass(frozen=True)
 class PackedRows:
-    """What a packed table wants of a net: the shapes of its inputs, and of its only label."""
+    """The shapes that a packed table asks of a net: of its inputs, and of its only label."""
 
     inputs: Sequence[Sequence[int]]
     label: str
@@ -86,7 +86,7 @@ def load(
     name: str | None,
     description: str | None,
 ) -> int:
-    """Add a trained net to the architectures, if it is not there; give its number."""
+    """Add a trained net to the architectures, unless it is there; return its number."""
     rows = None if packed is None else PackedRows.of(db, packed)
     net, config = prepared(model, rows, head=head, freeze=freeze, layer=layer)
     weights = flat_weights(net)
@@ -107,7 +107,7 @@ def prepared(
     freeze: str | Sequence[str] | None = None,
     layer: str | None = None,
 ) -> tuple[Any, dict[str, Any]]:
-    """The net with its head, and its JSON with frozen layers: the model that was given stays as it is."""
+    """Return the net with its head, and its JSON with frozen layers; the given model is not changed."""
     keras = library()
     base = _live(keras, model)
     names = {one.name for one in base.layers}
@@ -169,7 +169,7 @@ def _widths(config: Any) -> Iterator[int]:
 
 
 def _read(keras: Any, head: Head | None, taken: Collection[str]) -> list[Any]:
-    """The layers that are to stand behind the trained ones, which have these names."""
+    """Return the layers that are to stand behind the trained ones, which have these names."""
     if head is None:
         return []
     if not isinstance(head, str):
@@ -190,13 +190,13 @@ def _read(keras: Any, head: Head | None, taken: Collection[str]) -> list[Any]:
 
 
 def _free(name: str, taken: Collection[str]) -> str:
-    """The name, or with a number behind it where the net has it: it may be the result of an earlier load."""
+    """Return the name, with a number if the net has it, as the result of an earlier load may."""
     free = (f"{name}_{number}" for number in count(2))
     return name if name not in taken else next(one for one in free if one not in taken)
 
 
 def _layer(keras: Any, call: ast.expr, name: str) -> Any:
-    """A call of a layer whose arguments are values; nothing is evaluated."""
+    """Make a layer from a call whose arguments are values; nothing is evaluated."""
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         raise ValueError(f"{ast.unparse(call)} is no layer.")
     kind = getattr(keras.layers, call.func.id, None)
@@ -223,7 +223,7 @@ def _seeded() -> Iterator[None]:
 def _with_head(
     keras: Any, base: Any, head: list[Any], rows: PackedRows | None, layer: str | None
 ) -> tuple[Any, set[str]]:
-    """The net with what is put behind it, and the names of these layers."""
+    """Return the net with what is put behind it, and the names of these layers."""
     if not head and rows is None and layer is None:
         plain = type(base).__name__ in _GRAPHS
         return (base if plain else keras.Model(base.inputs, base.outputs, name=base.name)), set()
@@ -286,7 +286,7 @@ def _end(base: Any, layer: str | None) -> Any:
 
 
 def _output(keras: Any, rows: PackedRows, taken: Collection[str]) -> Any:
-    """A softmax over the classes, or numbers."""
+    """Return an output layer: a softmax over the classes, or numbers."""
     width = rows.classes
     plain = rows.label.isidentifier() and rows.label.isascii()
     name = _free(f"out_{rows.label}" if plain else "head_out", taken)
@@ -301,7 +301,7 @@ def _output(keras: Any, rows: PackedRows, taken: Collection[str]) -> Any:
 
 
 def _graph(keras: Any, net: Any) -> dict[str, Any]:
-    """A net's JSON; what makes layers of a few numbers, as a backbone does, is written as these layers."""
+    """Return a net's JSON; what makes layers of a few numbers, as a backbone does, is written as layers."""
     config = json.loads(net.to_json())
     if type(net).__name__ == "Sequential":
         return config
@@ -316,7 +316,7 @@ def _graph(keras: Any, net: Any) -> dict[str, Any]:
 
 
 def _freeze(config: Mapping[str, Any], patterns: Sequence[str], added: set[str]) -> None:
-    """Freeze the layers of these names, but the head's; what they would draw in training is off."""
+    """Freeze the layers of these names, except the head's; what they would draw in training is off."""
     own = [one for one in config["config"]["layers"] if one["config"]["name"] not in added]
     known = [one["config"]["name"] for layer in own for one in _inside(layer)]
     for pattern in patterns:
@@ -339,7 +339,7 @@ def _hold(layer: dict[str, Any]) -> None:
 
 
 def _inside(value: Any) -> Iterator[dict[str, Any]]:
-    """A layer, and those that are inside of it."""
+    """Yield a layer, and those inside it."""
     if isinstance(value, dict):
         config = value.get("config")
         if isinstance(config, dict) and "name" in config and not _is_no_layer(value):
@@ -351,7 +351,7 @@ def _inside(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _is_no_layer(value: Mapping[str, Any]) -> bool:
-    """What else has a name: a type of numbers, and an operation that is no layer."""
+    """Return whether a named object is no layer: a type of numbers, or an operation."""
     module = value.get("module") or "keras.layers"
     return value["class_name"].endswith("DTypePolicy") or module.startswith("keras.src.ops")
 
@@ -375,7 +375,7 @@ def _fill_inputs(config: Mapping[str, Any], shapes: Sequence[Sequence[int]]) -> 
 
 
 def _ends(value: Any) -> Iterator[str]:
-    """The names in [name, node, tensor], alone, in lists or by keys."""
+    """Yield the names in [name, node, tensor], alone, in lists or by keys."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if value and isinstance(value[0], str):
@@ -386,8 +386,9 @@ def _ends(value: Any) -> Iterator[str]:
 
 
 def _known(db: Home, config: Mapping[str, Any], weights: bytes) -> int | None:
-    """The architecture that is this one, with these weights. Its layers may have other names: Keras numbers
-    those that have none of their own anew for each net that it makes."""
+    """Return the number of the architecture in the table that is this one with these weights, if any. Its
+    layers may have other names: Keras numbers those without a name of their own anew for each net that it
+    makes."""
     if not db.architectures.ids():
         return None
     query = _SAME.format(table=table_name(db.architectures.table))
@@ -399,7 +400,7 @@ def _known(db: Home, config: Mapping[str, Any], weights: bytes) -> int | None:
 
 
 def _unnamed(model: Any) -> Any:
-    """An architecture without the names that Keras has given to layers by itself."""
+    """Return an architecture without the names that Keras has given to layers by itself."""
     if isinstance(model, str):
         # The server takes JSON in JSON, too.
         return _unnamed(json.loads(model))
@@ -419,13 +420,13 @@ def _unnamed(model: Any) -> Any:
 
 
 def _is_automatic(layer: Mapping[str, Any]) -> bool:
-    """Whether a layer's name is its class, with a number perhaps."""
+    """Return whether a layer's name is its class, perhaps with a number."""
     plain = re.sub(r"_\d+$", "", str(layer["config"]["name"])).replace("_", "")
     return plain in (layer["class_name"].lower(), "inputlayer")
 
 
 def _numbered_ends(value: Any, numbers: Mapping[str, str]) -> Any:
-    """Which tensors of which layers they are, by what keys."""
+    """Return tensors with numbers in place of their layers' names."""
     if isinstance(value, Mapping):
         return {key: _numbered_ends(one, numbers) for key, one in value.items()}
     if isinstance(value, list) and value and isinstance(value[0], str):

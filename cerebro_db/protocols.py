@@ -1,4 +1,4 @@
-"""What the parts of the client ask of one another."""
+"""The interfaces by which the parts of the client use one another."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 
 class Server(Protocol):
-    """Runs statements: what most parts need of a database."""
+    """A database that runs statements, which is all that most parts need of it."""
 
     def rows(self, statement: str, *values: object) -> list[Row]:
-        """Run one statement in a transaction of its own and give its rows."""
+        """Run one statement in a transaction of its own and return its rows."""
         ...
 
     def look(self, statement: str, *values: object) -> list[Row]:
-        """The same for a statement that needs no name of the user's."""
+        """Run one statement that needs no name of the user's, and return its rows."""
         ...
 
     def transaction(self, parts: Sequence[str], *values: object) -> list[Row]:
-        """Run statements in one transaction and give the rows of the last."""
+        """Run statements in one transaction and return the rows of the last."""
         ...
 
     def session(self) -> AbstractContextManager[Connection]:
@@ -32,33 +32,33 @@ class Server(Protocol):
 
 
 class RunRows(Protocol):
-    """What is to be known of a run: what shows one needs no more."""
+    """The facts of a run, which are all that is needed to show it."""
 
     @property
     def run_id(self) -> int: ...
 
     @property
     def statements(self) -> Sequence[str]:
-        """Those that began it, if they are known here."""
+        """The statements that began the run, if they are known here."""
         ...
 
     @property
     def db(self) -> Server: ...
 
     def info(self) -> Row:
-        """Its row of the view of runs."""
+        """Return the run's row of the view of runs."""
         ...
 
     def models(self) -> str:
-        """The table of its models."""
+        """Return the table of the run's models."""
         ...
 
     def specification(self) -> dict[str, Any] | None:
-        """What the columns of the training rows became, where they were packed as they are."""
+        """Return what the columns of the training rows became, if they were packed as they are."""
         ...
 
     def rows(self, query: str) -> list[Row]:
-        """Rows of a query whose one value is the run's number."""
+        """Return the rows of a query whose one value is the run's number."""
         ...
 
 
@@ -72,9 +72,9 @@ class Predictor(Protocol):
     def mst_key(self) -> int: ...
 
     def features(self, x: Columns | None) -> Sequence[str]:
-        """The columns that its features are in."""
+        """Return the columns that hold the config's features."""
         ...
 
     def written(self, x: Columns | None) -> str:
-        """The same as the server reads them."""
+        """Return these columns as the server reads them."""
         ...

@@ -1,4 +1,4 @@
-"""One HTML file about a run, for a person who was not there."""
+"""Writes one HTML file about a run, for a person who was not there."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _of_configs(run: RunRows, info: Row) -> list[str]:
 
 
 def _of_groups(run: RunRows, info: Row) -> list[str]:
-    """Of ten thousand groups no reader wants all."""
+    """Return the sections of a run of groups: of ten thousand groups, no reader wants all."""
     listed = run.rows(_LOWEST)
     metric = next((row["metric"] for row in listed if row["metric"]), "value")
     head = ["group", "rows", "status", "config", metric, "loss", "reason"]
@@ -146,7 +146,7 @@ def _asked(run: RunRows, info: Row) -> str:
 
 
 def _columns(found: Mapping[str, Any] | None) -> list[str]:
-    """What the columns became, where they were packed as they are."""
+    """Return the section that says what the columns became, if they were packed as they are."""
     if found is None:
         return []
     rows: list[list[Any]] = []
@@ -160,7 +160,7 @@ def _columns(found: Mapping[str, Any] | None) -> list[str]:
 
 
 def _said(values: Mapping[str, Any]) -> str:
-    """Keys with their values, words first: of long lists the beginning, and nothing of what is not there."""
+    """Return keys with their values, words first: only the beginning of long lists, and nothing empty."""
     said: list[str] = []
     for key, value in sorted(values.items(), key=lambda item: not isinstance(item[1], str)):
         if isinstance(value, list):

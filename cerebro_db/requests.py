@@ -1,4 +1,4 @@
-"""What a fit asks for, as the statements that ask for it."""
+"""Turns a fit into the statements that ask the server for it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _USUAL = ("num_configs", "num_iterations")
 
 @dataclass(frozen=True)
 class FitRequest:
-    """One call of `db.fit`; in the background it is begun, else it is over when it comes back."""
+    """A call of `db.fit`; in the background its run has only begun when it returns, else the run is over."""
 
     table: Packed
     grid: dict[str, Any]
@@ -48,7 +48,7 @@ class FitRequest:
     options: Mapping[str, Any]
 
     def begin(self, db: Home) -> Run:
-        """Send the statements."""
+        """Send the statements and return the run."""
         out = db.free_name(self.out or table_name(self.table.table, "_models"))
         if not self._trains_all:
             return self._send(db, [self._searching(db, "madlib_keras_automl", out=out)])
@@ -64,7 +64,7 @@ class FitRequest:
             raise
 
     def explain(self, db: Home) -> Plan:
-        """What it would cost. The configs of a grid are in a table while the server looks at them."""
+        """Return the plan. The configs of a grid are in a table while the server looks at them."""
         if not self._trains_all:
             return plan.explain(db, lambda form: self._searching(db, "explain_automl", format=form))
         selection = db.free_name(table_name(self.table.table, "_explained"))
@@ -84,7 +84,7 @@ class FitRequest:
 
     @property
     def _every(self) -> int:
-        """Each epoch is measured, so that there are curves."""
+        """After how many epochs configs are measured: by default after each, so that there are curves."""
         return self.every or 1
 
     def _space(self, db: Home) -> tuple[Sequence[int], Grid]:
@@ -99,7 +99,7 @@ class FitRequest:
         return models, grid
 
     def _making(self, db: Home, selection: str) -> str:
-        """What makes the table of configs."""
+        """Return the statement that makes the table of configs."""
         models, grid = self._space(db)
         return call(
             "generate_model_configs",
@@ -113,7 +113,7 @@ class FitRequest:
         )
 
     def _searching(self, db: Home, function: str, out: str | None = None, **more: Any) -> str:
-        """The call of a search; one that is explained leaves no tables."""
+        """Return the call of a search; one that is explained leaves no tables."""
         models, grid = self._space(db)
         method, given = _method(self.search)
         number, most = _NAMES.get(method, _USUAL)

@@ -1,4 +1,4 @@
-"""Rows of this side in the server: loaded into tables, and predicted."""
+"""Rows of the client in the server: loads them into tables, and predicts them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KINDS = {"i": "bigint", "u": "bigint", "f": "double precision", "b": "boolean",
 
 
 def load(db: Server, table: str, source: Any) -> int:
-    """Make a table of a data frame, a dict of arrays, or a Parquet or NPZ file; gives how many."""
+    """Make a table of a data frame, a dict of arrays, or a Parquet or NPZ file; return the number of rows."""
     columns = read(source)
     number = _length(columns)
     with db.session() as connection:
@@ -33,12 +33,12 @@ def load(db: Server, table: str, source: Any) -> int:
 
 
 def is_table(source: Any) -> bool:
-    """Whether it is the name of a table, and not rows or a file of them."""
+    """Return whether source is the name of a table, and not rows or a file of them."""
     return isinstance(source, str) and not source.endswith((".npz", ".parquet"))
 
 
 def chosen(source: Any, x: Columns | None, y: Columns | None) -> tuple[dict[str, Any], Columns, Columns]:
-    """The columns that are features and labels; each must be there, and no number of them missing."""
+    """Return the columns that are features and labels; refuse missing columns and missing numbers."""
     found = read(source)
     if not y:
         raise CerebroError("y names the column of labels", hint=f"There are {', '.join(found)}.")
@@ -60,7 +60,7 @@ def _flat(columns: Columns) -> list[str]:
 
 
 def _refuse_nothing(name: str, values: Any, *, is_feature: bool) -> None:
-    """A label may be missing, which is a class of its own; a number may not."""
+    """Refuse missing numbers; a label may be missing, which is a class of its own."""
     import numpy as np
 
     if values.dtype.kind == "f":
@@ -81,7 +81,7 @@ def _refuse_nothing(name: str, values: Any, *, is_feature: bool) -> None:
 
 
 def read(source: Any) -> dict[str, Any]:
-    """The columns of whatever holds rows, as arrays."""
+    """Return the columns of whatever holds rows, as arrays."""
     import numpy as np
 
     if isinstance(source, str | Path):
@@ -97,7 +97,7 @@ def read(source: Any) -> dict[str, Any]:
 
 
 def _of_series(series: Any) -> Any:
-    """A frame's column: numbers that may be missing as such, and times with a zone in UTC."""
+    """Return a frame's column as an array: missing numbers as NaN, and times with a zone in UTC."""
     kind, types = series.dtype, frames.library().api.types
     if getattr(kind, "tz", None) is not None:
         return series.dt.tz_convert(None).to_numpy()
@@ -132,7 +132,7 @@ def _definition(columns: Mapping[str, Any]) -> str:
 
 
 def _kind(name: str, values: Any) -> str:
-    """The type of a column: numbers as such, arrays as arrays of them, all else text."""
+    """Return the type of a column: numbers as such, arrays as arrays of them, all else text."""
     if values.ndim > 1:
         return "real[]" if values.dtype.kind == "f" else f"{_KINDS[values.dtype.kind]}[]"
     if values.dtype.kind in _KINDS:
@@ -172,7 +172,7 @@ def _field(value: Any) -> Any:
 
 
 def predict(config: Predictor, given: Any, x: Columns | None) -> pandas.DataFrame:
-    """The most probable class of each row with its probability, or the prediction."""
+    """Return the most probable class of each row with its probability, or the prediction."""
     index, found = _predicted(config, given, x, "response")
     columns = {"class_value": "class", "prob": "probability", "prediction": "prediction"}
     kept = [name for name in columns if name in found.columns]
@@ -181,7 +181,7 @@ def predict(config: Predictor, given: Any, x: Columns | None) -> pandas.DataFram
 
 
 def probabilities(config: Predictor, given: Any, x: Columns | None) -> pandas.DataFrame:
-    """The probability of every class, a column for each."""
+    """Return the probability of every class, a column for each."""
     index, found = _predicted(config, given, x, "prob")
     if "prob" not in found.columns:
         raise CerebroError(f"config {config.mst_key} predicts numbers, and not classes")
@@ -210,7 +210,7 @@ def _predicted(config: Predictor, given: Any, x: Columns | None, kind: str) -> t
 
 
 def _features(config: Predictor, given: Any, x: Columns | None) -> tuple[dict[str, Any], Any, str]:
-    """The columns to load, the index of the rows, and the columns as the server shall read them."""
+    """Return the columns to load, the index of the rows, and the columns as the server shall read them."""
     pandas = frames.library()
     if not isinstance(given, pandas.DataFrame):
         import numpy as np

@@ -34,7 +34,7 @@ GOING = ("running", "paused")
 
 
 class Run:
-    """One call that trains a set of configs on one packed table."""
+    """A call that trains a set of configs on one packed table."""
 
     def __init__(
         self, db: Home, run_id: int, *, statements: Sequence[str] = (), packed: Packed | None = None
@@ -66,7 +66,7 @@ class Run:
         print(";\n".join(self.statements) + ";")
 
     def info(self) -> Row:
-        """The run's row of the view `cerebro.runs`."""
+        """Return the run's row of the view `cerebro.runs`."""
         return self.rows(_INFO)[0]
 
     def models(self) -> str:
@@ -82,17 +82,17 @@ class Run:
         return name
 
     def specification(self) -> dict[str, Any] | None:
-        """What the columns became, with the classes, where rows were packed as they are."""
+        """Return what the columns became, with the classes, if rows were packed as they are."""
         return stored.specification(self.db, self.info()["model_table"])
 
     @property
     def status(self) -> str:
-        """How it stands: running, paused, finished, failed or interrupted."""
+        """The status of the run: running, paused, finished, failed or interrupted."""
         return self.info()["status"]
 
     @property
     def packed(self) -> Packed:
-        """The table that it trains on."""
+        """The table that the run trains on."""
         if self._packed is not None:
             return self._packed
         name = self.info()["source_table"]
@@ -100,7 +100,7 @@ class Run:
         return Packed(self.db, stored.table(self.db, name))
 
     def leaderboard(self) -> pandas.DataFrame:
-        """The configs, best first; of a run of groups within each group, whose columns stand in front."""
+        """Return the configs, best first; of a run of groups, within each group, whose columns come first."""
         found = frames.frame(
             groups.split(
                 self.rows(
@@ -112,32 +112,32 @@ class Run:
         return found.astype({"rank": "Int64"})
 
     def groups(self) -> pandas.DataFrame:
-        """The groups of a run of groups, each with its best config or why it has none."""
+        """Return the groups of a run of groups, each with its best config or why it has none."""
         found = frames.frame(groups.listed(self))
         # Models of all rows are of no group, and groups that are left out have no config.
         whole = ("rows", "segments", "mst_key", "unit_key", "epoch", "best_epoch")
         return found.astype({name: "Int64" for name in whole if name in found.columns})
 
     def metrics(self) -> pandas.DataFrame:
-        """What the configs reached after the epochs that were measured."""
+        """Return the metrics of the configs after the epochs that were measured."""
         return self._frame(
             "SELECT * FROM cerebro.metrics WHERE run_id = %s ORDER BY mst_key, epoch, dataset, metric"
         )
 
     def timeline(self) -> pandas.DataFrame:
-        """Which config trained on which segment when."""
+        """Return which config trained on which segment when."""
         return self._frame("SELECT * FROM cerebro.visits WHERE run_id = %s ORDER BY started_at, mst_key")
 
     def progress(self) -> pandas.DataFrame:
-        """Where each config stands now."""
+        """Return how far each config has come."""
         return self._frame("SELECT * FROM cerebro.progress WHERE run_id = %s ORDER BY mst_key")
 
     def decisions(self) -> pandas.DataFrame:
-        """What was decided while the run went on, with the reasons."""
+        """Return the decisions that were made while the run went on, with the reasons."""
         return self._frame("SELECT * FROM cerebro.decisions WHERE run_id = %s ORDER BY number")
 
     def best(self, group: Mapping[str, Any] | None = None) -> Config:
-        """The config at the head of the leaderboard; of a run of groups, of one group: `{"shop": 3}`."""
+        """Return the first config of the leaderboard; of a run of groups, that of a group: `{"shop": 3}`."""
         if group is not None:
             return Config(self, groups.unit(self, group)["mst_key"], group)
         if self.info()["groups"]:
@@ -160,17 +160,17 @@ class Run:
         return Config(self, ranked[0]["mst_key"])
 
     def config(self, mst_key: int, group: Mapping[str, Any] | None = None) -> Config:
-        """One of the configs, by its key; of a run of groups that of one group, else that of all rows."""
+        """Return a config by its key; for a run of groups, that of the group, else that of all rows."""
         return Config(self, mst_key, group)
 
     def save_groups(self, folder: str | Path, custom_objects: Mapping[str, Any] | None = None) -> Path:
-        """Write the best model of each group to a folder, as `.keras`; gives the list of which is whose."""
+        """Write the best model of each group to a folder, as `.keras`; return the list of which is whose."""
         return groups.save(self, Path(folder), custom_objects)
 
     def wait(self, timeout: float | None = None) -> str:
-        """Wait until the run is over and its tables are there, or for so many seconds; gives its status.
+        """Wait until the run is over and its tables are there, or for so many seconds; return its status.
 
-        The server is asked anew each time, so that nothing of it waits with you.
+        The server is asked anew each time, so that no session of it waits with you.
         """
         end = None if timeout is None else time.monotonic() + timeout
         pause = LOOK_SECONDS[0]
@@ -202,7 +202,7 @@ class Run:
         return self.best().predict(given, x)
 
     def plot(self, kind: str | None = None) -> Picture:
-        """Pictures of the run: "curves", "configs" or "timeline", or all of them.
+        """Draw pictures of the run: "curves", "configs" or "timeline", or all of them.
 
         In a notebook a picture shows itself; `.save(path)` writes it as .png, .svg or .pdf.
         """
@@ -223,13 +223,13 @@ class Run:
         return exports.to_tensorboard(self, Path(folder))
 
     def to_mlflow(self, tracking_uri: str, experiment: str | None = None) -> list[str]:
-        """Write a run per config into a tracking store of MLflow; gives the numbers of these."""
+        """Write a run for each config into a tracking store of MLflow; return the numbers of these."""
         from . import exports
 
         return exports.to_mlflow(self, tracking_uri, experiment)
 
     def _waited(self) -> str:
-        """The status, but as long as the run's last transaction is under way it has none of its end."""
+        """Return the status, which shows the run's end only once its last transaction is over."""
         return self.db.rows(call("wait", self.run_id, "0") + " AS status")[0]["status"]
 
     def stop(self, mst_key: int | None = None, *, force: bool = False) -> None:
@@ -268,7 +268,7 @@ class Run:
         *,
         with_state: bool = True,
     ) -> int:
-        """Bring in a config like another one, with other parameters where they are given; gives its key."""
+        """Bring in a config like another one, with other parameters where they are given; return its key."""
         return self._ask("clone_config", mst_key, compile_params, fit_params, with_state)[0]["answer"]
 
     def add(
@@ -278,9 +278,9 @@ class Run:
         configs: int | None = None,
         seed: int | None = None,
     ) -> list[int]:
-        """Bring in the configs of a grid, or of a model selection table; gives their keys.
+        """Bring in the configs of a grid, or of a model selection table; return their keys.
 
-        With `configs` so many are drawn from the grid.
+        With `configs`, so many are drawn from the grid.
         """
         if isinstance(grid, str):
             return [row["answer"] for row in self._ask("add_configs", grid)]
@@ -290,7 +290,7 @@ class Run:
         return [row["answer"] for row in self._ask("add_configs", models, *read_grid(space).texts(), *how)]
 
     def explain(self) -> Plan:
-        """The run's plan: what was to be expected, beside what it took."""
+        """Return the run's plan: what was to be expected, beside what it took."""
         return plan.explain(self.db, lambda form: call("explain_run", self.run_id, format=form))
 
     def forget(self) -> None:
@@ -301,7 +301,7 @@ class Run:
         return self.db.rows(f"{call(function, self.run_id, *values)} AS answer")
 
     def rows(self, query: str) -> list[Row]:
-        """Rows of a query on the views, whose one value is the run's number."""
+        """Return the rows of a query on the views, whose one value is the run's number."""
         rows = self.db.look(query, self.run_id)
         if not rows and query == _INFO:
             raise CerebroError(f"you have no run {self.run_id}", hint="db.runs() shows your runs.")
@@ -312,7 +312,7 @@ class Run:
 
 
 class Config:
-    """One candidate: an architecture with compile and fit parameters."""
+    """A candidate: an architecture with compile and fit parameters."""
 
     def __init__(self, run: Run, mst_key: int, group: Mapping[str, Any] | None = None) -> None:
         self.run = run
@@ -331,7 +331,7 @@ class Config:
         return markup.titled(title, markup.pairs([(name, value) for name, value in shown if name]))
 
     def info(self) -> Row:
-        """Its row of the leaderboard."""
+        """Return the config's row of the leaderboard."""
         if self.group is None:
             which, value = "group_key IS NULL AND mst_key = %s", self.mst_key
         else:
@@ -344,21 +344,21 @@ class Config:
         return found[0]
 
     def _unit_key(self) -> int:
-        """The number of its state."""
+        """Return the number of the config's state."""
         if self.group is None:
             return self.mst_key
         return groups.unit(self.run, self.group, self.mst_key)["unit_key"]
 
     @property
     def params(self) -> dict[str, Any]:
-        """Its compile and fit parameters, as values."""
+        """The config's compile and fit parameters, as values."""
         texts = self.info()
         return self.run.db.look(
             "SELECT cerebro.read_params(%s, %s) AS params", texts["compile_params"], texts["fit_params"]
         )[0]["params"]
 
     def to_keras(self, custom_objects: Mapping[str, Any] | None = None) -> Any:
-        """The trained model as a `keras.Model`, compiled, with the state of its optimizer.
+        """Return the trained model as a `keras.Model`, compiled, with the state of its optimizer.
 
         `custom_objects` has what stands here for registered functions, by their names: no source that comes
         from the server is executed.
@@ -371,7 +371,7 @@ class Config:
     def save(self, path: str | Path, custom_objects: Mapping[str, Any] | None = None) -> Path:
         """Write the trained model to a file: `.keras`, with its optimizer; or `.onnx`.
 
-        Of a model that was trained on columns, what these became is written beside it, as `.features.json`.
+        If the model was trained on columns, what these became is written beside it, as `.features.json`.
         Whoever loads a `.keras` file with a registered layer, loss or metric needs the same `custom_objects`.
         """
         model = self.to_keras(custom_objects)
@@ -380,19 +380,19 @@ class Config:
     def predict(self, given: pandas.DataFrame | Any, x: Columns | None = None) -> pandas.DataFrame:
         """Predict rows in the server: a data frame, or an array with the shape of the features.
 
-        `x` names the columns of the frame in the order of packing; it need not be given where the run knows
-        them. Gives a frame with the same index: the class and its probability, or the prediction.
+        `x` names the columns of the frame in the order of packing; it need not be given if the run knows
+        them. Return a frame with the same index: the class and its probability, or the prediction.
         """
         self._refuse_group()
         return rows.predict(self, given, x)
 
     def probabilities(self, given: pandas.DataFrame | Any, x: Columns | None = None) -> pandas.DataFrame:
-        """The probability of every class for the same: a column for each class."""
+        """Return the probability of every class for such rows: a column for each class."""
         self._refuse_group()
         return rows.probabilities(self, given, x)
 
     def _refuse_group(self) -> None:
-        """Rows of groups find their model by themselves."""
+        """Refuse a run of groups, whose rows find their model by themselves."""
         if self.group is not None or self.run.info()["groups"]:
             raise CerebroError(
                 "the server predicts rows of groups by the model of each row's group",
@@ -400,7 +400,7 @@ class Config:
             )
 
     def features(self, x: Columns | None) -> list[str]:
-        """The columns that its features are in."""
+        """Return the columns that hold the config's features."""
         summary = self.run.packed.summary()
         prepared = summary.get("feature_specification")
         if prepared and x is None:
@@ -417,11 +417,11 @@ class Config:
         return found
 
     def written(self, x: Columns | None) -> str:
-        """The same as the server reads it."""
+        """Return the columns of the features as the server reads them."""
         return names(x or self.run.packed.x or self.features(None))
 
     def _architecture(self) -> str:
-        """Its architecture, from the run's model table."""
+        """Return the config's architecture, from the run's model table."""
         table = self.run.models()
         found = stored.architecture(self.run.db, table, self.mst_key)
         if found is None:

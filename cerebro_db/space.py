@@ -1,4 +1,4 @@
-"""The values that a parameter may take, and a grid of them as the server reads it."""
+"""The values that a parameter may take, and grids of them as the server reads them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Json = Any
 
 @dataclass(frozen=True)
 class Choice:
-    """One of some values."""
+    """A choice of one of some values."""
 
     values: tuple[Any, ...]
 
@@ -43,7 +43,7 @@ class Range:
 
 @dataclass(frozen=True)
 class ByModel:
-    """Other values for each architecture; one that is not named does not have the parameter."""
+    """Values that differ by architecture; one that is not named does not have the parameter."""
 
     values: Mapping[int, Any]
 
@@ -55,27 +55,27 @@ Dimension = Choice | Range | ByModel
 
 
 def choice(values: Iterable[Any]) -> Choice:
-    """One of some values: `choice(["relu", "tanh"])`. A plain list in a grid means the same."""
+    """Choose one of some values: `choice(["relu", "tanh"])`. A plain list in a grid means the same."""
     return Choice(tuple(values))
 
 
 def uniform(low: float, high: float, step: float | None = None) -> Range:
-    """A number, each as likely; with a step low, low + step and so on."""
+    """Choose a number, each as likely; with a step low, low + step and so on."""
     return Range("float", low, high, step=step)
 
 
 def loguniform(low: float, high: float) -> Range:
-    """A number, each order of magnitude as likely: for learning rates."""
+    """Choose a number, each order of magnitude as likely: for learning rates."""
     return Range("float", low, high, log=True)
 
 
 def integer(low: int, high: int, step: int | None = None, *, log: bool = False) -> Range:
-    """An integer, the bounds among them."""
+    """Choose an integer, the bounds among them."""
     return Range("int", low, high, log=log, step=step)
 
 
 def by_model(values: Mapping[int, Any]) -> ByModel:
-    """Values that depend on the architecture: `by_model({1: [8, 16], 2: integer(32, 64)})`."""
+    """Choose values that depend on the architecture: `by_model({1: [8, 16], 2: integer(32, 64)})`."""
     return ByModel(dict(values))
 
 
@@ -93,7 +93,7 @@ class Grid:
     fit: dict[str, Json]
 
     def texts(self) -> tuple[str, str]:
-        """The two parts as text: JSON, but for class weights, whose keys are numbers, which JSON has not."""
+        """Return the two parts as text: JSON, except class weights, whose keys JSON cannot have: numbers."""
         return json.dumps(self.compile), self._fit_text()
 
     def _fit_text(self) -> str:
@@ -111,7 +111,7 @@ class Grid:
 
 
 def read_grid(space: Mapping[str, Any]) -> Grid:
-    """Sort the keys of a grid: what belongs to fit, what to compile; all else is the optimizer's."""
+    """Sort the keys of a grid into those of fit and of compile; all others are the optimizer's."""
     fit = {key: _leaf(value) for key, value in space.items() if key in FIT_KEYS}
     compiled = {
         key: _list_leaf(value) if key in _LISTS else _leaf(value)
@@ -149,7 +149,7 @@ def _list_leaf(value: Any) -> Json:
 
 
 def _listed(value: Json) -> list[Any]:
-    """The values of a leaf that is no range, as a list."""
+    """Return the values of a leaf that is no range, as a list."""
     if isinstance(value, Mapping):
         return value["choice"]
     return value if isinstance(value, list) else [value]

@@ -1,4 +1,4 @@
-"""SQL as a person would write it: statements with their values in them, to be sent and to be shown."""
+"""Writes SQL as a person would: statements with their values in them, to be sent and to be shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that a run names: whoever owns them may have put something else in their place."""
+"""Reads tables that a run names, safely: their owner may have put something else in their place."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CHARACTERS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
 def table(db: Server, name: str) -> str:
-    """The name of a table that a run names, if a table is what it is.
+    """Return the name of a table that a run names; refuse what is no table.
 
     A view in its place would run its owner's functions with the rights of whoever reads it, who named no view
     but a run. What one owns oneself may be anything.
@@ -48,7 +48,7 @@ def table(db: Server, name: str) -> str:
 
 
 def check_kind(found: Row, name: str) -> None:
-    """The same of its row: its kind, and whether it is the caller's own."""
+    """Refuse what is no table and not the caller's own, by its row in the catalog."""
     if found["kind"] not in _KINDS and not found["own"]:
         raise CerebroError(
             f"{name} is no longer a table, and somebody else owns it",
@@ -75,14 +75,14 @@ def key_in(db: Server, models: str, mst_key: int) -> int | None:
 
 
 def architecture(db: Server, models: str, mst_key: int) -> str | None:
-    """The architecture of a config in a table of models, if it has one."""
+    """Return the architecture of a config in a table of models, if it has one."""
     key = key_in(db, models, mst_key)
     rows = _copied(db, models, ["model_arch"] if key is None else ["mst_key", "model_arch"])
     return next((fields[-1] for fields in rows if key is None or fields[0] == str(key)), None)
 
 
 def specification(db: Server, models: str) -> dict[str, Any] | None:
-    """What the columns of the training rows became, if they were prepared; with the classes."""
+    """Return what the columns of the training rows became, with the classes; None if not prepared."""
     summary = table_name(models, "_summary")
     columns = _columns(db, summary)
     if _FEATURES not in columns:
@@ -102,7 +102,7 @@ def _columns(db: Server, name: str) -> list[str]:
 
 
 def _copied(db: Server, name: str, columns: Sequence[str]) -> list[list[str | None]]:
-    """The rows of a table, as text.
+    """Return the rows of a table, as text.
 
     They are taken by COPY, as pg_dump takes rows: this reads tables alone, and runs nothing that is its
     owner's.
@@ -123,7 +123,7 @@ def _character(escape: re.Match[str]) -> str:
 
 
 def checked(db: Server, architecture: str) -> str:
-    """The architecture as the server takes it: parts that are on its list, of a size that it trains."""
+    """Return the architecture as the server takes it: parts on its list, of a size that it trains."""
     name = f"pg_temp.cerebro_checked_{secrets.token_hex(6)}"
     with db.session() as connection:
         link.execute(connection, call("load_keras_model", name, architecture), quietly=True)

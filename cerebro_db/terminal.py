@@ -1,4 +1,4 @@
-"""Text that somebody else wrote, on its way to a terminal."""
+"""Makes text that somebody else wrote safe for a terminal."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _COMMANDS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u
 
 
 def harmless(text: object) -> str:
-    """The text with every command to the terminal spelled out: a name must not act on who reads it."""
+    """Return the text with every command to the terminal spelled out: a name must not act on who reads it."""
     return _COMMANDS.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
 
 
 class Harmless(logging.Formatter):
-    """What is logged, with the traces of errors, in the same way."""
+    """A log formatter that spells out commands to the terminal, also in the traces of errors."""
 
     def format(self, record: logging.LogRecord) -> str:
         return harmless(super().format(record))

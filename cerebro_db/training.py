@@ -83,5 +83,5 @@ class TrainRequest:
 
 
 def ranked(run: Run) -> list[Row]:
-    """The configs of such a run that have a model, the best first, with the names of their nets."""
+    """Return the configs of such a run that have a model, the best first, with the names of their nets."""
     return run.rows(_RANKED.format(nets=table_name(run.models(), "_nets")))

@@ -1,4 +1,4 @@
-"""A run as it goes on: bars in a terminal, bars in a notebook, a few lines in a file."""
+"""Shows a run as it goes on: bars in a terminal, bars in a notebook, a few lines in a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARTS = 10
 
 @dataclass(frozen=True)
 class Snapshot:
-    """How a run stands at one moment."""
+    """The state of a run at one moment."""
 
     run: Row
     configs: list[Row]
@@ -35,10 +35,10 @@ class Snapshot:
 
     @property
     def seconds_left(self) -> float | None:
-        """What the server expects of each config, shared by the segments: no config is in two visits at once.
+        """The time that the configs still need, shared by the segments: no config is in two visits at once.
 
-        Configs that the run has yet to take up are like the others; before the first visits are over, nobody
-        knows.
+        It comes from the server's figures for each config. Configs that the run has yet to take up are like
+        the others; None before the first visits are over.
         """
         left = [(c["visits_total"] - c["visits_done"], c["seconds_left"]) for c in self.configs]
         known = [(visits, seconds) for visits, seconds in left if seconds is not None]
@@ -72,7 +72,7 @@ class Snapshot:
 
 
 def duration(seconds: float) -> str:
-    """So many seconds, or minutes, or hours, as one says them."""
+    """Return so many seconds, or minutes, or hours, as one says them."""
     if seconds < 99.5:
         return f"{seconds:.0f} s" if seconds >= 9.95 else f"{seconds:.1f} s"
     minutes = round(seconds / 60)
@@ -86,7 +86,7 @@ def best_text(best: Row) -> str:
 
 
 def config_text(config: Row) -> str:
-    """One config on one line, without its bar."""
+    """Return one config on one line, without its bar."""
     loss = "" if config["loss"] is None else f"  loss {config['loss']:.4g}"
     key = config["mst_key"] if config["config_key"] is None else config["config_key"]
     without = "" if config["fold"] is None else f" without fold {config['fold']}"
@@ -108,7 +108,7 @@ def look(run: RunRows) -> Snapshot:
 
 
 class Screen(Protocol):
-    """Where a run is shown."""
+    """A place where a run is shown."""
 
     def show(self, snapshot: Snapshot) -> None: ...
 
@@ -120,7 +120,7 @@ class Screen(Protocol):
 
 
 class Lines:
-    """A line for each tenth of the visits: what a file can hold."""
+    """A screen for files: a line for each tenth of the visits."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -143,7 +143,7 @@ class Lines:
 
 
 class Terminal:
-    """A bar for the run and one for each config, drawn in place by rich."""
+    """A screen for terminals: a bar for the run and one for each config, drawn in place by rich."""
 
     def __init__(self, file: TextIO) -> None:
         try:
@@ -184,7 +184,7 @@ class Terminal:
 
 
 class Notebook:
-    """The same as HTML that replaces itself."""
+    """A screen for notebooks: the bars as HTML that replaces itself."""
 
     def __init__(self) -> None:
         from IPython.display import HTML, display
@@ -220,14 +220,14 @@ def _bar(share: float, text: str) -> str:
 
 
 def foremost(snapshot: Snapshot, room: int) -> list[Row]:
-    """The configs to show where not all have room: those at work, then those that wait, in their order."""
+    """Return the configs to show if not all have room: first those at work, then those that wait."""
     order = {"training": 0, "evaluating": 0, "waiting": 1, "paused": 1}
     ranked = sorted(snapshot.configs, key=lambda c: (order.get(c["status"], 2), c["mst_key"]))
     return sorted(ranked[:room], key=lambda c: c["mst_key"])
 
 
 def screen(file: TextIO) -> Screen:
-    """What suits the place where this program runs."""
+    """Return the screen that suits the file, or the notebook that this program runs in."""
     shell = sys.modules.get("IPython")
     if file is sys.stdout and shell is not None and getattr(shell.get_ipython(), "kernel", None) is not None:
         return Notebook()

@@ -51,7 +51,7 @@ from the tests (`make doors`): an empty cell means that no test does it. Every d
 
 
 class Shown(NamedTuple):
-    """What one test shows."""
+    """The abilities and doors that one test shows."""
 
     file: Path
     test: str
@@ -77,7 +77,7 @@ def _marks(file: Path, test: ast.FunctionDef) -> Iterator[Shown]:
 
 
 def table(root: Path) -> str:
-    """The first test that shows a thing stands for it."""
+    """Return the table; the first test that shows a thing stands for it."""
     cells: dict[tuple[str, str], Shown] = {}
     for one in shown(root):
         for door in one.doors:

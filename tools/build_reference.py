@@ -119,11 +119,11 @@ class Relation(NamedTuple):
 
 
 class ReferenceError(Exception):
-    """The SQL files lack something that the reference should say."""
+    """Raised if the SQL files lack something that the reference should say."""
 
 
 def functions(text: str) -> list[Function]:
-    """Give every public function; those of one name have their COMMENTs in the same order."""
+    """Return every public function; those of one name have their COMMENTs in the same order."""
     comments: dict[str, list[str]] = {}
     for name, said in _FUNCTION_COMMENT.findall(text):
         comments.setdefault(name, []).append(_unquoted(said))
@@ -177,7 +177,7 @@ def _function_part(name: str, found: list[Function], aliases: list[str]) -> str:
 
 
 def _aliases(found: list[Function]) -> dict[str, str]:
-    """Functions whose COMMENT says that they are another one."""
+    """Return the functions whose COMMENT says that they are another one."""
     matches = {one.name: re.match(r"The same as (?:cerebro\.)?(\w+)\.", one.comment) for one in found}
     return {name: match.group(1) for name, match in matches.items() if match}
 
@@ -212,7 +212,7 @@ def _relation_parts(root: Path) -> Iterator[str]:
 
 
 def reference(root: Path) -> str:
-    """Give the whole page."""
+    """Return the whole page."""
     return "\n".join([HEAD, *_function_parts(read(root)), *_relation_parts(root)])
 
 

@@ -40,11 +40,11 @@ _COMMENT = re.compile(r"(\nCOMMENT ON [^;']*? IS\n)'(?:[^']|'')*'")
 
 
 class BuildError(Exception):
-    """The tree holds something that must not be built."""
+    """Raised if the tree holds something that must not be built."""
 
 
 class Released(NamedTuple):
-    """What migrations/released.txt says."""
+    """The contents of migrations/released.txt."""
 
     versions: dict[str, int]  # version -> number of its last migration
     hashes: dict[str, str]  # migration or install script, as a path within migrations/ -> SHA-256
@@ -80,14 +80,14 @@ def number_of(migration: Path) -> int:
 
 
 def digests(root: Path) -> dict[str, str]:
-    """The migrations and the install scripts of released versions, as they are now."""
+    """Return the digests of the migrations and the install scripts of released versions, as they are now."""
     folder = root / "migrations"
     files = sorted(folder.rglob("*.sql"))
     return {str(f.relative_to(folder)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
 
 
 def read_migrations(root: Path, released: Released) -> list[Path]:
-    """Give all migrations in order, having made sure that released ones are what they were."""
+    """Return all migrations in order, having made sure that released ones are what they were."""
     migrations = sorted((root / "migrations").glob("*.sql"))
     if [number_of(migration) for migration in migrations] != list(range(1, len(migrations) + 1)):
         raise BuildError("migrations must be numbered 001, 002, … without gaps")
@@ -99,7 +99,7 @@ def read_migrations(root: Path, released: Released) -> list[Path]:
 
 
 def source(file: Path) -> str:
-    """The text of an SQL file."""
+    """Return the text of an SQL file."""
     text = file.read_text()
     same = _SAME.fullmatch(text)
     if same is None:
@@ -126,13 +126,13 @@ def join(command: str, head: str, files: list[Path]) -> str:
 
 
 def _careful(file: Path) -> str:
-    """Give what a file says, with functions that say where they cannot be called."""
+    """Return the text of a file, with functions that say where they cannot be called."""
     predicts = file.stem.lstrip("_").startswith("predict")
     return source(file).replace(BOOT, CAREFUL_BOOT.format(predicts=predicts))
 
 
 def build(root: Path) -> dict[str, str]:
-    """Give every generated file by name."""
+    """Return every generated file by name."""
     version, released = read_version(root), read_released(root)
     migrations, idempotent = read_migrations(root, released), read_idempotent(root)
     madlib = [root / "sql" / "madlib.sql"]
@@ -159,7 +159,7 @@ def build(root: Path) -> dict[str, str]:
 
 
 def write(folder: Path, built: dict[str, str]) -> None:
-    """Leave a file alone that would not change: a user's build stays the user's under `sudo make install`."""
+    """Write the files that would change: a user's build stays the user's under `sudo make install`."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in built.items():
         file = folder / name

@@ -37,7 +37,7 @@ class Module:
 
 @dataclass
 class Shape:
-    """What was found in one tree, each with the places where it stands."""
+    """The findings in one tree, each with the places where it stands."""
 
     root: Path
     lines: int
@@ -52,7 +52,7 @@ class Shape:
         return 1000 * len(found) / self.lines
 
     def ambiguous(self) -> dict[str, set[str]]:
-        """Names of types that are defined in more than one place."""
+        """The names of types that are defined in more than one place."""
         return {name: places for name, places in self.types.items() if len(places) > 1}
 
 
@@ -85,7 +85,7 @@ def _module(path: Path) -> Module:
 
 
 def mutable_globals(tree: ast.Module) -> set[str]:
-    """Names of a module that its functions bind anew, or whose value they change."""
+    """Return the names of a module that its functions bind anew, or whose value they change."""
     names = {name for node in tree.body for name in _bound(node)}
     found: set[str] = set()
     for function in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)):
@@ -96,7 +96,7 @@ def mutable_globals(tree: ast.Module) -> set[str]:
 
 
 def _bound(node: ast.stmt) -> Iterator[str]:
-    """What a statement at the top of a module, or in a branch of one, binds."""
+    """Yield the names that a statement at the top of a module, or in a branch of one, binds."""
     targets: list[ast.expr] = []
     if isinstance(node, ast.Assign):
         targets = node.targets
@@ -136,7 +136,7 @@ def _root(node: ast.expr) -> Iterator[str]:
 
 
 def _types(tree: ast.Module) -> Iterator[str]:
-    """Classes and named types that a module defines; type variables mean nothing by themselves."""
+    """Yield the classes and named types that a module defines; type variables mean nothing by themselves."""
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             yield node.name.lstrip("_")
@@ -149,7 +149,7 @@ def _types(tree: ast.Module) -> Iterator[str]:
 
 
 def largest_circle(modules: Iterable[Module], root: Path) -> list[str]:
-    """The most modules that import one another, also inside functions, but not for types alone."""
+    """Return the largest set of modules that import one another, also in functions, but not for types."""
     names = {_name(module.path, root): module for module in modules}
     graph = {
         name: {x for x in _imports(module, root, set(names)) if x in names} for name, module in names.items()
@@ -184,7 +184,7 @@ def _carried_out(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _circles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """Strongly connected parts: whoever is reached from each other."""
+    """Return the strongly connected parts: modules that are reached from each other."""
     reach = {name: _reached(graph, name) for name in graph}
     return [sorted({name, *(x for x in reach[name] if name in reach[x])}) for name in graph]
 

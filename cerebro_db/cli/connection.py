@@ -1,4 +1,4 @@
-"""Which database a command talks to: `--dsn`, or the PG* variables, as with psql."""
+"""Finds the database that a command talks to: `--dsn`, or the PG* variables, as with psql."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SILENCE_MILLISECONDS = 20_000
 
 
 def connected(command: C) -> C:
-    """Give a command the option that all commands have that talk to a server."""
+    """Give a command the option that all commands share that talk to a server."""
     return click.option(
         "--dsn",
         metavar="DSN",
@@ -40,7 +40,7 @@ def connected(command: C) -> C:
 
 
 def _without_password(_context: click.Context, _option: click.Parameter, dsn: str) -> str:
-    """Every user of the machine sees the command lines of all others."""
+    """Refuse a password on the command line, which every user of the machine can see."""
     import psycopg2.extensions
 
     # SQLAlchemy's way to name a driver in an address, which libpq does not know.
@@ -60,7 +60,7 @@ def _without_password(_context: click.Context, _option: click.Parameter, dsn: st
 
 
 def make_engine(dsn: str, name: str = "cerebro", spare: int = 4) -> Engine:
-    """Connections that are looked at before each use, so that a server that comes back is found again."""
+    """Return an engine that checks connections before each use, so that it finds a restarted server again."""
     import psycopg2
     from sqlalchemy import create_engine
 
@@ -79,7 +79,7 @@ def make_engine(dsn: str, name: str = "cerebro", spare: int = 4) -> Engine:
 
 
 def open_database(dsn: str, architectures: str = "nets") -> Database:
-    """The database, with a server that has answered, and the table that has its architectures."""
+    """Open the database, once the server has answered, with the table that has its architectures."""
     from sqlalchemy.exc import OperationalError
 
     from ..database import Database
@@ -99,7 +99,7 @@ def open_database(dsn: str, architectures: str = "nets") -> Database:
 
 
 class InCommands(Harmless):
-    """What the server says to do in SQL, as one does it here."""
+    """A formatter that turns the SQL which the server's messages recommend into commands."""
 
     def format(self, record: logging.LogRecord) -> str:
         said = super().format(record)
@@ -107,7 +107,7 @@ class InCommands(Harmless):
 
 
 def _let_be_heard() -> None:
-    """What the server tells while it works goes to the error stream."""
+    """Show the server's notices and warnings on the error stream."""
     notices = logging.getLogger("cerebro_db")
     if not notices.handlers:
         handler = logging.StreamHandler()

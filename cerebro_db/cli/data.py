@@ -21,7 +21,7 @@ BEGUN_COLUMNS = ("run_id", "status", "configs", "epochs", "segments", "visits_to
 
 
 def _columns(_context: click.Context, _option: click.Parameter, text: str | None) -> Any:
-    """`a,b` is two columns, which together are one vector; `pixels;a,b` is two inputs."""
+    """Read columns: `a,b` is two columns that make one vector, `pixels;a,b` is two inputs."""
     if text is None:
         return None
     inputs = [[name.strip() for name in part.split(",") if name.strip()] for part in text.split(";")]
@@ -219,7 +219,7 @@ def _predict_into(
 def _predict_here(
     db: Database, arguments: tuple[str, ...], top: int | None, key: int | None
 ) -> list[dict[str, Any]]:
-    """Predictions that leave no table behind."""
+    """Return predictions that leave no table behind."""
     into = db.free_name("cerebro_predictions")
     db.rows(PREDICT, *arguments, into, top or "response", key)
     try:

@@ -16,7 +16,7 @@ INTERRUPTED = 130  # Ctrl-C, as shells say it
 
 
 class Refused(click.ClickException):
-    """What could not be done, with what is known of it."""
+    """An error that tells what could not be done, with its detail and hint if there are any."""
 
     exit_code = REFUSED
 
@@ -34,7 +34,7 @@ class Refused(click.ClickException):
 
 
 class Unexpected(click.ClickException):
-    """A fault of the client's own, with its trace: names and messages of others may stand in it."""
+    """A fault of the client's own, with its trace, which may hold names and messages of others."""
 
     exit_code = REFUSED
 
@@ -43,12 +43,12 @@ class Unexpected(click.ClickException):
 
 
 class NoServer(Refused):
-    """Nobody to ask."""
+    """An error that says that no server answers."""
 
     exit_code = NO_SERVER
 
 
 class BadSpec(Refused):
-    """A spec file that says something it cannot mean; nothing was asked of the server."""
+    """An error in a spec file; nothing was asked of the server."""
 
     exit_code = USAGE

@@ -35,7 +35,7 @@ _INIT = "The extension cerebro is not in this database: `cerebro init` says what
 
 
 class Cerebro(click.Group):
-    """Lists its commands in the order of work, and tells the client's errors as its own."""
+    """A command group that lists commands in the order of work, and shows the client's errors as its own."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -53,7 +53,7 @@ class Cerebro(click.Group):
 
 
 def _told(error: Exception) -> click.ClickException:
-    """What the client says of it; anything else is a fault of ours and has its trace."""
+    """Return the error to show for the client's; anything else is a fault of ours and keeps its trace."""
     from ..errors import CerebroError
 
     if isinstance(error, CerebroError):

@@ -1,4 +1,4 @@
-"""Rows as a person reads them, or as a program does."""
+"""Prints rows for a person, or for a program."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _plain_row(row: Row) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value that JSON has."""
+    """Return a value that JSON has."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, decimal.Decimal):

@@ -38,7 +38,7 @@ def of_run(command: C) -> C:
 
 
 def of_named_run(command: C) -> C:
-    """Where the wrong run would be a pity."""
+    """Give a command an argument RUN that must be given, since the wrong run would be a pity."""
     return click.argument("run", metavar="RUN", type=int)(command)
 
 
@@ -47,7 +47,7 @@ def of_config(text: str) -> Callable[[C], C]:
 
 
 def chosen(db: Database, run: int | None) -> Run:
-    """The run of that number, or the newest of the caller's own."""
+    """Return the run of that number, or the caller's newest; refuse if there is none."""
     found = db.look(
         "SELECT max(run_id) AS run_id FROM cerebro.runs WHERE run_id = %s OR (%s AND owner = current_user)",
         run, run is None,
@@ -60,7 +60,7 @@ def chosen(db: Database, run: int | None) -> Run:
 
 
 def finished(run: Run) -> Run:
-    """A run whose tables are there."""
+    """Return the run if its tables are there; else refuse."""
     # As everywhere here: the client is imported where it is needed, so that help comes at once.
     from ..run import GOING
 
@@ -196,7 +196,7 @@ def watch(run: int | None, dsn: str) -> None:
 
 
 def follow(run: Run) -> None:
-    """Watch a run to its end; one that ends badly ends the command badly."""
+    """Watch a run to its end; end the command with an error if the run ends badly."""
     from ..errors import CerebroError
 
     run.watch()
@@ -231,7 +231,7 @@ def report(run: int | None, output: Path | None, dsn: str) -> None:
 
 
 def _without_password(_context: click.Context, _option: click.Parameter, address: str | None) -> str | None:
-    """Every user of the machine sees the command lines of all others."""
+    """Refuse a password in an address, which every user of the machine can see."""
     from urllib.parse import parse_qs, urlsplit
 
     try:
@@ -292,7 +292,7 @@ def export(
 
 
 def _load_quietly() -> None:
-    """TensorFlow greets everybody on the error stream while it comes up, whatever it is told."""
+    """Import TensorFlow without its greetings on the error stream, which no setting keeps it from."""
     import os
     from contextlib import suppress
     from importlib import import_module

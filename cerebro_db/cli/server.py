@@ -1,4 +1,4 @@
-"""What a server has and lacks, and what is to be done about it."""
+"""Finds what a server has and lacks, and what is to be done about it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Row = Mapping[str, Any]
 
 @dataclass
 class Plan:
-    """What `init` does itself, and what others must do first."""
+    """A plan for `init`: the steps that it takes itself, and what others must do first."""
 
     problem: str
     steps: list[str] = field(default_factory=list)
@@ -82,12 +82,12 @@ def _statements(found: Row) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    """For a shell, and readable where nothing in it means anything to one."""
+    """Quote a text for a shell, readably if nothing in it means anything to one."""
     return f'"{text}"' if re.fullmatch(r"[\w .,;'()-]*", text) else shlex.quote(text)
 
 
 def _database(found: Row) -> str:
-    """The database's name for a shell and for psql, to which a name with = in it is a whole address."""
+    """Return the database's name for a shell and psql, which takes a name with = in it for an address."""
     name: str = found["database"]
     if re.fullmatch(r"\w+", name):
         return name
@@ -95,7 +95,7 @@ def _database(found: Row) -> str:
 
 
 def _by_hand(found: Row) -> Iterator[str]:
-    """The commands on the server's machine, in Debian's places."""
+    """Yield the commands to run on the server's machine, in Debian's places."""
     major, folder = found["major"], f"cerebro-{version('cerebro-db')}"
     if found["python"] is None:
         yield f"  sudo apt-get install postgresql-plpython3-{major}"
@@ -124,7 +124,7 @@ def unpack(folder: Path) -> None:
 
 
 def examine(db: Database) -> list[dict[str, Any]]:
-    """One row for each thing that was looked at: item, status, what was found, and what to do."""
+    """Return one row for each thing that was looked at: item, status, what was found, and what to do."""
     found = _look(db)
     rows = [_row(*one) for one in (_server(found), _python(found), _files(found), _extension(found))]
     rows += [_row(*one) for one in _rights(found)]

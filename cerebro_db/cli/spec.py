@@ -1,4 +1,4 @@
-"""Spec files: what to train, as TOML. What is wrong is told with its line, before any server is asked."""
+"""Spec files: what to train, as TOML. Errors are told with their line, before any server is asked."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class Spec:
 
     @property
     def architectures(self) -> str:
-        """The table that has them."""
+        """The table that has the architectures."""
         return self.content.get("architectures", "nets")
 
     def begin(self, db: Database) -> Run:
-        """Begin the run; what only the server knows, it says."""
+        """Begin the run; errors that only the server can know are told then."""
         return db.fit(**self._arguments())
 
     def explain(self, db: Database) -> Plan:
-        """What it would cost."""
+        """Return the plan of the run, without beginning it."""
         return db.fit(**self._arguments(), explain=True)
 
     def _arguments(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def read_spec(file: Path) -> Spec:
 
 
 def line_numbers(document: tomlkit.TOMLDocument) -> Iterator[tuple[Place, int]]:
-    """Give the line of every key, by its place in the document.
+    """Yield the line of every key, by its place in the document.
 
     The parser keeps no positions, but it keeps every character: a key stands as many lines down as what is
     before it has, written out.
@@ -123,7 +123,7 @@ def key_parts(key: Any) -> tuple[str, ...]:
 
 
 def _beneath(item: Any, place: Place, line: int) -> Iterator[tuple[Place, int]]:
-    """What stands in an array or an inline table is told with the line that this begins on."""
+    """Yield what stands in an array or an inline table, with the line on which that begins."""
     if isinstance(item, Mapping):
         for name, value in item.items():
             yield (*place, name), line
@@ -207,7 +207,7 @@ def _path(place: Place) -> str:
 
 
 def _values(value: Any) -> Any:
-    """Ranges, which TOML writes as the server's JSON does, become the client's."""
+    """Turn ranges, which TOML writes as the server's JSON does, into the client's."""
     from ..space import Range, by_model
 
     if isinstance(value, list):

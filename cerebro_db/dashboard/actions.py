@@ -1,4 +1,4 @@
-"""What a viewer may ask of a run: the SQL that is sent, and what is said of it before."""
+"""The actions of a viewer on a run: the SQL that is sent, and what is said of it before."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ Row = Mapping[str, Any]
 
 
 class UnknownAction(ValueError):
-    """Nothing of this name can be asked, or what it needs was not given."""
+    """Raised if there is no action of this name, or what it needs was not given."""
 
 
 @dataclass(frozen=True)
 class Action:
-    """One thing that can be asked; `says` makes a sentence of the run, the config and what was given."""
+    """An action; `says` makes a sentence of the run, the config and what was given."""
 
     sql: str
     says: Callable[[Row, Row, Row], str]
@@ -192,10 +192,10 @@ ACTIONS = {
 
 
 class Desk:
-    """Takes what viewers ask, in the one role that the page is connected as.
+    """A desk that carries out what viewers ask, in the one role that the page is connected as.
 
-    One at a time, over one connection: parameters of a clone are checked by Keras in that session, and a
-    second check costs nothing there.
+    It takes one action at a time, over one connection: parameters of a clone are checked by Keras in that
+    session, and a second check costs nothing there.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -219,7 +219,7 @@ class Desk:
             return {"says": action.says(run, config, values), "sql": _text(connection, sql, values)}
 
     def act(self, name: str, run_id: int, given: Row) -> dict[str, Any]:
-        """Do it; gives what the function gave."""
+        """Carry out an action; return what its function gave."""
         action, values = _checked(name, run_id, given)
         if name == "resume":
             return self._resume(run_id)
@@ -235,7 +235,7 @@ class Desk:
         return {"results": [value for value in results if value not in (None, "")]}
 
     def _resume(self, run_id: int) -> dict[str, Any]:
-        """A paused run is told to go on; an interrupted one goes on in a session that does nothing else."""
+        """Let a paused run go on; an interrupted one goes on in a session that does nothing else."""
         going = self._resumed.get(run_id)
         if going is None or going.done():
             going = self._resumed[run_id] = Future()
@@ -274,7 +274,10 @@ def _checked(name: str, run_id: int, given: Row) -> tuple[Action, dict[str, Any]
 
 
 def _warm_start(connection: Connection, run: Row, values: Row) -> tuple[str, dict[str, Any]]:
-    """What is sent, with more than was given: what a warm start takes stands in the run's summary."""
+    """Return the statement and values of a warm start, with what it takes from the run's summary.
+
+    Raise UnknownAction if the run has left no table of models that could be trained on.
+    """
     none = UnknownAction(f"run {run['run_id']} has left no table of models that could be trained on")
     if not run["model_table"]:
         raise none
@@ -295,7 +298,7 @@ def _warm_start(connection: Connection, run: Row, values: Row) -> tuple[str, dic
 
 
 def _can_be_sent(value: object) -> bool:
-    """Text in the database holds no NUL and no half of a character; JSON has no infinity."""
+    """Return whether a value can be sent: no NUL and no half of a character in text, no infinity for JSON."""
     if isinstance(value, list):
         return all(_can_be_sent(item) and not isinstance(item, list) for item in cast("list[Any]", value))
     if isinstance(value, str):
@@ -310,7 +313,7 @@ def _only(found: list[dict[str, Any]], otherwise: str) -> dict[str, Any]:
 
 
 def _text(connection: Connection, sql: str, values: Row) -> str:
-    """The statement with its values in it, as the driver writes them."""
+    """Return the statement with its values in it, as the driver writes them."""
     cursor = connection.connection.cursor()
     try:
         text: bytes = cursor.mogrify(sql, values)  # pyright: ignore[reportAttributeAccessIssue]

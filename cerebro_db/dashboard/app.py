@@ -1,4 +1,4 @@
-"""The page's server: answers in JSON, the report of a run, and the files of the page."""
+"""The server of the page: answers in JSON, the report of a run, and the files of the page."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HINTS = {"42P01": "The extension cerebro is not in this database: `cerebro init`
 def make_app(
     reading: Engine, acting: Engine, token: str, host: str, port: int, code: str | None = None
 ) -> Starlette:
-    """The application; `acting` is the engine whose sessions do what viewers ask."""
+    """Return the application; `acting` is the engine whose sessions do what viewers ask."""
     desk = Desk(acting)
 
     async def index(_request: Request) -> Response:
@@ -84,7 +84,7 @@ def make_app(
 
 
 def _run_routes(reading: Engine) -> list[Route]:
-    """What is known of a run."""
+    """Return the routes that show a run."""
 
     async def run(request: Request) -> Response:
         run_id: int = request.path_params["run_id"]
@@ -122,7 +122,7 @@ def _run_routes(reading: Engine) -> list[Route]:
 
 
 def _model_routes(acting: Engine) -> list[Route]:
-    """What the models of configs make of rows."""
+    """Return the routes that show what the models of configs predict."""
 
     async def suggestion(request: Request) -> Response:
         run_id: int = request.path_params["run_id"]
@@ -171,7 +171,7 @@ def _file(page: bytes, run_id: int) -> Response:
 
 
 async def _answer(work: Callable[[], T | None], form: Callable[[T], Response] = JSONResponse) -> Response:
-    """The driver blocks: each request waits for the database in a thread."""
+    """Answer a request in a thread, since the driver blocks while it waits for the database."""
     try:
         found = await run_in_threadpool(work)
     except UnknownAction as error:

@@ -1,4 +1,4 @@
-"""Connections of the page: how many there may be, and how long one may say nothing."""
+"""Connections of the page: limits how many there are, and how long one may say nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page shows of a run of groups: how their results are spread, and a page of them at a time."""
+"""The page's view of a run of groups: how their results are spread, and a page of them at a time."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ SELECT
 
 @dataclass(frozen=True)
 class Asked:
-    """Which groups, in which order."""
+    """A choice of groups and of their order."""
 
     search: str = ""
     order: str = "group_key"
@@ -78,7 +78,7 @@ class Asked:
 
 
 def asked(given: Mapping[str, str]) -> Asked:
-    """What the address of a request says; numbers are checked before."""
+    """Read the choice from the address of a request, whose numbers were checked before."""
     order = given.get("order", "group_key")
     if order not in SORTED and not order.startswith(MAKES_GROUPS):
         raise UnknownAction(f"groups are sorted by {', '.join(SORTED)}, or by .column")
@@ -89,7 +89,7 @@ def asked(given: Mapping[str, str]) -> Asked:
 
 
 def groups(engine: Engine, run_id: int, which: Asked) -> Row | None:
-    """A page of the groups of a run, and how all that were found are spread; None without such a run."""
+    """Return a page of the groups of a run, and how all found are spread; None if there is no such run."""
     words = which.search.lower().split()
     pairs = [word.partition("=") for word in which.search.split() if word.partition("=")[1]]
     way = "DESC" if which.down else "ASC"

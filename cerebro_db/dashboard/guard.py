@@ -79,7 +79,7 @@ def is_loopback(host: str) -> bool:
 
 
 class NotRead(Exception):
-    """What is sent is more than anybody reads, or comes too slowly."""
+    """Raised with an answer if what is sent is more than is read, or comes too slowly."""
 
     def __init__(self, answer: Response) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class NotRead(Exception):
 
 
 async def read_body(request: Request, most: int) -> bytes:
-    """What was sent, as long as it is no more than that: its sender may have promised less, or nothing."""
+    """Return what was sent; raise NotRead if it is larger than `most`, whatever was promised, or too slow."""
     try:
         return await asyncio.wait_for(_read(request, most), BODY_SECONDS)
     except asyncio.TimeoutError:
@@ -110,7 +110,7 @@ def _too_large() -> NotRead:
 
 
 class Guard:
-    """Stands before the whole application."""
+    """A guard that stands before the whole application."""
 
     def __init__(self, app: ASGIApp, token: str, host: str, port: int, code: str | None = None) -> None:
         self._app = app
@@ -151,7 +151,7 @@ class Guard:
         return None
 
     async def _enter(self, request: Request) -> Response | None:
-        """The token comes once, and a cookie from then on: no script can read it, no other site send it."""
+        """Take the token once, and a cookie from then on, which no script can read and no other site send."""
         path = _path(request)
         if path == "/enter" and request.method == "POST":
             form = parse_qs((await read_body(request, MOST_FORM_BYTES)).decode("ascii", "replace"))
@@ -206,7 +206,7 @@ def _same(given: str, secret: str) -> bool:
 
 
 def _path(request: Request) -> str:
-    """What the application goes by; the address that Starlette makes may have parts of the header Host."""
+    """Return the path that the application goes by; Starlette's address may have parts of the header Host."""
     return request.scope["path"]
 
 
@@ -216,13 +216,16 @@ def _without_port(host: str) -> str:
 
 
 def _promised(headers: Headers) -> int:
-    """The length that the body is said to have; the server below refuses what is no number."""
+    """Return the length that the body is said to have; the server below refuses what is no number."""
     given = headers.get("content-length", "0")
     return int(given) if given.isdecimal() and len(given) < 20 else 0
 
 
 def _same_origin(headers: Headers, host: str) -> bool:
-    """A browser names the origin of what may change something; a program that does not has no cookies."""
+    """Return whether a change comes from the page itself.
+
+    A browser names the origin of what may change something; a program that does not has no cookies.
+    """
     origin = headers.get("origin")
     if origin is None:
         return "cookie" not in headers

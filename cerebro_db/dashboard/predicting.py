@@ -1,4 +1,4 @@
-"""What the model of a config makes of rows: of a packed table's all, counted; of any table's a few, shown."""
+"""Shows what a config's model predicts: counts for all rows of a packed table, a few rows of any table."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Rows:
 
 
 def confusion(engine: Engine, run_id: int, mst_key: int) -> Row | None:
-    """How many rows of each label the model takes for what: of the validation rows, if there are any."""
+    """Count how many rows of each label the model takes for what, of the validation rows if there are any."""
     with _reading(engine) as connection:
         run = _run(connection, run_id)
         if run is None:
@@ -63,7 +63,7 @@ def confusion(engine: Engine, run_id: int, mst_key: int) -> Row | None:
 
 
 def suggestion(engine: Engine, run_id: int) -> Row | None:
-    """Where rows to predict may come from: what the run's rows were packed from, and which of its columns."""
+    """Suggest a table of rows to predict and its columns: those that the run's rows were packed from."""
     with _reading(engine) as connection:
         run = _run(connection, run_id)
         if run is None:
@@ -82,7 +82,7 @@ def suggestion(engine: Engine, run_id: int) -> Row | None:
 
 
 def predict(engine: Engine, run_id: int, mst_key: int, asked: Rows) -> Row | None:
-    """The first rows of a table with what the model predicts for them; nothing of it stays."""
+    """Return the first rows of a table with what the model predicts for them; nothing of it stays."""
     with _reading(engine) as connection:
         run = _run(connection, run_id)
         if run is None:
@@ -101,7 +101,7 @@ def predict(engine: Engine, run_id: int, mst_key: int, asked: Rows) -> Row | Non
 
 @contextmanager
 def _reading(engine: Engine) -> Iterator[Connection]:
-    """A transaction of which nothing stays. Policies on tables are code of their owners, and are not run."""
+    """Open a transaction of which nothing stays. Policies on tables, their owners' code, are not run."""
     with engine.connect() as connection:
         connection.exec_driver_sql("SET LOCAL row_security = off")
         yield connection
@@ -114,7 +114,7 @@ def _run(connection: Connection, run_id: int) -> Row | None:
 
 
 def _texts(connection: Connection, table: str, alias: str) -> list[tuple[str, str]]:
-    """The columns of a table, each with what is shown of it."""
+    """Return the columns of a table, each with the expression that shows it."""
     found = [row["name"] for row in views.rows(connection, _COLUMNS, table=table)]
     return [
         (name, f"left({alias}.{identifier(name).replace('%', '%%')}::text, {MOST_TEXT})")
@@ -124,7 +124,7 @@ def _texts(connection: Connection, table: str, alias: str) -> list[tuple[str, st
 
 
 def _model(connection: Connection, run: Row, mst_key: int) -> tuple[str, int | None]:
-    """The table that has the config's model, and the key that it goes by there."""
+    """Return the table that has the config's model, and the key that it goes by there."""
     if run["status"] in ("running", "paused"):
         raise UnknownAction(f"run {run['run_id']} is {run['status']}: its models are there when it is over")
     if not run["model_table"]:
@@ -138,7 +138,7 @@ def _model(connection: Connection, run: Row, mst_key: int) -> tuple[str, int | N
 
 
 def _still(connection: Connection, name: str) -> str:
-    """The name of a table, if a table is what it is."""
+    """Return the name of a table; refuse what is no table."""
     written = table_name(name)
     found = views.rows(connection, _KIND, table=written)
     if not found:

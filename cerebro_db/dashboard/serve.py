@@ -1,4 +1,4 @@
-"""Starting the page: its connections, its port, its token."""
+"""Starts the page: its connections, its port, its token."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _way_in(address: str) -> Iterator[None]:
 
 
 def _logged() -> dict[str, Any]:
-    """Errors go to the error stream with their control characters spelled out."""
+    """Return a logging configuration that sends errors to stderr with control characters spelled out."""
     return {
         "version": 1,
         "disable_existing_loggers": False,

@@ -1,4 +1,4 @@
-"""What the page shows, read from the public views in the viewer's own role."""
+"""Reads what the page shows from the public views, in the viewer's own role."""
 
 from __future__ import annotations
 
@@ -146,16 +146,16 @@ Table = dict[str, list[Any]]
 
 
 def overview(engine: Engine) -> Row:
-    """Who looks at which database, and the newest runs."""
+    """Return who looks at which database, and the newest runs."""
     with engine.connect() as connection:
         draws = all(map(find_spec, DRAWING))
         return {"who": {**rows(connection, WHO)[0], "draws": draws}, "runs": rows(connection, RUNS)}
 
 
 def run(engine: Engine, run_id: int, since: Mapping[str, float], group: str | None = None) -> Row | None:
-    """One run as it stands, with what came to be since the page last asked; None where there is no such run.
+    """Return one run as it stands, with what is new since the page last asked; None if there is no such run.
 
-    `since` is what the answer before gave as `next`. Of a run of groups it has one group, or none.
+    `since` is what the answer before gave as `next`. For a run of groups, one group is shown, or none.
     """
     with engine.connect() as connection:
         found = rows(connection, RUN, run=run_id)
@@ -197,7 +197,7 @@ def _of_group(connection: Connection, run_id: int, group: str | None) -> list[Ro
 
 
 def compare(engine: Engine, run_ids: Sequence[int]) -> Row:
-    """Some runs side by side, each with its best config and what that has reached."""
+    """Return some runs side by side, each with its best config and what that has reached."""
     with engine.connect() as connection:
         return {"runs": [one for run_id in run_ids for one in _beside(connection, run_id)]}
 
@@ -214,7 +214,7 @@ def _beside(connection: Connection, run_id: int) -> list[Row]:
 
 
 def report(engine: Engine, run_id: int) -> bytes | None:
-    """The run as one HTML file."""
+    """Return the run as one HTML file; None if there is no such run."""
     with engine.connect() as connection:
         if not rows(connection, RUN, run=run_id):
             return None
@@ -225,7 +225,7 @@ def report(engine: Engine, run_id: int) -> bytes | None:
 
 
 def plan(engine: Engine, run_id: int) -> Row | None:
-    """What was to be expected of a run, beside what it took."""
+    """Return the plan of a run beside what the run took; None if there is no such run."""
     with engine.connect() as connection:
         if not rows(connection, RUN, run=run_id):
             return None
@@ -233,19 +233,19 @@ def plan(engine: Engine, run_id: int) -> Row | None:
 
 
 def rows(connection: Connection, query: str, **values: object) -> list[Row]:
-    """Every row as a dict that JSON can carry."""
+    """Return every row as a dict that JSON can carry."""
     found = connection.exec_driver_sql(pinned(query), values)
     return [{name: _plain(value) for name, value in row.items()} for row in found.mappings()]
 
 
 def table(connection: Connection, query: str, **values: object) -> Table:
-    """Many rows in few bytes: the names of the columns once."""
+    """Return many rows in few bytes: the names of the columns once."""
     found = connection.exec_driver_sql(pinned(query), values)
     return {"columns": list(found.keys()), "rows": [[_plain(value) for value in row] for row in found]}
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no NaN and no infinity; the page shows both as nothing."""
+    """Return a value that JSON has: it has no NaN and no infinity, and the page shows both as nothing."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -1,1 +1,1 @@
-"""What runs inside the PostgreSQL backend."""
+"""The package that runs inside the PostgreSQL backend."""

@@ -31,7 +31,7 @@ _comment = held(plpy.execute, waits=False)
 
 
 class Backend:
-    """What this process is at, and the statements that it has prepared."""
+    """The state of this backend process: prepared statements, pending work, and what it is doing."""
 
     def __init__(self) -> None:
         self.plans: dict[tuple[str, tuple[str, ...]], Any] = {}
@@ -50,10 +50,10 @@ class Backend:
 
     @property
     def busy(self) -> bool:
-        """Whether a signal must not make a statement now.
+        """Whether a signal must not run a statement now.
 
-        The collector of garbage may run Python while the server hands over rows, and a statement that begins
-        there takes away the rows that are still to come.
+        Python's garbage collector may run while the server hands over rows, and a statement that begins then
+        takes away the rows that are still to come.
         """
         return self.looking or self.stating
 
@@ -136,9 +136,9 @@ class SegmentSession(Session):
         return work(*arguments, **named)
 
     def as_caller(self, role: str, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Work as the caller, who may only read; nothing that it brings about stays.
+        """Work as the caller, who may only read; nothing that the work changes stays.
 
-        A deferred trigger or a cursor WITH HOLD would else run at COMMIT, with the rights of the owner.
+        A deferred trigger or a cursor WITH HOLD would otherwise run at COMMIT, with the rights of the owner.
         """
         guard = guards.make_guard(self, role)
 
@@ -203,7 +203,7 @@ def _look(db: Session, guard: str, work: Callable[[], T], seconds: int) -> T:
 
 
 def _undone(work: Callable[[], T]) -> T:
-    """Do work of which nothing stays."""
+    """Do work and roll back all that it changed."""
     undone = plpy.subtransaction()
     held(undone.enter)()
     try:
@@ -234,7 +234,7 @@ def _carefully(statement: Callable[P, T], *arguments: P.args, **named: P.kwargs)
 
 
 def _say(way: Callable[[str], None], message: str) -> None:
-    """The server looks for a cancel whenever it says something, and gives it as a `plpy.Error`."""
+    """Tell the caller something; raise a CerebroError if the server notices a cancel while doing so."""
     try:
         way(message)
     except plpy.Error as said:

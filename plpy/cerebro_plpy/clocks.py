@@ -1,4 +1,4 @@
-"""Clocks of the kernel's that signal the thread or the process that made them."""
+"""Kernel clocks that signal the thread or the process that made them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STACK_BYTES = 1 << 17
 
 
 class _Event(ctypes.Structure):
-    """What Linux calls struct sigevent: which signal a clock sends, and to whom."""
+    """Linux's struct sigevent: which signal a clock sends, and to whom."""
 
     _fields_ = (
         ("value", ctypes.c_void_p),
@@ -27,13 +27,13 @@ class _Event(ctypes.Structure):
 
 
 class _StackPlace(ctypes.Structure):
-    """What Linux calls stack_t."""
+    """Linux's stack_t."""
 
     _fields_ = (("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
 
 
 class Clock:
-    """Sends a signal when so many seconds are over; where it cannot be made, it does nothing."""
+    """A clock that sends a signal after some seconds; where it cannot be made, it does nothing."""
 
     def __init__(self, goes_by: int, signal: int, *, to_this_thread: bool = False) -> None:
         event = _Event(signal=signal, notify=_TELL_THREAD if to_this_thread else _TELL_PROCESS)
@@ -46,7 +46,7 @@ class Clock:
         self._handle = handle if made else None
 
     def set(self, seconds: float, every: float = 0) -> None:
-        """Start anew: the first signal, and then one every so often. 0 is never."""
+        """Start anew: send the first signal after `seconds`, then one `every` so many seconds. 0 is never."""
         if self._handle is not None:
             times = (*_seconds_and_nanoseconds(every), *_seconds_and_nanoseconds(seconds))
             _PROCESS.timer_settime(self._handle, 0, (ctypes.c_long * 4)(*times), None)

@@ -34,7 +34,7 @@ class Command:
 
 @dataclass(frozen=True, kw_only=True)
 class BesideRows(Command):
-    """What is done where the rows of a segment are."""
+    """A command that is carried out where the rows of a segment are."""
 
     segment: int = 0
 
@@ -122,7 +122,7 @@ class CheckFunctions(BesideRows):
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigCommand(BesideRows):
-    """What is done again and again for a config of a run."""
+    """A command about a config of a run, of the kinds that a run sends again and again."""
 
     run_id: int
     mst_key: int
@@ -158,7 +158,7 @@ class VisitBundle(ConfigCommand):
 
 @dataclass(frozen=True, kw_only=True)
 class Average(ConfigCommand):
-    """Make one state of those that the segments have made in an epoch, weighted by their rows."""
+    """Average the states that the segments have made in an epoch, weighted by their rows."""
 
     rows: Sequence[int]
     losses: Sequence[float | None]
@@ -173,7 +173,7 @@ class Evaluate(ConfigCommand):
 
 @dataclass(frozen=True, kw_only=True)
 class Merge(ConfigCommand):
-    """Make metrics of what all segments have measured, of a config or of several `members`."""
+    """Merge what all segments have measured into metrics, for a config or several `members`."""
 
     members: Sequence[int] = ()
 
@@ -201,8 +201,8 @@ class StartingWeights:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightsOfGroups:
-    """The same for models of groups: the types of the columns that make groups, and what says which rows of
-    the table they are (`store/group_models.row_of`)."""
+    """Starting weights for models of groups: the types of the columns that make groups, and which rows of the
+    table hold the weights (`store/group_models.row_of`)."""
 
     model_id: int
     table: str
@@ -240,7 +240,7 @@ class CreateRun(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class HoldRun(Command):
-    """Stand behind a run that is there; an error if another session does."""
+    """Stand behind an existing run; raise an error if another session does."""
 
     run_id: int
     behind: Behind
@@ -252,7 +252,7 @@ class HoldRun(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeRun(Command):
-    """Make a run ready to go on: what was left half-made is removed, damage found."""
+    """Make a run ready to go on: remove what was left half-made, and find damage."""
 
     run_id: int
     evaluation_epochs: Sequence[int]
@@ -319,7 +319,7 @@ class Decide(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class DropStates(Command):
-    """Remove states that nobody needs any more: of each config all but those after these steps."""
+    """Remove states that are no longer needed: for each config, all but those after these steps."""
 
     run_id: int
     keep: Sequence[tuple[int, Sequence[int]]]
@@ -442,7 +442,7 @@ class Sent:
         return cls(command, None if engine is None else Engine(**engine), look_seconds)
 
     def shown(self) -> str:
-        """What other sessions see that a session is at; the progress view reads it."""
+        """Return what other sessions see this session doing; the progress view reads it."""
         found = [(word, getattr(self.command, name, None)) for word, name in _SHOWN]
         words = [f"{word}={value}" for word, value in found if value is not None]
         return " ".join(["cerebro", self.way.name, *words])

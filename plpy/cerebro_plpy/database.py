@@ -1,4 +1,4 @@
-"""What the rest of the package may ask of the session it runs in; `backend` implements it over plpy."""
+"""Database, the interface to the session that the package runs in; `backend` implements it over plpy."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ class Database(Protocol):
 
     @property
     def server(self) -> Server:
-        """What this server does in its own way."""
+        """The way in which this server, PostgreSQL or Greenplum, does things."""
         ...
 
     @property
     def search_path(self) -> str:
-        """Where the caller looks for tables that are named without a schema."""
+        """The caller's search_path, for tables that are named without a schema."""
         ...
 
     @property
     def called_at(self) -> float:
-        """When the caller called, by the monotonic clock."""
+        """The time of the caller's call, by the monotonic clock."""
         ...
 
     def query(self, sql: str, types: Sequence[str] = (), values: Sequence[object] = ()) -> list[Row]:
-        """Run one statement, prepared once per session, and give its rows."""
+        """Run one statement, prepared once per session, and return its rows."""
         ...
 
     def query_once(self, sql: str) -> list[Row]:
-        """The same without keeping a plan, for what takes long: so the server may use several workers."""
+        """Run one long statement without keeping its plan, so that the server may use several workers."""
         ...
 
     def scan(
@@ -56,11 +56,11 @@ class Database(Protocol):
         ...
 
     def look_for_cancel(self) -> None:
-        """Have the server act on a cancel that it has been told of, by a line in its log and no statement."""
+        """Have the server act on a cancel that it was told of, by a line in its log and no statement."""
         ...
 
     def run_here(self, sent: Sent) -> Mapping[str, Any]:
-        """Do in the caller's own session what a segment session would be told to do."""
+        """Carry out in the caller's own session a command that would go to a segment session."""
         ...
 
     def as_owner(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
@@ -73,7 +73,7 @@ class Database(Protocol):
 
 
 def as_owner(function: Callable[Concatenate[Database, P], T]) -> Callable[Concatenate[Database, P], T]:
-    """A function that works with the rights of the extension's owner. It must run no SQL of a user's."""
+    """Wrap a function to run with the rights of the extension's owner. It must run no SQL of a user's."""
 
     @wraps(function)
     def with_rights(db: Database, *arguments: P.args, **named: P.kwargs) -> T:

@@ -24,7 +24,7 @@ P = ParamSpec("P")
 
 
 def report(error: CerebroError) -> Any:
-    """The exception that PL/Python turns into an error with these fields; its name starts the message."""
+    """Return the exception that PL/Python makes an error of these fields; its name starts the message."""
     report = type("cerebro", (plpy.Error,), {"__module__": "__main__"})(printable(error.message))
     report.sqlstate = error.sqlstate
     report.detail = error.detail and printable(error.detail)
@@ -33,10 +33,10 @@ def report(error: CerebroError) -> Any:
 
 
 def carry_out(work: Callable[[], T], known: Sequence[registered.Function] = ()) -> T:
-    """Do the work of a call, which has to ask for registered functions.
+    """Do the work of a call, with `known` as the registered functions in scope.
 
-    The caller turns an error into the server's: each frame that the new error passes is a line in the
-    CONTEXT that a user reads.
+    The caller turns an error into the server's: each frame that the new error passes is a line in the CONTEXT
+    that a user reads.
     """
     interrupts.let_cancels_wait()
     memory.of(memory.Pause).take = _look_for_cancel
@@ -49,7 +49,7 @@ def _look_for_cancel() -> None:
 
 
 def internal(function: Callable[P, T]) -> Callable[P, T]:
-    """A function that the extension's own code calls, or one that runs no statements."""
+    """Wrap a function that the extension's own code calls, or one that runs no statements."""
 
     @wraps(function)
     def begun(*arguments: P.args, **named: P.kwargs) -> T:
@@ -62,7 +62,7 @@ def internal(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def public(function: Callable[P, T]) -> Callable[P, T]:
-    """A function that runs statements: it says where it may not before it loads anything."""
+    """Wrap a function that runs statements; refuse it where it may not run, before anything is loaded."""
 
     @wraps(function)
     def begun(*arguments: P.args, **named: P.kwargs) -> T:
@@ -75,10 +75,10 @@ def public(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _on_own_path(work: Callable[[], T]) -> T:
-    """Work with the extension's search_path, and know the caller's.
+    """Work with the extension's search_path, and note the caller's.
 
-    A SET clause of the SQL function would hide the caller's. What an error leaves of this goes with the
-    transaction, or the part of it, that the error ends.
+    A SET clause of the SQL function would hide the caller's. Whatever an error leaves of this is undone with
+    the transaction, or the part of it, that the error ends.
     """
     called_at = time.monotonic()
     _check_place()
@@ -109,7 +109,7 @@ def _check_place() -> None:
 
 
 def run_pending() -> None:
-    """The body of the functions that exist to change rights."""
+    """Run the pending work: the body of the SQL functions that exist only to change rights."""
     pending = backend().pending
     if not pending:
         raise report(
@@ -122,7 +122,7 @@ def run_pending() -> None:
 
 
 def end_look() -> None:
-    """What the caller's code has left here goes, also when an error of its own was the end of it."""
+    """End a look as the caller, even one that an error broke off: drop its time limit and its locks."""
     if backend().looking:
         backend().looking = False
         interrupts.end_limit()

@@ -30,7 +30,7 @@ __all__ = ["run_pending"]
 
 @internal
 def segment(command: str, request: str) -> str:
-    """What a segment session does; other sessions see at once what it is."""
+    """Carry out a command in a segment session; other sessions see at once what it is."""
     sent = Sent.of(command, json.loads(request))
     own = SegmentSession(sent.look_seconds)
     session.set_application_name(own, sent.shown())
@@ -43,7 +43,7 @@ def segment(command: str, request: str) -> str:
 
 @internal
 def on_segment(command: str, message: bytes) -> bytes:
-    """What a segment's own process does on Greenplum."""
+    """Answer a message to a segment's own process on Greenplum."""
     from cerebro_plpy.cluster import process
 
     return process.answer(SegmentSession(), command, message)
@@ -51,7 +51,7 @@ def on_segment(command: str, message: bytes) -> bytes:
 
 @internal
 def work(order: str) -> str:
-    """What a segment's own process does about a config."""
+    """Carry out an order about a config in a segment's own process on Greenplum."""
     from cerebro_plpy.cluster import process
 
     return process.work(SegmentSession(), order)
@@ -59,7 +59,7 @@ def work(order: str) -> str:
 
 @internal
 def begin_command(command: str, request: str) -> Sequence[str | None]:
-    """What a segment session has to do first; `go_on` tells what comes then."""
+    """Begin a command step by step and return the first thing to do; `go_on` returns the next."""
     from cerebro_plpy.cluster import procedure
 
     end_look()
@@ -73,7 +73,7 @@ def begin_command(command: str, request: str) -> Sequence[str | None]:
 
 @internal
 def show(name: str) -> bool:
-    """Tell other sessions what this one is at."""
+    """Tell other sessions what this one is doing."""
     end_look()
     session.show(name)
     return True
@@ -88,7 +88,7 @@ def go_on(found: str | None) -> Sequence[str | None]:
 
 
 def _next(order: Sequence[str | None]) -> Sequence[str | None]:
-    """The next thing to do, which may be to read as the run's caller."""
+    """Return the next thing to do; begin a look if that is to read as the run's caller."""
     if order[0] == "look":
         backend().looking = True
         interrupts.begin_limit(json.loads(order[1] or "0"))
@@ -132,7 +132,7 @@ def join_pieces(*arguments: Any) -> list[bytes]:
 
 
 def _drive(asked: Drive, look_seconds: int) -> None:
-    """Stand behind a run that was begun by a session which need not be there any more."""
+    """Drive a run that was begun by a session which need not be there any more."""
     from cerebro_plpy.executor import resume as executor
 
     driving = DrivingSession(asked.role, look_seconds)
@@ -199,7 +199,7 @@ def enable_lora(*arguments: Any) -> int:
 
 @public
 def features(what: str, *arguments: Any) -> int:
-    """What frozen layers make of packed rows."""
+    """Make or refresh a table of what frozen layers make of packed rows."""
     from cerebro_plpy.predicting import features as stored
 
     calls = {"materialize": stored.materialize, "refresh": stored.refresh}
@@ -236,7 +236,7 @@ def generate_model_configs(*arguments: Any) -> None:
 
 @public
 def function(what: str, *arguments: Any) -> Any:
-    """What concerns registered functions."""
+    """Carry out a call about registered functions."""
     from cerebro_plpy.executor import function_calls
 
     return function_calls.CALLS[what](Session(), *arguments)
@@ -307,7 +307,7 @@ def evaluate(*arguments: Any) -> None:
 
 @public
 def explain(what: str, *arguments: Any) -> list[str]:
-    """The plan of a run that has not begun, or of one that has."""
+    """Return the plan of a run that has not begun, or of one that has."""
     from cerebro_plpy.executor import explain, explain_run
 
     ways = {"fit": explain.fit, "automl": explain.automl, "run": explain_run.explain_run}
@@ -332,7 +332,7 @@ def resume(run_id: int | None) -> None:
 
 @public
 def ask(what: str, *arguments: Any) -> None:
-    """Ask something of a run that goes on in another session, by one of the functions that are named so."""
+    """Ask something of a run that goes on in another session, by the function of `steer` with this name."""
     from cerebro_plpy.executor import steer
 
     getattr(steer, what)(Session(), *arguments)
@@ -448,7 +448,7 @@ def predict_row(model: int | None, row: str | None, mst_key: int | None) -> tupl
 
 @functools.cache
 def _predictor_of_rows() -> ModuleType:
-    """Found once: an import costs more than a small net, since it looks for a cancel (engine/apart.py)."""
+    """Import the predictor once: an import, which looks for a cancel, costs more than a small net."""
     from cerebro_plpy.predicting import one as predictor
 
     return predictor
@@ -456,7 +456,7 @@ def _predictor_of_rows() -> ModuleType:
 
 @internal
 def _check_predicts() -> None:
-    """Say what to use instead where no function may predict inside a query, before a statement is refused."""
+    """Refuse where no function may predict inside a query, and say what to use instead."""
     Session().server.check_predicts_in_queries()
 
 

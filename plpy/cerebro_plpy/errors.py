@@ -40,7 +40,7 @@ INTERNAL = "XX000"
 
 
 class CerebroError(Exception):
-    """Raised anywhere in the package; `entry` alone turns it into a PostgreSQL error."""
+    """The error raised anywhere in the package; `entry` alone turns it into a PostgreSQL error."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class CerebroError(Exception):
 
 
 def from_driver(error: Any, unknown: str) -> CerebroError:
-    """What a server has answered a connection of ours; `unknown` is its code where it has none."""
+    """Convert an error that a connection of ours has got; `unknown` is the SQLSTATE if it has none."""
     said = error.diag
     message = said.message_primary or " ".join(str(error).split()) or "the connection was lost"
     sqlstate = error.pgcode or unknown
@@ -71,7 +71,7 @@ def from_driver(error: Any, unknown: str) -> CerebroError:
 
 
 def from_statement(error: Any) -> CerebroError:
-    """What the server says of a statement of ours, a `plpy.SPIError`."""
+    """Convert the server's error for a statement of ours, a `plpy.SPIError`."""
     packed, detail, hint, *_ = error.spidata or (None, None, None)
     # An error of a code that the server does not know, as functions of users raise some, does not say it.
     sqlstate = getattr(error, "sqlstate", None) or _unpacked(packed)
@@ -79,24 +79,24 @@ def from_statement(error: Any) -> CerebroError:
 
 
 def _hint(sqlstate: str) -> str | None:
-    """What to do about an error for which the server has no hint."""
+    """Return our own hint for an error for which the server has none."""
     return SEGMENT_GONE_HINT if sqlstate == SEGMENT_GONE else None
 
 
 def _unpacked(packed: int | None) -> str:
-    """An SQLSTATE as the server keeps it: six bits for each character."""
+    """Return an SQLSTATE from the server's form, six bits for each character."""
     if packed is None:
         return INTERNAL
     return "".join(chr((packed >> 6 * place & 0x3F) + ord("0")) for place in range(5))
 
 
 def printable(text: str) -> str:
-    """What the server can send: parts of a user's input may be half a character, or none at all."""
+    """Return a text that the server can send: parts of a user's input may be half a character, or NUL."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
 def missing_package(module: str) -> CerebroError:
-    """What a call that needs an engine says where the server's Python has none."""
+    """Return the error for a call that needs an engine that the server's Python does not have."""
     package = "tensorflow-cpu" if module == "tensorflow" else module
     return CerebroError(
         f'the Python package "{module}" is missing on the server',

@@ -1,4 +1,4 @@
-"""What this process keeps from one call to the next.
+"""The memory of this process from one call to the next.
 
 Each kind of thing that is kept is a class that is made without arguments. Whoever asks for it first has it
 made, and all of them go at once. The server's process has one memory; a test takes a fresh one.
@@ -19,14 +19,14 @@ class Memory:
         self._things: dict[type, Any] = {}
 
     def of(self, kind: type[T]) -> T:
-        """Give the one thing of a kind."""
+        """Return the one thing of a kind, making it first if needed."""
         if kind not in self._things:
             self._things[kind] = kind()
         return self._things[kind]
 
     @contextmanager
     def fresh(self) -> Generator[None]:
-        """Begin with nothing, and have everything back afterwards."""
+        """Begin with nothing, and put everything back afterwards."""
         before, self._things = self._things, {}
         try:
             yield
@@ -35,18 +35,18 @@ class Memory:
 
 
 def _go_on() -> None:
-    """Nobody waits for this process."""
+    """Do nothing: nobody waits for this process."""
 
 
 class Pause:
-    """Lets long work be cancelled: it takes a pause between two steps, where a backend acts on a cancel."""
+    """A pause that long work takes between two steps, so that a backend can act on a cancel."""
 
     def __init__(self) -> None:
         self.take: Callable[[], None] = _go_on
 
 
 def kept(known: dict[K, T], key: K, most: int, make: Callable[[], T]) -> T:
-    """What is known by a key, made where it is not; of more than so many the one that was made first goes."""
+    """Return what is known by a key, making it if needed; drop the oldest beyond `most`."""
     if key not in known:
         while len(known) >= most:
             known.pop(next(iter(known)))

@@ -60,7 +60,7 @@ class PostgreSQL:
         return RowsHere(self._db, job, columns, seen, parts)
 
     def check_lies_as_packed(self, table: Table, what: str) -> None:
-        """They are wherever the table is."""
+        """Do nothing: the rows are wherever the table is."""
 
     def host_facts(self) -> Mapping[str, Mapping[str, Any]]:
         from cerebro_plpy.planner.gpus import HERE
@@ -87,7 +87,7 @@ class PostgreSQL:
         return PredictorHere(self._db, use_gpus)
 
     def check_predicts_in_queries(self) -> None:
-        """It can always be."""
+        """Do nothing: PostgreSQL can always predict inside a query."""
 
     @property
     def may_signal(self) -> bool:

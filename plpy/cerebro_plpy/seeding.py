@@ -1,4 +1,4 @@
-"""Random numbers that are a pure function of a seed and of what they are for."""
+"""Random numbers that are a pure function of a seed and of their purpose."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 
 
 def derive(seed: int, *purpose: int | str) -> int:
-    """Give a 128-bit number that depends on the seed and every word of the purpose."""
+    """Return a 128-bit number that depends on the seed and every word of the purpose."""
     text = "\x1f".join([str(seed), *map(str, purpose)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big")
 
 
 def derive_small(seed: int, *purpose: int | str) -> int:
-    """The same in 31 bits, for libraries that take no larger seed."""
+    """Return a number as `derive` does, of 31 bits, for libraries that take no larger seed."""
     return derive(seed, *purpose) & 0x7FFFFFFF
 
 

@@ -1,4 +1,4 @@
-"""What PostgreSQL and Greenplum do each in their own way.
+"""The interface to what PostgreSQL and Greenplum each do in their own way.
 
 `backend` chooses once, and a `Database` says what was chosen: nobody else asks which server this is.
 `postgresql.py` answers for PostgreSQL, `cluster/server.py` for Greenplum.
@@ -31,23 +31,23 @@ class Server(Protocol):
         ...
 
     def places_for_work(self) -> int:
-        """How many segments can be at work at the same time."""
+        """Return how many segments can be at work at the same time."""
         ...
 
     def rules(self, distribution_rules: str | None) -> Rules:
-        """Which segments of the server rows are to be dealt to."""
+        """Return the segments of the server that rows are to be dealt to."""
         ...
 
     def ignore_rules(self, distribution_rules: str | None) -> None:
-        """Say so where a call with rules might expect them to count."""
+        """Tell the caller that rules do not count, if a call with rules might expect them to."""
         ...
 
     def distribution_keys(self, segments: int, rules: Rules) -> list[int] | None:
-        """The keys by which the rows of each segment are distributed; None where nothing is."""
+        """Return the keys by which the rows of each segment are distributed; None if nothing is."""
         ...
 
     def rows(self, job: Job, columns: Sequence[Column], seen: Faults, parts: PartsRead | None) -> PackedRows:
-        """Whoever reads, sorts and deals the rows that are to be packed."""
+        """Return an object that reads, sorts and deals the rows that are to be packed."""
         ...
 
     def check_lies_as_packed(self, table: Table, what: str) -> None:
@@ -55,24 +55,24 @@ class Server(Protocol):
         ...
 
     def host_facts(self) -> Mapping[str, Mapping[str, Any]]:
-        """What each host of the server has."""
+        """Return the facts of each host of the server."""
         ...
 
     def segment_hosts(self, summary: PackedSummary) -> Sequence[str]:
-        """The host of each segment of a packed table."""
+        """Return the host of each segment of a packed table."""
         ...
 
     def seats(self, summary: PackedSummary, alone: bool) -> Sequence[Place] | None:
-        """Where the segments of a packed table are, and the GPUs there; None where only the engine knows of
+        """Return the places of a packed table's segments, with their GPUs; None if only the engine knows of
         any. A session that is `alone` plays all segments."""
         ...
 
     def predictor(self, use_gpus: bool) -> Predictor:
-        """Whoever predicts a table's rows."""
+        """Return a predictor of a table's rows."""
         ...
 
     def check_predicts_in_queries(self) -> None:
-        """Refuse to predict inside a query on other rows where that cannot be."""
+        """Refuse to predict inside a query if this server cannot."""
         ...
 
     @property
@@ -91,9 +91,9 @@ class Server(Protocol):
         ...
 
     def carry_out(self, sent: Sent) -> Mapping[str, Any]:
-        """Carry out a command that is not done at the tables alone."""
+        """Carry out a command that takes more than the tables."""
         ...
 
     def refused_logins(self, topology: Topology) -> Sequence[tuple[int, int]] | None:
-        """Which segments' servers refuse which others' processes; None where segments have no servers."""
+        """Return which segments' servers refuse which others' processes; None if segments have no servers."""
         ...

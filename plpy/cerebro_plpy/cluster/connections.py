@@ -36,7 +36,7 @@ _COPY_BYTES = 8192
 
 
 class _Logins:
-    """The connections of this process, which stay for as long as it does."""
+    """The open connections of this process, kept until it ends."""
 
     def __init__(self) -> None:
         self.own: servers.Login | None = None
@@ -50,21 +50,21 @@ class _Logins:
 
 
 class Connections:
-    """What is read and written over them."""
+    """A reader and writer of states, visits and evaluations at the segments' own servers."""
 
     def __init__(self, db: Database, tick: Callable[[], None]) -> None:
         self._db, self._tick = db, tick
         self._logins = memory.of(_Logins)
 
     def state(self, where: Where, run_id: int, mst_key: int, step: int) -> list[memoryview] | None:
-        """The parts of a state; None where the server that has it does not give it."""
+        """Return the parts of a state; None if the server that has it does not give it."""
         copied = self._copied(where, servers.read_state(run_id, mst_key, step))
         return None if copied is None else [row[0] for row in servers.rows_of(copied)]
 
     def evaluations(
         self, where: Sequence[Where], run_id: int, mst_key: int, epoch: int
     ) -> dict[str, list[bytes]] | None:
-        """What all segments measured, by dataset and in their order; None as above."""
+        """Return what all segments measured, by dataset, in order; None if a server does not give it."""
         found: dict[str, dict[int, bytes]] = {}
         for place in {json.dumps(each): each for each in where}.values():
             copied = self._copied(place, servers.read_evaluations(run_id, mst_key, epoch))
@@ -75,7 +75,7 @@ class Connections:
         return {dataset: [data for _, data in sorted(of.items())] for dataset, of in found.items()}
 
     def states(self, run_id: int, keys: Sequence[int], step: int) -> dict[int, list[memoryview]] | None:
-        """The parts of the states of several configs that this process has left at its own server."""
+        """Return the parts of the states of several configs that this process has left at its own server."""
         copied = self._copied(None, servers.read_states(run_id, keys, step))
         if copied is None:
             return None
@@ -107,11 +107,11 @@ class Connections:
         self._write(lambda cursor: cursor.execute(servers.EVALUATIONS, [json.dumps(evaluations)]))
 
     def log_in(self) -> None:
-        """An error where this process may not log in at its own server."""
+        """Log in at this process's own server; raise an error if that is refused."""
         self._connection(self._server(None))
 
     def refused(self, where: Sequence[Where]) -> list[int]:
-        """Which of these servers do not let this process in."""
+        """Return the numbers of those servers in `where` that do not let this process in."""
         return [number for number, place in enumerate(where) if not self._lets_in(place)]
 
     def _lets_in(self, where: Where) -> bool:
@@ -139,7 +139,7 @@ class Connections:
                     return None
 
     def _write(self, work: CursorWork) -> None:
-        """Do something in one transaction; once more where the connection had been lost."""
+        """Run work in one transaction at the process's own server; retry once if the connection was lost."""
         server = self._server(None)
         try:
             self._patiently(server, work)
@@ -216,14 +216,13 @@ def _refusal(error: psycopg2.Error) -> CerebroError:
 
 
 def _was_answered(error: psycopg2.Error) -> bool:
-    """Whether a server that is at work has refused a login: one that is not has no word for a process, or has
-    it that it starts or ends, which stands beside no rule of pg_hba.conf."""
+    """Return whether a running server has refused the login, rather than being down, starting or stopping."""
     said = str(error)
     return "FATAL" in said and not any(word in said for word in ("starting up", "shutting down", "recovery"))
 
 
 class _Stream:
-    """What is written piece by piece, as a file of which COPY reads so and so much."""
+    """A file-like object over pieces of bytes, from which COPY reads."""
 
     def __init__(self, pieces: Iterator[servers.Part]) -> None:
         self._pieces = pieces

@@ -1,7 +1,8 @@
-"""What a session on the coordinator does so that a process of its own on a segment can work.
+"""The coordinator's side of a command that a process on a segment carries out.
 
-It finds what the process lacks (protocol.py): what the run is, where states lie, and, as the caller, what a
-partition consists of. Rows and states do not pass through here: the process reads them where they are.
+The session finds what the process lacks (protocol.py): the facts of the run, where states lie and, as the
+caller, what a partition consists of. Rows and states do not pass through here: the process reads them where
+they are.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _MOST_TURNS = 100
 
 @dataclass(frozen=True)
 class Look:
-    """Statements by which the caller sees what partitions are, beside the rows of a key."""
+    """A step: statements, run as the caller beside the rows of a key, that look at partitions."""
 
     role: str
     key: int
@@ -69,7 +70,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Find:
-    """A statement of the owner's that gives one text; it writes nothing."""
+    """A step: a statement, run as the owner, that returns one text and writes nothing."""
 
     statement: str
     given: Any
@@ -77,7 +78,7 @@ class Find:
 
 @dataclass(frozen=True)
 class Write:
-    """A statement of the owner's that gives nothing."""
+    """A step: a statement, run as the owner, that returns nothing."""
 
     statement: str
     given: Any
@@ -88,7 +89,7 @@ Steps = Generator[Step, Any, Mapping[str, Any]]
 
 
 class Known:
-    """What this session knows of a run, of one at a time, and of where its processes are."""
+    """A cache of the facts of one run at a time, and of where this session's processes are."""
 
     def __init__(self) -> None:
         self.facts: dict[tuple[int, int], Facts] = {}
@@ -105,14 +106,14 @@ class Known:
 
 
 def _kept(cache: dict[tuple[int, K], T], run_id: int, key: K, find: Callable[[], T]) -> T:
-    """What stays the same for a whole run, found once; of one run at a time."""
+    """Return a fact that stays the same for a whole run, found once; facts of other runs are dropped."""
     if (run_id, key) not in cache:
         _of_run(cache, run_id)[run_id, key] = find()
     return cache[run_id, key]
 
 
 def _of_run(cache: C, run_id: int) -> C:
-    """A cache whose places begin with a run's number, without what another run has left there."""
+    """Return a cache that is keyed by run, emptied of what another run has left in it."""
     if cache and next(iter(cache))[0] != run_id:
         cache.clear()
     return cache
@@ -161,7 +162,7 @@ def _tell(db: Database, sent: Sent) -> Mapping[str, Any]:
 
 
 def _give_back(db: Database, sent: Sent) -> Mapping[str, Any]:
-    """Wherever a process of this session has worked for the run, it lets go of the run's rows."""
+    """Have every process of this session that has worked for the run let go of the run's rows."""
     at_work = memory.of(Known).at_work
     while at_work:
         tell(db, at_work.pop(), sent)
@@ -169,7 +170,7 @@ def _give_back(db: Database, sent: Sent) -> Mapping[str, Any]:
 
 
 def _refused_logins(db: Database) -> list[tuple[int, int]]:
-    """Which segments' servers do not let which others' processes in, as pairs of their numbers."""
+    """Return pairs of segment numbers: a server, and a process that it does not let in."""
     keys = places.keys(db, places.primaries(db))
     refused: list[tuple[int, int]] = []
     for number, key in enumerate(keys):
@@ -179,7 +180,8 @@ def _refused_logins(db: Database) -> list[tuple[int, int]]:
 
 
 def steps_of(db: Database, sent: Sent, lacking: What | None = None, commits: bool = True) -> Steps:
-    """What has to be done for a command; whoever carries the statements out sends the replies.
+    """Return the steps of a command, as a generator; the caller carries out their statements and sends back
+    the replies.
 
     The process on the segment `commits` what it makes, or it belongs to the transaction under way here. If it
     was sent the command before, it has said what is `lacking`.
@@ -190,10 +192,10 @@ def steps_of(db: Database, sent: Sent, lacking: What | None = None, commits: boo
 
 
 def _written(db: Database, command: Command) -> Steps:
-    """What writes rows of runs, by statements that are no subtransactions.
+    """Yield the statements of a command that writes rows of runs, none of them in a subtransaction.
 
-    What one has written may be lost in early versions of Greenplum 7, and what it has deleted may come back
-    (docs/greenplum.md).
+    In early versions of Greenplum 7, what a subtransaction has written may be lost, and what it has deleted
+    may come back (docs/greenplum.md).
     """
     work = handlers.WRITING[type(command)](db, command)
     try:
@@ -229,7 +231,7 @@ class _CommandForConfig:
         return {**(answer.result or {}), **({"key": self._key} if self._commits else {})}
 
     def _insist(self) -> Generator[Step, Any, Reply]:
-        """Have the process do it, with all that it turns out to lack."""
+        """Have the process carry out the command, supplying whatever it turns out to lack."""
         self._known.at_work.add(self._key)
         given = yield from self._first()
         for turn in range(_MOST_TURNS):
@@ -243,7 +245,7 @@ class _CommandForConfig:
         raise CerebroError("a segment's process does not keep what it is given", sqlstate=INTERNAL)
 
     def _first(self) -> Generator[Step, Any, list[Given]]:
-        """What the process is bound to ask for, or has asked for already."""
+        """Return what to send with the first order: what the process will ask for, or has asked for."""
         told = _kept(self._known.told, self._run_id, self._key, set)
         if not told:
             return [*self._about_run(), *(yield from self._look())]
@@ -265,7 +267,7 @@ class _CommandForConfig:
         return [("look", place, look) for place, look in looks.items()]
 
     def _about_run(self) -> list[Given]:
-        """What stays the same while it goes on, and all configs that it has so far."""
+        """Return the facts that stay the same for the whole run, and all configs that it has so far."""
         run = self._run_id
         known = {key: facts for (_, key), facts in self._known.facts.items()}
         _kept(self._known.told, run, self._key, set).update(known)
@@ -278,12 +280,12 @@ class _CommandForConfig:
         return [("config", [self._run_id], _as_told([self._find_facts(self._run_id, mst_key)]))]
 
     def _where(self) -> Given:
-        """How the process finds what lies with each of the run's segments."""
+        """Return how the process reaches the servers of the run's segments."""
         keys = [self._key_of(segment) for segment in range(self._run.segments)]
         return "servers", [self._run_id], servers.where(self._db, self._key, keys)
 
     def _tables(self) -> list[str]:
-        """The packed tables that the process reads."""
+        """Return the packed tables that the process reads."""
         match self._command:
             case Visit():
                 return [self._run.source_table]
@@ -295,7 +297,7 @@ class _CommandForConfig:
                 return []
 
     def _write(self, left: Left) -> Generator[Step, Any, None]:
-        """What the process has not committed."""
+        """Write down the visits, evaluations and metrics that the process has not committed."""
         if left.visits:
             parts = iter(tell(self._db, self._key, GiveLeft()).parts)
             for visit, count in zip(left.visits, left.parts, strict=True):
@@ -310,7 +312,7 @@ class _CommandForConfig:
             yield Write(statements.write_metric(self._run_id, self._mst_key), measured)
 
     def _key_of(self, segment: int) -> int:
-        """The distribution key of a segment's rows."""
+        """Return the distribution key of a segment's rows."""
         return self._layout(self._run.owner, self._run.source_table).keys[segment]
 
     def _find_facts(self, run_id: int, mst_key: int) -> Facts:
@@ -331,7 +333,7 @@ class _CommandForConfig:
         return _kept(self._known.layouts, self._run_id, (role, table), find)
 
     def _supply(self, what: What) -> Generator[Step, Any, list[Given]]:
-        """What the process lacks: what it keeps comes with the command, the rest goes to it at once."""
+        """Supply what the process lacks: return what it keeps, for the next order; send the rest at once."""
         kind, *arguments = what
         given: list[Given] = []
         match kind:
@@ -400,7 +402,7 @@ class _CommandForConfig:
 
 
 def _as_told(facts: Iterable[Facts]) -> Mapping[str, Any]:
-    """Configs, and their architectures and functions, each of which stands there once."""
+    """Describe configs to a process, with each of their architectures and functions listed once."""
     found = list(facts)
     nets = {one.config.model_id: one.model_arch for one in found}
     return {

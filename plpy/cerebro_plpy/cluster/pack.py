@@ -1,7 +1,7 @@
-"""Packing: every segment reads, sorts and deals its own rows; here their order is put together.
+"""Packing: every segment reads, sorts and deals its own rows; this module puts their order together.
 
-The rows come to the same buffers as on PostgreSQL, byte for byte: the order of all rows is that of their
-hashes, and where they lay before has no say in it.
+The buffers are the same as on PostgreSQL, byte for byte: all rows are ordered by their hashes, wherever they
+lay before.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def hand_out(
 
 
 class RowsOnSegments:
-    """The rows of one table, each in the process that stands beside it."""
+    """The rows of one table, each held by the process beside it."""
 
     def __init__(
         self, db: Database, job: Job, columns: Sequence[Column], seen: Faults, parts: PartsRead | None
@@ -75,7 +75,7 @@ class RowsOnSegments:
         self._labels: list[list[Any]] = []
 
     def read(self, statement: str, sample: Row) -> int:
-        """Have every process take its rows; gives the number of all."""
+        """Have every process take its rows; return the number of all rows."""
         self._hand_out(statement, sample)
         found = tell_all(self._db, SortRows(ticket=self._ticket))
         for segment, own in enumerate(found):
@@ -156,19 +156,19 @@ class RowsOnSegments:
         return seen.counts()
 
     def _shape(self, number: int, labels: Sequence[Labels]) -> list[int]:
-        """The shape of a row of a column as it is stored."""
+        """Return the shape of a row of a column as it is stored."""
         column = self._columns[number]
         return list(column.shape) if column.classes is None else [labels[number].width or 0]
 
     def _ranks(self) -> list[np.ndarray]:
-        """For each process the places of its rows, which it has in order, among all rows."""
+        """Return for each process the places of its rows, in its own order, among all rows."""
         order = np.argsort(np.concatenate(self._hashes), kind="stable")
         ranks = np.empty(len(order), np.int64)
         ranks[order] = np.arange(len(order))
         return np.split(ranks, np.cumsum([len(hashes) for hashes in self._hashes])[:-1])
 
     def _places(self, labels: Sequence[Labels], own: Sequence[Any]) -> list[list[int] | None]:
-        """For each column with classes, where each of the labels that a process has met stands."""
+        """Return, for each column with classes, the places of the labels that a process has met."""
         found: list[list[int] | None] = []
         for number, column in enumerate(self._columns):
             places_ = labels[number].places if number < len(labels) else None
@@ -184,6 +184,6 @@ class RowsOnSegments:
 
 
 def _parts_of(how: dealing.Deal | GroupDeal, segment: int) -> list[int | list[list[int]] | None]:
-    """The fold or the groups of each of a segment's buffers, by their numbers there."""
+    """Return the fold or the groups of each of a segment's buffers, in the order of the buffers."""
     found = [one.fold or one.groups for one in how.slices(segment)]
     return [*found, *[None] * (how.buffers - len(found))]

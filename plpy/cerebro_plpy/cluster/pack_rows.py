@@ -41,7 +41,7 @@ PART = FOLD
 
 
 def describe(part: PackedPart, shape: Sequence[int] | None, divisor: float) -> Mapping[str, Any]:
-    """A column of the packed table as JSON."""
+    """Describe a column of the packed table as JSON."""
     if isinstance(part, FeaturePart):
         return {**featured.describe(part), "shape": shape, "divisor": divisor}
     return {**asdict(part), "shape": shape, "divisor": divisor}
@@ -55,7 +55,7 @@ def _part(described: Mapping[str, Any]) -> PackedPart:
 
 
 def columns_of(asked: OpenRows | ExpectRows, sample: Sequence[bytes | None], seen: Faults) -> list[Column]:
-    """The columns that a message describes, with a value of each."""
+    """Return the columns that a message describes, each opened with a sample value."""
     return [
         open_column(
             part=_part(d),
@@ -72,7 +72,7 @@ def columns_of(asked: OpenRows | ExpectRows, sample: Sequence[bytes | None], see
 def decoded(
     batch: Sequence[Fields], columns: Sequence[Column], *, in_parts: bool = False
 ) -> list[Sequence[Any]]:
-    """The fields of some rows, texts as such. Of rows in folds or groups, the last field says which."""
+    """Decode the fields of some rows. With `in_parts`, the last field gives a row's fold or groups."""
     expressions = [*fields([column.part for column in columns]), *([PART] if in_parts else [])]
     found = zip(batch, expressions, strict=True)
     return [
@@ -82,7 +82,7 @@ def decoded(
 
 
 class Taker(Protocol):
-    """Whatever a scan hands rows to."""
+    """A receiver to which a scan hands rows."""
 
     def take(self, fields: Fields) -> None: ...
 
@@ -124,7 +124,7 @@ class RowShare:
         self._waiting.clear()
 
     def hashes(self) -> bytes:
-        """Those of all rows, in their order."""
+        """Return the hashes of all rows, in their order."""
         if self._waiting:
             self._read()
         return self._sorter.hashes().tobytes()
@@ -133,7 +133,7 @@ class RowShare:
         return [None if c.classes is None else c.classes.labels for c in self.columns]
 
     def deal(self, asked: DealRows, ranks: np.ndarray) -> None:
-        """Be ready to give the rows away, `ranks` being their places in the order of all."""
+        """Prepare to give the rows away; `ranks` are their places in the order of all rows."""
         how = GroupDeal(**asked.deal) if asked.grouped else dealing.Deal(**asked.deal)
         encoders = [
             _Encoder(column, places, width)
@@ -147,7 +147,7 @@ class RowShare:
         yield from self._deal
 
     def classes_seen(self) -> bytes:
-        """Of the rows that were given away, by group."""
+        """Return pairs of a group and a class that occur in the rows given away; nothing without groups."""
         return b"" if self._classes is None else self._classes.pairs().astype("<i8").tobytes()
 
     def close(self) -> None:
@@ -155,7 +155,7 @@ class RowShare:
 
 
 class _Encoder:
-    """Brings a column into the form in which it is stored."""
+    """An encoder of a column into the form in which it is stored."""
 
     def __init__(self, column: Column, places: Sequence[int] | None, width: int | None) -> None:
         self._places = None if places is None else np.array(places, np.int64)
@@ -167,7 +167,7 @@ class _Encoder:
         return array.tobytes()
 
     def classes(self, array: np.ndarray) -> np.ndarray:
-        """The numbers of the classes of labels."""
+        """Return the numbers of the classes of labels."""
         return array.argmax(axis=1) if self._places is None else self._places[array[:, 0]]
 
 
@@ -193,7 +193,7 @@ def _pieces(
     ranks: np.ndarray,
     seen: ClassesSeen | None,
 ) -> Iterator[Piece]:
-    """Everything that goes into the same buffer together; ranks rise, so buffers are done one by one."""
+    """Yield the pieces of rows that go into one buffer; ranks rise, so buffers are done one by one."""
     bounds = [np.array(how.bounds(segment)) for segment in range(how.segments)]
     keys = [keys[how.place(segment)] for segment in range(how.segments)]
     gathered = [_Gathered() for _ in keys]
@@ -234,14 +234,14 @@ def join(widths: Sequence[int], places: Sequence[bytes], fields: Sequence[Sequen
 
 
 class _Takers(dict[str, Taker]):
-    """Whoever takes the rows of the scans that are under way, by their tickets."""
+    """The takers of the scans that are under way, by ticket."""
 
 
 T = TypeVar("T", bound=Taker)
 
 
 def expect(ticket: str, taker: Taker) -> None:
-    """Let a scan with this ticket hand its rows to the taker, and to no other any more."""
+    """Let the scan with this ticket hand its rows to the taker, and close all other takers."""
     takers = memory.of(_Takers)
     for other in list(takers):
         close(other)
@@ -256,7 +256,7 @@ def found(ticket: str, kind: type[T]) -> T:
 
 
 def take_row(ticket: str, fields: Fields) -> int:
-    """Take a row from a scan; gives 1, so that rows can be counted."""
+    """Take a row from a scan; return 1, so that rows can be counted."""
     taker = memory.of(_Takers).get(ticket)
     if taker is None:
         raise _unexpected()

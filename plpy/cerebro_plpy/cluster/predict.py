@@ -20,7 +20,7 @@ from cerebro_plpy.store.cluster import places
 
 
 class PredictorOnSegments:
-    """This session only says what the model is: its host need not have a GPU."""
+    """A predictor on all segments. This session only describes the model, so its host need not have a GPU."""
 
     uses_gpus_here = False
 
@@ -82,7 +82,7 @@ class PredictorOnSegments:
 
 
 def _deal_gpus(db: Database) -> Sequence[gpus.GpuShare]:
-    """What the process of each segment of the cluster has, in their order; an error if one has none."""
+    """Return the GPU share of each segment's process, in segment order; raise an error if one has none."""
     cluster = places.cluster(db)
     shares = gpus.deal(cluster)
     for line in gpus.crowded(cluster):

@@ -24,7 +24,7 @@ PredictedRow = tuple[str | None, str, str | None, float | None, int | None, list
 
 
 class Predicting:
-    """Takes rows one by one, predicts them in batches and keeps what comes of them."""
+    """A taker of rows that predicts them in batches and keeps the results."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Predicting:
             self.finish()
 
     def finish(self) -> None:
-        """Predict what has come since the last batch."""
+        """Predict the rows that have come since the last batch."""
         if not self._waiting:
             return
         ids, *values = zip(*self._waiting, strict=True)

@@ -30,14 +30,14 @@ class _UnderWay:
 
 
 def begin(db: Database, sent: Sent, lacking: What | None) -> ProcedureTask:
-    """The first thing to do for a command; what an earlier one left undone is forgotten."""
+    """Return the first task of a command; forget what an earlier command left undone."""
     session.show(sent.shown())
     memory.of(_UnderWay).tasks = _tasks(db, sent, lacking)
     return go_on(None)
 
 
 def go_on(found: str | None) -> ProcedureTask:
-    """The next thing to do, in the light of what the last one has found."""
+    """Return the next task of the command, given what the last one has found."""
     try:
         return memory.of(_UnderWay).tasks.send(found)
     except StopIteration as end:

@@ -1,8 +1,8 @@
 """A segment's own process, which has rows, models and an engine but may read no table.
 
-It is told to carry out a command and is given what the command needs. Where something lacks it says so, and
-is told again with that in hand: nothing has been done then that a second time could spoil. States it takes
-from where they lie, and what it makes it commits, by connections of its own (connections.py).
+It is told to carry out a command and is given what the command needs. If something is missing, it says so
+before it has done anything that a second attempt could spoil, and is told again with that in hand. It reads
+states where they lie and commits what it makes over connections of its own (connections.py).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from cerebro_plpy.store.writing import as_given
 
 
 class _Received:
-    """What the command under way was given, by what it is; more comes when it says what it lacks."""
+    """The things given to the command under way, by description; more come when it says what it lacks."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[Any, Sequence[Part]]] = {}
@@ -68,7 +68,7 @@ class _Received:
 
 
 class _ProcessMemory:
-    """What this process has been given, told and asked, and what it has made."""
+    """The memory of this process: what it was given, told and asked, and what it has made."""
 
     def __init__(self) -> None:
         self.given = _Received()
@@ -103,7 +103,10 @@ class ShippedSource:
         raise CerebroError("a segment's process has its partition whole", sqlstate=WRONG_STATE)
 
     def load_all(self, within_budget: bool) -> Dataset | None:
-        """Rows beyond the budget stand in a file without a name: the system reads them as they are needed."""
+        """Return the rows; raise Lacking if they are not here in the version that the caller sees.
+
+        Rows beyond the budget are in an unnamed file, which the system reads as they are needed.
+        """
         load = _known().loaded.pop(self._place, None)
         if load is None or load.version != self.look()[0]:
             raise Lacking("rows", *self._place, within_budget)
@@ -111,11 +114,10 @@ class ShippedSource:
 
 
 class ToldSupply:
-    """What came with the command, or is known, or lies where that says.
+    """A supply of what came with the command, is known already, or is read from where it lies.
 
-    What is made is committed here, but for metrics.
-
-    Without `commits` all is left to whoever asked, since it belongs to a transaction of theirs.
+    It commits what is made, except metrics. Without `commits` it leaves everything to whoever sent the order,
+    since it belongs to their transaction.
     """
 
     def __init__(self, db: Database, key: int = 0, commits: bool = True) -> None:
@@ -228,14 +230,14 @@ class ToldSupply:
         self.left.metrics.extend(as_given(row) for row in measured)
 
     def finish(self) -> None:
-        """What a command has measured is written together."""
+        """Write all evaluations of the command together, if this process commits."""
         if self._commits and self.left.evaluations:
             self.connections.write_evaluations(self.left.evaluations)
             self.left.evaluations.clear()
 
 
 def work(db: Database, order: str) -> str:
-    """Carry out a command about a config; the answer says what is left to be written down, or what lacks."""
+    """Carry out a command about a config; return what is left to be written down, or what is missing."""
     asked = json.loads(order)
     interrupts.end_bound()
     if "bound" in asked:
@@ -296,14 +298,14 @@ def _work(db: Database, order: Order) -> Reply:
 
 
 def _described(error: CerebroError) -> Mapping[str, Any]:
-    """An error as the coordinator is told of it; a cancel is the server's own to tell."""
+    """Return an error in the form sent to the coordinator; re-raise a cancel, the server's to report."""
     if error.sqlstate == QUERY_CANCELED:
         raise error
     return vars(error)
 
 
 def answer(db: Database, name: str, piece: bytes) -> bytes:
-    """Take a piece of a message; at the last one do what it says, and give the first piece of the answer."""
+    """Take a piece of a message; after the last, carry it out and return the first piece of the answer."""
     interrupts.end_bound()
     if name == messages.MORE:
         _known().incoming.append(piece)

@@ -1,4 +1,4 @@
-"""What passes between a session on the coordinator and its own process on a segment.
+"""The protocol between a session on the coordinator and its own process on a segment.
 
 The session can read and write every table, but it is not where the rows are. The process has rows, models and
 an engine, but the server lets it read no table. So the process works, and the session finds what it needs.
@@ -72,7 +72,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Left:
-    """What a command has made and the process has not committed."""
+    """Results of a command that the process has not committed."""
 
     visits: list[Mapping[str, Any]] = field(default_factory=list)
     # Of how many parts the state of each visit is.
@@ -83,7 +83,7 @@ class Left:
 
 @dataclass(frozen=True)
 class Reply:
-    """What became of an order: a result and what is left to be written down, or what lacks, or an error."""
+    """The outcome of an order: a result with what is left to write down, what is missing, or an error."""
 
     result: Mapping[str, Any] | None = None
     left: Mapping[str, Any] | None = None
@@ -95,7 +95,7 @@ class Reply:
 
 
 class Lacking(Exception):
-    """What a command needs and was not given."""
+    """Raised when a command needs something that it was not given."""
 
     def __init__(self, kind: str, *arguments: Any) -> None:
         super().__init__(kind, *arguments)
@@ -104,7 +104,7 @@ class Lacking(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """Something that a process is told or asked, beside the commands."""
+    """A message to a process, other than a command."""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
@@ -113,7 +113,7 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True)
 class Give(Message):
-    """What a command that waits has said it lacks; its bytes come as parts."""
+    """Supply what a waiting command has said it lacks; its bytes come as parts."""
 
     what: What
     value: Any
@@ -136,7 +136,7 @@ class ExpectBuffers(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class EndLoad(Message):
-    """The scan is over: an error if a buffer is missing."""
+    """End a load after its scan; a missing buffer is an error."""
 
     ticket: str
 
@@ -157,7 +157,7 @@ class GiveLeft(Message):
 class OpenRows(Message):
     """Make ready for rows to be packed, which a scan hands over by `cerebro._take_row`.
 
-    `sample` says of which columns a value comes as a part.
+    `sample` says for which columns a sample value comes as a part.
     """
 
     ticket: str
@@ -191,14 +191,14 @@ class DealRows(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class GiveClasses(Message):
-    """Say of which classes the rows of each group were that have been given away."""
+    """Ask which classes occur in each group among the rows that have been given away."""
 
     ticket: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class TakeGpu(Message):
-    """What this process has of its host's GPUs: what is said to all at once cannot name the GPU of each."""
+    """Tell a process its share of its host's GPUs, which a message to all processes at once cannot name."""
 
     device: str
     fraction: float
@@ -231,7 +231,7 @@ class ExpectRows(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class PredictRest(Message):
-    """All rows are there: predict the last of them."""
+    """Predict the last rows, now that all have come."""
 
     ticket: str
 
@@ -263,7 +263,7 @@ _NAMES: Mapping[type[Message], str] = {kind: name for name, kind in MESSAGES.ite
 
 @dataclass(frozen=True)
 class Answered:
-    """What came back: a result, lines for the caller, and raw bytes."""
+    """An answer: a result, lines for the caller, and raw bytes."""
 
     result: Any
     told: Sequence[str]
@@ -276,7 +276,7 @@ def tell(db: Database, key: int, message: Message | Sent, parts: Sequence[bytes]
 
 
 def tell_all(db: Database, message: Message, parts: Sequence[bytes] = ()) -> list[Answered]:
-    """Send a message to this session's processes on all segments at once; answers in the segments' order."""
+    """Send a message to this session's processes on all segments at once; return answers in segment order."""
     return [_answered(*answer) for answer in places.exchange_all(db, *_packed(message), parts)]
 
 

@@ -1,4 +1,4 @@
-"""What a segment's process is told of the rows that a scan hands to it, to pack or to predict."""
+"""Carries out messages about the rows that a scan hands to a segment's process, to pack or to predict."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _take_gpu(asked: TakeGpu, parts: Parts, ticker: Ticker) -> RowReply:
 
 
 def _expect_rows(asked: ExpectRows, parts: Parts, ticker: Ticker) -> RowReply:
-    """Make ready to predict: the model is there before a row is."""
+    """Load the model, then make ready to take the rows to be predicted."""
     from cerebro_plpy.cluster.predict_rows import Predicting
     from cerebro_plpy.predicting import models
 

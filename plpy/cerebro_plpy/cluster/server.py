@@ -43,7 +43,7 @@ class Greenplum:
         return rules.read(self._db, distribution_rules)
 
     def ignore_rules(self, distribution_rules: str | None) -> None:
-        """A validation table lies where its training table does: that is no news here."""
+        """Do nothing: that a validation table lies where its training table does is no news here."""
 
     def distribution_keys(self, segments: int, rules: Rules) -> list[int] | None:
         return places.keys(self._db, segments, rules.contents)

@@ -1,7 +1,7 @@
 """Greenplum: a segment session is a loopback connection to the coordinator.
 
-What it is told to do it has done by its own process on the segment, the same for as long as the session
-lives: rows and compiled models stay there. protocol.py says how commands reach that process.
+The session has its own process on the segment do the work. The process lives as long as the session, and
+keeps rows and compiled models. protocol.py says how commands reach it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,11 @@ class ClusterSession(LoopbackSession):
             super().begin(sent)
 
     def ready(self) -> bool:
-        """A process that lacks something is told again by way of the session, which can find it."""
+        """Return whether the answer is there.
+
+        A command that was sent directly, and whose process lacks something, is sent again step by step, so
+        that the session can find it.
+        """
         if not self._has_answered():
             return False
         if self._is_direct:
@@ -93,7 +97,7 @@ class ClusterSession(LoopbackSession):
 
 
 class SegmentsAway(psycopg2.OperationalError):
-    """A session is there, and a segment of the cluster does not answer it."""
+    """Raised when a session is up, but a segment of the cluster does not answer it."""
 
 
 class GreenplumTopology(LocalTopology):
@@ -103,7 +107,7 @@ class GreenplumTopology(LocalTopology):
     kind = ClusterSession
 
     def _opened(self, key: Key) -> LoopbackSession:
-        """While a run goes on, wait until every segment answers: one may be starting again."""
+        """Open a session; while a run goes on, wait until every segment answers: one may be restarting."""
         opened = super()._opened(key)
         if self._held is not None:
             try:

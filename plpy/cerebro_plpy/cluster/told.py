@@ -1,4 +1,4 @@
-"""What a segment's process has been told of a run, and keeps for the commands that follow."""
+"""The facts of a run that a segment's process has been told and keeps for later commands."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class RunTold:
         return Facts(self.run, config, self._nets[config.model_id], self._functions)
 
     def where(self, mst_key: int, step: int) -> tuple[Where] | None:
-        """How the server is found on which a config's state after a step lies; None if that is unknown."""
+        """Return how to reach the server that has a config's state after a step; None if that is unknown."""
         config = self._configs.get(mst_key)
         if config is None or not self.servers:
             return None
@@ -62,14 +62,14 @@ class RunTold:
 
 
 class Looks:
-    """What the caller has seen of partitions."""
+    """A cache of what the caller has seen of partitions."""
 
     def __init__(self) -> None:
         self._seen: dict[PartitionPlace, tuple[float, Seen]] = {}
         self._sure: set[PartitionPlace] = set()
 
     def begin(self) -> None:
-        """What follows is another command."""
+        """Begin another command, for which no look is certain yet."""
         self._sure.clear()
 
     def add(self, place: PartitionPlace, found: str | None) -> None:

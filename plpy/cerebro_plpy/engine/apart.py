@@ -1,4 +1,4 @@
-"""TensorFlow beside the server's JIT: in one process, whoever of the two comes first, and whosever code asks.
+"""Loads TensorFlow so that it can share a process with the server's JIT, whichever of the two comes first.
 
 Nothing here needs NumPy: every session that calls a function of the extension looks out for the import.
 """
@@ -16,10 +16,10 @@ from types import ModuleType
 
 @contextmanager
 def apart() -> Iterator[None]:
-    """Load libraries whose symbols nobody else sees, and which see their own first.
+    """Load libraries with symbols that nobody else sees, and that see their own first.
 
-    TensorFlow has an LLVM inside, and the server's JIT loads another one into the same process. Where either
-    finds the other's functions the backend crashes, and with it the whole server.
+    TensorFlow has an LLVM inside, and the server's JIT loads another one into the same process. If either
+    finds the other's functions, the backend crashes, and with it the whole server.
     """
     # It is there to share the symbols with everybody; TensorFlow does without if it is missing.
     sys.modules["tensorflow.python.pywrap_dlopen_global_flags"] = None  # pyright: ignore[reportArgumentType]
@@ -32,7 +32,7 @@ def apart() -> Iterator[None]:
 
 
 class _Finder:
-    """Has TensorFlow imported apart, whoever imports it: functions of the user's may, in the same session."""
+    """An import finder that loads TensorFlow apart, whoever imports it: a user's function may do so, too."""
 
     def find_spec(
         self, fullname: str, path: object = None, target: object = None
@@ -51,6 +51,6 @@ def _run_apart(run: Callable[[ModuleType], None], module: ModuleType) -> None:
 
 
 def watch() -> None:
-    """From here on TensorFlow comes apart in this process."""
+    """Have TensorFlow loaded apart in this process from here on."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())  # pyright: ignore[reportArgumentType]

@@ -40,7 +40,7 @@ MAX_LENGTH = 4_000_000
 
 @dataclass(frozen=True)
 class DescribedModel:
-    """What is known of a model before it exists. Shapes are those of one row."""
+    """A description of a model that has not been built. Shapes are those of one row."""
 
     json: str
     inputs: tuple[Shape, ...]
@@ -66,7 +66,7 @@ def describe(
     input_shapes: tuple[Shape, ...] | None = None,
     max_parameters: int = 2_000_000_000,
 ) -> DescribedModel:
-    """Check an architecture and say what it is; no weight is allocated, and nothing is computed."""
+    """Check an architecture and describe it; no weight is allocated, and nothing is computed."""
     try:
         return _describe(model_arch, input_shapes, max_parameters, registered.known())
     except CerebroError:
@@ -89,7 +89,7 @@ def build(architecture_json: str) -> Any:
 
 
 def layers(architecture_json: str) -> list[list[Any]]:
-    """Each layer's name and class, the shape of a row that leaves it, its parameters, and what comes in."""
+    """Return each layer's name and class, the shape of a row of its output, its parameters and sources."""
     config = json.loads(architecture_json)
     sources = {layer["config"].get("name"): _sources(layer) for layer in config["config"].get("layers", [])}
     with unallocated():
@@ -107,7 +107,7 @@ def layers(architecture_json: str) -> list[list[Any]]:
 
 
 def _row_shape(layer: Any) -> list[int | None] | None:
-    """Of the first output; a layer that is used in several ways has no shape of its own."""
+    """Return the shape of a row of a layer's first output; None if the layer is used in several ways."""
     try:
         found = runtime.keras().tree.flatten(layer.output)[0]
     except (AttributeError, ValueError):
@@ -116,7 +116,7 @@ def _row_shape(layer: Any) -> list[int | None] | None:
 
 
 def _sources(value: Any) -> list[str]:
-    """The layers whose outputs a layer of a functional model takes."""
+    """Return the layers whose outputs a layer of a functional model takes."""
     if isinstance(value, Mapping):
         history = value.get("keras_history")
         inside = value.get("inbound_nodes", value.values())
@@ -138,7 +138,7 @@ def unallocated() -> Iterator[None]:
 
 
 def output_names(model: Any) -> list[str]:
-    """Give the names that losses and metrics per output go by; a Sequential has them only within."""
+    """Return the names by which losses and metrics address outputs; a Sequential has them only inside."""
     return list(getattr(model, "output_names", None) or [model.layers[-1].name])
 
 
@@ -149,7 +149,7 @@ def _describe(
     max_parameters: int,
     functions: Sequence[registered.Function],
 ) -> DescribedModel:
-    """What may be named decides what comes of it, so it is told apart by the `functions`."""
+    """Describe an architecture, cached for each set of `functions`, which decide what its names mean."""
     config = canonical(model_arch, input_shapes)
     # Before Keras has it: it takes the config of a functional model apart.
     text = json.dumps(config, sort_keys=True, separators=(",", ":"))
@@ -192,7 +192,7 @@ def canonical(model_arch: str, input_shapes: tuple[Shape, ...] | None = None) ->
 
 
 def _name_layers(config: dict[str, Any]) -> None:
-    """Keras would number the layers of a Sequential that have no name, in each process from where it is."""
+    """Name the unnamed layers of a Sequential, which Keras would number differently in each process."""
     layers = config["config"].get("layers") if isinstance(config["config"], dict) else None
     if config["class_name"] != "Sequential" or not isinstance(layers, list):
         return
@@ -202,7 +202,7 @@ def _name_layers(config: dict[str, Any]) -> None:
 
 
 def _drop_compile_config(value: Any) -> None:
-    """Keras would compile a model with it; how a model is compiled is said elsewhere."""
+    """Remove compile_config, with which Keras would compile the model: how to compile is said elsewhere."""
     if isinstance(value, dict):
         value.pop("compile_config", None)
         value = list(value.values())
@@ -231,7 +231,7 @@ def _parse(model_arch: str) -> dict[str, Any]:
 
 
 def _custom_objects(config: dict[str, Any]) -> dict[str, Any]:
-    """The classes of the registered layers that stand there, and what is KerasHub's."""
+    """Return the classes of the registered layers in a config, and the objects of KerasHub."""
     registered_layers = validate.registered_layers(config).items()
     of_hub = hub.objects(validate.hub_names(config))
     return {**{name: custom.get(digest) for name, digest in registered_layers}, **of_hub}
@@ -276,7 +276,7 @@ def _meant(message: str) -> str | None:
 
 
 def _give_input_shape(config: dict[str, Any], input_shapes: tuple[Shape, ...]) -> None:
-    """A Sequential may leave its input open; the first layer is then told what comes in."""
+    """Tell the first layer of a Sequential that leaves its input open what comes in."""
     if config["class_name"] != "Sequential" or _has_input(config):
         return
     shape = [None, *input_shapes[0]]
@@ -329,7 +329,7 @@ def _summary(model: Any, text: str) -> DescribedModel:
 
 
 def _largest_tensor(model: Any) -> int:
-    """Give the size of the largest input or output of any layer or operation, for one row."""
+    """Return the size of the largest input or output of any layer or operation, for one row."""
     operations = getattr(getattr(model, "_functional", None) or model, "operations", [])
     shapes = [
         t.shape for operation in operations for node in operation._inbound_nodes for t in node.output_tensors
@@ -339,7 +339,7 @@ def _largest_tensor(model: Any) -> int:
 
 
 def _leaves(model: Any) -> list[Any]:
-    """Give the layers that compute; a wrapper counts as one, whatever it wraps."""
+    """Return the layers that compute; a wrapper counts as one, whatever it wraps."""
     layers = []
     for layer in model.layers:
         layers += _leaves(layer) if hasattr(layer, "layers") else [layer]

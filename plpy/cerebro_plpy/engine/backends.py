@@ -1,4 +1,4 @@
-"""What is asked of a backend of Keras. Each is one file, on_<name>.py; its `make` gives a `KerasBackend`."""
+"""The interfaces of a backend of Keras. Each is one file, on_<name>.py; its `make` gives a `KerasBackend`."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ class Loop(Protocol):
     """One backend's way to run a compiled model over rows."""
 
     def load(self, arrays: list[np.ndarray], known: KnownArrays) -> None:
-        """Take up the values of all variables; it has those that are known already."""
+        """Load the values of all variables; the loop has those that are known already."""
         ...
 
     def save(self, known: KnownArrays) -> list[np.ndarray]:
-        """Give them; those that are known are given as they are."""
+        """Return the values of all variables; those that are known are returned as they are."""
         ...
 
     def give(self, optimizer: Any) -> None:
-        """Train with the numbers of this optimizer, where code is given them."""
+        """Train with the numbers of this optimizer, if the code takes them as inputs."""
         ...
 
     def reset_metrics(self) -> None: ...
@@ -84,7 +84,7 @@ class Forward(Protocol):
     def __call__(self, variables: list[Any], batch: list[np.ndarray]) -> list[Any]: ...
 
     def bound(self, variables: list[Any]) -> BoundForward:
-        """A function of the inputs alone."""
+        """Return a function of the inputs alone."""
         ...
 
 
@@ -95,48 +95,50 @@ class KerasBackend(Protocol):
     fixed_rows = False
 
     def set_up(self, wanted: runtime.Running) -> None:
-        """Give it its threads and its GPU."""
+        """Give the backend its threads and its GPU."""
         ...
 
     def has_gpu(self) -> bool: ...
 
     def make_loop(self, model: Any, variables: list[Any], inputs: Sequence[str], whole: Any) -> Loop:
-        """A loop whose code is given these numbers of the optimizer (madlib/inputs.py), with the bits of the
-        whole model, of which this may be a part."""
+        """Return a loop whose code takes these numbers of the optimizer as inputs (madlib/inputs.py), with
+        the bits of the whole model, of which this may be a part."""
         ...
 
     def make_stack(self, model: Any, variables: list[Any], inputs: Sequence[str], loop: Loop) -> Stack | None:
-        """A way to run a model in many states at once, beside the `loop` of one; none where it would not give
-        the same bits."""
+        """Return a way to run a model in many states at once, beside the `loop` of one.
+
+        Return None if it would not give the same bits.
+        """
         return None
 
     def to_tensor(self, array: np.ndarray) -> Any:
-        """Copy to where it computes."""
+        """Copy an array to where the backend computes."""
         ...
 
     def make_forward(self, model: Any, inputs: Sequence[Shape]) -> Forward: ...
 
     def to_numpy(self, tensor: Any) -> np.ndarray:
-        """Copy a tensor of its own, or what is an array already."""
+        """Copy a tensor of the backend, or an array, into a new array."""
         return np.array(tensor)
 
     def seed(self, seed: int) -> None:
-        """Seed its own generator, where Keras draws from one."""
+        """Seed the backend's own generator, where Keras draws from one."""
 
     def generator(self) -> Any:
-        """The state of that generator."""
+        """Return the state of the backend's own generator."""
         return None
 
     def set_generator(self, state: Any) -> None:
-        """Put it back."""
+        """Restore the state of the backend's own generator."""
 
     def own_variables(self) -> list[Any]:
-        """What training depends on beside the variables of model and optimizer."""
+        """Return variables that training depends on, beside those of the model and the optimizer."""
         return []
 
 
 class PlainForward:
-    """A function that costs nothing for the variables that it is given."""
+    """A forward function to which passing the variables costs nothing."""
 
     def __init__(self, call: Callable[[list[Any], list[np.ndarray]], list[Any]]) -> None:
         self._call = call
@@ -149,7 +151,7 @@ class PlainForward:
 
 
 class VariableLoop:
-    """What loops have in common that leave the values in Keras' own variables."""
+    """A base class for loops that leave the values in Keras' own variables."""
 
     def __init__(self, model: Any, variables: list[Any]) -> None:
         self._model = model
@@ -166,7 +168,7 @@ class VariableLoop:
         ]
 
     def give(self, optimizer: Any) -> None:
-        """Its numbers are constants of the code."""
+        """Do nothing: the optimizer's numbers are constants of the code."""
 
     def reset_metrics(self) -> None:
         self._model.reset_metrics()
@@ -175,7 +177,7 @@ class VariableLoop:
         self.reset_metrics()
 
     def finish_pass(self) -> None:
-        """Optimizers that keep an average of the weights put it in place at the end of a fit."""
+        """Put the optimizer's average of the weights in place, if it keeps one, as at the end of a fit."""
         self._model.optimizer.finalize_variable_values(self._model.trainable_weights)
 
     def metrics(self) -> list[np.ndarray]:
@@ -194,13 +196,13 @@ def _assign(variables: list[Any], arrays: list[np.ndarray]) -> None:
 
 
 class Pace:
-    """Cuts work in pieces that last about `SECONDS_PER_CALL`; how it is cut never changes a result."""
+    """A cutter of work into pieces of about `SECONDS_PER_CALL`; how work is cut never changes a result."""
 
     def __init__(self) -> None:
         self._units = 1
 
     def pieces(self, total: int, tick: Tick) -> Iterator[tuple[int, int]]:
-        """Give ranges of work units, with a tick after each."""
+        """Yield ranges of work units, with a tick after each."""
         first = 0
         while first < total:
             last = min(first + self._units, total)
@@ -210,7 +212,7 @@ class Pace:
             first = last
 
     def stretches(self, sizes: Sequence[int], tick: Tick) -> Iterator[tuple[int, int]]:
-        """The same for work that comes in things of several units, each of which stays whole."""
+        """Yield ranges of items, each of several work units and never split, with a tick after each range."""
         first = 0
         while first < len(sizes):
             last, units = first + 1, sizes[first]

@@ -105,7 +105,7 @@ def _metric(spec: str | Call) -> Any:
 
 
 def _without_counter(metric: Any) -> str:
-    """Keras numbers equal names through the life of a process; a result must not be named by that."""
+    """Return a metric's name without the number by which Keras tells equal names in one process apart."""
     base = _snake(type(metric).__name__)
     return base if metric.name.removeprefix(base).lstrip("_").isdigit() else metric.name
 
@@ -115,7 +115,7 @@ def _snake(name: str) -> str:
 
 
 def _name(name: str, what: str, classes: frozenset[str], abbreviations: frozenset[str]) -> str:
-    """Give the spelling that Keras takes; one that it takes as it stands stays: results are named by it."""
+    """Return the spelling that Keras takes; one that it takes already stays: results are named by it."""
     if name.lower() in abbreviations:
         return name.lower()
     found = _find(name, what, classes)
@@ -158,7 +158,7 @@ def _argument(value: Any) -> Any:
 
 
 def one_line(error: BaseException) -> str:
-    """Bring a message of Keras on one line of bearable length."""
+    """Bring a message of Keras onto one line of bearable length."""
     # Keras wraps the reason in the whole config of the object that it could not make.
     text = str(error).rpartition("Exception encountered:")[2] or str(error)
     text = " ".join(text.split()) or type(error).__name__

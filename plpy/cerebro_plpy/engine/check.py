@@ -1,4 +1,4 @@
-"""Whether a config fits its data: every mismatch is found before any training, with both values."""
+"""Checks that a config fits its data: every mismatch is found before any training, with both values."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _check_input(name: str, wanted: Shape, given: Shape) -> None:
 
 @dataclass(frozen=True)
 class _Packed:
-    """What the packed table has for an output."""
+    """The labels that the packed table has for an output."""
 
     shape: Shape
     kind: str
@@ -164,7 +164,7 @@ def _check_one_column(where: str, name: str, target: _Packed) -> None:
 
 
 def _check_spread(what: str, spec: Any, names: list[str]) -> None:
-    """With several outputs Keras takes one entry for each, or a dict by their names."""
+    """Refuse an argument of compile() that is neither one entry for each output nor a dict by their names."""
     count = len(names)
     if count == 1 or not spec:
         return
@@ -183,7 +183,7 @@ def _check_spread(what: str, spec: Any, names: list[str]) -> None:
 
 
 def _check_metrics(arch: DescribedModel, params: CompileParams, chosen: list[Any]) -> None:
-    """Labels go to loss and metrics in one form: class indices or one column per class."""
+    """Refuse metrics that want labels in another form than the loss: indices or one column per class."""
     names = list(arch.output_names)
     for spec in (params.metrics, params.weighted_metrics):
         for number, metric in forms.metrics_per_output(spec, names):

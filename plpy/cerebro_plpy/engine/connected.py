@@ -1,4 +1,4 @@
-"""Whether all layers of a functional model belong to it: those that do not are made all the same."""
+"""Checks that all layers of a functional model belong to it: Keras makes even those that do not."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _check_model(model: dict[str, Any]) -> None:
 
 
 def _names(value: Any, known: dict[str, Any]) -> Iterator[str]:
-    """The layers that are named as the source of a tensor: [name, node, tensor], at any depth."""
+    """Yield the layers that are named as the source of a tensor, [name, node, tensor], at any depth."""
     if isinstance(value, dict):
         for item in cast("dict[str, Any]", value).values():
             yield from _names(item, known)

@@ -1,6 +1,6 @@
-"""How much work a net is: what one row of it costs, by family of layers, and how many layers there are.
+"""Counts the work of a net: what one row costs, by family of layers, and how many layers there are.
 
-It is what an estimate of times begins with (`planner/rates.py`). Nothing is computed: shapes suffice.
+Estimates of times begin with it (`planner/rates.py`). Nothing is computed: shapes suffice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ATTENTION = frozenset({"MultiHeadAttention", "GroupedQueryAttention", "Attentio
 
 
 def flops(layer: Any) -> int:
-    """Two operations per weight and place where it is used."""
+    """Return a layer's operations for one row: two per weight and place where it is used."""
     weights = sum(math.prod(w.shape) for w in getattr(layer, "weights", []) if len(w.shape) > 1)
     if family(layer) == EMBEDDING:
         return 0
@@ -40,7 +40,7 @@ def family(layer: Any) -> str:
 
 
 def work(layers: list[Any]) -> Mapping[str, float]:
-    """Operations for one row by family, layers, sequential steps, and numbers that layers pass on."""
+    """Return operations for one row by family, layers, sequential steps, and numbers that layers pass on."""
     found: dict[str, float] = {"layers": len(layers), "steps": 0, "numbers": 0}
     for layer in layers:
         kind = family(layer)

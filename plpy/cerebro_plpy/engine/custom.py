@@ -45,7 +45,7 @@ class FunctionSource:
 
 
 class _Taken:
-    """By digest, the sources that this process has, and what they define."""
+    """The sources that this process has, and what they define, by digest."""
 
     def __init__(self) -> None:
         self.sources: dict[str, FunctionSource] = {}
@@ -53,7 +53,7 @@ class _Taken:
 
 
 def take(sources: Iterable[Mapping[str, Any]]) -> list[registered.Function]:
-    """Keep sources for when they are asked for; gives them as what a call may name."""
+    """Keep sources until they are asked for; return them as functions that a call may name."""
     taken = [FunctionSource(**source) for source in sources]
     for source in taken:
         known = registered.digest(source.name, source.kind, source.higher_is_better, source.source)
@@ -67,7 +67,7 @@ def take(sources: Iterable[Mapping[str, Any]]) -> list[registered.Function]:
 
 
 def get(digest: str) -> Any:
-    """The function or class that a source defines."""
+    """Return the function or class that a source defines, executing the source at its first use."""
     known = memory.of(_Taken)
     if digest not in known.objects:
         if digest not in known.sources:
@@ -115,7 +115,7 @@ def _made(call: Call, make: Any) -> Any:
 
 
 def _check_arguments(call: Call, found: Any) -> None:
-    """A function is called with the labels, the predictions and what the config says besides."""
+    """Refuse arguments that the function does not take beside the labels and the predictions."""
     try:
         inspect.signature(found).bind(None, None, **dict(call.kwargs))
     except TypeError as error:
@@ -153,7 +153,7 @@ def _execute(source: FunctionSource) -> Any:
 
 @contextmanager
 def unregistered() -> Iterator[None]:
-    """What a source registers with Keras under a name of its choice stays in no list of Keras'."""
+    """Undo what a source registers with Keras meanwhile, under names of its choice."""
     registration = runtime.keras().src.saving.object_registration
     lists = registration.GLOBAL_CUSTOM_OBJECTS, registration.GLOBAL_CUSTOM_NAMES
     before = [dict(each) for each in lists]
@@ -188,13 +188,13 @@ def _checked(source: FunctionSource, module: types.ModuleType) -> Any:
 
 
 def line_of(error: BaseException, file: str) -> int | None:
-    """The last line of a source that an error passed on its way."""
+    """Return the last line of a source file that an error passed on its way; None if it passed none."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return lines[-1] if lines else None
 
 
 def place_of(error: BaseException) -> str:
-    """Where in a registered function an error came from, for a message; nothing if it came from elsewhere."""
+    """Return, for a message, the line of a registered function where an error arose; else an empty text."""
     for source in memory.of(_Taken).sources.values():
         line = line_of(error, source.file)
         if line is not None:

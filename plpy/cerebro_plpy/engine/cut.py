@@ -36,15 +36,15 @@ TRIED = 2
 
 
 class _Trunks(dict[tuple[str, tuple[str, ...]], "Trunk"]):
-    """By architecture and the names of the layers, in the order in which they were made."""
+    """Trunks by architecture and the names of their layers, in the order in which they were made."""
 
 
 class _Cuts(dict[tuple[str, str, tuple[str, ...]], "Cut | None"]):
-    """By architecture, parameters and the names of the trunk's layers, in the order of their making."""
+    """Cuts by architecture, parameters and the names of the trunk's layers, in the order of their making."""
 
 
 def of(model: CompiledModel, params: CompileParams, names: Sequence[str]) -> Cut | None:
-    """The process's cut behind these layers; none where Keras makes no model of what is behind them."""
+    """Return the process's cut behind these layers; None if Keras makes no model of what is behind them."""
     text = model.architecture_json
     code = params.compile_key(inputs_of(params, runtime.backend(), text))
     key = (text, code, tuple(names))
@@ -60,7 +60,7 @@ def of(model: CompiledModel, params: CompileParams, names: Sequence[str]) -> Cut
 
 
 def trunk_of(architecture_json: str, names: Sequence[str]) -> Trunk:
-    """The process's trunk with these layers."""
+    """Return the process's trunk with these layers."""
     key = (architecture_json, tuple(names))
     return memory.kept(memory.of(_Trunks), key, MOST_COMPILED, partial(Trunk, architecture_json, names))
 
@@ -71,8 +71,7 @@ def forget() -> None:
 
 
 class Trunk:
-    """What computes the outputs of some layers of an architecture, from its inputs or from the outputs of
-    others `before` them."""
+    """A model of some layers of an architecture, from its inputs or from the outputs of those `before`."""
 
     def __init__(self, architecture_json: str, names: Sequence[str], before: Sequence[str] = ()) -> None:
         with runtime.generators_kept():
@@ -93,11 +92,11 @@ class Trunk:
         self._digests: dict[str, str] = {}
 
     def of_state(self, state: State) -> list[np.ndarray]:
-        """The values of its variables."""
+        """Return the values that a state has for the trunk's variables."""
         return [state.arrays[place] for place in self._places]
 
     def of_weights(self, weights: bytes) -> list[np.ndarray]:
-        """The same from weights in MADlib's form."""
+        """Return the values that weights in MADlib's form have for the trunk's variables."""
         shapes = [tuple(int(d) for d in weight.shape) for weight in self._built.weights]
         places = list(range(len(shapes)))
         adapters = lora.adapters(self._built)
@@ -111,14 +110,15 @@ class Trunk:
         return found
 
     def digest(self, values: Sequence[np.ndarray]) -> str:
-        """What its outputs depend on besides the rows: equal for trunks of several nets that are alike."""
+        """Return a digest of what outputs depend on besides the rows; alike trunks of several
+        nets share it."""
         found = hashlib.sha256(self._structure)
         for number in self._weighty:
             found.update(np.ascontiguousarray(values[number]).reshape(-1).view(np.uint8).data)
         return found.hexdigest()
 
     def digest_of(self, state: State) -> str:
-        """The same of a state, which says by its own digest what of it is frozen."""
+        """Return the digest for a state, cached by the digest of its frozen variables if these suffice."""
         frozen = state.frozen
         if frozen is None or not {self._places[number] for number in self._weighty} <= set(
             state.frozen_places
@@ -131,7 +131,7 @@ class Trunk:
     def outputs(
         self, values: Sequence[np.ndarray], batches: Iterable[list[np.ndarray]]
     ) -> Iterator[list[np.ndarray]]:
-        """What it makes of the inputs of each batch."""
+        """Yield the trunk's outputs for the inputs of each batch."""
         tensors = [runtime.own().to_tensor(value) for value in values]
         for batch in batches:
             yield [np.asarray(output) for output in self._forward(tensors, batch)]
@@ -139,8 +139,10 @@ class Trunk:
     def features(
         self, values: Sequence[np.ndarray], blocks: Iterable[Block], rows: int, batch_size: int, tick: Tick
     ) -> list[np.ndarray]:
-        """The outputs for so many rows, each computed in a full batch: the last is filled up with the first
-        rows."""
+        """Return the outputs for so many rows, each computed in a full batch.
+
+        The last batch is filled up with the first rows.
+        """
         found = [room((rows, *shape), np.dtype(np.float32)) for shape in self.shapes]
         done = 0
         for batch in self.outputs(values, _full(blocks, batch_size)):
@@ -167,8 +169,8 @@ def _full(blocks: Iterable[Block], batch_size: int) -> Iterator[list[np.ndarray]
 
 
 def _structure(architecture_json: str, names: Sequence[str], tensors: Sequence[Any]) -> bytes:
-    """The layers, with their places for names, by which alike layers of several nets differ; the inputs in
-    their order; and what leaves them."""
+    """Describe the layers, with their places in place of the names by which alike layers of several nets
+    differ; the inputs in their order; and what leaves them."""
     config = json.loads(architecture_json)
     layers = [layer for layer in config["config"]["layers"] if layer["config"].get("name") in names]
     numbers = {layer["config"]["name"]: f"#{number}" for number, layer in enumerate(layers)}
@@ -197,7 +199,7 @@ def _numbered(value: Any, numbers: dict[str, str]) -> Any:
 
 
 class Cut:
-    """A whole model's states, trained by its head alone."""
+    """A model's head and trunk, which train the states of the whole model by the head alone."""
 
     def __init__(self, model: CompiledModel, params: CompileParams, names: Sequence[str]) -> None:
         self._whole = model
@@ -248,7 +250,7 @@ class Cut:
         rows: int | None = None,
         params: CompileParams | None = None,
     ) -> tuple[State, dict[str, float]]:
-        """The same as the whole model does, on the trunk's outputs."""
+        """Train a state as the whole model does, by the head on the trunk's outputs."""
         trained, logs = self._head.train(
             self._of_head(state), passes, batch_size, class_weight, tick=tick, rows=rows, params=params
         )

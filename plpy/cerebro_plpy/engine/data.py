@@ -1,4 +1,4 @@
-"""Rows in memory, as the training loops want them."""
+"""Rows in memory, in the form that the training loops want."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Target:
 
 @dataclass(frozen=True)
 class TargetForm:
-    """What a loss wants of the labels: class indices, float rows of a width, or one 0/1 column."""
+    """The form in which a loss wants the labels: class indices, float rows of a width, or one 0/1 column."""
 
     name: str
     width: int | None
@@ -71,12 +71,12 @@ class Dataset:
 
     @property
     def weights(self) -> np.ndarray | None:
-        """What each row counts, where the packed table says so."""
+        """The weights of the rows, if the packed table has any; else None."""
         last = self.targets[-1]
         return last.values.reshape(-1) if last.kind == WEIGHT else None
 
     def sample_weights(self, class_weight: ClassWeights) -> list[np.ndarray]:
-        """What each row counts by itself and by its class: nothing, one array, or one for each output."""
+        """Return the rows' weights, their own and by class: nothing, one array, or one for each output."""
         own = self.weights
         if class_weight is None:
             return [] if own is None else [own]
@@ -118,7 +118,7 @@ def convert(target: Target, form: TargetForm) -> np.ndarray:
 def batched(blocks: Iterable[Block], batch_size: int) -> Iterator[Block]:
     """Regroup blocks so that batches cross their borders.
 
-    Every block given back holds full batches, but for the last one, which may end with a part of one.
+    Every block yielded holds full batches, except the last one, which may end with a part of one.
     """
     rest: Dataset | None = None
     for block in blocks:
@@ -160,7 +160,7 @@ def concatenate(datasets: Iterable[Dataset], rows: int) -> Dataset:
 
 
 def room(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """An array to be filled, in memory that every engine can use as it is."""
+    """Return an array to be filled, in memory that every engine can use as it is."""
     size = math.prod(shape) * dtype.itemsize
     memory = np.empty(size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
@@ -168,7 +168,7 @@ def room(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
 
 
 def is_shareable(array: np.ndarray) -> bool:
-    """Whether an engine on the processors can use the array's own memory."""
+    """Return whether an engine on the processors can use the array's own memory."""
     return array.ctypes.data % ALIGNMENT == 0 and array.flags.writeable and array.flags.c_contiguous
 
 

@@ -1,4 +1,4 @@
-"""Which form of the labels a model's losses and metrics want."""
+"""Finds the form of the labels that a model's losses and metrics want."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def metrics_per_output(spec: Any, output_names: list[str]) -> list[tuple[int, An
 
 
 def first_name(spec: Any) -> str:
-    """The first metric of whatever compile() is given, by name."""
+    """Return the name of the first metric of whatever compile() is given."""
     found = _flat(spec)
     named = found[0] if found else "accuracy"
     return named if isinstance(named, str) else str(getattr(named, "name", named))
@@ -114,7 +114,7 @@ def one_or_all(values: list[Any]) -> Any:
 
 
 def if_any(values: list[Any]) -> list[Any]:
-    """The same as what is given beside other things, or nothing."""
+    """Return the values as one further argument in a list, or an empty list if there are none."""
     return [one_or_all(values)] if values else []
 
 

@@ -1,4 +1,4 @@
-"""Which variables of a model no training changes: they need not go with a state from visit to visit."""
+"""Finds the variables of a model that no training changes: they need not go with a state to each visit."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ _WRITING = "SpectralNormalization"
 
 
 def frozen(model: Any) -> set[int]:
-    """The ids of these variables: weights of layers of Keras' own that are not trainable, or that LoRA keeps.
+    """Return the ids of these variables: weights of layers of Keras' own that are not trainable, or that LoRA
+    keeps.
 
-    What else is not trained may change all the same: seeds, moving statistics, whatever a registered layer
-    has.
+    Anything else that is not trained may change all the same: seeds, moving statistics, whatever a registered
+    layer has.
     """
     layers = list(model._flatten_layers(include_self=False, recursive=True))
     trained = {id(variable) for variable in model.trainable_variables}
@@ -30,7 +31,7 @@ def frozen(model: Any) -> set[int]:
 
 
 def hold(model: Any) -> None:
-    """Freeze what is inside of frozen layers. Keras makes it when it builds them, and lets it train: with a
+    """Freeze what is inside frozen layers. Keras makes it when it builds them, and lets it train: with a
     frozen MultiHeadAttention, model_from_json gives another net than the one whose to_json was called.
 
     Models within are no more than their layers, each of which says for itself.

@@ -34,7 +34,7 @@ _COMPANIONS = (
 
 
 class _Objects(dict[str, Any]):
-    """What of KerasHub has been asked for in this process, by registered name."""
+    """The objects of KerasHub that this process has asked for, by registered name."""
 
 
 def registered_name(name: str) -> str:
@@ -42,7 +42,7 @@ def registered_name(name: str) -> str:
 
 
 def is_named(found: dict[str, Any]) -> bool:
-    """Whether a serialized object says that it is KerasHub's."""
+    """Return whether a serialized object says that it is KerasHub's."""
     module, written = found.get("module"), found.get("registered_name")
     config = found.get("config")
     return (
@@ -53,7 +53,7 @@ def is_named(found: dict[str, Any]) -> bool:
 
 
 def pin(found: dict[str, Any]) -> bool:
-    """Write a layer or a function of these in its one form; nothing is imported by what the module says."""
+    """Rewrite an admitted layer or function in its one form, importing nothing; return whether it is one."""
     name, written, config = found["class_name"], found.get("registered_name"), found.get("config")
     if name == "function" and isinstance(config, str):
         known = config.removeprefix(f"{PACKAGE}>")
@@ -69,7 +69,7 @@ def pin(found: dict[str, Any]) -> bool:
 
 
 def reason(name: Any) -> str:
-    """Why one of KerasHub's is not admitted."""
+    """Return why an object of KerasHub's is not admitted."""
     if isinstance(name, str) and name.endswith("Backbone"):
         return (
             "A few numbers make a net of any size of it. Write the graph of its layers: db.load_pretrained"
@@ -82,7 +82,7 @@ def reason(name: Any) -> str:
 
 
 def is_known(kind: type) -> bool:
-    """Whether a class is Keras' own, or one of KerasHub's, which does what Keras' own do."""
+    """Return whether a class is Keras' own, or one of KerasHub's, which does what Keras' own do."""
     return kind.__module__.startswith(("keras.", f"{PACKAGE}."))
 
 
@@ -91,7 +91,7 @@ def is_installed() -> bool:
 
 
 def objects(names: Collection[str]) -> dict[str, Any]:
-    """The classes and functions of these registered names."""
+    """Return the classes and functions of these registered names."""
     known = memory.of(_Objects)
     for name in set(names) - set(known):
         known[name] = _get(name.removeprefix(f"{PACKAGE}>"))
@@ -131,7 +131,7 @@ def missing(name: str) -> CerebroError:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Import KerasHub without what could download, and without another engine than this process has."""
+    """Import KerasHub without what could download, and without engines other than this process's."""
     others = [name for name in runtime.BACKENDS if name != runtime.backend()]
     with runtime.hidden([*_COMPANIONS, *others]):
         yield

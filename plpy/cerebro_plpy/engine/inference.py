@@ -78,7 +78,7 @@ class Inference:
 
     @staticmethod
     def _array(variable: Any, given: dict[int, np.ndarray]) -> np.ndarray:
-        """What is no weight, such as a seed, stays as it was made."""
+        """Return a variable's given weight; what is no weight, such as a seed, stays as it was made."""
         return given[id(variable)] if id(variable) in given else runtime.to_numpy(variable)
 
     def predict(self, loaded: Loaded, inputs: list[np.ndarray]) -> list[np.ndarray]:
@@ -86,7 +86,7 @@ class Inference:
         return [np.asarray(output, np.float32) for output in self._call(loaded.tensors, inputs)]
 
     def bound(self, loaded: Loaded, weights: bytes | None = None) -> Predict:
-        """Give the same for one model alone, which costs less to call and more to make.
+        """Return the same for one model alone, which costs less to call and more to make.
 
         With the weights, nets that are plain and light enough are computed by NumPy: for a single row that is
         faster.
@@ -109,7 +109,7 @@ class Inference:
         return answer
 
     def _agrees(self, by_engine: Predict, own: Predict) -> bool:
-        """Whether NumPy gives what the engine gives, for rows of ones and of a half."""
+        """Return whether NumPy gives what the engine gives, for rows of ones and of a half."""
         for value in (1.0, 0.5):
             rows = [
                 np.full((1, *(size or 1 for size in shape)), value, np.float32)
@@ -146,7 +146,7 @@ def inference(described: DescribedModel) -> Inference:
 
 
 def split(weights: bytes, shapes: tuple[tuple[int, ...], ...]) -> list[np.ndarray]:
-    """Cut MADlib's concatenation of float32 in arrays of these shapes."""
+    """Cut MADlib's concatenation of float32 into arrays of these shapes."""
     sizes = [math.prod(shape) for shape in shapes]
     if len(weights) != 4 * sum(sizes):
         raise CerebroError(

@@ -14,8 +14,8 @@ import numpy as np
 
 
 class GivenNumber:
-    """A number that only the program's caller knows. It compares as that of the config that is compiled; like
-    that it is not zero."""
+    """A number that only the program's caller knows. It compares as the number of the config that is
+    compiled; like that one it is not zero."""
 
     dtype = "float32"
     shape = ()
@@ -27,7 +27,7 @@ class GivenNumber:
         return self._number
 
     def __rsub__(self, other: float) -> Any:
-        """Computed with more digits than the program has, as Python does it with a constant."""
+        """Return one minus the number, computed with more digits than the program has, as for a constant."""
         if other != 1:
             raise NotImplementedError(f"{other} less a number that is given")
         return self._rest
@@ -46,13 +46,13 @@ class GivenNumber:
 
 
 def numbers(optimizer: Any, names: Sequence[str]) -> np.ndarray:
-    """What programs are given for an optimizer: each number, and what one is more than it."""
+    """Return what programs take for an optimizer: each number, and one minus it."""
     values = [float(getattr(optimizer, name)) for name in names]
     return np.array([[value, 1 - value] for value in values], np.float32).reshape(-1, 2)
 
 
 def with_given(model: Any, names: Sequence[str]) -> Callable[[Any, Any, Any], Any]:
-    """Keras' step as a function of a state, of such numbers, and of a batch."""
+    """Return Keras' step as a function of a state, of such numbers, and of a batch."""
 
     def step(state: Any, given: Any, data: Any) -> Any:
         with _given(model.optimizer, names, given):

@@ -103,7 +103,7 @@ class JaxStack:
                 self._state = jax.block_until_ready(state)
 
     def results(self) -> Mapping[str, np.ndarray]:
-        """What the metrics say of each place."""
+        """Return the values of the metrics in each place."""
         found = self._values(self._state[3])
         return {name: runtime.to_numpy(value) for name, value in zip(self._names, found, strict=True)}
 
@@ -116,13 +116,13 @@ class JaxStack:
 
 
 def settled(array: Any) -> Any:
-    """An array that is bound to its device, as all are that come of rows in shared memory: a program is
-    compiled a second time where what it is given is not."""
+    """Return an array that is bound to its device, as arrays made of rows in shared memory are: a program is
+    compiled a second time if what it is given is not."""
     return jax.device_put(array, jax.devices()[0])
 
 
 def _each(one: Any) -> Any:
-    """A program that takes the states first..last of a stack through their batches."""
+    """Return a program that takes the states first..last of a stack through their batches."""
 
     def run(stack: Any, given: Any, arrays: Any, batches: Any, places: Any) -> Any:
         (order, counts), (first, last) = batches, places
@@ -176,7 +176,7 @@ def _batched(
 def _tests(
     step: Any, model: Any, data: Any, state: Any, given: Any, arrays: Any, order: Any, count: Any
 ) -> Any:
-    """What measures has no use for an optimizer's numbers."""
+    """Measure a state on its batches, for which an optimizer's numbers are of no use."""
     trainable, others, optimizer, metrics = state
 
     def body(number: Any, metrics: Any) -> Any:

@@ -42,7 +42,10 @@ _MODULES = (
 
 
 def is_legacy(config: dict[str, Any]) -> bool:
-    """Keras 3 names a module beside every class; Keras 2 did so for its last versions' inner objects only."""
+    """Return whether Keras 2 wrote a config.
+
+    Keras 3 names a module beside every class; Keras 2 did so for its last versions' inner objects only.
+    """
     if "module" in config:
         return False
     inner = config.get("config")
@@ -52,7 +55,7 @@ def is_legacy(config: dict[str, Any]) -> bool:
 
 
 def translate(config: dict[str, Any]) -> dict[str, Any]:
-    """Give the same model as Keras 3 writes it."""
+    """Return the same model as Keras 3 writes it."""
     return _model(config)
 
 
@@ -78,7 +81,7 @@ def _sequential(inner: dict[str, Any]) -> dict[str, Any]:
 
 
 def _input_shape(layer: dict[str, Any]) -> list[int | None] | None:
-    """Find the shape of the input, which older models keep in their first layer or in its first layer."""
+    """Find the shape of the input, which older models keep in their first layer, or in its first layer."""
     inner = _fields(layer)
     if layer.get("class_name") in validate.MODELS:
         return None
@@ -140,7 +143,7 @@ def _arguments(name: str, old: dict[str, Any]) -> dict[str, Any]:
 
 
 def _policy(dtype: Any) -> str:
-    """Keras 2 wrote a policy as an object, or nothing at all."""
+    """Return the name of a dtype policy, which Keras 2 wrote as an object, or left out."""
     if isinstance(dtype, dict):
         dtype = _fields(dtype).get("name")
     return dtype if isinstance(dtype, str) else "float32"

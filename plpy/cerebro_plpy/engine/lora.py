@@ -17,7 +17,7 @@ Shapes = Sequence[tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Adapter:
-    """Where a kernel and the two matrices stand among a model's weights."""
+    """The places of a kernel and its two matrices among a model's weights."""
 
     kernel: int
     a: int
@@ -46,23 +46,23 @@ def _adapter(layer: Any, places: dict[int, int]) -> Adapter:
 
 
 def can_merge(found: Collection[Adapter]) -> bool:
-    """Whether there are adapters, and all can be added to their kernels."""
+    """Return whether there are adapters, and all can be added to their kernels."""
     return bool(found) and all(one.adds for one in found)
 
 
 def added(found: Collection[Adapter]) -> set[int]:
-    """Which of the weights a model without adapters does not have."""
+    """Return the places of the weights that a model without adapters does not have."""
     return {place for one in found for place in (one.a, one.b)}
 
 
 def base_size(shapes: Shapes, found: Collection[Adapter]) -> int:
-    """How many numbers a model without adapters has."""
+    """Return how many numbers a model without adapters has."""
     more = added(found)
     return sum(math.prod(shape) for place, shape in enumerate(shapes) if place not in more)
 
 
 def merged(weights: Sequence[np.ndarray], found: Collection[Adapter]) -> list[np.ndarray]:
-    """The weights of the model without adapters that computes the same."""
+    """Return the weights of the model without adapters that computes the same."""
     own = list(weights)
     for one in found:
         own[one.kernel] = own[one.kernel] + np.float32(one.scale) * (own[one.a] @ own[one.b])
@@ -71,7 +71,7 @@ def merged(weights: Sequence[np.ndarray], found: Collection[Adapter]) -> list[np
 
 
 def without(architecture_json: str) -> str:
-    """The architecture without adapters."""
+    """Return the architecture without adapters."""
     return json.dumps(_without(json.loads(architecture_json)))
 
 

@@ -1,4 +1,4 @@
-"""One compiled model for all configs that differ only in what is a variable."""
+"""One compiled model for all configs that differ only in the values of variables."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ MOST_OPTIMIZERS = 256
 
 
 class _CompiledModels(dict[tuple[str, str], "CompiledModel"]):
-    """By architecture and parameters, in the order in which they were compiled."""
+    """Compiled models by architecture and parameters, in the order in which they were compiled."""
 
 
 def compiled(architecture_json: str, params: CompileParams) -> CompiledModel:
-    """Give the process's model for these, compiling it if it is not there yet."""
+    """Return the process's model for these, compiling it if it is not there yet."""
     key = (architecture_json, params.compile_key(inputs_of(params, runtime.backend(), architecture_json)))
     make = partial(CompiledModel, architecture_json, params)
     return memory.kept(memory.of(_CompiledModels), key, MOST_COMPILED, make)
@@ -72,7 +72,7 @@ class CompiledModel:
         self._held: str | None = None
 
     def initial_state(self, params: CompileParams, seed: int, weights: bytes | None) -> State:
-        """Give what a new model with this seed would hold."""
+        """Return the state that a new model with this seed would hold."""
         with runtime.generators_kept():
             runtime.seed_generators(seed)
             state = self._blank_state(params) if self._starts_blank else self._built_state(params)
@@ -82,7 +82,7 @@ class CompiledModel:
         return state
 
     def started(self, state: State, weights: bytes) -> State:
-        """A copy of a state that has these weights, with nothing in common with others."""
+        """Return a copy of a state with these weights, which shares nothing with other states."""
         made = replace(states.whole(state), arrays=list(state.arrays))
         _set_weights(made, weights, self.layout.added)
         return made
@@ -92,7 +92,7 @@ class CompiledModel:
         return layout.state([runtime.to_numpy(variable) for variable in layout.variables])
 
     def _blank_state(self, params: CompileParams) -> State:
-        """The same without compiling: seeds decide the model alone, and the optimizer's moments are zero."""
+        """Make an initial state without compiling: the model follows from seeds, the moments are zero."""
         model, optimizer = architecture.build(self.architecture_json), calls.optimizer(params.optimizer)
         found = [runtime.to_numpy(variable) for variable in (*model.variables, *optimizer.variables)]
         rest = self.layout.variables[len(found) :]
@@ -130,14 +130,14 @@ class CompiledModel:
         return trained, self._results()
 
     def _load(self, state: State) -> None:
-        """Take a state up; what the loop holds of it already stays, unless work on it is broken off."""
+        """Load a state; what the loop holds of it already stays, unless work on it is broken off."""
         held, self._held = self._held, None
         known = state.frozen is not None and held == state.frozen.digest
         self._loop.load(state.arrays, state.known if known else {})
 
     @cached_property
     def stack(self) -> StackedModel | None:
-        """A way to train many states at once; none where that would not give the same bits."""
+        """A way to train many states at once; None if it would not give the same bits."""
         made = runtime.own().make_stack(self._model, self.layout.variables, self._inputs, self._loop)
         if made is None:
             return None
@@ -145,18 +145,19 @@ class CompiledModel:
         return StackedModel(made, self._feed, self.layout.state, optimizer, self._hold_nothing)
 
     def _hold_nothing(self) -> None:
-        """Others put states into the model."""
+        """Forget which state's frozen variables are loaded: others put states into the model."""
         self._held = None
 
     def _optimizer(self, params: CompileParams) -> Any:
-        """One with the numbers of a config; making it takes as long as some mini-batches."""
+        """Return an optimizer with a config's numbers; it is kept, as making it takes as long as
+        mini-batches."""
         make = partial(calls.optimizer, params.optimizer)
         return memory.kept(self._optimizers, repr(params.optimizer), MOST_OPTIMIZERS, make)
 
     def evaluate(
         self, state: State, blocks: Iterable[Block], batch_size: int, tick: Tick
     ) -> list[np.ndarray]:
-        """Give the raw variables of loss and metrics over the blocks; `merge` makes values of them."""
+        """Return the raw variables of loss and metrics over the blocks; `merge` makes values of them."""
         self._load(state)
         self._loop.reset_metrics()
         for block in batched(blocks, batch_size):
@@ -185,7 +186,7 @@ class CompiledModel:
 
 
 class StackedModel:
-    """The same model in many states, each with rows of its own."""
+    """A compiled model in many states, each with rows of its own."""
 
     def __init__(
         self,
@@ -205,7 +206,7 @@ class StackedModel:
     def loaded(
         self, states: Sequence[State], params: Sequence[CompileParams], *, batched: bool
     ) -> Iterator[None]:
-        """With states of configs with these parameters, which are let go of afterwards: they may be many."""
+        """Hold states of configs with these parameters, and let go of them afterwards: they may be many."""
         self._begin()
         self._frozen = [state.frozen for state in states]
         places = self._stack.room(len(states), batched=batched)
@@ -217,14 +218,14 @@ class StackedModel:
             self._stack.clear()
 
     def _optimizers(self, params: Sequence[CompileParams]) -> list[Any]:
-        """Of each, where code is given their numbers; groups share that of their config."""
+        """Return each config's optimizer, if code takes its numbers; groups share that of their config."""
         if self._optimizer is None:
             return []
         made = {key: self._optimizer(each) for key, each in {id(each): each for each in params}.items()}
         return [made[id(each)] for each in params]
 
     def states(self, count: int) -> list[State]:
-        """The first ones."""
+        """Return the first `count` states."""
         arrays = self._stack.save()
         return [
             self._state([array[place].copy() for array in arrays], self._frozen[place])
@@ -234,7 +235,7 @@ class StackedModel:
     def train(
         self, dataset: Dataset, orders: Orders, class_weight: ClassWeights, tick: Tick, *, batched: bool
     ) -> None:
-        """One pass of each state over its rows."""
+        """Train each state in one pass over its rows."""
         self._stack.reset_metrics()
         self._stack.train(self._feed(dataset, class_weight), orders, tick, batched=batched)
 
@@ -244,7 +245,7 @@ class StackedModel:
         self._stack.test(self._feed(dataset, None), orders, tick)
 
     def results(self, count: int) -> list[dict[str, float]]:
-        """What the metrics say of the first states."""
+        """Return the metrics of the first `count` states."""
         found = self._stack.results()
         return [
             {name: float(values[place].mean()) for name, values in found.items()} for place in range(count)
@@ -252,7 +253,7 @@ class StackedModel:
 
 
 class _StateLayout:
-    """How a model's variables are laid out in a state."""
+    """The layout of a model's variables in a state."""
 
     def __init__(self, model: Any) -> None:
         own, extra = list(model.variables), list(model.optimizer.variables)
@@ -270,7 +271,7 @@ class _StateLayout:
         self._step = next((n for n, v in enumerate(self.variables) if v is model.optimizer.iterations), None)
 
     def starts_blank(self, unbuilt: Any) -> bool:
-        """Whether what the optimizer adds when it is built is all zeros, and nothing hidden comes after."""
+        """Return whether what the built optimizer adds is all zeros, and nothing hidden comes after."""
         added = [v for v, kind in zip(self.variables, self.kinds, strict=True) if kind == states.OPTIMIZER]
         added = added[len(unbuilt.variables) :]
         visible = self.kinds[-1] == states.OPTIMIZER
@@ -299,9 +300,10 @@ def _compiled(model: Any, params: CompileParams) -> Any:
 
 
 def _fixed_batch(state: State, rows: int | None, batch_size: int) -> tuple[bool | None, bool]:
-    """Say whether a fit that began with this state's first visit runs code compiled for the batch size.
+    """Return what the state says of its first visit, and whether this visit runs code compiled for the batch
+    size.
 
-    It does on rows that batches divide, but only if it began with such rows: code for open batches, once
+    It does on rows that batches divide, but only if the fit began with such rows: code for open batches, once
     there, serves both. The two differ in divisions by the batch size, hence not for powers of two.
     """
     if rows is None:
@@ -312,12 +314,12 @@ def _fixed_batch(state: State, rows: int | None, batch_size: int) -> tuple[bool 
 
 
 def began_with_full_batches(state: State, rows: int, batch_size: int) -> bool | None:
-    """What a state says of its first visit, after a visit to so many rows."""
+    """Return whether a state's first visit had full batches only, after a visit to so many rows."""
     return _fixed_batch(state, rows, batch_size)[0]
 
 
 def has_fixed_batches(state: State, rows: int, batch_size: int) -> bool:
-    """Whether a visit to so many rows runs code for batches of this very size."""
+    """Return whether a visit to so many rows runs code for batches of this very size."""
     return _fixed_batch(state, rows, batch_size)[1]
 
 

@@ -57,7 +57,7 @@ class Jax(KerasBackend):
 
 
 class JaxLoop:
-    """The model's variables live here as arrays; Keras' own are used only to read results."""
+    """A loop that holds the model's variables as arrays; Keras' own are used only to read results."""
 
     def __init__(self, model: Any, variables: list[Any], inputs: Sequence[str], many_at_once: bool) -> None:
         self._model = model
@@ -89,7 +89,7 @@ class JaxLoop:
         self.reset_metrics()
 
     def finish_pass(self) -> None:
-        """Optimizers that keep an average of the weights put it in place at the end of a fit."""
+        """Put the optimizer's average of the weights in place, if it keeps one, as at the end of a fit."""
         optimizer = self._model.optimizer
         if not optimizer.use_ema:
             return
@@ -201,8 +201,11 @@ class _JaxState:
 
 
 def _differs_within_a_loop(model: Any) -> bool:
-    """Within a loop XLA computes convolutions on the CPU in another way: slower, with other last bits.
-    Recurrent layers, loops themselves, gain nothing by it."""
+    """Return whether XLA computes the model in another way within a loop.
+
+    On the CPU it does so for convolutions: slower, with other last bits. Recurrent layers, loops themselves,
+    gain nothing by it.
+    """
     names = [type(layer).__name__ for layer in model._flatten_layers()]
     return any(part in name for name in names for part in ("Conv", "RNN", "LSTM", "GRU"))
 
@@ -224,7 +227,7 @@ def _repeat(model: Any, step: Any) -> Any:
 
 
 def _test(model: Any, state: Any, given: Any, data: Any) -> Any:
-    """What measures has no use for an optimizer's numbers."""
+    """Run Keras' test step, for which an optimizer's numbers are of no use."""
     return model.test_step(state, data)
 
 
@@ -243,7 +246,7 @@ def _rows_on_device(feed: Feed) -> tuple[list[Any], list[Any], list[Any]]:
 
 
 def _array(array: np.ndarray) -> Any:
-    """The rows on the device: where its memory is this process's, they are there once."""
+    """Return the rows on the device, without a copy where its memory is this process's."""
     if is_shareable(array) and jax.default_backend() == "cpu":
         return jnp.from_dlpack(array)
     return jnp.asarray(array)

@@ -75,7 +75,7 @@ def _choose_gpu(wanted: Running) -> None:
 
 
 class TensorFlowLoop(VariableLoop):
-    """Every function has one explicit signature, with a batch dimension that is open or fixed.
+    """A loop whose functions have one explicit signature, with a batch dimension that is open or fixed.
 
     A function traced for one batch size and relaxed later keeps both traces, whose last bits may differ, so
     that a result would depend on what this process did before.
@@ -90,8 +90,8 @@ class TensorFlowLoop(VariableLoop):
         self._paces = {"train": Pace(), "test": Pace()}
 
     def load(self, arrays: list[np.ndarray], known: KnownArrays) -> None:
-        """All at once: a call of Keras for each variable costs more than training a small net on few rows.
-        A large state is taken up variable by variable, so that it is never there twice."""
+        """Load all values at once: a call of Keras for each variable costs more than training a small net on
+        few rows. A large state is loaded variable by variable, so that it is never there twice."""
         if sum(array.nbytes for array in arrays) > MOST_BYTES_AT_ONCE:
             super().load(arrays, known)
             return
@@ -148,7 +148,7 @@ class TensorFlowLoop(VariableLoop):
         return tf.function(run, input_signature=signature, autograph=False)
 
     def step(self, what: str, feed: Feed, fixed: int | None) -> OnRows:
-        """Keras' step in training or in testing, on some rows; it is traced once, for all loops around it."""
+        """Return Keras' step, in training or testing, on some rows; traced once for all loops around it."""
         key = what, len(feed.weights), fixed
         if key not in self._steps:
             traced = self._model.train_step if what == "train" else self._model.test_step
@@ -168,7 +168,7 @@ def _on_rows(model: Any, step: Any, fixed: int | None, tensors: Any, rows: Any) 
 
 
 class _TracedForward:
-    """One graph for every number of rows."""
+    """A forward pass as one graph for every number of rows."""
 
     def __init__(self, model: Any, inputs: Sequence[Shape]) -> None:
         self._model = model
@@ -182,8 +182,8 @@ class _TracedForward:
         return [output.numpy() for output in self._concrete(*variables, *map(tf.constant, batch))]
 
     def bound(self, variables: list[Any]) -> BoundForward:
-        """A graph of the inputs alone: TensorFlow looks at every tensor that it is given, and on one row that
-        would cost more than the model."""
+        """Return a graph of the inputs alone: TensorFlow looks at every tensor that it is given, and on one
+        row that would cost more than the model."""
         concrete = _traced(lambda *batch: self._run(*variables, *batch), self._inputs)
         return lambda batch: [output.numpy() for output in concrete(*map(tf.constant, batch))]
 

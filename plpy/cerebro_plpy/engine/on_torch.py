@@ -1,4 +1,4 @@
-"""PyTorch: batch after batch, as Keras does it."""
+"""PyTorch: batch after batch, as Keras itself does it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Generator:
 
 
 class TorchLoop(VariableLoop):
-    """The rows are copied to the device once and picked there."""
+    """A loop that copies the rows to the device once and picks batches there."""
 
     def start_pass(self) -> None:
         super().start_pass()

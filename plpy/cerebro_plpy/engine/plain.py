@@ -1,4 +1,4 @@
-"""A net's forward pass without an engine: an engine takes seconds to come up, and somebody waits.
+"""A net's forward pass without an engine, which takes seconds to come up while somebody waits.
 
 Only for nets of layers which `plain_layers` knows, with parameters that it knows, each used once.
 """
@@ -30,7 +30,7 @@ _LIGHT = 100_000
 
 @dataclass(frozen=True)
 class LayerStep:
-    """What one layer does, and with whose outputs."""
+    """One layer's computation, and the names of those whose outputs it takes."""
 
     name: str
     sources: tuple[str, ...]
@@ -39,7 +39,7 @@ class LayerStep:
 
 @dataclass(frozen=True)
 class PlainNet:
-    """What is known of a net, and its forward pass; outputs are float32."""
+    """A net that NumPy computes: its description and its forward pass; outputs are float32."""
 
     described: DescribedModel
     nbytes: int
@@ -51,11 +51,11 @@ class PlainNet:
 
     @property
     def is_light(self) -> bool:
-        """Whether a row costs no more than by an engine that is up."""
+        """Whether a row costs no more than with an engine that is already running."""
         return self.work <= _LIGHT
 
     def __call__(self, inputs: list[Array]) -> list[Array]:
-        """Raise NotHere for values that only an engine knows what to do with."""
+        """Return the outputs; raise NotHere for values that only an engine can handle."""
         values = dict(zip(self.inputs, inputs, strict=True))
         with np.errstate(all="ignore"):
             for step in self.steps:
@@ -66,7 +66,7 @@ class PlainNet:
 def plain_net(
     model_arch: str, weights: bytes, input_shapes: tuple[Shape, ...] | None = None
 ) -> PlainNet | None:
-    """Make it; None where an engine is needed, which then also says what may be wrong.
+    """Make a net that NumPy computes; None where an engine is needed, which then also says what may be wrong.
 
     The shapes are those of a row, for a net that does not say what comes in.
     """
@@ -141,7 +141,7 @@ def _input_shape(layer: Mapping[str, Any]) -> Size:
 
 
 class _WeightsInOrder:
-    """Cuts MADlib's concatenation of float32 in arrays, one after the other."""
+    """A cutter of MADlib's concatenation of float32 into arrays, one after the other."""
 
     def __init__(self, weights: bytes) -> None:
         self._flat = np.frombuffer(weights, "<f4")

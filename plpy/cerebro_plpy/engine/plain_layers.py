@@ -25,7 +25,7 @@ Make = Callable[["Params", Size, Take], LayerCall]
 
 
 class NotHere(Exception):
-    """A layer, or a parameter of one, that only an engine computes."""
+    """Raised for a layer, or a parameter of one, that only an engine computes."""
 
 
 class Params:
@@ -43,7 +43,7 @@ class Params:
         return self._left.pop(name, default)
 
     def want(self, **values: Any) -> None:
-        """Parameters that may have this value alone."""
+        """Raise NotHere if a parameter has any other value than this one."""
         for name, value in values.items():
             if self.take(name, value) != value:
                 raise NotHere
@@ -68,7 +68,7 @@ class Params:
 
 
 def _is_idle(name: str) -> bool:
-    """What trains a layer, or names it, changes nothing of what comes out."""
+    """Return whether a parameter only trains or names a layer, and so changes nothing of what comes out."""
     return name.endswith(("_initializer", "_regularizer", "_constraint")) or name in {
         "name", "trainable", "seed", "autocast", "lora_rank", "lora_alpha", "quantization_config",
     }  # fmt: skip
@@ -244,7 +244,7 @@ def _channels_last(params: Params) -> None:
 
 
 def _windows(x: Array, size: Size, strides: Size, dilation: Size) -> Array:
-    """All places of a window: rows, places, channels, and within the window."""
+    """Return all places of a window: rows, places, channels, and within the window."""
     reach = tuple((n - 1) * d + 1 for n, d in zip(size, dilation, strict=True))
     axes = tuple(range(1, 1 + len(size)))
     found = np.lib.stride_tricks.sliding_window_view(x, reach, axis=axes)
@@ -254,7 +254,7 @@ def _windows(x: Array, size: Size, strides: Size, dilation: Size) -> Array:
 
 
 def _padding(kind: str, shape: Size, size: Size, strides: Size, dilation: Size) -> list[tuple[int, int]]:
-    """How many places are added before and behind, on each axis of the window."""
+    """Return how many places are added before and behind, on each axis of the window."""
     if kind == "valid":
         return [(0, 0)] * len(size)
     reach = [(n - 1) * d for n, d in zip(size, dilation, strict=True)]
@@ -344,7 +344,7 @@ Cell = Callable[["Params", int, "Take"], tuple[Advance, int, int]]
 def _recurrent(
     cell: Callable[[Params, int, Take], tuple[Advance, int, int]],
 ) -> Make:
-    """A layer that carries states from one step to the next; the first of them is what comes out."""
+    """Return a layer that carries states from one step to the next; the first of them is its output."""
 
     def make(params: Params, shape: Size, take: Take) -> Apply:
         params.want(return_state=False, stateful=False, zero_output_for_mask=False, time_major=False)

@@ -1,4 +1,4 @@
-"""The layers of a net and what goes into them, in the order in which Keras has their weights."""
+"""Finds the layers of a net and what goes into them, in the order in which Keras has their weights."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _graph(config: Mapping[str, Any]) -> Wiring:
 
 
 def _in_keras_order(sources: Mapping[str, Sequence[str]], outputs: Sequence[str]) -> list[str]:
-    """Those farthest from an output first; of equally far ones, those that are met first on the way back."""
+    """Return the layers in Keras' order: the farthest from an output first, then as met on the way back."""
     met: dict[str, int] = {}
     after_their_sources: list[str] = []
 
@@ -84,7 +84,11 @@ def _in_keras_order(sources: Mapping[str, Sequence[str]], outputs: Sequence[str]
 
 
 def _sources(layer: Layer) -> tuple[str, ...]:
-    """Of its only call; Keras 2 wrote [name, node, tensor, arguments], Keras 3 writes the call."""
+    """Return the names of the layers whose outputs a layer's only call takes.
+
+    Keras 2 wrote [name, node, tensor, arguments], Keras 3 writes the call. Raise NotHere if the call is given
+    what changes what the layer does.
+    """
     if layer["class_name"] == "InputLayer":
         return ()
     (call,) = layer["inbound_nodes"]
@@ -112,7 +116,10 @@ def _name(tensor: Sequence[Any]) -> str:
 
 
 def _listed(tensors: Any) -> tuple[str, ...]:
-    """A single one is written without a list around it; by names they would have an order of their own."""
+    """Return the names of tensors, a single one of which has no list around it.
+
+    Raise NotHere for a dict of names, which would have an order of its own.
+    """
     if not isinstance(tensors, list):
         raise NotHere
     return tuple(_name(one) for one in ([tensors] if isinstance(tensors[0], str) else tensors))

@@ -29,7 +29,7 @@ _REASONS = {
 
 
 def mode_of(layer: Mapping[str, Any]) -> str | None:
-    """How a layer of an architecture is quantized; none where it is not."""
+    """Return how a layer of an architecture is quantized; None if it is not."""
     config = layer.get("config")
     policy = config.get("dtype") if isinstance(config, Mapping) else None
     if isinstance(policy, Mapping):
@@ -46,7 +46,7 @@ def mode_of(layer: Mapping[str, Any]) -> str | None:
 
 
 def refusal(layer: Mapping[str, Any]) -> str | None:
-    """Why a layer may not be quantized as it is; none where it may, or is not."""
+    """Return why a layer may not be quantized as it is; None if it may, or is not."""
     mode = mode_of(layer)
     if mode is None or (mode == MODE and layer.get("class_name") in LAYERS):
         return None
@@ -55,5 +55,5 @@ def refusal(layer: Mapping[str, Any]) -> str | None:
 
 
 def is_quantized(layer: Any) -> bool:
-    """Whether a live layer is one of these: what it has, but its bias and adapters, stays as it is."""
+    """Return whether a live layer is one of these, of which all but bias and adapters stays as it is."""
     return type(layer).__name__ in LAYERS and getattr(layer, "quantization_mode", None) == MODE

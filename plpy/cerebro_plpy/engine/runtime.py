@@ -1,4 +1,4 @@
-"""Starting Keras in this process: one backend, once, with a fixed number of threads."""
+"""Starts Keras in this process: one backend, once, with a fixed number of threads."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Running:
-    """What this process was started with; none of it can change afterwards."""
+    """The settings that this process was started with; none can change afterwards."""
 
     backend: str
     threads: int
@@ -180,7 +180,7 @@ def _check(wanted: Running) -> None:
 
 
 def _check_foreign_keras(wanted: Running) -> None:
-    """Somebody else's code in this process may have imported Keras before us."""
+    """Refuse to start if other code in this process has imported Keras with another backend."""
     loaded = sys.modules.get("keras")
     if loaded is not None and loaded.backend.backend() != wanted.backend:
         raise CerebroError(
@@ -268,7 +268,7 @@ def _import(wanted: Running) -> None:
 
 @contextlib.contextmanager
 def hidden(names: Iterable[str]) -> Iterator[None]:
-    """Import without these, unless they are there already: what imports them takes them for missing."""
+    """Hide modules, unless they are imported already, so that what imports them takes them for missing."""
     absent = [name for name in names if name not in sys.modules]
     sys.modules.update(dict.fromkeys(absent))  # pyright: ignore[reportArgumentType, reportCallIssue]
     try:
@@ -280,8 +280,8 @@ def hidden(names: Iterable[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_signals() -> Iterator[None]:
-    """Make threads that are sent no signals: the server's are for its own thread alone, and a thread that is
-    interrupted in one of oneDNN's kernels leaves the heap broken (clocks.py)."""
+    """Block signals in threads made meanwhile: the server's are for its own thread alone, and a thread that
+    is interrupted in one of oneDNN's kernels leaves the heap broken (clocks.py)."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
     try:
         yield

@@ -1,4 +1,4 @@
-"""How many bytes a config's state has, before there is one: shapes suffice."""
+"""Computes the bytes of a config's state before there is one: shapes suffice."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _SizedVariable:
 
 
 def of_config(architecture_json: str, params: CompileParams) -> Sizes:
-    """Of an architecture as `describe` gave it, compiled with these parameters."""
+    """Return the sizes of a config's state, by an architecture from `describe` and these parameters."""
     known, key = memory.of(_KnownSizes), (architecture_json, params.compile_key())
     if key not in known:
         own = _variables(architecture_json)
@@ -57,7 +57,7 @@ def of_config(architecture_json: str, params: CompileParams) -> Sizes:
 
 
 class _KnownSizes(dict[tuple[str, str], Sizes]):
-    """By architecture and what its code depends on: learning rates make no difference."""
+    """Sizes by architecture and what its code depends on: learning rates make no difference."""
 
 
 @functools.lru_cache(maxsize=64)
@@ -84,7 +84,7 @@ def _variables(architecture_json: str) -> Sequence[_SizedVariable]:
 
 
 def _kept(optimizer: Any, trained: Sequence[_SizedVariable]) -> list[tuple[str, Sequence[int], str, str]]:
-    """What an optimizer keeps of these variables: tried with small ones in their place."""
+    """Return what an optimizer keeps of these variables, found by building it on small stand-ins."""
     keras, found = runtime.keras(), []
     small: list[Any] = []
     for variable in trained:
@@ -104,6 +104,6 @@ def _kept(optimizer: Any, trained: Sequence[_SizedVariable]) -> list[tuple[str, 
 
 
 def _of(path: str, by_name: dict[str, _SizedVariable]) -> _SizedVariable | None:
-    """The variable of which something is kept: its name is within."""
+    """Return the variable that an optimizer's variable is kept for, by its name in the path, or None."""
     within = [name for name in by_name if name in path]
     return by_name[max(within, key=len)] if within else None

@@ -1,4 +1,4 @@
-"""Many states of one net, each with rows of its own: what all of them have to do, batch by batch."""
+"""The order of work for many states of one net, each with rows of its own, batch by batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCHED_PLACES = 16
 
 @dataclass(frozen=True)
 class Orders:
-    """What each state of a stack has to do in a pass: its rows, in batches of a size."""
+    """The rows of each state of a stack in a pass, in the order of its batches of one size."""
 
     rows: Sequence[np.ndarray]
     batch_size: int
@@ -41,12 +41,12 @@ class Stack(Protocol):
     """An engine's way to run a compiled model in many states."""
 
     def room(self, count: int, *, batched: bool) -> int:
-        """How many places a stack of so many states has."""
+        """Return how many places a stack of so many states has."""
         ...
 
     def load(self, stacked: Sequence[np.ndarray], optimizers: Sequence[Any]) -> None:
-        """Take states up, variable by variable, each with as many places; the first places have optimizers
-        with these numbers, where code is given any."""
+        """Load states variable by variable, each with as many places; the first places have optimizers with
+        these numbers, if code takes any."""
         ...
 
     def save(self) -> list[np.ndarray]: ...
@@ -100,7 +100,7 @@ def power_of_two(number: int) -> int:
 
 
 def stacked(states: Sequence[State], places: int) -> list[np.ndarray]:
-    """The variables of states, one after the other; what is left of the places is zeros."""
+    """Return the variables of states, stacked one after the other; the places left over are zeros."""
     first = states[0]
     found = []
     for number, array in enumerate(first.arrays):

@@ -72,17 +72,17 @@ class State:
 
     @property
     def known(self) -> Mapping[int, np.ndarray]:
-        """What is frozen, by its place."""
+        """The frozen variables, by place."""
         arrays = () if self.frozen is None else self.frozen.arrays
         return dict(zip(self.frozen_places, arrays, strict=True))
 
     def freeze(self, places: Sequence[int]) -> None:
-        """Say that the variables at these places stay as they are from here on."""
+        """Mark the variables at these places as unchanging from here on."""
         self.frozen_places = tuple(places)
         self.frozen = _frozen([self.arrays[place] for place in places]) if places else None
 
     def share(self, frozen: Frozen) -> None:
-        """Hold what is equal to one's own."""
+        """Use the given arrays in place of one's own equal ones."""
         self.frozen = frozen
         for place, array in zip(self.frozen_places, frozen.arrays, strict=True):
             self.arrays[place] = array
@@ -97,7 +97,7 @@ def _frozen(arrays: Sequence[np.ndarray]) -> Frozen:
 
 
 def frozen_to_parts(frozen: Frozen) -> Iterator[bytes]:
-    """What is frozen in the form of a state."""
+    """Return frozen variables as parts, in the form of a state."""
     count = len(frozen.arrays)
     return to_parts(State([""] * count, list(frozen.arrays), [WEIGHT] * count, list(range(count))))
 
@@ -110,7 +110,7 @@ def frozen_from_parts(digest: str, parts: Iterable[StateBuffer]) -> Frozen:
 
 
 def finder(read: Callable[[str], Iterable[StateBuffer]]) -> FindFrozen:
-    """A finder that reads each digest's parts once; it is for one task, as it keeps what it has read."""
+    """Return a finder that reads each digest's parts once and keeps them, so that it is for one task."""
     known: dict[str, Frozen] = {}
 
     def find(digest: str) -> Frozen:
@@ -126,8 +126,8 @@ def _none(digest: str) -> Frozen:
 
 
 def averaged(states: Sequence[State], rows: Sequence[int]) -> State:
-    """One state of several that began as one: floats weighted by rows, in the order that is given; the
-    largest of counters; the first of all else, such as seeds."""
+    """Average states that began as one: floats weighted by rows, in the order that is given; the largest of
+    counters; the first of all else, such as seeds."""
     first, weighed = states[0], [(state, n) for state, n in zip(states, rows, strict=True) if n]
     if not weighed:
         return first
@@ -155,7 +155,7 @@ def _average(parts: Sequence[tuple[np.ndarray, int]], kind: str, first: np.ndarr
 
 
 def weights(state: State) -> bytes:
-    """Give the weights in MADlib's form: float32, flattened, in the order of model.get_weights()."""
+    """Return the weights in MADlib's form: float32, flattened, in the order of model.get_weights()."""
     flat = (state.arrays[i].astype("<f4", copy=False).ravel() for i in state.weight_order)
     return b"".join(np.ascontiguousarray(array).data for array in flat)
 
@@ -168,12 +168,12 @@ SMALL_PART_BYTES = 64 * 1024
 
 
 def whole(state: State) -> State:
-    """The same with nothing frozen: what is stored of it needs nothing else."""
+    """Return the state with nothing frozen, so that what is stored of it needs nothing else."""
     return replace(state, frozen_places=(), frozen=None)
 
 
 def to_parts(state: State, part_bytes: int | None = None) -> Iterator[bytes]:
-    """Cut what changes of a state in parts of bounded size; every byte is copied once."""
+    """Cut what changes of a state into parts of bounded size; every byte is copied once."""
     pieces: list[memoryview] = []
     if part_bytes is None:
         part_bytes = _part_bytes(sum(array.nbytes for array in _changing(state)))
@@ -202,7 +202,7 @@ def _changing(state: State) -> list[np.ndarray]:
 
 
 def from_parts(parts: Iterable[StateBuffer], frozen: FindFrozen = _none) -> State:
-    """Put a state together again; anything that is not exactly what was written is an error."""
+    """Put a state together again; raise an error for anything that is not exactly what was written."""
     reader = _StateReader()
     for number, part in enumerate(parts):
         reader.add(_open(number, part))
@@ -212,7 +212,7 @@ def from_parts(parts: Iterable[StateBuffer], frozen: FindFrozen = _none) -> Stat
 def of_config(
     parts: Iterable[StateBuffer], run_id: int, mst_key: int, step: int, frozen: FindFrozen = _none
 ) -> State:
-    """The same for the state of a config after a step; an error names them."""
+    """Put together the state of a config after a step; an error about damage names all three numbers."""
     try:
         return from_parts(_there(parts), frozen)
     except CerebroError as error:
@@ -249,8 +249,8 @@ def _raw(array: np.ndarray) -> memoryview:
 
 
 def size_of(layout: Sequence[tuple[str, Sequence[int], str, str]], frozen: Collection[int] = ()) -> int:
-    """The bytes of the parts of a state whose variables have these names, shapes, element types and kinds,
-    without what is frozen."""
+    """Return the bytes of the parts of a state whose variables have these names, shapes, element types and
+    kinds, without what is frozen."""
     names, shapes, dtypes, kinds = (list(column) for column in zip(*layout, strict=True))
     fields = {
         "names": names, "shapes": [list(s) for s in shapes], "dtypes": dtypes, "kinds": kinds,
@@ -308,7 +308,7 @@ def _open(number: int, part: StateBuffer) -> memoryview:
 
 
 class _StateReader:
-    """Gathers payloads into one buffer that the arrays then share."""
+    """A reader that gathers payloads into one buffer, which the arrays then share."""
 
     def __init__(self) -> None:
         self._start = bytearray()
@@ -360,7 +360,7 @@ class _StateReader:
         self._filled = end
 
     def _arrays(self) -> list[np.ndarray]:
-        """The variables; those that are frozen are not here, and are told by their shapes alone."""
+        """Return the variables; frozen ones are not stored here and stand as zeros of their shapes."""
         fields = cast("dict[str, Any]", self._fields)
         frozen, arrays, start = set(fields.get("frozen", ())), [], 0
         described = zip(fields["shapes"], fields["dtypes"], _sizes(fields), strict=True)
@@ -425,7 +425,7 @@ def _nbytes(shape: list[int], dtype: str) -> int:
 
 
 def _sizes(fields: Mapping[str, Any]) -> list[int]:
-    """The room of each variable in what is stored."""
+    """Return the room that each variable takes in what is stored."""
     exact = [_nbytes(s, d) for s, d in zip(fields["shapes"], fields["dtypes"], strict=True)]
     frozen = set(fields.get("frozen", ()))
     return [0 if place in frozen else size + -size % _ALIGNMENT for place, size in enumerate(exact)]

@@ -1,4 +1,4 @@
-"""Keras at work without a number computed: shapes alone come out, however large the tensors would be."""
+"""Runs Keras without computing a number: shapes alone come out, however large the tensors would be."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def without_computing(work: Callable[[], T]) -> T:
-    """Do work whose tensors are all symbols of the backend's; they are worth nothing afterwards."""
+    """Do work on tensors that are all symbols of the backend's; they are of no use afterwards."""
     return _WAYS[runtime.backend()](work)
 
 

@@ -1,4 +1,4 @@
-"""TensorFlow: the rows of a dataset as its functions take them."""
+"""TensorFlow: the rows of a dataset in the form that its functions take."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .data import is_shareable
 
 
 def tensors_of(feed: Feed) -> tuple[Any, ...]:
-    """The rows, their targets, and what they count."""
+    """Return the rows, their targets, and their weights as tensors."""
     inputs = feed.dataset.derived("tensorflow", lambda: list(map(_tensor, feed.inputs)))
     return inputs, *feed.dataset.derived(("tensorflow", feed.key), partial(_labels, feed))
 
 
 def _tensor(array: np.ndarray) -> Any:
-    """The rows where TensorFlow has its memory: where that is this process's, they are there once."""
+    """Return rows as a tensor, without a copy where TensorFlow's memory is this process's."""
     if is_shareable(array) and not tf.config.get_visible_devices("GPU"):
         return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
     return tf.constant(array)
@@ -30,7 +30,7 @@ def _labels(feed: Feed) -> tuple[list[Any], list[Any]]:
 
 
 def specs_of(feed: Feed) -> Any:
-    """What such tensors are, whatever the number of rows."""
+    """Return the specs of these tensors, for any number of rows."""
 
     def spec(array: np.ndarray) -> Any:
         return tf.TensorSpec([None, *array.shape[1:]], array.dtype)

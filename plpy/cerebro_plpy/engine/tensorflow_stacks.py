@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 
 class TensorFlowStack:
-    """The states of a bundle. What trains is the model of the loop for one, whose variables hold another
-    state afterwards."""
+    """The states of a bundle, trained in the model of a single loop, which holds another state afterwards."""
 
     def __init__(self, model: Any, variables: Sequence[Any], loop: TensorFlowLoop) -> None:
         self._model = model
@@ -101,12 +100,12 @@ class TensorFlowStack:
 
     @cached_property
     def _fresh(self) -> list[Any]:
-        """What metrics begin with."""
+        """The values that metrics begin with."""
         self._model.reset_metrics()
         return [tf.constant(runtime.to_numpy(variable)) for variable in self._model.metrics_variables]
 
     def _walk(self, what: str, feed: Feed, fixed: int | None) -> Any:
-        """A function that takes some places of the stack through their batches."""
+        """Return a function that takes some places of the stack through their batches."""
         nothing = self._model.get_metrics_result()
         step = self._loop.step(what, feed, fixed)
         trains = what == "train"
@@ -148,7 +147,7 @@ class TensorFlowStack:
 
 
 def _stacked(shape: Any, dtype: Any) -> Any:
-    """A variable with any number of places; in the host's memory, where all types can be written by place."""
+    """Make a variable of any number of places, in the host's memory, where all types can be written so."""
     with tf.device("CPU:0"):
         return tf.Variable(tf.zeros([0, *shape], dtype), shape=[None, *shape], trainable=False)
 

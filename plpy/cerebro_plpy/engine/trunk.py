@@ -16,7 +16,7 @@ from . import counting, frozen, hub
 
 @dataclass(frozen=True)
 class TrunkLayer:
-    """A layer of a trunk; an input of the model is one, too."""
+    """A layer of a trunk, or an input of the model."""
 
     name: str
     # The places in the trunk of those whose outputs it takes; whether a layer outside takes its own.
@@ -28,7 +28,7 @@ class TrunkLayer:
 
 
 def layers(model: Any) -> list[TrunkLayer]:
-    """The layers of the trunk, each behind its sources; none where it holds nothing but inputs."""
+    """Return the layers of the trunk, each behind its sources; none if it holds nothing but inputs."""
     inside = _inside(model)
     places = {id(operation): place for place, operation in enumerate(inside)}
     outside = _taken_outside(model, places)
@@ -46,7 +46,7 @@ def layers(model: Any) -> list[TrunkLayer]:
 
 
 def leaving(model: Any, names: Collection[str]) -> list[Any]:
-    """The tensors that leave these layers, which must hold the sources of each of them."""
+    """Return the tensors that leave these layers, which must hold the sources of each of them."""
     chosen = [operation for operation in _graph(model).operations if operation.name in names]
     places = {id(operation): place for place, operation in enumerate(chosen)}
     outside = _taken_outside(model, places)
@@ -54,7 +54,7 @@ def leaving(model: Any, names: Collection[str]) -> list[Any]:
 
 
 def _graph(model: Any) -> Any:
-    """A Sequential has it within."""
+    """Return the model's graph, which a Sequential has inside."""
     return getattr(model, "_functional", None) or model
 
 
@@ -80,7 +80,7 @@ def _nodes(model: Any) -> list[Any]:
 
 
 def _node(model: Any, operation: Any) -> Any:
-    """Where the model uses it; none if it does so several times."""
+    """Return the only place where the model uses an operation; None if there are several."""
     nodes = [node for node in _nodes(model) if node.operation is operation]
     return nodes[0] if len(nodes) == 1 else None
 
@@ -99,7 +99,7 @@ def _taken_outside(model: Any, inside: Collection[int]) -> set[int]:
 
 
 def _stays(operation: Any, unchanged: Collection[int]) -> bool:
-    """Whether it gives the same for the same rows in every step of training."""
+    """Return whether an operation gives the same for the same rows in every step of training."""
     parts = [operation]
     if hasattr(operation, "_flatten_layers"):
         parts = list(operation._flatten_layers(include_self=True, recursive=True))
@@ -123,7 +123,7 @@ def _part_stays(part: Any, unchanged: Collection[int]) -> bool:
 
 
 def _draws(part: Any) -> bool:
-    """Cells of recurrent layers have a generator whether they draw or not."""
+    """Return whether a part draws at random; recurrent cells have a generator whether they draw or not."""
     drops = [getattr(part, name, None) for name in ("dropout", "recurrent_dropout")]
     if all(isinstance(rate, int | float) for rate in drops):
         return any(drops)

@@ -1,4 +1,4 @@
-"""What an architecture may consist of: built-in parts of Keras that are data, and nothing that can run code.
+"""Refuses architectures of anything but built-in parts of Keras that are data and cannot run code.
 
 The names are written out, so that a later Keras with a layer that loads files or code does not widen this.
 """
@@ -103,14 +103,14 @@ def check(config: dict[str, Any]) -> None:
 
 
 def registered_layers(config: dict[str, Any]) -> dict[str, str]:
-    """The registered names of the registered layers in a checked architecture, with their digests."""
+    """Return the registered names of the registered layers in a checked architecture, with their digests."""
     names = {found.get("registered_name") for _, found in _objects(config, "model", 0)}
     matches = (_REGISTERED.fullmatch(name) for name in names if isinstance(name, str))
     return {match[0]: match[2] for match in matches if match}
 
 
 def hub_names(config: dict[str, Any]) -> set[str]:
-    """The registered names of what is KerasHub's in a checked architecture."""
+    """Return the registered names of KerasHub's objects in a checked architecture."""
     return {found["registered_name"] for _, found in _objects(config, "model", 0) if hub.is_named(found)}
 
 
@@ -147,7 +147,7 @@ def _pin(path: str, found: dict[str, Any]) -> bool:
 
 
 def _objects(value: Any, path: str, depth: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Give every serialized object within, with the place where it stands."""
+    """Yield every serialized object within, with the place where it stands."""
     if depth > _DEPTH:
         raise CerebroError(f"the architecture is nested more than {_DEPTH} levels deep")
     if isinstance(value, dict):
@@ -183,7 +183,7 @@ def _check_object(path: str, found: dict[str, Any]) -> None:
 
 
 def _check_without_module(path: str, name: str, found: dict[str, Any]) -> None:
-    """Keras looks such a name up among its own; values have none at all."""
+    """Refuse a name without a module that is not among Keras' own, where Keras would look it up."""
     if name == "function":
         _check_function(path, found)
     elif name not in VALUES and not any(name in names for names in _MODULES.values()):
@@ -191,7 +191,7 @@ def _check_without_module(path: str, name: str, found: dict[str, Any]) -> None:
 
 
 def _meant(name: str, module: str) -> str | None:
-    """The name that was probably meant, of what Keras has under that module."""
+    """Return the name that was probably meant, among those that Keras has under that module."""
     return None if name in _REASONS else nearest(name, sorted(_MODULES.get(module, ())))
 
 
@@ -207,7 +207,7 @@ def _is_operation(name: str) -> bool:
 
 
 def _check_registered(path: str, name: str, written: Any) -> None:
-    """A registered name is how code that a package added to Keras would be reached."""
+    """Refuse a registered name by which code that a package added to Keras would be reached."""
     if written not in (None, name, "function") and written not in ACTIVATIONS:
         raise _refused(f"registered name {written!r}", path, _CUSTOM)
 

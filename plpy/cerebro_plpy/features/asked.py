@@ -1,4 +1,4 @@
-"""What a caller says of columns: the options `columns` and `exclude`, checked."""
+"""Checks what a caller says of columns: the options `columns` and `exclude`."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class AskedColumns:
-    """The option `columns`: what is said of each; nothing is said of others."""
+    """The option `columns`: what the caller says of each column that it names."""
 
     each: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def columns(key: str, value: object) -> AskedColumns:
-    """The check of the option."""
+    """Check the option `columns`."""
     if value == AUTO:
         return AskedColumns()
     if not isinstance(value, Mapping):
@@ -85,7 +85,7 @@ def columns(key: str, value: object) -> AskedColumns:
 
 
 def excluded(key: str, value: object) -> tuple[str, ...]:
-    """The check of the option `exclude`."""
+    """Check the option `exclude`."""
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise _wrong(f"option {key}", value, "a list of columns")
     return tuple(cast("list[str]", value))
@@ -105,7 +105,7 @@ def _one(column: str, value: object) -> Mapping[str, Any]:
 
 
 def kind_of(column: TableColumn, said: Mapping[str, Any]) -> str | None:
-    """The kind that type and keys make it; None where the rows have to say."""
+    """Return the kind that type and keys make a column; None if the rows have to say."""
     if column.is_array_of_numbers or (column.is_bytes and "shape" in said):
         kind = ARRAY
     elif column.is_array:
@@ -246,7 +246,7 @@ _SHOWN = {
 
 
 def checked(column: TableColumn, kind: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The same for the kind that it has come to be."""
+    """Check the keys and values of a column for the kind that it has come to be."""
     _check_keys(column, said, kind)
     return {key: KEYS[kind][key](f'columns."{column.name}".{key}', one) for key, one in said.items()}
 

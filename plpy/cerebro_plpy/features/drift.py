@@ -1,4 +1,4 @@
-"""How rows that were added differ from those before them, column by column.
+"""Measures how rows that were added differ from those before them, column by column.
 
 Shares and the population stability index come from samples of the features themselves: packed rows lie in the
 order of a hash, so that any buffer is a random sample.
@@ -27,7 +27,7 @@ SHIFTED = 0.25
 
 @dataclass(frozen=True)
 class Counts:
-    """What the server counts of a column's rows."""
+    """The server's counts of a column's rows."""
 
     rows: int
     present: int
@@ -40,7 +40,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Shift:
-    """One column: what it was in the rows before, and what it is in those that were added."""
+    """The change of one column, from the rows before to those that were added."""
 
     column: str
     nulls_before: float | None = None
@@ -61,7 +61,7 @@ class Shift:
 def of_feature(
     feature: Feature, rows_before: int, counts: Counts, before: np.ndarray, after: np.ndarray
 ) -> Shift:
-    """A column of a feature specification, of which samples of the features are given, (rows, width)."""
+    """Compare a column of a feature specification, given samples of its features, (rows, width)."""
     known = feature.statistics
     nulls_before = known["nulls"] / rows_before if rows_before and "nulls" in known else None
     shares = ((before, nulls_before), (after, counts.nulls))
@@ -81,20 +81,20 @@ def of_feature(
 
 
 def of_values(column: str, before: np.ndarray, after: np.ndarray, times: float = 1.0) -> Shift:
-    """Numbers that were packed as they are, divided by a constant."""
+    """Compare numbers that were packed as they are, divided by a constant."""
     index, noise = _ranges(before.ravel(), after.ravel())
     means = [float(sample.mean()) * times if sample.size else None for sample in (before, after)]
     return Shift(column, mean_before=means[0], mean=means[1], stability=index, noise=noise)
 
 
 def of_classes(column: str, before: np.ndarray, after: np.ndarray) -> Shift:
-    """Labels, one-hot."""
+    """Compare one-hot labels."""
     index, noise = _shares(before.sum(axis=0), after.sum(axis=0))
     return Shift(column, stability=index, noise=noise)
 
 
 def samples_of(one: FeatureInput, sample: np.ndarray) -> Mapping[str, np.ndarray]:
-    """The features of each column among those of an input."""
+    """Return the features of each column among those of an input."""
     flat = sample.reshape(len(sample), math.prod(sample.shape[1:]))
     ends = np.cumsum([feature.width for feature in one.features]).tolist()
     return {
@@ -104,7 +104,7 @@ def samples_of(one: FeatureInput, sample: np.ndarray) -> Mapping[str, np.ndarray
 
 
 def _unseen(feature: Feature, sample: np.ndarray, nulls: float | None) -> float | None:
-    """The share of values, or of words, without a place of their own: unseen or rare."""
+    """Return the share of values, or of words, without a place of their own: unseen or rare."""
     way = feature.way
     if not len(sample):
         return None
@@ -159,13 +159,13 @@ def _by_code(before: np.ndarray, after: np.ndarray) -> tuple[float | None, float
 
 
 def _counted(sample: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """How often each of the codes occurs, and all others together."""
+    """Count how often each of the codes occurs, and all others together."""
     found = np.array([(sample == code).sum() for code in codes] or [0])
     return np.append(found, len(sample) - found.sum())
 
 
 def _shares(before: np.ndarray, after: np.ndarray) -> tuple[float | None, float]:
-    """The population stability index, and what it is on average where nothing but chance is at work."""
+    """Return the population stability index, and its average if nothing but chance is at work."""
     rows = before.sum(), after.sum()
     if not all(rows):
         return None, 0.0

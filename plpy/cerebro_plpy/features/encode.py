@@ -1,4 +1,4 @@
-"""Values of columns as features, a batch at a time."""
+"""Encodes values of columns as features, a batch at a time."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _KEPT_WORDS = 100_000
 
 
 class Noted(Protocol):
-    """Whoever counts what is wrong with rows; rows are numbered from 1 in the order of the scan."""
+    """A counter of faults in rows, which are numbered from 1 in the order of the scan."""
 
     def add(self, column: str, problem: str, rows: Sequence[int], example: str = "") -> None: ...
 
 
 @dataclass(frozen=True)
 class Notes:
-    """Where to note what is wrong with a column's rows, of which the first has this number."""
+    """A recorder of faults in a column's rows, of which the first has the number `first_row`."""
 
     name: str
     first_row: int
@@ -77,7 +77,7 @@ def date(way: Date, values: np.ndarray, out: np.ndarray, notes: Notes) -> None:
 
 
 def _part(part: str, way: Date, values: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """One column, or sine and cosine."""
+    """Compute one part of dates: one column, or sine and cosine."""
     raw = way.scale == "none"
     if part == "days":
         with np.errstate(all="ignore"):
@@ -136,7 +136,7 @@ def _check(values: np.ndarray, out: np.ndarray, notes: Notes) -> None:
 
 
 class CategoryCodes(dict[str | None, int]):
-    """The code of each value; what is unseen has one too."""
+    """The code of each value; unseen values have one too."""
 
     def __init__(self, way: Category) -> None:
         # An embedding has unseen and NULL before the values, a one-hot vector NULL and others behind them.
@@ -214,5 +214,5 @@ def text(way: Text, words: Words, values: Sequence[str | None], out: np.ndarray)
 
 
 def split(value: str) -> list[bytes]:
-    """The words of a text, some of them empty."""
+    """Return the words of a text, some of them empty."""
     return value.encode().translate(_PLAIN, PUNCTUATION).split(b" ")

@@ -1,4 +1,4 @@
-"""What the server has counted of a table's columns."""
+"""The server's counts of what is in a table's columns."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ PLACES = 22
 
 @dataclass(frozen=True)
 class NumberFacts:
-    """Of the values that are there. Quartiles, the most frequent value, and mean and deviation of
-    logarithms are counted where they are asked for."""
+    """Statistics of a column's values that are not NULL. Quartiles, the most frequent value, and mean and
+    deviation of logarithms are counted where they are asked for."""
 
     present: int
     mean: float | None = None
@@ -58,7 +58,7 @@ class TextFacts:
 
     @property
     def numbers(self) -> NumbersInText:
-        """How many of the most frequent values are written as numbers."""
+        """The share of numbers among the most frequent values, and the most frequent other value."""
         counted = sum(count for _, count in self.values)
         others = [(value, count) for value, count in self.values if not _NUMBER.fullmatch(value.strip())]
         if not counted:
@@ -71,7 +71,7 @@ ColumnFacts = NumberFacts | TextFacts
 
 
 def steady(value: float | None, unit: float | None) -> float:
-    """A value without the digits that are far below a unit; 0 for what is none."""
+    """Return a value without the digits that are far below a unit; 0 if it is None or not finite."""
     if value is None or not math.isfinite(value):
         return 0.0
     if not unit or not math.isfinite(unit):
@@ -81,5 +81,5 @@ def steady(value: float | None, unit: float | None) -> float:
 
 
 def spread(value: float | None) -> float:
-    """What to divide by: 1 for a constant."""
+    """Return the number to divide by: 1 for a constant."""
     return steady(value, value) if value and math.isfinite(value) and value > 0 else 1.0

@@ -1,4 +1,4 @@
-"""JPEG and PNG decoded, within bounds that hold before a pixel is, and in pieces that let a cancel act."""
+"""Decodes JPEG and PNG, within bounds that are checked first, and in pieces that let a cancel act."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _JPEG, _SCAN = b"\xff\xd8", b"\xff\xda"
 
 
 class NoImageError(Exception):
-    """The bytes are no image that can be used."""
+    """Raised for bytes that are no image that can be used."""
 
 
 class _Pieces(io.BytesIO):

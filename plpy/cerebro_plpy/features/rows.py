@@ -1,5 +1,5 @@
-"""One row, given as JSON by the names of its columns, as features: the same as a batch of one makes, without
-what a batch costs."""
+"""Makes features of one row, given as JSON by the names of its columns: the same features as a batch of one,
+without what a batch costs."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class RowEncoder:
         return parse(text, self._decode)
 
     def encode(self, row: Mapping[str, Any]) -> list[np.ndarray]:
-        """One array for each input, (1, …)."""
+        """Return one array for each input, (1, …)."""
         return [one.encode(row) for one in self._inputs]
 
 
@@ -154,7 +154,7 @@ def _is_null(name: str) -> CerebroError:
 
 
 def _encoder(feature: Feature, place: int) -> Encode:
-    """What writes a column's features from their place on."""
+    """Return a function that writes a column's features from their place on."""
     match feature.way:
         case Number() as way:
             return _number(feature, way, place)
@@ -197,7 +197,7 @@ def _number(feature: Feature, way: Number, place: int) -> Encode:
 
 
 class _Raising:
-    """Faults of one row are errors at once."""
+    """A counter of faults that raises an error at the first one."""
 
     def add(self, column: str, problem: str, rows: Sequence[int], example: str = "") -> None:
         if problem == encode.IS_NULL:
@@ -245,7 +245,7 @@ def _not_of_one_row(feature: Feature, instead: str) -> CerebroError:
 
 
 def _part(part: str, way: Date) -> Callable[[float, datetime.datetime], float | tuple[float, float]]:
-    """One part of a time, or its sine and cosine: as `encode.date` makes them of many."""
+    """Return a function of a time for one part, or its sine and cosine, as `encode.date` makes of many."""
     raw, first, unit = way.scale == "none", 0, 1.0
     if part == "days":
         center, spread = (0.0, encode.DAY) if raw else (way.center, way.spread)
@@ -293,12 +293,12 @@ _CALENDAR: Mapping[str, Callable[[datetime.datetime], int]] = {
 
 
 def seconds_of(text: str) -> float:
-    """The seconds since 1970 of a date or time as JSON has it; of a time of day those since midnight."""
+    """Return the seconds since 1970 of a date or time in JSON's form, or since midnight for a time of day."""
     return _time_of(text)[0]
 
 
 def _time_of(text: str) -> tuple[float, datetime.datetime | None]:
-    """The same with its place in Python's calendar, in UTC, if it has one."""
+    """Return the seconds of a time, and the moment in Python's calendar, in UTC, if it has one."""
     if text[2:3] == ":":
         of_day = _OF_DAY.fullmatch(text)
         if of_day is None:
@@ -326,7 +326,7 @@ def _moment(seconds: float) -> datetime.datetime | None:
 
 
 def _far(text: str) -> float:
-    """Before Christ, or after the year 9999, where Python's calendar does not go."""
+    """Return the seconds of a date before Christ or after the year 9999, outside Python's calendar."""
     found = _FAR.fullmatch(text)
     if found is None:
         raise ValueError(text)
@@ -344,7 +344,7 @@ def _seconds(
     sign: str | None,
     *zone: str | None,
 ) -> float:
-    """The seconds since midnight in UTC; the server has the time 24:00:00 and zones with seconds."""
+    """Return the seconds since midnight in UTC; the server has the time 24:00:00 and zones with seconds."""
     hours, minutes, seconds = (int(part or 0) for part in zone)
     offset = 3600 * hours + 60 * minutes + seconds
     of_day = 3600 * int(hour or 0) + 60 * int(minute or 0) + float(second or 0)
@@ -402,7 +402,7 @@ def _text(way: Text, place: int) -> Encode:
 
 
 def _bytes(value: str) -> bytes:
-    """As the server writes bytea in JSON."""
+    """Decode bytea as the server writes it in JSON."""
     if not value.startswith("\\x"):
         raise ValueError(value)
     return bytes.fromhex(value[2:])

@@ -1,4 +1,4 @@
-"""From what was asked and counted to the feature specification: what each column becomes, and why."""
+"""Turns what was asked and counted into the feature specification: what each column becomes, and why."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Becoming:
-    """What a column becomes; without a kind it is left out."""
+    """The kind that a column becomes, and why; without a kind it is left out."""
 
     kind: str | None
     said: Mapping[str, Any]
@@ -141,7 +141,7 @@ def _choose_text(wanted: Wanted, facts: TextFacts) -> Becoming:
 def settle(
     wanted: Wanted, chosen: Becoming, facts: ColumnFacts | None, rows: int, words: Sequence[str] = ()
 ) -> Feature:
-    """The column's part of the specification."""
+    """Return the column's part of the specification."""
     kind, column = str(chosen.kind), wanted.column
     said = asked.checked(column, kind, chosen.said)
     if facts is not None and facts.present == 0:
@@ -157,7 +157,7 @@ def settle(
 
 
 def _is_plain(way: Treatment) -> bool:
-    """Whether it joins the vector of all that are numbers."""
+    """Return whether a column joins the vector of all that are numbers."""
     return isinstance(way, Number | Date) or (isinstance(way, Category) and way.encode in (ONE_HOT, ORDINAL))
 
 
@@ -177,7 +177,7 @@ def _statistics(facts: ColumnFacts | None, rows: int) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Making:
-    """All that a kind may need."""
+    """The arguments that making a column of any kind may need."""
 
     column: TableColumn
     said: Mapping[str, Any]
@@ -295,7 +295,7 @@ def _text(made: Making) -> Text:
 
 
 def vocabulary(said: Mapping[str, Any]) -> int:
-    """How many words to look up; two codes are for what is no word of these."""
+    """Return how many words to look up; two codes are for what is no word of these."""
     return 0 if said.get("buckets") else said.get("vocabulary", VOCABULARY) - 2
 
 

@@ -95,7 +95,7 @@ class Category:
 
     @property
     def codes(self) -> int:
-        """How many there are, for an embedding: unseen and NULL come before the values."""
+        """The number of codes, for an embedding: unseen and NULL come before the values."""
         return self.buckets + 1 if self.encode == HASH else len(self.values) + 2
 
 
@@ -218,7 +218,7 @@ class Specification:
 
 
 def difference(own: Specification | None, other: Specification | None) -> str | None:
-    """Return what another specification does otherwise with the same rows; None where it does the same."""
+    """Return how another specification treats the same rows differently; None if it treats them alike."""
     if own is None or other is None:
         return None if own is other else f"its columns were {'' if own is None else 'not '}prepared"
     ours, theirs = ({feature.name: feature for feature in one.features} for one in (own, other))
@@ -263,7 +263,7 @@ def read(text: str) -> Specification:
 
 
 def read_feature(given: Mapping[str, Any]) -> Feature:
-    """One column of such a document."""
+    """Read one column of such a document."""
     kind = KINDS.get(str(given.get("kind")))
     if kind is None:
         raise _corrupt(f"no kind is {json.dumps(given.get('kind'))[:40]}")
@@ -304,7 +304,7 @@ def _checked(given: Mapping[str, Any], key: str, kind: str) -> Any:
 
 
 def _check_way(way: Treatment) -> None:
-    """What the types leave open."""
+    """Check what the types of the fields do not: raise an error for values that no column can have."""
     match way:
         case Number():
             good = way.spread > 0 and way.scale in SCALES

@@ -1,4 +1,4 @@
-"""How long a run is to train and how often it is measured."""
+"""Checks how long a run is to train and how often it is measured."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ BUDGET_MB: Final = 2048
 
 @dataclass(frozen=True)
 class Limits:
-    """What ends a run before its configs have all their epochs, which of their states are its result, which
-    run it repeats, whether its configs train side by side, none an epoch ahead of the others, and from which
-    epoch on the states of all segments are averaged; whether the outputs of frozen layers are kept, in how
-    much memory of all segments, and where nets are cut for that (`planner/cuts.py`); in which form small nets
-    train as one program, how many epochs a visit to groups has, with how few rows or classes one is left out,
-    and whether models of groups stay that have not changed."""
+    """The bounds and choices of a run, which are written down with it.
+
+    They say what ends a run before its configs have all their epochs, which of their states are its result,
+    which run it repeats, whether its configs train side by side, none an epoch ahead of the others, and from
+    which epoch on the states of all segments are averaged; whether the outputs of frozen layers are kept, in
+    how much memory of all segments, and where nets are cut for that (`planner/cuts.py`); in which form small
+    nets train as one program, how many epochs a visit to groups has, with how few rows or classes one is left
+    out, and whether models of groups stay that have not changed.
+    """
 
     restore_best: bool = False
     max_seconds: int | None = None
@@ -50,14 +53,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class Aim:
-    """What a plan is to keep to: so many seconds in all, so much memory of all sessions."""
+    """The bounds that a plan is to keep to: seconds in all, and memory of all sessions."""
 
     within: int | None = None
     memory_mb: int | None = None
 
 
 def check_budget(num_iterations: int | None, metrics_compute_frequency: int | None) -> tuple[int, int]:
-    """Check both numbers; the metrics are computed at the end alone where nothing is said."""
+    """Check both numbers; if no frequency is given, the metrics are computed only at the end."""
     if num_iterations is None or not 1 <= num_iterations <= MOST_EPOCHS:
         raise CerebroError(
             f"Number of iterations cannot be < 1: {num_iterations}",
@@ -72,6 +75,6 @@ def check_budget(num_iterations: int | None, metrics_compute_frequency: int | No
 
 
 def evaluation_epochs(num_iterations: int, frequency: int) -> list[int]:
-    """Give the epochs, counted from 1, after which the metrics are computed: every so many, and the last."""
+    """Return the epochs, counted from 1, after which metrics are computed: every so many, and the last."""
     epochs = list(range(frequency, num_iterations + 1, frequency))
     return epochs if epochs and epochs[-1] == num_iterations else [*epochs, num_iterations]

@@ -1,4 +1,4 @@
-"""What each class counts in training, for every output: the fit parameter class_weight, settled."""
+"""Settles the fit parameter class_weight: the weight of each class in training, for every output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ClassCounts = Mapping[str, Sequence[int] | None]
 
 
 def settle(fit: FitParams, counts: ClassCounts) -> list[dict[int, float] | None] | None:
-    """The weights for each output, in their order; None where all count the same."""
+    """Return the weights for each output, in order; None if all classes count the same."""
     given = fit.class_weight
     if given is None:
         return None

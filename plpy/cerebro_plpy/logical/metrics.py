@@ -1,4 +1,4 @@
-"""Which way a metric is better."""
+"""Tells which way a metric is better."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ UP_WORDS: Final = frozenset(
 
 
 def better(metric_name: str, params: CompileParams | None = None) -> Direction:
-    """Tell whether a metric should go up or down, by its name in Keras' results.
+    """Return whether a metric should go up or down, by its name in Keras' results.
 
-    With the parameters that the results come from, metrics that were given a name of their own
-    are known as well; without, a name that says nothing is taken for a loss.
+    With the parameters that the results come from, metrics that were given a name of their own are known as
+    well; without, a name that says nothing is taken for a loss.
     """
     known: dict[str, Direction] = {**KNOWN, **_own_names(params)}
     for name in (metric_name, re.sub(r"_\d+$", "", metric_name)):
@@ -59,14 +59,14 @@ def better(metric_name: str, params: CompileParams | None = None) -> Direction:
 
 
 def badness(metric_name: str, value: float | None, params: CompileParams | None = None) -> float | None:
-    """The value turned so that lower is better; None where there is no number."""
+    """Return the value turned so that lower is better; None if it is not a number."""
     if value is None or not math.isfinite(value):
         return None
     return -value if better(metric_name, params) == "max" else value
 
 
 def standing(params: CompileParams, metric: float | None, loss: float | None) -> tuple[float, float]:
-    """Return what ranks a config among others, the lower the better: its metric, then its loss.
+    """Return the rank of a config among others, the lower the better: its metric, then its loss.
 
     A config whose loss is no number has learned nothing, whatever its metric says, and comes last.
     """
@@ -81,7 +81,7 @@ def _or_last(value: float | None) -> float:
 
 
 def direction(params: CompileParams) -> Direction:
-    """Which way the metric is better that configs are compared by: the first, or else the loss."""
+    """Return which way the metric is better that configs are compared by: the first one, or else the loss."""
     first = next(_named(params.metrics), next(_named(params.weighted_metrics), "loss"))
     return _call_direction(first) if isinstance(first, Call) else better(first)
 
@@ -95,7 +95,7 @@ def _named(group: Metrics | Named | list[Named]) -> Iterator[Named]:
 
 
 def deciding(names: Sequence[str]) -> str | None:
-    """The metric that configs are compared by: the first that is no loss, else the loss."""
+    """Return the metric that configs are compared by: the first that is no loss, else the loss."""
     metrics = [name for name in names if name != "loss" and not name.endswith("_loss")]
     return next(iter(metrics), next(iter(names), None))
 
@@ -105,7 +105,7 @@ def _direction(class_name: str) -> Direction:
 
 
 def _call_direction(call: Call) -> Direction:
-    """A registered function says itself which way it is better, or its name does."""
+    """Return which way a metric is better, as its registered function says, or else its name."""
     if call.function is None:
         return _direction(call.name)
     higher = call.function.higher_is_better

@@ -1,4 +1,4 @@
-"""Options given as JSON: a set of keys, each with its check."""
+"""Checks options given as JSON: a set of keys, each with its own check."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ LEAST_MEMORY_MB: Final = 16
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """Each config is trained without each fold in turn; `final` also on all rows."""
+    """The option to train each config without each fold in turn; if `final`, also on all rows."""
 
     final: bool = False
 
 
 @dataclass(frozen=True)
 class FitOptions:
-    """What the options of a fit call say; None where they say nothing."""
+    """The options of a fit call; None for those that were not given."""
 
     seed: int | None = None
     # A name, "auto", or names by model_id.
@@ -73,7 +73,7 @@ class FitOptions:
 
     @property
     def measures_each_epoch(self) -> bool:
-        """Whether it says something that asks for measurements while the configs train."""
+        """Whether an option needs measurements while the configs train."""
         return bool(self.restore_best) or self.patience is not None or self.target is not None
 
     @property
@@ -138,7 +138,7 @@ def _unknown_option(key: str, allowed: Iterable[str]) -> CerebroError:
 
 
 def named(key: str, said: Mapping[str, object], checks: Mapping[str, Validator]) -> dict[str, Any]:
-    """Check what an option that is an object says."""
+    """Check the keys of an option that is an object."""
     for name in said:
         if name not in checks:
             raise unknown(f"option {key} says {name}", name, sorted(checks))
@@ -158,7 +158,7 @@ def integer(low: int, high: int = LARGEST) -> Validator:
 
 
 def number(low: float = -math.inf) -> Validator:
-    """Make the check for a finite number of at least so much."""
+    """Make the check for a finite number, `low` or above."""
 
     def check(key: str, value: object) -> float:
         if not is_number(value):
@@ -171,7 +171,7 @@ def number(low: float = -math.inf) -> Validator:
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether a value of JSON is a number that a float can hold."""
+    """Return whether a value of JSON is a number that a float can hold."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     # An integer may be beyond all floats, for which isfinite() raises.

@@ -1,4 +1,4 @@
-"""What fit parameters may name that has no meaning here: it is left out, and something else does it.
+"""Fit parameters that have no meaning here: they are left out, and something else takes their place.
 
 A callback is code that Keras would run; nothing of it is made here, not even its object.
 """
@@ -36,7 +36,7 @@ _INITIAL_EPOCH: Final = "a state knows by itself how far it is, and epochs are c
 
 
 def check_callbacks(value: Value) -> list[str]:
-    """Give the names of callbacks that can be left out; others are refused."""
+    """Return the names of callbacks that can be left out; refuse others."""
     if isinstance(value, str) and value.strip().startswith("["):
         # As a grid has it: a list in quotes.
         value = read_value(value)
@@ -45,7 +45,7 @@ def check_callbacks(value: Value) -> list[str]:
 
 
 def check_initial_epoch(value: Value) -> bool:
-    """Whether it says anything that is left out."""
+    """Return whether initial_epoch is given, and so left out; refuse what is no epoch."""
     if value is None:
         return False
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -68,7 +68,7 @@ def _name(callback: Value) -> str:
 
 
 def left_out(fit_params: Iterable[str]) -> list[str]:
-    """Say, for some configs' fit parameters, what is left out of them and what replaces it."""
+    """Return, for some configs' fit parameters, what is left out of them and what replaces it."""
     found: dict[str, str] = {}
     for text in dict.fromkeys(fit_params):
         values = read_arguments(text)

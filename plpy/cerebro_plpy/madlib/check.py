@@ -92,14 +92,14 @@ def check_metric(value: Value) -> Named:
 
 
 def _own_metric(call: Call) -> Call:
-    """A loss of cerebro's own as a metric: its mean over the rows."""
+    """Return a loss of cerebro's own as a metric: its mean over the rows."""
     name = OWN_TEXTS[call.name]
     signature = {key: argument for key, argument in OWN_LOSSES[name].items() if key != "reduction"}
     return _checked(name, {"name": snake(name), **dict(call.kwargs)}, signature, f"metric {name}")
 
 
 def _of_function(call: Call, function: Function) -> Call:
-    """A registered function takes what its source says; here only that it is given plain values."""
+    """Return the call of a registered function, having checked only that its values are plain."""
     for key, value in call.kwargs:
         if _holds_call(value):
             raise wrong(f"{call.name}: {key}", value, "made of constants, lists and dicts")

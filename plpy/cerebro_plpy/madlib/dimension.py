@@ -1,4 +1,4 @@
-"""One dimension of a space, and where in a user's text it stands."""
+"""One dimension of a space, and the place in a user's text where it stands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EDGE: Final = 2.0**-30
 
 @dataclass(frozen=True)
 class TextPlace:
-    """Where something stands in a grid: as a subscript of MADlib's dict, or as a path in JSON."""
+    """A place in a grid: a subscript of MADlib's dict, or a path in JSON."""
 
     kind: str
     json: bool = False
@@ -33,7 +33,7 @@ class TextPlace:
         return f"$.{self.kind}_params{inner}"
 
     def fault(self, said: str, message: str = "", hint: str | None = None) -> CerebroError:
-        """What is wrong here: in MADlib's words where it has some, else with the path first."""
+        """Return the error for a fault here, in MADlib's words if it has some, else with the path first."""
         if self.json:
             return CerebroError(f"{self} {said.rstrip('.')}", hint=hint)
         return CerebroError(message, detail=f"{self} {said}", hint=hint)
@@ -43,7 +43,7 @@ class TextPlace:
 class Dimension:
     """One parameter with the values that it may take: a list, or a distribution between two bounds.
 
-    With a step only every so-manieth value counts from the lower bound on; with models only these
+    With a step, only every so-manieth value counts from the lower bound on; with models, only these
     architectures have it.
     """
 
@@ -62,7 +62,7 @@ class Dimension:
 
     @property
     def size(self) -> int | None:
-        """Give the number of values, None where there is no end of them."""
+        """The number of values; None if there is no end of them."""
         if self.distribution is None:
             return len(self.values)
         if self.step is not None:
@@ -72,16 +72,16 @@ class Dimension:
 
     @property
     def is_drawn(self) -> bool:
-        """Tell whether its values are drawn rather than listed: an int or a step can be listed as well."""
+        """True if the values are drawn rather than listed: an int or a step can be listed as well."""
         return self.distribution is not None and self.step is None
 
     def extremes(self) -> tuple[Value, ...]:
-        """Give the values that stand for all: those of a list, or the ones next to the bounds, since a bound
-        itself is as good as never drawn."""
+        """Return the values that stand for all: those of a list, or the ones next to the bounds, since a
+        bound itself is as good as never drawn."""
         return self.values if self.distribution is None else (self.pick(EDGE), self.pick(1.0 - EDGE))
 
     def all(self) -> tuple[Value, ...]:
-        """Give every value; only where there is an end of them."""
+        """Return every value; call this only if there is an end of them."""
         if self.distribution is None:
             return self.values
         if self.step is not None:
@@ -89,7 +89,7 @@ class Dimension:
         return tuple(range(math.ceil(self.low), math.floor(self.high) + 1))
 
     def stepped(self, number: int) -> int | float:
-        """Give a quantized value by its number, without the noise of the multiplication."""
+        """Return a quantized value by its number, without the noise of the multiplication."""
         value = self.low + number * (self.step or 0.0)
         return round(value) if self.whole else float(f"{value:.12g}")
 
@@ -121,7 +121,7 @@ def is_number(value: Value) -> TypeGuard[int | float]:
 
 
 def is_whole(name: str, kind: str) -> bool:
-    """Tell whether a parameter takes integers alone."""
+    """Return whether a parameter takes integers alone."""
     if kind == "fit":
         return name in WHOLE_FIT_KEYS
     return any(signature[name].kind == "integer" for signature in OPTIMIZERS.values() if name in signature)

@@ -39,7 +39,7 @@ def search_configs(
     num_configs: int | None = None,
     random_state: int | None = None,
 ) -> tuple[list[GridRow], int | None]:
-    """Do what generate_model_configs is asked: the rows, and the seed if chance had a part in them."""
+    """Return the rows that generate_model_configs is asked for, and the seed if chance had a part in them."""
     kind = (search_type or "").lower()
     if kind and "grid".startswith(kind):
         if num_configs is not None or random_state is not None:
@@ -61,7 +61,7 @@ def new_configs(
     num_configs: int | None,
     random_state: int | None,
 ) -> tuple[list[GridRow], int | None]:
-    """The same, less the configs that are known already: chance draws others in their place."""
+    """Return a search's configs that are not known yet, and its seed; chance draws others for the known."""
     meanings = Meanings()
     taken = {meanings.of(row) for row in known}
     wanted = num_configs
@@ -88,7 +88,7 @@ def new_configs(
 def grid_configs(
     model_ids: Sequence[int | None], compile_grid: str | None, fit_grid: str | None
 ) -> list[GridRow]:
-    """Give every combination, once each."""
+    """Return every combination, once each."""
     space = open_space(model_ids, compile_grid, fit_grid)
     endless = [dimension for dimension in space.dimensions() if dimension.is_drawn]
     if endless:
@@ -115,7 +115,7 @@ def random_configs(
     num_configs: int | None,
     random_state: int | None = None,
 ) -> tuple[list[GridRow], int]:
-    """Draw configs, all different, and give the seed that they came from."""
+    """Draw configs, all different, and return them with the seed that they came from."""
     if num_configs is None or not 1 <= num_configs <= MOST_CONFIGS:
         raise CerebroError(
             "DL: 'num_configs' cannot be NULL and needs to be a natural number for random search",
@@ -225,14 +225,14 @@ def _distinct(space: Space) -> list[Choice]:
 
 
 class Meanings:
-    """Reads each text of many rows once, and tells rows apart by meaning."""
+    """A reader of rows that reads each text once, and tells rows apart by meaning."""
 
     def __init__(self) -> None:
         self._compiled: dict[str, str] = {}
         self._fitted: dict[str, str] = {}
 
     def of(self, row: GridRow) -> tuple[int, str, str]:
-        """Give what is equal for rows that mean the same."""
+        """Return a key that is equal for rows that mean the same."""
         compiled, fitted = row.compile_params, row.fit_params
         if compiled not in self._compiled:
             self._compiled[compiled] = parse_compile(compiled).to_json()
@@ -275,7 +275,7 @@ def _one_of_the_rest(rest: list[Choice], found: int, seed: int, draw: int) -> Ch
 
 
 def examples(space: Space) -> list[GridRow]:
-    """Give configs in which each architecture meets each optimizer and each value of the other compile
+    """Return configs in which each architecture meets each optimizer and each value of the other compile
     parameters: what can be wrong between an architecture and its data is wrong in one of them."""
     choices: list[Choice] = []
     for model_id, (group, optimizer) in product(space.model_ids, enumerate(space.optimizers)):
@@ -327,7 +327,7 @@ def draw_choice(space: Space, seed: int, draw: int) -> Choice:
 
 
 def _unit(seed: int, draw: int, dimension: str) -> float:
-    """Give a number of [0, 1) that depends on nothing but seed, draw and dimension."""
+    """Return a number of [0, 1) that depends on nothing but seed, draw and dimension."""
     return (derive(seed, "generate_model_configs", dimension, draw) >> 75) / 2.0**53
 
 

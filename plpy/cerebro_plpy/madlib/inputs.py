@@ -1,7 +1,7 @@
-"""Numbers of an optimizer that compiled code is given, so that configs which differ in them share it.
+"""Numbers of an optimizer that compiled code takes as inputs, so that configs which differ in them share it.
 
-On JAX these come to the same bits as constants do. Clip norms and weight decay do not, and stay constants, as
-all that is not listed; so do all of them on TensorFlow, which optimizes its graphs around constants.
+On JAX these give the same bits as constants do. Clip norms and weight decay do not, and stay constants, as
+does all that is not listed; so do all of them on TensorFlow, which optimizes its graphs around constants.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ _OTHER_PRECISIONS: Final = ("float16", "float64")
 
 
 def inputs_of(params: CompileParams, backend: str, architecture_json: str) -> tuple[str, ...]:
-    """The numbers of a config's optimizer that code for it is given. Zero is none: with it Keras may do other
-    things."""
+    """Return the numbers of a config's optimizer that code takes as inputs.
+
+    Zero is none of them: with it Keras may do other things.
+    """
     if backend != "jax" or any(precision in architecture_json for precision in _OTHER_PRECISIONS):
         return ()
     said = dict(params.optimizer.kwargs)

@@ -1,4 +1,4 @@
-"""The layers in the JSON of an architecture, as a table of architectures has it."""
+"""Finds the layers in the JSON of an architecture, as a table of architectures has it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, cast
 
 
 def layers(value: Any) -> Iterator[dict[str, Any]]:
-    """All layers, those inside of others too."""
+    """Yield all layers, those inside others too."""
     if isinstance(value, dict):
         found = cast("dict[str, Any]", value)
         config = found.get("config")
@@ -20,7 +20,7 @@ def layers(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _is_no_layer(value: Mapping[str, Any]) -> bool:
-    """What else has a name: a type of numbers, and an operation that is no layer."""
+    """Return whether a named object is no layer: a type of numbers, or an operation."""
     module = value.get("module") or "keras.layers"
     return value["class_name"].endswith("DTypePolicy") or module.startswith("keras.src.ops")
 
@@ -30,7 +30,7 @@ def name_of(layer: Mapping[str, Any]) -> str:
 
 
 def ends(value: Any) -> Iterator[str]:
-    """The names of a model's inputs or outputs: in [name, node, tensor], alone, in lists or by keys."""
+    """Yield the names of a model's inputs or outputs: in [name, node, tensor], alone, in lists or by keys."""
     if isinstance(value, dict):
         value = list(cast("dict[str, Any]", value).values())
     found = cast("list[Any]", value) if isinstance(value, list) else []

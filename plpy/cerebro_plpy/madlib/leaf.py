@@ -1,4 +1,4 @@
-"""The typed values of a space in JSON: choice, int, float, and one of them for each architecture."""
+"""Reads the typed values of a space in JSON: choice, int, float, and one of them for each architecture."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _choice(name: str, values: Value, place: TextPlace) -> Dimension:
 
 
 def _by_model(name: str, leaves: Value, place: TextPlace) -> list[Dimension]:
-    """A dimension for each architecture that is named; the others do not have the parameter."""
+    """Return a dimension for each architecture that is named; the others do not have the parameter."""
     if not isinstance(leaves, dict) or not leaves:
         raise place.fault(f"is {shorten(leaves, 80)}, not an object with model_ids as keys", hint=EXAMPLE)
     found: list[Dimension] = []

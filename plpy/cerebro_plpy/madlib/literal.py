@@ -26,7 +26,7 @@ class Call:
     function: Function | None = None
 
     def get(self, key: str) -> Value:
-        """Give one argument, None if it was not written."""
+        """Return one argument; None if it was not written."""
         return dict(self.kwargs).get(key)
 
 
@@ -98,7 +98,7 @@ def _parse(source: str, text: str) -> ast.expr:
 
 
 def _nesting(text: str) -> int:
-    """Give an upper bound for the nesting, counting brackets in strings as well."""
+    """Return an upper bound for the nesting, counting brackets in strings as well."""
     depth = deepest = run = 0
     for char in text:
         depth += (char in "([{") - (char in ")]}")

@@ -14,7 +14,7 @@ REQUIRED: Final = "<required>"
 
 @dataclass(frozen=True)
 class Argument:
-    """What one argument may be: a kind, a range, its default."""
+    """The values that one argument may have: a kind, a range, its default."""
 
     kind: str
     default: object = REQUIRED

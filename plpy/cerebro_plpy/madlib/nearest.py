@@ -13,14 +13,17 @@ LEAST_LIKENESS = 0.6
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Give the known name that looks most like this one, whatever its case."""
+    """Return the known name that looks most like this one, whatever its case; None if none is like it."""
     wanted = name[:LONGEST_NAME]
     best = max(known, key=lambda item: _likeness(wanted, item), default=None)
     return best if best is not None and _likeness(wanted, best) >= (False, LEAST_LIKENESS) else None
 
 
 def _likeness(wanted: str, item: str) -> tuple[bool, float, float]:
-    """Rank swapped letters first: they are the commonest slip, and difflib underrates them."""
+    """Return how alike two names are.
+
+    Swapped letters rank first: they are the commonest slip, and difflib underrates them.
+    """
     folded = difflib.SequenceMatcher(None, wanted.lower(), item.lower()).ratio()
     exact = difflib.SequenceMatcher(None, wanted, item).ratio()
     return sorted(wanted.lower()) == sorted(item.lower()), folded, exact

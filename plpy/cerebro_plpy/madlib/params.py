@@ -70,7 +70,7 @@ BALANCED: Final = "balanced"
 
 @dataclass(frozen=True)
 class CompileParams:
-    """What Keras' compile() is given. A loss or metric is a name that Keras knows, or a call of its class."""
+    """The arguments of Keras' compile(). A loss or metric is a name that Keras knows or a call of a class."""
 
     optimizer: Call
     loss: Losses
@@ -79,7 +79,7 @@ class CompileParams:
     weighted_metrics: Metrics = None
 
     def to_json(self) -> str:
-        """Write it as JSON; equal parameters give equal text."""
+        """Write the parameters as JSON; equal parameters give equal text."""
         return _to_json(self)
 
     def compile_key(self, inputs: Collection[str] = ()) -> str:
@@ -99,7 +99,7 @@ class CompileParams:
 
 @dataclass(frozen=True)
 class FitParams:
-    """How one visit trains."""
+    """The parameters by which one visit trains."""
 
     batch_size: int = 32
     epochs: int = 1
@@ -110,13 +110,12 @@ class FitParams:
     unfreeze_at: dict[int, list[str]] | None = None
 
     def thawed(self, epoch: int | None = None) -> tuple[str, ...]:
-        """The names of layers that train in an epoch, or ever, though the architecture says that they are
-        frozen."""
+        """Return the names of layers that train in an epoch, or ever, but are frozen in the architecture."""
         found = sorted((self.unfreeze_at or {}).items())
         return tuple(name for first, names in found if epoch is None or first <= epoch for name in names)
 
     def to_json(self) -> str:
-        """Write it as JSON; equal parameters give equal text."""
+        """Write the parameters as JSON; equal parameters give equal text."""
         return _to_json(self)
 
 
@@ -126,7 +125,7 @@ def parse_compile(text: str, *, require_optimizer: bool = False) -> CompileParam
 
 
 def reparse_compile(text: str) -> CompileParams:
-    """Read what was checked before: registered functions that it names need not be known here."""
+    """Read parameters that were checked before: registered functions in them need not be known here."""
     try:
         return parse_compile(text)
     except CerebroError:
@@ -140,7 +139,7 @@ def parse_fit(text: str) -> FitParams:
 
 
 def functions_in(params: CompileParams) -> list[Function]:
-    """The registered functions among losses and metrics."""
+    """Return the registered functions among losses and metrics."""
     calls = _calls([params.loss, params.metrics, params.weighted_metrics])
     return [call.function for call in calls if call.function is not None]
 

@@ -1,6 +1,6 @@
 """The functions that a superuser has registered, as far as the call under way may name them.
 
-What is known holds for one call: whoever begins one opens a scope, in which nothing is known at first.
+They are known for one call: whoever begins one opens a scope, in which nothing is known at first.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ class Function:
 
 
 class _Scopes:
-    """What calls may name, each inside the other. Of several versions the first counts, unless another is
-    asked for."""
+    """The nested scopes of functions that calls may name.
+
+    The first of several versions counts, unless another is asked for.
+    """
 
     def __init__(self) -> None:
         self.functions: list[Sequence[Function]] = [()]
@@ -58,7 +60,7 @@ def let_be_known(functions: Iterable[Function]) -> None:
 
 
 def checked_before() -> AbstractContextManager[None]:
-    """A scope for texts that were checked before: no right is asked for, and no name is unknown."""
+    """Return a scope for texts that were checked before: no right is asked for, and no name is unknown."""
     return scope([*(replace(function, usable=True) for function in known()), _ANY])
 
 
@@ -67,7 +69,7 @@ def known() -> Sequence[Function]:
 
 
 def find(name: str, kinds: Sequence[str], digest: str | None = None) -> Function | None:
-    """The function of that name and of one of these kinds, in one version or in the one that counts."""
+    """Return the function with that name and one of these kinds, in one version or in the one that counts."""
     for function in known():
         if function is _ANY:
             return Function(name, kinds[0], "")

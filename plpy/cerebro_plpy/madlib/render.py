@@ -36,7 +36,7 @@ def render_value(value: Value) -> str:
 
 
 def to_plain_json(compile_params: str, fit_params: str) -> str:
-    """Write what the two texts of a config mean as JSON that says nothing of this grammar."""
+    """Write the meaning of a config's two texts as JSON that says nothing of this grammar."""
     values = {**vars(reparse_compile(compile_params)), **vars(parse_fit(fit_params))}
     return json.dumps({key: _plain(value) for key, value in values.items()})
 

@@ -41,7 +41,7 @@ class Space:
 
     @property
     def volume(self) -> int | None:
-        """Give the number of points, some of which may mean the same; None if there is no end of them."""
+        """The number of points, some of which may mean the same; None if there is no end of them."""
         counts = [
             _count([item for item in (*group, *self.compile, *self.fit) if item.applies_to(model_id)])
             for model_id in self.model_ids
@@ -50,7 +50,7 @@ class Space:
         return None if None in counts else sum(count for count in counts if count is not None)
 
     def points(self) -> Iterator[Choice]:
-        """Give every point."""
+        """Yield every point."""
         for number, optimizer in enumerate(self.optimizers):
             for model_id in self.model_ids:
                 yield from (
@@ -61,12 +61,12 @@ class Space:
                 )
 
     def dimensions(self) -> list[Dimension]:
-        """Give every dimension, whichever architectures and optimizers have it."""
+        """Return every dimension, whichever architectures and optimizers have it."""
         return [*self.compile, *self.fit, *(item for group in self.optimizers for item in group)]
 
 
 def read_space(model_ids: list[int], compile_grid: str, fit_grid: str) -> Space:
-    """Read both grids, complaining with the path to what is wrong."""
+    """Read both grids; an error has the path to what is wrong."""
     compiled, compile_place = _read_grid(compile_grid, "compile")
     fitted, fit_place = _read_grid(fit_grid, "fit")
     groups = _optimizer_groups(compiled.pop(OPTIMIZER_LIST, None), compiled, compile_place)

@@ -1,4 +1,4 @@
-"""What a packed table wants of a net: inputs from its columns, outputs from its labels."""
+"""Fits a net to a packed table: inputs from its columns, outputs from its labels."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def embedding_width(codes: int) -> int:
 
 
 def branches(graph: Graph, wanted: NetRows, *, words: bool = False) -> list[LayerOutput]:
-    """One node for each input, categories and words embedded; `words` keeps their sequence."""
+    """Return one node for each input, with categories and words embedded; `words` keeps their sequence."""
     known: Sequence[FeatureInput | None] = (
         [None] * len(wanted.inputs) if wanted.features is None else wanted.features.inputs
     )
@@ -77,7 +77,7 @@ def _branch(graph: Graph, node: LayerOutput, one: FeatureInput | None, words: bo
 
 
 def joined(graph: Graph, nodes: Sequence[LayerOutput]) -> LayerOutput:
-    """All nodes side by side, flat; a single one as it is."""
+    """Return all nodes side by side, flat; a single one as it is."""
     if len(nodes) == 1:
         return nodes[0]
     flat = [flattened(graph, node) for node in nodes]

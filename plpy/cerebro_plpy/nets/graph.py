@@ -1,4 +1,4 @@
-"""A functional model of Keras as JSON, node by node. What is not said is as Keras has it by default."""
+"""Builds a functional model of Keras as JSON, node by node. What is not said has Keras' default."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONGEST_NAME = 60
 
 @dataclass(frozen=True)
 class LayerOutput:
-    """What a layer gives: its name, and the dimensions of a row of it."""
+    """The output of a layer: its name, and the number of dimensions of a row."""
 
     name: str
     rank: int
@@ -28,13 +28,13 @@ class Graph:
         self._count: dict[str, int] = {}
 
     def input(self, shape: Sequence[int]) -> LayerOutput:
-        """An input of that shape a row."""
+        """Add an input whose rows have this shape."""
         node = self._add("InputLayer", [], len(shape), {"batch_shape": [None, *shape], "dtype": "float32"})
         self._inputs.append(node.name)
         return node
 
     def layer(self, kind: str, *sources: LayerOutput, rank: int | None = None, **config: Any) -> LayerOutput:
-        """A layer on others' outputs; it keeps the number of dimensions unless that is given."""
+        """Add a layer on others' outputs; it keeps the number of dimensions unless that is given."""
         return self._add(kind, list(sources), sources[0].rank if rank is None else rank, config)
 
     def _add(self, kind: str, sources: list[LayerOutput], rank: int, config: dict[str, Any]) -> LayerOutput:
@@ -62,7 +62,7 @@ class Graph:
         return LayerOutput(name, rank)
 
     def as_json(self, outputs: Sequence[LayerOutput], called: str) -> str:
-        """Return the whole model, which has a name of letters and digits by what it is called."""
+        """Return the whole model, under the name `called` in plain characters."""
         config = {
             "name": re.sub(r"[^A-Za-z0-9.]+", "_", called).strip("_")[:LONGEST_NAME] or "net",
             "trainable": True,

@@ -68,7 +68,7 @@ _MODULES = {
 
 
 def _json(value: Value, argument: str) -> Any:
-    """Calls, such as L2(0.01), are objects of Keras."""
+    """Return a value as JSON, with calls such as L2(0.01) as objects of Keras."""
     if isinstance(value, Call):
         config = {name: _json(own, name) for name, own in value.kwargs}
         module = _MODULES.get(argument.rpartition("_")[2])
@@ -81,7 +81,7 @@ def _json(value: Value, argument: str) -> Any:
 
 
 def rank_after(kind: str, config: Mapping[str, Any], rank: int) -> int:
-    """How many dimensions a row has behind a layer."""
+    """Return how many dimensions a row has behind a layer."""
     if kind == "Flatten" or kind.startswith("Global"):
         return 1
     if kind == "Reshape":
@@ -96,7 +96,7 @@ def rank_after(kind: str, config: Mapping[str, Any], rank: int) -> int:
 
 
 def add(graph: Graph, node: LayerOutput, made: list[tuple[str, dict[str, Any]]]) -> LayerOutput:
-    """The layers behind a node."""
+    """Add layers behind a node, and return the last one."""
     for kind, config in made:
         node = graph.layer(kind, node, rank=rank_after(kind, config, node.rank), **config)
     return node

@@ -1,4 +1,4 @@
-"""A trained net with low-rank adapters (LoRA), as Keras has them: what has none stays as it is."""
+"""Adds low-rank adapters (LoRA) of Keras' own to a trained net: layers without one stay as they are."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ MOST_RANK = 4096
 def adapted(
     model_arch: str, rank: int | None, layers: Sequence[str] | None, train: Sequence[str] | None
 ) -> str:
-    """Give the layers that are named an adapter, and freeze all but those that are to train.
+    """Give the named layers an adapter, and freeze all but those that are to train.
 
-    Without names all layers that can have one get it, but for those that give the outputs: these train.
+    Without names, all layers that can have one get it, except those that give the outputs: these train.
     """
     if rank is None or not 1 <= rank <= MOST_RANK:
         raise CerebroError(f"lora_rank is {rank}", detail=f"It must be at least 1 and at most {MOST_RANK}.")
@@ -70,7 +70,7 @@ _MODELS = ("Functional", "Sequential", "Model")
 
 
 def _holds(layer: Mapping[str, Any], names: set[str]) -> bool:
-    """Whether one of these is inside; a model is no more than what is inside."""
+    """Return whether one of these layers is inside; a model is no more than what is inside."""
     return layer["class_name"] in _MODELS or any(
         name_of(one) in names for one in layers_in(list(layer["config"].values()))
     )
@@ -82,7 +82,7 @@ def _freeze(layer: dict[str, Any]) -> None:
 
 
 def _outputs(model: Mapping[str, Any]) -> list[str]:
-    """The layers that give the outputs; of a chain the last one that could have an adapter."""
+    """Return the layers that give the outputs; in a chain, the last one that could have an adapter."""
     config = model["config"]
     if model["class_name"] == "Sequential":
         can = [one for one in config["layers"] if one["class_name"] in ADAPTABLE]
@@ -91,7 +91,7 @@ def _outputs(model: Mapping[str, Any]) -> list[str]:
 
 
 def _matching(every: Sequence[Mapping[str, Any]], what: str, patterns: Sequence[str]) -> set[str]:
-    """The layers whose names are these; * stands for any letters."""
+    """Return the layers whose names match these patterns; * stands for any letters."""
     names = [name_of(one) for one in every]
     found: set[str] = set()
     for pattern in patterns:

@@ -46,7 +46,7 @@ def _linear(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
 
 
 def _block(graph: Graph, node: LayerOutput, given: Parameters) -> LayerOutput:
-    """A normalised dense block beside which its input goes on."""
+    """Add a normalised dense block with a connection that passes its input by."""
     inner = graph.layer("LayerNormalization", node)
     inner = graph.layer("Dense", inner, units=given["width"], activation=given["activation"])
     inner = graph.layer("Dropout", inner, rate=given["dropout"])
@@ -67,7 +67,7 @@ def _tabular(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
 
 
 def _text(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
-    """Filters over words, their greatest response, dense behind."""
+    """Return filters over words, with their greatest response, and dense layers behind."""
     found = []
     for node in branches(graph, wanted, words=True):
         if node.rank == 2:
@@ -83,7 +83,7 @@ def _text(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
 
 
 def _image(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
-    """Blocks of convolution, normalization and pooling, each twice as wide as the one before."""
+    """Return blocks of convolution, normalization and pooling, each twice as wide as the one before."""
     found = []
     for node in branches(graph, wanted):
         if node.rank == 3:
@@ -99,7 +99,7 @@ def _image(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
 
 
 def _series(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
-    """Dilated convolutions, each of which sees twice as far, with what came in beside them."""
+    """Return dilated convolutions, each of which sees twice as far, added to what came in."""
     found = []
     for node in branches(graph, wanted, words=True):
         if node.rank == 2:
@@ -133,7 +133,7 @@ MOST = 1000
 
 
 def nets(text: str, given: str | None, wanted: NetRows) -> list[tuple[str, str]]:
-    """The nets that a name or a line of layers stands for: what each is called, and its JSON."""
+    """Return the nets that a name or a line of layers stands for: each one's title and JSON."""
     name = text.strip()
     if name not in POINTS:
         if name.isidentifier():
@@ -165,7 +165,7 @@ def _from_line(text: str, wanted: NetRows) -> str:
 
 
 def _combinations(name: str, point: StartingPoint, given: str | None) -> list[Parameters]:
-    """Every combination of the parameters that are lists."""
+    """Return every combination of the parameters that are lists."""
     said = {} if given is None else read_object(given, "params", 'Write {"width": [64, 128]}.')
     lists: dict[str, list[Any]] = {}
     for key, value in {**point.defaults, **said}.items():

@@ -35,7 +35,7 @@ def append_rows(
     independent_varname: str | None = None,
     options: str | None = None,
 ) -> int:
-    """Pack more rows as those that are there; gives the version that this makes."""
+    """Pack more rows in the same way as those in the table; return the version that this makes."""
     chosen = option.parse(options, option.VALIDATION)
     source = names.resolve_table(db, source_table, "input table")
     table = names.resolve_table(db, packed_table, "packed table")
@@ -89,7 +89,7 @@ def _in_groups(
     training: packed.PackedSummary,
     known: Mapping[str, packed.SourceColumn],
 ) -> Job:
-    """The job for rows that go to their groups, if the table has any."""
+    """Return the job for rows that go to their groups, if the table has any."""
     if training.group_by is None:
         return job
     source, found = grouping.with_added(db, job.source, known, packed=table, group_by=training.group_by)
@@ -99,7 +99,7 @@ def _in_groups(
 def _after(
     how: dealing.Deal | GroupDeal, job: Job, training: packed.PackedSummary
 ) -> dealing.Deal | GroupDeal:
-    """The rows are dealt on from where those before them ended."""
+    """Return the deal that goes on from where the rows before these ended."""
     buffers = training.versions[-1].below
     if isinstance(how, GroupDeal):
         rows = job.grouping.rows_before if job.grouping else ()
@@ -110,7 +110,7 @@ def _after(
 def _describe_groups(
     db: Database, table: names.Table, added: Grouping, *, how: GroupDeal, seen: Sequence[int] | None
 ) -> None:
-    """Say in the table of groups what rows these have now."""
+    """Update the table of groups with the rows that they have now."""
     now = packed.summary(db, table.schema, table.name)
     classes: list[int | None] = [None] * len(how.groups) if seen is None else list(seen)
     width = now.num_classes[0] or 0
@@ -182,7 +182,7 @@ def _own_names(
 def _changed(
     training: packed.PackedSummary, values: Sequence[list[str | None] | None]
 ) -> Mapping[str, tuple[str, Sequence[str | None]]]:
-    """The columns of class values that have others now."""
+    """Return the columns of class values whose values have changed."""
     found = zip(training.class_value_types.items(), training.class_values, values, strict=True)
     return {column: (kind, now) for (column, kind), before, now in found if now is not None and now != before}
 
@@ -190,7 +190,7 @@ def _changed(
 def _counted(
     training: packed.PackedSummary, counts: Sequence[Sequence[int] | None]
 ) -> Mapping[str, tuple[str, Sequence[str]]]:
-    """The columns of class counts: the old ones and the new ones together."""
+    """Return the columns of class counts, with the old and the new counts added."""
     found = zip(training.dependent_varname, training.class_counts, counts, strict=True)
     return {
         name + packed.CLASS_COUNTS: ("bigint[]", [str(a + b) for a, b in zip(before, now, strict=True)])
@@ -200,7 +200,7 @@ def _counted(
 
 
 def _tell(db: Database, job: Job, table: names.Table, summary: packed.PackedSummary) -> None:
-    """Compare the rows with those before them, and keep what was found."""
+    """Compare the added rows with those before them, and keep the result."""
     shifts = _shifts(db, job, table, summary)
     added = summary.versions[-1]
     role = session.current_user(db)

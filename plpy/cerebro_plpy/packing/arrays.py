@@ -25,7 +25,7 @@ _LENGTH_WORD = 4
 
 
 def shape_of(datum: bytes) -> tuple[int, ...]:
-    """The sizes of an array's dimensions."""
+    """Return the sizes of an array's dimensions."""
     dimensions = _FIXED.unpack_from(datum)[0]
     return struct.unpack_from(f"={dimensions}i", datum, _FIXED.size)
 
@@ -37,7 +37,7 @@ def _start(dimensions: int) -> int:
 
 @dataclass(frozen=True)
 class ArrayForm:
-    """What each row of a column must look like."""
+    """The form that each row of a column must have."""
 
     name: str
     parts: tuple[str, ...]  # the columns that a vector was made of, so that errors name the right one
@@ -59,7 +59,7 @@ class ArrayForm:
 
 
 class ArrayReader:
-    """Fills float32 or int16 arrays from batches of one column."""
+    """A reader that fills float32 or int16 arrays from batches of one column."""
 
     def __init__(self, form: ArrayForm, divisor: float, seen: Faults) -> None:
         self.form = form
@@ -78,7 +78,7 @@ class ArrayReader:
         self._sizes = struct.pack(f"={len(form.shape)}i", *form.shape)
 
     def read(self, fields: Sequence[Sequence[bytes | None]], out: np.ndarray, first_row: int) -> None:
-        """Decode a batch into `out`, (rows, width); rows that cannot be are noted as faults."""
+        """Decode a batch into `out`, (rows, width); rows that cannot be decoded are noted as faults."""
         (values,) = fields
         numbers = np.arange(first_row, first_row + len(values))
         data = self._view(values)
@@ -95,7 +95,7 @@ class ArrayReader:
             self._floats(data, rows, numbers)
 
     def _view(self, values: Sequence[bytes | None]) -> np.ndarray | None:
-        """The batch's elements, not copied twice; None if some row is not of the form."""
+        """Return the batch's elements, not copied twice; None if some row is not of the form."""
         try:
             if set(map(len, values)) != {self._size}:  # type: ignore[arg-type]
                 return None
@@ -117,7 +117,7 @@ class ArrayReader:
         )
 
     def _repaired(self, values: Sequence[bytes | None], first_row: int) -> dict[int, bytes]:
-        """The rows of a batch that are of the form, by their numbers; the others are noted."""
+        """Return the rows of a batch that are of the form, by their numbers; note the others as faults."""
         rows = {number: self._one(value, number) for number, value in enumerate(values, first_row)}
         return {number: row for number, row in rows.items() if row is not None}
 
@@ -177,7 +177,7 @@ class ArrayReader:
         return [(name, cells[:, i : i + 1]) for i, name in enumerate(self.form.parts)]
 
     def _one_hot(self, data: np.ndarray, out: np.ndarray, numbers: np.ndarray, classes: int) -> None:
-        """Vectors of 0 and 1. A row with several labels has several 1s, and a single unit may be 0 or 1."""
+        """Decode vectors of 0 and 1. A row of several labels has several 1s; a single unit may be 0 or 1."""
         with np.errstate(all="ignore"):
             out[...] = data
         ones = data == 1
@@ -190,7 +190,7 @@ class ArrayReader:
 
 
 def first_shape(name: str, datum: bytes, is_bytea: bool) -> tuple[int, ...]:
-    """The shape that the first row sets for its column."""
+    """Return the shape that the first row sets for its column."""
     shape = (len(datum),) if is_bytea else shape_of(datum)
     if math.prod(shape) == 0 or not shape:
         raise CerebroError(
@@ -201,7 +201,7 @@ def first_shape(name: str, datum: bytes, is_bytea: bool) -> tuple[int, ...]:
 
 
 def _some(values: np.ndarray) -> str:
-    """The first elements of a row."""
+    """Show the first elements of a row."""
     shown = [f"{value:g}" for value in values[:8]]
     return "{" + ",".join([*shown, *(["…"] if len(values) > len(shown) else [])]) + "}"
 

@@ -1,4 +1,4 @@
-"""Whether a validation table belongs to a training table."""
+"""Checks that a validation table belongs to a training table."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ..store.packed import PackedSummary
 
 
 def check(training: str, ours: PackedSummary, validation: str, theirs: PackedSummary) -> None:
-    """Refuse a validation table whose rows mean something else. Columns may have other names; what they hold
-    must be alike, in the same order."""
+    """Refuse a validation table whose rows mean something else. Columns may have other names, but must hold
+    the same in the same order."""
     problem = _problem(ours, theirs)
     if problem is not None:
         raise CerebroError(

@@ -1,4 +1,4 @@
-"""How many rows of each class a packed table has, group by group."""
+"""Counts how many rows of each class a packed table has, group by group."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .read import ONE_HOT, decode_buffer
 
 
 def of_groups(db: Database, table: Table, summary: packed.PackedSummary) -> dict[int, ClassCounts]:
-    """By the number of the group, as the caller may read the labels."""
+    """Return the class counts by the number of the group, as the caller may read the labels."""
     names = [
         name for name, one_hot in zip(summary.dependent_varname, summary.one_hot, strict=True) if one_hot
     ]

@@ -1,4 +1,4 @@
-"""Labels once all rows are read: which classes there are, and each row's vector."""
+"""Settles labels once all rows are read: which classes there are, and each row's vector."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Labels:
     places: np.ndarray | None = None
 
     def counts(self, column: Column) -> list[int] | None:
-        """How many rows each class has; of one-hot rows, how many have their first 1 there."""
+        """Return how many rows each class has; for one-hot rows, how many have their first 1 there."""
         if self.width is None:
             return None
         if self.places is None:
@@ -36,7 +36,7 @@ class Labels:
 
 
 def encode(array: np.ndarray, column: Column, labels: Sequence[Labels], index: int) -> np.ndarray:
-    """The array as it is stored."""
+    """Return the array as it is stored."""
     if column.classes is None:
         return array.reshape(len(array), *column.shape)
     label = labels[index]
@@ -88,7 +88,7 @@ def _with_new(
     values: list[str | None],
     compared: str,
 ) -> list[str | None]:
-    """The class values with those that are new in the places that `num_classes` has left free."""
+    """Return the class values, with new ones in the places that `num_classes` has left free."""
     texts = [label for label in labels if label is not None]
     known = stored.known_positions(db, compared, texts, values)
     places = stored.class_positions(db, compared, [text for text in texts if text not in known])

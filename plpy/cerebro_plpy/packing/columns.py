@@ -20,8 +20,8 @@ class Item:
 
 
 def parse_items(text: str | None, parameter: str, known: Collection[str] = ()) -> list[Item]:
-    """Read a comma-separated list of columns and ARRAY[column, …]. What SQL would read otherwise may be the
-    name of a known column as it stands."""
+    """Read a comma-separated list of columns and ARRAY[column, …]. A text that SQL would read otherwise may
+    be the name of a known column as it stands."""
     if text is None or not text.strip():
         raise CerebroError(f"{parameter} is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
     as_it_stands = [Item((text.strip(),), bundled=False)] if text.strip() in known else None

@@ -1,4 +1,4 @@
-"""Which row goes where: the r-th of a fold to segment r mod S, and a segment's rows to near-equal buffers."""
+"""Deals rows: the r-th of a fold to segment r mod S, and a segment's rows to near-equal buffers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALL_SEGMENTS_BYTES = 128 << 20
 
 @dataclass(frozen=True)
 class Deal:
-    """How many rows are dealt to how many segments, in how many buffers each.
+    """A plan of how many rows are dealt to how many segments, in how many buffers each.
 
     Rows in folds come fold by fold; each fold is dealt by itself, as if there were no other. Rows that are
     appended go on where those before them ended: with the next segment and the next buffer.
@@ -49,11 +49,11 @@ class Deal:
 
     @property
     def starts(self) -> list[int]:
-        """Where folds begin in the order of all rows."""
+        """The places in the order of all rows where the folds begin."""
         return [0, *accumulate(self._parts)][:-1]
 
     def slices(self, segment: int) -> list[DealtSlice]:
-        """A segment's buffers, as places in the order of all rows; a fold without rows there has none."""
+        """Return a segment's buffers, as places in the order of all rows; no fold has an empty one."""
         found: list[DealtSlice] = []
         for number, (start, rows) in enumerate(zip(self.starts, self._parts, strict=True)):
             here = up(rows - segment, self.segments)
@@ -66,24 +66,24 @@ class Deal:
         return found
 
     def place(self, segment: int) -> int:
-        """The segment that takes the rows of a share."""
+        """Return the segment that takes the rows of a share."""
         return (segment + self.rows_before) % self.segments
 
     def buffer_id(self, segment: int, number: int) -> int:
-        """The number of a share's buffer in the packed table."""
+        """Return the number of a share's buffer in the packed table."""
         return self.buffers_before + segment * self.buffers + number
 
     @property
     def buffers_after(self) -> int:
-        """Below it are the numbers of all buffers."""
+        """A bound below which are the numbers of all buffers."""
         return self.buffer_id(self.segments, 0)
 
     def bounds(self, segment: int) -> list[int]:
-        """Where a segment's buffers begin and end, in rows of the segment."""
+        """Return the bounds of a segment's buffers, in rows of the segment."""
         return [0, *accumulate(one.rows for one in self.slices(segment))]
 
     def of_segments(self, ranks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For rows by their places in the order of all: their segments, and their places there."""
+        """Return the segments of rows, and their places there, by the rows' places in the order of all."""
         starts = np.array(self.starts)
         folds = np.searchsorted(starts, ranks, side="right") - 1
         within = ranks - starts[folds]
@@ -100,7 +100,7 @@ class Deal:
 
 @dataclass(frozen=True)
 class DealtSlice:
-    """A buffer's rows in the order of all."""
+    """The rows of a buffer, in the order of all."""
 
     fold: int | None
     places: slice
@@ -119,7 +119,7 @@ def plan(rows: int, segments: int, row_bytes: int, most_rows: int | None, folds:
 
 
 def most_rows_of(segments: int, row_bytes: int, wish: int | None) -> int:
-    """How many rows a buffer may have."""
+    """Return how many rows a buffer may have."""
     limit = max(1, min(BUFFER_BYTES, ALL_SEGMENTS_BYTES // segments) // row_bytes)
     return min(limit, wish or limit)
 
@@ -139,7 +139,7 @@ class DealtBuffer:
 
 
 class Hand:
-    """One segment's buffer in the making."""
+    """A segment's buffer in the making."""
 
     def __init__(self, segment: int, bounds: list[int]) -> None:
         self._segment = segment
@@ -149,7 +149,7 @@ class Hand:
         self._columns: list[np.ndarray] = []
 
     def take(self, columns: list[np.ndarray]) -> Iterator[DealtBuffer]:
-        """Add rows in order; gives each buffer as it becomes full."""
+        """Add rows in order; yield each buffer as it becomes full."""
         taken = 0
         while taken < len(columns[0]):
             if not self._columns:
@@ -190,7 +190,7 @@ def deal_blocks(blocks: Iterable[Sequence[np.ndarray]], how: Deal) -> Iterator[D
 
 
 class Dealt(Protocol):
-    """Rows that are dealt: how many segments there are, and which rows are in which of their buffers."""
+    """A way in which rows are dealt: how many segments there are, and which rows are in which buffers."""
 
     @property
     def segments(self) -> int: ...
@@ -209,7 +209,7 @@ class BufferRows(Protocol):
 
 
 def deal_picked(pick: Pick, how: Dealt) -> Iterator[DealtBuffer]:
-    """The same where all rows are in memory: no buffer is put together before it is read."""
+    """Deal rows that are all in memory: no buffer is put together before it is read."""
     dealt = [how.slices(segment) for segment in range(how.segments)]
     for number in range(how.buffers):
         for segment, slices in enumerate(dealt):

@@ -1,4 +1,4 @@
-"""Where the rows of groups go: those of a group to one segment and into one buffer, where they fit."""
+"""Deals the rows of groups: those of a group to one segment and into one buffer, where they fit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class GroupBuffer:
 
     @property
     def groups(self) -> list[list[int]]:
-        """The groups, numbered from 1, in the order of their rows, each with how many."""
+        """The groups, numbered from 1, in the order of their rows, each with its number of rows."""
         return [[one.group + 1, len(one.places)] for one in self.stretches]
 
     @property
@@ -47,10 +47,11 @@ class GroupBuffer:
 
 @dataclass(frozen=True)
 class GroupDeal:
-    """How the rows of groups are dealt. They come group by group; each is dealt as if there were no other.
+    """A plan of how the rows of groups are dealt. They come group by group; each is dealt as if there were no
+    other.
 
-    A group's buffers are those that it would have alone, but that groups which fit share one. Rows that are
-    appended go on where those of their group ended, in new buffers.
+    A group's buffers are those that it would have alone, except that groups which fit share one. Rows that
+    are appended go on where those of their group ended, in new buffers.
     """
 
     groups: Sequence[int]
@@ -78,7 +79,7 @@ class GroupDeal:
         return [rows % self.segments for rows in before]
 
     def _first(self, group: int, segment: int) -> int:
-        """The first row of a group that a segment takes, of a group that is cut."""
+        """Return the first row that a segment takes of a group that is cut."""
         return (segment - self._begun[group]) % self.segments
 
     @cached_property
@@ -86,7 +87,7 @@ class GroupDeal:
         return [self._buffers_of(segment) for segment in range(self.segments)]
 
     def slices(self, segment: int) -> Sequence[GroupBuffer]:
-        """A segment's buffers."""
+        """Return a segment's buffers."""
         return self._dealt[segment]
 
     def _buffers_of(self, segment: int) -> list[GroupBuffer]:
@@ -132,33 +133,33 @@ class GroupDeal:
         return segment
 
     def buffer_id(self, segment: int, number: int) -> int:
-        """The number of a segment's buffer in the packed table."""
+        """Return the number of a segment's buffer in the packed table."""
         return self.buffers_before + segment * self.buffers + number
 
     @property
     def buffers_after(self) -> int:
-        """Below it are the numbers of all buffers."""
+        """A bound below which are the numbers of all buffers."""
         return self.buffer_id(self.segments, 0)
 
     @property
     def segments_of_groups(self) -> list[list[int]]:
-        """Where the rows of each group lie."""
+        """The segments on which the rows of each group lie."""
         every = list(range(self.segments))
         return [every if home == EVERYWHERE else [home] for home in self.homes]
 
     def groups_of(self, ranks: np.ndarray) -> np.ndarray:
-        """The groups of rows, counted from 0, by their places in the order of all."""
+        """Return the groups of rows, counted from 0, by the rows' places in the order of all."""
         return np.searchsorted(np.array(self.starts), ranks, side="right") - 1
 
     def of_ranks(self, ranks: np.ndarray) -> np.ndarray:
-        """The segments of rows, by their places in the order of all."""
+        """Return the segments of rows, by the rows' places in the order of all."""
         starts, homes = np.array(self.starts), np.array(self.homes)
         groups = self.groups_of(ranks)
         dealt = ranks - starts[groups] + np.array(self._begun)[groups]
         return np.where(homes[groups] == EVERYWHERE, dealt % self.segments, homes[groups])
 
     def bounds(self, segment: int) -> list[int]:
-        """Where a segment's buffers begin and end, in rows of the segment."""
+        """Return the bounds of a segment's buffers, in rows of the segment."""
         return [0, *accumulate(buffer.rows for buffer in self.slices(segment))]
 
     @cached_property
@@ -179,7 +180,7 @@ class GroupDeal:
         return own.cumsum(axis=1) - own
 
     def of_segments(self, ranks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For rows by their places in the order of all: their segments, and their places there."""
+        """Return the segments of rows, and their places there, by the rows' places in the order of all."""
         groups, segments = self.groups_of(ranks), self.of_ranks(ranks)
         step = np.where(np.array(self.homes)[groups] == EVERYWHERE, self.segments, 1)
         within = (ranks - np.array(self.starts)[groups]) // step
@@ -187,27 +188,27 @@ class GroupDeal:
 
 
 class ClassesSeen:
-    """Of how many classes the rows of each group are."""
+    """The classes that occur among the rows of each group."""
 
     def __init__(self, groups: int, width: int) -> None:
         self._groups, self._width = groups, width
         self._pairs: list[np.ndarray] = []
 
     def take(self, groups: Sequence[Sequence[int]], one_hot: np.ndarray) -> None:
-        """The labels of a buffer's rows, and the groups of these in their order, each with how many."""
+        """Note the labels of a buffer's rows; `groups` are their groups in order, each with how many rows."""
         numbers, counts = np.array(groups, np.int64).T
         self.add(np.repeat(numbers - 1, counts), one_hot.argmax(axis=1))
 
     def add(self, groups: np.ndarray, classes: np.ndarray) -> None:
-        """Rows of these groups, counted from 0, are of these classes."""
+        """Note that rows of these groups, counted from 0, are of these classes."""
         self.join(groups * self._width + classes)
 
     def join(self, pairs: np.ndarray) -> None:
-        """What another one has seen."""
+        """Note pairs of a group and a class, such as those that another one has seen."""
         self._pairs.append(np.unique(pairs))
 
     def pairs(self) -> np.ndarray:
-        """Each group with each of its classes, as one number."""
+        """Return each pair of a group and a class that occurs, as one number."""
         return np.unique(np.concatenate([np.zeros(0, np.int64), *self._pairs]))
 
     def counts(self) -> list[int]:

@@ -22,7 +22,7 @@ _SHOWN = ("columns", "exclude")
 
 
 def describe(db: Database, source_table: str | None, text: str | None) -> Iterator[Described]:
-    """A row for each column."""
+    """Yield a row for each column."""
     given = parse_options(text, {key: options.TRAINING[key] for key in _SHOWN})
     said: asked.AskedColumns = given.get("columns", asked.AskedColumns())
     excluded: tuple[str, ...] = given.get("exclude", ())
@@ -76,7 +76,7 @@ def _number(value: float | None) -> str | None:
 
 
 def _moment(value: float | None) -> str | None:
-    """As far as Python's calendar goes; other times as seconds since 1970."""
+    """Return a time as ISO text, or as seconds since 1970 beyond Python's calendar."""
     if value is None:
         return None
     try:

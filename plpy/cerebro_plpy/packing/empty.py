@@ -1,4 +1,4 @@
-"""A packed table without rows, for buffers that were packed in another database."""
+"""Makes a packed table without rows, for buffers that were packed in another database."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _class_counts(given: Mapping[str, Any], column: str) -> list[int] | None:
 
 
 def _features(given: Mapping[str, Any]) -> Specification | None:
-    """What the columns became, where they were prepared."""
+    """Read what the columns became, if they were prepared."""
     value = given.get(packed.FEATURES[0])
     return None if value is None else read_specification(json.dumps(value))
 
@@ -137,7 +137,7 @@ def _weight(given: Mapping[str, Any]) -> str | None:
 
 
 def _dist_keys(given: Mapping[str, Any]) -> list[int] | None:
-    """Where the rows of each segment lay, if they come from a cluster."""
+    """Read the distribution keys of the segments' rows, if they come from a cluster; refuse wrong ones."""
     values = given.get("__dist_keys__")
     if values is None:
         return None

@@ -1,4 +1,4 @@
-"""What is wrong with a table's rows, counted over the whole table and told in one error."""
+"""Counts what is wrong with a table's rows over the whole table, and tells it in one error."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Fault:
 
 
 class Faults:
-    """Collects problems while a table is read."""
+    """A collector of problems while a table is read."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], Fault] = {}
@@ -58,11 +58,11 @@ class Faults:
         fault.count += len(rows)
 
     def found(self) -> list[tuple[str, str, int, int, str]]:
-        """Everything that was noted, as JSON can have it."""
+        """Return everything that was noted, in a form that JSON can have."""
         return [(*place, f.count, f.first_row, f.example) for place, f in self._found.items()]
 
     def join(self, found: Sequence[Sequence[Any]], segment: int | None = None) -> None:
-        """Note what another process, that of a segment say, has found in its share of the rows."""
+        """Note what another process, such as a segment's, has found in its share of the rows."""
         for column, problem, count, first_row, example in found:
             fault = self._found.setdefault((column, problem), Fault(0, first_row, example, segment))
             fault.count += count
@@ -84,7 +84,7 @@ class Faults:
         )
 
     def remarks(self, total: int) -> list[str]:
-        """What the caller should know of a table that can be packed."""
+        """Return remarks for the caller on a table that can be packed."""
         return [
             f'column "{column}" {problem} in {fault.count} of {total} rows, the first is {fault.first}'
             f"{fault.example}: such rows are of no class or several. Losses for them are those that look at"

@@ -1,4 +1,4 @@
-"""Inputs that a feature specification makes: which fields of a row they need, and how these are read."""
+"""Reads inputs that a feature specification makes: which fields they need, and how to decode them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ Read = Callable[[Any, np.ndarray, int], None]
 
 
 class FeatureReader:
-    """Turns the fields of a batch of rows into one input of float32."""
+    """A reader that turns the fields of a batch of rows into one input of float32."""
 
     def __init__(self, part: FeaturePart, seen: Faults) -> None:
         self._part, self._seen = part, seen
@@ -95,7 +95,7 @@ class FeatureReader:
         ]
 
     def read(self, fields: Sequence[Sequence[Any]], out: np.ndarray, first_row: int) -> None:
-        """Decode a batch into `out`, (rows, width); rows that cannot be are noted as faults."""
+        """Decode a batch into `out`, (rows, width); rows that cannot be decoded are noted as faults."""
         rest = iter(fields)
         block = self._numbers(next(rest)) if self._block else iter(())
         place = 0
@@ -168,13 +168,13 @@ def _images(
 
 
 def part_of(features: Sequence[Mapping[str, Any]], columns: Sequence[SourceColumn]) -> FeaturePart:
-    """The part that was described."""
+    """Return the part that `describe` has described."""
     found = tuple(map(read_feature, features))
     return FeaturePart(FeatureInput(found[0].input, found), tuple(columns))
 
 
 def describe(part: FeaturePart) -> Mapping[str, Any]:
-    """The part as JSON, for a process elsewhere."""
+    """Describe the part as JSON, for a process elsewhere."""
     return {
         "features": [feature.as_json() for feature in part.input.features],
         "columns": [vars(column) for column in part.columns],

@@ -1,4 +1,4 @@
-"""Option `folds`: which fold each row is in, said by the rows themselves. Rows are packed fold by fold."""
+"""Option `folds`: which fold each row is in, as the rows themselves say. Rows are packed fold by fold."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EXAMPLE = (
 
 
 def option(key: str, value: object) -> Mapping[str, Any]:
-    """The check of the option."""
+    """Check the option."""
     if not isinstance(value, Mapping):
         return {"count": integer(2, MOST_FOLDS)(key, value)}
     found = named(key, cast("Mapping[str, object]", value), _KEYS)
@@ -52,7 +52,7 @@ def table(
     label: SourceColumn,
     seed: int,
 ) -> tuple[Table, int]:
-    """The rows with a column more that says their fold, from 1, and how many folds there are."""
+    """Return the rows with one more column, their fold, counted from 1; and how many folds there are."""
     parts.check_name(parts.FOLD, known, source.quoted)
     if "column" in said:
         column = sources.find_column(said["column"], known, source.quoted)
@@ -88,7 +88,7 @@ def _count(db: Database, source: Table, column: SourceColumn) -> int:
 
 
 def check(rows: Sequence[int], source: Table) -> None:
-    """Each fold must have rows."""
+    """Refuse folds without rows."""
     for number, count in enumerate(rows, 1):
         if not count:
             raise CerebroError(

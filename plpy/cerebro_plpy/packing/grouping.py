@@ -33,7 +33,7 @@ _EXAMPLE = 'Write {"group_by": "shop"} or {"group_by": ["country", "shop"]}.'
 
 @dataclass(frozen=True)
 class Grouping:
-    """The columns that make groups, the table of groups, and the highest number that one has."""
+    """The columns that make groups, the table of groups, and the highest number of a group."""
 
     columns: Sequence[str]
     table: TargetTable
@@ -45,7 +45,7 @@ class Grouping:
 
 
 def option(key: str, value: object) -> tuple[str, ...]:
-    """The check of the option."""
+    """Check the option."""
     found = [value] if isinstance(value, str) else value
     if not isinstance(found, list) or not found or not all(isinstance(name, str) for name in found):
         raise CerebroError(f"option {key} is {json.dumps(value)[:60]}, not names of columns", hint=_EXAMPLE)
@@ -62,7 +62,7 @@ def numbered(
     chosen: PackOptions,
     spelled: str,
 ) -> tuple[Table, Grouping]:
-    """Make the table of groups; gives the rows with a column more, the number of their group."""
+    """Make the table of groups; return the rows with one more column, the number of their group."""
     if chosen.folds is not None:
         raise CerebroError(
             "option group_by does not go with option folds",
@@ -95,7 +95,7 @@ def as_training(
     group_by: Sequence[str],
     spelled: str,
 ) -> tuple[Table, Grouping]:
-    """The same for validation rows: they are of the groups of the training table, and go where those are."""
+    """Number the groups of validation rows: those of the training table, whose segments they share."""
     found = groups.of(db, training, group_by)
     _columns(source, known, group_by)
     table = names.target_table(db, names.with_suffix(spelled, groups.SUFFIX))
@@ -118,7 +118,7 @@ def _homes(found: Groups) -> list[int]:
 def with_added(
     db: Database, source: Table, known: Mapping[str, SourceColumn], packed: Table, group_by: Sequence[str]
 ) -> tuple[Table, Grouping]:
-    """The same for rows that are added to a packed table: of the groups that it has, and of new ones."""
+    """Number the groups of rows that are added to a packed table: those that it has, and new ones."""
     _columns(source, known, group_by)
     found = groups.of(db, packed, group_by)
     highest = max(found.rows, default=0)
@@ -143,13 +143,13 @@ def _check_count(count: int) -> None:
 
 
 def _columns(source: Table, known: Mapping[str, SourceColumn], group_by: Sequence[str]) -> list[SourceColumn]:
-    """The columns that make groups, all of which the rows must have."""
+    """Return the columns that make groups, all of which the rows must have."""
     parts.check_name(parts.GROUP, known, source.quoted)
     return [sources.find_column(name, known, source.quoted) for name in group_by]
 
 
 def _check_kept(others: int, source: Table, found: Groups) -> None:
-    """Each row that is added must be of a group now."""
+    """Refuse added rows that are of no group even now."""
     if others:
         raise CerebroError(
             f"{others} rows of {source.quoted} have values that the columns of groups cannot hold",

@@ -15,13 +15,13 @@ def _keys(seed: int, column: int, width: int) -> np.ndarray:
 
 
 def class_tokens(seed: int, label: str | None) -> tuple[int, int]:
-    """What a class label adds to the two sums of a row: it hashes as its text, since codes come later."""
+    """Return what a class label adds to a row's two sums: its text is hashed, since codes come later."""
     number = derive(seed, "no label") if label is None else derive(seed, "label", label)
     return number & (2**64 - 1), number >> 64
 
 
 class RowHash:
-    """Two multilinear sums over the 32-bit words of a row, mixed into one number of 64 bits.
+    """A hash of rows: two multilinear sums over the 32-bit words of a row, mixed into one number of 64 bits.
 
     One sum alone would not do: words that differ in their sign bit only leave it 33 random bits.
     """
@@ -30,7 +30,7 @@ class RowHash:
         self._keys = [_keys(seed, column, width) for column, width in enumerate(widths)]
 
     def sums(self, rows: int) -> np.ndarray:
-        """Start a batch."""
+        """Start the sums of a batch."""
         return np.zeros((2, rows), np.uint64)
 
     def add(self, sums: np.ndarray, column: int, values: np.ndarray) -> None:
@@ -44,12 +44,12 @@ class RowHash:
 
     @staticmethod
     def finish(sums: np.ndarray) -> np.ndarray:
-        """Give the batch's hashes."""
+        """Return the batch's hashes."""
         return _mix(sums[0] + _mix(sums[1]))
 
 
 def _mix(numbers: np.ndarray) -> np.ndarray:
-    """The finaliser of splitmix64."""
+    """Mix the bits of numbers by the finaliser of splitmix64."""
     for shift, factor in _SHIFTS_AND_FACTORS:
         numbers = (numbers ^ (numbers >> np.uint64(shift))) * np.uint64(factor)
     return numbers ^ (numbers >> np.uint64(31))

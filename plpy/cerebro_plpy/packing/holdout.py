@@ -1,4 +1,4 @@
-"""Option `validation`: which rows are kept apart to validate on, said by the rows themselves."""
+"""Option `validation`: which rows are kept apart to validate on, as the rows themselves say."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EXAMPLE = (
 
 
 def option(key: str, value: object) -> Mapping[str, Any]:
-    """The check of the option."""
+    """Check the option."""
     if isinstance(value, Mapping):
         found = named(key, cast("Mapping[str, object]", value), _KEYS)
     else:
@@ -68,7 +68,7 @@ def tables(
     label: SourceColumn,
     seed: int,
 ) -> tuple[Table, Table]:
-    """The rows to train on and the rows to validate on, both with rows."""
+    """Return the rows to train on and the rows to validate on; refuse if either has none."""
     holdout = _holdout(source, known, said, label, seed)
     parts = splits.hold_out(db, source, list(known), holdout)
     for part, what in zip(parts, ("train", "validate"), strict=True):

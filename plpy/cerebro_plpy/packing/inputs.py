@@ -1,4 +1,4 @@
-"""Which columns of a table are inputs where a feature specification says what they become."""
+"""Finds the columns of a table that are inputs, if a feature specification says what they become."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _names(listed: str | None) -> list[str]:
 
 
 def parts(found: Specification, known: Mapping[str, SourceColumn], table: str) -> list[FeaturePart]:
-    """The inputs from a table's columns, which are found by their names."""
+    """Return the inputs from a table's columns, found by their names; refuse a table that lacks any."""
     missing = [feature.name for feature in found.features if feature.name not in known]
     if missing:
         raise CerebroError(
@@ -93,7 +93,7 @@ def check_type(feature: Feature, column: SourceColumn, table: str) -> None:
 
 
 def check_listed(listed: str | None, found: Specification) -> None:
-    """Rows that go with others may name their columns again, or '*'."""
+    """Refuse a list that lacks a column of the training rows; '*', like no list, stands for all of them."""
     if listed is None or not listed.strip() or listed.strip() == ALL:
         return
     names = _names(listed)

@@ -1,4 +1,4 @@
-"""What one call of a preprocessor asks for, checked."""
+"""A checked call of a preprocessor."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ ALL_SEGMENTS = "all_segments"
 
 @dataclass(frozen=True)
 class Rules:
-    """Which segments of a cluster rows are dealt to: their content ids, None for all; and how the summary
-    says so."""
+    """The content ids of the segments that rows are dealt to, None for all; and how the summary says so."""
 
     contents: Sequence[int] | None = None
     shown: str = ALL_SEGMENTS
@@ -28,7 +27,7 @@ class Rules:
 
 @dataclass
 class Job:
-    """Everything that was asked for, checked."""
+    """Everything that a call asks for, checked."""
 
     source: Table
     target: TargetTable
@@ -70,15 +69,15 @@ class Job:
 
     @property
     def fields(self) -> list[Expression]:
-        """What is read of each row."""
+        """The fields that are read of each row."""
         return [*fields(self.parts), *([FOLD] if self.folds else []), *([GROUP] if self.grouping else [])]
 
     @property
     def parts_read(self) -> PartsRead | None:
-        """What is to be counted of rows that lie in parts."""
+        """A counter for rows in folds or groups; None for rows in neither."""
         count = self.folds if self.grouping is None else self.grouping.highest
         return PartsRead(count) if count else None
 
     def divisor_of(self, part: PackedPart) -> float:
-        """Inputs are divided, labels and weights are not."""
+        """Return what a part is divided by: only inputs are divided, not labels and weights."""
         return self.divisor if any(part is one for one in self.independents) else 1.0

@@ -1,4 +1,4 @@
-"""Class labels: codes as rows stream by, places among the sorted classes at the end."""
+"""Class labels: codes while rows stream by, places among the sorted classes at the end."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Classes:
         return list(self._codes)
 
     def codes(self, labels: Sequence[Label]) -> np.ndarray:
-        """Give each label's code."""
+        """Return each label's code."""
         return np.fromiter(map(self._codes.__getitem__, labels), np.int32, len(labels))
 
     def tokens(self, codes: np.ndarray) -> np.ndarray:
-        """Give what each row's label adds to its two hash sums, (2, rows)."""
+        """Return what each row's label adds to its two hash sums, (2, rows)."""
         known = self._tokens.shape[1]
         if known < len(self._codes):
             fresh = [class_tokens(self._seed, label) for label in self.labels[known:]]

@@ -22,7 +22,7 @@ MOST_VALUES = 2**27
 
 @dataclass(frozen=True)
 class PackOptions:
-    """What a caller may say beyond MADlib's parameters."""
+    """The options of a caller beyond MADlib's parameters."""
 
     segments: int | None = None
     seed: int = 1
@@ -43,7 +43,7 @@ def parse(text: str | None, allowed: Mapping[str, Validator]) -> PackOptions:
 
 
 def _shapes(key: str, value: object) -> dict[str | None, tuple[int, ...]]:
-    """A shape per column, or one list for the only input (under the name None)."""
+    """Check a shape for each column, or one list for the only input (under the name None)."""
     if isinstance(value, Mapping):
         return {str(name): _shape(key, shape) for name, shape in value.items()}
     return {None: _shape(key, value)}

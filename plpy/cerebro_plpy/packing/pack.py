@@ -1,4 +1,4 @@
-"""Packing proper: read once, sort by hash, deal, write."""
+"""Packs a table: reads once, sorts by hash, deals, writes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RESERVED = (
 
 @dataclass
 class ReadRows:
-    """The rows of a job, read and sorted, with what has turned out of them."""
+    """The rows of a job, read and sorted, with what was found out about them."""
 
     rows: PackedRows
     labels: list[Labels]
@@ -82,7 +82,7 @@ def pack(db: Database, job: Job) -> None:
 
 @contextmanager
 def gathered(db: Database, job: Job) -> Iterator[ReadRows]:
-    """Read all rows of the source; what is wrong with them is one error."""
+    """Read all rows of the source; raise one error for all that is wrong with them."""
     statement = packed.select_rows(job.source, job.fields)
     sample = packed.first_row(db, statement)
     if sample is None:
@@ -123,20 +123,20 @@ class PackedRows(Protocol):
     """The rows of one table, wherever they are read, sorted and dealt."""
 
     def read(self, statement: str, sample: packed.Row) -> int:
-        """Read all; gives their number."""
+        """Read all rows; return their number."""
         ...
 
     def write(
         self, output: packed.PackedOutput, labels: Sequence[Labels], how: dealing.Deal | GroupDeal
     ) -> Sequence[int] | None:
-        """Write them; gives how many classes each group has, where there are groups and classes."""
+        """Write the rows; return how many classes each group has, if there are groups and classes."""
         ...
 
     def close(self) -> None: ...
 
 
 class RowsHere:
-    """All of them in this session."""
+    """The rows of one table, all of them in this session."""
 
     def __init__(
         self, db: Database, job: Job, columns: Sequence[Column], seen: Faults, parts: PartsRead | None
@@ -235,7 +235,7 @@ def _open(job: Job, sample: dict[str, bytes | str | None], seen: Faults) -> list
 
 
 def _input_shapes(job: Job) -> dict[int, Sequence[int]]:
-    """The shapes that rows are given, by place among the parts."""
+    """Return the shapes that rows are given, by place among the parts."""
     first = len(job.dependents)
     if job.is_validation:
         return dict(enumerate(job.row_shapes[first:], first))
@@ -277,7 +277,7 @@ def _row_bytes(columns: Sequence[Column], labels: Sequence[Labels]) -> int:
 
 
 def _class_types(job: Job) -> list[str]:
-    """Validation rows may have their labels in another type; the classes are those of the training rows."""
+    """Return the types of the classes: the training rows', though validation labels may have others."""
     return job.class_types or [f"{part.base_type}[]" for part in job.dependents]
 
 

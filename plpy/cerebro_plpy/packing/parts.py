@@ -1,4 +1,4 @@
-"""Rows in parts, the folds or groups that they were told to be in: they are packed part by part."""
+"""Rows in parts, the folds or groups that they are in: they are packed part by part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..store.packed import SourceColumn
 
 
 class PartsRead:
-    """How many rows of each part were read. They are sorted by part, and within by hash."""
+    """A counter of the rows read of each part. They are sorted by part, and within a part by hash."""
 
     def __init__(self, count: int) -> None:
         self.rows = np.zeros(count, np.int64)
@@ -28,7 +28,7 @@ class PartsRead:
 
 
 def check_name(part: packed.Expression, known: Mapping[str, SourceColumn], table: str) -> None:
-    """Refuse rows with a column that is called as what says their part."""
+    """Refuse rows with a column that has the name of the one that says their part."""
     name = part.columns[0].name
     if name in known:
         raise CerebroError(

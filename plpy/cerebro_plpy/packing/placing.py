@@ -1,4 +1,4 @@
-"""Which segment takes the rows of which group."""
+"""Decides which segment takes the rows of which group."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ EVERYWHERE = -1
 
 
 def homes(rows: Sequence[int], segments: int, settled: Sequence[int] = ()) -> list[int]:
-    """The segment of each group, by its rows. The largest are placed first, each where the fewest rows are;
-    one that would make a segment too large is cut over all of them. Those of the first groups may be
-    `settled`: where a group has rows it stays."""
+    """Return the segment of each group, by its rows.
+
+    The largest are placed first, each where the fewest rows are; one that would make a segment too large is
+    cut over all of them. The first groups may be `settled`: where a group has rows, it stays.
+    """
     found = [*settled, *[0] * (len(rows) - len(settled))]
     if segments == 1:
         return found

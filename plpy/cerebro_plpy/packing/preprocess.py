@@ -35,7 +35,7 @@ def pack_training(
     options: str | None = None,
     labelled: bool = False,
 ) -> None:
-    """Pack a training table, or the rows of one that are `labelled`."""
+    """Pack a training table, or only its rows that are `labelled`."""
     chosen = option.parse(options, option.TRAINING)
     source, target = _tables(db, source_table, output_table)
     known = packed.columns_of(db, source)
@@ -91,7 +91,7 @@ def _pack_apart(
     target: names.TargetTable,
     known: Mapping[str, packed.SourceColumn],
 ) -> None:
-    """Pack the rows that were held out as those of the training table."""
+    """Pack the rows that were held out in the same way as those of the training table."""
     spelled = job.spelled[0], names.with_suffix(job.spelled[1], VALIDATION)
     training = names.resolve_table(db, job.spelled[1], "output table")
     summary = packed.summary(db, job.target.schema, job.target.name)
@@ -106,7 +106,7 @@ def _in_groups(
     summary: packed.PackedSummary,
     known: Mapping[str, packed.SourceColumn],
 ) -> Job:
-    """The job for rows that are of the groups of a training table, if it has any."""
+    """Return the job for rows that are of the groups of a training table, if it has any."""
     if summary.group_by is None:
         return job
     source, found = grouping.as_training(
@@ -120,7 +120,7 @@ def _validation_table(db: Database, spelled: str) -> names.TargetTable:
 
 
 def _like(job: Job, training: packed.PackedSummary) -> Job:
-    """The job for rows that go with those of a training table."""
+    """Return the job for rows that go with those of a training table."""
     return replace(
         job,
         folds=None,
@@ -150,7 +150,7 @@ def pack_validation(
     distribution_rules: str | None = None,
     options: str | None = None,
 ) -> None:
-    """Pack a validation table as its training table: constant, classes, columns, segments and seed."""
+    """Pack a validation table like its training table: constant, classes, columns, segments and seed."""
     chosen = option.parse(options, option.VALIDATION)
     source, target = _tables(db, source_table, output_table)
     table = names.resolve_table(db, training_preprocessor_table, "training_preprocessor_table")
@@ -181,7 +181,7 @@ def job_like(
     independents: str | None,
     memory: int,
 ) -> Job:
-    """The job for rows that are packed as those of a packed table."""
+    """Return the job for rows that are packed like those of a packed table."""
     known = packed.columns_of(db, source)
     outputs = parse_items(dependents, "dependent_varname", known)
     _same_count("dependent_varname", len(outputs), training.dependent_varname)
@@ -221,7 +221,7 @@ def _independents(
 
 
 def _check_alone(chosen: option.PackOptions, divisor: float, listed: str | None) -> None:
-    """What the option `columns` replaces, and what needs it."""
+    """Refuse options that the option `columns` replaces, and those that need it."""
     if chosen.columns is None:
         if chosen.exclude or (listed is not None and listed.strip() == inputs.ALL):
             what = "option exclude" if chosen.exclude else "independent_varname '*'"
@@ -242,7 +242,7 @@ def _check_alone(chosen: option.PackOptions, divisor: float, listed: str | None)
 def _weight(
     db: Database, source: names.Table, known: Mapping[str, sources.SourceColumn], name: str | None
 ) -> sources.SourcePart | None:
-    """The column that says what each row counts, which only numbers from 0 can."""
+    """Return the column that weighs the rows; refuse anything but numbers."""
     if name is None:
         return None
     column = sources.find_column(name, known, source.quoted)
@@ -271,7 +271,8 @@ def _tasks(
     widths: Sequence[int | None],
     task: str | None,
 ) -> list[str | None]:
-    """Floats are regression targets unless the caller says how many classes there are."""
+    """Return the tasks of outputs: floats are regression targets unless the caller gives the number of
+    classes."""
     return [
         "classification" if task is None and width is not None and not _is_array(item, known) else task
         for item, width in zip(items, widths, strict=True)
@@ -296,8 +297,11 @@ def _same_count(parameter: str, count: int, of_training: Sequence[str]) -> None:
 
 
 def _same_types(dependents: Sequence[sources.SourcePart], training: packed.PackedSummary) -> None:
-    """Labels of another type are found among the classes by their text, and one-hot rows by their width;
-    labels of whatever type are not, where the training rows were one-hot."""
+    """Refuse labels that cannot be told by the training rows' classes.
+
+    Labels of another type are found among the classes by their text, and one-hot rows by their width; labels
+    of any type are not, if the training rows were one-hot.
+    """
     expected = zip(training.dependent_vartype, training.class_values, training.num_classes, strict=True)
     for part, (kind, values, width) in zip(dependents, expected, strict=True):
         if part.kind == sources.CLASSES and values is None and width is not None:
@@ -338,7 +342,7 @@ def _divisor(normalizing_const: float | None) -> float:
 
 
 def _usual_segments(db: Database, source: names.Table, among: Rules) -> int:
-    """As many as there are places for work, but no more than there are rows."""
+    """Return the default number of segments: the places for work, but no more than there are rows."""
     if among.contents is not None:
         usual = len(among.contents)
     else:

@@ -1,4 +1,4 @@
-"""Buffers of a packed table as arrays, for the sessions that train on them."""
+"""Decodes buffers of a packed table into arrays, for the sessions that train on them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def decode_buffer(data: bytes, shape: Sequence[int], dtype: np.dtype) -> np.ndar
 
 
 def array_to_bytes(values: Sequence[float | None], dtype: str) -> bytes:
-    """An array in the form of a buffer."""
+    """Return an array in the form of a buffer."""
     if None in values:
         raise CerebroError("the array has NULL elements", sqlstate=NULL_NOT_ALLOWED)
     return np.array(values, dtype).tobytes()
 
 
 def bytes_to_array(data: bytes, dtype: str) -> list[float]:
-    """A buffer's values, flat."""
+    """Return a buffer's values, flat."""
     width = np.dtype(dtype).itemsize
     if len(data) % width:
         raise CerebroError(f"{len(data)} bytes are not a whole number of {width}-byte values")

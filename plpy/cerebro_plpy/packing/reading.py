@@ -1,4 +1,4 @@
-"""One pass over the source: every batch is decoded, hashed and handed to the sorter."""
+"""Reads the source in one pass: every batch is decoded, hashed and handed to the sorter."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Column:
 
     @property
     def stored(self) -> tuple[str, int]:
-        """Element type and width between reading and writing."""
+        """The element type and width between reading and writing."""
         if self.classes is not None:
             return "<i4", 1
         return ("<i2" if self.part.kind == ONE_HOT else "<f4"), math.prod(self.shape)
@@ -76,7 +76,7 @@ def open_column(
     seed: int,
     seen: Faults,
 ) -> Column:
-    """Prepare a column; the first row's value says what shape all have."""
+    """Prepare a column; the first row's value gives the shape of all."""
     if isinstance(part, FeaturePart):
         return Column(part, part.input.shape, reader=FeatureReader(part, seen))
     if part.kind == CLASSES:
@@ -98,7 +98,7 @@ def open_column(
 
 
 def _check_shape(name: str, arrived: tuple[int, ...], shape: tuple[int, ...]) -> None:
-    """Flat rows may be given any shape of their size; others have theirs."""
+    """Refuse a shape that rows cannot be given: flat rows may have any of their size, others their own."""
     if arrived != shape and arrived != (math.prod(shape),):
         raise CerebroError(
             f'column "{name}" has rows of shape {list(arrived)}, which cannot be {list(shape)}'
@@ -106,12 +106,12 @@ def _check_shape(name: str, arrived: tuple[int, ...], shape: tuple[int, ...]) ->
 
 
 def fields(parts: Sequence[PackedPart]) -> list[Expression]:
-    """All fields of a row, in the order of the parts."""
+    """Return all fields of a row, in the order of the parts."""
     return [expression for part in parts for expression in part.expressions]
 
 
 def samples(sample: Row, parts: Sequence[PackedPart], before: int = 0) -> list[Any]:
-    """The first row's value of each part; features know their shape without one."""
+    """Return the first row's value of each part; features know their shape without one."""
     found = []
     for part in parts:
         found.append(None if isinstance(part, FeaturePart) else sample[f"c{before}"])
@@ -120,7 +120,7 @@ def samples(sample: Row, parts: Sequence[PackedPart], before: int = 0) -> list[A
 
 
 def by_column(values: Sequence[Any], columns: Sequence[Column]) -> Iterator[Sequence[Any]]:
-    """What each column takes of the fields of a row, or of many rows."""
+    """Yield, for each column, its share of the fields of a row, or of many rows."""
     place = 0
     for column in columns:
         taken = len(column.part.expressions)
@@ -129,7 +129,7 @@ def by_column(values: Sequence[Any], columns: Sequence[Column]) -> Iterator[Sequ
 
 
 def batch_rows(sample: Row, columns: Sequence[Column]) -> int:
-    """How many rows to fetch at a time."""
+    """Return how many rows to fetch at a time."""
     size = sum(len(value) for value in sample.values() if value is not None)
     made = sum(column.nbytes for column in columns)
     return max(1, min(BATCH_ROWS, BATCH_BYTES // max(1, size), FEATURE_BYTES // max(1, made)))
@@ -143,7 +143,7 @@ def read_rows(
     seen: Faults,
     parts: PartsRead | None = None,
 ) -> int:
-    """Read all rows into the sorter and give their number; what is wrong with them is noted."""
+    """Read all rows into the sorter and return their number; note what is wrong with them."""
     hasher = hasher_of(columns, seed)
     count = len(fields([column.part for column in columns])) + (parts is not None)
     names = [f"c{number}" for number in range(count)]
@@ -176,7 +176,7 @@ def read_batch(
     seen: Faults,
     parts: PartsRead | None = None,
 ) -> None:
-    """Read some rows, given field by field, into the sorter; `before` were read before them. Of rows in
+    """Read some rows, given field by field, into the sorter; `before` were read before them. For rows in
     parts, the last field says which."""
     rows = len(values[0])
     hashes, room = sorter.room(rows)

@@ -1,4 +1,4 @@
-"""Which columns tell rows apart and say nothing of them: such a column would be learned by heart.
+"""Finds columns that tell rows apart and say nothing of them: such a column would be learned by heart.
 
 The whole table decides, before rows are held out, so that gaps hide no key.
 """
@@ -64,7 +64,7 @@ def listed(names: Iterable[str]) -> dict[str, str]:
 
 
 def _may_be_key(column: TableColumn, facts: ColumnFacts | None) -> bool:
-    """Return whether all values of a column may be different, by what was counted of some rows."""
+    """Return whether all values of a column may be different, judging by the counts of some rows."""
     if isinstance(facts, NumberFacts):
         is_named = column.element in asked.NUMBERS and is_key_name(column.name)
         if not (column.element in WHOLE or is_named) or facts.minimum is None or facts.maximum is None:

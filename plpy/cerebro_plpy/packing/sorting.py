@@ -1,4 +1,4 @@
-"""Rows in the order of their hashes, in bounded memory: sorted runs in a file, merged by windows."""
+"""Sorts rows by their hashes, in bounded memory: sorted runs in a file, merged by windows."""
 
 from __future__ import annotations
 
@@ -35,13 +35,16 @@ class _SortedRun:
 
 
 class Sorter:
-    """Takes rows in any order and gives them in the order of their hashes.
+    """A sorter that takes rows in any order and gives them in the order of their hashes.
 
     Rows of the same hash have the same content, so their order among each other is of no account.
     """
 
     def __init__(self, types: Sequence[tuple[str, int]], budget: int, least_rows: int) -> None:
-        """`types`: element type and width of each column. `least_rows` will be asked for at once."""
+        """Make a sorter; `types` are the element type and width of each column.
+
+        `least_rows` will be asked for at once.
+        """
         self._types = [("<u8", 1), *types]
         self._row_bytes = sum(np.dtype(kind).itemsize * width for kind, width in self._types)
         self._budget = budget
@@ -57,7 +60,7 @@ class Sorter:
         return [np.empty((self._capacity, width), kind) for kind, width in self._types]
 
     def room(self, rows: int) -> tuple[np.ndarray, SortedColumns]:
-        """Give the places for the next rows' hashes and columns."""
+        """Return the places for the next rows' hashes and columns."""
         if self._filled + rows > self._capacity:
             self._spill()
         hashes, *columns = [array[self._filled : self._filled + rows] for array in self._arrays]
@@ -69,7 +72,7 @@ class Sorter:
         self.rows += rows
 
     def hashes(self) -> np.ndarray:
-        """The hashes of all rows, in order."""
+        """Return the hashes of all rows, in order."""
         kind, width = self._types[0]
         parts = [self._arrays[0][: self._filled, 0]]
         parts += [self._read(run.starts[0], kind, width, 0, run.rows)[:, 0] for run in self._runs]
@@ -81,14 +84,14 @@ class Sorter:
             self._file.close()
 
     def picker(self) -> Pick | None:
-        """A way to any rows at once, as long as none had to be written to disk."""
+        """Return a function that picks any rows at once; None if some had to be written to disk."""
         if self._runs:
             return None
         order = self._order()
         return lambda places, column: self._arrays[1 + column].take(order[places], axis=0)
 
     def blocks(self) -> Iterator[SortedColumns]:
-        """Give all rows in order, some megabytes at a time."""
+        """Yield all rows in order, some megabytes at a time."""
         if not self._runs:
             return self._blocks_in_memory()
         self._spill()
@@ -179,7 +182,8 @@ class Sorter:
 
 
 def _spill_directory() -> str | None:
-    """The server's own disk: /tmp is memory on many machines. A backend stands in the data directory."""
+    """Return a directory on the server's own disk: /tmp is memory on many machines. A backend's current
+    directory is the data directory."""
     own = os.path.join("base", "pgsql_tmp")
     return (
         own if os.path.isdir(own) and os.access(own, os.W_OK) else ("base" if os.path.isdir("base") else None)

@@ -1,4 +1,4 @@
-"""What each named column becomes: an input, classes, one-hot vectors or numbers."""
+"""Decides what each named column becomes: an input, classes, one-hot vectors or numbers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SourcePart:
 
     @property
     def is_vector_of_columns(self) -> bool:
-        """Whether plain columns stand side by side in it."""
+        """Whether the part is a vector of plain columns side by side."""
         return not self.first.is_array and not self.is_bytea and self.kind != CLASSES
 
     @property
@@ -49,7 +49,7 @@ class SourcePart:
 
     @property
     def expression(self) -> Expression:
-        """How its rows leave the server."""
+        """The expression by which its rows leave the server."""
         if self.kind == CLASSES:
             return Expression(TEXT, self.columns)
         if self.is_bytea:
@@ -58,12 +58,12 @@ class SourcePart:
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
-        """The same for all of its fields."""
+        """The expressions of all its fields, of which it has one."""
         return (self.expression,)
 
     @property
     def numpy_source(self) -> str:
-        """Element type as it arrives."""
+        """NumPy's name of the element type as it arrives."""
         if self.is_bytea:
             return "=u1"
         return "=f8" if self.is_vector_of_columns else NUMPY[self.first.element]
@@ -174,7 +174,7 @@ def find_column(name: str, known: Mapping[str, SourceColumn], table: str) -> Sou
 
 
 def _names(items: Sequence[Item], bundle: str) -> list[str]:
-    """Columns keep their names; the bundles among them are called `bundle`, `bundle2` and so on."""
+    """Return the columns' names; the bundles among them are called `bundle`, `bundle2` and so on."""
     names = []
     bundles = 0
     for item in items:

@@ -1,4 +1,4 @@
-"""train_test_split: which rows a model is trained on, and which it is tested on."""
+"""train_test_split: decides which rows a model is trained on, and which it is tested on."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def train_test_split(
     separate_output_tables: bool | None = False,
     options: str | None = None,
 ) -> None:
-    """Split a table."""
+    """Split a table into rows to train on and rows to test on."""
     seed = parse_options(options, OPTIONS).get("seed")
     train, test = _proportions(train_proportion, test_proportion, bool(with_replacement))
     source = names.resolve_table(db, source_table, "input table")
@@ -74,7 +74,7 @@ def _proportions(train: float | None, test: float | None, replacement: bool) -> 
 def _columns(
     text: str | None, parameter: str, known: Mapping[str, SourceColumn], source: names.Table
 ) -> list[SourceColumn]:
-    """The columns of a comma-separated list, each once."""
+    """Return the columns of a comma-separated list, each once."""
     if text is None or not text.strip():
         return []
     items = parse_items(text, parameter)
@@ -97,7 +97,7 @@ def _check_groups(groups: list[SourceColumn]) -> None:
 def _target_columns(
     text: str | None, groups: list[SourceColumn], known: Mapping[str, SourceColumn], source: names.Table
 ) -> list[SourceColumn]:
-    """All columns, or those that were named after those that make the groups."""
+    """Return all columns, or the named ones after those that make the groups."""
     if text is None or text.strip() in ("", "*"):
         return list(known.values())
     named = _columns(text, "target_cols", known, source)
@@ -105,7 +105,7 @@ def _target_columns(
 
 
 def _targets(db: Database, output_table: str | None, separate: bool) -> list[names.TargetTable]:
-    """The table to be made, or the two."""
+    """Return the table to be made, or both tables."""
     if not separate:
         return [names.target_table(db, output_table)]
     schema, table = names.parse_table(output_table, "output table", made=True)

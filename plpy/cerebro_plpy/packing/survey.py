@@ -32,7 +32,7 @@ class Surveyed:
 
     @property
     def is_text_of_numbers(self) -> bool:
-        """Whether nobody has said that texts which are numbers are to be taken as text."""
+        """True if the texts are numbers, and nobody has said that they are to be taken as text."""
         facts, said = self.facts, self.wanted.said.keys() - {"input"}
         return not said and isinstance(facts, TextFacts) and bool(settle.of_numbers(self.wanted, facts))
 
@@ -40,7 +40,7 @@ class Surveyed:
 def survey(
     db: Database, source: Table, columns: Sequence[SourceColumn], said: AskedColumns, named: bool
 ) -> tuple[int, list[Surveyed]]:
-    """Look at all columns; gives the number of rows too. Those that are not `named` may be left out."""
+    """Look at all columns; return the number of rows and them. If not `named`, they may be left out."""
     wanted = _wanted(db, source, columns, said, named)
     by_name = {column.name: column for column in columns}
     rows, facts = _facts(db, source, by_name, wanted)
@@ -57,7 +57,7 @@ def survey(
 def specify(
     db: Database, source: Table, columns: Sequence[SourceColumn], said: AskedColumns, named: bool
 ) -> Specification:
-    """The feature specification of these rows."""
+    """Return the feature specification of these rows."""
     rows, found = survey(db, source, columns, said, named)
     if not rows:
         raise CerebroError(f"input table {source.quoted} has no rows")
@@ -129,7 +129,7 @@ def _wanted(
 def _sniff(
     db: Database, source: Table, columns: Sequence[tuple[SourceColumn, TableColumn]]
 ) -> Mapping[str, bytes | None]:
-    """The first value of each column that has to be looked at."""
+    """Return the first value of each column that has to be looked at."""
     looked = [
         Expression(packed.BYTES if plain.is_bytes else packed.ARRAY, (column,))
         for column, plain in columns
@@ -161,7 +161,7 @@ def _facts(
 
 
 def _is_counted(one: Wanted) -> bool:
-    """Whether its values are. Keys have too many, and words are counted by themselves."""
+    """Return whether a column's values are counted: keys have too many, and words are counted apart."""
     if one.key is not None and not one.named:
         return False
     if one.kind == CATEGORY:

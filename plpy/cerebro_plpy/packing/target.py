@@ -1,4 +1,4 @@
-"""Whether a column can be learned, before anything is made of it."""
+"""Checks whether a column can be learned, before anything is made of it."""
 
 from __future__ import annotations
 

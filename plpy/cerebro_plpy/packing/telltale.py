@@ -1,4 +1,4 @@
-"""Columns that alone tell the label: often a copy of it, which no new row will have."""
+"""Finds columns that alone tell the label: often a copy of it, which no new row will have."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _columns(
 
 
 def _tells(values: np.ndarray, target: np.ndarray, is_classes: bool) -> bool:
-    """Return whether a column leaves next to nothing of what is unknown of the label."""
+    """Return whether a column leaves almost nothing unknown about the label."""
     order = np.lexsort((target, values))
     values, target = values[order], target[order]
     starts = np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))

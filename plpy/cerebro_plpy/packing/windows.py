@@ -1,4 +1,4 @@
-"""cerebro.windows: readings over time as windows of equal length, by a view."""
+"""cerebro.windows: a view that cuts readings over time into windows of equal length."""
 
 from __future__ import annotations
 

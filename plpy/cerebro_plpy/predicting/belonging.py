@@ -1,4 +1,4 @@
-"""Whether packed rows are what a model was trained on: the same columns, scaled alike, the same classes."""
+"""Checks that packed rows are what a model was trained on: same columns, same scaling, same classes."""
 
 from __future__ import annotations
 

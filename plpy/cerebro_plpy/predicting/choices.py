@@ -1,4 +1,4 @@
-"""pred_type, and which classes of a row's probabilities it asks for. Pure NumPy."""
+"""pred_type: which classes of a row's probabilities it asks for. Pure NumPy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HINT = (
 
 @dataclass(frozen=True)
 class ClassChoice:
-    """Which classes of each row are written; without `most` and `above`, all."""
+    """A choice of the classes of each row that are written; without `most` and `above`, all."""
 
     most: int | None = None
     above: float | None = None
@@ -24,12 +24,12 @@ class ClassChoice:
 
     @property
     def is_selective(self) -> bool:
-        """Whether it only makes sense for classes."""
+        """Whether the choice makes sense for classes alone."""
         return self.ranked and (self.most is not None or self.above is not None)
 
 
 def parse(pred_type: str | int | float | None) -> ClassChoice:
-    """Read pred_type as any of the three overloads takes it."""
+    """Read pred_type in any of the forms that the three overloads take."""
     match pred_type:
         case None:
             return ClassChoice()

@@ -1,4 +1,4 @@
-"""cerebro.confusion_matrix: what a model predicts for the rows of a packed table, beside their labels."""
+"""cerebro.confusion_matrix: compares a model's predictions for the rows of a packed table with the labels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MatrixCell = tuple[str | None, str | None, int]
 def confusion(
     db: Database, model: str | None, packed_table: str | None, mst_key: int | None
 ) -> list[MatrixCell]:
-    """How many rows of each label are predicted as what; the best config answers where none is named."""
+    """Count how many rows of each label are predicted as what, by the best config if none is named."""
     table = resolve_table(db, packed_table, "packed table")
     summary = packed.summary(db, table.schema, table.name)
     found = find_model(db, model, mst_key)

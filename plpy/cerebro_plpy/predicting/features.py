@@ -1,6 +1,7 @@
-"""materialize_features and refresh_features: what the frozen layers of a net make of packed rows, stored.
+"""materialize_features and refresh_features: store what the frozen layers of a net make of packed rows.
 
-It all happens in the caller's own session and transaction, a buffer at a time, and with the caller's rights.
+All of it happens in the caller's own session and transaction, a buffer at a time, and with the caller's
+rights.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class FeatureNet:
     weights: bytes
 
     def up_to(self, layer: str | None) -> list[str]:
-        """A layer and all that lead to it."""
+        """Return the names of a layer and of all that lead to it; refuse a layer outside the trunk."""
         if layer is None:
             raise CerebroError("layer is NULL", sqlstate=NULL_NOT_ALLOWED)
         trunk = [LayerCost(**asdict(one)) for one in self.described.trunk]
@@ -82,7 +83,7 @@ class FeatureNet:
 
 @dataclass(frozen=True)
 class _FeatureMaker:
-    """What makes features of a packed table's buffers."""
+    """A maker of features from a packed table's buffers."""
 
     source: Table
     layout: rows.Layout
@@ -100,7 +101,7 @@ def materialize(
     layer: str | None,
     output_table: str | None,
 ) -> int:
-    """Make a table of features; gives the number of rows."""
+    """Make a table of features; return the number of rows."""
     source = resolve_table(db, packed_table, "packed table")
     nets = resolve_table(db, arch_table, "model architecture table")
     summary = packed.summary(db, source.schema, source.name)
@@ -134,7 +135,7 @@ def materialize(
 
 
 def refresh(db: Database, features_table: str | None) -> int:
-    """Compute the features of rows that the source has got since; gives their number."""
+    """Compute the features of rows that the source has got since; return their number."""
     table = resolve_table(db, features_table, "table of features")
     known = packed.summary(db, table.schema, table.name)
     if known.stored is None:
@@ -200,7 +201,7 @@ def _net(db: Database, table: Table, model_id: int | None, summary: packed.Packe
 
 
 def _takes(inputs: Sequence[architecture.Shape], shapes: Sequence[architecture.Shape]) -> bool:
-    """Whether a net takes rows of these shapes; it may leave dimensions open."""
+    """Return whether a net takes rows of these shapes; it may leave dimensions open."""
     return len(inputs) == len(shapes) and all(
         len(own) == len(shape) and all(a in (None, b) for a, b in zip(own, shape, strict=True))
         for own, shape in zip(inputs, shapes, strict=True)
@@ -208,7 +209,7 @@ def _takes(inputs: Sequence[architecture.Shape], shapes: Sequence[architecture.S
 
 
 def _check_size(buffer_size: int, trunk: cut.Trunk, source: Table) -> None:
-    """A buffer's features have to fit in a field."""
+    """Refuse features of which one buffer would not fit in a field."""
     size = 4 * buffer_size * sum(math.prod(d or 1 for d in shape) for shape in trunk.shapes)
     if size > MOST_BYTES:
         raise CerebroError(
@@ -262,7 +263,7 @@ def _write(
     summary: packed.PackedSummary,
     first: int,
 ) -> int:
-    """Compute and insert the features of all buffers from a number on; gives the number of rows."""
+    """Compute and insert the features of all buffers from a number on; return the number of rows."""
     tick, done, table = ticker(db), 0, making.source.quoted
     values = making.trunk.of_weights(making.weights)
     for key in summary.keys:

@@ -25,7 +25,7 @@ NetOfGroup = Callable[[list[np.ndarray]], Sequence[np.ndarray]]
 
 
 def find(db: Database, name: str | None, mst_key: int | None) -> GroupModels | None:
-    """The models of groups that a table holds; none where it holds others."""
+    """Return the models of groups that a table holds; None if it holds others."""
     found = trained.group_tables(db, name)
     if found is None:
         return None
@@ -40,7 +40,7 @@ def find(db: Database, name: str | None, mst_key: int | None) -> GroupModels | N
 
 
 def check_columns(found: GroupModels, known: Mapping[str, packed.SourceColumn], table: Table) -> None:
-    """Rows must have the columns that say which group they are of."""
+    """Refuse rows without the columns that say which group they are of."""
     for name in found.types:
         if name not in known:
             raise CerebroError(
@@ -93,7 +93,7 @@ class Answers:
         self._made: dict[str, NetOfGroup] = {}
 
     def of(self, key: str, rows: int, tick: Callable[[], None]) -> NetOfGroup | None:
-        """Of a group that has no model the one of all rows, if there is one."""
+        """Return the net of a group, else that of all rows; None if there is neither."""
         if key not in self._weights:
             key = ALL_ROWS
         if key not in self._weights:
@@ -105,14 +105,14 @@ class Answers:
 
 
 def models_of(db: Database, found: GroupModels, keys: Collection[int]) -> dict[int, Model]:
-    """The models of configs; the weights are those of one of their groups."""
+    """Return the models of configs, with the weights of one of their groups."""
     return {
         key: models.trained(db, trained.any_group(db, found.model, found.info, key)) for key in sorted(keys)
     }
 
 
 def weights(db: Database, found: GroupModels) -> dict[str, tuple[int, bytes]]:
-    """The config and weights of each group, by its key."""
+    """Return the config and weights of each group, by its key."""
     kept: dict[str, tuple[int, bytes]] = {}
     for key, mst_key, data in found.weights(db):
         if data is None:
@@ -125,7 +125,7 @@ def weights(db: Database, found: GroupModels) -> dict[str, tuple[int, bytes]]:
 
 
 def stretches(keys: Sequence[str | None]) -> Iterator[tuple[str | None, slice]]:
-    """Where the rows of each group stand in a batch that comes group by group."""
+    """Yield each group's key and its slice of a batch that comes group by group."""
     first = 0
     for key, rows in groupby(keys):
         last = first + sum(1 for _ in rows)

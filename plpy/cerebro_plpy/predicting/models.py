@@ -1,4 +1,4 @@
-"""A trained model made ready to predict, in the caller's own session."""
+"""Makes a trained model ready to predict, in the caller's own session."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cerebro_plpy.store.packed import FEATURES
 
 @dataclass(frozen=True)
 class Model:
-    """What has to be known to predict; the weights are read when all else has been checked."""
+    """A model to predict with; its weights are read only when all else has been checked."""
 
     model_arch: str
     backend: str | None
@@ -42,7 +42,7 @@ class Model:
 
 
 def trained(db: Database, found: TrainedModel) -> Model:
-    """A model of madlib_fit or madlib_fit_multiple_model."""
+    """Return a model of madlib_fit or madlib_fit_multiple_model."""
     table = found.table
     summary = resolve_table(db, quote(table.schema, table.name + "_summary"), "model summary")
     row = results.summary_row(db, summary.quoted)
@@ -97,7 +97,7 @@ def _weights_of_state(db: Database, run_id: int, mst_key: int, role: str) -> byt
 
 @dataclass(frozen=True)
 class GivenModel:
-    """What a caller says of a model of their own."""
+    """The caller's description of a model of their own."""
 
     class_values: list[Any] | None
     normalizing_const: float | None
@@ -107,7 +107,7 @@ class GivenModel:
 
 
 def own(db: Database, arch_table: Table, model_id: int | None, given: GivenModel) -> Model:
-    """A model of an architecture table that was stored with its weights."""
+    """Return a model of an architecture table with its stored weights; refuse one without weights."""
     if model_id is None:
         raise CerebroError("model_id is NULL", sqlstate=NULL_NOT_ALLOWED)
     stored = models.architectures(db, arch_table, [model_id])[0]
@@ -139,7 +139,7 @@ def own(db: Database, arch_table: Table, model_id: int | None, given: GivenModel
 
 
 def _class_values(given: list[Any] | None, count: int) -> list[list[str | None] | None]:
-    """One list for each dependent variable; NULL fills up shorter ones, since arrays are rectangular."""
+    """Return a list for each dependent variable; NULL fills up shorter ones, since arrays are rectangular."""
     if count < 1:
         raise CerebroError(f"dependent_count must be at least 1, not {count}")
     if given is None:
@@ -159,7 +159,10 @@ def _class_values(given: list[Any] | None, count: int) -> list[list[str | None] 
 
 
 def _own_outputs(described: DescribedModel, values: list[list[str | None] | None]) -> list[Output]:
-    """Without class values an output has numbered classes, unless it is a single unit without a sigmoid."""
+    """Return the outputs.
+
+    Without class values an output has numbered classes, unless it is a single unit without a sigmoid.
+    """
     if len(values) != len(described.outputs):
         raise CerebroError(
             f"the model has {len(described.outputs)} outputs, dependent_count is {len(values)}",
@@ -189,7 +192,7 @@ def start_engine(db: Database, backend: str | None, use_gpus: bool) -> None:
 
 
 def _first_gpu(db: Database) -> runtime.Gpu | None:
-    """One GPU is enough for one process; without a share it would take all memory of each."""
+    """Return one GPU, enough for one process, with a share: without one it would take all memory of each."""
     found = session.host_facts(db)["devices"]
     if not found:
         return None
@@ -197,13 +200,13 @@ def _first_gpu(db: Database) -> runtime.Gpu | None:
 
 
 def start_chosen(backend: str, threads: int, use_gpus: bool, gpu: runtime.Gpu | None) -> None:
-    """The same in a process that cannot read the settings."""
+    """Bring up Keras with these settings, in a process that cannot read its own, unless it runs already."""
     if not runs_engine():
         runtime.start(backend, threads, use_gpus, gpu)
 
 
 def runs_engine() -> bool:
-    """Whether an engine is up in this process."""
+    """Return whether an engine is up in this process."""
     try:
         runtime.backend()
     except CerebroError:
@@ -212,14 +215,14 @@ def runs_engine() -> bool:
 
 
 def _threads(db: Database) -> int:
-    """As many as a segment session has: should this session train later on, it makes the same bits."""
+    """Return as many threads as a segment session has: if this one trains later, it makes the same bits."""
     cores = len(os.sched_getaffinity(0))
     segments = int(session.setting(db, "segments") or cores)
     return int(session.setting(db, "threads") or max(1, cores // segments))
 
 
 def take_functions(db: Database, model: Model) -> list[dict[str, Any]]:
-    """The registered layers that a model may consist of, if its caller may use them."""
+    """Keep and return the registered layers that a model may consist of, if its caller may use them."""
     functions.begin(db)
     found = functions.needed(db, [], [model.model_arch])
     custom.take(found)
@@ -227,14 +230,14 @@ def take_functions(db: Database, model: Model) -> list[dict[str, Any]]:
 
 
 def described(model: Model, input_shapes: Sequence[Sequence[int]]) -> DescribedModel:
-    """Describe a model's architecture; the rows say what comes in where it leaves that open."""
+    """Describe a model's architecture; the rows say what comes in, if it leaves that open."""
     return describe(model.model_arch, input_shapes=tuple(tuple(shape) for shape in input_shapes))
 
 
 def fit_shape(
     arrived: Sequence[int], wanted: Sequence[int | None], is_flat: bool, what: str
 ) -> tuple[int, ...]:
-    """The shape that rows are given for the model: their own, or for flat ones that of the input."""
+    """Return the shape that rows are given for the model: their own, or for flat ones that of the input."""
     if len(arrived) == len(wanted) and all(w is None or a == w for a, w in zip(arrived, wanted, strict=True)):
         return tuple(arrived)
     fixed = tuple(size for size in wanted if size is not None)

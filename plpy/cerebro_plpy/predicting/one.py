@@ -41,9 +41,9 @@ KEPT_BYTES = 1 << 30
 
 
 class _KeptModels(dict[tuple[str | int | None, int | None, bool], Kept | KeptGroups]):
-    """By table, config and whether rows are given by their columns, in the order in which they were read.
+    """Kept models by table, config and whether rows are given by their columns, in the order of reading.
 
-    The table stands there by its name, or where rows are given by their columns by its number.
+    The table is given by its name, or by its number if rows are given by their columns.
     """
 
 
@@ -77,7 +77,7 @@ def predict(db: Database, model: str | None, mst_key: int | None, features: Feat
 
 
 def ready(model: int | None, mst_key: int | None) -> Kept | KeptGroups | None:
-    """A model that was looked at in this statement already, so that a row takes no more than the net."""
+    """Return a model that this statement has looked at already, so that a row takes no more than the net."""
     kept = memory.of(_KeptModels).get((model, mst_key, True))
     return kept if kept is not None and kept.looked == session.statement() else None
 
@@ -85,7 +85,7 @@ def ready(model: int | None, mst_key: int | None) -> Kept | KeptGroups | None:
 def make_ready(
     db: Database, model: int | None, mst_key: int | None, *, by_engine: bool = False
 ) -> Kept | KeptGroups:
-    """The model of a table, given by its number, for rows by their columns: the best config, or this one."""
+    """Return the model of a table, given by number, for rows by their columns: this config or the best."""
     if model is None:
         raise CerebroError("model is NULL", sqlstate=NULL_NOT_ALLOWED)
     name = names.name_of(db, model, "model table")
@@ -110,7 +110,7 @@ def predict_row(kept: Kept | KeptGroups, row: str | None) -> BestAnswer:
 
 
 def _no_row(given: object, text: str) -> CerebroError:
-    """Say how what is no row is predicted."""
+    """Return an error that says how to predict what is no row."""
     if isinstance(given, list):
         return CerebroError(
             f"an array is given where a row is expected: {shorten(text, 60)}",
@@ -133,7 +133,7 @@ def _kept(
     mst_key: int | None,
     sample: Callable[[], np.ndarray] | None,
 ) -> Kept | KeptGroups:
-    """The model, looked at once in each statement: whether it is the same, and the caller may use it."""
+    """Return the model; check once in each statement that it is the same, and the caller may use it."""
     kept, at = memory.of(_KeptModels).get((place, mst_key, sample is None)), session.statement()
     if kept is not None and kept.looked == at:
         return kept
@@ -144,7 +144,7 @@ def _kept(
 
 
 def _may_use(db: Database, kept: Kept | KeptGroups) -> bool:
-    """Whether the caller still has the right to what the model consists of."""
+    """Return whether the caller still has the right to what the model consists of."""
     if not kept.functions:
         return True
     functions.begin(db)

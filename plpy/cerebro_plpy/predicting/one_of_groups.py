@@ -1,4 +1,4 @@
-"""Models of groups made ready to answer for one row at a time: each by the model of its group."""
+"""Makes models of groups ready to answer for one row at a time, each by the model of its group."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ class KeptGroups:
         return group_models.version(db, self.found) == self.version
 
     def parse(self, row: str) -> Any:
-        """A row that comes as JSON."""
+        """Read a row that comes as JSON."""
         self.text = row
         rows = next(iter(self.made.values())).rows
         return parse(row) if rows is None else rows.parse(row)
 
     def of_row(self, row: Mapping[str, Any]) -> Kept | None:
-        """The model of a row's group; where the group has none that of all rows, if there is one."""
+        """Return the model of a row's group, else that of all rows; None if there is neither."""
         try:
             values = {name: row[name] for name in self.found.types}
         except KeyError as missing:
@@ -84,7 +84,7 @@ class KeptGroups:
         return self._of(key) if key in self.weights else None
 
     def _key_of(self, given: str) -> str:
-        """The key of a row's group; where no group has a model that of all rows.
+        """Return the key of a row's group, or that of all rows if no group has a model.
 
         Values that are written otherwise may be the same, as 1.0 and 1.00 are: the server knows.
         """
@@ -114,7 +114,7 @@ class KeptGroups:
 
 
 def _normal(key: Mapping[str, Any]) -> str:
-    """A number in a column of text is the same group, as in a table that is predicted."""
+    """Return a group's key as text, in which a number is the same group as in a column of text."""
     return json.dumps(
         {
             name: value if value is None or isinstance(value, str) else json.dumps(value)

@@ -1,4 +1,4 @@
-"""What each output of a model stands for: classes with their names, or numbers."""
+"""Settles what each output of a model stands for: classes with their names, or numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cerebro_plpy.predicting.choices import LOGITS_SIGMOID, LOGITS_SOFTMAX
 
 @dataclass(frozen=True)
 class Output:
-    """One output; `values` is None where it holds numbers and not classes.
+    """One output; `values` is None if it holds numbers and not classes.
 
     A binary one has a single unit, the probability of the second class.
     """
@@ -37,7 +37,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Dependent:
-    """What is known of a dependent variable: its class values, or that it has classes, or neither."""
+    """A dependent variable: its class values if they are known, and whether it has classes."""
 
     name: str
     values: list[str | None] | None
@@ -45,7 +45,7 @@ class Dependent:
 
 
 def settle(described: DescribedModel, dependents: Sequence[Dependent], loss: Any = None) -> list[Output]:
-    """Bring the dependent variables and the model's outputs together."""
+    """Match the dependent variables with the model's outputs."""
     if len(dependents) != len(described.outputs):
         raise CerebroError(
             f"the model has {len(described.outputs)} outputs for {len(dependents)} dependent variables",
@@ -86,7 +86,7 @@ def _no_fixed_width(name: str, shape: Shape) -> CerebroError:
 
 
 def _without_padding(values: list[str | None]) -> list[str | None]:
-    """Classes beyond those that the training rows had (num_classes) have no value, and are not predicted."""
+    """Return the class values without the places that num_classes left empty, which are not predicted."""
     end = len(values)
     while end > 1 and values[end - 1] is None:
         end -= 1
@@ -94,7 +94,7 @@ def _without_padding(values: list[str | None]) -> list[str | None]:
 
 
 def _logits(loss: Any, width: int) -> str | None:
-    """Which function makes probabilities of the output, if the loss says that it holds logits."""
+    """Return the function that makes probabilities of the output, if the loss says that it holds logits."""
     if not isinstance(loss, Call) or dict(loss.kwargs).get("from_logits") is not True:
         return None
     binary = width == 1 or forms.name_of(loss).startswith("binary")
@@ -102,7 +102,7 @@ def _logits(loss: Any, width: int) -> str | None:
 
 
 def is_binary(described: DescribedModel, number: int) -> bool:
-    """Whether an output of one unit is the probability of a class: its layer then has a sigmoid."""
+    """Return whether an output of one unit is the probability of a class: its layer then has a sigmoid."""
     name = described.output_names[number]
     layers = json.loads(described.json)["config"].get("layers", [])
     found = [layer["config"] for layer in layers if layer["config"].get("name") == name]

@@ -1,7 +1,7 @@
 """cerebro.predict_query: the rows of a query with their predictions, a batch at a time.
 
-The rows themselves stay with the server: what comes here are the fields that the net needs. What goes back
-are arrays, which the server puts beside the rows again.
+The rows themselves stay with the server: only the fields that the net needs come here. Arrays go back, which
+the server puts beside the rows again.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Reader:
 
 
 class _Readers(dict[str, Reader]):
-    """By the tickets that their statements carry, the newest last."""
+    """Readers by the tickets that their statements carry, the newest last."""
 
 
 def statement(db: Database, model: str | None, query: str | None, row_type: int, mst_key: int | None) -> str:
-    """The statement that gives the query's rows with their predictions; the model is ready for it."""
+    """Make the model ready; return the statement that gives the query's rows with their predictions."""
     db.server.check_predicts_in_queries()
     if model is None or query is None or not query.strip():
         raise CerebroError("model or query is NULL", sqlstate=NULL_NOT_ALLOWED)
@@ -77,7 +77,7 @@ def statement(db: Database, model: str | None, query: str | None, row_type: int,
 
 
 def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Reader:
-    """One model answers for every row."""
+    """Return a reader in which one model answers for every row."""
     found = find_model(db, name, mst_key)
     predictions.version(db, found.table, found.mst_key)
     model = models.trained(db, found)
@@ -94,7 +94,7 @@ def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Re
 
 
 def _of_groups(db: Database, found: GroupModels, rows: QueryRows) -> Reader:
-    """The model of its group answers for each row."""
+    """Return a reader in which the model of its group answers for each row."""
     nets = grouped.Answers(db, found, lambda model: tuple(tuple(one) for one in _shapes(model)))
     model = next(iter(nets.models.values()))
     output = _output(found.model.quoted, model, _described(db, model))
@@ -153,7 +153,7 @@ def _parts(db: Database, model: models.Model, rows: QueryRows) -> Sequence[readi
 def batch(
     db: Database, ticket: str, data: list[bytes | None] | None, texts: list[str | None] | None, rows: int
 ) -> BatchAnswer:
-    """Predict some rows, whose fields come one after the other."""
+    """Predict some rows, whose fields come one after the other; refuse a ticket that is not the caller's."""
     reader = memory.of(_Readers).get(ticket)
     if reader is None or reader.user != session.statement()[2]:
         raise CerebroError("this function is for the extension's own use", sqlstate="42501")
@@ -176,7 +176,7 @@ def _fields(
     texts: list[str | None] | None,
     rows: int,
 ) -> list[Sequence[Any]]:
-    """The values of each field: bytes and texts come apart."""
+    """Return the values of each field: bytes and texts come apart."""
     at = {True: 0, False: 0}
     found: list[Sequence[Any]] = []
     for expression in reading.fields(parts):

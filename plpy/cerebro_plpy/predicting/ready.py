@@ -35,7 +35,7 @@ MOST_WORK = 2_000_000_000
 
 
 class RowInputs(Protocol):
-    """How a row that is given as JSON becomes a net's inputs."""
+    """A converter of rows that are given as JSON into a net's inputs."""
 
     def parse(self, text: str) -> Any: ...
 
@@ -64,7 +64,7 @@ class Kept:
     looked: tuple[int, int, int] | None = None
 
     def parse(self, row: str) -> Any:
-        """A row that comes as JSON."""
+        """Read a row that comes as JSON."""
         return parse(row) if self.rows is None else self.rows.parse(row)
 
 
@@ -76,7 +76,7 @@ def make(
     *,
     by_engine: bool,
 ) -> Kept:
-    """Make a model ready; without a sample of its inputs, for rows by their columns."""
+    """Make a model ready; without a sample of its inputs, for rows that are given by their columns."""
     shapes = _shapes(model, sample)
     by_engine = by_engine or models.runs_engine()
     plain = None if by_engine else plain_net(model.model_arch, model.weights(), shapes)
@@ -109,21 +109,21 @@ def _rows(model: models.Model, described: DescribedModel) -> RowInputs:
 
 
 def _shapes(model: models.Model, sample: Callable[[], np.ndarray] | None) -> tuple[Size, ...]:
-    """What comes in, for an architecture that leaves it open."""
+    """Return the shapes of the inputs, for an architecture that leaves them open."""
     if model.features is not None:
         return tuple(tuple(one.shape) for one in model.features.inputs)
     return () if sample is None else (sample().shape,)
 
 
 def _described(db: Database, model: models.Model, shapes: Sequence[Size]) -> DescribedModel:
-    """By an engine, which takes its time to come up."""
+    """Describe the model by an engine, which takes its time to come up."""
     models.start_engine(db, model.backend, False)
     models.take_functions(db, model)
     return models.described(model, shapes)
 
 
 def _for_few(plain: PlainNet) -> Predict:
-    """The net by NumPy, for as many rows as it should compute."""
+    """Return the net computed by NumPy, for as many rows as it should compute."""
     if plain.is_light:
         return plain
     left = itertools.repeat(None, MOST_WORK // plain.work)

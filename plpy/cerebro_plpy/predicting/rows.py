@@ -1,6 +1,6 @@
 """madlib_predict and madlib_predict_byom: a table of rows in, a table of predictions out, as a stream.
 
-It all happens in the caller's own session and with the caller's rights. Every argument is checked before a
+All of it happens in the caller's own session and with the caller's rights. Every argument is checked before a
 row is read.
 """
 
@@ -39,7 +39,7 @@ from cerebro_plpy.store.names import Table, TargetTable, resolve_table, target_t
 
 @dataclass(frozen=True)
 class Rows:
-    """What both functions are told of the rows and of the result, as it comes."""
+    """The arguments of both functions about the rows and the result, as they come."""
 
     test_table: str | None
     id_col: str | None
@@ -62,12 +62,12 @@ class RowSource:
 
     @property
     def expressions(self) -> list[packed.Expression]:
-        """Id and inputs."""
+        """The id and the inputs."""
         return [packed.Expression(packed.TEXT, (self.id_column,)), *reading.fields(self.inputs)]
 
     @property
     def statement(self) -> str:
-        """The statement that reads them."""
+        """The statement that reads the rows."""
         return packed.select_rows(self.table, self.expressions)
 
 
@@ -117,7 +117,7 @@ def _source(db: Database, rows: Rows, model: Model) -> RowSource:
 def _inputs(
     listed: str | None, known: dict[str, packed.SourceColumn], table: Table, model: Model
 ) -> Sequence[reading.PackedPart]:
-    """The columns that are read: those that were listed, or the model's own, by their names."""
+    """Return the columns that are read: those that were listed, or the model's own, by their names."""
     if model.features is None:
         return sources.inputs(parse_items(listed, "independent_varname"), known, table.quoted)
     inputs.check_listed(listed, model.features)
@@ -157,7 +157,7 @@ class Prediction:
 
 
 class Predictor(Protocol):
-    """Whoever predicts a table's rows."""
+    """A predictor of a table's rows."""
 
     @property
     def uses_gpus_here(self) -> bool:
@@ -205,7 +205,7 @@ def _prepared(
 
 
 def _predict_groups(db: Database, found: GroupModels, rows: Rows) -> None:
-    """Each row with the model of its group; a row of a group that has none is left out."""
+    """Predict each row with the model of its group; leave out a row whose group has none."""
     kept = grouped.weights(db, found)
     nets = grouped.models_of(db, found, {key for key, _ in kept.values()})
     model = next(iter(nets.values()))
@@ -293,7 +293,7 @@ def _output(db: Database, source: RowSource, outputs: Sequence[Output]) -> predi
 
 
 class PredictorHere:
-    """This session reads, predicts and writes a batch at a time."""
+    """A predictor in this session, which reads, predicts and writes a batch at a time."""
 
     def __init__(self, db: Database, use_gpus: bool) -> None:
         self._db, self.uses_gpus_here = db, use_gpus
@@ -308,7 +308,7 @@ class PredictorHere:
 def _run(
     db: Database, asked: Prediction, forward: Inference, loaded: Loaded, writer: predictions.PredictionWriter
 ) -> None:
-    """Rows that cannot be used are counted to the end."""
+    """Predict all rows; rows that cannot be used are counted to the end."""
     tick = ticker(db)
     batch_rows = min(forward.rows, asked.batch_rows)
     total = 0

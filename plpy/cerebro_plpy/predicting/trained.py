@@ -1,4 +1,4 @@
-"""Which trained model a call means."""
+"""Finds the trained model that a call means."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TrainedModel:
 
 
 def find_model(db: Database, name: str | None, mst_key: int | None) -> TrainedModel:
-    """Return the model of a table that has this key; without a key the best one."""
+    """Return the model of a table that has this key, or the best one without a key."""
     table = resolve_table(db, name, "model table")
     summary = _beside(db, table, "_summary")
     if summary is None:
@@ -72,7 +72,7 @@ def find_model(db: Database, name: str | None, mst_key: int | None) -> TrainedMo
 
 
 def group_tables(db: Database, name: str | None) -> tuple[Table, Table, list[str]] | None:
-    """A table of models of groups, what describes them, and the columns of groups; none for another table."""
+    """Return a table of models of groups, its info table, and the group columns; None for other tables."""
     table = resolve_table(db, name, "model table")
     summary, info = _beside(db, table, "_summary"), _beside(db, table, "_info")
     if summary is None or info is None:
@@ -90,7 +90,7 @@ def group_tables(db: Database, name: str | None) -> tuple[Table, Table, list[str
 
 
 def _check_rights(db: Database, tables: Sequence[Table]) -> None:
-    """Refuse tables that the caller may not read, and what is no table and would run a stranger's code."""
+    """Refuse tables that the caller may not read, and views of others, which would run a stranger's code."""
     strange = models.strange_views(db, tables)
     if strange:
         raise CerebroError(
@@ -112,7 +112,7 @@ def _check_rights(db: Database, tables: Sequence[Table]) -> None:
 
 
 def any_group(db: Database, table: Table, info: Table, mst_key: int) -> TrainedModel:
-    """The net of a config of groups; the weights are of one of them."""
+    """Return the net of a config of groups, with the weights of one of them."""
     summary = resolve_table(db, quote(table.schema, table.name + "_summary"))
     return _one_of_many(db, table, info, results.summary_row(db, summary.quoted), mst_key)
 

@@ -1,1 +1,1 @@
-"""What a segment session does, each command as one transaction."""
+"""The work of a segment session, each command as one transaction."""

@@ -1,7 +1,7 @@
 """A visit of a bundle: several configs of one program trained on a segment, as one transaction.
 
 They are one config on each of many groups, which is measured as well, or configs that go from segment to
-segment. Where a run of groups has no epochs the config is measured on them alone.
+segment. If a run of groups has no epochs, the config is only measured on them.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def visit(supply: Supply, asked: VisitBundle) -> Mapping[str, Any]:
 
 
 def _step(work: visits.Task, asked: VisitBundle) -> int:
-    """The step that all of them have behind them at the end."""
+    """Return the step that all members have behind them at the end."""
     segments = work.run.segments
     if asked.stop is None:
         return asked.until * segments
@@ -92,7 +92,7 @@ def _step(work: visits.Task, asked: VisitBundle) -> int:
 
 
 def _deciding(member: Member) -> Iterator[tuple[int, Mapping[str, float]]]:
-    """What was measured after each epoch on the rows that decide."""
+    """Yield what was measured after each epoch on the rows that decide, validation or else training."""
     on = "validation" if "validation" in member.measured_on else "training"
     return ((epoch, values) for (epoch, dataset), values in member.measured.items() if dataset == on)
 
@@ -113,7 +113,8 @@ def _groups(
 def _first_states(
     supply: Supply, work: visits.Task, configs: Sequence[runs.ConfigRow]
 ) -> dict[int, states.State]:
-    """Seeds are of the config: all of its groups begin alike, but for what they go on from."""
+    """Return the members' first states. The seed is the config's: all its groups begin alike, unless they go
+    on from a state of their own."""
     run_id = work.run.run_id
     fresh = visits.fresh_state(supply, work, starting_weights.EVERY_CONFIG)
     memory.of(KeptFrozen).share(fresh)
@@ -170,7 +171,7 @@ def _train(
     partitions: Mapping[str, rows.Partition],
     members: Sequence[Member],
 ) -> str | None:
-    """Train and measure all of them; says why not in the form that was asked for, where bits are why."""
+    """Train and measure all members; if bits forbid the form that was asked for, return why."""
     datasets = {name: one.cached for name, one in partitions.items() if one.cached is not None}
     # What classes count is of each group.
     balanced = any(member.work.config.class_counts is not None for member in members)
@@ -208,7 +209,7 @@ def _train_alone(supply: Supply, asked: VisitBundle, member: Member, epoch: int)
 
 
 def _epochs(asked: VisitBundle) -> range:
-    """Those that are trained; where none are, what was before the first is measured."""
+    """Return the epochs that are trained; if there are none, the one before the first is measured."""
     return range(asked.epoch if asked.until >= asked.epoch else asked.until, asked.until + 1)
 
 

@@ -1,4 +1,4 @@
-"""How a segment session notices a cancel: while it trains, imports a library, or has Keras make a net."""
+"""Lets a segment session notice a cancel while it trains, imports a library, or has Keras make a net."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WORK_SECONDS = 0.2
 
 
 def ticker(db: Database) -> Callable[[], None]:
-    """A function to call often: it lets the server act on a cancel, a few times a second at most."""
+    """Return a function to call often: it lets the server act on a cancel, a few times a second at most."""
     last = time.monotonic()
 
     def tick() -> None:
@@ -33,9 +33,9 @@ def ticker(db: Database) -> Callable[[], None]:
 
 
 class _Listener:
-    """Looks for a cancel at every module that is imported.
+    """A listener that looks for a cancel at every module that is imported.
 
-    It stands first among the finders of modules and finds none. It needs no base class, and that of
+    It is the first among the finders of modules, and finds none. It needs no base class, and that of
     importlib.abc would cost each session's first call a tenth.
     """
 
@@ -58,12 +58,14 @@ class _Listener:
 
 
 def _ignore(number: int, frame: object) -> None:
-    """A signal that is on its way when nobody waits for it any more."""
+    """Ignore a signal that is still on its way when nobody waits for it any more."""
 
 
 class _WorkClock(Clock):
-    """Counts how long Python's own thread works. No other thread is signaled: those of the engines would
-    not stand it."""
+    """A clock of how long Python's own thread works.
+
+    No other thread is signaled: those of the engines would not stand it.
+    """
 
     def __init__(self) -> None:
         super().__init__(WORK_OF_THREAD, signal.SIGVTALRM, to_this_thread=True)
@@ -97,7 +99,8 @@ def _signals(look: Callable[[], None], busy: Callable[[], bool]) -> Iterator[Non
 def interruptible(tick: Callable[[], None], busy: Callable[[], bool] | None = None) -> Iterator[None]:
     """Let imports end with what `tick` raises; half a library stays behind, so the process must end too.
 
-    Given `busy`, long work ends so too, but while the session is busy with what has ways of its own.
+    Given `busy`, long work ends in the same way, except while the session is busy with what notices cancels
+    by itself.
     """
     listener = _Listener(tick)
     sys.meta_path.insert(0, listener)

@@ -74,7 +74,7 @@ def _measure(
 
 
 def merge(supply: Supply, asked: Merge) -> Mapping[str, Any]:
-    """Sum what the segments measured and store the metrics; of several configs, by their keys."""
+    """Sum what the segments measured and store the metrics; for several configs, answer by key."""
     if asked.members:
         return {str(key): _merge_config(supply, asked, key) for key in asked.members}
     return _merge_config(supply, asked, asked.mst_key)

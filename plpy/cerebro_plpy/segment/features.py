@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Ordered(Protocol):
-    """Rows that are given in the order of a pass."""
+    """Rows that can be given in the order of a pass."""
 
     def shuffled(self, seed: int, epoch: int, number: int) -> Iterator[Block]: ...
 
@@ -56,7 +56,7 @@ class Trainer(Protocol):
 
 @dataclass(frozen=True)
 class FeatureRows:
-    """Some rows of a partition as what a trunk makes of them, in batches of one size."""
+    """Some rows of a partition in the form of a trunk's outputs, in batches of one size."""
 
     trunk: cuts.Trunk
     values: Sequence[np.ndarray]
@@ -80,8 +80,11 @@ class FeatureRows:
 
 
 def trainer(work: Task, state: State, own: rows.PartitionRows, tick: Tick) -> tuple[Trainer, Ordered]:
-    """What trains a state on some rows, and these as it takes them: the net itself, where the run says so,
-    where there are too few rows for a batch, or where a head would have other bits."""
+    """Return what trains a state on some rows, and the rows in the form that it takes.
+
+    It is the net itself where the run says so, where there are too few rows for a batch, or where a head
+    would have other bits; else a cut and the outputs of its trunk.
+    """
     limits = runs.limits(work.run)
     stored = (limits.get("stored") or {}).get(own.partition.table)
     if stored is not None:
@@ -113,7 +116,7 @@ def _cut_of_stored(work: Task, state: State, table: str, stored: Mapping[str, An
 
 
 def other_weights(table: str, layer: str) -> CerebroError:
-    """The features were made with a net whose frozen layers have changed since."""
+    """Return the error for features made with a net whose frozen layers have changed since."""
     return CerebroError(
         f'the features in {table} are not those of this net: its layers up to "{layer}" have other weights or'
         " another form than those that made them",
@@ -152,7 +155,7 @@ def _joined(parts: list[list[Target]]) -> list[Target]:
 
 
 def _make_room(more: int, budget: int) -> None:
-    """Drop what was made first, of whatever partition, until there is room: it can be made again."""
+    """Drop features, of any partition and the oldest first, until there is room: they can be made again."""
     partitions = list(memory.of(rows.Partitions).values())
     kept = [(one, key) for one in partitions for key in one.features]
     total = sum(_nbytes(one.features[key]) for one, key in kept)

@@ -1,4 +1,4 @@
-"""A bundle trained as one program: with the bits of one after the other, or in the batched form."""
+"""Trains a bundle as one program: with the bits of one after the other, or in the batched form."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MOST_BATCHES = 1000
 def fused(
     work: visits.Task, form: str, datasets: Mapping[str, Dataset], members: Sequence[Member]
 ) -> list[Member]:
-    """Those of the members that are to train as one program, where all of their rows are in memory."""
+    """Return the members that are to train as one program, if all of their rows are in memory."""
     if form == OFF or work.model.stack is None:
         return []
     found = [member for member in members if _may_fuse(member, datasets, form)]
@@ -62,7 +62,7 @@ def _is_group(member: Member) -> bool:
 
 
 def whole_epoch(member: Member, epoch: int) -> int:
-    """The epoch that the order of rows follows from: those before a warm start count."""
+    """Return the epoch that the order of rows follows from: those before a warm start count."""
     return member.work.config.epochs_before + epoch
 
 
@@ -73,7 +73,7 @@ def train(
     datasets: Mapping[str, Dataset],
     members: Sequence[Member],
 ) -> Sequence[Member]:
-    """Train and measure those for which the form gives the bits that it has to."""
+    """Train and measure the members for which the form gives the right bits; return them."""
     stack, fit, tick, dataset = work.model.stack, work.fit, supply.ticker(), datasets["training"]
     if stack is None:
         return []
@@ -150,13 +150,13 @@ def _measure(
 
 
 def _places(own: rows.PartitionRows, one: rows.Stretch, within: np.ndarray) -> np.ndarray:
-    """Places in the dataset of some rows of a stretch."""
+    """Return the places in the dataset of some rows of a stretch."""
     return own.partition.starts[one.buffer] + one.first + within
 
 
 def _orders(members: Sequence[Member], epoch: int, number: int) -> list[np.ndarray]:
-    """The rows of each member in the dataset, in the order of a pass. Groups of as many rows have one order,
-    and so have configs that train on the same rows."""
+    """Return the rows of each member in the dataset, in the order of a pass. Groups with equally many rows
+    share an order, and so do configs that train on the same rows."""
     known: dict[Any, np.ndarray] = {}
     found = []
     for member in members:
@@ -176,7 +176,7 @@ def _orders(members: Sequence[Member], epoch: int, number: int) -> list[np.ndarr
 
 
 def _pass(work: visits.Task, epoch: int, number: int, count: int) -> np.ndarray:
-    """The order of so many rows in a pass, as `PartitionRows.shuffled` has it."""
+    """Return the order of so many rows in a pass, as `PartitionRows.shuffled` has it."""
     if not work.fit.shuffle:
         return np.arange(count)
     return seeding.permutation(count, work.run.seed, "rows", epoch, rows.ALONE, number, 0)
@@ -200,9 +200,9 @@ def _cut(members: Sequence[Member], rows: Sequence[np.ndarray]) -> Orders:
 
 @dataclass(frozen=True)
 class _Trial:
-    """What a trial was of: a form, a batch size, whether rows count differently, whether a smaller batch is
-    left over (in the batched form, of how many rows: each is another program), whether code for batches of
-    this very size trains."""
+    """The circumstances of a trial: a form, a batch size, whether rows count differently, whether a smaller
+    batch is left over (in the batched form, of how many rows: each is another program), and whether code
+    for batches of this very size trains."""
 
     form: str
     batch_size: int
@@ -213,8 +213,8 @@ class _Trial:
 
 @dataclass(frozen=True)
 class _FormTrials:
-    """Of a stack with what it is to train first: for whom a form gives the bits that it has to. Others in
-    the bundle have no say in that."""
+    """Trials of a stack on what it is to train first, which find the members for whom a form gives the right
+    bits, whoever else is in the bundle."""
 
     stack: StackedModel
     members: Sequence[Member]
@@ -237,13 +237,13 @@ class _FormTrials:
         return found
 
     def _few(self, place: int) -> np.ndarray:
-        """Two mini-batches, and what is left over."""
+        """Return the rows of two mini-batches, and what is left over."""
         own, size = self.orders.rows[place], self.orders.batch_size
         full = len(own) // size * size
         return np.concatenate([own[: min(full, TRIED * size)], own[full:]])
 
     def _is_one(self, place: int) -> bool:
-        """Whether a state comes to the same in all places; else it would depend on who is in which."""
+        """Return whether a state comes to the same in all places; else it would depend on who is in which."""
         places, few, member = stacks.BATCHED_PLACES, self._few(place), self.members[place]
         alike = replace(self.orders, rows=[few] * places, longest=len(few), fixed=[False] * places)
         with self.stack.loaded([member.state] * places, [member.work.compile] * places, batched=True):
@@ -252,7 +252,7 @@ class _FormTrials:
         return all(_same(first, other) for other in others)
 
     def _is_as_alone(self, place: int) -> bool:
-        """Whether a state comes to what it comes to by itself."""
+        """Return whether a state comes to the same as by itself."""
         few, member = self._few(place), self.members[place]
         alone, _ = member.work.model.train(
             member.state,

@@ -1,6 +1,6 @@
-"""What a session does when it is asked: a function for each command (`commands.py`).
+"""The handlers of a session: a function for each command (`commands.py`).
 
-What needs an engine, or rows, is done where the rows are; all else where the tables are.
+Commands that need an engine, or rows, are carried out where the rows are; all others where the tables are.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def carry_out(db: Database, sent: Sent) -> CommandResult:
 
 
 def with_own_gpu(sent: Sent) -> Sent:
-    """Of the GPUs that a run's segments have been given, leave that of the segment which this is for."""
+    """Return the command with only the GPU of its own segment, of all that the run's segments were given."""
     engine, command = sent.engine, sent.command
     if engine is None or isinstance(engine.use_gpus, bool) or not isinstance(command, BesideRows):
         return sent
@@ -91,7 +91,7 @@ def with_own_gpu(sent: Sent) -> Sent:
 
 
 def work(supply: Supply, sent: Sent, tell: Callable[[str], None]) -> CommandResult:
-    """Do something where the rows are, with the engine that the command names."""
+    """Carry out a command where the rows are, with the engine that it names."""
     if sent.way.engine and sent.engine is not None:
         start_engine(sent.engine, tell if isinstance(sent.command, StartEngine) else None)
     return BESIDE_ROWS[type(sent.command)](supply, sent.command)
@@ -114,7 +114,7 @@ def start_engine(wanted: Engine, tell: Callable[[str], None] | None) -> None:
 
 
 def _start(supply: Supply, command: StartEngine) -> CommandResult:
-    """The engine is up before any command is carried out."""
+    """Do nothing more: the engine is up before any command is carried out."""
     return {}
 
 
@@ -173,8 +173,8 @@ def _merge(supply: Supply, command: Merge) -> CommandResult:
 
 
 def _give_back(supply: Supply, command: GiveBack) -> CommandResult:
-    """Let go of a run's rows and frozen weights, and of what memory was free before; compiled models stay for
-    the next."""
+    """Let go of a run's rows and frozen weights, and give memory that was freed back to the system; compiled
+    models stay for the next run."""
     from cerebro_plpy.segment import kept, rows
 
     rows.let_go()
@@ -290,7 +290,7 @@ def _delete_run(db: Database, command: DeleteRun) -> CommandResult:
 
 
 def _written(steps: Callable[[Database, Any], Writes]) -> Callable[[Database, Any], CommandResult]:
-    """A command whose writing is done by statements of Python's."""
+    """Wrap a command so that Python's own statements do its writing."""
 
     def carry_out(db: Database, command: Command) -> CommandResult:
         work = steps(db, command)

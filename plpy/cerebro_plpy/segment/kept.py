@@ -11,7 +11,7 @@ MOST_BYTES = 1 << 30
 
 
 class KeptFrozen:
-    """By digest, in the order in which they were used; the last one stays whatever its size."""
+    """Frozen weights by digest, in the order of use; the last one stays whatever its size."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Frozen] = {}
@@ -20,7 +20,7 @@ class KeptFrozen:
         return self._use(self._kept.get(digest) or frozen_from_parts(digest, read(digest)))
 
     def share(self, state: State) -> None:
-        """Let a new state hold what other states do."""
+        """Let a new state share the frozen arrays of other states."""
         if state.frozen is not None:
             state.share(self._use(self._kept.get(state.frozen.digest) or state.frozen))
 

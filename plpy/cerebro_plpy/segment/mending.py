@@ -1,4 +1,4 @@
-"""What a resumed run finds damaged: it goes on from the step before, where that is whole."""
+"""Mends a resumed run: a config whose state is damaged goes on from the step before, if that is whole."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cerebro_plpy.store import measurements, run_groups, runs, state_rows
 def mend(db: Database, run_id: int, evaluation_epochs: Sequence[int]) -> list[Mapping[str, Any]]:
     """Look at every state that the run goes on from; take configs whose state is damaged a step back.
 
-    Gives what was found: the config, the step, and why it failed if there is no way back.
+    Return what was found: the config, the step, and why it failed if there is no way back.
     """
     run = runs.run(db, run_id)
     segments = run.segments
@@ -46,8 +46,11 @@ def mend(db: Database, run_id: int, evaluation_epochs: Sequence[int]) -> list[Ma
 def _of_group(
     db: Database, run: runs.RunRow, standing: runs.Standing, first: int, *, incomplete: bool
 ) -> list[Mapping[str, Any]]:
-    """A group on one segment is trained from its beginning again: between that and its last visit there are
-    no states, nor can be measured later what is not with it."""
+    """Have a group on one segment trained from its beginning again if its state is damaged or `incomplete`.
+
+    Between its beginning and its last visit there are no states, and what is not measured with a visit cannot
+    be measured later.
+    """
     run_id, key = run.run_id, standing.mst_key
     reason = _damage(db, run_id, key, standing.step)
     if reason is None and incomplete:
@@ -86,7 +89,7 @@ def _step_back(db: Database, run: runs.RunRow, mst_key: int, step: int, to: int)
 
 
 def _damage(db: Database, run_id: int, mst_key: int, step: int) -> str | None:
-    """What is wrong with a state; the first one is made from the seed and never stored."""
+    """Return what is wrong with a state, or None; the first one is made from the seed and never stored."""
     if step == 0:
         return None
     try:

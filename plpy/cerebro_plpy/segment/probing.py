@@ -1,4 +1,4 @@
-"""Times a few mini-batches of nets on invented rows, for a plan that is to know before any run has."""
+"""Times a few mini-batches of nets on invented rows, for a plan before any run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_BYTES = 256 * 2**20
 
 
 def probe(asked: Probe, tick: Callable[[], None]) -> Mapping[str, Any]:
-    """Seconds of a mini-batch in training and in measuring, and of compiling, by config."""
+    """Return the seconds of a mini-batch in training and in measuring, and of compiling, by config."""
     with registered.scope(custom.take(asked.functions)):
         return {str(config.mst_key): _probe(asked, config, tick) for config in asked.configs}
 

@@ -25,22 +25,22 @@ from cerebro_plpy.store.names import parse_table
 
 
 class PartitionSource(Protocol):
-    """Where a partition's rows come from, as a role may read them."""
+    """A source of a partition's rows, as a role may read them."""
 
     def look(self) -> tuple[object, list[partitions.Buffer]]:
-        """What the partition consists of, and a version that changes with any of its rows."""
+        """Return a version that changes with any of the partition's rows, and the partition's buffers."""
         ...
 
     def digest(self) -> str:
-        """What it holds, wherever its rows lie."""
+        """Return a digest of the partition's content, wherever its rows lie."""
         ...
 
     def load(self, number: int) -> Dataset:
-        """One buffer."""
+        """Load one buffer."""
         ...
 
     def load_all(self, within_budget: bool) -> Dataset | None:
-        """All buffers in one; None where one that is beyond the budget is read again buffer by buffer."""
+        """Load all buffers as one; None if a partition beyond the budget is to be read buffer by buffer."""
         ...
 
 
@@ -50,7 +50,7 @@ ALONE = 0
 
 @dataclass(frozen=True)
 class Subset:
-    """Of a table's rows all, those of one fold, or all but those, or those of one group."""
+    """A choice of a table's rows: all, those of one fold, all but those, or those of one group."""
 
     fold: int | None = None
     inside: bool = False
@@ -96,7 +96,7 @@ class Partition:
         return int(self.starts[-1])
 
     def take(self, places: np.ndarray) -> Dataset:
-        """Some of its rows, in this order."""
+        """Return some of the partition's rows, in this order."""
         if self.cached is not None:
             return self.cached.take(places)
         buffers = np.searchsorted(self.starts, places, side="right") - 1
@@ -108,19 +108,19 @@ class Partition:
         return concatenate(parts, len(places))
 
     def of(self, subset: Subset) -> PartitionRows:
-        """What of it is in a subset."""
+        """Return the partition's rows that are in a subset."""
         if subset.group is not None:
             return PartitionRows(self, self.groups.get(subset.group, ()))
         chosen = [(b, buffer) for b, buffer in enumerate(self.buffers) if subset.has(buffer)]
         return PartitionRows(self, [Stretch(b, 0, buffer.rows) for b, buffer in chosen])
 
     def whole_group(self, number: int) -> PartitionRows:
-        """The rows of a group of which no other segment has any: as if it were packed alone."""
+        """Return the rows of a group that lies on this segment alone, as if it were packed alone."""
         return replace(self.of(Subset(group=number)), segment=ALONE)
 
     @cached_property
     def groups(self) -> Mapping[int, Sequence[Stretch]]:
-        """Where the rows of each group lie, by its number."""
+        """The stretches in which the rows of each group lie, by the group's number."""
         found: dict[int, list[Stretch]] = {}
         for b, buffer in enumerate(self.buffers):
             first = 0
@@ -144,14 +144,14 @@ class PartitionRows:
         return sum(one.rows for one in self.chosen)
 
     def shuffled(self, seed: int, epoch: int, number: int) -> Iterator[Block]:
-        """The rows in the order of one pass of one epoch."""
+        """Yield the rows in the order of one pass of one epoch."""
         return self._blocks(self._shuffle(seed, epoch, number))
 
     def in_order(self) -> Iterator[Block]:
         return self._blocks(self._plain())
 
     def shuffled_places(self, seed: int, epoch: int, number: int) -> np.ndarray:
-        """The same as places in the partition."""
+        """Return the rows' places in the partition, in the order of one pass of one epoch."""
         return self._places(self._shuffle(seed, epoch, number))
 
     def places_in_order(self) -> np.ndarray:
@@ -182,7 +182,7 @@ class PartitionRows:
 
 
 class Partitions(dict[tuple[str, str, int], Partition]):
-    """What this session has read of packed tables, by role, table and segment; of one run at a time."""
+    """Partitions that this session has read, by role, table and segment; those of one run at a time."""
 
 
 # A run's way to a table's partition on a segment.
@@ -190,14 +190,14 @@ FindSource = Callable[[runs.RunRow, str, int], PartitionSource]
 
 
 def partition(source: FindSource, run: runs.RunRow, table: str, segment: int) -> Partition:
-    """Give a partition, from the cache if the table has not changed since it was read."""
+    """Return a partition, from the cache if the table has not changed since it was read."""
     with _naming(table, f"When that statement is over: SELECT cerebro.resume({run.run_id})."):
         return _partition(source, run, table, segment)
 
 
 @contextmanager
 def _naming(table: str, hint: str) -> Iterator[None]:
-    """Say which table was locked, where the server says only that a lock was."""
+    """Say which table was locked: the server says only that a lock was not available."""
     try:
         yield
     except CerebroError as error:
@@ -231,18 +231,20 @@ def _partition(source: FindSource, run: runs.RunRow, table: str, segment: int) -
 
 
 def let_go() -> None:
-    """Keep no rows: the run is over."""
+    """Drop all rows: the run is over."""
     memory.of(Partitions).clear()
 
 
 def tables(run: runs.RunRow) -> list[str]:
-    """The packed tables of a run."""
+    """Return the packed tables of a run."""
     return list(dict.fromkeys(named_tables(run).values()))
 
 
 def measured_on(run: runs.RunRow, config: runs.ConfigRow) -> dict[str, tuple[str, Subset]]:
-    """The rows on which a config is measured, by what they are to it: those of a fold that it was not
-    trained on validate it."""
+    """Return the rows on which a config is measured, by what they are to it.
+
+    The rows of a fold that it was not trained on validate it.
+    """
     if config.fold is not None:
         return {
             "training": (run.source_table, Subset(config.fold)),
@@ -253,13 +255,13 @@ def measured_on(run: runs.RunRow, config: runs.ConfigRow) -> dict[str, tuple[str
 
 
 def named_tables(run: runs.RunRow) -> dict[str, str]:
-    """The packed tables of a run, by what their rows are to it."""
+    """Return the packed tables of a run, by what their rows are to it."""
     found = {"training": run.source_table, "validation": run.validation_table}
     return {dataset: table for dataset, table in found.items() if table is not None}
 
 
 def with_versions(db: Database, run: runs.RunRow) -> runs.RunRow:
-    """The run with what its packed tables hold now: every visit must find the same."""
+    """Return the run with what its packed tables hold now: every visit must find the same."""
     layouts, digests = {}, {}
     for table in tables(run):
         layouts[table], digests[table] = _digests(db, run.owner, table)
@@ -276,7 +278,7 @@ def with_versions(db: Database, run: runs.RunRow) -> runs.RunRow:
 
 
 def _check_version(run: runs.RunRow, table: str, found: Layout) -> None:
-    """What the call has read of the groups must be true of the rows."""
+    """Refuse a table that has got rows since the call read its groups."""
     read = json.loads(run.packed_versions).get(table)
     if read is not None and read["version"] != found.version:
         raise CerebroError(
@@ -287,7 +289,10 @@ def _check_version(run: runs.RunRow, table: str, found: Layout) -> None:
 
 
 def _digests(db: Database, role: str, table: str) -> tuple[Layout, list[str]]:
-    """One for each segment; a statement of the caller's each, so that one cannot spoil the other."""
+    """Return the table's layout, and a digest for each segment.
+
+    Each is a statement of its own by the caller, so that one cannot spoil the other.
+    """
     with _naming(table, "Call again when that statement is over: this run has not begun."):
         found = db.as_caller(role, layout, db, table)
         by_key = db.as_caller(role, partitions.contents, db, table, found.keys, found.columns)
@@ -303,7 +308,7 @@ def _changed(table: str, run_id: int) -> CerebroError:
 
 
 class TableSource:
-    """A partition read by the session that needs it."""
+    """A partition's source that reads it in the session that needs it."""
 
     def __init__(self, db: Database, role: str, table: str, segment: int, known: Layout) -> None:
         self._db, self._role, self._table = db, role, table
@@ -349,7 +354,7 @@ def _cached_bytes() -> int:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a packed table's columns become inputs and targets."""
+    """A description of how a packed table's columns become inputs and targets."""
 
     columns: partitions.Columns
     kinds: tuple[str, ...]
@@ -373,7 +378,7 @@ DTYPES = {ONE_HOT: read.ONE_HOT, VALUE: read.FEATURES, WEIGHT: read.FEATURES}
 
 
 def layout(db: Database, table: str, below: int | None = None) -> Layout:
-    """How it lies; with the buffers that are there now, unless it is said which."""
+    """Return a table's layout, with the buffers that are there now, or those `below` a number."""
     schema, name = parse_table(table, "packed table")
     summary = packed.summary(db, schema, name)
     kinds = [ONE_HOT if one_hot else VALUE for one_hot in summary.one_hot]

@@ -1,4 +1,4 @@
-"""Where a command takes what it works on, and where it leaves what it makes.
+"""Supplies commands with what they work on, and takes what they make.
 
 A session that can read and write tables does so (`TableSupply`). On Greenplum the process that trains may
 not: the session on the coordinator that sent the command supplies it (cluster/process.py).
@@ -23,7 +23,7 @@ from cerebro_plpy.store import functions, measurements, runs, starting_weights, 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a run was asked for, as far as one config goes."""
+    """The facts of a run that concern one config."""
 
     run: runs.RunRow
     config: runs.ConfigRow
@@ -34,23 +34,23 @@ class Facts:
 
 class Supply(Protocol):
     def ticker(self) -> Callable[[], None]:
-        """A function to call often, with which a cancel is noticed."""
+        """Return a function to call often, which notices a cancel."""
         ...
 
     def facts(self, run_id: int, mst_key: int) -> Facts: ...
 
     def bundle(self, run_id: int, keys: Sequence[int]) -> Sequence[runs.ConfigRow]:
-        """Several configs that differ in their groups, in the order of their keys."""
+        """Return several configs that differ in their groups, in the order of their keys."""
         ...
 
     def weights(self, run_id: int, model_id: int, mst_key: int) -> bytes | None: ...
 
     def own_weights(self, run_id: int, keys: Sequence[int]) -> Mapping[int, bytes]:
-        """Of several configs, the weights of those that have their own to start from."""
+        """Return the weights of those configs that have their own to start from, by key."""
         ...
 
     def states(self, run_id: int, keys: Sequence[int], step: int) -> Sequence[State]:
-        """The same of several configs after the same step."""
+        """Return the states of several configs after the same step, in the order of `keys`."""
         ...
 
     def state(self, run_id: int, mst_key: int, step: int) -> State: ...
@@ -60,11 +60,11 @@ class Supply(Protocol):
     def evaluations(self, run_id: int, mst_key: int, epoch: int, dataset: str) -> Sequence[bytes]: ...
 
     def leave_visit(self, visit: runs.VisitRow, state: State) -> int:
-        """Store a visit's row and state; gives the size of what changes of the state."""
+        """Store a visit's row and state; return the size of what changes of the state."""
         ...
 
     def leave_bundle(self, visits: Sequence[runs.VisitRow], states: Sequence[tuple[int, State]]) -> int:
-        """Store the rows and states of visits that end with the same step; gives the size of the states."""
+        """Store the rows and states of visits that end with the same step; return the size of the states."""
         ...
 
     def leave_evaluation(self, evaluation: measurements.EvaluationRow) -> None: ...
@@ -95,7 +95,7 @@ def _frozen(db: Database, run_id: int, digest: str) -> Frozen:
 
 
 class TableSupply:
-    """A session with the tables before it."""
+    """A supply for a session that can read and write the tables."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -109,7 +109,7 @@ class TableSupply:
         return Facts(run, config, runs.model_arch(self._db, run_id, config.model_id), used)
 
     def all_facts(self, run_id: int) -> Mapping[int, Facts]:
-        """The same for all configs that a run has so far."""
+        """Return the facts of all configs that a run has so far, by key."""
         run, configs = runs.run(self._db, run_id), runs.configs(self._db, run_id)
         nets = {a.model_id: a.model_arch for a in runs.architectures(self._db, run_id)}
         used = [dict(row) for row in functions.of_run(self._db, run_id)]

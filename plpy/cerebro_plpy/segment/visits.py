@@ -44,7 +44,7 @@ class Task:
     thawed: tuple[str, ...] = ()
 
     def at(self, epoch: int) -> Task:
-        """The same in an epoch, in which more layers may train."""
+        """Return the task in an epoch, in which more layers may train."""
         names = self.fit.thawed(epoch)
         if names == self.thawed:
             return self
@@ -54,7 +54,7 @@ class Task:
 
 
 class _ReadTasks(dict[tuple[int, int], Task]):
-    """By run and config; of one run at a time."""
+    """Tasks by run and config; those of one run at a time."""
 
 
 class _NewestState(dict[tuple[int, int, int], states.State]):
@@ -78,7 +78,7 @@ def task(supply: Supply, run_id: int, mst_key: int) -> Task:
 
 
 def state_after(supply: Supply, work: Task, step: int) -> states.State:
-    """Take up the state that a config has after a step."""
+    """Return the state that a config has after a step."""
     run_id, mst_key = work.run.run_id, work.config.mst_key
     if step == (work.config.source_step or 0):
         return _first_state(supply, work)
@@ -87,7 +87,7 @@ def state_after(supply: Supply, work: Task, step: int) -> states.State:
 
 
 def _grown(work: Task, state: states.State) -> states.State:
-    """The state with what an optimizer keeps of layers that did not train before: as it begins."""
+    """Return the state with fresh optimizer variables for layers that did not train before."""
     layout = work.model.layout
     same = state.names == layout.names and list(state.frozen_places or layout.frozen) == layout.frozen
     if not work.thawed or same:
@@ -103,7 +103,7 @@ def _grown(work: Task, state: states.State) -> states.State:
 
 
 def states_after(supply: Supply, works: Sequence[Task], step: int) -> list[states.State]:
-    """The same of several configs after the same step."""
+    """Return the states of several configs after the same step, in the order of `works`."""
     run_id, newest = works[0].run.run_id, memory.of(_NewestState)
     known = {work.config.mst_key: newest.get((run_id, work.config.mst_key, step)) for work in works}
     lying = [
@@ -141,7 +141,7 @@ def _first_state(supply: Supply, work: Task) -> states.State:
 
 
 def fresh_state(supply: Supply, work: Task, mst_key: int) -> states.State:
-    """What the seed makes, with the weights that are there for a config."""
+    """Make a config's initial state from its seed, with its starting weights if there are any."""
     seed = seeding.derive_small(work.run.seed, "weights", work.config.key)
     weights = supply.weights(work.run.run_id, work.config.model_id, mst_key)
     with own_faults("was initialized"):
@@ -151,8 +151,8 @@ def fresh_state(supply: Supply, work: Task, mst_key: int) -> states.State:
 def warmed(fresh: states.State, old: states.State) -> states.State:
     """Go on from an old state: all of it but the learning rate, which the new parameters name.
 
-    Of the optimizer's variables what has the same name and shape is taken over, where it is another one or
-    other layers train. All else is found by its place: Keras numbers seeds by how many a process has made.
+    If the optimizer is another one or other layers train, those of its variables are taken over that have the
+    same name and shape. All else is found by its place: Keras numbers seeds by how many a process has made.
     """
     same = _forms(fresh, optimizer=True) == _forms(old, optimizer=True)
     if not same and _forms(fresh, optimizer=False) != _forms(old, optimizer=False):
@@ -179,7 +179,7 @@ def warmed(fresh: states.State, old: states.State) -> states.State:
 
 
 def _forms(state: states.State, *, optimizer: bool) -> list[tuple[tuple[int, ...], np.dtype]]:
-    """Shapes and types of all variables, or of those that are no optimizer's."""
+    """Return the shapes and types of all variables, or of those that are no optimizer's."""
     pairs = zip(state.arrays, state.kinds, strict=True)
     return [(a.shape, a.dtype) for a, kind in pairs if optimizer or kind != states.OPTIMIZER]
 
@@ -237,7 +237,7 @@ def visit(supply: Supply, asked: Visit) -> Mapping[str, Any]:
 
 
 def memory_bytes() -> int | None:
-    """What this process has in memory, of its own and shared; other systems than Linux do not tell."""
+    """Return how much memory this process has, its own and shared; None on systems other than Linux."""
     try:
         with open("/proc/self/statm") as told:
             return int(told.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -246,7 +246,7 @@ def memory_bytes() -> int | None:
 
 
 def average(supply: Supply, asked: Average) -> Mapping[str, Any]:
-    """Average the states that the segments have made in an epoch; it is what the config goes on from."""
+    """Average the states that the segments have made in an epoch; the config goes on from the result."""
     started_at, clock = time.time(), time.monotonic()
     run_id, mst_key, epoch = asked.run_id, asked.mst_key, asked.epoch
     run = task(supply, run_id, mst_key).run
@@ -280,7 +280,7 @@ def average(supply: Supply, asked: Average) -> Mapping[str, Any]:
 def train(
     supply: Supply, work: Task, state: states.State, partition: rows.PartitionRows, epoch: int
 ) -> tuple[states.State, dict[str, float]]:
-    """Train; a segment without rows hands the state on as it is."""
+    """Train a state on a partition; without rows there, return it as it is."""
     if not partition.rows:
         return state, {}
     fit, tick = work.fit, supply.ticker()
@@ -295,9 +295,9 @@ def train(
 
 @contextmanager
 def own_faults(doing: str, strictly: bool = False) -> Iterator[None]:
-    """Whatever goes wrong inside the engine is this config's fault and nobody else's.
+    """Blame whatever goes wrong inside the engine on this config and nothing else.
 
-    `strictly` what the engine itself refuses, too: it may have been the word of a registered function.
+    If `strictly`, also what the engine itself refuses: a registered function may have raised it.
     """
     try:
         yield
@@ -317,7 +317,7 @@ def own_faults(doing: str, strictly: bool = False) -> Iterator[None]:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    """Memory that lacks is not the config's fault at once: another session may have more."""
+    """Return whether memory ran out, which need not be the config's fault: another session may have more."""
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ in ("ResourceExhaustedError", "OutOfMemoryError")
@@ -328,7 +328,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
 def measure(
     supply: Supply, work: Task, state: states.State, partition: rows.PartitionRows
 ) -> list[np.ndarray]:
-    """The variables of loss and metrics on some rows."""
+    """Return the variables of loss and metrics on some rows."""
     tick = supply.ticker()
     with own_faults("was evaluated"):
         trainer, own = features.trainer(work, state, partition, tick)
@@ -341,7 +341,7 @@ def _passes(own: features.Ordered, fit: FitParams, seed: int, epoch: int) -> Ite
 
 
 def as_json(logs: Mapping[str, float]) -> str:
-    """JSON has no NaN; a metric that has no value is null."""
+    """Write metrics as JSON, which has no NaN: a metric that has no value is null."""
     return json.dumps({name: value if math.isfinite(value) else None for name, value in logs.items()})
 
 

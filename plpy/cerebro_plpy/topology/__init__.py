@@ -1,4 +1,4 @@
-"""Where segments are and how a command reaches them.
+"""Topologies: where segments are and how a command reaches them.
 
 A topology opens sessions, sends them commands (`commands.py`) and tells which have answered. The executor
 knows nothing more of where it runs.
@@ -16,13 +16,13 @@ from cerebro_plpy.store.drivers import Behind
 
 
 def holding(run_id: int, new: CreateRun | None, behind: Behind) -> HoldRun | CreateRun:
-    """The command by which these sessions stand behind a run."""
+    """Return the command by which these sessions stand behind a run."""
     return HoldRun(run_id=run_id, behind=behind) if new is None else replace(new, behind=behind)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a command that was sent to a segment."""
+    """The outcome of a command that was sent to a segment."""
 
     segment: int
     result: Mapping[str, Any] | None
@@ -38,19 +38,19 @@ class Topology(Protocol):
         ...
 
     def hold(self, run_id: int, new: CreateRun | None = None) -> None:
-        """Stand behind a run from now on, a `new` one or one that is there; an error if another does."""
+        """Stand behind a run from now on, `new` or existing; raise an error if another session does."""
         ...
 
     def let_go(self) -> None:
-        """Stand behind no run any more."""
+        """No longer stand behind a run."""
         ...
 
     def command(self, command: Command) -> Mapping[str, Any]:
-        """Do something in the control session and wait for it."""
+        """Carry out a command in the control session and wait for it."""
         ...
 
     def ask(self, backend: str, command: BesideRows) -> Mapping[str, Any]:
-        """Do something where Keras runs on this backend and wait for it."""
+        """Carry out a command where Keras runs on this backend and wait for it."""
         ...
 
     def free(self, segment: int) -> bool:
@@ -62,13 +62,13 @@ class Topology(Protocol):
         ...
 
     def background(self, command: Command) -> None:
-        """Do something off the hot path, some time before `finish_background` returns."""
+        """Carry out a command off the hot path, some time before `finish_background` returns."""
         ...
 
     def finish_background(self) -> None: ...
 
     def answers(self) -> list[Answer]:
-        """Wait a moment for commands to end."""
+        """Wait a moment for commands to end; return the answers of those that have."""
         ...
 
     def stop(self) -> None:

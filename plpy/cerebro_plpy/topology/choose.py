@@ -1,4 +1,4 @@
-"""Which topology a call can have."""
+"""Chooses the topology of a call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RETRY_SECONDS = 30
 
 
 def choose(db: Database, tables: Sequence[int]) -> Topology:
-    """Segment sessions where they can see the tables and may log in, else the caller's own backend."""
+    """Return segment sessions if they can see the tables and may log in, else the caller's own backend."""
     reason = why_not_local(db, tables)
     if reason is None:
         try:
@@ -33,7 +33,7 @@ def choose(db: Database, tables: Sequence[int]) -> Topology:
 
 
 def choose_local(db: Database, look_seconds: int | None = None) -> LocalTopology:
-    """Segment sessions and nothing else; in the background, code may take the seconds that the call said."""
+    """Return segment sessions; in the background, `look_seconds` bounds the caller's code."""
     seconds = interrupts.look_seconds(db) if look_seconds is None else look_seconds
     local = _local(db, seconds, background=look_seconds is not None)
     local.open([], 0)
@@ -57,13 +57,13 @@ def _local(db: Database, look_seconds: int, *, background: bool) -> LocalTopolog
 
 
 def warm_sessions(db: Database, engines: Sequence[Engine], segments: int) -> LocalTopology | None:
-    """The sessions of a run where this session has them all from an earlier one; none is opened."""
+    """Return a run's sessions if this session has them all from an earlier run, else None; open none."""
     topology = _local(db, interrupts.look_seconds(db), background=False)
     return topology if topology.has(engines, segments) else None
 
 
 def why_not_local(db: Database, tables: Sequence[int]) -> str | None:
-    """Why segment sessions would not see what they are to work on; None where they would."""
+    """Return why segment sessions would not see what they are to work on; None if they would."""
     if session.any_temporary(db, list(tables)):
         return "some of its tables are temporary, which no other session can see"
     if session.own_strong_locks(db, list(tables)):
@@ -74,7 +74,7 @@ def why_not_local(db: Database, tables: Sequence[int]) -> str | None:
 
 
 def _most_sessions(db: Database) -> int | None:
-    """What the administrator's bound leaves to this run; one session is the least that a run can do with."""
+    """Return how many sessions the administrator's bound leaves to this run, at least 1; None without one."""
     bound = session.setting(db, "sessions")
     if bound is None:
         return None

@@ -24,7 +24,7 @@ from cerebro_plpy.topology import Answer, holding
 
 
 class InlineTopology:
-    """Commands run where they are submitted, so there is never more than one under way."""
+    """A topology whose commands run where they are submitted, so there is never more than one under way."""
 
     name = "inline"
 

@@ -57,17 +57,17 @@ Key = tuple[str, int, str, int, Any]
 
 
 class _Pool(dict[Key, LoopbackSession]):
-    """The sessions of this one that are open, also between runs."""
+    """The open sessions of this session, also between runs."""
 
 
 def own_pids() -> list[int]:
-    """The server processes of this session's own loopback sessions."""
+    """Return the server processes of this session's own loopback sessions."""
     return [s.connection.info.backend_pid for s in memory.of(_Pool).values() if not s.connection.closed]
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the sessions of a run must keep to."""
+    """The bounds that the sessions of a run must keep to."""
 
     idle_minutes: int
     # How long a run that goes on waits for a new session.
@@ -112,7 +112,7 @@ class LocalTopology:
         self._insist(self._open, engines, segments)
 
     def has(self, engines: Sequence[Engine], segments: int) -> bool:
-        """Whether all sessions are open already that these need, and have nothing under way."""
+        """Return whether all sessions that these need are open already, and have nothing under way."""
         self._engines = {engine.backend: engine for engine in engines}
         self._slots = segments
         found = [self._pool.get(key) for key in self._wanted()]
@@ -143,7 +143,7 @@ class LocalTopology:
             started.result()
 
     def _tell_what_starts(self) -> None:
-        """Engines take seconds to come up; sessions that are there have theirs."""
+        """Tell the caller which sessions start, since engines take seconds to come up."""
         number = sum(key not in self._pool or not self._pool[key].alive() for key in self._wanted())
         if number:
             self._say(
@@ -151,7 +151,7 @@ class LocalTopology:
             )
 
     def _fit_in(self) -> None:
-        """Take as many sessions as there is room for; an error if a run cannot do with them."""
+        """Take as many sessions as there is room for; raise an error if a run cannot do with them."""
         room = self._bounds.room()
         if self._missing() > room.free and self._stop_others():
             room = self._bounds.room()
@@ -160,7 +160,7 @@ class LocalTopology:
         check_room(room, missing)
 
     def _stop_others(self) -> bool:
-        """End the idle sessions that this run has no use for."""
+        """End the idle sessions that this run has no use for; return whether there were any."""
         wanted = [self._key(CONTROL, ""), *self._wanted()]
         others = [key for key in self._pool if key[0] == self._role and key not in wanted]
         for key in others:
@@ -176,7 +176,7 @@ class LocalTopology:
         return [self._key(slot, backend) for slot in range(self._slots) for backend in self._engines]
 
     def _make_room(self) -> None:
-        """Another run may have opened its sessions at the same moment: both close what is too much."""
+        """Close sessions beyond what is allowed: another run may have opened its own at the same moment."""
         over = min(0, self._bounds.room().free)
         allowed = max(1, min(self._bounds.most_sessions() or self._slots, self._slots + over))
         for key in [k for k in self._wanted() if k[1] >= allowed]:
@@ -188,7 +188,7 @@ class LocalTopology:
         self._held = run_id
 
     def _behind(self) -> Behind:
-        """The processes behind a run; this one decides."""
+        """Return the processes behind a run; this one decides."""
         own = [s for key, s in self._pool.items() if key[0] == self._role and key[1] != CONTROL]
         pids = [s.connection.info.backend_pid for s in own if not s.connection.closed]
         own_pid = os.getpid()
@@ -226,7 +226,7 @@ class LocalTopology:
         return self._insist(self._tell_control, command)
 
     def _insist(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Do something again when its session is lost: what was committed then is not done twice."""
+        """Do work again if its session is lost: what was committed then is not done twice."""
         for _ in range(CONTROL_RETRIES):
             try:
                 return work(*arguments, **named)
@@ -315,7 +315,7 @@ class LocalTopology:
             self._pool.pop(key).stop()
 
     def _drain(self) -> None:
-        """Let the control session go on with its queue; what a lost one had begun is begun again."""
+        """Let the control session go on with its queue; begin again what a lost one had begun."""
         control = self._control()
         try:
             if control.busy:
@@ -336,7 +336,7 @@ class LocalTopology:
             raise known from None
 
     def _control(self) -> LoopbackSession:
-        """The control session; one that replaces a lost one first takes its place behind the run."""
+        """Return the control session; one that replaces a lost one first takes its place behind the run."""
         key = self._key(CONTROL, "")
         before = self._pool.get(key)
         control = self._session(key)
@@ -378,20 +378,20 @@ class LocalTopology:
         return opened
 
     def _keep_one_other(self, key: Key) -> None:
-        """Calls with one number of threads and with another may take turns: the sessions of either stay.
+        """Keep the sessions with one other number of threads: calls with either may take turns.
 
-        Where an administrator has said how many there may be, only those that are used do.
+        If an administrator has said how many there may be, keep only those that are used.
         """
         others = [other for other in self._pool if other[:3] == key[:3] and other != key]
         for other in others[:-1] if self._keeps_others else others:
             self._pool.pop(other).stop()
 
     def _refusal(self, error: psycopg2.Error) -> CerebroError:
-        """What is said of a session that could not be opened."""
+        """Return the error for a session that could not be opened."""
         return refused(self._target, error)
 
     def _rest(self) -> None:
-        """A second in which nothing is asked of the server but whether the caller has cancelled."""
+        """Rest a second, in which nothing is asked of the server but whether the caller has cancelled."""
         until = time.monotonic() + REST_SECONDS
         while time.monotonic() < until:
             time.sleep(WAIT_SECONDS)

@@ -1,4 +1,4 @@
-"""A loopback connection to the server: how it is opened, told what to do, waited for, and lost."""
+"""A loopback connection to the server: opens it, sends it commands, waits for it, and notices its loss."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class LoopbackSession:
         self.opened = False
 
     def ready(self) -> bool:
-        """Move the connection on without blocking; true when what was begun has ended."""
+        """Move the connection on without blocking; return whether what was begun has ended."""
         return self.connection.poll() == psycopg2.extensions.POLL_OK
 
     def poll(self) -> int:
-        """The same for a caller that waits for this alone: the server's error is raised as ours."""
+        """Move the connection on for a caller that waits for it alone, raising the server's error as ours."""
         try:
             return self.connection.poll()
         except psycopg2.Error as error:
@@ -64,7 +64,7 @@ class LoopbackSession:
         return json.loads(self._cursor.fetchone()[0])
 
     def alive(self) -> bool:
-        """Whether an idle connection still has its server side."""
+        """Return whether an idle connection still has its server side."""
         if self.connection.closed or self.busy:
             return False
         return not select.select([self.connection], [], [], 0)[0]
@@ -97,7 +97,7 @@ def _dsn(target: session.LoginTarget, settings: Mapping[str, str]) -> str:
 
 
 class SessionLost(CerebroError):
-    """A session has ended, and nobody knows whether what it was told is committed."""
+    """Raised when a session has ended, and nobody knows whether what it was told is committed."""
 
 
 def error_of(of: LoopbackSession, error: psycopg2.Error) -> CerebroError:
@@ -108,7 +108,7 @@ def error_of(of: LoopbackSession, error: psycopg2.Error) -> CerebroError:
 
 
 def is_lost(of: LoopbackSession, error: psycopg2.Error) -> bool:
-    """Whether the session is gone and not just the command; FATAL may come before the stream ends."""
+    """Return whether the session is gone and not just the command; FATAL may come before the stream ends."""
     fatal = error.diag.severity_nonlocalized in ("FATAL", "PANIC") or error.pgcode in SEGMENT_LOST
     return fatal or bool(of.connection.closed) or error.pgcode is None
 
@@ -120,7 +120,7 @@ def leave_running(
     taken_up: Callable[[], bool],
     tick: Callable[[], None],
 ) -> None:
-    """Have a session of its own drive a run, and let go of it as soon as it does."""
+    """Have a session of its own drive a run, and let go of that session as soon as it does."""
     settings = settings_of(target, 1, CONTROL)
     # That nobody listens any more is no reason to end.
     alone = {"client_connection_check_interval": "0"} if target.server_version >= 140000 else {}
@@ -143,7 +143,7 @@ def leave_running(
 
 
 def check_superuser(opened: LoopbackSession) -> None:
-    """Only a superuser's session can become a run's caller."""
+    """Refuse a session that is not a superuser's: only such a one can become a run's caller."""
     if opened.connection.info.parameter_status("is_superuser") != "on":
         raise psycopg2.OperationalError("the role that logs in is not a superuser")
     opened.opened = True
@@ -174,5 +174,5 @@ def refused(target: session.LoginTarget, error: psycopg2.Error) -> CerebroError:
 
 
 def _without_secrets(target: session.LoginTarget, reason: str) -> str:
-    """A user must not learn a stored connection string from a message."""
+    """Return a reason without what a user must not learn: a stored connection string."""
     return "the stored connection string does not work" if target.connection else reason

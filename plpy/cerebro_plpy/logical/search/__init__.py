@@ -1,1 +1,1 @@
-"""Search procedures: what to train next, decided from what has been measured."""
+"""Search procedures: they decide what to train next from what has been measured."""

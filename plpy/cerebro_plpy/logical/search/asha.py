@@ -24,8 +24,8 @@ def rung_epochs(least: int, most: int, eta: int) -> list[int]:
 
 
 class Asha:
-    """At most `width` configs train at a time; one that ends its rung makes room for a promotion or for a
-    new config."""
+    """A procedure in which at most `width` configs train at a time; one that ends its rung makes room for a
+    promotion or for a new config."""
 
     def __init__(self, configs: Sequence[GridRow], epochs: Sequence[int], eta: int, width: int) -> None:
         self._configs = list(configs)
@@ -92,8 +92,8 @@ class Asha:
         )
 
     def _last_decisions(self) -> list[Decision]:
-        """When nothing trains any more: few configs may leave the upper rungs empty, and then the best of
-        them goes up alone, so that one is trained to the end; the others are stopped."""
+        """Decide when nothing trains any more. Few configs may leave the upper rungs empty: then the best of
+        them goes up alone, so that one is trained to the end, and the others are stopped."""
         if self._training:
             return []
         reached = [rung for rung, values in enumerate(self._values) if rank(values)]

@@ -1,4 +1,4 @@
-"""The searches of automl calls as they are written down with their runs, and what they stand for."""
+"""The searches of automl calls, as they are written down with their runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .template import Procedure
 
 @dataclass(frozen=True)
 class SearchCall:
-    """What a procedure is made of. The same search makes the same procedure."""
+    """A search as it is written down: the same search always makes the same procedure."""
 
     method: SearchMethod
     model_ids: Sequence[int]
@@ -36,18 +36,18 @@ class SearchCall:
         return {**others, "params": self.method.params, "model_ids": list(self.model_ids)}
 
     def examples(self) -> list[GridRow]:
-        """Configs that stand for all for a check against architectures and data."""
+        """Return configs that stand for all in a check against architectures and data."""
         return examples(open_space(self.model_ids, self.compile_grid, self.fit_grid))
 
     def limited(self, most: int | None) -> SearchCall:
-        """The same search with at most so many configs."""
+        """Return the search with at most `most` configs."""
         return self if most is None else replace(self, method=self.method.limited(most))
 
     def procedure(self) -> Procedure:
-        """Make the procedure; everything is checked that can be."""
+        """Make the procedure, checking everything that can be checked."""
         return self.maker()()
 
     def maker(self) -> Callable[[], Procedure]:
-        """What makes it, as often as it is needed."""
+        """Return a function that makes the procedure, as often as it is needed."""
         space = open_space(self.model_ids, self.compile_grid, self.fit_grid)
         return partial(self.method.procedure, Draws(space, self.random_state, self.segments))

@@ -31,13 +31,13 @@ METHODS: Final[dict[str, Callable[..., Callable[[], Procedure]]]] = {
 
 
 def brings_configs(spec: Mapping[str, Any] | None) -> bool:
-    """Whether a run's configs come while it goes on."""
+    """Return whether a run's configs come while it goes on."""
     return spec is not None and spec["method"] != EARLY_STOPPING
 
 
 def build(spec: Mapping[str, Any], rows_of_groups: Mapping[int, int] | None = None) -> Procedure:
-    """A spec is {"method": …, "arguments": {…}}, with the "scope" of a search on groups, of which the numbers
-    of rows are given; of the rest the procedure knows nothing."""
+    """Make the procedure of a spec, {"method": …, "arguments": {…}}. A search on groups has a "scope" in its
+    spec and is given the groups' numbers of rows; the procedure knows nothing of either."""
     make = METHODS[spec["method"]](**spec["arguments"])
     scope = spec.get("scope")
     if scope is None or rows_of_groups is None:

@@ -1,4 +1,4 @@
-"""Each config of a fit call on its own: stopped when it gets no better, or is good enough."""
+"""Judges each config of a fit call on its own: it is stopped when it gets no better, or is good enough."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .template import Decision, GoOn, Result, Stop
 
 @dataclass
 class EarlyStopping:
-    """Lets every config train on to its next evaluation, as long as it gets better.
+    """A procedure that lets every config train on to its next evaluation, as long as it gets better.
 
     `target` is turned so that lower is better, as results are.
     """

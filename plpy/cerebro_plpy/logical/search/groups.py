@@ -1,6 +1,6 @@
-"""Searches on a table in groups: each group has one of its own, or one decides for all of them.
+"""Searches on a table in groups: each group has a search of its own, or one search decides for all of them.
 
-A config of a group has a number of its own, which says both: `Units`.
+A config of a group has a number that stands for both config and group: `Units`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Units:
         return (key - 1) * len(self.groups) + place + 1
 
     def place_of(self, number: int) -> int:
-        """Which of the groups it is."""
+        """Return the place of a unit's group among the groups."""
         return (number - 1) % len(self.groups)
 
     def key_of(self, number: int) -> int:
         return (number - 1) // len(self.groups) + 1
 
     def of(self, decision: Decision, place: int) -> Decision:
-        """What is decided of a config, on one of the groups."""
+        """Return the decision about a config as one about its unit on one of the groups."""
         key = decision.mst_key
         numbered = replace(decision, mst_key=self.number(key, place))
         if isinstance(numbered, StartConfig | Clone):
@@ -62,8 +62,8 @@ class PerGroup:
 
 
 class AllGroups:
-    """One procedure whose configs are trained on every group: it is told the mean of the groups' values,
-    weighted by their rows, of those that have one."""
+    """One procedure whose configs are trained on every group. It is told the mean of the values of those
+    groups that have one, weighted by their rows."""
 
     def __init__(self, rows: Mapping[int, int], procedure: Procedure) -> None:
         self._units = Units(list(rows))

@@ -17,7 +17,7 @@ from .template import Decision, GoOn, Procedure, Result, StartConfig, Stop
 
 
 def schedule(who: str, most: int, eta: int, skip_last: int) -> list[Rung]:
-    """Give MADlib's table of rungs, or refuse in its words; `who` is the function that was called."""
+    """Return MADlib's table of rungs, or refuse in its words; `who` is the function that was called."""
     if eta <= 1:
         raise CerebroError(f"{who}: eta must be greater than 1", detail=f"It is {eta}.")
     if most < eta:
@@ -54,7 +54,7 @@ def brackets(rungs: Sequence[Rung]) -> dict[int, range]:
 
 
 def rung_of(rungs: Sequence[Rung], mst_key: int, epochs: int) -> Rung | None:
-    """Give the last rung at which a config was that has so many epochs behind it; None for a stranger."""
+    """Return the last rung that a config with so many epochs behind it was at; None for an unknown config."""
     for s, members in brackets(rungs).items():
         if mst_key in members:
             own = [rung for rung in rungs if rung.s == s]
@@ -97,7 +97,7 @@ class _Bracket:
 
 
 class Hyperband:
-    """All brackets at once; a config belongs to one."""
+    """A procedure that trains all brackets at once; a config belongs to one."""
 
     def __init__(self, rungs: Sequence[Rung], configs: Sequence[GridRow]) -> None:
         self._configs = dict(enumerate(configs, 1))
@@ -143,7 +143,7 @@ class HyperbandMethod(SearchMethod):
         return self.number("R")
 
     def check(self) -> None:
-        """The schedule checks its numbers."""
+        """Do nothing: the schedule checks its numbers."""
 
     def limited(self, most: int) -> SearchMethod:
         refuse_above(most, size(self._schedule()))

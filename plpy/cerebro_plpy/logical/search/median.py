@@ -1,4 +1,4 @@
-"""Median stopping: a config whose best is worse than what the others had on average by then is stopped."""
+"""Median stopping: stops a config whose best is worse than what the others had on average by then."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .trials import Trials
 
 
 class MedianRule:
-    """Compares with every other config that has come as far, whether it still trains or not.
+    """A rule that compares a config with every other that has come as far, whether it still trains or not.
 
     The first `least_configs` to come to an epoch are not judged there, nor is any before `least_epochs`.
     """
@@ -55,7 +55,7 @@ class MedianMethod(SearchMethod):
 
 
 class TpeMethod(MedianMethod):
-    """The same with configs that TPE proposes."""
+    """Median stopping with configs that TPE proposes."""
 
     name: ClassVar[str] = "tpe"
     guided: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""What a method of search is: its parameters, its configs and epochs, and the procedure that it makes.
+"""The base class of search methods: parameters, configs and epochs, and the procedure that a method makes.
 
 A method is one class, beside its procedure. `methods.py` lists them.
 """
@@ -23,7 +23,7 @@ Params: TypeAlias = dict[str, int | str]
 
 @dataclass(frozen=True)
 class Rung:
-    """So many configs of bracket s are trained until so many epochs."""
+    """A rung of bracket s: so many configs, trained until so many epochs."""
 
     s: int
     i: int
@@ -33,7 +33,7 @@ class Rung:
 
 @dataclass(frozen=True)
 class Draws:
-    """What a procedure draws its configs from."""
+    """The source from which a procedure draws its configs."""
 
     space: Space
     random_state: int
@@ -63,7 +63,7 @@ class Draws:
 
 @dataclass(frozen=True)
 class SearchMethod(ABC):
-    """How an automl call searches; every parameter of the method has its value."""
+    """A way in which an automl call searches; every parameter of the method has its value."""
 
     params: Params
 
@@ -77,7 +77,7 @@ class SearchMethod(ABC):
 
     @property
     def proposes(self) -> bool:
-        """Whether its configs depend on what has been measured."""
+        """Whether the method's configs depend on what has been measured."""
         return False
 
     def number(self, key: str) -> int:
@@ -87,7 +87,7 @@ class SearchMethod(ABC):
         return value
 
     def text(self) -> str:
-        """Write the parameters as a call has them."""
+        """Return the parameters as a call writes them."""
         return ", ".join(f"{key}={value}" for key, value in self.params.items())
 
     @property
@@ -96,7 +96,7 @@ class SearchMethod(ABC):
         return self.number("num_iterations")
 
     def check(self) -> None:
-        """Refuse numbers that make no search."""
+        """Refuse parameters that make no search."""
         for key, value in self.params.items():
             least = self.least.get(key, 1)
             if isinstance(value, int) and value < least:
@@ -111,12 +111,12 @@ class SearchMethod(ABC):
                 )
 
     def limited(self, most: int) -> SearchMethod:
-        """The same search with at most so many configs; where all that it begins must be there, refuse."""
+        """Return the search with at most `most` configs; methods that need all their configs refuse."""
         number = min(most, self.number("num_configs"))
         return replace(self, params={**self.params, "num_configs": number})
 
     def rung_of(self, mst_key: int, epochs: int) -> Rung | None:
-        """The last rung that a config reached; None where the method has no brackets."""
+        """Return the last rung that a config reached; None if the method has no brackets."""
         return None
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""All methods of search by their names, and how a call names one."""
+"""All methods of search by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ METHODS: Final[Mapping[str, type[SearchMethod]]] = {
 
 
 def read_method(name: str | None, params: str | None) -> SearchMethod:
-    """Read both arguments; what is not said is as MADlib has it."""
+    """Read both arguments of a call; parameters that it does not give have MADlib's defaults."""
     chosen = (name or HyperbandMethod.name).strip().lower()
     kind = METHODS.get(chosen)
     if kind is None:
@@ -49,7 +49,7 @@ def _read_params(kind: type[SearchMethod], text: str) -> Params:
 
 
 def _spelling(kind: type[SearchMethod], key: str) -> str:
-    """MADlib writes R large and everything else small; users do not always."""
+    """Return a parameter's name in the method's spelling: MADlib writes R large, and users do not always."""
     return next((known for known in kind.defaults if known.lower() == key.lower()), key)
 
 

@@ -1,5 +1,5 @@
-"""Population based training: after every generation the worst are replaced by copies of the best, whose
-numbers are changed a little.
+"""Population based training: after every generation, copies of the best configs replace the worst, with
+numbers that are changed a little.
 
 A generation is a barrier, so that arrival order decides nothing.
 """
@@ -23,7 +23,7 @@ FACTORS = (0.8, 1.25)
 
 
 class Pbt:
-    """A population of which `replaced` configs give way after each generation of `interval` epochs."""
+    """A procedure that replaces `replaced` configs after each generation of `interval` epochs."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Configs in the order of what they have reached."""
+"""Ranks configs by what they have reached."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from collections.abc import Mapping
 
 
 def rank(values: Mapping[int, float | None]) -> list[int]:
-    """Give the keys of the configs that have a value, best first; of equal ones the smaller key."""
+    """Return the keys of the configs that have a value, best first; equal ones go by their keys."""
     return [key for _, key in sorted((value, key) for key, value in values.items() if value is not None)]

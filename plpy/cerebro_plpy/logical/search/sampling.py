@@ -1,4 +1,4 @@
-"""Where the configs of a search come from."""
+"""Samplers, from which a search gets its configs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from ...madlib.grid import GridRow
 
 
 class Sampler(Protocol):
-    """Proposes configs one at a time, and may learn from what became of them."""
+    """A source that proposes configs one at a time, and may learn from what became of them."""
 
     def ask(self, mst_key: int) -> GridRow: ...
 
     def tell(self, mst_key: int, values: Mapping[int, float], complete: bool) -> None:
-        """Values by epoch; none at all of a config that failed at once."""
+        """Take a config's values by epoch; there are none for a config that failed at once."""
 
 
 class Listed:
-    """Configs that are known from the start."""
+    """A sampler of configs that are known from the start."""
 
     def __init__(self, configs: Sequence[GridRow]) -> None:
         self._configs = list(configs)
@@ -27,4 +27,4 @@ class Listed:
         return self._configs[mst_key - 1]
 
     def tell(self, mst_key: int, values: Mapping[int, float], complete: bool) -> None:
-        """There is nothing to learn."""
+        """Do nothing: there is nothing to learn."""

@@ -1,4 +1,4 @@
-"""What every search procedure is: it is told results, and answers with decisions.
+"""The interface of search procedures: a procedure is told results, and answers with decisions.
 
 A procedure is a pure function of its arguments, its seed and the sequence of results. It asks no clock and
 depends on no order of a set, so that the same results in the same order bring the same decisions.
@@ -14,8 +14,8 @@ from typing import Protocol, TypeAlias
 class Result:
     """One measurement of one config after an epoch, in the order in which it arrived.
 
-    `epoch` counts what the config has behind it in this run, a clone's source included. Of `value` lower is
-    better; it is None where it is not finite, or where the config failed or a person stopped it.
+    `epoch` counts what the config has behind it in this run, a clone's source included. A lower `value` is
+    better; it is None if it is not finite, or if the config failed or a person stopped it.
     """
 
     mst_key: int
@@ -25,7 +25,7 @@ class Result:
 
 @dataclass(frozen=True)
 class StartConfig:
-    """A new config: train it until so many epochs."""
+    """The decision to train a new config until so many epochs."""
 
     mst_key: int
     model_id: int
@@ -40,7 +40,7 @@ class StartConfig:
 
 @dataclass(frozen=True)
 class Clone:
-    """A new config that begins with the source's state as it stands after the epoch just measured."""
+    """The decision to begin a new config with the source's state after the epoch just measured."""
 
     mst_key: int
     source: int
@@ -55,7 +55,7 @@ class Clone:
 
 @dataclass(frozen=True)
 class GoOn:
-    """Train a config that waits until so many epochs."""
+    """The decision to train a waiting config until so many epochs."""
 
     mst_key: int
     epochs: int
@@ -64,7 +64,7 @@ class GoOn:
 
 @dataclass(frozen=True)
 class Stop:
-    """No further visits; the config's state and metrics stay."""
+    """The decision to make no further visits with a config; its state and metrics stay."""
 
     mst_key: int
     reason: str
@@ -74,7 +74,7 @@ Decision: TypeAlias = StartConfig | Clone | GoOn | Stop
 
 
 class Procedure(Protocol):
-    """Decides which configs train, and how far.
+    """A search procedure, which decides which configs train, and how far.
 
     A config that reaches its epochs is measured and then waits for GoOn or Stop; what still waits when no
     config trains any more is finished, and the run with it.

@@ -1,4 +1,4 @@
-"""Tree-structured Parzen estimator: Optuna proposes configs from what earlier ones have reached."""
+"""Tree-structured Parzen estimator: Optuna proposes configs from the results of earlier ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STARTUP = 10
 
 
 class Tpe:
-    """A sampler; `count` is how many configs there will be, of which a part is drawn blindly first."""
+    """A sampler of TPE's; `count` is the number of configs to come, the first of which are drawn blindly."""
 
     def __init__(self, space: Space, random_state: int, count: int) -> None:
         # Optuna takes most of a second to import: only a search that needs it pays.
@@ -98,7 +98,7 @@ class Tpe:
         return Choice(model_id, group, optimizer, point(space.compile, "compile"), point(space.fit, "fit"))
 
     def _parameters(self, choice: Choice) -> dict[str, Any]:
-        """A point of the space as the parameters of a trial."""
+        """Return a point of the space as the parameters of a trial."""
         space = self._space
         parts = (
             ("compile", space.optimizers[choice.group], choice.optimizer),

@@ -1,4 +1,4 @@
-"""One config after another, so many at a time: random search, TPE, and both with median stopping."""
+"""Trains one config after another, so many at a time: random search, TPE, and both with median stopping."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from .template import Decision, GoOn, Result, StartConfig, Stop
 
 
 class Rule(Protocol):
-    """Says after an epoch whether a config is to be stopped, and why or why not."""
+    """A rule that says after an epoch whether a config is to be stopped, and why or why not."""
 
     def judge(self, mst_key: int, epoch: int, value: float) -> tuple[bool, str]: ...
 
 
 class Trials:
-    """Trains `count` configs until `epochs`; where a rule is given, it is asked after every epoch.
+    """A procedure that trains `count` configs until `epochs`, and asks the rule, if any, after every epoch.
 
     With `in_order` the sampler hears of each config when those before it have ended: what it proposes then
     depends on no timing. Room that comes before that waits.
@@ -62,7 +62,7 @@ class Trials:
         return [GoOn(result.mst_key, result.epoch + 1, reason)]
 
     def _end(self, mst_key: int, *, complete: bool) -> list[Decision]:
-        """A config makes room for the next."""
+        """End a config, which makes room for the next."""
         self._untold[mst_key] = self._values.pop(mst_key), complete
         decisions: list[Decision] = []
         while (key := self._told + 1 if self._in_order else mst_key) in self._untold:
