@@ -9,4 +9,4 @@ if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot
 return sys.modules["cerebro_plpy.session"].confusion(model_table, packed_table, mst_key)
 $$;
 COMMENT ON FUNCTION cerebro.confusion_matrix(text, text, integer) IS
-'Says how many rows of a packed table with each label a model takes for what: one row for each pair that occurs. Name the validation table, or the table that the model trained on. Without mst_key the best config answers.';
+'Counts the rows of a packed table by their label and by the class that a model predicts for them: one row for each pair that occurs. Name the validation table, or the table that the model trained on. Without mst_key the best config answers.';

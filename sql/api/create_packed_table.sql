@@ -8,4 +8,4 @@ if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot
 return sys.modules["cerebro_plpy.session"].prepare("empty", output_table, summary)
 $$;
 COMMENT ON FUNCTION cerebro.create_packed_table IS
-'Creates an empty packed table and its summary, for buffers that were packed elsewhere. You insert the buffers as rows. The summary has the columns of <table>_summary as keys, class values as text, and their types by column in class_value_types.';
+'Creates an empty packed table and its summary, for buffers that were packed elsewhere. You insert the buffers as rows. The keys of summary are the columns of <table>_summary. Class values are text, and class_value_types has their types by column.';

@@ -8,7 +8,7 @@ if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot
 return sys.modules["cerebro_plpy.session"].function("delete_custom_function", object_table, id)
 $$;
 COMMENT ON FUNCTION cerebro.delete_custom_function(varchar, integer) IS
-'Removes a function from an object table, and drops the table with its last row. To end a registered function, call unregister_function.';
+'Removes a function from an object table, and drops the table when no row is left. To end the registered function, call unregister_function.';
 CREATE OR REPLACE FUNCTION cerebro.delete_custom_function(
     object_table varchar,
     name text
@@ -19,4 +19,4 @@ if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot
 return sys.modules["cerebro_plpy.session"].function("delete_custom_function", object_table, name)
 $$;
 COMMENT ON FUNCTION cerebro.delete_custom_function(varchar, text) IS
-'Removes a function from an object table, and drops the table with its last row. To end a registered function, call unregister_function.';
+'Removes a function from an object table, and drops the table when no row is left. To end the registered function, call unregister_function.';

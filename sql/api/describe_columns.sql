@@ -18,4 +18,4 @@ if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot
 return sys.modules["cerebro_plpy.session"].describe_columns(source_table, options)
 $$;
 COMMENT ON FUNCTION cerebro.describe_columns(varchar, jsonb) IS
-'Shows what the option columns of training_preprocessor_dl would make of each column of a table or view, and why: a row for each column, with its type, how many rows are NULL, how many different values there are (of categories and text), the range of numbers and dates, what it becomes (NULL where it is left out) and the reason. Options: columns, exclude.';
+'Shows what the option columns of training_preprocessor_dl would make of each column of a table or view, and why. Each column has a row with its type, the number of rows that are NULL, the number of different values (of categories and text), the range (of numbers and dates), what the column becomes (NULL if it is left out) and the reason. Options: columns, exclude.';

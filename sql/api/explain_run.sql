@@ -9,4 +9,4 @@ if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot
 return sys.modules["cerebro_plpy.session"].explain("run", run_id, format)
 $$;
 COMMENT ON FUNCTION cerebro.explain_run IS
-'Shows the plan of a run that goes on or is over: what runs before it would have made it expect, beside what it took. format is text or json.';
+'Shows the plan of a run that is under way or over. It compares what the run took with what earlier runs would have made you expect. format is text or json.';

@@ -79,4 +79,4 @@ WITH listed (number, task, name) AS (
 SELECT o.task, o.call, rtrim(o.what, '.') FROM chosen AS o ORDER BY o.number, o.call
 $$;
 COMMENT ON FUNCTION cerebro.help(text) IS
-'Lists what there is by task, the views included. With the name of a function or view it gives all its parameters and what it does; with another word, what is called like it or speaks of it.';
+'Lists functions and views by task. With the name of a function or view, it shows all parameters and what the function or view does. With another word, it lists those with a similar name or with the word in their description.';

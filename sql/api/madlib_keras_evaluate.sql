@@ -12,4 +12,4 @@ if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot
 return sys.modules["cerebro_plpy.session"].evaluate(*args)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_evaluate IS
-'Computes the loss and the metrics of a trained model on all rows of a packed table. mst_key selects one of several models; without it the best one is measured. The rows must have been packed as those that the model was trained on.';
+'Computes the loss and the metrics of a trained model on all rows of a packed table. mst_key selects one of several models; without it the best one is evaluated. The rows must be packed in the same way as the training rows.';

@@ -21,4 +21,4 @@ if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot
 return sys.modules["cerebro_plpy.session"].fit(*args)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_fit IS
-'Trains one architecture with one set of parameters on a packed table, and writes the model and its summary to two tables. The options are those of madlib_fit_multiple_model. On a table that was packed with group_by it trains a model for each group, with the tables of madlib_fit_multiple_model.';
+'Trains one architecture with one set of parameters on a packed table, and writes the model and its summary to two tables. The options are those of madlib_fit_multiple_model. On a table that was packed with group_by it trains a model for each group, and writes the tables of madlib_fit_multiple_model.';

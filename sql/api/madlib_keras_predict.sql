@@ -17,7 +17,7 @@ $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_predict(
     varchar, varchar, varchar, varchar, varchar, varchar, boolean, integer
 ) IS
-'Predicts the rows of a table (one example per row, not packed) with a trained model and writes the predictions to a new table. Its columns are the id in its own type, class_name, class_value, prob and rank. For a model that predicts numbers they are the id, class_name and prediction (a number, or an array if an output has several values). pred_type is ''prob'' for all classes, or ''response'' for the most probable class of each row (then without rank). mst_key selects the model in a table of madlib_fit_multiple_model; without it the best one predicts. With models of groups, each row is predicted by the best model of its group, or by that of the config mst_key.';
+'Predicts the rows of a table (one example per row, not packed) with a trained model and writes the predictions to a new table. Its columns are the id in its own type, class_name, class_value, prob and rank. For a model that predicts numbers they are the id, class_name and prediction (a number, or an array if an output has several values). pred_type is ''prob'' for all classes, or ''response'' for the most probable class of each row (then without rank). mst_key selects the model in a table of madlib_fit_multiple_model; without it the best one predicts. With models of groups, the best model of its group predicts each row, or with mst_key the group''s model of that config.';
 
 CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict(
     model_table varchar,

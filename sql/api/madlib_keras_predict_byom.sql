@@ -22,7 +22,7 @@ $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_predict_byom(
     varchar, integer, varchar, varchar, varchar, varchar, varchar, boolean, text[], double precision, integer, jsonb
 ) IS
-'Predicts the rows of a table with your own model, an architecture that was stored with its weights, and writes what madlib_keras_predict writes. class_values names the classes (one list for each output, dependent_count lists in all); without it they are numbered from 0. Without class_values, a model with a single output unit and no sigmoid predicts numbers. features is the feature_specification of the summary where the model was trained on columns: rows are then prepared as the training rows were, their columns found by name.';
+'Predicts the rows of a table with your own model, an architecture that was stored with its weights, and writes what madlib_keras_predict writes. class_values names the classes (one list for each output, dependent_count lists in all); without it they are numbered from 0. Without class_values, a model with a single output unit and no sigmoid predicts numbers. If the model was trained on columns, features is the feature_specification in its summary: rows are then prepared like the training rows, and columns are found by name.';
 
 CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict_byom(
     model_arch_table varchar,
@@ -48,7 +48,7 @@ $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_predict_byom(
     varchar, integer, varchar, varchar, varchar, varchar, integer, boolean, text[], double precision, integer, jsonb
 ) IS
-'Predicts the rows of a table with your own model, an architecture that was stored with its weights, and writes what madlib_keras_predict writes. class_values names the classes (one list for each output, dependent_count lists in all); without it they are numbered from 0. features is the feature_specification of the summary where the model was trained on columns: rows are then prepared as the training rows were, their columns found by name. Here pred_type is a number k: the result has the k most probable classes of each row.';
+'Predicts the rows of a table with your own model, an architecture that was stored with its weights, and writes what madlib_keras_predict writes. class_values names the classes (one list for each output, dependent_count lists in all); without it they are numbered from 0. If the model was trained on columns, features is the feature_specification in its summary: rows are then prepared like the training rows, and columns are found by name. Here pred_type is a number k: the result has the k most probable classes of each row.';
 
 CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict_byom(
     model_arch_table varchar,
@@ -74,4 +74,4 @@ $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_predict_byom(
     varchar, integer, varchar, varchar, varchar, varchar, double precision, boolean, text[], double precision, integer, jsonb
 ) IS
-'Predicts the rows of a table with your own model, an architecture that was stored with its weights, and writes what madlib_keras_predict writes. class_values names the classes (one list for each output, dependent_count lists in all); without it they are numbered from 0. features is the feature_specification of the summary where the model was trained on columns: rows are then prepared as the training rows were, their columns found by name. Here pred_type is a probability p, from 0 to below 1: the result has the classes whose probability is greater than p.';
+'Predicts the rows of a table with your own model, an architecture that was stored with its weights, and writes what madlib_keras_predict writes. class_values names the classes (one list for each output, dependent_count lists in all); without it they are numbered from 0. If the model was trained on columns, features is the feature_specification in its summary: rows are then prepared like the training rows, and columns are found by name. Here pred_type is a probability p, from 0 to below 1: the result has the classes whose probability is greater than p.';

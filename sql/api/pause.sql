@@ -8,4 +8,4 @@ if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot
 return sys.modules["cerebro_plpy.session"].ask("pause", run_id)
 $$;
 COMMENT ON FUNCTION cerebro.pause IS
-'Pauses one of your running runs: it begins nothing more until cerebro.resume. Visits that have begun are finished.';
+'Pauses one of your running runs: nothing new begins until cerebro.resume. Visits that have begun are finished.';

@@ -16,7 +16,7 @@ if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot
 return sys.modules["cerebro_plpy.session"].predict_one(model, mst_key, features)
 $$;
 COMMENT ON FUNCTION cerebro.predict(regclass, integer, double precision[]) IS
-'Predicts one row, given as a numeric array, inside any query. The result is the most probable class with its probability, or the prediction of a model for numbers. Where mst_key is NULL, the best config answers. The model stays in the session''s memory. Use it in FROM (FROM rows, cerebro.predict(''model'', 1, x)), or as (cerebro.predict(…)).class.';
+'Predicts one row, given as a numeric array, inside any query. The result is the most probable class with its probability, or the prediction of a model for numbers. If mst_key is NULL, the best config answers. The model stays in the session''s memory. Use it in FROM (FROM rows, cerebro.predict(''model'', 1, x)), or as (cerebro.predict(…)).class.';
 
 CREATE OR REPLACE FUNCTION cerebro.predict(
     model regclass,
@@ -33,7 +33,7 @@ if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot
 return sys.modules["cerebro_plpy.session"].predict_one(model, mst_key, features)
 $$;
 COMMENT ON FUNCTION cerebro.predict(regclass, integer, bytea) IS
-'Predicts one row, given as bytes (uint8 images), inside any query. The result is the most probable class with its probability, or the prediction of a model for numbers. Where mst_key is NULL, the best config answers. The model stays in the session''s memory. Use it in FROM (FROM rows, cerebro.predict(''model'', 1, x)), or as (cerebro.predict(…)).class.';
+'Predicts one row, given as bytes (uint8 images), inside any query. The result is the most probable class with its probability, or the prediction of a model for numbers. If mst_key is NULL, the best config answers. The model stays in the session''s memory. Use it in FROM (FROM rows, cerebro.predict(''model'', 1, x)), or as (cerebro.predict(…)).class.';
 
 -- Without a SET clause the planner sees through it; every name in it is qualified.
 CREATE OR REPLACE FUNCTION cerebro.predict(
@@ -50,4 +50,4 @@ SELECT p.class, p.probability, p.prediction, p.probabilities
 FROM cerebro._predict_row($1::pg_catalog.oid, cerebro._json($2)::pg_catalog.text, $3) AS p
 $$;
 COMMENT ON FUNCTION cerebro.predict(regclass, anyelement, integer) IS
-'Predicts a row of a table or query inside any query: FROM customers c, cerebro.predict(''models'', c) p. The columns that the model was trained on are found by their names. Without mst_key the best config answers, of models of groups the best one of the row''s group; a row of a group that has no model gets NULL. The result is the most probable class with its probability and those of all classes, or the prediction of a model for numbers.';
+'Predicts a row of a table or query inside any query: FROM customers c, cerebro.predict(''models'', c) p. The columns that the model was trained on are found by their names. Without mst_key the best config answers; with models of groups, the best one of the row''s group. A row of a group without a model gets NULL. The result is the most probable class with its probability and the probabilities of all classes, or the prediction of a model for numbers.';

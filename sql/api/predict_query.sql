@@ -18,4 +18,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION cerebro.predict_query(regclass, text, anyelement, integer) IS
-'Predicts all rows of a query, many at a time, and gives each with its prediction: SELECT (p.source).id, p.class FROM cerebro.predict_query(''models'', ''SELECT * FROM customers'', NULL::customers) AS p. The third argument says of which table''s type source is; its columns are filled in, and those of the model found, by their names. Without mst_key the best config answers.';
+'Predicts all rows of a query, many at a time, and returns each row with its prediction: SELECT (p.source).id, p.class FROM cerebro.predict_query(''models'', ''SELECT * FROM customers'', NULL::customers) AS p. The third argument gives the row type of source. The columns of source are filled, and the columns of the model found, by their names. Without mst_key the best config answers.';

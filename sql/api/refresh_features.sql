@@ -7,4 +7,4 @@ if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot
 return sys.modules["cerebro_plpy.session"].features("refresh", features_table)
 $$;
 COMMENT ON FUNCTION cerebro.refresh_features(varchar) IS
-'Brings a table of features up to date after cerebro.append_rows on the packed table that it was made of: the new rows alone go through the net. An error where the net''s weights have changed, or the packed table was packed again. The result is the number of rows that were added.';
+'Updates a table of features after cerebro.append_rows on the packed table that it was made from, and returns the number of rows that were added. Only the new rows go through the net. It fails if the net''s weights have changed, or if the packed table was packed again.';

@@ -9,4 +9,4 @@ if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot
 return sys.modules["cerebro_plpy.session"].ask("stop", run_id, force)
 $$;
 COMMENT ON FUNCTION cerebro.stop IS
-'Ends one of your running runs early and in good order: its result tables have what its configs have reached. With force it ends the sessions of the run at once, whatever they wait for. The run is then interrupted, and can be resumed.';
+'Ends one of your running runs early and in good order: its result tables have the models that its configs have reached. With force it ends the sessions of the run at once, even while they wait. The run is then interrupted, and can be resumed.';

@@ -9,4 +9,4 @@ if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot
 return sys.modules["cerebro_plpy.session"].ask("stop_config", run_id, mst_key)
 $$;
 COMMENT ON FUNCTION cerebro.stop_config IS
-'Stops a config of one of your running runs: it gets no more visits. Its model is that of its last whole epoch.';
+'Stops a config of one of your running runs: it gets no more visits. Its model is the one after its last whole epoch.';

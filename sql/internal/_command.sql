@@ -8,7 +8,7 @@ if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot
 return sys.modules["cerebro_plpy.session"].begin_command(command, request)
 $$;
 COMMENT ON FUNCTION cerebro._begin_command(text, text) IS
-'Internal: the first thing to do for a command: its kind, what it is given, and statements.';
+'Internal: returns the first step of a command: its kind, its input, and statements.';
 
 CREATE OR REPLACE FUNCTION cerebro._go_on(found text) RETURNS text []
 LANGUAGE plpython3u AS $$
@@ -16,7 +16,7 @@ import sys
 return sys.modules["cerebro_plpy.session"].go_on(found)
 $$;
 COMMENT ON FUNCTION cerebro._go_on(text) IS
-'Internal: the next thing to do for the command that is under way.';
+'Internal: returns the next step of the command that is under way.';
 
 CREATE OR REPLACE FUNCTION cerebro._show(name text) RETURNS boolean
 LANGUAGE plpython3u AS $$
@@ -25,7 +25,7 @@ if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot
 return sys.modules["cerebro_plpy.session"].show(name)
 $$;
 COMMENT ON FUNCTION cerebro._show(text) IS
-'Internal: has other sessions see what this one is at, whose command goes directly to a segment''s process.';
+'Internal: shows other sessions what this one is working on, when its command goes directly to a segment''s process.';
 
 CREATE OR REPLACE PROCEDURE cerebro._command(command text, request text, INOUT answer text DEFAULT NULL)
 LANGUAGE plpgsql AS $$

@@ -36,5 +36,5 @@ COMMENT ON COLUMN cerebro.visits.write_seconds IS 'Time to write the new state';
 COMMENT ON COLUMN cerebro.visits.pid IS 'Process of the segment session';
 COMMENT ON COLUMN cerebro.visits.started_at IS 'When the visit began';
 COMMENT ON COLUMN cerebro.visits.ended_at IS 'When it was about to commit';
-COMMENT ON COLUMN cerebro.visits.cpu_seconds IS 'Processor time of the segment session during the visit, all its threads together; NULL in runs of older versions';
-COMMENT ON COLUMN cerebro.visits.memory_bytes IS 'Memory that the segment session had at the end of the visit, what it shares included; NULL in runs of older versions';
+COMMENT ON COLUMN cerebro.visits.cpu_seconds IS 'Processor time of the segment session during the visit, in all its threads; NULL in runs of older versions';
+COMMENT ON COLUMN cerebro.visits.memory_bytes IS 'Memory of the segment session at the end of the visit, including shared memory; NULL in runs of older versions';

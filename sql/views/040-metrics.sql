@@ -12,7 +12,7 @@ SELECT
 -- EXPLAIN ANALYZE tells how many rows are found there.
 FROM cerebro._metric AS m
 WHERE m.run_id = ANY (ARRAY(SELECT r.run_id FROM cerebro._visible_run AS r));
-COMMENT ON VIEW cerebro.metrics IS 'What the configs of your runs reached after the epochs that were evaluated.';
+COMMENT ON VIEW cerebro.metrics IS 'The metrics of the configs of your runs after each epoch that was evaluated.';
 COMMENT ON COLUMN cerebro.metrics.run_id IS 'Number of the run';
 COMMENT ON COLUMN cerebro.metrics.mst_key IS 'Config';
 COMMENT ON COLUMN cerebro.metrics.epoch IS 'Epoch after which it was measured';

@@ -81,20 +81,20 @@ CROSS JOIN LATERAL (
         AND b."rows" >= COALESCE((r.limits::json ->> 'min_rows')::bigint, 1)
         AND COALESCE(b.classes >= (r.limits::json ->> 'min_classes')::integer, true) AS unchanged
 ) AS l;
-COMMENT ON VIEW cerebro.groups IS 'The groups of your runs, each with its best config; and the models of all rows, if a run has a fallback.';
+COMMENT ON VIEW cerebro.groups IS 'The groups of your runs, each with its best config, and the models of all rows, if a run has a fallback.';
 COMMENT ON COLUMN cerebro.groups.run_id IS 'Number of the run';
 COMMENT ON COLUMN cerebro.groups.group_key IS 'The group: the values of the columns that make it, as JSON; NULL for the models of all rows';
 COMMENT ON COLUMN cerebro.groups."rows" IS 'Rows of the group when the run began';
-COMMENT ON COLUMN cerebro.groups.segments IS 'On how many segments its rows lie';
+COMMENT ON COLUMN cerebro.groups.segments IS 'Number of segments that have rows of the group';
 COMMENT ON COLUMN cerebro.groups.status IS 'measured; waiting, if no config has been measured yet; failed, if all configs have; left out, if the options of the run say so; or unchanged, if the run trains only groups that have changed';
-COMMENT ON COLUMN cerebro.groups.reason IS 'Why the group was left out, or why its best config failed; NULL if neither is so';
+COMMENT ON COLUMN cerebro.groups.reason IS 'Why the group was left out, or why its best config failed; otherwise NULL';
 COMMENT ON COLUMN cerebro.groups.configs IS 'Number of configs that are trained on the group';
 COMMENT ON COLUMN cerebro.groups.failed_configs IS 'Number of these that failed';
 COMMENT ON COLUMN cerebro.groups.mst_key IS 'The best config of the group';
 COMMENT ON COLUMN cerebro.groups.unit_key IS 'The number of this config of this group in progress, visits and metrics';
 COMMENT ON COLUMN cerebro.groups.dataset IS 'Rows that decide: training or validation';
-COMMENT ON COLUMN cerebro.groups.metric IS 'Metric that decides: the first that is not a loss, else the loss';
-COMMENT ON COLUMN cerebro.groups.value IS 'What the best config has reached by it';
+COMMENT ON COLUMN cerebro.groups.metric IS 'Metric that decides: the first one that is not a loss, else the loss';
+COMMENT ON COLUMN cerebro.groups.value IS 'Value of this metric for the best config';
 COMMENT ON COLUMN cerebro.groups.loss IS 'The loss of the same state';
 COMMENT ON COLUMN cerebro.groups.epoch IS 'The epoch that left this state';
 COMMENT ON COLUMN cerebro.groups.best_value IS 'The best value of this config after any epoch that was evaluated';

@@ -240,7 +240,7 @@ CROSS JOIN LATERAL (
         o.visit_seconds * COALESCE(p.evaluation, q.evaluation) AS evaluation_seconds,
         COALESCE(h.epoch, c.first_step / r.segments) AS measured
 ) AS k;
-COMMENT ON VIEW cerebro.progress IS 'How far each config of your runs is now.';
+COMMENT ON VIEW cerebro.progress IS 'The progress of each config of your runs.';
 COMMENT ON COLUMN cerebro.progress.run_id IS 'Number of the run';
 COMMENT ON COLUMN cerebro.progress.mst_key IS 'Config';
 COMMENT ON COLUMN cerebro.progress.model_id IS 'Architecture';
@@ -251,13 +251,13 @@ COMMENT ON COLUMN cerebro.progress.visits_done IS 'Visits that are committed';
 COMMENT ON COLUMN cerebro.progress.visits_total IS 'Visits that the config makes in all: those of its epochs, less those that its source had made if it is a clone';
 COMMENT ON COLUMN cerebro.progress.segment IS 'Segment that works on the config at this moment';
 COMMENT ON COLUMN cerebro.progress.loss IS 'Loss over the config''s last visit';
-COMMENT ON COLUMN cerebro.progress.seconds_left IS 'Estimated time of the remaining visits and evaluations and of what lies between them: what was estimated before the run, corrected by its own; NULL until four visits have compiled nothing';
+COMMENT ON COLUMN cerebro.progress.seconds_left IS 'Estimated time of the remaining visits and evaluations and of the time between them: the estimate from before the run, corrected by its own visits; NULL until four visits have compiled nothing';
 COMMENT ON COLUMN cerebro.progress.failure IS 'Why the config failed; NULL if it did not';
 COMMENT ON COLUMN cerebro.progress.compile_params IS 'Compile parameters of the config';
 COMMENT ON COLUMN cerebro.progress.fit_params IS 'Fit parameters of the config';
 COMMENT ON COLUMN cerebro.progress.cloned_from IS 'Config that this one was cloned from; NULL if it is no clone';
-COMMENT ON COLUMN cerebro.progress.asked IS 'What a person has asked for this config and the run has not done yet';
-COMMENT ON COLUMN cerebro.progress.config_key IS 'Of a cross-validated run or one of groups, the mst_key of the config in the model selection table; mst_key numbers the config with its fold or group';
-COMMENT ON COLUMN cerebro.progress.fold IS 'The fold that the config is not trained on, and measured on; NULL where it is trained on all rows';
-COMMENT ON COLUMN cerebro.progress.group_key IS 'Of a run of groups, as JSON, the values of the columns that make the group whose rows the config is trained on';
-COMMENT ON COLUMN cerebro.progress.net IS 'Name of the architecture, as its JSON has it';
+COMMENT ON COLUMN cerebro.progress.asked IS 'Request of a person for this config that the run has not carried out yet';
+COMMENT ON COLUMN cerebro.progress.config_key IS 'In a cross-validated run or a run of groups, the mst_key of the config in the model selection table; here mst_key numbers the config with its fold or group';
+COMMENT ON COLUMN cerebro.progress.fold IS 'The fold that the config is measured on and not trained on; NULL if it is trained on all rows';
+COMMENT ON COLUMN cerebro.progress.group_key IS 'In a run of groups, the group that the config is trained on: the values of its columns, as JSON';
+COMMENT ON COLUMN cerebro.progress.net IS 'Name of the architecture in its JSON';

@@ -45,8 +45,8 @@ COMMENT ON VIEW cerebro.sizes IS 'What your runs keep in the database besides th
 COMMENT ON COLUMN cerebro.sizes.run_id IS 'Number of the run';
 COMMENT ON COLUMN cerebro.sizes.model_table IS 'Table with the models';
 COMMENT ON COLUMN cerebro.sizes.states IS 'Number of stored states';
-COMMENT ON COLUMN cerebro.sizes.state_bytes IS 'Their size in bytes, without what is frozen';
+COMMENT ON COLUMN cerebro.sizes.state_bytes IS 'Their size in bytes, without frozen weights';
 COMMENT ON COLUMN cerebro.sizes.weight_bytes IS 'Size of the weights that the run started from';
 COMMENT ON COLUMN cerebro.sizes.visits IS 'Number of visits in the log';
 COMMENT ON COLUMN cerebro.sizes.hopped_bytes IS 'Bytes of all states that visits have made, which hop from segment to segment: configs x epochs x segments x the size of a state';
-COMMENT ON COLUMN cerebro.sizes.frozen_bytes IS 'Size of the weights that no training changes, such as those of frozen layers: they stand once for all states that share them';
+COMMENT ON COLUMN cerebro.sizes.frozen_bytes IS 'Size of the weights that no training changes, such as those of frozen layers; they are stored once for all states that share them';

@@ -19,9 +19,9 @@ JOIN cerebro._visible_run AS r USING (run_id)
 LEFT JOIN cerebro._decision AS m
     ON m.run_id = d.run_id AND m.number = d.cause AND m.run_id = ANY (ARRAY(SELECT x.run_id FROM cerebro._visible_run AS x))
 WHERE d.decision <> 'measured' AND d.run_id = ANY (ARRAY(SELECT x.run_id FROM cerebro._visible_run AS x));
-COMMENT ON VIEW cerebro.decisions IS 'What a search procedure, a budget or a person decided in your runs while they were under way.';
+COMMENT ON VIEW cerebro.decisions IS 'Decisions of search procedures, budgets and persons in your runs while they were under way.';
 COMMENT ON COLUMN cerebro.decisions.run_id IS 'Number of the run';
-COMMENT ON COLUMN cerebro.decisions.number IS 'Order of the decisions within the run. Numbers are missing where the procedure was told a measurement';
+COMMENT ON COLUMN cerebro.decisions.number IS 'Order of the decisions within the run. Numbers are skipped where the procedure got a measurement';
 COMMENT ON COLUMN cerebro.decisions.mst_key IS 'Config; NULL if the decision is about the whole run';
 COMMENT ON COLUMN cerebro.decisions.epoch IS 'Whole epochs that the config has completed when the decision takes effect';
 COMMENT ON COLUMN cerebro.decisions.decision IS 'start, clone, go_on, stop, resume, set_epochs, delete, pause, or refused (it could not be done any more)';
