@@ -26,7 +26,7 @@ HERE = not torch and not gpu and not greenplum
 PYTEST = $(VENV)/bin/pytest --timeout=300 -m "not slow and not alone and $(HERE)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down psql env demo test test-server test-beside test-slow test-quick test-short test-debian test-version test-upgrade test-versions test-docker test-greenplum faults bench bench-plan bench-quick docker lint format typecheck lock reference doors shape freeze deploy install-own dist build client clean-local install-python uninstall-python
+.PHONY: help setup up down psql env demo test test-all test-chosen test-quick test-short test-debian test-version test-upgrade test-versions test-docker test-greenplum faults bench bench-plan bench-quick docker lint format typecheck lock reference doors shape freeze deploy install-own dist build client clean-local install-python uninstall-python
 
 help: ## list what can be made
 	@sed -n 's/^\(# \)\?\([a-z-]*\):.*## \(.*\)/\2\t\3/p' Makefile | expand -t 14
@@ -38,7 +38,7 @@ demo: ## from nothing to a leaderboard of sixteen nets
 	@eval "$$(tools/cluster env)" && tools/demo.sh
 
 # Files go to workers whole, since the tests of one share what they have made. Much of their time is waiting.
-TESTS = tests/contract tests/db tests/faults tests/client tests/unit
+SERVED = tests/contract tests/db tests/faults tests/client
 TOGETHER = -n $(or $(WORKERS),3) --dist loadfile
 
 test: ## set up what is missing, install, run the tests; ARGS='-k word' chooses among them
@@ -46,17 +46,27 @@ test: ## set up what is missing, install, run the tests; ARGS='-k word' chooses 
 	@$(MAKE) -s deploy
 	@tools/cluster up-for-tests
 	@$(MAKE) -s client
-	@eval "$$(tools/cluster env)" && $(PYTEST) $(TOGETHER) $(TESTS) $(ARGS)
+	@eval "$$(tools/cluster env)" && $(PYTEST) $(TOGETHER) $(SERVED) $(ARGS)
+	@$(PYTEST) $(TOGETHER) tests/unit $(ARGS)
 	@eval "$$(tools/cluster env)" && $(VENV)/bin/pytest --timeout=300 -m "alone and $(HERE)" tests/db $(ARGS)
 
-test-slow: ## the long tests: faults, attacks, rights, dumps, every net on every engine, states over 1 GB
+SLOW = $(VENV)/bin/pytest --timeout=900 -m "slow and not docker and $(HERE)" $(TOGETHER)
+
+test-all: test ## all tests: besides, each layer and net on each engine, attacks, dumps, updates, all pages of docs
+	@eval "$$(tools/cluster env)" && $(SLOW) tests/contract tests/db tests/faults tests/client $(ARGS)
+	@$(SLOW) tests/unit $(ARGS)
+
+# What continuous integration adds to `make test`: of each kind of long test the part that has found the most.
+CHOSEN = tests/contract/test_attacks_sessions.py tests/contract/test_docs.py tests/contract/test_dump.py \
+	tests/contract/test_rights.py tests/contract/test_update.py tests/faults/test_resume.py \
+	tests/client/test_guide.py tests/client/shell/test_dashboard_browser.py tests/db/test_fused.py
+
+test-chosen: ## what continuous integration runs of the rest
 	@tools/setup dev
 	@$(MAKE) -s deploy
-	@tools/cluster up
+	@tools/cluster up-for-tests
 	@$(MAKE) -s client
-	@eval "$$(tools/cluster env)" && $(VENV)/bin/pytest --timeout=900 -m "slow and $(HERE)" tests/contract tests/db tests/faults $(ARGS)
-	@eval "$$(tools/cluster env)" && $(VENV)/bin/pytest --timeout=900 -m "slow and $(HERE)" tests/client $(ARGS)
-	@$(VENV)/bin/pytest --timeout=900 -m "slow and $(HERE)" tests/unit $(ARGS)
+	@eval "$$(tools/cluster env)" && $(SLOW) $(CHOSEN) $(ARGS)
 
 test-quick: ## the tests that need no server
 	@tools/setup dev
@@ -83,10 +93,9 @@ test-version:
 	@tools/cluster up
 	@$(MAKE) -s client
 	@eval "$$(tools/cluster env)" && $(MAKE) -s installcheck
-	@$(MAKE) -s test-server
-	@eval "$$(tools/cluster env)" && $(PYTEST) $(EXAMPLES)
-	@eval "$$(tools/cluster env)" && $(VENV)/bin/pytest --timeout=900 -m "slow and $(HERE)" \
-		tests/contract/test_update.py tests/contract/test_dump.py
+	@eval "$$(tools/cluster env)" && $(PYTEST) $(TOGETHER) tests/contract tests/db tests/faults
+	@eval "$$(tools/cluster env)" && $(SLOW) \
+		tests/contract/test_docs.py tests/contract/test_update.py tests/contract/test_dump.py
 
 # The extension's SQL names its Python by a path, so the old server finds the same.
 test-upgrade:

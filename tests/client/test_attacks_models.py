@@ -16,6 +16,8 @@ import nets
 from shell import cerebro
 from trial import SGD, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.slow
+
 FEATURES = 6
 # What the owner wants to run with the rights of others; no rollback takes it back.
 EVIL = """

@@ -18,6 +18,8 @@ import two_nets
 from drivers import Session
 from fixtures import execute
 
+pytestmark = pytest.mark.slow
+
 NAMES = ["psycopg2", "psycopg", "sqlalchemy", "odbc", "jdbc"]
 # JAX and one segment, whose sessions start fastest: what is tested here is the way there and back.
 PREPARE = two_nets.statements("('backend', 'jax'), ('segments', '1'), ('threads', '1')", 100)

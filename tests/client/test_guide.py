@@ -15,6 +15,8 @@ import pytest
 from fixtures import execute
 from pages import missing, without_numbers
 
+pytestmark = pytest.mark.slow
+
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide"
 EXAMPLE = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.S | re.M)
 

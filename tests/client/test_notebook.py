@@ -12,6 +12,8 @@ from nbclient import NotebookClient
 
 from shell import CLIENT
 
+pytestmark = pytest.mark.slow
+
 FILE = Path(__file__).resolve().parents[2] / "docs" / "tutorial.ipynb"
 # Learning curves, the timeline of the segments, the confusion matrix.
 PICTURES = 3

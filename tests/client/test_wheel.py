@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 CLIENT = ROOT / "cerebro_db"
 VERSION = re.search(r"default_version = '(.+)'", (ROOT / "cerebro.control").read_text())

@@ -18,6 +18,8 @@ import pytest
 from fixtures import Connection, execute, setting
 from stage import FITTED, SGD, Stage, connect, stage
 
+pytestmark = pytest.mark.slow
+
 # What the extension's own advisory locks have in the upper half of their keys' second number.
 MARK = 0x0CE4 << 16
 WORLD = f"""

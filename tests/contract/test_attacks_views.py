@@ -15,6 +15,8 @@ from psycopg2 import sql
 from fixtures import Connection, execute
 from stage import Stage, connect, stage
 
+pytestmark = pytest.mark.slow
+
 VIEWS = ("decisions", "functions", "groups", "leaderboard", "metrics", "progress", "runs", "sizes", "visits")
 # Names of runs, configs and epochs are no secret: everybody may listen to them.
 KEYS = {"mst_key", "epoch", "segment", "step", "number"}

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg2
 import pytest
@@ -48,6 +48,8 @@ PAGES = [
     *(Path("docs/guide") / f"{name}.md" for name in GUIDE),
     Path("docs/operations.md"),
 ]
+# The others take their time.
+QUICK = {README, *(Path("docs/guide") / f"{name}.md" for name in ("getting-started", "train"))}
 EVERY_PAGE = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 IRIS = "CREATE TABLE iris (id serial PRIMARY KEY, attributes numeric[], species text);"
 PROGRESS = re.compile(r"NOTICE: (starting \d+ session|epoch \d+ of|\d+ of \d+ visits|done in)")
@@ -94,12 +96,13 @@ def _without_void_results(output: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def outputs(database: str) -> Iterator[dict[str, str]]:
-    """What each example prints, all of them in one psql session so that Keras is loaded once."""
+def outputs(database: str, request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """Run the pages of the chosen examples in one psql session, and give what each example prints."""
+    chosen = {item.callspec.params["example"].page for item in request.session.items if _is_example(item)}
     with closing(psycopg2.connect(dbname=database)) as connection:
         connection.autocommit = True
         execute(connection, "INSERT INTO cerebro.settings VALUES ('segments', '2'), ('threads', '1')")
-    script = "\n".join(_script(number, page) for number, page in enumerate(PAGES))
+    script = "\n".join(_script(number, page) for number, page in enumerate(PAGES) if page in chosen)
     shown = subprocess.run(
         [
             "stdbuf",
@@ -131,6 +134,10 @@ def outputs(database: str) -> Iterator[dict[str, str]]:
     yield dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
+def _is_example(item: Any) -> bool:
+    return getattr(item, "originalname", "") == test_an_example_shows_what_it_says.__name__
+
+
 def _script(number: int, page: Path) -> str:
     schema = f"doc_{number}"
     lines = [f"CREATE SCHEMA {schema}; SET search_path = {schema};"]
@@ -157,7 +164,14 @@ def _iris_rows(table: str) -> str:
 
 
 @pytest.mark.doors("psql", "pack explain fit background watch compare predict steer search resume")
-@pytest.mark.parametrize("example", [e for page in PAGES for e in examples(page)], ids=lambda e: e.name)
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(one, id=one.name, marks=() if page in QUICK else pytest.mark.slow)
+        for page in PAGES
+        for one in examples(page)
+    ],
+)
 def test_an_example_shows_what_it_says(example: Example, outputs: dict[str, str]) -> None:
     shown = readable(outputs[example.name])
     if "ERROR:" not in (example.output or ""):

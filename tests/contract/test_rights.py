@@ -1,6 +1,6 @@
 """Who may do what: roles x operations, as texts that a person can review (matrix/*.txt).
 
-`CEREBRO_UPDATE=1 make test-slow ARGS=tests/contract/test_rights.py` writes the texts anew.
+`CEREBRO_UPDATE=1 make test-chosen ARGS="-k rights"` writes the texts anew.
 """
 
 from __future__ import annotations

@@ -50,7 +50,13 @@ def test_all_kinds_are_there(trial: Trial) -> None:
     assert (sorted(found), weight) == (sorted(INPUTS), "w")
 
 
-@pytest.mark.parametrize("backend", [pytest.param("tensorflow", marks=pytest.mark.tensorflow), "jax"])
+@pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param("tensorflow", marks=pytest.mark.tensorflow),
+        pytest.param("jax", marks=pytest.mark.slow),
+    ],
+)
 def test_columns_are_trained_on_as_by_plain_keras_and_again(trial: Trial, backend: str) -> None:
     for number in (1, 2):
         trial.fit("packed", f"{backend}_{number}", "configs", EPOCHS, options={"backend": backend})

@@ -102,6 +102,7 @@ def test_a_test_table_may_have_few_rows(trial: Trial, run: int) -> None:
     assert measured["metric"] == pytest.approx(info["validation_metrics_final"])
 
 
+@pytest.mark.slow
 def test_on_jax_and_in_one_transaction_too(trial: Trial, run: int) -> None:
     trial.fit("packed", "by_jax", "mst", EPOCHS, validation_table="packed_val", options={"backend": "jax"})
     assert trial.value("SELECT count(*) FROM by_jax_info WHERE validation_loss_final > 0") == len(KEYS)

@@ -85,6 +85,7 @@ def test_a_run_equals_plain_keras(trial: Trial) -> None:
     assert trial.weights("of_seeds") == plain_keras(trial, "tensorflow", [1, 2, 3, 4]).weights
 
 
+@pytest.mark.slow
 def test_a_run_on_jax_equals_plain_keras(trial: Trial) -> None:
     trial.keep("two", "seeded", [1, 4])
     trial.fit("packed", "of_jax", "two", EPOCHS, options={"backend": "jax"})

@@ -13,7 +13,8 @@ import nets
 from trial import Trial, blobs, cancelled, rows_of
 
 FEATURES, EPOCHS = 6, 4
-ENGINES = ("jax", "tensorflow")
+# On JAX each kind of net takes its time to compile.
+ENGINES = ("tensorflow", pytest.param("jax", marks=pytest.mark.slow))
 RATES = ("0.01", "0.003", "0.02", "0.001")
 LOSS = "loss='categorical_crossentropy',metrics=['accuracy'],optimizer="
 ADAMS = [f"{LOSS}'Adam(lr={rate})'" for rate in RATES]
@@ -51,38 +52,49 @@ def fit(
     return trial.fit("packed", out, selection, epochs, metrics_compute_frequency=1, options=options)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def apart(trial: Trial, tables: None) -> None:
-    for selection in ("adams", "momenta"):
-        for backend in ENGINES:
-            run_id = fit(trial, f"{selection}_{backend}_off", selection, "off", backend=backend)
-            assert trial.value(SHARED, run_id) == 0
+def apart(trial: Trial, selection: str, backend: str, fuse: str = "off") -> str:
+    """Train a selection without fusion, or by another form, once; give the name of its models."""
+    out = f"{selection}_{backend}_by_{fuse}"
+    if trial.value("SELECT to_regclass(%s)", out) is None:
+        run_id = fit(trial, out, selection, fuse, backend=backend)
+        assert (trial.value(SHARED, run_id) == 0) == (fuse == "off")
+    return out
 
 
-@pytest.mark.parametrize(("selection", "fuse"), [("adams", None), ("adams", "exact"), ("momenta", "exact")])
-@pytest.mark.parametrize("backend", ENGINES)
+@pytest.mark.parametrize(
+    ("selection", "fuse", "backend"),
+    [
+        *(
+            pytest.param(selection, fuse, "tensorflow", marks=pytest.mark.tensorflow)
+            for selection, fuse in (("adams", None), ("adams", "exact"), ("momenta", "exact"))
+        ),
+        ("adams", "exact", "jax"),
+        pytest.param("adams", None, "jax", marks=pytest.mark.slow),
+        pytest.param("momenta", "exact", "jax", marks=pytest.mark.slow),
+    ],
+)
 def test_configs_that_share_visits_come_to_the_same_bits(
     trial: Trial, selection: str, fuse: str | None, backend: str
 ) -> None:
-    out, off = f"{selection}_{backend}_{fuse}".lower(), f"{selection}_{backend}_off"
+    out, off = f"{selection}_{backend}_{fuse}".lower(), apart(trial, selection, backend)
     run_id = fit(trial, out, selection, fuse, backend=backend)
     assert trial.value(SHARED, run_id) > 0
     assert trial.weights(out) == trial.weights(off)
     assert trial.sql(METRICS.format(out)) == trial.sql(METRICS.format(off))
     losses = "SELECT mst_key, step, loss FROM cerebro._visit WHERE run_id = %s ORDER BY 1, 2"
-    apart = trial.value(f"SELECT run_id FROM {off}_summary")
+    alone = trial.value(f"SELECT run_id FROM {off}_summary")
     if backend != "jax":
         # XLA may round the running loss, which is only reported, in another way within a loop.
-        assert trial.sql(losses, run_id) == trial.sql(losses, apart)
+        assert trial.sql(losses, run_id) == trial.sql(losses, alone)
     each = "SELECT count(*), count(DISTINCT (mst_key, step)) FROM cerebro._visit WHERE run_id = %s"
     assert trial.sql(each, run_id) == [(8 * 2 * EPOCHS, 8 * 2 * EPOCHS)]
 
 
 def test_fast_is_close_and_gives_the_same_bits_whoever_is_in_the_bundle(trial: Trial) -> None:
     trial.notices()
-    fit(trial, "adams_fast", "adams", "fast")
+    bundled = apart(trial, "adams", "jax", "fast")
     assert "in the batched form: the same bits every time, other last bits than alone" in trial.notices()
-    fast, off = trial.weights("adams_fast"), trial.weights("adams_jax_off")
+    fast, off = trial.weights(bundled), trial.weights(apart(trial, "adams", "jax"))
     assert fast != off
     for key, data in fast.items():
         ours, theirs = (np.frombuffer(one, "<f4") for one in (data, off[key]))
@@ -92,13 +104,21 @@ def test_fast_is_close_and_gives_the_same_bits_whoever_is_in_the_bundle(trial: T
     assert trial.weights("few_fast") == {key: fast[key] for key in (1, 2, 5)}
 
 
-@pytest.mark.parametrize(("fuse", "backend"), [("exact", "jax"), ("fast", "jax"), ("exact", "tensorflow")])
+@pytest.mark.parametrize(
+    ("fuse", "backend"),
+    [
+        pytest.param("exact", "jax", marks=pytest.mark.slow),
+        pytest.param("fast", "jax", marks=pytest.mark.slow),
+        ("exact", "tensorflow"),
+    ],
+)
 def test_a_run_that_was_interrupted_goes_on_to_the_same_bits(trial: Trial, fuse: str, backend: str) -> None:
     out = f"again_{backend}_{fuse}"
     with cancelled(trial, 20):
         fit(trial, out, "adams", fuse, backend=backend)
     trial.sql("SELECT cerebro.resume(%s)", trial.value("SELECT max(run_id) FROM cerebro.runs"))
-    assert trial.weights(out) == trial.weights("adams_fast" if fuse == "fast" else f"adams_{backend}_off")
+    expected = apart(trial, "adams", backend, "fast" if fuse == "fast" else "off")
+    assert trial.weights(out) == trial.weights(expected)
 
 
 @pytest.mark.parametrize("fuse", [None, "exact"])
@@ -115,7 +135,7 @@ def test_one_that_fails_leaves_the_others_alone(trial: Trial, fuse: str | None, 
     run_id = fit(trial, out, "doomed", fuse, backend=backend)
     failed = "SELECT mst_key FROM cerebro.progress WHERE run_id = %s AND status = 'failed' ORDER BY 1"
     assert trial.sql(failed, run_id) == [(5,), (6,)]
-    off = trial.weights(f"momenta_{backend}_off")
+    off = trial.weights(apart(trial, "momenta", backend))
     assert trial.weights(out) == {key: data for key, data in off.items() if key not in (5, 6)}
 
 

@@ -69,7 +69,7 @@ MOMENTUM = "loss='categorical_crossentropy',optimizer='SGD(lr=0.1,momentum=0.9)'
     ("net", "compiled"),
     [
         ("Dense(8, activation='relu')", ADAM),
-        ("Dense(8, activation='relu'), Dropout(0.3)", MOMENTUM),
+        pytest.param("Dense(8, activation='relu'), Dropout(0.3)", MOMENTUM, marks=pytest.mark.slow),
     ],
 )
 def test_groups_trained_as_one_program_equal_those_trained_one_by_one(
@@ -143,7 +143,7 @@ def test_it_is_interrupted_and_goes_on_with_the_same_bits(trial: Trial) -> None:
     assert trial.sql(kept.format("again")) == trial.sql(kept.format("at_once"))
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+@pytest.mark.parametrize("backend", ["tensorflow", pytest.param("jax", marks=pytest.mark.slow)])
 def test_a_group_that_fails_leaves_the_others_as_they_are(trial: Trial, backend: str) -> None:
     results = [name + suffix for name in ("torn", "whole") for suffix in ("", "_info", "_summary")]
     packed = [name + suffix for name in ("torn_packed",) for suffix in ("", "_groups", "_summary")]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 import nets
 from trial import ADAM, Trial, blobs, cancelled, rows_of
+
+pytestmark = pytest.mark.slow
 
 FEATURES, ROWS, EPOCHS = 100, 301, 60
 OPTIONS = {"backend": "jax", "fuse": "fast", "checkpoint_every": 1, "memory_mb": 16}

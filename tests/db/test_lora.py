@@ -59,6 +59,7 @@ def test_the_weights_are_those_of_keras_own_fit(trial: Trial, done: int) -> None
     assert trial.weights("adapted") == plain_keras(trial, "tensorflow", [1, 2]).weights
 
 
+@pytest.mark.slow
 def test_the_weights_are_those_of_keras_own_fit_on_jax(trial: Trial) -> None:
     trial.keep("on_jax", "adapters", [1])
     trial.fit("packed", "adapted_jax", "on_jax", EPOCHS, options={"backend": "jax"})

@@ -65,7 +65,13 @@ def both(trial: Trial, selection: str, options: Mapping[str, object], **more: ob
     return with_it, without
 
 
-@pytest.mark.parametrize("backend", [pytest.param("tensorflow", marks=pytest.mark.tensorflow), "jax"])
+@pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param("tensorflow", marks=pytest.mark.tensorflow),
+        pytest.param("jax", marks=pytest.mark.slow),
+    ],
+)
 def test_weights_are_those_without(trial: Trial, backend: str) -> None:
     name = f"on_{backend}"
     trial.keep(name, "mst", [1, 2, 3, 4])
@@ -88,6 +94,7 @@ def test_a_run_that_was_cancelled_goes_on_to_the_same_bits(trial: Trial) -> None
     assert trial.weights("stopped_models") == trial.weights("not_stopped")
 
 
+@pytest.mark.slow
 def test_rows_that_are_not_kept_in_memory_are_read_for_the_trunk(trial: Trial) -> None:
     x, y = blobs(3000, features=nets.FEATURES)
     trial.table("long", "x real[], y integer", rows_of(np.tile(x, 50), y))

@@ -100,7 +100,13 @@ np.save(folder + "/weights.npy", reference._flat(model))
 """
 
 
-@pytest.mark.parametrize("backend", [pytest.param("tensorflow", marks=pytest.mark.tensorflow), "jax"])
+@pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param("tensorflow", marks=pytest.mark.tensorflow),
+        pytest.param("jax", marks=pytest.mark.slow),
+    ],
+)
 def test_it_is_what_keras_does_by_hand(trial: Trial, tmp_path: Path, backend: str) -> None:
     import json
 

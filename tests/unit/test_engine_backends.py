@@ -34,6 +34,7 @@ def suite(backend: str) -> None:
     run([*pytest_alone, "-m", "not slow", str(HERE / "test_every_layer.py")], backend)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["inputs", "stacks"])
 def test_what_jax_does_in_its_own_way(name: str) -> None:
     # Not `python -m pytest`: it would put the repository's root on the path.

@@ -17,6 +17,8 @@ import nets
 from shell import cerebro, dashboard
 from trial import SGD, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 FEATURES = 6
 TYPES = (

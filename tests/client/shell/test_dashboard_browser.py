@@ -21,7 +21,10 @@ from tab import confirm, one_axis, picture, row, shoot, sorted_by
 from trial import SGD, Trial, blobs, rows_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: run tools/setup drivers")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: run tools/setup drivers"),
+]
 
 FEATURES = 8
 RATES = (0.3, 0.1, 0.03, 0.01, 0.003)

@@ -19,6 +19,8 @@ from shell import Page, dashboard
 from tab import picture, shoot
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.slow
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 FEATURES, ROWS, GROUPS, FOLDS = 6, 900, 60, 3

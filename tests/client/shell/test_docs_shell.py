@@ -20,7 +20,7 @@ PAGES = ("shell", "dashboard")
 MARK = "-- example "
 # All commands of the guides run once, in the set-up of the first test: a busy machine takes minutes for that.
 ALL_SECONDS = 800
-pytestmark = pytest.mark.timeout(ALL_SECONDS + 60)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(ALL_SECONDS + 60)]
 SETTINGS = "INSERT INTO cerebro.settings VALUES ('segments', '2'), ('threads', '1'), ('backend', 'jax')"
 # The live page ends with Ctrl-C; here, when it has said where it is.
 PRELUDE = """
