@@ -1,4 +1,4 @@
-"""What a config has become: a live Keras model, files of it, predictions in the server."""
+"""Trained configs as live Keras models, as files, and in the server's predictions."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def do(opened: ClusterSession, name: str, run_id: int, mst_key: int = 1, **more:
 
 
 def statement(trial: Trial, opened: ClusterSession) -> str:
-    """What the session was sent last."""
+    """Return the statement that the session was sent last."""
     pid = opened.connection.info.backend_pid
     query = trial.value("SELECT query FROM pg_stat_activity WHERE pid = %s", pid)
     return " ".join(query.split("(")[0].split())

@@ -291,7 +291,7 @@ def test_regression_on_arrays(trial: Trial) -> None:
 
 
 def test_sparse_loss_equals_the_one_hot_loss(trial: Trial, base: int) -> None:
-    """The same labels, stored once, serve both."""
+    """Labels are stored once and serve both losses."""
     sparse = "loss='sparse_categorical_crossentropy',optimizer='SGD(lr=0.1)',metrics=['accuracy']"
     row = run_one(trial, "sparse", "packed", 1, sparse)
     other = run_one(trial, "dense", "packed", 1, SGD)

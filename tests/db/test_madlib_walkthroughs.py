@@ -161,7 +161,7 @@ def prepared(trial: Trial) -> None:
 
 @pytest.fixture(scope="module")
 def one_model(trial: Trial, prepared: None) -> str:
-    """What the server says while one model is trained."""
+    """Train one model and give the server's notices."""
     trial.notices()
     walk(trial, ONE_MODEL)
     return trial.notices()

@@ -1,4 +1,4 @@
-"""What scripts for MADlib say, and read, beside the names of its functions."""
+"""Everything in scripts for MADlib but the names of functions: parameters, tables, messages."""
 
 from __future__ import annotations
 

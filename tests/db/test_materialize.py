@@ -55,7 +55,7 @@ def cuts(trial: Trial, run: int) -> Sequence[str]:
 
 
 def both(trial: Trial, selection: str, options: Mapping[str, object], **more: object) -> tuple[int, int]:
-    """The same run with and without."""
+    """Do a run with features and without, compare their bits, and return both numbers."""
     with_it = trial.fit("packed", f"{selection}_auto", selection, EPOCHS, options=options, **more)
     without = trial.fit(
         "packed", f"{selection}_off", selection, EPOCHS, options={**options, "materialize": "off"}, **more
@@ -125,7 +125,7 @@ def test_folds_share_what_the_trunk_gives(trial: Trial) -> None:
 
 
 def test_nothing_behind_what_draws_or_changes_is_kept(trial: Trial) -> None:
-    """What is before it is too little to be worth it."""
+    """The layers before it are too few to be worth it."""
     for name, layer in (
         ("dropping", nets.layer("Dropout", rate=0.2)),
         ("moving", nets.layer("BatchNormalization")),

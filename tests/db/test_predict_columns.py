@@ -41,7 +41,7 @@ def trained(trial: Trial) -> None:
 
 
 def features(trial: Trial) -> np.ndarray:
-    """Those of all rows, in the order of the ids."""
+    """Return the features of all rows, in the order of the ids."""
     said = json.dumps({"columns": {"id": {"scale": "none", "input": "id"}, **SAID}})
     trial.sql("DROP TABLE IF EXISTS numbered, numbered_summary")
     trial.call(

@@ -1,4 +1,4 @@
-"""What a Greenplum segment's process is told and answers, with PostgreSQL in its place: the same bits.
+"""The orders and answers of a Greenplum segment's process, with PostgreSQL in its place: the same bits.
 
 The session's own process stands for the segment's: the statements that go there come back to it.
 """
@@ -192,7 +192,7 @@ def test_a_state_is_read_where_it_lies(trial: Trial, run_id: int) -> None:
 
 
 def test_a_state_comes_another_way_where_no_server_answers(trial: Trial, run_id: int) -> None:
-    """The same visit to the same bits; the process has to ask."""
+    """A repeated visit comes to the same bits, but the process has to ask."""
     visited = "SELECT epoch, segment, loss FROM cerebro._visit WHERE run_id = %s AND mst_key = 1 AND step = 2"
     ((epoch, segment, _),) = before = trial.sql(visited, run_id)
     for table in ("_visit", "_state"):

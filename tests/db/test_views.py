@@ -1,4 +1,4 @@
-"""What other sessions see of a run while it goes on and afterwards."""
+"""The views that other sessions read while a run goes on and afterwards."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def user(roles: None, database: str, greenplum: bool) -> Iterator[Trial]:
 
 @dataclass
 class Seen:
-    """What was read while a run went on, by view; `at` counts the readings."""
+    """Everything that was read while a run went on, by view; `at` counts the readings."""
 
     run_id: int = 0
     rows: dict[str, list[list[dict[str, Any]]]] = field(default_factory=lambda: {view: [] for view in VIEWS})

@@ -119,7 +119,7 @@ class Trial:
         return bool(self.value("SELECT has(%s)", package))
 
     def notices(self) -> str:
-        """What the server has said since the last time."""
+        """Return the server's notices since the last call."""
         said = "".join(self.connection.notices)
         self.connection.notices.clear()
         return said

@@ -83,7 +83,7 @@ def opening(memory: int, folds: int | None = None) -> OpenRows:
 def shared(
     given: list[list[bytes]], how: dealing.Deal, sizes: list[int], memory: int
 ) -> dict[int, list[bytes]]:
-    """The same with as many processes as there are sizes, and what they say to each other."""
+    """Deal the same rows with one process for each size, and return the buffers."""
     folds = FOLDS if how.folds else None
     shares = [pack_rows.RowShare(opening(memory, folds), given[0][:2]) for _ in sizes]
     bounds = np.cumsum([0, *sizes])

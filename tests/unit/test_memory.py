@@ -1,4 +1,4 @@
-"""What a process keeps has one owner, and a test may begin with nothing."""
+"""Everything that a process keeps has one owner, and a test may begin with nothing."""
 
 from __future__ import annotations
 
