@@ -68,7 +68,7 @@ def finish(opened: ClusterSession) -> None:
 
 def do(opened: ClusterSession, name: str, run_id: int, mst_key: int = 1, **more: Any) -> dict[str, Any]:
     request = {"run_id": run_id, "mst_key": mst_key, "engine": ENGINE, **more}
-    opened.begin(Sent.of(name, request))
+    opened.begin(Sent.from_request(name, request))
     finish(opened)
     return dict(opened.result())
 

@@ -122,7 +122,7 @@ def test_a_registered_loss_trains_to_the_bits_of_keras_own(trial: Trial, mine: s
     trial.fit("packed", f"own_{backend}", mine, 2, options={"backend": backend})
     trial.fit("packed", f"keras_{backend}", "theirs", 2, options={"backend": backend})
     assert trial.weights(f"own_{backend}") == trial.weights(f"keras_{backend}")
-    facts = [trial.one(f"SELECT * FROM {out}_{backend}_info") for out in ("own", "keras")]
+    facts = [trial.read_row(f"SELECT * FROM {out}_{backend}_info") for out in ("own", "keras")]
     assert facts[0]["training_loss"] == facts[1]["training_loss"]
     assert [fact["loss_type"] for fact in facts] == ["my_loss", "mse"]
     assert facts[0]["compile_params"] == MINE

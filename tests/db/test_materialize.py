@@ -35,10 +35,10 @@ def tables(trial: Trial) -> None:
     trial.table("others", "x real[], y integer", rows_of(*blobs(90, seed=4)))
     trial.pack("blobs", "packed", buffer_size=37)
     trial.pack_validation("others", "packed_validation", "packed")
-    given(trial, "mst", net())
+    make_net(trial, "mst", net())
 
 
-def given(trial: Trial, selection: str, text: str) -> None:
+def make_net(trial: Trial, selection: str, text: str) -> None:
     """A net with weights, and configs of it."""
     random = trial.model(text)
     trial.select(f"{selection}_seeded", [random], [SGD], ["batch_size=32,epochs=1"])
@@ -130,7 +130,7 @@ def test_nothing_behind_what_draws_or_changes_is_kept(trial: Trial) -> None:
         ("dropping", nets.layer("Dropout", rate=0.2)),
         ("moving", nets.layer("BatchNormalization")),
     ):
-        given(trial, name, net(layer))
+        make_net(trial, name, net(layer))
         trial.keep(f"{name}_one", name, [1])
         run, _ = both(trial, f"{name}_one", {"backend": "jax"})
         assert cuts(trial, run) == []

@@ -31,7 +31,7 @@ from cerebro_plpy.store.cluster import messages
 before = messages.PIECE_BYTES
 try:
     messages.PIECE_BYTES = 1000
-    sent = Sent.of(command, json.loads(request))
+    sent = Sent.from_request(command, json.loads(request))
     return json.dumps(coordinator.carry_out(entry.SegmentSession(), sent))
 finally:
     messages.PIECE_BYTES = before
@@ -57,19 +57,19 @@ before = CompiledModel.evaluate, process.work, servers.where
 try:
     if alone:
         # Port 1 of this host: nobody answers there.
-        memory.of(coordinator.Known).told.clear()
+        memory.get_instance(coordinator.Known).told.clear()
         servers.where = lambda db, key, keys: [(None, 1)] * len(keys)
     CompiledModel.evaluate = counting(CompiledModel.evaluate, "measured")
     process.work = counting(process.work, "asked")
     db = entry.SegmentSession()
-    steps, reply = coordinator.steps_of(db, Sent.of(command, json.loads(request))), None
+    steps, reply = coordinator.steps_of(db, Sent.from_request(command, json.loads(request))), None
     while True:
         reply = coordinator._do(db, steps.send(reply))
 except StopIteration:
     pass
 finally:
     CompiledModel.evaluate, process.work, servers.where = before
-    memory.of(coordinator.Known).told.clear()
+    memory.get_instance(coordinator.Known).told.clear()
 return [calls["measured"], calls["asked"]]
 $$
 """
@@ -147,7 +147,7 @@ def test_an_evaluation_by_way_of_the_segments_process_measures_the_same(
 def test_rows_are_given_back_where_they_were_read(trial: Trial, run_id: int) -> None:
     trial.sql("CREATE FUNCTION partitions() RETURNS integer LANGUAGE plpython3u AS $$"
               "from cerebro_plpy import memory\nfrom cerebro_plpy.segment import rows\n"
-              "return len(memory.of(rows.Partitions)) $$")  # fmt: skip
+              "return len(memory.get_instance(rows.Partitions)) $$")  # fmt: skip
     way = WAYS["in a transaction of its caller's, in pieces"]
     again(trial, way, "evaluate", run_id, epoch=2, segment=0)
     assert trial.value("SELECT partitions()") > 0

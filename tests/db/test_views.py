@@ -204,7 +204,7 @@ def test_a_condition_cannot_leak_rows_of_others(seen: Seen, database: str) -> No
 
 
 def test_a_finished_run(seen: Seen, user: Trial) -> None:
-    row = user.one("SELECT * FROM cerebro.runs WHERE run_id = %s", seen.run_id)
+    row = user.read_row("SELECT * FROM cerebro.runs WHERE run_id = %s", seen.run_id)
     expected = {
         "status": "finished", "configs": 4, "failed_configs": 0, "epochs": EPOCHS, "segments": SEGMENTS,
         "visits_done": 48, "visits_total": 48, "seed": 7, "detail": None,

@@ -77,7 +77,7 @@ def opening(memory: int, folds: int | None = None) -> OpenRows:
     told = OpenRows(
         ticket="ticket", columns=DESCRIBED, sample=[True, True], seed=SEED, memory=memory, parts=folds
     )
-    return OpenRows.of(json.loads(json.dumps(asdict(told))))
+    return OpenRows.from_fields(json.loads(json.dumps(asdict(told))))
 
 
 def shared(
@@ -99,7 +99,7 @@ def shared(
     for own, mine in zip(shares, np.split(ranks, bounds[1:-1]), strict=True):
         places = [CLASS_NAMES.index(str(label)) for label in own.labels()[0] or []]
         dealt = DealRows(ticket="ticket", deal=vars(how), keys=KEYS, places=[places, None], widths=[3, None])
-        own.deal(DealRows.of(json.loads(json.dumps(asdict(dealt)))), mine)
+        own.deal(DealRows.from_fields(json.loads(json.dumps(asdict(dealt)))), mine)
         for key, buffer_id, place, fields in own.pieces():
             assert key == KEYS[buffer_id // how.buffers]
             pieces[buffer_id].append((place, fields))

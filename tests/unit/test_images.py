@@ -77,7 +77,7 @@ def test_a_cancel_acts_between_two_scans() -> None:
             raise CanceledError
 
     with memory.PROCESS.fresh():
-        memory.of(memory.Pause).take = take
+        memory.get_instance(memory.Pause).take = take
         with pytest.raises(CanceledError):
             decoded(data, 4, 4)
 
