@@ -70,7 +70,7 @@ def accuracy(tell: Tell) -> Section:
         )
     ]
     text = tables.markdown([f"{ROWS:,} rows, {len(SEEDS)} seeds", "balanced accuracy"], rows)
-    behind = Spread.of([100 * (b - a) for a, b in zip(ours, theirs, strict=True)])
+    behind = Spread.from_values([100 * (b - a) for a, b in zip(ours, theirs, strict=True)])
     goal = Goal("points of balanced accuracy that cerebro.train is behind MLPClassifier", 1.0, behind)
     return Section("One statement beside scikit-learn", text, [goal])
 

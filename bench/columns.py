@@ -46,10 +46,10 @@ def packing(repetitions: int, tell: Tell) -> Section:
                 if number >= 0:
                     copies.append(copy)
                     packs.append(pack)
-            pairs = Spread.of([a / b for a, b in zip(packs, copies, strict=True)])
+            pairs = Spread.from_values([a / b for a, b in zip(packs, copies, strict=True)])
             rows += [
-                [f"COPY, {name}", tables.spread(Spread.of(copies)), ""],
-                [f"packing, {name}", tables.spread(Spread.of(packs)), tables.spread(pairs)],
+                [f"COPY, {name}", tables.spread(Spread.from_values(copies)), ""],
+                [f"packing, {name}", tables.spread(Spread.from_values(packs)), tables.spread(pairs)],
             ]
             goals.append(Goal(f"packing mixed columns {name} ÷ COPY to /dev/null", 2.0, pairs))
     tell(f"  packing mixed columns {rows}")
@@ -100,7 +100,7 @@ def predicting(repetitions: int, tell: Tell) -> Section:
                 server.query(connection, query)
                 if number >= 0:
                     speeds[name].append(PREDICTED / (time.perf_counter() - clock))
-    found = {name: Spread.of(speed) for name, speed in speeds.items()}
+    found = {name: Spread.from_values(speed) for name, speed in speeds.items()}
     tell(f"  predicting {found}")
     rows = [[name, tables.spread(speed, 0)] for name, speed in found.items()]
     goals = [Goal(f"{name}: rows per second", least[name], found[name], False) for name in ways]
@@ -155,7 +155,7 @@ def memory(tell: Tell) -> Section:
     goal = Goal(
         "packing 3 GB of mixed columns with memory_mb 256: MB that the session takes",
         512,
-        Spread.of([added / 1e6]),
+        Spread.from_values([added / 1e6]),
     )
     return Section("Memory of packing", text, [goal])
 

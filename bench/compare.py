@@ -75,7 +75,7 @@ def _one(found: Comparison, contender: Contender, warm_up: bool, tell: Tell) -> 
 
 def table(found: Comparison) -> str:
     """Return one row for each contender, the fastest first."""
-    names = sorted(found.outcomes, key=lambda n: Spread.of(found.seconds(n)).median)
+    names = sorted(found.outcomes, key=lambda n: Spread.from_values(found.seconds(n)).median)
     head = ["", "seconds", "÷ ours", "warm seconds", "÷ ours", "stored", "peak memory", "moved", "accuracy"]
     return f"{tables.markdown(head, [_row(found, name) for name in names])}\n\n{_largest(found)}"
 
@@ -100,14 +100,14 @@ def _row(found: Comparison, name: str) -> list[str]:
     outcomes = found.outcomes[name]
     return [
         name + (f" ({found.best})" if name == BEST else ""),
-        "" if is_warm else tables.spread(Spread.of(whole)),
+        "" if is_warm else tables.spread(Spread.from_values(whole)),
         "" if is_warm or against_first is None else tables.spread(against_first),
-        "" if is_first else tables.spread(Spread.of(warm)),
+        "" if is_first else tables.spread(Spread.from_values(warm)),
         "" if is_first or against_warm is None else tables.spread(against_warm),
         tables.size(found.stored[name]),
         tables.size(sum(found.peaks[name])),
         tables.size(outcomes[0].moved),
-        tables.spread(Spread.of([o.accuracy for o in outcomes]), 4),
+        tables.spread(Spread.from_values([o.accuracy for o in outcomes]), 4),
     ]
 
 
@@ -124,7 +124,7 @@ def goals(found: Comparison) -> list[tables.Goal]:
     name = found.workload.name
     rows = [_goal(found, *goal) for goal in _GOALS[name] + _GOALS_EVERYWHERE]
     if found.peaks.get(RAY):
-        memory = Spread.of([sum(found.peaks[OURS]) / sum(found.peaks[RAY])])
+        memory = Spread.from_values([sum(found.peaks[OURS]) / sum(found.peaks[RAY])])
         rows.append(tables.Goal(f"`{name}`: peak memory, ours ÷ {RAY}", 0.7, memory))
     return rows
 

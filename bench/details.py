@@ -61,7 +61,7 @@ def _shares_of(
 
 
 def _spread(found: Sequence[timeline.Shares], seconds: Callable[[timeline.Shares], float]) -> Spread:
-    return Spread.of([shares.of(seconds(shares)) for shares in found])
+    return Spread.from_values([shares.compute_share(seconds(shares)) for shares in found])
 
 
 def where_time_goes(repetitions: int, options: str, tell: Tell) -> Section:
@@ -71,7 +71,7 @@ def where_time_goes(repetitions: int, options: str, tell: Tell) -> Section:
         count = repetitions if workload is workloads.MIXED else min(2, repetitions)
         found = _shares_of(workload, count, options, frequency)
         parts = [_spread(found, part) for part in (_train, _hops, _evaluate, _commands, _waiting)]
-        whole = Spread.of([shares.whole for shares in found])
+        whole = Spread.from_values([shares.whole for shares in found])
         rows.append(
             [
                 f"{workload.name}, {workload.rows:,} rows",
@@ -174,8 +174,8 @@ def _simulated(segments: int) -> list[Goal]:
     units = [1.0] * 12 + [10.0] * 4
     runs = [estimate(*_run_of(units, segments, seed), most_visits=10_000) for seed in range(1, 6)]
     what = f"`mixed` simulated on {segments} segments"
-    waits = Spread.of([run.waiting for run in runs])
-    beyond = Spread.of([run.seconds / run.bound - 1 for run in runs])
+    waits = Spread.from_values([run.waiting for run in runs])
+    beyond = Spread.from_values([run.seconds / run.bound - 1 for run in runs])
     return [
         Goal(f"{what}: share in which segments wait", 0.05, waits),
         Goal(f"{what}: time beyond what no schedule can avoid", 0.05, beyond),
@@ -224,20 +224,20 @@ def hops(repetitions: int, tell: Tell) -> Section:
     rows, reached, middles = [], Spread(0, 0, 0, 0), []
     for megabytes in HOP_MEGABYTES:
         ours, plain = _hop_times(megabytes, repetitions)
-        middles.append((Spread.of(ours).median, Spread.of(plain).median))
+        middles.append((Spread.from_values(ours).median, Spread.from_values(plain).median))
         pairs = [p / o for o, p in zip(ours, plain, strict=True)]
         speed = [megabytes / o for o in ours]
         rows.append(
             [
                 f"{megabytes} MB",
-                tables.spread(Spread.of(ours)),
-                tables.spread(Spread.of(plain)),
-                tables.spread(Spread.of(pairs)),
-                tables.spread(Spread.of(speed), 0),
+                tables.spread(Spread.from_values(ours)),
+                tables.spread(Spread.from_values(plain)),
+                tables.spread(Spread.from_values(pairs)),
+                tables.spread(Spread.from_values(speed), 0),
             ]
         )
         tell(f"  hop {rows[-1]}")
-        reached = Spread.of(pairs) if megabytes == 300 else reached
+        reached = Spread.from_values(pairs) if megabytes == 300 else reached
     head = ["state", "a hop, seconds", "plain INSERT and SELECT, seconds", "speed ÷ plain", "MB/s"]
     goal = Goal(
         "hop of 300 MB: bytes per second ÷ those of plain INSERT and SELECT", 0.7, reached, at_most=False
@@ -247,7 +247,7 @@ def hops(repetitions: int, tell: Tell) -> Section:
     linear = Goal(
         "hop: exponent of its growth with the size ÷ that of plain",
         1.05,
-        Spread.of([exponents[0] / exponents[1]]),
+        Spread.from_values([exponents[0] / exponents[1]]),
     )
     return Section("A hop", tables.markdown(head, rows) + "\n\n" + text, [goal, linear])
 
@@ -296,8 +296,8 @@ def packing(repetitions: int, tell: Tell) -> Section:
     copy = times["COPY"]
     rows, goals = [], []
     for name, found in times.items():
-        pairs = Spread.of([a / b for a, b in zip(found, copy, strict=True)])
-        rows.append([name, tables.spread(Spread.of(found)), tables.spread(pairs)])
+        pairs = Spread.from_values([a / b for a, b in zip(found, copy, strict=True)])
+        rows.append([name, tables.spread(Spread.from_values(found)), tables.spread(pairs)])
         if name != "COPY":
             goals.append(Goal(f"{name}: `wide` ÷ COPY to /dev/null", 2.5, pairs))
     tell(f"  packing {rows}")
@@ -356,7 +356,7 @@ def prediction(repetitions: int, rows: int, tell: Tell) -> Section:
                 if number >= 0:
                     speeds[name].append(rows / seconds)
     ours, _, *bare = speeds
-    table = [[name, tables.spread(Spread.of(found), 0)] for name, found in speeds.items()]
+    table = [[name, tables.spread(Spread.from_values(found), 0)] for name, found in speeds.items()]
     tell(f"  prediction {table}")
     goals = [
         Goal(f"prediction: rows per second, {ours} ÷ {name}", 0.6, ratio(speeds[ours], speeds[name]), False)
@@ -364,7 +364,9 @@ def prediction(repetitions: int, rows: int, tell: Tell) -> Section:
     ]
     first = [_first_prediction() for _ in range(max(3, repetitions))]
     tell(f"  first prediction {first}")
-    goals.append(Goal("first cerebro.predict of a fresh session, seconds", 0.5, Spread.of(first), True))
+    goals.append(
+        Goal("first cerebro.predict of a fresh session, seconds", 0.5, Spread.from_values(first), True)
+    )
     return Section("Prediction", tables.markdown([f"{rows:,} rows x 64", "rows per second"], table), goals)
 
 
@@ -423,8 +425,8 @@ def streaming(repetitions: int, options: str, tell: Tell) -> Section:
                 if number >= 0:
                     shares = timeline.shares(connection, run_id)
                     times[name].append((shares.train + shares.hops) / workload.training_rows * 1e6)
-    pairs = Spread.of([s / c for c, s in zip(*times.values(), strict=True)])
-    rows = [[name, tables.spread(Spread.of(found), 1)] for name, found in times.items()]
+    pairs = Spread.from_values([s / c for c, s in zip(*times.values(), strict=True)])
+    rows = [[name, tables.spread(Spread.from_values(found), 1)] for name, found in times.items()]
     tell(f"  streaming {rows} {pairs}")
     goal = Goal("streamed rows, 3x the memory budget: time per row ÷ cached rows", 1.3, pairs)
     return Section("Rows beyond the memory", tables.markdown(["", "µs per row and epoch"], rows), [goal])

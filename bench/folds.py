@@ -19,8 +19,8 @@ def folds(repetitions: int, options: str, tell: Tell) -> Section:
     rows, goals = [], []
     for workload in (workloads.DIGITS, workloads.IMAGES):
         plain, crossed = _times(workload, repetitions, options)
-        pairs = Spread.of([b / a for a, b in zip(plain, crossed, strict=True)])
-        times = [tables.spread(Spread.of(one)) for one in (plain, crossed)]
+        pairs = Spread.from_values([b / a for a, b in zip(plain, crossed, strict=True)])
+        times = [tables.spread(Spread.from_values(one)) for one in (plain, crossed)]
         rows.append([f"`{workload.name}`", *times, tables.spread(pairs)])
         tell(f"  {rows[-1]}")
         goals.append(Goal(f"`{workload.name}`: {FOLDS} folds ÷ plain run", 1.1 * (FOLDS - 1), pairs))

@@ -26,9 +26,9 @@ def fused(repetitions: int, options: str, tell: Tell) -> Section:
     goals, rows, small = [], [], []
     for engine, forms in FORMS.items():
         taken = _times(workloads.DIGITS, engine, forms[:2], repetitions, options)
-        pairs = Spread.of([b / a for a, b in zip(taken["off"], taken["chosen"], strict=True)])
+        pairs = Spread.from_values([b / a for a, b in zip(taken["off"], taken["chosen"], strict=True)])
         tell(f"  digits {engine} {pairs}")
-        seconds = [tables.spread(Spread.of(taken[form])) for form in forms[:2]]
+        seconds = [tables.spread(Spread.from_values(taken[form])) for form in forms[:2]]
         rows.append([f"`digits` on {engine}", *seconds, tables.spread(pairs)])
         goals.append(Goal(f"`digits` on {engine}: as the planner chooses ÷ each by itself", 1.03, pairs))
         for units, members in product(NETS, MEMBERS):
@@ -58,9 +58,10 @@ def _row(
     taken = _times(workload, engine, forms, repetitions, options)
     off = taken["off"]
     shares = [
-        tables.spread(Spread.of([b / a for a, b in zip(off, taken[form], strict=True)])) for form in forms[1:]
+        tables.spread(Spread.from_values([b / a for a, b in zip(off, taken[form], strict=True)]))
+        for form in forms[1:]
     ]
-    found = [engine, "-".join(map(str, units)), str(members), tables.spread(Spread.of(off)), *shares]
+    found = [engine, "-".join(map(str, units)), str(members), tables.spread(Spread.from_values(off)), *shares]
     tell(f"  {found}")
     return [*found, *[""] * (len(FORMS["jax"]) - len(forms))]
 

@@ -44,9 +44,9 @@ def groups(repetitions: int, options: str, tell: Tell) -> Section:
         taken["Keras"].append(_keras_loop(x[:LOOPED_KERAS], y[:LOOPED_KERAS]) * GROUPS / LOOPED_KERAS)
         tell(f"  groups { {name: round(found[-1], 1) for name, found in taken.items()} }")
     ours, *theirs = taken.values()
-    pairs = [Spread.of([a / b for a, b in zip(ours, loop, strict=True)]) for loop in theirs]
+    pairs = [Spread.from_values([a / b for a, b in zip(ours, loop, strict=True)]) for loop in theirs]
     rows = [
-        [name, tables.spread(Spread.of(found), 1), "" if pair is None else tables.spread(pair, 3)]
+        [name, tables.spread(Spread.from_values(found), 1), "" if pair is None else tables.spread(pair, 3)]
         for (name, found), pair in zip(taken.items(), [None, *pairs], strict=True)
     ]
     about = (
@@ -84,8 +84,10 @@ def _grown(options: str, tell: Tell) -> tuple[str, list[Goal]]:
         "memory, all processes",
     ]
     return tables.markdown(head, rows), [
-        Goal(f"memory with {GROUPS:,} groups, GB", 1.5, Spread.of([memory[GROUPS] / 1e9])),
-        Goal(f"a group among {MANY:,} ÷ one among {FEW:,}", 1.1, Spread.of([each[MANY] / each[FEW]])),
+        Goal(f"memory with {GROUPS:,} groups, GB", 1.5, Spread.from_values([memory[GROUPS] / 1e9])),
+        Goal(
+            f"a group among {MANY:,} ÷ one among {FEW:,}", 1.1, Spread.from_values([each[MANY] / each[FEW]])
+        ),
     ]
 
 

@@ -43,8 +43,8 @@ def growth(
             size: _measure(w, segments, repetitions, options)
             for size, w, segments in _fewer_or_more(name, steps)
         }
-        middles = [Spread.of(seconds).median for seconds in found.values()]
-        rows = [["seconds", *(tables.spread(Spread.of(seconds)) for seconds in found.values())]]
+        middles = [Spread.from_values(seconds).median for seconds in found.values()]
+        rows = [["seconds", *(tables.spread(Spread.from_values(seconds)) for seconds in found.values())]]
         texts.append(tables.markdown([name, *(str(size) for size in found)], rows))
         tell(f"  growth {name} {middles}")
         if len(middles) > 1:

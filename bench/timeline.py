@@ -46,7 +46,7 @@ class Shares:
     def waiting(self) -> float:
         return self.whole - self.train - self.hops - self.evaluate - self.commands
 
-    def of(self, seconds: float) -> float:
+    def compute_share(self, seconds: float) -> float:
         return seconds / self.whole
 
 

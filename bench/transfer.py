@@ -64,9 +64,9 @@ def heads(repetitions: int, options: str, tell: Tell) -> Section:
             taken[name].append(outcome.seconds)
             tell(f"  {name} {outcome.seconds:.1f} s, accuracy {outcome.accuracy:.4f}")
     kept, *others = taken.values()
-    pairs = [Spread.of([b / a for a, b in zip(kept, other, strict=True)]) for other in others]
+    pairs = [Spread.from_values([b / a for a, b in zip(kept, other, strict=True)]) for other in others]
     rows = [
-        [name, tables.spread(Spread.of(found)), "" if pair is None else tables.spread(pair)]
+        [name, tables.spread(Spread.from_values(found)), "" if pair is None else tables.spread(pair)]
         for (name, found), pair in zip(taken.items(), [None, *pairs], strict=True)
     ]
     goals = [
@@ -97,11 +97,11 @@ def adapters(repetitions: int, options: str, tell: Tell) -> Section:
             server.make_configs(connection, replace(whole, configs=them))
             fits = [server.fit(connection, whole, options, validate=False) for _ in range(1 + repetitions)]
             moved[name] = server.hopped(connection, fits[-1][0])
-            seconds[name] = Spread.of([taken for _, taken in fits[1:]])
+            seconds[name] = Spread.from_values([taken for _, taken in fits[1:]])
             tell(f"  {name} {moved[name]} bytes, {seconds[name].median:.1f} s")
     grown = _grown(whole, configs["adapters"], options)
-    share = Spread.of([moved["adapters"] / moved["whole"]])
-    more = Spread.of([grown / copy])
+    share = Spread.from_values([moved["adapters"] / moved["whole"]])
+    more = Spread.from_values([grown / copy])
     rows = [[name, tables.size(moved[name]), tables.spread(seconds[name])] for name in moved]
     head = [f"an encoder of {DEPTH} blocks of {WIDTH}, 8 configs", "hopped", "seconds"]
     goals = [
@@ -146,7 +146,7 @@ def features(repetitions: int, options: str, tell: Tell) -> Section:
             for name, each in found.items():
                 taken[name] += [each] if number >= 0 else []
     pairs = {
-        new: Spread.of([a / b for a, b in zip(taken[new], taken[old], strict=True)])
+        new: Spread.from_values([a / b for a, b in zip(taken[new], taken[old], strict=True)])
         for new, old in (("new rows", "anew"), ("in turn", "apart"))
     }
     rows = [
@@ -155,7 +155,9 @@ def features(repetitions: int, options: str, tell: Tell) -> Section:
         ["three layers, each from the rows", "apart"],
         ["three layers, each from the one before", "in turn"],
     ]
-    text = tables.markdown(["", "seconds"], [[what, tables.spread(Spread.of(taken[n]))] for what, n in rows])
+    text = tables.markdown(
+        ["", "seconds"], [[what, tables.spread(Spread.from_values(taken[n]))] for what, n in rows]
+    )
     goals = [
         Goal("a tenth of new rows ÷ all rows anew", 0.3, pairs["new rows"]),
         Goal("three layers in turn ÷ each from the rows", 0.6, pairs["in turn"]),

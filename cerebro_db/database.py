@@ -189,7 +189,7 @@ class Database:
             raise CerebroError(
                 "rows of yours need a name for their packed table", hint='For example into="cars".'
             )
-        training = Packed.of(self, how["like"]) if how["like"] is not None else None
+        training = Packed.from_table(self, how["like"]) if how["like"] is not None else None
         if training is not None:
             x, y = x or training.x, y or training.y
         columns, x, y = rows.chosen(source, x, y)
@@ -251,7 +251,7 @@ class Database:
         gets its sizes. `freeze` names layers that stay as they are; `*` stands for any letters. A net that
         the table has already, with these weights, keeps its number.
         """
-        wanted = None if packed is None else Packed.of(self, packed)
+        wanted = None if packed is None else Packed.from_table(self, packed)
         return pretrained.load(
             self, model, wanted, head=head, freeze=freeze, layer=layer, name=name, description=description
         )
@@ -261,14 +261,14 @@ class Database:
     ) -> Packed:
         """Pack what a frozen layer of an architecture gives for packed rows; nets with these layers train on
         it as on the rows. `into` is the new table, by default <packed>_features."""
-        source = Packed.of(self, packed)
+        source = Packed.from_table(self, packed)
         made = into or table_name(source.table, "_features")
         self.rows(call("materialize_features", source.table, self._architectures, model_id, layer, made))
         return Packed(self, made, source.x, source.y)
 
     def refresh_features(self, features: Packed | str) -> int:
         """Compute the features of rows that were appended since, and return their number."""
-        statement = call("refresh_features", Packed.of(self, features).table)
+        statement = call("refresh_features", Packed.from_table(self, features).table)
         return self.rows(statement)[0]["refresh_features"]
 
     def load(self, table: str, source: Any) -> int:
@@ -357,10 +357,10 @@ class Database:
         `patience`, `target`, `restore_best`, `max_seconds`, `backend`, `threads` and so on.
         """
         request = FitRequest(
-            table=Packed.of(self, table),
+            table=Packed.from_table(self, table),
             grid=dict(grid),
             epochs=epochs,
-            validation=Packed.of(self, validation) if validation is not None else None,
+            validation=Packed.from_table(self, validation) if validation is not None else None,
             search=search,
             configs=configs,
             seed=seed,

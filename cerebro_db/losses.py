@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def own(keras: Any) -> dict[str, Any]:
+def make_losses(keras: Any) -> dict[str, Any]:
     """Return the classes of these losses by name."""
     ops = keras.ops
 

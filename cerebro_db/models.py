@@ -33,7 +33,7 @@ def build(
 ) -> Any:
     """Build a model, compile it and give its variables and its optimizer's the values of a state."""
     keras = library()
-    known = {**losses.own(keras), **custom}
+    known = {**losses.make_losses(keras), **custom}
     model = _model(keras, architecture, known)
     model.compile(**{key: _made(keras, params[key], known) for key in _COMPILE})
     model.optimizer.build(model.trainable_variables)

@@ -35,7 +35,7 @@ class Packed:
         return markup.titled(f"Packed table {self.table}", markup.pairs(shown))
 
     @classmethod
-    def of(cls, db: Server, table: Packed | str) -> Packed:
+    def from_table(cls, db: Server, table: Packed | str) -> Packed:
         """Take a packed table as such, or by its name."""
         return cls(db, table) if isinstance(table, str) else table
 
@@ -50,7 +50,7 @@ class Packed:
         like: Packed | str | None,
     ) -> Packed:
         """Return the table that `db.pack` is to make; validation takes columns from the training table."""
-        training = cls.of(db, like) if like is not None else None
+        training = cls.from_table(db, like) if like is not None else None
         if training is not None:
             x, y = x or training.x, y or training.y
         if not x or not y:

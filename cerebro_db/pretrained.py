@@ -59,7 +59,7 @@ class PackedRows:
     shape: Sequence[int]
 
     @classmethod
-    def of(cls, db: Home, packed: Packed) -> PackedRows:
+    def from_packed(cls, db: Home, packed: Packed) -> PackedRows:
         found = packed.summary()
         labels = found["dependent_varname"]
         if len(labels) != 1:
@@ -87,7 +87,7 @@ def load(
     description: str | None,
 ) -> int:
     """Add a trained net to the architectures, unless it is there; return its number."""
-    rows = None if packed is None else PackedRows.of(db, packed)
+    rows = None if packed is None else PackedRows.from_packed(db, packed)
     net, config = prepared(model, rows, head=head, freeze=freeze, layer=layer)
     weights = flat_weights(net)
     known = _known(db, config, weights)

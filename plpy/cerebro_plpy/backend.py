@@ -59,7 +59,7 @@ class Backend:
 
 
 def backend() -> Backend:
-    return memory.of(Backend)
+    return memory.get_instance(Backend)
 
 
 def is_busy() -> bool:
@@ -109,7 +109,7 @@ class Session:
         from cerebro_plpy.segment import handlers
 
         # Through JSON, so that both are given the same.
-        return handlers.carry_out(self, Sent.of(sent.way.name, json.loads(sent.as_json())))
+        return handlers.carry_out(self, Sent.from_request(sent.way.name, json.loads(sent.as_json())))
 
     def as_owner(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         own = backend()

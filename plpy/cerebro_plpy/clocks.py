@@ -69,5 +69,5 @@ def handle_signals_apart() -> None:
     there = _StackPlace()
     _PROCESS.sigaltstack(None, ctypes.byref(there))
     if not there.start:
-        own = memory.of(_SignalStack).memory
+        own = memory.get_instance(_SignalStack).memory
         _PROCESS.sigaltstack(ctypes.byref(_StackPlace(ctypes.addressof(own), 0, _STACK_BYTES)), None)

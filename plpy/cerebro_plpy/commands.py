@@ -28,7 +28,7 @@ class Command:
     """One thing to do. Its fields travel as JSON."""
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Self:
+    def from_fields(cls, fields: Mapping[str, Any]) -> Self:
         return cls(**fields)
 
 
@@ -71,7 +71,7 @@ class Check(BesideRows):
     sizes: bool = False
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Self:
+    def from_fields(cls, fields: Mapping[str, Any]) -> Self:
         given = dict(fields)
         return cls(configs=[CheckedConfig(**c) for c in given.pop("configs")], **given)
 
@@ -96,7 +96,7 @@ class Probe(BesideRows):
     target_kinds: Sequence[str]
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Self:
+    def from_fields(cls, fields: Mapping[str, Any]) -> Self:
         given = dict(fields)
         return cls(configs=[ProbedConfig(**c) for c in given.pop("configs")], **given)
 
@@ -224,7 +224,7 @@ class CreateRun(Command):
     weights_of_groups: Sequence[WeightsOfGroups] = field(default_factory=list[WeightsOfGroups])
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Self:
+    def from_fields(cls, fields: Mapping[str, Any]) -> Self:
         behind = fields["behind"]
         return cls(
             run=RunRow(**fields["run"]),
@@ -246,7 +246,7 @@ class HoldRun(Command):
     behind: Behind
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Self:
+    def from_fields(cls, fields: Mapping[str, Any]) -> Self:
         return cls(run_id=fields["run_id"], behind=Behind(**fields["behind"]))
 
 
@@ -277,7 +277,7 @@ class EndRun(Command):
     rates: Sequence[RateRow] = ()
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Self:
+    def from_fields(cls, fields: Mapping[str, Any]) -> Self:
         given = dict(fields)
         return cls(rates=[RateRow(**rate) for rate in given.pop("rates", ())], **given)
 
@@ -309,7 +309,7 @@ class Decide(Command):
     configs: Sequence[ConfigRow]
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Self:
+    def from_fields(cls, fields: Mapping[str, Any]) -> Self:
         return cls(
             run_id=fields["run_id"],
             entries=[Entry(**e) for e in fields["entries"]],
@@ -435,10 +435,10 @@ class Sent:
         return {**asdict(self.command), **engine, "look_seconds": self.look_seconds}
 
     @classmethod
-    def of(cls, name: str, request: Mapping[str, Any]) -> Sent:
+    def from_request(cls, name: str, request: Mapping[str, Any]) -> Sent:
         fields = dict(request)
         engine, look_seconds = fields.pop("engine", None), fields.pop("look_seconds", 0)
-        command = _KINDS[name].of(fields)
+        command = _KINDS[name].from_fields(fields)
         return cls(command, None if engine is None else Engine(**engine), look_seconds)
 
     def shown(self) -> str:

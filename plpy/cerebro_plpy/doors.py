@@ -39,7 +39,7 @@ def carry_out(work: Callable[[], T], known: Sequence[registered.Function] = ()) 
     that a user reads.
     """
     interrupts.let_cancels_wait()
-    memory.of(memory.Pause).take = _look_for_cancel
+    memory.get_instance(memory.Pause).take = _look_for_cancel
     with registered.scope(known):
         return work()
 

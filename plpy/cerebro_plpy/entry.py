@@ -31,7 +31,7 @@ __all__ = ["run_pending"]
 @internal
 def segment(command: str, request: str) -> str:
     """Carry out a command in a segment session; other sessions see at once what it is."""
-    sent = Sent.of(command, json.loads(request))
+    sent = Sent.from_request(command, json.loads(request))
     own = SegmentSession(sent.look_seconds)
     session.set_application_name(own, sent.shown())
     if isinstance(sent.command, Drive):
@@ -65,7 +65,7 @@ def begin_command(command: str, request: str) -> Sequence[str | None]:
     end_look()
     asked = json.loads(request)
     lacking = asked.pop("lacking", None)
-    sent = Sent.of(command, asked)
+    sent = Sent.from_request(command, asked)
     own = SegmentSession(sent.look_seconds)
     with cancel.interruptible(cancel.ticker(own)):
         return _next(procedure.begin(own, sent, lacking))
@@ -113,7 +113,7 @@ def take_row(*arguments: Any) -> int:
 def give_pieces(ticket: str) -> Iterator[tuple[Any, ...]]:
     from cerebro_plpy.cluster import pack_rows
 
-    return pack_rows.found(ticket, pack_rows.RowShare).pieces()
+    return pack_rows.find_taker(ticket, pack_rows.RowShare).pieces()
 
 
 @internal
@@ -121,7 +121,7 @@ def give_predictions(ticket: str) -> Iterator[tuple[Any, ...]]:
     from cerebro_plpy.cluster import pack_rows
     from cerebro_plpy.cluster.predict_rows import Predicting
 
-    return pack_rows.found(ticket, Predicting).predictions()
+    return pack_rows.find_taker(ticket, Predicting).predictions()
 
 
 @internal

@@ -18,7 +18,7 @@ class Memory:
     def __init__(self) -> None:
         self._things: dict[type, Any] = {}
 
-    def of(self, kind: type[T]) -> T:
+    def get_instance(self, kind: type[T]) -> T:
         """Return the one thing of a kind, making it first if needed."""
         if kind not in self._things:
             self._things[kind] = kind()
@@ -55,4 +55,4 @@ def kept(known: dict[K, T], key: K, most: int, make: Callable[[], T]) -> T:
 
 
 PROCESS = Memory()
-of = PROCESS.of
+get_instance = PROCESS.get_instance

@@ -127,7 +127,7 @@ def test_a_long_call_can_be_left_to_the_server_and_ended(opened: Open, driver: s
 @pytest.mark.slow
 @pytest.mark.doors("psycopg2 psycopg sqlalchemy odbc jdbc", "pack")
 def test_packing_and_training_in_one_transaction(opened: Open, driver: str) -> None:
-    """Where the driver begins transactions by itself nothing of this is committed before the end."""
+    """Drivers that begin transactions by themselves commit nothing of this before the end."""
     session = opened()
     session.rows(f"CREATE TABLE rows_{driver} AS SELECT * FROM rows")
     session.rows(f"SELECT cerebro.training_preprocessor_dl('rows_{driver}', 'packed_{driver}', 'y', 'x')")

@@ -1,4 +1,4 @@
-"""What a run leaves for people and for other tools: pictures, a report, event files, a tracking store."""
+"""A run's results for people and other tools: pictures, a report, event files, a tracking store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a config has become: a live Keras model, files of it, predictions in the server."""
+"""Trained configs as live Keras models, as files, and in the server's predictions."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ FEATURES = ["weight", "power"]
 
 
 @pytest.fixture(scope="module")
-def own(client_database: str) -> Iterator[Database]:
+def own_session(client_database: str) -> Iterator[Database]:
     """A session that has not had another engine yet: only the same one gives the same bits."""
     with cerebro_db.connect(f"postgresql:///{client_database}") as db:
         yield db
 
 
 @pytest.fixture(scope="module")
-def prices(own: Database, run: Run) -> Config:
+def prices(own_session: Database, run: Run) -> Config:
     """The best config of the run on prices."""
-    return own.run(run.run_id).best()
+    return own_session.run(run.run_id).best()
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +56,10 @@ def net() -> keras.Model:
 
 
 @pytest.fixture(scope="module")
-def kinds(own: Database, client: Database, net: keras.Model) -> Run:
+def kinds(own_session: Database, client: Database, net: keras.Model) -> Run:
     """A run on classes that starts from a live model's weights."""
-    table = own.pack("cars", x=FEATURES, y="kind", into="kinds", normalize=2.0)
-    started = own.architectures.add(net, weights=True)
+    table = own_session.pack("cars", x=FEATURES, y="kind", into="kinds", normalize=2.0)
+    started = own_session.architectures.add(net, weights=True)
     grid = {
         "model": started,
         "loss": "categorical_crossentropy",
@@ -68,7 +68,7 @@ def kinds(own: Database, client: Database, net: keras.Model) -> Run:
         "learning_rate": 0.01,
         "batch_size": 25,
     }
-    return own.fit(table, grid, epochs=2, seed=3, wait=True)
+    return own_session.fit(table, grid, epochs=2, seed=3, wait=True)
 
 
 def test_a_live_model_predicts_what_the_server_does(
@@ -139,14 +139,14 @@ def test_rows_may_be_an_array(run: Run, cars: pd.DataFrame, x: np.ndarray) -> No
 
 
 def test_the_config_of_a_single_fit_predicts(
-    own: Database, packed: Packed, model: int, cars: pd.DataFrame
+    own_session: Database, packed: Packed, model: int, cars: pd.DataFrame
 ) -> None:
-    own.rows(
+    own_session.rows(
         "SELECT cerebro.madlib_fit(%s, 'single', %s, %s, %s, 'batch_size=25', 1)",
-        packed.table, own.architectures.table, model, "loss='mse', optimizer='SGD()'",
+        packed.table, own_session.architectures.table, model, "loss='mse', optimizer='SGD()'",
     )  # fmt: skip
-    number = own.rows("SELECT max(run_id) AS number FROM cerebro.runs")[0]["number"]
-    assert len(own.run(number).best().predict(cars, x=FEATURES)) == len(cars)
+    number = own_session.rows("SELECT max(run_id) AS number FROM cerebro.runs")[0]["number"]
+    assert len(own_session.run(number).best().predict(cars, x=FEATURES)) == len(cars)
 
 
 def test_predicting_leaves_nothing_behind(client: Database, run: Run, cars: pd.DataFrame) -> None:
@@ -199,16 +199,16 @@ def adapted(x: np.ndarray) -> Any:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("weights", [True, False])
 def test_statistics_of_an_adapted_layer_go_along(
-    kinds: Run, own: Database, cars: pd.DataFrame, x: np.ndarray, tmp_path: Path, weights: bool
+    kinds: Run, own_session: Database, cars: pd.DataFrame, x: np.ndarray, tmp_path: Path, weights: bool
 ) -> None:
     net = adapted(x)
     before = net.to_json(), net.predict(x, verbose=0)
-    number = own.architectures.add(net, weights=weights)
+    number = own_session.architectures.add(net, weights=weights)
     assert net.to_json() == before[0]
     np.testing.assert_array_equal(net.predict(x, verbose=0), before[1])
-    table = own.pack("cars", x=FEATURES, y="kind", into=f"adapted_{weights}".lower())
+    table = own_session.pack("cars", x=FEATURES, y="kind", into=f"adapted_{weights}".lower())
     grid = {"model": number, "loss": "categorical_crossentropy", "learning_rate": 1e-9, "batch_size": 50}
-    config = own.fit(table, grid, epochs=1, seed=3, wait=True).best()
+    config = own_session.fit(table, grid, epochs=1, seed=3, wait=True).best()
     here, there = config.to_keras(), config.probabilities(cars)
     np.testing.assert_allclose(here.predict(x, verbose=0), there, rtol=1e-5, atol=1e-6)
     (normal,) = [layer for layer in here.layers if layer.name.startswith("normalization")]
@@ -220,11 +220,11 @@ def test_statistics_of_an_adapted_layer_go_along(
 
 
 def test_a_file_of_a_net_with_adapters_has_plain_layers(
-    kinds: Run, own: Database, net: keras.Model, cars: pd.DataFrame, x: np.ndarray, tmp_path: Path
+    kinds: Run, own_session: Database, net: keras.Model, cars: pd.DataFrame, x: np.ndarray, tmp_path: Path
 ) -> None:
-    number = own.architectures.enable_lora(own.architectures.add(net, weights=True), 2)
+    number = own_session.architectures.enable_lora(own_session.architectures.add(net, weights=True), 2)
     grid = {"model": number, "loss": "categorical_crossentropy", "learning_rate": 0.1, "batch_size": 25}
-    config = own.fit(own.packed("kinds"), grid, epochs=2, seed=3, wait=True).best()
+    config = own_session.fit(own_session.packed("kinds"), grid, epochs=2, seed=3, wait=True).best()
     live: Any = config.to_keras()
     assert [layer.lora_rank for layer in live.layers if getattr(layer, "lora_enabled", False)] == [2]
     there = config.probabilities(cars, x=FEATURES)

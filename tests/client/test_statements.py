@@ -1,4 +1,4 @@
-"""What the client sends: values come to the server as they were, and grids mean what they say."""
+"""The client's statements: values come to the server as they were, and grids mean what they say."""
 
 from __future__ import annotations
 

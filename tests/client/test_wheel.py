@@ -1,4 +1,4 @@
-"""What is shipped: a wheel and an sdist of one version, typed, that need nothing but what they name."""
+"""The wheel and the sdist have one version, are typed, and need nothing but what they name."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def test_no_code_on_the_tables_that_a_warm_start_replaces_runs(scene: Scene) -> 
 
 
 def test_rights_are_those_of_the_moment(scene: Scene) -> None:
-    """What is revoked while the run goes on is gone at its next visit, and no table is left."""
+    """A right that is revoked while the run goes on is gone at its next visit, and no table is left."""
     scene.stage.sql("DROP POLICY attack ON lab.packed_summary")
     scene.stage.sql("ALTER TABLE lab.packed_summary NO FORCE ROW LEVEL SECURITY")
     run_id = scene.fit("revoked", 100_000)

@@ -93,7 +93,7 @@ def test_a_visit_of_an_endless_net_ends_with_its_call(scene: Scene) -> None:
 
 
 def until_ended(scene: Scene) -> None:
-    """What is left of a call that was cancelled would work for hours, whatever an administrator does."""
+    """Wait until no session works on: a cancelled call that leaves something could do so for hours."""
     deadline = time.monotonic() + PATIENCE
     while left := [name for (name,) in scene.sessions() if name != "cerebro idle"]:
         assert time.monotonic() < deadline, left

@@ -184,7 +184,7 @@ class Scene:
         execute(self.login, statement)
 
     def report(self, statement: str) -> dict[str, Any]:
-        """What the attack has to say, which it does by failing."""
+        """Run an attack that reports by failing, and return its report."""
         with pytest.raises(psycopg2.Error) as caught:
             execute(self.login, statement)
         said = str(caught.value.diag.message_primary)
@@ -252,7 +252,7 @@ def test_nothing_stays(scene: Scene) -> None:
 
 
 def _standing(stage: Stage) -> list[Rows]:
-    """What an attack that succeeds would change."""
+    """Return everything that a successful attack would change."""
     return [stage.sql(query) for query in STANDING]
 
 

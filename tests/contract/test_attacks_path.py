@@ -124,7 +124,7 @@ def script(place: str, name: str) -> list[str]:
 
 
 def script_of_columns(place: str, name: str) -> list[str]:
-    """The same for a table of mixed columns, which are found by their names."""
+    """Return the same job for a table of mixed columns, which are found by their names."""
     made = [f"{place}{quoted(name + suffix)}" for suffix in ("", "_p", "_n", "_m", "_w")]
     rows, packed, nets, model, seen = (f"$tag${one}$tag$" for one in made)
     query = f"SELECT c.* FROM {made[0]} AS c"

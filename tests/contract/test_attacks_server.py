@@ -1,4 +1,4 @@
-"""What administrators do to a server on which others train, and what owners do to their tables."""
+"""Administrators change a server on which others train, and owners change their tables."""
 
 from __future__ import annotations
 

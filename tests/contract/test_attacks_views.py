@@ -1,4 +1,4 @@
-"""What a role without runs of its own may find out about those of others."""
+"""A role without runs of its own learns nothing from the views about those of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the database's catalog must say about every object of the extension."""
+"""Checks in the database's catalog of every object of the extension."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def run(command: str, folder: Path) -> str:
 
 
 def shared_files() -> dict[str, str]:
-    """What the machine's own server has of the extension."""
+    """Return the extension's files on the machine's own server, with their hashes."""
     folder = Path(run('. tools/common.sh && "$(find_pg_config)" --sharedir', ROOT))
     files = [*folder.glob("extension/cerebro*"), *folder.glob("cerebro/**/*.py")]
     return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}

@@ -1,4 +1,4 @@
-"""What the documentation says is so: its SQL shows what stands below it, and the reference is complete."""
+"""The documentation is right: its SQL shows what stands below it, and the reference is complete."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _script(number: int, page: Path) -> str:
 
 
 def _iris_rows(table: str) -> str:
-    """What the shell command in the guide puts into the table; the README takes them for granted."""
+    """Insert the rows that the guide's shell command inserts, and that the README takes for granted."""
     from sklearn.datasets import load_iris
 
     species = ("setosa", "versicolor", "virginica")
@@ -182,7 +182,7 @@ def test_an_example_shows_what_it_says(example: Example, outputs: dict[str, str]
 
 
 def bad_inputs() -> list[tuple[str, int]]:
-    """What is kept of bad inputs, and how many of each."""
+    """Return the kinds of bad inputs that are kept, and how many there are of each."""
     calls = runpy.run_path(str(ROOT / "tests" / "db" / "test_bad_input.py"))
     lists = {
         "PACKING": "packing",

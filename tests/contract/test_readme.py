@@ -26,7 +26,7 @@ def shell(script: str) -> str:
 
 
 def test_no_command_is_left_out() -> None:
-    """Those for Docker are in tests/docker."""
+    """The commands for Docker run in tests/docker."""
     assert [block.split()[0] for block in BLOCKS] == ["make", "docker", "sudo"]
 
 

@@ -208,7 +208,7 @@ def cast(scene: Stage) -> Cast:
 
 @pytest.fixture
 def without(greenplum: bool) -> list[str]:
-    """What a cluster refuses whoever asks."""
+    """Give the operations that a cluster refuses to everybody."""
     return ["predict one row"] if greenplum else []
 
 

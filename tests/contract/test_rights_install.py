@@ -1,4 +1,4 @@
-"""What the one who installs gives to others by default does not reach into the extension."""
+"""Default privileges of the role that installs the extension do not reach into it."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def _restore(text: str, name: str, *where: str) -> None:
 
 
 def _restore_later(text: str, name: str, *where: str) -> None:
-    """Where a later version is: privileges on functions whose parameters have changed are granted anew."""
+    """Restore into a later version, and grant anew: functions with new parameters lose their privileges."""
     command = [program("psql"), "-X", "-q", "-o", os.devnull, "-d", name, *where]
     said = subprocess.run(command, input=text, text=True, check=True, stderr=subprocess.PIPE).stderr
     errors = re.findall(r"ERROR:  (.*)", said)
@@ -150,7 +150,7 @@ def dump(version: str) -> str:
 
 @pytest.fixture(scope="module")
 def old_dump(version: str, dump: str) -> str:
-    """The same, but what it is restored into gets the old version."""
+    """Give the old database's dump, changed so that restoring it installs the old version."""
     text = dump
     for extension in EXTENSIONS:
         made = f"CREATE EXTENSION IF NOT EXISTS {extension} WITH SCHEMA pg_catalog"

@@ -54,7 +54,7 @@ def test_rows_are_added_and_earlier_buffers_stay(trial: Trial, packed: str) -> N
     assert trial.value("SELECT cerebro.append_rows('p', 'late')") == 2
     after = stored(trial)
     assert after[: len(before)] == before
-    found = trial.one("SELECT total_rows, buffer_size, packed_versions FROM p_summary")
+    found = trial.read_row("SELECT total_rows, buffer_size, packed_versions FROM p_summary")
     assert found["total_rows"] == 301
     assert found["buffer_size"] <= 30
     assert [version["rows"] for version in found["packed_versions"]] == [200, 101]
@@ -150,7 +150,7 @@ def test_calls_at_the_same_time_come_one_after_the_other(trial: Trial, packed: s
 
 
 def test_what_fails_leaves_nothing(trial: Trial, packed: str) -> None:
-    before, summary = stored(trial), trial.one("SELECT * FROM p_summary")
+    before, summary = stored(trial), trial.read_row("SELECT * FROM p_summary")
     trial.sql("CREATE OR REPLACE VIEW bad AS SELECT CASE WHEN y = 1 THEN NULL ELSE x END AS x, y FROM late")
     with pytest.raises(psycopg2.errors.NullValueNotAllowed, match='column "x" is NULL'):
         trial.sql("SELECT cerebro.append_rows('p', 'bad')")
@@ -166,7 +166,7 @@ def test_what_fails_leaves_nothing(trial: Trial, packed: str) -> None:
     with pytest.raises(psycopg2.errors.UndefinedTable):
         trial.sql("SELECT cerebro.append_rows('early', 'late')")
     assert stored(trial) == before
-    assert trial.one("SELECT * FROM p_summary") == summary
+    assert trial.read_row("SELECT * FROM p_summary") == summary
     assert not trial.sql("SELECT FROM cerebro.drift WHERE packed_table LIKE '%p'")
     # By another name it can be said.
     assert trial.value("SELECT cerebro.append_rows('p', 'nameless', independent_varname => 'z')") == 2
@@ -194,7 +194,7 @@ def test_a_new_class_is_refused_or_takes_a_free_place(trial: Trial) -> None:
     trial.pack("letters", "roomy", num_classes=[4])
     trial.sql("SELECT cerebro.append_rows('roomy', 'more')")
     assert trial.value("SELECT y_class_values FROM roomy_summary") == ["b", "c", "a", None]
-    counted = trial.one("SELECT y, y_shape FROM roomy WHERE buffer_id >= 2 ORDER BY buffer_id LIMIT 1")
+    counted = trial.read_row("SELECT y, y_shape FROM roomy WHERE buffer_id >= 2 ORDER BY buffer_id LIMIT 1")
     assert counted["y_shape"][1] == 4
     trial.sql("CREATE VIEW nulls AS SELECT x, NULL::text AS y FROM more")
     with pytest.raises(psycopg2.Error, match="NULL is the first class, or none"):
@@ -222,7 +222,7 @@ def test_what_shifted_is_told(trial: Trial) -> None:
     )
     found = {row[0]: row[1:] for row in rows}
     assert set(found) == {"age", "city", "gone"}
-    ages = trial.one(
+    ages = trial.read_row(
         "SELECT (SELECT avg((age IS NULL)::int) FROM people)::float8 AS before,"
         " (SELECT avg(age) FROM people)::float8 AS mean_before,"
         " avg((age IS NULL)::int)::float8 AS nulls, avg(age)::float8 AS mean,"

@@ -114,7 +114,7 @@ def test_madlibs_tables_and_their_counts(data: Trial) -> None:
     assert data.sql("SELECT s, i, metrics_iters FROM h_info ORDER BY s DESC, i, mst_key") == [
         (1, 0, [2]), (1, 0, [2]), (1, 1, [2, 6]), (0, 0, [6]), (0, 0, [6]),
     ]  # fmt: skip
-    row = data.one("SELECT * FROM h_summary")
+    row = data.read_row("SELECT * FROM h_summary")
     assert (row["automl_method"], row["automl_params"]) == ("hyperband", "R=6, eta=3, skip_last=0")
     assert (row["random_state"], row["name"], row["description"]) == ("5", "first", "a search")
     assert "training rows decide" not in said
@@ -126,7 +126,7 @@ def test_madlibs_tables_and_their_counts(data: Trial) -> None:
     )
     assert (row["model_arch_table"], row["model_selection_table"]) == ("arch", "h_best")
     assert row["qualified_names"]["model_selection_table"] == "public.h_best"
-    assert data.one("SELECT model_arch_table, qualified_names FROM h_best_summary") == {
+    assert data.read_row("SELECT model_arch_table, qualified_names FROM h_best_summary") == {
         "model_arch_table": "arch",
         "qualified_names": {"model_arch_table": "public.arch"},
     }

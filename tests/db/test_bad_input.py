@@ -242,7 +242,7 @@ FITS = [
 
 @pytest.fixture(autouse=True)
 def no_leftovers(trial: Trial) -> Iterator[None]:
-    """What one statement leaves although it should not must not trouble the next."""
+    """Drop what a statement leaves although it should not, so that it does not trouble the next."""
     yield
     trial.sql("DROP TABLE IF EXISTS out, out_info, out_summary")
 

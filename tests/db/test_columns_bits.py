@@ -66,7 +66,7 @@ def test_columns_are_trained_on_as_by_plain_keras_and_again(trial: Trial, backen
 
 
 def plain(trial: Trial, backend: str) -> reference.Found:
-    """The same by Keras alone."""
+    """Train the same configs with Keras alone."""
     inputs = trial.value("SELECT independent_varname FROM packed_summary")
     rows, counts = buffers(trial, inputs)
     made = trial.value("SELECT model_arch::text FROM arch")

@@ -1,4 +1,4 @@
-"""Where columns come from, and what a net makes of each kind of input: the same bits, whatever is around."""
+"""Columns from every kind of source, and the net's input from each kind: always the same bits."""
 
 from __future__ import annotations
 

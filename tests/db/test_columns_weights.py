@@ -29,7 +29,7 @@ def test_the_summary_counts_classes(trial: Trial) -> None:
 
 
 def test_balanced_is_what_the_counts_say(trial: Trial) -> None:
-    """The same bits as with the weights written out."""
+    """'balanced' gives the same bits as the weights written out."""
     counts = trial.value("SELECT y_class_counts FROM packed_summary")
     rows = sum(counts)
     written = ", ".join(f"{place}: {rows / (len(counts) * count)!r}" for place, count in enumerate(counts))

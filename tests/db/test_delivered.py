@@ -60,13 +60,13 @@ def test_all_speak_of_the_state_that_is_delivered(trial: Trial, restored: bool, 
     if restored:
         assert any(row[4] < 10 for row in found)
     for mst_key, _, value, loss, epoch, best_value, best_epoch in found:
-        info = trial.one(f"SELECT * FROM {out}_info WHERE mst_key = %s", mst_key)
+        info = trial.read_row(f"SELECT * FROM {out}_info WHERE mst_key = %s", mst_key)
         assert (info[f"{dataset}_metrics_final"], info[f"{dataset}_loss_final"]) == (value, loss)
         assert epoch == (best_epoch if restored else len(info["training_loss"]))
         assert info["training_loss_final"] == info["training_loss"][epoch - 1]
         assert best_value == max(info[f"{dataset}_metrics"])
         trial.call("madlib_evaluate", out, rows, f"e_{out}_{mst_key}", mst_key=mst_key)
-        measured = trial.one(f"SELECT loss, metric FROM e_{out}_{mst_key}")
+        measured = trial.read_row(f"SELECT loss, metric FROM e_{out}_{mst_key}")
         assert measured == {"loss": pytest.approx(loss, rel=1e-5), "metric": pytest.approx(value)}
 
 
@@ -75,7 +75,7 @@ def test_a_single_model_tells_of_its_best_state(trial: Trial) -> None:
         "madlib_fit", "packed", "alone", "arch", 1, RESTLESS[0], "batch_size=10", 10,
         options={"restore_best": True, "seed": 7, "threads": 1},
     )  # fmt: skip
-    row = trial.one("SELECT * FROM alone_summary")
+    row = trial.read_row("SELECT * FROM alone_summary")
     assert row["training_metrics_final"] == max(row["training_metrics"])
     trial.call("madlib_evaluate", "alone", "packed", "e_alone")
     assert trial.value("SELECT metric FROM e_alone") == pytest.approx(row["training_metrics_final"])
@@ -93,7 +93,7 @@ def test_a_search_keeps_by_the_loss_and_says_so(trial: Trial) -> None:
     )  # fmt: skip
     run_id = trial.value("SELECT run_id FROM found_summary")
     for mst_key, _, value, loss, *_ in board(trial, run_id):
-        info = trial.one("SELECT * FROM found_info WHERE mst_key = %s", mst_key)
+        info = trial.read_row("SELECT * FROM found_info WHERE mst_key = %s", mst_key)
         assert loss == info["training_loss_final"] == min(info["training_loss"])
         assert value == info["training_metrics_final"]
 

@@ -68,13 +68,13 @@ def finish(opened: ClusterSession) -> None:
 
 def do(opened: ClusterSession, name: str, run_id: int, mst_key: int = 1, **more: Any) -> dict[str, Any]:
     request = {"run_id": run_id, "mst_key": mst_key, "engine": ENGINE, **more}
-    opened.begin(Sent.of(name, request))
+    opened.begin(Sent.from_request(name, request))
     finish(opened)
     return dict(opened.result())
 
 
 def statement(trial: Trial, opened: ClusterSession) -> str:
-    """What the session was sent last."""
+    """Return the statement that the session was sent last."""
     pid = opened.connection.info.backend_pid
     query = trial.value("SELECT query FROM pg_stat_activity WHERE pid = %s", pid)
     return " ".join(query.split("(")[0].split())

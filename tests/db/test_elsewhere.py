@@ -1,4 +1,4 @@
-"""What takes models elsewhere, and packed tables: states by variable, parameters as JSON, empty tables."""
+"""Models and packed tables go elsewhere: states by variable, parameters as JSON, empty tables."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ def test_other_facts_can_be_supposed(trial: Trial, run: int) -> None:
 
 
 def test_a_few_batches_can_be_timed_first(trial: Trial) -> None:
-    """Where nothing was measured: the range gets narrower, and nothing is kept of it."""
+    """Timing narrows the range if nothing was measured yet, and nothing is kept of it."""
     trial.sql("DELETE FROM cerebro._rate")
     plain, probed = explain(trial), explain(trial, probe=True)
     assert plain["Calibration"].startswith("never measured here")
@@ -328,7 +328,7 @@ def test_a_run_is_its_owners_to_explain(run: int, role: MakeRole, connect: Conne
 
 
 def test_rates_name_nobody(trial: Trial, run: int) -> None:
-    """What all estimates rest on says nothing of whose rows or tables it was."""
+    """The rates behind all estimates do not tell whose rows or tables were measured."""
     query = "SELECT attname FROM pg_attribute WHERE attrelid = 'cerebro._rate'::regclass AND attnum > 0"
     columns = {name for (name,) in trial.sql(query)}
     assert columns.isdisjoint({"owner", "source_table", "model_table", "logs", "loss"})

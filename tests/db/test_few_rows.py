@@ -88,7 +88,7 @@ def test_it_comes_to_what_keras_alone_comes_to(trial: Trial, run: int) -> None:
         alone = reference.run(job, rows, Path(folder))
     assert trial.weights("out") == alone.weights
     for key in KEYS:
-        found = trial.one("SELECT * FROM out_info WHERE mst_key = %s", key)
+        found = trial.read_row("SELECT * FROM out_info WHERE mst_key = %s", key)
         assert found["training_loss_final"] == pytest.approx(alone.evaluations[key]["loss"], rel=1e-5)
         assert found["training_metrics_final"] == pytest.approx(alone.evaluations[key]["accuracy"])
         assert found["validation_loss_final"] > 0
@@ -96,8 +96,8 @@ def test_it_comes_to_what_keras_alone_comes_to(trial: Trial, run: int) -> None:
 
 def test_a_test_table_may_have_few_rows(trial: Trial, run: int) -> None:
     trial.call("madlib_evaluate", "out", "packed_val", "measured", False, 2, options={"threads": 1})
-    measured = trial.one("SELECT loss, metric FROM measured")
-    info = trial.one("SELECT * FROM out_info WHERE mst_key = 2")
+    measured = trial.read_row("SELECT loss, metric FROM measured")
+    info = trial.read_row("SELECT * FROM out_info WHERE mst_key = 2")
     assert measured["loss"] == pytest.approx(info["validation_loss_final"])
     assert measured["metric"] == pytest.approx(info["validation_metrics_final"])
 

@@ -84,8 +84,8 @@ def test_info_table(trial: Trial, base: int) -> None:
         ("validation_metrics", floats), ("validation_loss", floats),
         ("status", "text"), ("reason", "text"), ("backend", "text"),
     ]  # fmt: skip
-    row = trial.one("SELECT * FROM base_info WHERE mst_key = 3")
-    selected = trial.one("SELECT model_id, compile_params, fit_params FROM mst WHERE mst_key = 3")
+    row = trial.read_row("SELECT * FROM base_info WHERE mst_key = 3")
+    selected = trial.read_row("SELECT model_id, compile_params, fit_params FROM mst WHERE mst_key = 3")
     assert {name: row[name] for name in selected} == selected
     said = (
         row["model_type"],
@@ -136,7 +136,7 @@ def test_summary_table(trial: Trial, base: int) -> None:
         ("run_id", "bigint"), ("seed", "bigint"), ("segments", "integer"),
         ("qualified_names", "jsonb"), ("feature_specification", "jsonb"),
     ]  # fmt: skip
-    row = trial.one("SELECT * FROM base_summary")
+    row = trial.read_row("SELECT * FROM base_summary")
     assert row["start_training_time"] < row["end_training_time"]
     assert row["madlib_version"].startswith("cerebro ")
     tables = (
@@ -172,7 +172,7 @@ def test_metrics_are_computed_at_the_end_where_nothing_is_said(trial: Trial) -> 
     trial.keep("mst_one", "mst", [1])
     trial.fit("packed", "quiet", "mst_one", 3)
     assert trial.value("SELECT metrics_iters FROM quiet_summary") == [3]
-    row = trial.one("SELECT * FROM quiet_info")
+    row = trial.read_row("SELECT * FROM quiet_info")
     assert len(row["training_loss"]) == 1
     assert row["validation_loss"] is None
 
@@ -228,7 +228,7 @@ def test_a_config_that_diverges_is_marked_and_the_others_finish(trial: Trial) ->
     )
     assert [row[0] for row in board] == [1, 2, None]
     assert board[2] == (None, doomed, reason)
-    row = trial.one("SELECT status, failed_configs FROM cerebro.runs WHERE run_id = %s", run_id)
+    row = trial.read_row("SELECT status, failed_configs FROM cerebro.runs WHERE run_id = %s", run_id)
     assert row == {"status": "finished", "failed_configs": 1}
     assert trial.value(
         "SELECT count(*) FROM cerebro.visits WHERE run_id = %s AND mst_key <> %s", run_id, doomed
@@ -240,7 +240,7 @@ def test_a_run_all_of_whose_configs_fail_still_says_so(trial: Trial) -> None:
     run_id = trial.fit("packed", "doomed", "doomed_mst", 2)
     assert trial.sql("SELECT status, training_loss FROM doomed_info") == [("failed", None)]
     assert trial.weights("doomed") == {}
-    row = trial.one(
+    row = trial.read_row(
         "SELECT status, failed_configs, detail, ended_at IS NULL AS goes_on FROM cerebro.runs"
         " WHERE run_id = %s", run_id,
     )  # fmt: skip
@@ -263,7 +263,7 @@ def run_one(
     fit_params = more.pop("fit_params", "batch_size=16,epochs=1")
     trial.select(f"{name}_mst", [model], [compile_params], [fit_params])
     trial.fit(packed, name, f"{name}_mst", 2, metrics_compute_frequency=1, **more)
-    row = trial.one(f"SELECT * FROM {name}_info")
+    row = trial.read_row(f"SELECT * FROM {name}_info")
     assert (row["status"], row["reason"]) == ("finished", None)
     return row
 
@@ -291,7 +291,7 @@ def test_regression_on_arrays(trial: Trial) -> None:
 
 
 def test_sparse_loss_equals_the_one_hot_loss(trial: Trial, base: int) -> None:
-    """The same labels, stored once, serve both."""
+    """Labels are stored once and serve both losses."""
     sparse = "loss='sparse_categorical_crossentropy',optimizer='SGD(lr=0.1)',metrics=['accuracy']"
     row = run_one(trial, "sparse", "packed", 1, sparse)
     other = run_one(trial, "dense", "packed", 1, SGD)

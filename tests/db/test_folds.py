@@ -114,7 +114,7 @@ def test_each_row_is_measured_once_by_a_model_that_has_not_seen_it(trial: Trial)
     trial.pack_validation("fold_two", "held", "without")
     trial.call("madlib_evaluate", "alone", "held", "measured", False, 1)
     loss, accuracy = trial.sql("SELECT loss, metric FROM measured")[0]
-    ours = trial.one(
+    ours = trial.read_row(
         "SELECT i.* FROM crossed_info AS i WHERE mst_key = 1 AND fold = 2",
     )
     assert ours["validation_loss_final"] == pytest.approx(loss, rel=1e-5)

@@ -58,7 +58,7 @@ def _count(trial: Trial) -> int:
 
 
 @pytest.fixture(scope="module")
-def given(trial: Trial, tables: None) -> int:
+def given_run(trial: Trial, tables: None) -> int:
     return trial.fit("packed", "of_given", "given", EPOCHS)
 
 
@@ -93,15 +93,16 @@ def test_a_run_on_jax_equals_plain_keras(trial: Trial) -> None:
 
 
 @parted
-def test_what_is_frozen_stands_once_where_the_weights_are_given(trial: Trial, given: int) -> None:
+def test_what_is_frozen_stands_once_where_the_weights_are_given(trial: Trial, given_run: int) -> None:
     stored = trial.sql(
-        "SELECT count(DISTINCT digest), sum(octet_length(data)) FROM cerebro._frozen WHERE run_id = %s", given
+        "SELECT count(DISTINCT digest), sum(octet_length(data)) FROM cerebro._frozen WHERE run_id = %s",
+        given_run,
     )
     ((digests, size),) = stored
     assert digests == 1 and FROZEN_BYTES < size < FROZEN_BYTES + 1000
-    largest = trial.value("SELECT max(state_bytes) FROM cerebro.visits WHERE run_id = %s", given)
+    largest = trial.value("SELECT max(state_bytes) FROM cerebro.visits WHERE run_id = %s", given_run)
     assert largest < FROZEN_BYTES // 2
-    sizes = trial.one("SELECT * FROM cerebro.sizes WHERE run_id = %s", given)
+    sizes = trial.read_row("SELECT * FROM cerebro.sizes WHERE run_id = %s", given_run)
     assert sizes["frozen_bytes"] == size
     assert sizes["hopped_bytes"] <= 4 * EPOCHS * SEGMENTS * largest
     # And the plan knew it.
@@ -118,25 +119,25 @@ def test_seeds_make_weights_for_each_config(trial: Trial) -> None:
     assert trial.value(count, run) == 4
 
 
-def test_results_are_whole(trial: Trial, given: int) -> None:
+def test_results_are_whole(trial: Trial, given_run: int) -> None:
     start = bytes(trial.value("SELECT model_weights FROM arch WHERE model_id = 2"))
     dense = 4 * (nets.FEATURES * UNITS + UNITS)
     for key, weights in trial.weights("of_given").items():
         assert len(weights) == len(start)
         assert weights[:dense] == start[:dense]
-        state = trial.sql("SELECT name, data FROM cerebro.config_state(%s, %s)", given, key)
+        state = trial.sql("SELECT name, data FROM cerebro.config_state(%s, %s)", given_run, key)
         (kernel,) = [bytes(data) for name, data in state if name.endswith("dense_1/kernel")]
         assert kernel == start[: len(kernel)]
     assert len(trial.predicted("of_given", "blobs")) == trial.value("SELECT count(*) FROM blobs")
 
 
-def test_a_warm_start_goes_on_to_the_same_bits(trial: Trial, given: int) -> None:
+def test_a_warm_start_goes_on_to_the_same_bits(trial: Trial, given_run: int) -> None:
     trial.fit("packed", "halves", "given", 1)
     trial.fit("packed", "halves", "given", 1, warm_start=True)
     assert trial.weights("halves") == trial.weights("of_given")
 
 
-def test_averages_have_the_frozen_weights(trial: Trial, given: int) -> None:
+def test_averages_have_the_frozen_weights(trial: Trial, given_run: int) -> None:
     start = bytes(trial.value("SELECT model_weights FROM arch WHERE model_id = 2"))
     trial.keep("one", "given", [1])
     trial.fit("packed", "averaged", "one", 2, options={"hybrid": {"average_from_epoch": 1}})

@@ -122,7 +122,7 @@ def test_a_registered_loss_trains_to_the_bits_of_keras_own(trial: Trial, mine: s
     trial.fit("packed", f"own_{backend}", mine, 2, options={"backend": backend})
     trial.fit("packed", f"keras_{backend}", "theirs", 2, options={"backend": backend})
     assert trial.weights(f"own_{backend}") == trial.weights(f"keras_{backend}")
-    facts = [trial.one(f"SELECT * FROM {out}_{backend}_info") for out in ("own", "keras")]
+    facts = [trial.read_row(f"SELECT * FROM {out}_{backend}_info") for out in ("own", "keras")]
     assert facts[0]["training_loss"] == facts[1]["training_loss"]
     assert [fact["loss_type"] for fact in facts] == ["my_loss", "mse"]
     assert facts[0]["compile_params"] == MINE
@@ -377,7 +377,7 @@ def test_a_search_names_functions(trial: Trial, mine: str) -> None:
 
 @pytest.mark.postgresql
 def test_configs_that_come_in_later_name_functions(trial: Trial, mine: str) -> None:
-    """Those of the run in its versions, others in the newest; the run's own session knows of neither."""
+    """The run's functions keep their versions, others are the newest; the run's own session knows neither."""
     register(trial, "my_loss", OTHER)
     trial.sql(
         "SELECT cerebro.madlib_fit_multiple_model('packed', 'steered', 'mine', 100000, options =>"
@@ -459,7 +459,7 @@ def test_faults_about_object_tables(trial: Trial, call: str, code: str) -> None:
 
 
 def test_rubbish_is_no_serialized_function(trial: Trial) -> None:
-    """What is said of it where the server could read what dill writes, and where it could not."""
+    """The error depends on whether the server can read what dill writes."""
     reads = trial.server_has("dill")
     with pytest.raises(psycopg2.Error) as raised:
         trial.sql("SELECT cerebro.load_custom_function('o', 'x', 'my_f')")

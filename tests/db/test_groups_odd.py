@@ -148,7 +148,7 @@ def test_more_than_a_million_groups_are_refused_and_a_million_packed(trial: Tria
 
 @pytest.mark.postgresql
 def test_what_is_said_of_all_configs_is_read_once(trial: Trial) -> None:
-    """Of a hundred thousand groups it is megabytes, and the server may keep a plan for any values."""
+    """A hundred thousand groups make megabytes of JSON, and the server may keep a plan for any values."""
     statement, _ = state_rows.dropping(1, {1: [1]})
     trial.sql("SET plan_cache_mode = force_generic_plan")
     try:

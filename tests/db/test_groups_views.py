@@ -1,4 +1,4 @@
-"""What the views say of a run of groups."""
+"""The views on a run of groups."""
 
 from __future__ import annotations
 

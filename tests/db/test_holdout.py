@@ -37,7 +37,7 @@ def pack(sql: Sql, validation: Any, listed: str = "id, patient, dose", **more: A
 
 
 def parts(sql: Sql, place: int = 0) -> tuple[set[float], set[float]]:
-    """What a column holds on both sides."""
+    """Return a column's values on both sides."""
     kept, held = (
         column(sql, "independent_var", "<f4", table)[:, place] for table in ("packed", "packed_validation")
     )

@@ -162,7 +162,7 @@ def test_same_bits_from_a_second_run(trial: Trial, done: Done) -> None:
 
 @pytest.mark.parametrize("key", [1, 4, 6])
 def test_same_bits_alone(trial: Trial, done: Done, key: int) -> None:
-    """What a config comes to does not depend on the configs beside it."""
+    """A config's result does not depend on the configs beside it."""
     trial.keep(f"mst_{key}", "mst", [key])
     trial.fit("packed", f"alone_{key}", f"mst_{key}", EPOCHS)
     assert differing(trial.weights(f"alone_{key}"), {key: done.weights[key]}) == []

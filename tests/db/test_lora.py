@@ -138,7 +138,7 @@ def test_a_grid_of_adapters_hops_less_than_a_twentieth(trial: Trial) -> None:
     hopped = []
     for selection in ("eight_adapters", "eight_whole"):
         run = trial.fit("packed", f"of_{selection}", selection, 1, options={"backend": "jax"})
-        sizes = trial.one("SELECT * FROM cerebro.sizes WHERE run_id = %s", run)
+        sizes = trial.read_row("SELECT * FROM cerebro.sizes WHERE run_id = %s", run)
         assert sizes["visits"] == 8 * SEGMENTS
         hopped.append(sizes["hopped_bytes"])
     print(f"hopped bytes: adapters {hopped[0]}, whole {hopped[1]}, ratio {hopped[0] / hopped[1]:.4f}")

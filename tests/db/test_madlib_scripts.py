@@ -184,11 +184,11 @@ def test_model_selection_on_iris(trial: Trial, schema: str) -> None:
     assert len(rows) == 8
     assert {"batch_size=4,epochs=1", "batch_size=8,epochs=1"} == {fit for _, fit in rows}
     assert all("'Adam(lr=0.1)'" in text or "'Adam(lr=0.01)'" in text for text, _ in rows)
-    best = trial.one("SELECT * FROM iris_multi_model_info ORDER BY training_metrics_final DESC LIMIT 1")
+    best = trial.read_row("SELECT * FROM iris_multi_model_info ORDER BY training_metrics_final DESC LIMIT 1")
     assert best["training_metrics_final"] > 0.9
     assert best["metrics_type"] == ["accuracy"]
     assert trial.value("SELECT count(*) FROM iris_multi_model WHERE model_weights IS NOT NULL") == 8
-    summary = trial.one("SELECT * FROM iris_multi_model_summary")
+    summary = trial.read_row("SELECT * FROM iris_multi_model_summary")
     assert summary["class_text_class_values"] == NAMES
     assert (summary["num_iterations"], summary["metrics_iters"]) == (10, [10])
     assert trial.sql("SELECT name, description FROM model_arch_library ORDER BY model_id") == [
@@ -200,18 +200,18 @@ def test_model_selection_on_iris(trial: Trial, schema: str) -> None:
 def test_validation_and_warm_start_on_iris(trial: Trial) -> None:
     run(trial, SECOND_SCRIPT, "madlib")
     assert trial.value("SELECT count(*) FROM iris_multi_model_info") == 12
-    row = trial.one("SELECT * FROM iris_multi_model_info ORDER BY validation_loss_final LIMIT 1")
+    row = trial.read_row("SELECT * FROM iris_multi_model_info ORDER BY validation_loss_final LIMIT 1")
     assert len(row["validation_loss"]) == len(row["training_metrics"]) == 3
     assert row["validation_metrics_final"] > 0.8
-    summary = trial.one("SELECT * FROM iris_multi_model_summary")
+    summary = trial.read_row("SELECT * FROM iris_multi_model_summary")
     assert (summary["warm_start"], summary["name"]) == (True, "Simple MLP for iris dataset")
     assert summary["description"] is None
 
 
 def test_evaluate_and_predict_on_iris(trial: Trial) -> None:
     run(trial, PREDICT_SCRIPT, "madlib")
-    evaluated = trial.one("SELECT * FROM iris_validate")
-    info = trial.one("SELECT * FROM iris_multi_model_info WHERE mst_key = 3")
+    evaluated = trial.read_row("SELECT * FROM iris_validate")
+    info = trial.read_row("SELECT * FROM iris_multi_model_info WHERE mst_key = 3")
     assert evaluated["metric"] == pytest.approx(info["validation_metrics_final"])
     assert evaluated["loss"] == pytest.approx(info["validation_loss_final"])
     right = trial.value(

@@ -161,7 +161,7 @@ def prepared(trial: Trial) -> None:
 
 @pytest.fixture(scope="module")
 def one_model(trial: Trial, prepared: None) -> str:
-    """What the server says while one model is trained."""
+    """Train one model and give the server's notices."""
     trial.notices()
     walk(trial, ONE_MODEL)
     return trial.notices()
@@ -179,14 +179,16 @@ def test_the_data_are_prepared(trial: Trial) -> None:
         (120,),
         (30,),
     ]
-    row = trial.one("SELECT * FROM iris_train_packed_summary WHERE source_table = 'iris_train'")
+    row = trial.read_row("SELECT * FROM iris_train_packed_summary WHERE source_table = 'iris_train'")
     assert (row["class_text_class_values"], row["num_classes"], row["total_rows"]) == (NAMES, [3], 120)
     assert trial.sql("SELECT model_id, name FROM iris_arch ORDER BY 1") == [(1, "Ada"), (2, "Ben")]
 
 
 def test_one_model(trial: Trial, one_model: str) -> None:
     assert one_model.count("callback TensorBoard left out") == 1
-    row = trial.one("SELECT * FROM iris_model_summary WHERE model_arch_table = 'iris_arch' AND model_id = 1")
+    row = trial.read_row(
+        "SELECT * FROM iris_model_summary WHERE model_arch_table = 'iris_arch' AND model_id = 1"
+    )
     assert row["training_metrics_final"] > 0.8
     assert row["metrics_type"] == ["accuracy"] and "TensorBoard" in row["fit_params"]
     assert (
@@ -196,14 +198,14 @@ def test_one_model(trial: Trial, one_model: str) -> None:
     )
     assert trial.value("SELECT count(*) FROM iris_best_two WHERE rank <= 2") == 60
     assert right(trial) == pytest.approx(trial.value("SELECT metric FROM iris_measured"))
-    watched = trial.one("SELECT * FROM iris_watched_summary WHERE validation_table = 'iris_test_packed'")
+    watched = trial.read_row("SELECT * FROM iris_watched_summary WHERE validation_table = 'iris_test_packed'")
     assert (watched["description"], watched["metrics_iters"]) == ("and trained on", [1, 2, 3])
     assert len(watched["validation_loss"]) == len(watched["training_metrics"]) == 3
 
 
 def test_transfer_learning(trial: Trial, one_model: str) -> None:
     walk(trial, TRANSFER)
-    row = trial.one("SELECT * FROM iris_transferred_summary")
+    row = trial.read_row("SELECT * FROM iris_transferred_summary")
     before = trial.value("SELECT training_loss_final FROM iris_model_summary")
     assert row["training_loss_final"] < before + 0.3
     old, new = (
@@ -220,11 +222,13 @@ def test_many_models(trial: Trial) -> None:
         == trial.value("SELECT count(*) FROM iris_multi_info")
         == 8
     )
-    row = trial.one(
+    row = trial.read_row(
         "SELECT * FROM iris_multi_summary WHERE model_selection_table = 'iris_mst' AND model_arch_table = 'iris_arch'"
     )
     assert (row["warm_start"], row["description"], row["metrics_iters"]) == (True, "and on", [1, 2])
-    best = trial.one("SELECT * FROM iris_multi_info ORDER BY validation_metrics_final DESC, mst_key LIMIT 1")
+    best = trial.read_row(
+        "SELECT * FROM iris_multi_info ORDER BY validation_metrics_final DESC, mst_key LIMIT 1"
+    )
     assert best["validation_metrics_final"] > 0.8
     assert right(trial) == pytest.approx(trial.value("SELECT metric FROM iris_measured"))
 
@@ -241,7 +245,7 @@ def test_configs(trial: Trial) -> None:
 
 def test_a_search(trial: Trial) -> None:
     walk(trial, SEARCH)
-    row = trial.one("SELECT * FROM iris_found_summary WHERE model_selection_table = 'iris_winner'")
+    row = trial.read_row("SELECT * FROM iris_found_summary WHERE model_selection_table = 'iris_winner'")
     assert (row["automl_method"], row["automl_params"]) == ("hyperband", "R=4, eta=2, skip_last=1")
     assert right(trial) > 0.6
     best = trial.sql(

@@ -1,4 +1,4 @@
-"""What scripts for MADlib say, and read, beside the names of its functions."""
+"""Everything in scripts for MADlib but the names of functions: parameters, tables, messages."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_summaries_name_tables_as_the_call_does(trial: Trial) -> None:
         "madlib_fit_multiple_model", "packed", ' "Named" ', "public.mst_named", 1,
         validation_table="packed_val", options={"threads": 1},
     )  # fmt: skip
-    row = trial.one('SELECT * FROM "Named_summary"')
+    row = trial.read_row('SELECT * FROM "Named_summary"')
     assert (row["model"], row["model_info"]) == (' "Named" ', '"Named_info"')
     assert (row["source_table"], row["model_selection_table"]) == ("packed", "public.mst_named")
     assert row["qualified_names"] == {
@@ -90,7 +90,7 @@ def test_summaries_name_tables_as_the_call_does(trial: Trial) -> None:
     }
     options = {"threads": 1}
     trial.call("madlib_fit", "packed", "single", "arch", 1, ADAM, "batch_size=16", 1, options=options)
-    row = trial.one("SELECT * FROM single_summary WHERE model_arch_table = 'arch'")
+    row = trial.read_row("SELECT * FROM single_summary WHERE model_arch_table = 'arch'")
     assert (row["source_table"], row["model"], row["validation_table"]) == ("packed", "single", None)
     assert row["qualified_names"] == {
         "source_table": "public.packed", "model": "public.single", "model_arch_table": "public.arch",
@@ -110,7 +110,7 @@ def test_what_reads_them_finds_the_tables_from_everywhere(trial: Trial) -> None:
             options={"threads": 1},
         )  # fmt: skip
         trial.sql("SET search_path = public")
-        summary = trial.one("SELECT * FROM elsewhere.out_summary")
+        summary = trial.read_row("SELECT * FROM elsewhere.out_summary")
         assert (summary["model"], summary["model_arch_table"]) == ("out", "arch")
         assert summary["qualified_names"]["model"] == 'elsewhere."out"'
         trial.sql("SELECT cerebro.madlib_evaluate('elsewhere.out', 'packed_val', 'measured', FALSE, 1)")
@@ -124,12 +124,12 @@ def test_a_run_that_is_resumed_names_them_alike(trial: Trial) -> None:
     run = trial.fit("packed", "again", "mst_again", 1)
     columns = "model, source_table, model_arch_table, model_selection_table, qualified_names"
     names = f"SELECT {columns} FROM again_summary"
-    before = trial.one(names)
+    before = trial.read_row(names)
     trial.sql("DROP TABLE again, again_info, again_summary")
     trial.sql("BEGIN; SET LOCAL search_path = pg_catalog")
     trial.sql("SELECT cerebro.resume(%s)", run)
     trial.sql("COMMIT")
-    assert trial.one(names) == before
+    assert trial.read_row(names) == before
 
 
 def test_configs_are_added_where_the_summary_was_dropped(trial: Trial) -> None:

@@ -35,10 +35,10 @@ def tables(trial: Trial) -> None:
     trial.table("others", "x real[], y integer", rows_of(*blobs(90, seed=4)))
     trial.pack("blobs", "packed", buffer_size=37)
     trial.pack_validation("others", "packed_validation", "packed")
-    given(trial, "mst", net())
+    make_net(trial, "mst", net())
 
 
-def given(trial: Trial, selection: str, text: str) -> None:
+def make_net(trial: Trial, selection: str, text: str) -> None:
     """A net with weights, and configs of it."""
     random = trial.model(text)
     trial.select(f"{selection}_seeded", [random], [SGD], ["batch_size=32,epochs=1"])
@@ -55,7 +55,7 @@ def cuts(trial: Trial, run: int) -> Sequence[str]:
 
 
 def both(trial: Trial, selection: str, options: Mapping[str, object], **more: object) -> tuple[int, int]:
-    """The same run with and without."""
+    """Do a run with features and without, compare their bits, and return both numbers."""
     with_it = trial.fit("packed", f"{selection}_auto", selection, EPOCHS, options=options, **more)
     without = trial.fit(
         "packed", f"{selection}_off", selection, EPOCHS, options={**options, "materialize": "off"}, **more
@@ -132,12 +132,12 @@ def test_folds_share_what_the_trunk_gives(trial: Trial) -> None:
 
 
 def test_nothing_behind_what_draws_or_changes_is_kept(trial: Trial) -> None:
-    """What is before it is too little to be worth it."""
+    """The layers before it are too few to be worth it."""
     for name, layer in (
         ("dropping", nets.layer("Dropout", rate=0.2)),
         ("moving", nets.layer("BatchNormalization")),
     ):
-        given(trial, name, net(layer))
+        make_net(trial, name, net(layer))
         trial.keep(f"{name}_one", name, [1])
         run, _ = both(trial, f"{name}_one", {"backend": "jax"})
         assert cuts(trial, run) == []

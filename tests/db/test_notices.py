@@ -1,4 +1,4 @@
-"""What a call says while it works, and around an error."""
+"""A call's notices while it works, and around an error."""
 
 from __future__ import annotations
 

@@ -365,7 +365,7 @@ def test_bad_rows_are_told_and_nothing_is_left(sql: Sql, greenplum: bool, value:
 
 
 def last_on_its_segment(sql: Sql) -> str:
-    """Where a cluster finds row 41: each segment scans its own rows."""
+    """Return where a cluster finds row 41: each segment scans its own rows."""
     same = "gp_segment_id = (SELECT gp_segment_id FROM t WHERE id = 41)"
     ((segment, rows),) = sql(f"SELECT gp_segment_id, count(*) FROM t WHERE {same} GROUP BY 1")
     return f"row {rows} of the scan on segment {segment}"

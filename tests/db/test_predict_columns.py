@@ -41,7 +41,7 @@ def trained(trial: Trial) -> None:
 
 
 def features(trial: Trial) -> np.ndarray:
-    """Those of all rows, in the order of the ids."""
+    """Return the features of all rows, in the order of the ids."""
     said = json.dumps({"columns": {"id": {"scale": "none", "input": "id"}, **SAID}})
     trial.sql("DROP TABLE IF EXISTS numbered, numbered_summary")
     trial.call(
@@ -203,7 +203,7 @@ def test_a_confusion_matrix_counts_labels_and_predictions(trial: Trial) -> None:
         assert caught.value.pgcode == code, table
 
 
-def one(trial: Trial, said: str) -> object:
+def predict_row(trial: Trial, said: str) -> object:
     return trial.value(
         f"SELECT p.probability FROM (SELECT {said}) AS c, cerebro.predict('models', c, mst_key => 1) p"
     )
@@ -221,18 +221,20 @@ def listed(**changed: str) -> str:
 
 @pytest.mark.postgresql
 def test_what_is_unseen_or_null_has_its_place(trial: Trial) -> None:
-    ordinary = one(trial, listed())
+    ordinary = predict_row(trial, listed())
     for changed in (
         {"city": "'nowhere'"},
         {"plan": "NULL::text"},
         {"age": "NULL::int"},
         {"seen": "NULL::timestamptz"},
     ):
-        assert one(trial, listed(**changed)) != ordinary
+        assert predict_row(trial, listed(**changed)) != ordinary
     # Its place is the same as that of another that is unseen.
-    assert one(trial, listed(city="'nowhere'")) == one(trial, listed(city="'elsewhere'"))
+    assert predict_row(trial, listed(city="'nowhere'")) == predict_row(trial, listed(city="'elsewhere'"))
     assert (
-        one(trial, listed(age="30::numeric", active="'true'::boolean", joined="'2021-05-05'::timestamp"))
+        predict_row(
+            trial, listed(age="30::numeric", active="'true'::boolean", joined="'2021-05-05'::timestamp")
+        )
         == ordinary
     )
 
@@ -261,7 +263,7 @@ WRONG = {
 @pytest.mark.parametrize("said, code, text", WRONG.values(), ids=WRONG)
 def test_rows_that_are_wrong_are_told(trial: Trial, said: str, code: str, text: str) -> None:
     with pytest.raises(psycopg2.Error) as caught:
-        one(trial, said)
+        predict_row(trial, said)
     assert (caught.value.pgcode, text in str(caught.value)) == (code, True), caught.value
 
 
@@ -296,12 +298,12 @@ def test_rights_are_looked_at_in_each_statement(trial: Trial, role: MakeRole, co
 
 @pytest.mark.postgresql
 def test_a_model_that_changes_within_a_transaction_answers_anew(trial: Trial) -> None:
-    before = one(trial, listed())
+    before = predict_row(trial, listed())
     trial.sql(
         "UPDATE models SET model_weights = (SELECT model_weights FROM models WHERE mst_key = 2)"
         " WHERE mst_key = 1"
     )
-    assert one(trial, listed()) != before
+    assert predict_row(trial, listed()) != before
 
 
 def carried(trial: Trial, table: str, mst_key: int) -> None:

@@ -1,4 +1,4 @@
-"""What a search finds on digits, and for how many visits, against a grid that is trained to the end.
+"""The best configs of searches on digits, and their visits, against a grid that is trained to the end.
 
 With -s the figures are printed.
 """

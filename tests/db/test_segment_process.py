@@ -1,4 +1,4 @@
-"""What a Greenplum segment's process is told and answers, with PostgreSQL in its place: the same bits.
+"""The orders and answers of a Greenplum segment's process, with PostgreSQL in its place: the same bits.
 
 The session's own process stands for the segment's: the statements that go there come back to it.
 """
@@ -31,7 +31,7 @@ from cerebro_plpy.store.cluster import messages
 before = messages.PIECE_BYTES
 try:
     messages.PIECE_BYTES = 1000
-    sent = Sent.of(command, json.loads(request))
+    sent = Sent.from_request(command, json.loads(request))
     return json.dumps(coordinator.carry_out(entry.SegmentSession(), sent))
 finally:
     messages.PIECE_BYTES = before
@@ -57,19 +57,19 @@ before = CompiledModel.evaluate, process.work, servers.where
 try:
     if alone:
         # Port 1 of this host: nobody answers there.
-        memory.of(coordinator.Known).told.clear()
+        memory.get_instance(coordinator.Known).told.clear()
         servers.where = lambda db, key, keys: [(None, 1)] * len(keys)
     CompiledModel.evaluate = counting(CompiledModel.evaluate, "measured")
     process.work = counting(process.work, "asked")
     db = entry.SegmentSession()
-    steps, reply = coordinator.steps_of(db, Sent.of(command, json.loads(request))), None
+    steps, reply = coordinator.steps_of(db, Sent.from_request(command, json.loads(request))), None
     while True:
         reply = coordinator._do(db, steps.send(reply))
 except StopIteration:
     pass
 finally:
     CompiledModel.evaluate, process.work, servers.where = before
-    memory.of(coordinator.Known).told.clear()
+    memory.get_instance(coordinator.Known).told.clear()
 return [calls["measured"], calls["asked"]]
 $$
 """
@@ -147,7 +147,7 @@ def test_an_evaluation_by_way_of_the_segments_process_measures_the_same(
 def test_rows_are_given_back_where_they_were_read(trial: Trial, run_id: int) -> None:
     trial.sql("CREATE FUNCTION partitions() RETURNS integer LANGUAGE plpython3u AS $$"
               "from cerebro_plpy import memory\nfrom cerebro_plpy.segment import rows\n"
-              "return len(memory.of(rows.Partitions)) $$")  # fmt: skip
+              "return len(memory.get_instance(rows.Partitions)) $$")  # fmt: skip
     way = WAYS["in a transaction of its caller's, in pieces"]
     again(trial, way, "evaluate", run_id, epoch=2, segment=0)
     assert trial.value("SELECT partitions()") > 0
@@ -192,7 +192,7 @@ def test_a_state_is_read_where_it_lies(trial: Trial, run_id: int) -> None:
 
 
 def test_a_state_comes_another_way_where_no_server_answers(trial: Trial, run_id: int) -> None:
-    """The same visit to the same bits; the process has to ask."""
+    """A repeated visit comes to the same bits, but the process has to ask."""
     visited = "SELECT epoch, segment, loss FROM cerebro._visit WHERE run_id = %s AND mst_key = 1 AND step = 2"
     ((epoch, segment, _),) = before = trial.sql(visited, run_id)
     for table in ("_visit", "_state"):

@@ -32,7 +32,7 @@ def test_a_whole_job_on_temporary_tables(trial: Trial) -> None:
     trial.fit("t_packed", "pg_temp.t_out", "t_mst", 2, validation_table="t_val")
     assert "some of its tables are temporary" in trial.notices()
     assert trial.weights("t_out") == trial.weights("lasting")
-    summary = trial.one("SELECT * FROM t_out_summary")
+    summary = trial.read_row("SELECT * FROM t_out_summary")
     assert (summary["model"], summary["model_arch_table"]) == ("pg_temp.t_out", "t_arch")
     trial.fit("t_packed", "t_out", "t_mst", 1, validation_table="t_val", warm_start=True)
     trial.call("madlib_evaluate", "t_out", "t_val", "pg_temp.t_measured", False, 1, options={"threads": 1})

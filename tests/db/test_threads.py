@@ -26,7 +26,7 @@ def tables(trial: Trial) -> None:
 
 
 def threads(trial: Trial) -> int:
-    """Those of the newest run."""
+    """Return the threads of the newest run."""
     return trial.value("SELECT threads FROM cerebro._run ORDER BY run_id DESC LIMIT 1")
 
 

@@ -58,7 +58,7 @@ def begin(trial: Trial, out: str) -> int:
 
 @dataclass
 class Model:
-    """What the run goes by, made of what the tables have."""
+    """Costs and pace by which a run estimates, made from its tables."""
 
     visits: CostModel = field(default_factory=CostModel)
     evaluations: CostModel = field(default_factory=CostModel)

@@ -1,4 +1,4 @@
-"""What other sessions see of a run while it goes on and afterwards."""
+"""The views that other sessions read while a run goes on and afterwards."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def user(roles: None, database: str, greenplum: bool) -> Iterator[Trial]:
 
 @dataclass
 class Seen:
-    """What was read while a run went on, by view; `at` counts the readings."""
+    """Everything that was read while a run went on, by view; `at` counts the readings."""
 
     run_id: int = 0
     rows: dict[str, list[list[dict[str, Any]]]] = field(default_factory=lambda: {view: [] for view in VIEWS})
@@ -204,7 +204,7 @@ def test_a_condition_cannot_leak_rows_of_others(seen: Seen, database: str) -> No
 
 
 def test_a_finished_run(seen: Seen, user: Trial) -> None:
-    row = user.one("SELECT * FROM cerebro.runs WHERE run_id = %s", seen.run_id)
+    row = user.read_row("SELECT * FROM cerebro.runs WHERE run_id = %s", seen.run_id)
     expected = {
         "status": "finished", "configs": 4, "failed_configs": 0, "epochs": EPOCHS, "segments": SEGMENTS,
         "visits_done": 48, "visits_total": 48, "seed": 7, "detail": None,

@@ -36,7 +36,7 @@ def begun(
 def run_begun(
     looking: Trial, connection: Connection, do: Callable[[Trial], object], visits: int
 ) -> tuple[threading.Thread, list[psycopg2.Error]]:
-    """The same for a new run; it goes on until so many visits are done."""
+    """Begin a new run in a thread, and return when it has done so many visits."""
     runs = looking.value("SELECT count(*) FROM cerebro.runs")
     thread, failed = begun(connection, do)
     done = "SELECT visits_done FROM cerebro.runs ORDER BY run_id DESC LIMIT 1"

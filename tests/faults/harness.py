@@ -72,7 +72,7 @@ class Call(threading.Thread):
 
 @dataclass(frozen=True)
 class Round:
-    """What was done and what came of it."""
+    """One round: the fault, and how it ended."""
 
     number: int
     kind: kinds.Kind
@@ -220,7 +220,7 @@ class Harness:
         return found.bits
 
     def check_leftovers(self, connection: Connection, run_id: int) -> None:
-        """What a run leaves: one state for each config, and nothing outside its tables."""
+        """Check that a run leaves one state for each config, and nothing outside its tables."""
         states = execute(
             connection,
             "SELECT mst_key, step FROM cerebro._state WHERE run_id = %s AND part = 0 ORDER BY 1",

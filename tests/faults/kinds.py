@@ -20,7 +20,7 @@ UNDISTURBED, ENDED, EITHER = "undisturbed", "ended", "either"
 
 @dataclass(frozen=True)
 class Scene:
-    """What a fault is done to."""
+    """The server and the session that a fault hits."""
 
     server: Server
     caller: int

@@ -75,7 +75,7 @@ class Disk:
         )
 
     def copy(self) -> Path:
-        """What has reached the disk, at one moment: a copy during which nothing more has."""
+        """Copy the disk as it is at one moment: repeat until nothing reaches it during the copy."""
         copied = self.image.with_suffix(".copy")
         for _ in range(20):
             shell('cp --sparse=always "$1" "$2"', self.image, copied)

@@ -1,4 +1,4 @@
-"""What frozen layers give, when a process is killed or the disk is full while it is made."""
+"""Features of frozen layers, when a process is killed or the disk is full while they are made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What resume and forget answer, whatever state the run is in; what ends a config and what ends a run."""
+"""Resume and forget, whatever state the run is in; errors that end a config, and errors that end a run."""
 
 from __future__ import annotations
 

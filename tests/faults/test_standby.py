@@ -1,4 +1,4 @@
-"""What a standby says of the runs of its primary, whose locks it does not know."""
+"""A standby shows the runs of its primary, whose locks it does not know."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def fit(connection: Connection, out: str, backend: str, packed: str = "packed") 
 
 
 def left(connection: Connection, out: str) -> Left:
-    """What a run left in its tables."""
+    """Read everything that a run left in its tables."""
     weights = execute(connection, f"SELECT mst_key, model_weights FROM {out}")
     metrics = execute(
         connection,

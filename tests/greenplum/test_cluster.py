@@ -1,4 +1,4 @@
-"""What only a cluster can show: where rows, models and processes are, and what becomes of lost ones."""
+"""Checks that need a cluster: where rows, models and processes are, and what becomes of lost ones."""
 
 from __future__ import annotations
 

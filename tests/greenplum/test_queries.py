@@ -83,7 +83,7 @@ class Routine(NamedTuple):
     types: list[str]
     required: int
 
-    def of(self, value: str) -> str:
+    def write_call(self, value: str) -> str:
         """A call whose first argument is made of a value, and the others of nothing."""
         first, *more = [*self.types[: max(self.required, 1)], None]
         if first is None:
@@ -92,7 +92,7 @@ class Routine(NamedTuple):
         return f"cerebro.{self.name}({', '.join(values)})"
 
     def inside(self, query: str) -> str:
-        return query.format(f=self.of("a"), t=self.of("a"), g=self.of("max(a)"))
+        return query.format(f=self.write_call("a"), t=self.write_call("a"), g=self.write_call("max(a)"))
 
 
 @pytest.fixture(scope="module", autouse=True)

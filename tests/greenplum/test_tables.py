@@ -1,4 +1,4 @@
-"""What tables are made of: the extension's own are heap, users' may be anything."""
+"""The storage of tables: the extension's own are heap, users' may be anything."""
 
 from __future__ import annotations
 

@@ -30,5 +30,5 @@ def net(keras: Any, name: str) -> Any:
 
 
 def names(keras: Any) -> set[str]:
-    """Those that this Keras has."""
+    """Return the names of the applications that this Keras has."""
     return {name for name in vars(keras.applications) if name[0].isupper()}

@@ -27,12 +27,12 @@ def _cell(make: Callable[[Any], Any]) -> Build:
 
 
 def _merged(name: str, **config: Any) -> Build:
-    """Of two branches, so that order and weights count."""
+    """Merge two branches, so that order and weights count."""
     return lambda layers, x: getattr(layers, name)(**config)([layers.Dense(4)(x), layers.Dense(4)(x)])
 
 
 def _shared(name: str, **config: Any) -> Build:
-    """What takes query and value as arguments of their own."""
+    """Build a layer that takes query and value as separate arguments."""
     return lambda layers, x: getattr(layers, name)(**config)(layers.Dense(4)(x), layers.Dense(4)(x))
 
 
@@ -220,7 +220,7 @@ def net(keras: Any, name: str) -> Any:
 
 
 def put(model: Any, weights: list[np.ndarray]) -> None:
-    """What adapt and loading a file do and set_weights does not is done as well."""
+    """Set weights, and do what adapt and loading a file do but set_weights does not."""
     model.set_weights(weights)
     for layer in model._flatten_layers():
         if type(layer).__name__ == "Normalization":

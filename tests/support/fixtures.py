@@ -1,4 +1,4 @@
-"""What the fixtures of tests/conftest.py are, for annotations, and the one way to run a statement."""
+"""Types of the fixtures in tests/conftest.py, for annotations, and the one way to run a statement."""
 
 from __future__ import annotations
 

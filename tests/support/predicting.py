@@ -63,7 +63,7 @@ def has_keras(session: Connection) -> bool:
 
 
 def outputs(model_arch: str, weights: bytes, *inputs: np.ndarray) -> list[np.ndarray]:
-    """What Keras' own predict gives."""
+    """Predict with Keras' own predict."""
     model = keras.models.model_from_json(model_arch)
     flat, start = np.frombuffer(weights, "<f4"), 0
     arrays = []
@@ -120,7 +120,7 @@ def train(trial: Trial) -> None:
 
 
 def probabilities(trial: Trial, features: np.ndarray) -> np.ndarray:
-    """Those of the second config, by Keras."""
+    """Predict the second config's probabilities with Keras."""
     return outputs(nets.mlp(), trial.weights("many")[2], features / np.float32(SCALE))[0]
 
 

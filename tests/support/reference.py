@@ -1,4 +1,4 @@
-"""What plain Keras makes of the same configs: no database, `model.fit` on the rows in the route's order.
+"""Plain Keras on the same configs: no database, `model.fit` on the rows in the route's order.
 
 Run as a program with the name of a backend, it does the jobs in the folders that standard input names: it
 reads a job (JSON) and rows (npz), and writes weights (npz) and evaluations (JSON).
@@ -62,7 +62,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Found:
-    """What plain Keras came to, by mst_key."""
+    """The weights and evaluations of plain Keras, by mst_key."""
 
     weights: Mapping[int, bytes]
     evaluations: Mapping[int, Mapping[str, float]] = field(default_factory=dict)

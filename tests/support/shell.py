@@ -29,7 +29,7 @@ class Done(NamedTuple):
 
 
 def environment(database: str, user: str | None = None) -> dict[str, str]:
-    """What a user's shell has: the client's wheel, and the PG* variables."""
+    """Return the environment of a user's shell: the client's wheel, and the PG* variables."""
     own = {"PGDATABASE": database, "PYTHONPATH": str(CLIENT), **({"PGUSER": user} if user else {})}
     return {**os.environ, **own}
 

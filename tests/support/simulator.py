@@ -126,7 +126,7 @@ class Simulation:
 
 
 def replay(procedure: Procedure, results: Iterable[Result]) -> list[Decision]:
-    """What a procedure decides when it is told logged results in their order."""
+    """Tell a procedure logged results in their order, and return its decisions."""
     decisions = procedure.begin()
     for result in results:
         decisions += procedure.observe(result)

@@ -84,7 +84,7 @@ class Run:
 
 
 def script(run: Run, halfway: Callable[[], None] = lambda: None) -> None:
-    """What a person does while config 1 trains; the end is the same whenever each of these is taken up.
+    """Steer as a person does while config 1 trains; the end is the same whenever each step is taken up.
 
     The run is left paused.
     """

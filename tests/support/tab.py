@@ -1,4 +1,4 @@
-"""What is done in a browser's tab that shows the live page."""
+"""Actions in a browser's tab that shows the live page."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Trial:
     def weights(self, out: str) -> dict[int, bytes]:
         return {key: bytes(data) for key, data in self.sql(f"SELECT mst_key, model_weights FROM {out}")}
 
-    def one(self, query: str, *values: object) -> dict[str, Any]:
+    def read_row(self, query: str, *values: object) -> dict[str, Any]:
         """A single row by its columns' names."""
         with self.connection.cursor() as cursor:
             cursor.execute(query, values or None)
@@ -119,7 +119,7 @@ class Trial:
         return bool(self.value("SELECT has(%s)", package))
 
     def notices(self) -> str:
-        """What the server has said since the last time."""
+        """Return the server's notices since the last call."""
         said = "".join(self.connection.notices)
         self.connection.notices.clear()
         return said

@@ -6,7 +6,7 @@ import nets
 
 
 def statements(settings: str, rows: int) -> tuple[str, ...]:
-    """What makes them; `settings` are the rows of `cerebro.settings`."""
+    """Return the statements that make them; `settings` are the rows of `cerebro.settings`."""
     return (
         f"INSERT INTO cerebro.settings VALUES {settings}",
         "CREATE TABLE rows AS SELECT g AS id, array[g % 7, g % 5, g % 3, g % 2]::real[] AS x, g % 2 AS y"

@@ -86,7 +86,7 @@ def test_a_head_on_mobilenet_has_the_bits_of_the_whole() -> None:
     whole = model.compiled(found.json, PARAMS)
     flat = b"".join(array.astype("<f4").tobytes() for array in net.get_weights())
     state = whole.initial_state(PARAMS, 5, flat)
-    parted = cut.of(whole, PARAMS, [one.name for one in found.trunk])
+    parted = cut.find_cut(whole, PARAMS, [one.name for one in found.trunk])
     assert parted is not None
     random = np.random.default_rng(0)
     labels = np.eye(CLASSES, dtype=np.int16)[random.integers(0, CLASSES, ROWS)]

@@ -78,7 +78,7 @@ def test_workloads_are_the_same_every_time(bench: Any, name: str) -> None:
 
 def test_goals_know_their_side(bench: Any) -> None:
     tables, measure = bench("tables"), bench("measure")
-    value = measure.Spread.of([0.5])
+    value = measure.Spread.from_values([0.5])
     assert tables.Goal("", 0.5, value).met and tables.Goal("", 0.5, value, at_most=False).met
     assert not tables.Goal("", 0.4, value).met
     assert "**missed**" in tables.goals([tables.Goal("x", 0.4, value)])

@@ -1,4 +1,4 @@
-"""What classes count, settled for every output."""
+"""Weights of classes, settled for every output."""
 
 from __future__ import annotations
 

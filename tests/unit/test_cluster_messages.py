@@ -1,4 +1,4 @@
-"""What goes to a segment's process and back arrives as it was sent, in as many pieces as it takes."""
+"""Messages to a segment's process and back arrive as they were sent, in as many pieces as it takes."""
 
 from __future__ import annotations
 

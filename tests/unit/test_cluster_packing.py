@@ -77,13 +77,13 @@ def opening(memory: int, folds: int | None = None) -> OpenRows:
     told = OpenRows(
         ticket="ticket", columns=DESCRIBED, sample=[True, True], seed=SEED, memory=memory, parts=folds
     )
-    return OpenRows.of(json.loads(json.dumps(asdict(told))))
+    return OpenRows.from_fields(json.loads(json.dumps(asdict(told))))
 
 
 def shared(
     given: list[list[bytes]], how: dealing.Deal, sizes: list[int], memory: int
 ) -> dict[int, list[bytes]]:
-    """The same with as many processes as there are sizes, and what they say to each other."""
+    """Deal the same rows with one process for each size, and return the buffers."""
     folds = FOLDS if how.folds else None
     shares = [pack_rows.RowShare(opening(memory, folds), given[0][:2]) for _ in sizes]
     bounds = np.cumsum([0, *sizes])
@@ -99,7 +99,7 @@ def shared(
     for own, mine in zip(shares, np.split(ranks, bounds[1:-1]), strict=True):
         places = [CLASS_NAMES.index(str(label)) for label in own.labels()[0] or []]
         dealt = DealRows(ticket="ticket", deal=vars(how), keys=KEYS, places=[places, None], widths=[3, None])
-        own.deal(DealRows.of(json.loads(json.dumps(asdict(dealt)))), mine)
+        own.deal(DealRows.from_fields(json.loads(json.dumps(asdict(dealt)))), mine)
         for key, buffer_id, place, fields in own.pieces():
             assert key == KEYS[buffer_id // how.buffers]
             pieces[buffer_id].append((place, fields))

@@ -101,7 +101,7 @@ def test_every_command_is_carried_out_where_the_table_says() -> None:
 
 @pytest.mark.parametrize("sent", SENT, ids=[sent.way.name for sent in SENT])
 def test_a_command_arrives_as_it_was_sent(sent: Sent) -> None:
-    assert Sent.of(sent.way.name, json.loads(sent.as_json())) == sent
+    assert Sent.from_request(sent.way.name, json.loads(sent.as_json())) == sent
 
 
 def test_a_session_shows_what_it_is_at() -> None:

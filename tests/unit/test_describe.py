@@ -1,4 +1,4 @@
-"""What an architecture is said to be is found without computing a number of it, or it is refused before."""
+"""Architectures are described without computing a number of them, or refused before."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ TOO_LARGE = {
 
 
 def described(backend: str, architectures: dict[str, str]) -> tuple[dict[str, str], int]:
-    """What is said of each, and how many bytes it took at most."""
+    """Describe each architecture, and return the most bytes that it took."""
     done = subprocess.run(
         ["bash", "-c", f'ulimit -v {40 * 2**20}; exec "$0" "$@"', sys.executable, "-c", DESCRIBE, backend],
         input=json.dumps(architectures), capture_output=True, text=True, check=False, cwd=ROOT,

@@ -88,7 +88,7 @@ for backend, threads in (("tensorflow", 1), ("jax", 2)):
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_keras_comes_without_companions_but_for_those_that_are_there(backend: str) -> None:
-    """What else is installed for others, and Keras would import, is not; it can be imported afterwards."""
+    """Keras imports no optional package that is merely installed; it can be imported afterwards."""
     code = f"""
 import gc
 import matplotlib, numpy

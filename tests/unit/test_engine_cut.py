@@ -144,7 +144,7 @@ def test_a_head_has_the_bits_of_the_whole(text: str, batch_size: int) -> None:
     found = architecture.describe(text).json
     whole = model.compiled(found, PARAMS)
     state = whole.initial_state(PARAMS, 5, None)
-    parted = cut.of(whole, PARAMS, inside(text))
+    parted = cut.find_cut(whole, PARAMS, inside(text))
     assert parted is not None
     rng = np.random.default_rng(0)
     labels = np.eye(nets.CLASSES, dtype=np.int16)[rng.integers(0, nets.CLASSES, ROWS)]
@@ -157,7 +157,7 @@ def test_a_head_has_the_bits_of_the_whole(text: str, batch_size: int) -> None:
         parted.trunk,
         parted.trunk.of_state(state),
         Dataset(outputs, raw.targets),
-        partition.of(rows.Subset()),
+        partition.choose_rows(rows.Subset()),
         batch_size,
     )
     if not parted.gives_the_same(state, PARAMS, batch_size, lambda most: raw.take(np.arange(most)), nothing):
@@ -170,7 +170,7 @@ def test_a_head_has_the_bits_of_the_whole(text: str, batch_size: int) -> None:
         return
     alone, logs = whole.train(
         state,
-        [partition.of(rows.Subset()).shuffled(3, 1, n) for n in range(2)],
+        [partition.choose_rows(rows.Subset()).shuffled(3, 1, n) for n in range(2)],
         batch_size,
         None,
         nothing,

@@ -22,7 +22,7 @@ ctypes.CDLL(None).exit(7)
 
 @pytest.mark.slow
 def test_no_process_crashes_at_its_end() -> None:
-    """What the server calls at the end of a backend is exit(), past Python's own ways."""
+    """The server ends a backend with exit(), which does not go through Python's own ways."""
     codes = {
         subprocess.run([sys.executable, "-c", WORK], env={"PYTHONPATH": "plpy"}, check=False).returncode
         for _ in range(PROCESSES)

@@ -1,4 +1,4 @@
-"""What is called frozen stays as it is, whatever trains; all else goes with the state."""
+"""Frozen weights stay as they are, whatever trains; all others go with the state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an engine is told of the GPU that is its own. Each case is a process of its own."""
+"""An engine uses the GPU that it is given. Each case is a process of its own."""
 
 from __future__ import annotations
 

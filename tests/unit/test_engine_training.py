@@ -74,7 +74,7 @@ def lstm(keras: Any) -> Any:
 
 
 def blocks(keras: Any) -> Any:
-    """Where gradients of several branches are added, in front of a normalization."""
+    """Build a net that adds gradients of several branches in front of a normalization."""
     layers = keras.layers
     node = start = layers.Input((20,))
     node = layers.Dense(16, activation="relu")(node)
@@ -143,7 +143,7 @@ def plain_keras(
     visits: int,
     class_weight: dict[int, float] | None,
 ) -> Result:
-    """What a user makes with Keras alone: the reference."""
+    """Train with Keras alone, as a user would: the reference."""
     keras = runtime.keras()
     rate, batch_size, seed = config
     keras.utils.set_random_seed(seed)
@@ -350,7 +350,7 @@ def test_ticks_come_from_the_main_thread() -> None:
 
 
 def test_rows_are_in_memory_once_whatever_is_trained_on_them() -> None:
-    """What an engine on the processors trains on is the memory of the partition itself, for every loss."""
+    """An engine on the processors trains on the memory of the partition itself, for every loss."""
     rows = 64
     given = np.random.default_rng(1).normal(size=(rows, 20)).astype(np.float32)
     labels = np.eye(CLASSES, dtype=np.int16)[np.arange(rows) % CLASSES]

@@ -70,7 +70,7 @@ def assert_predicts(net: Any, described: architecture.DescribedModel, given: byt
 
 
 def exported(described: architecture.DescribedModel, state: State) -> Any:
-    """What a client makes of a state."""
+    """Build a model of a state, as a client does."""
     params = {
         "optimizer": {"name": "SGD", "arguments": {"learning_rate": 0.05}},
         "loss": PARAMS.loss,

@@ -43,7 +43,7 @@ SEEDS = range(20)
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is done now and then is done each time."""
+    """Do every time what is otherwise done now and then."""
     monkeypatch.setattr(decide, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(loops, "DROP_SECONDS", 0.0)
 

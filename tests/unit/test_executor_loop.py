@@ -78,7 +78,7 @@ class Played:
         self.in_background.append(command)
 
     def told(self, kind: type[T]) -> list[T]:
-        """What was done in the background, of one kind."""
+        """Return the commands of one kind that were carried out in the background."""
         return [command for command in self.in_background if isinstance(command, kind)]
 
     def finish_background(self) -> None:

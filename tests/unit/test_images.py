@@ -65,7 +65,7 @@ def test_no_side_may_be_longer_than_that_of_a_jpeg(size: tuple[int, int]) -> Non
 
 
 class CanceledError(Exception):
-    """What the server would raise."""
+    """Stands for the error that the server would raise."""
 
 
 def test_a_cancel_acts_between_two_scans() -> None:
@@ -77,7 +77,7 @@ def test_a_cancel_acts_between_two_scans() -> None:
             raise CanceledError
 
     with memory.PROCESS.fresh():
-        memory.of(memory.Pause).take = take
+        memory.get_instance(memory.Pause).take = take
         with pytest.raises(CanceledError):
             decoded(data, 4, 4)
 

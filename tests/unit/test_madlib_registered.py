@@ -1,4 +1,4 @@
-"""What a call may name: registered functions are known to it alone."""
+"""A call may name registered functions, which are known to it alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process keeps has one owner, and a test may begin with nothing."""
+"""Everything that a process keeps has one owner, and a test may begin with nothing."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ class Things(list[int]):
 
 def test_each_kind_is_made_once() -> None:
     own = memory.Memory()
-    own.of(Things).append(1)
-    assert own.of(Things) == [1]
-    assert memory.Memory().of(Things) == []
+    own.get_instance(Things).append(1)
+    assert own.get_instance(Things) == [1]
+    assert memory.Memory().get_instance(Things) == []
 
 
 def test_a_fresh_memory_has_nothing_and_gives_everything_back() -> None:
     own = memory.Memory()
-    own.of(Things).append(1)
+    own.get_instance(Things).append(1)
     with own.fresh():
-        assert own.of(Things) == []
-        own.of(Things).append(2)
-    assert own.of(Things) == [1]
+        assert own.get_instance(Things) == []
+        own.get_instance(Things).append(2)
+    assert own.get_instance(Things) == [1]

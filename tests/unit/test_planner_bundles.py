@@ -119,7 +119,7 @@ def test_segments_that_pass_configs_on_have_two_bundles_each(
 
 
 def measured_between(plan: Plan) -> tuple[list[Unit], Unit]:
-    """What is measured until something is trained again, and that."""
+    """Return the units that measure before the next one that trains, and that one."""
     units: list[Unit] = []
     while (unit := plan.next(0)) is not None and unit.kind in (EVALUATE, MERGE):
         units.append(unit)

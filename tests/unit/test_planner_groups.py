@@ -113,7 +113,7 @@ def work(groups: GroupSizes, **more: object) -> RunWork:
     return replace(found, **more)  # type: ignore[arg-type]
 
 
-def of(groups: GroupSizes, **more: object) -> float:
+def estimate_seconds(groups: GroupSizes, **more: object) -> float:
     return estimate(work(groups, **more), Rates((), "here", 1)).seconds
 
 
@@ -129,11 +129,11 @@ def test_a_plan_of_groups_counts_models() -> None:
 
 def test_a_plan_of_groups_follows_the_facts() -> None:
     base = GroupSizes([[100] * 5000, [100] * 5000])
-    assert of(base) < of(replace(base, fuse=False))
-    assert of(base) < of(replace(base, checkpoint=1))
-    assert of(base) < of(base, epochs=50)
-    assert of(base) < of(replace(base, cut=[9000]))
-    assert of(base) < of(replace(base, fallback=True))
+    assert estimate_seconds(base) < estimate_seconds(replace(base, fuse=False))
+    assert estimate_seconds(base) < estimate_seconds(replace(base, checkpoint=1))
+    assert estimate_seconds(base) < estimate_seconds(base, epochs=50)
+    assert estimate_seconds(base) < estimate_seconds(replace(base, cut=[9000]))
+    assert estimate_seconds(base) < estimate_seconds(replace(base, fallback=True))
 
 
 def test_the_planner_knows_what_the_engine_trains_as_one_program() -> None:

@@ -15,24 +15,24 @@ from cerebro_plpy.planner.work import ConfigKind
 from measured_kinds import GRID, kind, observed, true_seconds
 
 
-def of(*seen: Observation, threads: int = 1) -> Rates:
+def make_rates(*seen: Observation, threads: int = 1) -> Rates:
     return Rates(seen, "localhost", threads)
 
 
 def test_a_kind_that_was_measured_takes_what_it_took() -> None:
-    found = of(*map(observed, GRID)).batch(GRID[3])
+    found = make_rates(*map(observed, GRID)).batch(GRID[3])
     assert found == rates.Estimated(true_seconds(GRID[3]), MEASURED)
 
 
 def test_the_newest_measurement_counts() -> None:
-    found = of(observed(GRID[0]), observed(GRID[0], 3.0)).batch(GRID[0])
+    found = make_rates(observed(GRID[0]), observed(GRID[0], 3.0)).batch(GRID[0])
     assert found.seconds == pytest.approx(3 * true_seconds(GRID[0]))
 
 
 @pytest.mark.parametrize("wanted", [kind(64), kind(256, 64), kind(1024, 32), kind(300, 300)])
 def test_another_kind_is_fitted(wanted: ConfigKind) -> None:
     chance = random.Random(3)
-    found = of(*(observed(k, chance.uniform(0.95, 1.05)) for k in GRID)).batch(wanted)
+    found = make_rates(*(observed(k, chance.uniform(0.95, 1.05)) for k in GRID)).batch(wanted)
     assert found.source == FITTED
     assert found.seconds == pytest.approx(true_seconds(wanted), rel=0.2)
 
@@ -46,37 +46,37 @@ def test_no_coefficient_is_below_zero_and_known_ones_are_found() -> None:
 
 
 def test_without_measurements_the_shipped_constants_say_so() -> None:
-    found = of().batch(GRID[0])
+    found = make_rates().batch(GRID[0])
     assert found.source == SHIPPED
     assert found.seconds > 0
 
 
 def test_few_measurements_scale_the_shipped_constants() -> None:
-    base = of().batch(kind(64)).seconds
-    slow = replace(observed(GRID[0]), batch_seconds=5 * of().batch(GRID[0]).seconds)
-    found = of(slow).batch(kind(64))
+    base = make_rates().batch(kind(64)).seconds
+    slow = replace(observed(GRID[0]), batch_seconds=5 * make_rates().batch(GRID[0]).seconds)
+    found = make_rates(slow).batch(kind(64))
     assert found.source == SCALED
     assert found.seconds == pytest.approx(5 * base, rel=0.01)
 
 
 def test_another_engine_takes_the_speed_of_the_host_over() -> None:
-    slow = replace(observed(GRID[0]), batch_seconds=4 * of().batch(GRID[0]).seconds)
+    slow = replace(observed(GRID[0]), batch_seconds=4 * make_rates().batch(GRID[0]).seconds)
     other = replace(GRID[0], backend="tensorflow")
-    plain = of().batch(other).seconds
-    found = of(slow).batch(other)
+    plain = make_rates().batch(other).seconds
+    found = make_rates(slow).batch(other)
     assert found.source == SCALED
     assert found.seconds == pytest.approx(4 * plain)
 
 
 def test_another_host_is_taken_to_be_like_this_one_with_a_wider_range() -> None:
     elsewhere = replace(observed(GRID[0]), host="sdw2")
-    known, here = of(observed(GRID[0])).batch(GRID[0]), of(elsewhere).batch(GRID[0])
+    known, here = make_rates(observed(GRID[0])).batch(GRID[0]), make_rates(elsewhere).batch(GRID[0])
     assert (here.seconds, here.source, known.source) == (known.seconds, SCALED, MEASURED)
 
 
 def test_more_threads_share_the_arithmetic_alone() -> None:
     large = kind(100_000, 512)
-    one, two = (of(threads=threads).batch(large).seconds for threads in (1, 2))
+    one, two = (make_rates(threads=threads).batch(large).seconds for threads in (1, 2))
     assert 0.5 < two / one < 0.7
 
 

@@ -1,4 +1,4 @@
-"""What pred_type asks for, and what becomes of a model's output."""
+"""The choice of pred_type, and what becomes of a model's output."""
 
 from __future__ import annotations
 

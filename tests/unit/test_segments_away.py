@@ -1,4 +1,4 @@
-"""What a caller reads where a cluster's segment does not answer."""
+"""The message to a caller if a cluster's segment does not answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `make shape` counts, in a tree of a few lines."""
+"""The counts of `make shape`, in a tree of a few lines."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Connections:
 
     def __init__(self, db: Database, tick: Callable[[], None]) -> None:
         self._db, self._tick = db, tick
-        self._logins = memory.of(_Logins)
+        self._logins = memory.get_instance(_Logins)
 
     def state(self, where: Where, run_id: int, mst_key: int, step: int) -> list[memoryview] | None:
         """Return the parts of a state; None if the server that has it does not give it."""

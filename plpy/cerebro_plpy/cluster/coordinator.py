@@ -152,7 +152,7 @@ def _do(db: Database, step: Step) -> Any:
 def _tell(db: Database, sent: Sent) -> Mapping[str, Any]:
     """Have a segment's process do what needs nothing but an engine."""
     segment = sent.command.segment if isinstance(sent.command, BesideRows) else 0
-    known = memory.of(Known)
+    known = memory.get_instance(Known)
     if segment >= len(known.near):
         known.near = places.keys(db, segment + 1)
     answer = tell(db, known.near[segment], sent)
@@ -163,7 +163,7 @@ def _tell(db: Database, sent: Sent) -> Mapping[str, Any]:
 
 def _give_back(db: Database, sent: Sent) -> Mapping[str, Any]:
     """Have every process of this session that has worked for the run let go of the run's rows."""
-    at_work = memory.of(Known).at_work
+    at_work = memory.get_instance(Known).at_work
     while at_work:
         tell(db, at_work.pop(), sent)
     return {}
@@ -220,7 +220,7 @@ class _CommandForConfig:
         self._db, self._sent, self._command, self._commits = db, sent, command, commits
         self._run_id, self._mst_key, self._lacking = command.run_id, command.mst_key, lacking
         self._direct = TableSupply(db)
-        self._known = memory.of(Known)
+        self._known = memory.get_instance(Known)
         self._run = self._find_facts(self._run_id, self._mst_key).run
         self._key = self._key_of(command.segment)
 
@@ -349,7 +349,7 @@ class _CommandForConfig:
                 found = self._direct.weights(*arguments)
                 self._give(what, None, [] if found is None else [found])
             case "own_weights":
-                own = starting_weights.own(self._db, arguments[0], arguments[1:])
+                own = starting_weights.read_own_weights(self._db, arguments[0], arguments[1:])
                 self._give(what, list(own), list(own.values()))
             case "states":
                 of_each = state_rows.parts_of_several(self._db, *arguments[:2], keys=arguments[2:])

@@ -242,14 +242,14 @@ T = TypeVar("T", bound=Taker)
 
 def expect(ticket: str, taker: Taker) -> None:
     """Let the scan with this ticket hand its rows to the taker, and close all other takers."""
-    takers = memory.of(_Takers)
+    takers = memory.get_instance(_Takers)
     for other in list(takers):
         close(other)
     takers[ticket] = taker
 
 
-def found(ticket: str, kind: type[T]) -> T:
-    taker = memory.of(_Takers).get(ticket)
+def find_taker(ticket: str, kind: type[T]) -> T:
+    taker = memory.get_instance(_Takers).get(ticket)
     if not isinstance(taker, kind):
         raise _unexpected()
     return taker
@@ -257,7 +257,7 @@ def found(ticket: str, kind: type[T]) -> T:
 
 def take_row(ticket: str, fields: Fields) -> int:
     """Take a row from a scan; return 1, so that rows can be counted."""
-    taker = memory.of(_Takers).get(ticket)
+    taker = memory.get_instance(_Takers).get(ticket)
     if taker is None:
         raise _unexpected()
     taker.take(fields)
@@ -274,6 +274,6 @@ def _unexpected() -> CerebroError:
 
 def close(ticket: str) -> None:
     """Let go of the rows that came with a ticket."""
-    taker = memory.of(_Takers).pop(ticket, None)
+    taker = memory.get_instance(_Takers).pop(ticket, None)
     if taker is not None:
         taker.close()

@@ -32,14 +32,14 @@ class _UnderWay:
 def begin(db: Database, sent: Sent, lacking: What | None) -> ProcedureTask:
     """Return the first task of a command; forget what an earlier command left undone."""
     session.show(sent.shown())
-    memory.of(_UnderWay).tasks = _tasks(db, sent, lacking)
+    memory.get_instance(_UnderWay).tasks = _tasks(db, sent, lacking)
     return go_on(None)
 
 
 def go_on(found: str | None) -> ProcedureTask:
     """Return the next task of the command, given what the last one has found."""
     try:
-        return memory.of(_UnderWay).tasks.send(found)
+        return memory.get_instance(_UnderWay).tasks.send(found)
     except StopIteration as end:
         session.show(session.IDLE)
         return _task("answer", end.value)

@@ -84,7 +84,7 @@ class _ProcessMemory:
 
 
 def _known() -> _ProcessMemory:
-    return memory.of(_ProcessMemory)
+    return memory.get_instance(_ProcessMemory)
 
 
 class ShippedSource:
@@ -244,7 +244,7 @@ def work(db: Database, order: str) -> str:
         if asked["bound"] is not None:
             interrupts.begin_bound(asked["bound"])
         return "{}"
-    told = Order.of(asked)
+    told = Order.from_fields(asked)
     if told.first:
         _known().given.clear()
         _known().looks.begin()
@@ -325,9 +325,9 @@ def _answer(db: Database, name: str, pieces: Sequence[bytes]) -> list[bytes]:
     try:
         with cancel.interruptible(supply.ticker()):
             if name in MESSAGES:
-                result, sent = _take(supply, MESSAGES[name].of(head["request"]), parts)
+                result, sent = _take(supply, MESSAGES[name].from_fields(head["request"]), parts)
             else:
-                result = _carry_out(supply, Sent.of(name, head["request"]), told.append)
+                result = _carry_out(supply, Sent.from_request(name, head["request"]), told.append)
     except CerebroError as error:
         return list(messages.pack({"error": _described(error)}, []))
     return list(messages.pack({"result": result, "told": told}, sent))

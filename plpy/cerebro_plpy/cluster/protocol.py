@@ -65,9 +65,9 @@ class Order:
         return {"command": self.sent.way.name, "request": self.sent.as_dict(), **about}
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Order:
+    def from_fields(cls, fields: Mapping[str, Any]) -> Order:
         about = dict(fields)
-        return cls(Sent.of(about.pop("command"), about.pop("request")), **about)
+        return cls(Sent.from_request(about.pop("command"), about.pop("request")), **about)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Message:
     """A message to a process, other than a command."""
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Self:
+    def from_fields(cls, fields: Mapping[str, Any]) -> Self:
         return cls(**fields)
 
 
@@ -224,7 +224,7 @@ class ExpectRows(Message):
     batch_rows: int
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Self:
+    def from_fields(cls, fields: Mapping[str, Any]) -> Self:
         given = dict(fields)
         return cls(engine=Engine(**given.pop("engine")), **given)
 

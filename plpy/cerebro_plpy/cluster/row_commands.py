@@ -40,7 +40,7 @@ def _open(asked: OpenRows, parts: Parts, ticker: Ticker) -> RowReply:
 
 
 def _sort(asked: SortRows, parts: Parts, ticker: Ticker) -> RowReply:
-    own = pack_rows.found(asked.ticket, pack_rows.RowShare)
+    own = pack_rows.find_taker(asked.ticket, pack_rows.RowShare)
     hashes = own.hashes()
     counts = [column.counts.tolist() for column in own.columns]
     parts_rows = None if own.parts is None else own.parts.rows.tolist()
@@ -48,23 +48,23 @@ def _sort(asked: SortRows, parts: Parts, ticker: Ticker) -> RowReply:
         "rows": own.rows,
         "labels": own.labels(),
         "counts": counts,
-        "faults": own.faults.found(),
+        "faults": own.faults.list_faults(),
         "parts": parts_rows,
     }
     return found, [hashes]
 
 
 def _deal(asked: DealRows, parts: Parts, ticker: Ticker) -> RowReply:
-    pack_rows.found(asked.ticket, pack_rows.RowShare).deal(asked, np.frombuffer(parts[0], "<i8"))
+    pack_rows.find_taker(asked.ticket, pack_rows.RowShare).deal(asked, np.frombuffer(parts[0], "<i8"))
     return None, []
 
 
 def _give_classes(asked: GiveClasses, parts: Parts, ticker: Ticker) -> RowReply:
-    return None, [pack_rows.found(asked.ticket, pack_rows.RowShare).classes_seen()]
+    return None, [pack_rows.find_taker(asked.ticket, pack_rows.RowShare).classes_seen()]
 
 
 def _take_gpu(asked: TakeGpu, parts: Parts, ticker: Ticker) -> RowReply:
-    memory.of(_OwnGpu).gpu = runtime.Gpu(**asdict(asked))
+    memory.get_instance(_OwnGpu).gpu = runtime.Gpu(**asdict(asked))
     return None, []
 
 
@@ -74,7 +74,9 @@ def _expect_rows(asked: ExpectRows, parts: Parts, ticker: Ticker) -> RowReply:
     from cerebro_plpy.predicting import models
 
     engine = asked.engine
-    models.start_chosen(engine.backend, engine.threads, bool(engine.use_gpus), memory.of(_OwnGpu).gpu)
+    models.start_chosen(
+        engine.backend, engine.threads, bool(engine.use_gpus), memory.get_instance(_OwnGpu).gpu
+    )
     *sample, weights = parts
     rest = iter(sample)
     given = [None if "features" in column else bytes(next(rest)) for column in asked.columns]
@@ -85,9 +87,9 @@ def _expect_rows(asked: ExpectRows, parts: Parts, ticker: Ticker) -> RowReply:
 def _predict_rest(asked: PredictRest, parts: Parts, ticker: Ticker) -> RowReply:
     from cerebro_plpy.cluster.predict_rows import Predicting
 
-    own = pack_rows.found(asked.ticket, Predicting)
+    own = pack_rows.find_taker(asked.ticket, Predicting)
     own.finish()
-    return {"rows": own.rows, "faults": own.faults.found()}, []
+    return {"rows": own.rows, "faults": own.faults.list_faults()}, []
 
 
 def _close(asked: CloseRows, parts: Parts, ticker: Ticker) -> RowReply:

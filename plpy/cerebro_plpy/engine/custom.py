@@ -62,13 +62,13 @@ def take(sources: Iterable[Mapping[str, Any]]) -> list[registered.Function]:
                 f"the stored source of the registered function {source.name} is damaged",
                 sqlstate=errors.DATA_CORRUPTED,
             )
-        memory.of(_Taken).sources[source.digest] = source
+        memory.get_instance(_Taken).sources[source.digest] = source
     return [registered.Function(s.name, s.kind, s.digest, s.higher_is_better) for s in taken]
 
 
 def get(digest: str) -> Any:
     """Return the function or class that a source defines, executing the source at its first use."""
-    known = memory.of(_Taken)
+    known = memory.get_instance(_Taken)
     if digest not in known.objects:
         if digest not in known.sources:
             raise CerebroError("a registered function is missing here", sqlstate=errors.INTERNAL)
@@ -195,7 +195,7 @@ def line_of(error: BaseException, file: str) -> int | None:
 
 def place_of(error: BaseException) -> str:
     """Return, for a message, the line of a registered function where an error arose; else an empty text."""
-    for source in memory.of(_Taken).sources.values():
+    for source in memory.get_instance(_Taken).sources.values():
         line = line_of(error, source.file)
         if line is not None:
             return f" (line {line} of {source.name})"

@@ -43,7 +43,7 @@ class _Cuts(dict[tuple[str, str, tuple[str, ...]], "Cut | None"]):
     """Cuts by architecture, parameters and the names of the trunk's layers, in the order of their making."""
 
 
-def of(model: CompiledModel, params: CompileParams, names: Sequence[str]) -> Cut | None:
+def find_cut(model: CompiledModel, params: CompileParams, names: Sequence[str]) -> Cut | None:
     """Return the process's cut behind these layers; None if Keras makes no model of what is behind them."""
     text = model.architecture_json
     code = params.compile_key(inputs_of(params, runtime.backend(), text))
@@ -56,18 +56,20 @@ def of(model: CompiledModel, params: CompileParams, names: Sequence[str]) -> Cut
             # It would only have been faster.
             return None
 
-    return memory.kept(memory.of(_Cuts), key, MOST_COMPILED, make)
+    return memory.kept(memory.get_instance(_Cuts), key, MOST_COMPILED, make)
 
 
 def trunk_of(architecture_json: str, names: Sequence[str]) -> Trunk:
     """Return the process's trunk with these layers."""
     key = (architecture_json, tuple(names))
-    return memory.kept(memory.of(_Trunks), key, MOST_COMPILED, partial(Trunk, architecture_json, names))
+    return memory.kept(
+        memory.get_instance(_Trunks), key, MOST_COMPILED, partial(Trunk, architecture_json, names)
+    )
 
 
 def forget() -> None:
-    memory.of(_Trunks).clear()
-    memory.of(_Cuts).clear()
+    memory.get_instance(_Trunks).clear()
+    memory.get_instance(_Cuts).clear()
 
 
 class Trunk:
@@ -87,7 +89,9 @@ class Trunk:
         self._weighty = [number for number, v in enumerate(self._variables) if id(v) in weights]
         self._weight_places = {number: weights[id(self._variables[number])] for number in self._weighty}
         self.shapes = [tuple(tensor.shape[1:]) for tensor in tensors]
-        self._forward = runtime.own().make_forward(self._model, [tuple(t.shape[1:]) for t in inputs])
+        self._forward = runtime.get_keras_backend().make_forward(
+            self._model, [tuple(t.shape[1:]) for t in inputs]
+        )
         self._structure = _structure(architecture_json, names, tensors)
         self._digests: dict[str, str] = {}
 
@@ -132,7 +136,7 @@ class Trunk:
         self, values: Sequence[np.ndarray], batches: Iterable[list[np.ndarray]]
     ) -> Iterator[list[np.ndarray]]:
         """Yield the trunk's outputs for the inputs of each batch."""
-        tensors = [runtime.own().to_tensor(value) for value in values]
+        tensors = [runtime.get_keras_backend().to_tensor(value) for value in values]
         for batch in batches:
             yield [np.asarray(output) for output in self._forward(tensors, batch)]
 

@@ -92,7 +92,7 @@ def is_installed() -> bool:
 
 def objects(names: Collection[str]) -> dict[str, Any]:
     """Return the classes and functions of these registered names."""
-    known = memory.of(_Objects)
+    known = memory.get_instance(_Objects)
     for name in set(names) - set(known):
         known[name] = _get(name.removeprefix(f"{PACKAGE}>"))
     return {name: known[name] for name in names}

@@ -43,7 +43,7 @@ class Inference:
     """An architecture's forward pass."""
 
     def __init__(self, described: DescribedModel) -> None:
-        self._backend = runtime.own()
+        self._backend = runtime.get_keras_backend()
         # Adapters are added to their kernels, once and not for each row.
         self._merges = lora.can_merge(described.adapters)
         text = lora.without(described.json) if self._merges else described.json

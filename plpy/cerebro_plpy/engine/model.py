@@ -39,12 +39,12 @@ def compiled(architecture_json: str, params: CompileParams) -> CompiledModel:
     """Return the process's model for these, compiling it if it is not there yet."""
     key = (architecture_json, params.compile_key(inputs_of(params, runtime.backend(), architecture_json)))
     make = partial(CompiledModel, architecture_json, params)
-    return memory.kept(memory.of(_CompiledModels), key, MOST_COMPILED, make)
+    return memory.kept(memory.get_instance(_CompiledModels), key, MOST_COMPILED, make)
 
 
 def forget() -> None:
     """Drop every compiled model, to give back its memory."""
-    memory.of(_CompiledModels).clear()
+    memory.get_instance(_CompiledModels).clear()
 
 
 class CompiledModel:
@@ -65,7 +65,7 @@ class CompiledModel:
         self._inputs = inputs_of(params, runtime.backend(), architecture_json)
         self._params = params
         self._optimizers: dict[str, Any] = {}
-        self._loop = runtime.own().make_loop(
+        self._loop = runtime.get_keras_backend().make_loop(
             self._model, self.layout.variables, self._inputs, whole or self._model
         )
         # What the loop holds of a state, and no training changes: its digest.
@@ -138,7 +138,9 @@ class CompiledModel:
     @cached_property
     def stack(self) -> StackedModel | None:
         """A way to train many states at once; None if it would not give the same bits."""
-        made = runtime.own().make_stack(self._model, self.layout.variables, self._inputs, self._loop)
+        made = runtime.get_keras_backend().make_stack(
+            self._model, self.layout.variables, self._inputs, self._loop
+        )
         if made is None:
             return None
         optimizer = self._optimizer if self._inputs else None
@@ -258,7 +260,7 @@ class _StateLayout:
     def __init__(self, model: Any) -> None:
         own, extra = list(model.variables), list(model.optimizer.variables)
         weights = {id(variable): number for number, variable in enumerate(model.weights)}
-        hidden = runtime.own().own_variables()
+        hidden = runtime.get_keras_backend().own_variables()
         self.variables = own + extra + hidden
         self.names = [variable.path for variable in self.variables]
         self.kinds = [states.WEIGHT if id(v) in weights else states.OTHER for v in own]

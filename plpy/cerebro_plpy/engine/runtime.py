@@ -79,11 +79,11 @@ def start(backend: str, threads: int, use_gpus: bool, gpu: Gpu | None = None) ->
         _import(wanted)
     _end_at_once()
     _check_gpus(wanted)
-    memory.of(_Started).running = wanted
+    memory.get_instance(_Started).running = wanted
 
 
 def _running() -> Running | None:
-    return memory.of(_Started).running
+    return memory.get_instance(_Started).running
 
 
 def backend() -> str:
@@ -106,9 +106,9 @@ def keras() -> Any:
     return sys.modules["keras"]
 
 
-def own() -> KerasBackend:
+def get_keras_backend() -> KerasBackend:
     """Give the backend that runs in this process."""
-    found = memory.of(_Started).backend
+    found = memory.get_instance(_Started).backend
     if found is None:
         raise _not_started()
     return found
@@ -121,13 +121,13 @@ def _not_started() -> CerebroError:
 @contextlib.contextmanager
 def generators_kept() -> Iterator[None]:
     """Put the process's random generators back: Keras draws from them, and other code may rely on them."""
-    python, legacy, its_own = random.getstate(), np.random.get_state(), own().generator()
+    python, legacy, its_own = random.getstate(), np.random.get_state(), get_keras_backend().generator()
     try:
         yield
     finally:
         random.setstate(python)
         np.random.set_state(legacy)
-        own().set_generator(its_own)
+        get_keras_backend().set_generator(its_own)
 
 
 def seed_generators(seed: int) -> None:
@@ -138,12 +138,12 @@ def seed_generators(seed: int) -> None:
     """
     random.seed(seed)
     np.random.seed(seed)
-    own().seed(seed)
+    get_keras_backend().seed(seed)
 
 
 def to_numpy(value: Any) -> np.ndarray:
     """Copy a variable or tensor of the backend's."""
-    return own().to_numpy(value.value if hasattr(value, "path") else value)
+    return get_keras_backend().to_numpy(value.value if hasattr(value, "path") else value)
 
 
 def is_started() -> bool:
@@ -196,7 +196,7 @@ def _check_installed(module: str) -> None:
 
 
 def _check_gpus(wanted: Running) -> None:
-    if wanted.use_gpus and not own().has_gpu():
+    if wanted.use_gpus and not get_keras_backend().has_gpu():
         raise CerebroError(
             f"use_gpus is true, but {wanted.backend} finds no GPU on this server",
             detail=f"This process was given {wanted.gpu.device} of its host." if wanted.gpu else None,
@@ -244,14 +244,14 @@ def _end_at_once() -> None:
         return
     libc.on_exit(libc._exit, None)
     server = ctypes.PyDLL(None)
-    if memory.of(_Started).before_exit is not None or not hasattr(server, "on_proc_exit"):
+    if memory.get_instance(_Started).before_exit is not None or not hasattr(server, "on_proc_exit"):
         return
     # What is said last is done first, and libraries go on to say what they want done as they are used: a
     # backend that ends says it once more, after all of them.
     again = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p)(
         lambda code, arg: libc.on_exit(libc._exit, None)
     )
-    memory.of(_Started).before_exit = again
+    memory.get_instance(_Started).before_exit = again
     server.on_proc_exit(again, None)
 
 
@@ -263,7 +263,7 @@ def _import(wanted: Running) -> None:
         made.set_up(wanted)
         keras = importlib.import_module("keras")
     keras.utils.disable_interactive_logging()
-    memory.of(_Started).backend = made
+    memory.get_instance(_Started).backend = made
 
 
 @contextlib.contextmanager

@@ -42,7 +42,7 @@ class _SizedVariable:
 
 def of_config(architecture_json: str, params: CompileParams) -> Sizes:
     """Return the sizes of a config's state, by an architecture from `describe` and these parameters."""
-    known, key = memory.of(_KnownSizes), (architecture_json, params.compile_key())
+    known, key = memory.get_instance(_KnownSizes), (architecture_json, params.compile_key())
     if key not in known:
         own = _variables(architecture_json)
         kept = _kept(calls.optimizer(params.optimizer), [v for v in own if v.trainable])

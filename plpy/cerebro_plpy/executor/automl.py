@@ -186,7 +186,7 @@ class AutomlCall:
 def search_of(request: requests.Request) -> SearchCall:
     """Rebuild the call of a search from the description that was written with its run."""
     described = request.search or {}
-    return SearchCall.of(described["method"], **described["arguments"])
+    return SearchCall.from_arguments(described["method"], **described["arguments"])
 
 
 def _random_state(db: Database, call: AutomlCall, given: FitOptions) -> int:

@@ -57,7 +57,7 @@ class Net:
     parameters: int
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> Net:
+    def from_facts(cls, facts: Mapping[str, Any]) -> Net:
         """Make a net from an engine's description of it."""
         return cls(facts["json"], facts["work"], facts["parameters"])
 
@@ -103,7 +103,7 @@ class _CompiledHere(set[tuple[int, Code]]):
 
 
 def compiled_here(engines: requests.Engines) -> frozenset[Code]:
-    known = memory.of(_CompiledHere)
+    known = memory.get_instance(_CompiledHere)
     return frozenset(code for threads, code in known if threads == engines.threads)
 
 
@@ -117,7 +117,7 @@ def work_of(
     """Return the work of a call in numbers, for estimates."""
     engines = request.engines
     # A config is described once for all its folds.
-    known = {c.key: _described_kind(c, engines.of(c.model_id), described) for c in examples}
+    known = {c.key: _described_kind(c, engines.find_engine(c.model_id), described) for c in examples}
     known = {key: with_cut(kind, request.limits.cuts) for key, kind in known.items()}
     if not db.server.shares_frozen:
         known = {key: _with_whole_states(kind) for key, kind in known.items()}
@@ -191,7 +191,7 @@ def _described_kind(
 ) -> ConfigKind:
     facts = described[str(config.model_id)]
     sizes = facts["sizes"].get(config.mst_key) or facts["sizes"].get(str(config.mst_key))
-    return kind_of(config, backend, Net.of(facts), sizes)
+    return kind_of(config, backend, Net.from_facts(facts), sizes)
 
 
 def with_cut(kind: ConfigKind, cuts: Mapping[str, Sequence[Mapping[str, Any]]]) -> ConfigKind:
@@ -247,7 +247,7 @@ def visit_seconds(
             kinds[row.key] = with_cut(kind_of(row, row.backend, nets[row.model_id]), request.limits.cuts)
         return kinds[row.key]
 
-    def of(row: runs.ConfigRow) -> tuple[str, float]:
+    def name_and_seconds(row: runs.ConfigRow) -> tuple[str, float]:
         kind = kind_as_known(row)
         if row.group_id is not None:
             # Groups of any size count as one kind: they are estimated by their batches.
@@ -261,7 +261,7 @@ def visit_seconds(
             known[name] = batches * known_rates.batch(kind).seconds + known_rates.resting().seconds
         return name, known[name]
 
-    return of
+    return name_and_seconds
 
 
 def measured(db: Database, run_id: int, request: requests.Request) -> list[rates.RateRow]:
@@ -275,7 +275,7 @@ def measured(db: Database, run_id: int, request: requests.Request) -> list[rates
         "validation": segment_rows(request.validation, request.segments),
     }
     engines = request.engines
-    memory.of(_CompiledHere).update((engines.threads, k.code) for k in kinds.values())
+    memory.get_instance(_CompiledHere).update((engines.threads, k.code) for k in kinds.values())
     visits = [calibration.VisitTime(**row) for row in rates.visits(db, run_id, MOST_VISITS)]
     evaluations = [calibration.EvaluationTime(**row) for row in rates.evaluations(db, run_id)]
     hosts = db.server.segment_hosts(request.source.summary)

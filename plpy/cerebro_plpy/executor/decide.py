@@ -225,7 +225,7 @@ class Decider:
             before = self._plan.configs[source].epochs_before
         return ConfigRow(
             of.mst_key, of.model_id, of.compile_params, of.fit_params,
-            self._engines.of(of.model_id),
+            self._engines.find_engine(of.model_id),
             epochs_before=before or 0, source_key=source, source_step=step,
             config_key=of.config_key,
             group_id=of.group if of.group is not None or source is None else self._rows[source].group_id,

@@ -96,7 +96,7 @@ def _of_one(db: Database, call: EvaluateCall) -> Evaluation:
 def _of_groups(db: Database, call: EvaluateCall, found: GroupModels) -> Evaluation:
     source = requests.data(db, call.test_table, "test table")
     belonging.check(db, found.model, source.summary, source.table.quoted)
-    answering = evaluate_groups.of(db, found, source)
+    answering = evaluate_groups.find_models(db, found, source)
     registry.begin(db, answering.models[0].run_id)
     configs = [one.config for one in answering.by_config.values()]
     request = _request(db, call, source, answering.models, configs, answering.groups)

@@ -60,9 +60,9 @@ class AnsweringModels:
             )
 
 
-def of(db: Database, found: GroupModels, source: requests.Data) -> AnsweringModels:
+def find_models(db: Database, found: GroupModels, source: requests.Data) -> AnsweringModels:
     """Find the model that answers for each group of the rows; refuse rows that are in other groups."""
-    rows = groups.of(db, source)
+    rows = groups.read_groups(db, source)
     if rows is None or rows.types.keys() != found.types.keys():
         raise CerebroError(
             f"{source.table.quoted} was not packed in the groups of {found.model.quoted}, those of"

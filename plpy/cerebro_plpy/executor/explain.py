@@ -257,7 +257,7 @@ class _Asking:
         summary, check = request.source.summary, runner.check_command(self._db, request)
         found: dict[str, Mapping[str, float]] = {}
         for name, engine in self._engines.items():
-            own = [c for c in one_each if request.engines.of(c.model_id) == name]
+            own = [c for c in one_each if request.engines.find_engine(c.model_id) == name]
             command = Probe(
                 architectures={model_id: facts["json"] for model_id, facts in described.items()},
                 configs=[ProbedConfig(c.mst_key, c.model_id, c.compile_params, c.batch_size) for c in own],
@@ -440,8 +440,8 @@ def _about_search(
         row = models.Selected(new.mst_key, new.model_id, new.compile_params, new.fit_params)
         chosen = requests.choose([row])[0]
         facts = described[str(new.model_id)]
-        backend = request.engines.of(new.model_id)
-        kind = calibrating.kind_of(chosen, backend, calibrating.Net.of(facts))
+        backend = request.engines.find_engine(new.model_id)
+        kind = calibrating.kind_of(chosen, backend, calibrating.Net.from_facts(facts))
         like = by_code.get((kind.model_id, kind.compiled)) or by_model[kind.model_id]
         sizes = {name: getattr(like, name) for name in ("state_bytes", "frozen_bytes", "weight_bytes")}
         return replace(kind, **sizes)

@@ -82,7 +82,7 @@ class FitCall:
         cross_validation.check(given, validation=validation, warm_start=bool(self.warm_start))
         arch_table = selection.arch_table
         groups.check(given, source)
-        found = groups.of(db, source)
+        found = groups.read_groups(db, source)
         configs = groups.expanded(cross_validation.expanded(given, selection.configs, source), found, given)
         if found is not None:
             groups.check_of_run(db, found, given, validation)

@@ -74,12 +74,12 @@ def alike(db: Database, request: requests.Request, run_id: int) -> Callable[[run
     @cache
     def lanes() -> Counter[tuple[str, int]]:
         return Counter(
-            (fusion.program(kind(c, request.engines.of(c.model_id))), c.key % request.segments)
+            (fusion.program(kind(c, request.engines.find_engine(c.model_id))), c.key % request.segments)
             for c in request.configs
             if c.group_id is None
         )
 
-    def of(row: runs.ConfigRow) -> Alike | None:
+    def find_alike(row: runs.ConfigRow) -> Alike | None:
         if row.group_id is not None:
             # A group that is cut over segments has visits of its own.
             home = groups[row.group_id].home is not None
@@ -88,7 +88,7 @@ def alike(db: Database, request: requests.Request, run_id: int) -> Callable[[run
         beside = None if searches else lanes()[fusion.program(own), row.key % request.segments]
         return fusion.alike(known, own, beside, row.epochs_before)
 
-    return of
+    return find_alike
 
 
 def _of_group(known: fusion.FusionFacts, kind: ConfigKind) -> Alike:
@@ -120,8 +120,10 @@ def tell(
     reasons: dict[str, set[int]] = {}
     batched: set[int] = set()
     for config in examples:
-        backend = request.engines.of(config.model_id)
-        kind = calibrating.kind_of(config, backend, calibrating.Net.of(described[str(config.model_id)]))
+        backend = request.engines.find_engine(config.model_id)
+        kind = calibrating.kind_of(
+            config, backend, calibrating.Net.from_facts(described[str(config.model_id)])
+        )
         why = known.why_not_batched(kind)
         (batched if why is None else reasons.setdefault(why, set())).add(config.key)
     if batched:

@@ -23,17 +23,17 @@ from cerebro_plpy.store.groups import GroupRow, Groups
 _PACK_AGAIN = "Pack it with cerebro.validation_preprocessor_dl and this source table."
 
 
-def of(db: Database, source: requests.Data) -> Groups | None:
+def read_groups(db: Database, source: requests.Data) -> Groups | None:
     """Return the groups of a packed table, read with the caller's rights, or None if it has none."""
     if source.summary.group_by is None:
         return None
-    read = partial(groups.of, db, source.table, source.summary.group_by)
+    read = partial(groups.read_groups, db, source.table, source.summary.group_by)
     return db.as_caller(session.current_user(db), read)
 
 
 def check_validation(db: Database, found: Groups, validation: requests.Data) -> None:
     """Check that validation rows are of the same groups, with the same numbers and on the same segments."""
-    theirs = of(db, validation)
+    theirs = read_groups(db, validation)
     if theirs is None:
         raise CerebroError(
             f"validation table {validation.table.quoted} was not packed in groups", hint=_PACK_AGAIN
@@ -86,7 +86,7 @@ def _none_trained(found: Groups) -> CerebroError:
 
 def to_search(db: Database, source: requests.Data, given: FitOptions) -> Groups | None:
     """Return the groups of a table that is to be searched, or None if it has none."""
-    found = of(db, source)
+    found = read_groups(db, source)
     if found is None:
         if given.search is not None:
             raise CerebroError(

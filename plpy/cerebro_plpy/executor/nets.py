@@ -17,8 +17,8 @@ from cerebro_plpy.nets import lora, points
 from cerebro_plpy.nets.fitting import Moments, NetOutput, NetRows
 from cerebro_plpy.packing.read import FEATURES, decode_buffer
 from cerebro_plpy.store import functions as registry
-from cerebro_plpy.store import models, packed, results, session
-from cerebro_plpy.store.names import Table, quote, resolve_table
+from cerebro_plpy.store import models, packed, partitions, results, session
+from cerebro_plpy.store.names import Table, resolve_table
 from cerebro_plpy.topology.choose import choose
 
 
@@ -45,16 +45,13 @@ def load_net(
 def measure_label(db: Database, packed_table: str, label: str) -> Moments | None:
     """Return the moments of a label that is a quantity; None where floats of 32 bits cannot hold them."""
     rows, mean, squares = 0, np.zeros(1), np.zeros(1)
-    columns = f"{quote(label)} AS data, {quote(label + packed.SHAPE)} AS shape"
-    statement = f"SELECT {columns} FROM {packed_table} ORDER BY __dist_key__, buffer_id"
-    for batch in db.scan(statement, batch=16):
-        for row in batch:
-            values = decode_buffer(row["data"], row["shape"], FEATURES).astype(np.float64)
-            values = values.reshape(len(values), -1)
-            apart, before = values.mean(axis=0) - mean, rows
-            rows += len(values)
-            mean = mean + apart * len(values) / rows
-            squares = squares + values.var(axis=0) * len(values) + apart**2 * before * len(values) / rows
+    for data, shape in partitions.scan_column(db, packed_table, label):
+        values = decode_buffer(data, shape, FEATURES).astype(np.float64)
+        values = values.reshape(len(values), -1)
+        apart, before = values.mean(axis=0) - mean, rows
+        rows += len(values)
+        mean = mean + apart * len(values) / rows
+        squares = squares + values.var(axis=0) * len(values) + apart**2 * before * len(values) / rows
     deviations = np.sqrt(squares / max(rows, 1))
     # A label that is the same in all rows, as far as floats of 32 bits can tell, is only moved.
     deviations = np.where(deviations > 1e-6 * np.abs(mean), deviations, 1.0)

@@ -161,7 +161,7 @@ def info_row(request: Request, outcome: Outcome, ended: Ended, size: int | None)
         **history(config, outcome, size, epoch_of(request, ended)),
         "status": ended.status,
         "reason": ended.reason,
-        "backend": request.engines.of(config.model_id),
+        "backend": request.engines.find_engine(config.model_id),
     }
 
 

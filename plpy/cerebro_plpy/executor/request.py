@@ -80,12 +80,12 @@ class Engines:
     max_parameters: int
     by_model: Mapping[int, str] = field(default_factory=dict)
 
-    def of(self, model_id: int) -> str:
+    def find_engine(self, model_id: int) -> str:
         return self.by_model.get(model_id, self.backend)
 
     def among(self, model_ids: Iterable[int]) -> list[str]:
         """Return the engines of these architectures, sorted."""
-        return sorted({self.of(model_id) for model_id in model_ids})
+        return sorted({self.find_engine(model_id) for model_id in model_ids})
 
 
 @dataclass(frozen=True)

@@ -214,5 +214,5 @@ def request_of(db: Database, run: runs.RunRow) -> requests.Request:
 
 def _groups(db: Database, run: runs.RunRow, source: requests.Data) -> Groups | None:
     """Return the groups as they were when the run began, or None."""
-    found = groups.of(db, source)
+    found = groups.read_groups(db, source)
     return None if found is None else replace(found, rows=run_groups.read(db, run.run_id))

@@ -132,8 +132,10 @@ def _part_on(request: requests.Request, backend: str) -> requests.Request:
     """Return the part of a request that one engine trains."""
     return replace(
         request,
-        architectures=[a for a in request.architectures if request.engines.of(a.model_id) == backend],
-        configs=[c for c in request.configs if request.engines.of(c.model_id) == backend],
+        architectures=[
+            a for a in request.architectures if request.engines.find_engine(a.model_id) == backend
+        ],
+        configs=[c for c in request.configs if request.engines.find_engine(c.model_id) == backend],
     )
 
 
@@ -227,14 +229,14 @@ def write_down(db: Database, topology: Topology, new: NewRun) -> int:
 
 def last_run(db: Database) -> int:
     """Return the newest run that the current user began in this session."""
-    run_id = memory.of(_NewestRuns).get(session.current_user(db))
+    run_id = memory.get_instance(_NewestRuns).get(session.current_user(db))
     if run_id is None:
         raise CerebroError("no run was begun in this session yet", sqlstate=WRONG_STATE)
     return run_id
 
 
 def _creation(db: Database, topology: Topology, new: NewRun, run_id: int) -> CreateRun:
-    nets = {int(model_id): calibrating.Net.of(facts) for model_id, facts in new.described.items()}
+    nets = {int(model_id): calibrating.Net.from_facts(facts) for model_id, facts in new.described.items()}
     priced = calibrating.visit_seconds(db, new.request, lambda: nets)
     rows = [run_rows.config_row(new.request, c, new.start.warm.get(c.mst_key)) for c in new.request.configs]
     kinds = [priced(row) for row in rows]
@@ -264,7 +266,7 @@ def _remember(db: Database, new: NewRun, run_id: int) -> None:
     if new.request.search is not None and new.request.validation is None:
         db.notice("no validation table was given: the training rows decide")
     if new.kind != EVALUATION:
-        memory.of(_NewestRuns)[session.current_user(db)] = run_id
+        memory.get_instance(_NewestRuns)[session.current_user(db)] = run_id
 
 
 @contextmanager

@@ -83,7 +83,7 @@ def config_row(request: requests.Request, chosen: requests.Chosen, warm: Warm | 
         model_id=chosen.model_id,
         compile_params=chosen.compile_params,
         fit_params=chosen.fit_params,
-        backend=request.engines.of(chosen.model_id),
+        backend=request.engines.find_engine(chosen.model_id),
         warm_run_id=None if warm is None else warm.run_id,
         warm_step=None if warm is None else warm.step,
         warm_key=None if warm is None else warm.key,

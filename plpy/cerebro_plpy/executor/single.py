@@ -53,7 +53,7 @@ class SingleTables:
             "compile_params": config.compile_params,
             "fit_params": config.fit_params,
             "model_type": "madlib_keras",
-            "backend": request.engines.of(config.model_id),
+            "backend": request.engines.find_engine(config.model_id),
             **output.history(config, outcome, len(weights), step // request.segments),
         }
         output.write_summary(db, summary, request, row)
@@ -65,7 +65,7 @@ def call(db: Database, arguments: Sequence[Any]) -> SingleCall | OneOfGroups:
     # Errors about the table are raised where the call is read.
     with suppress(CerebroError):
         if requests.data(db, single.source_table, "source table").summary.group_by is not None:
-            return OneOfGroups.of(single)
+            return OneOfGroups.from_single(single)
     return single
 
 
@@ -173,7 +173,7 @@ class OneOfGroups(FitCall):
     single: SingleCall
 
     @classmethod
-    def of(cls, single: SingleCall) -> OneOfGroups:
+    def from_single(cls, single: SingleCall) -> OneOfGroups:
         own = {field.name: getattr(single, field.name, None) for field in fields(FitCall)}
         return cls(**own, single=single)
 

@@ -37,7 +37,7 @@ class _Pieces(io.BytesIO):
     scans = False
 
     def read(self, size: int | None = -1, /) -> bytes:
-        memory.of(memory.Pause).take()
+        memory.get_instance(memory.Pause).take()
         found = super().read(size)
         # The marker of a scan stays in one piece with what is before it.
         end = found.find(_SCAN) + len(_SCAN) if self.scans else 0

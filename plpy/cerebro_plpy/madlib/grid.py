@@ -63,7 +63,7 @@ def new_configs(
 ) -> tuple[list[GridRow], int | None]:
     """Return a search's configs that are not known yet, and its seed; chance draws others for the known."""
     meanings = Meanings()
-    taken = {meanings.of(row) for row in known}
+    taken = {meanings.make_key(row) for row in known}
     wanted = num_configs
     while True:
         rows, random_state = search_configs(
@@ -74,7 +74,7 @@ def new_configs(
             num_configs=wanted,
             random_state=random_state,
         )
-        fresh = [row for row in rows if meanings.of(row) not in taken]
+        fresh = [row for row in rows if meanings.make_key(row) not in taken]
         if num_configs is None or wanted is None:
             break
         if len(fresh) >= num_configs:
@@ -220,7 +220,7 @@ def _distinct(space: Space) -> list[Choice]:
     meanings = Meanings()
     found: dict[tuple[int, str, str], Choice] = {}
     for choice in space.points():
-        found.setdefault(meanings.of(to_row(choice)), choice)
+        found.setdefault(meanings.make_key(to_row(choice)), choice)
     return list(found.values())
 
 
@@ -231,7 +231,7 @@ class Meanings:
         self._compiled: dict[str, str] = {}
         self._fitted: dict[str, str] = {}
 
-    def of(self, row: GridRow) -> tuple[int, str, str]:
+    def make_key(self, row: GridRow) -> tuple[int, str, str]:
         """Return a key that is equal for rows that mean the same."""
         compiled, fitted = row.compile_params, row.fit_params
         if compiled not in self._compiled:
@@ -255,10 +255,10 @@ def random_choices(space: Space, count: int, seed: int) -> list[Choice]:
     while len(found) < count:
         choice = draw_choice(space, seed, draw)
         if duplicates >= PATIENCE:
-            rest = [one for one in everything or [] if meanings.of(to_row(one)) not in found]
+            rest = [one for one in everything or [] if meanings.make_key(to_row(one)) not in found]
             choice = _one_of_the_rest(rest, len(found), seed, draw)
         known = len(found)
-        found.setdefault(meanings.of(to_row(choice)), choice)
+        found.setdefault(meanings.make_key(to_row(choice)), choice)
         duplicates = duplicates + 1 if len(found) == known else 0
         draw += 1
     return list(found.values())

@@ -47,16 +47,16 @@ _ANY: Final = Function("", "", "")
 @contextmanager
 def scope(functions: Iterable[Function] = ()) -> Generator[None]:
     """Let these be known, and no others, until the end of the block."""
-    memory.of(_Scopes).functions.append(tuple(functions))
+    memory.get_instance(_Scopes).functions.append(tuple(functions))
     try:
         yield
     finally:
-        memory.of(_Scopes).functions.pop()
+        memory.get_instance(_Scopes).functions.pop()
 
 
 def let_be_known(functions: Iterable[Function]) -> None:
     """Let these be known until the end of the scope, and no others."""
-    memory.of(_Scopes).functions[-1] = tuple(functions)
+    memory.get_instance(_Scopes).functions[-1] = tuple(functions)
 
 
 def checked_before() -> AbstractContextManager[None]:
@@ -65,7 +65,7 @@ def checked_before() -> AbstractContextManager[None]:
 
 
 def known() -> Sequence[Function]:
-    return memory.of(_Scopes).functions[-1]
+    return memory.get_instance(_Scopes).functions[-1]
 
 
 def find(name: str, kinds: Sequence[str], digest: str | None = None) -> Function | None:

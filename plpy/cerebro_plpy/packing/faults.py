@@ -57,7 +57,7 @@ class Faults:
         fault = self._found.setdefault((column, problem), Fault(0, int(rows[0]), example))
         fault.count += len(rows)
 
-    def found(self) -> list[tuple[str, str, int, int, str]]:
+    def list_faults(self) -> list[tuple[str, str, int, int, str]]:
         """Return everything that was noted, in a form that JSON can have."""
         return [(*place, f.count, f.first_row, f.example) for place, f in self._found.items()]
 

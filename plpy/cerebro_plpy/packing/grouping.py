@@ -96,7 +96,7 @@ def as_training(
     spelled: str,
 ) -> tuple[Table, Grouping]:
     """Number the groups of validation rows: those of the training table, whose segments they share."""
-    found = groups.of(db, training, group_by)
+    found = groups.read_groups(db, training, group_by)
     _columns(source, known, group_by)
     table = names.target_table(db, names.with_suffix(spelled, groups.SUFFIX))
     others = groups.rows_of_others(db, source, known, found.types, found.table)
@@ -120,7 +120,7 @@ def with_added(
 ) -> tuple[Table, Grouping]:
     """Number the groups of rows that are added to a packed table: those that it has, and new ones."""
     _columns(source, known, group_by)
-    found = groups.of(db, packed, group_by)
+    found = groups.read_groups(db, packed, group_by)
     highest = max(found.rows, default=0)
     count = groups.add_new(db, found, source, known, after=highest)
     _check_count(highest + count)

@@ -56,7 +56,7 @@ class Prices:
         self._read: set[int] = set()
         self._known: dict[tuple[str, str], Mapping[str, float]] = {}
 
-    def of(self, unit: Unit, kind: ConfigKind, slot: int) -> Mapping[str, float]:
+    def price_unit(self, unit: Unit, kind: ConfigKind, slot: int) -> Mapping[str, float]:
         work, seconds = self._work, self.seconds(kind, unit.segment)
         found: dict[str, float] = defaultdict(float, {REST: seconds[REST]})
         if unit.kind == MERGE:
@@ -153,7 +153,7 @@ def play(
             unit = None if slot in busy else plan.next(segment)
             if unit is None:
                 continue
-            parts = prices.of(unit, kind_of(unit.mst_key), slot)
+            parts = prices.price_unit(unit, kind_of(unit.mst_key), slot)
             for activity, seconds in parts.items():
                 place = unit.mst_key, activity
                 played.spent[place] = played.spent.get(place, 0.0) + seconds

@@ -92,7 +92,7 @@ class Answers:
         self._nets = {key: NetOfConfig(model, shapes(model)) for key, model in self.models.items()}
         self._made: dict[str, NetOfGroup] = {}
 
-    def of(self, key: str, rows: int, tick: Callable[[], None]) -> NetOfGroup | None:
+    def find_net(self, key: str, rows: int, tick: Callable[[], None]) -> NetOfGroup | None:
         """Return the net of a group, else that of all rows; None if there is neither."""
         if key not in self._weights:
             key = ALL_ROWS

@@ -106,7 +106,7 @@ class GivenModel:
     features: str | None
 
 
-def own(db: Database, arch_table: Table, model_id: int | None, given: GivenModel) -> Model:
+def read_own_model(db: Database, arch_table: Table, model_id: int | None, given: GivenModel) -> Model:
     """Return a model of an architecture table with its stored weights; refuse one without weights."""
     if model_id is None:
         raise CerebroError("model_id is NULL", sqlstate=NULL_NOT_ALLOWED)

@@ -78,7 +78,7 @@ def predict(db: Database, model: str | None, mst_key: int | None, features: Feat
 
 def ready(model: int | None, mst_key: int | None) -> Kept | KeptGroups | None:
     """Return a model that this statement has looked at already, so that a row takes no more than the net."""
-    kept = memory.of(_KeptModels).get((model, mst_key, True))
+    kept = memory.get_instance(_KeptModels).get((model, mst_key, True))
     return kept if kept is not None and kept.looked == session.statement() else None
 
 
@@ -134,7 +134,7 @@ def _kept(
     sample: Callable[[], np.ndarray] | None,
 ) -> Kept | KeptGroups:
     """Return the model; check once in each statement that it is the same, and the caller may use it."""
-    kept, at = memory.of(_KeptModels).get((place, mst_key, sample is None)), session.statement()
+    kept, at = memory.get_instance(_KeptModels).get((place, mst_key, sample is None)), session.statement()
     if kept is not None and kept.looked == at:
         return kept
     if kept is None or not _unchanged(db, kept) or not _may_use(db, kept):
@@ -176,10 +176,10 @@ def _keep(
     if found is None:
         return _keep_one(db, place, name, mst_key, sample, by_engine=by_engine)
     key = (place, mst_key, sample is None)
-    memory.of(_KeptModels).pop(key, None)
+    memory.get_instance(_KeptModels).pop(key, None)
     kept = KeptGroups.read(db, found, by_engine=by_engine)
     _make_room(kept.nbytes)
-    memory.of(_KeptModels)[key] = kept
+    memory.get_instance(_KeptModels)[key] = kept
     return kept
 
 
@@ -193,19 +193,19 @@ def _keep_one(
     by_engine: bool,
 ) -> Kept:
     key = (place, mst_key, sample is None)
-    memory.of(_KeptModels).pop(key, None)
+    memory.get_instance(_KeptModels).pop(key, None)
     found = find_model(db, name, mst_key)
     version = predictions.version(db, found.table, found.mst_key)
     made = readiness.make(db, name, models.trained(db, found), sample, by_engine=by_engine)
     kept = replace(made, version=version)
     _make_room(kept.nbytes)
-    memory.of(_KeptModels)[key] = kept
+    memory.get_instance(_KeptModels)[key] = kept
     return kept
 
 
 def _make_room(nbytes: int) -> None:
     """Let go of the models that were read longest ago."""
-    models_kept = memory.of(_KeptModels)
+    models_kept = memory.get_instance(_KeptModels)
     while models_kept and (
         len(models_kept) >= KEPT_MODELS or sum(k.nbytes for k in models_kept.values()) + nbytes > KEPT_BYTES
     ):

@@ -67,7 +67,7 @@ def statement(db: Database, model: str | None, query: str | None, row_type: int,
         grouped.check_columns(groups, packed.columns_of(db, rows.columns), rows.columns)
         reader = _of_groups(db, groups, rows)
     # A cursor may hold one open while another begins; a few are kept.
-    readers, ticket = memory.of(_Readers), secrets.token_hex(16)
+    readers, ticket = memory.get_instance(_Readers), secrets.token_hex(16)
     while len(readers) >= KEPT:
         del readers[next(iter(readers))]
     readers[ticket] = reader
@@ -106,7 +106,7 @@ def _of_groups(db: Database, found: GroupModels, rows: QueryRows) -> Reader:
         known = [key or "" for key in keys]
         order = np.argsort(np.array(known, object), kind="stable")
         for key, place in grouped.stretches([known[number] for number in order]):
-            net = nets.of(key or "", BATCH, tick)
+            net = nets.find_net(key or "", BATCH, tick)
             if net is not None:
                 own = order[place]
                 results[own] = net([array[own] for array in inputs])[0].reshape(len(own), -1)
@@ -154,7 +154,7 @@ def batch(
     db: Database, ticket: str, data: list[bytes | None] | None, texts: list[str | None] | None, rows: int
 ) -> BatchAnswer:
     """Predict some rows, whose fields come one after the other; refuse a ticket that is not the caller's."""
-    reader = memory.of(_Readers).get(ticket)
+    reader = memory.get_instance(_Readers).get(ticket)
     if reader is None or reader.user != session.statement()[2]:
         raise CerebroError("this function is for the extension's own use", sqlstate="42501")
     given = _fields(reader.parts, data, texts, rows)

@@ -94,7 +94,7 @@ def predict_byom(
             sqlstate=WRONG_OBJECT,
         )
     table = resolve_table(db, arch_table, "model architecture table")
-    model = models.own(db, table, model_id, given)
+    model = models.read_own_model(db, table, model_id, given)
     _predict(db, model, _source(db, rows, model), table.quoted)
 
 

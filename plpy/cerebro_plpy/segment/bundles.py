@@ -117,7 +117,7 @@ def _first_states(
     on from a state of their own."""
     run_id = work.run.run_id
     fresh = visits.fresh_state(supply, work, starting_weights.EVERY_CONFIG)
-    memory.of(KeptFrozen).share(fresh)
+    memory.get_instance(KeptFrozen).share(fresh)
     own = supply.own_weights(run_id, [config.mst_key for config in configs])
     with visits.own_faults("was initialized"):
         found = {
@@ -157,7 +157,9 @@ def _configs(
     works = [visits.task(supply, asked.run_id, key) for key in asked.members]
     before = visits.states_after(supply, works, _step(first, asked) - 1)
     # Those that train on the same rows have one order of them.
-    shared = {work.config.fold: partitions["training"].of(rows.Subset(work.config.fold)) for work in works}
+    shared = {
+        work.config.fold: partitions["training"].choose_rows(rows.Subset(work.config.fold)) for work in works
+    }
     return [
         Member(work.config.mst_key, work, shared[work.config.fold], {}, state)
         for work, state in zip(works, before, strict=True)

@@ -86,7 +86,7 @@ def _signals(look: Callable[[], None], busy: Callable[[], bool]) -> Iterator[Non
     handle_signals_apart()
     signal.signal(signal.SIGVTALRM, signaled)
     signal.siginterrupt(signal.SIGVTALRM, False)
-    clock = memory.of(_WorkClock)
+    clock = memory.get_instance(_WorkClock)
     clock.set(_WORK_SECONDS, _WORK_SECONDS)
     try:
         yield

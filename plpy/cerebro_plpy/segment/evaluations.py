@@ -26,7 +26,7 @@ def evaluate(supply: Supply, asked: Evaluate) -> Mapping[str, Any]:
     # All that may lack is asked for before anything is measured, or it would be measured again.
     subsets = [
         {
-            dataset: rows.partition(supply.source, work.run, table, segment).of(subset)
+            dataset: rows.partition(supply.source, work.run, table, segment).choose_rows(subset)
             for dataset, (table, subset) in rows.measured_on(work.run, work.config).items()
         }
         for work in works

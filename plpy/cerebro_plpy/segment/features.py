@@ -98,10 +98,10 @@ def trainer(work: Task, state: State, own: rows.PartitionRows, tick: Tick) -> tu
         return partition.take(np.arange(min(most, partition.rows // size * size)))
 
     for candidate in candidates:
-        cut = cuts.of(work.model, work.compile, candidate["names"])
+        cut = cuts.find_cut(work.model, work.compile, candidate["names"])
         if cut is not None and cut.gives_the_same(state, work.compile, size, few, tick):
             # Of all segments; this session has those of which it keeps rows.
-            here = len({place[2] for place in memory.of(rows.Partitions)})
+            here = len({place[2] for place in memory.get_instance(rows.Partitions)})
             budget = limits["budget_mb"] * 2**20 * here // work.run.segments
             found = _features(cut.trunk, state, partition, batch_size=size, budget=budget, tick=tick)
             return cut, FeatureRows(cut.trunk, cut.trunk.of_state(state), found, own, size)
@@ -109,7 +109,7 @@ def trainer(work: Task, state: State, own: rows.PartitionRows, tick: Tick) -> tu
 
 
 def _cut_of_stored(work: Task, state: State, table: str, stored: Mapping[str, Any]) -> cuts.Cut:
-    cut = cuts.of(work.model, work.compile, stored["layers"])
+    cut = cuts.find_cut(work.model, work.compile, stored["layers"])
     if cut is None or not cut.fits or cut.trunk.digest_of(state) != stored["digest"]:
         raise other_weights(table, stored["layer"])
     return cut
@@ -133,7 +133,7 @@ def _features(
         numbers = sum(math.prod(d or 1 for d in shape) for shape in trunk.shapes)
         _make_room(4 * numbers * partition.rows, budget)
         targets: list[list[Target]] = []
-        blocks = _noting(partition.of(rows.Subset()).in_order(), targets)
+        blocks = _noting(partition.choose_rows(rows.Subset()).in_order(), targets)
         found = trunk.features(trunk.of_state(state), blocks, partition.rows, batch_size, tick)
         partition.features[key] = Dataset(found, _joined(targets))
     return partition.features[key]
@@ -156,7 +156,7 @@ def _joined(parts: list[list[Target]]) -> list[Target]:
 
 def _make_room(more: int, budget: int) -> None:
     """Drop features, of any partition and the oldest first, until there is room: they can be made again."""
-    partitions = list(memory.of(rows.Partitions).values())
+    partitions = list(memory.get_instance(rows.Partitions).values())
     kept = [(one, key) for one in partitions for key in one.features]
     total = sum(_nbytes(one.features[key]) for one, key in kept)
     for one, key in kept:

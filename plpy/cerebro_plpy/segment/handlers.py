@@ -178,7 +178,7 @@ def _give_back(supply: Supply, command: GiveBack) -> CommandResult:
     from cerebro_plpy.segment import kept, rows
 
     rows.let_go()
-    memory.of(kept.KeptFrozen).clear()
+    memory.get_instance(kept.KeptFrozen).clear()
     # Another C library than glibc has no such call.
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

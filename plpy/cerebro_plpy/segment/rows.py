@@ -107,7 +107,7 @@ class Partition:
         )
         return concatenate(parts, len(places))
 
-    def of(self, subset: Subset) -> PartitionRows:
+    def choose_rows(self, subset: Subset) -> PartitionRows:
         """Return the partition's rows that are in a subset."""
         if subset.group is not None:
             return PartitionRows(self, self.groups.get(subset.group, ()))
@@ -116,7 +116,7 @@ class Partition:
 
     def whole_group(self, number: int) -> PartitionRows:
         """Return the rows of a group that lies on this segment alone, as if it were packed alone."""
-        return replace(self.of(Subset(group=number)), segment=ALONE)
+        return replace(self.choose_rows(Subset(group=number)), segment=ALONE)
 
     @cached_property
     def groups(self) -> Mapping[int, Sequence[Stretch]]:
@@ -212,7 +212,7 @@ def _naming(table: str, hint: str) -> Iterator[None]:
 
 
 def _partition(source: FindSource, run: runs.RunRow, table: str, segment: int) -> Partition:
-    kept = memory.of(Partitions)
+    kept = memory.get_instance(Partitions)
     if any(other.run_id != run.run_id for other in kept.values()):
         kept.clear()
     place = (run.owner, table, segment)
@@ -232,7 +232,7 @@ def _partition(source: FindSource, run: runs.RunRow, table: str, segment: int) -
 
 def let_go() -> None:
     """Drop all rows: the run is over."""
-    memory.of(Partitions).clear()
+    memory.get_instance(Partitions).clear()
 
 
 def tables(run: runs.RunRow) -> list[str]:
@@ -349,7 +349,7 @@ class TableSource:
 
 
 def _cached_bytes() -> int:
-    return sum(p.cached.nbytes for p in memory.of(Partitions).values() if p.cached is not None)
+    return sum(p.cached.nbytes for p in memory.get_instance(Partitions).values() if p.cached is not None)
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ def _read_states(db: Database, run_id: int, keys: Sequence[int], step: int) -> l
 
 
 def _frozen(db: Database, run_id: int, digest: str) -> Frozen:
-    return memory.of(KeptFrozen).find(digest, partial(state_rows.frozen, db, run_id))
+    return memory.get_instance(KeptFrozen).find(digest, partial(state_rows.frozen, db, run_id))
 
 
 class TableSupply:
@@ -126,7 +126,7 @@ class TableSupply:
         return starting_weights.of_config(self._db, run_id, model_id, mst_key)
 
     def own_weights(self, run_id: int, keys: Sequence[int]) -> Mapping[int, bytes]:
-        return starting_weights.own(self._db, run_id, keys)
+        return starting_weights.read_own_weights(self._db, run_id, keys)
 
     def state(self, run_id: int, mst_key: int, step: int) -> State:
         return _read_state(self._db, run_id, mst_key, step)

@@ -63,7 +63,7 @@ class _NewestState(dict[tuple[int, int, int], states.State]):
 
 def task(supply: Supply, run_id: int, mst_key: int) -> Task:
     """Read a config once per session; what a run was asked for never changes."""
-    tasks = memory.of(_ReadTasks)
+    tasks = memory.get_instance(_ReadTasks)
     if (run_id, mst_key) not in tasks:
         if any(known != run_id for known, _ in tasks):
             tasks.clear()
@@ -82,7 +82,7 @@ def state_after(supply: Supply, work: Task, step: int) -> states.State:
     run_id, mst_key = work.run.run_id, work.config.mst_key
     if step == (work.config.source_step or 0):
         return _first_state(supply, work)
-    newest = memory.of(_NewestState).get((run_id, mst_key, step))
+    newest = memory.get_instance(_NewestState).get((run_id, mst_key, step))
     return _grown(work, supply.state(run_id, mst_key, step) if newest is None else newest)
 
 
@@ -104,7 +104,7 @@ def _grown(work: Task, state: states.State) -> states.State:
 
 def states_after(supply: Supply, works: Sequence[Task], step: int) -> list[states.State]:
     """Return the states of several configs after the same step, in the order of `works`."""
-    run_id, newest = works[0].run.run_id, memory.of(_NewestState)
+    run_id, newest = works[0].run.run_id, memory.get_instance(_NewestState)
     known = {work.config.mst_key: newest.get((run_id, work.config.mst_key, step)) for work in works}
     lying = [
         work.config.mst_key
@@ -122,7 +122,7 @@ def states_after(supply: Supply, works: Sequence[Task], step: int) -> list[state
 
 def remember(run_id: int, step: int, made: Mapping[int, states.State]) -> None:
     """Keep states: the session may be asked to evaluate them, or to train them on."""
-    newest = memory.of(_NewestState)
+    newest = memory.get_instance(_NewestState)
     newest.clear()
     newest.update({(run_id, mst_key, step): state for mst_key, state in made.items()})
 
@@ -136,7 +136,7 @@ def _first_state(supply: Supply, work: Task) -> states.State:
     elif config.warm_run_id is not None and config.warm_step is not None:
         key = config.mst_key if config.warm_key is None else config.warm_key
         first = warmed(first, supply.state(config.warm_run_id, key, config.warm_step))
-    memory.of(KeptFrozen).share(first)
+    memory.get_instance(KeptFrozen).share(first)
     return first
 
 
@@ -205,7 +205,7 @@ def visit(supply: Supply, asked: Visit) -> Mapping[str, Any]:
         before = step - 1
     work = work.at(whole_epoch)
     all_rows = rows.partition(supply.source, run, run.source_table, segment)
-    partition = all_rows.of(rows.Subset(work.config.fold, group=work.config.group_id))
+    partition = all_rows.choose_rows(rows.Subset(work.config.fold, group=work.config.group_id))
     state = state_after(supply, work, before)
     read = time.monotonic()
     state, logs = train(supply, work, state, partition, whole_epoch)

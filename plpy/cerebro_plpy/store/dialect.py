@@ -15,7 +15,7 @@ class _Dialect:
 
 
 def is_greenplum(db: Database) -> bool:
-    server = memory.of(_Dialect)
+    server = memory.get_instance(_Dialect)
     if server.is_greenplum is None:
         row = db.query("SELECT pg_catalog.version() LIKE '%Greenplum%' AS is_greenplum")[0]
         server.is_greenplum = row["is_greenplum"]

@@ -206,7 +206,7 @@ class Groups:
     rows: Mapping[int, GroupRow] = field(default_factory=dict)
 
 
-def of(db: Database, packed: Table, group_by: Sequence[str]) -> Groups:
+def read_groups(db: Database, packed: Table, group_by: Sequence[str]) -> Groups:
     """Return the groups of a packed table, from the table beside it; refuse if that is missing."""
     name = quote(packed.schema, packed.name + SUFFIX)
     types = types_of(db, name)

@@ -115,14 +115,14 @@ def begin_bound(limit: int) -> None:
     The coordinator cancels it in time; but SQL can catch that here too, and when the coordinator's session
     ends, a process that is busy does not notice.
     """
-    memory.of(_Ending).bound = limit
+    memory.get_instance(_Ending).bound = limit
     if limit:
         _end_session_in(limit + _GRACE_SECONDS)
 
 
 def end_bound() -> None:
     """Lift the bound and drop this process's locks: what it is told next is no code of a user's."""
-    own = memory.of(_Ending)
+    own = memory.get_instance(_Ending)
     if own.bound is not None:
         own.bound = None
         _end_session_in(0)
@@ -149,7 +149,7 @@ def _end_session_in(seconds: int) -> None:
     SQL can catch a cancel, as often as it comes, but not this. Without such a clock, there is only the
     cancel.
     """
-    memory.of(_Ending).clock.set(seconds)
+    memory.get_instance(_Ending).clock.set(seconds)
 
 
 def took_too_long(limit: int) -> CerebroError:

@@ -423,7 +423,7 @@ def summary(db: Database, schema: str | None, name: str) -> PackedSummary:
         )
     dependents, independents = row["dependent_varname"], row["independent_varname"]
     features = _features(db, quoted) if FEATURES[0] in present else None
-    stored = stored_features.of(db, quoted) if stored_features.FEATURES_OF[0] in present else None
+    stored = stored_features.read_features(db, quoted) if stored_features.FEATURES_OF[0] in present else None
     shapes = _shapes(db, table, [*dependents, *(independents if stored is None else [])])
     inputs = shapes[len(dependents) :] if stored is None else [list(s) for s in stored.input_shapes]
     types = {column: present[column] for column in (d + CLASS_VALUES for d in dependents)}

@@ -190,3 +190,14 @@ def first_buffers(db: Database, table: str, columns: Sequence[str]) -> list[Row]
         f"SELECT DISTINCT ON (__dist_key__) {', '.join(map(quote, wanted))} FROM {table}"
         " ORDER BY __dist_key__, buffer_id"
     )
+
+
+def scan_column(db: Database, table: str, column: str) -> Iterator[tuple[bytes, list[int]]]:
+    """Yield the bytes and the shape of a column in each buffer, segment by segment."""
+    statement = (
+        f"SELECT {quote(column)} AS data, {quote(column + SHAPE)} AS shape FROM {table}"
+        " ORDER BY __dist_key__, buffer_id"
+    )
+    for batch in db.scan(statement, batch=16):
+        for row in batch:
+            yield row["data"], row["shape"]

@@ -51,7 +51,7 @@ def of_config(db: Database, run_id: int, model_id: int, mst_key: int) -> bytes |
 
 
 @as_owner
-def own(db: Database, run_id: int, keys: Sequence[int]) -> dict[int, bytes]:
+def read_own_weights(db: Database, run_id: int, keys: Sequence[int]) -> dict[int, bytes]:
     """Return the weights of those configs that have weights of their own, by key."""
     rows = db.query(
         "SELECT mst_key, weights FROM cerebro._weights WHERE run_id = $1 AND mst_key = ANY ($2)",

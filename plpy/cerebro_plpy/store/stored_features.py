@@ -66,7 +66,7 @@ def _is_list_of(value: object, kind: type) -> bool:
     return isinstance(value, list) and all(type(item) is kind for item in value)
 
 
-def of(db: Database, summary: str) -> StoredFeatures | None:
+def read_features(db: Database, summary: str) -> StoredFeatures | None:
     text = db.query(f"SELECT {FEATURES_OF[0]}::text AS found FROM {summary}")[0]["found"]
     return read(None if text is None else json.loads(text))
 

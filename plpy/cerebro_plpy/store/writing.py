@@ -102,7 +102,7 @@ def _as_json(value: Any) -> Any:
     return value
 
 
-def given(name: str, kind: str) -> str:
+def cast_value(name: str, kind: str) -> str:
     """Return the expression for a value of the JSON object that a statement is given."""
     return f"($1::json->>'{name}')::{kind}"
 

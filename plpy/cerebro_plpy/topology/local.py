@@ -62,7 +62,9 @@ class _Pool(dict[Key, LoopbackSession]):
 
 def own_pids() -> list[int]:
     """Return the server processes of this session's own loopback sessions."""
-    return [s.connection.info.backend_pid for s in memory.of(_Pool).values() if not s.connection.closed]
+    return [
+        s.connection.info.backend_pid for s in memory.get_instance(_Pool).values() if not s.connection.closed
+    ]
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class LocalTopology:
         say: Callable[[str], None],
     ) -> None:
         self._role = role
-        self._pool = memory.of(_Pool)
+        self._pool = memory.get_instance(_Pool)
         self._bounds = bounds
         self._slots = 1
         self._keeps_others = True

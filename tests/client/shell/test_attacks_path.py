@@ -1,4 +1,4 @@
-"""What somebody else makes where a superuser's search_path looks: no command and no page calls it."""
+"""No command and no page calls objects that others have put on a superuser's search_path."""
 
 from __future__ import annotations
 

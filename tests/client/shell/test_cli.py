@@ -95,7 +95,7 @@ def test_help_names_every_command_with_an_example() -> None:
 
 
 def test_help_loads_nothing_heavy() -> None:
-    """What takes long to import is what makes a command slow to answer."""
+    """A command answers slowly when it imports something that takes long."""
     code = "import sys, cerebro_db.cli.main; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment("")
@@ -291,7 +291,7 @@ def test_nothing_to_show_has_its_columns_all_the_same(database: str, role: MakeR
 
 
 def shown(database: str, *arguments: str) -> str:
-    """What a terminal gets."""
+    """Run a command in a terminal and return its output."""
     command = [sys.executable, str(CLIENT / "bin" / "cerebro"), *arguments]
     ours, theirs = pty.openpty()
     env = {**environment(database), "TERM": "xterm"}

@@ -442,7 +442,7 @@ def silent(page: Page, sent: bytes) -> socket.socket:
 
 
 def ended(connection: socket.socket) -> bytes:
-    """What comes until the other side has ended the connection."""
+    """Read until the other side ends the connection, and return everything that came."""
     found = b""
     with connection, suppress(ConnectionError):
         while part := connection.recv(10_000):

@@ -217,7 +217,7 @@ def phone(tab: Tab) -> None:
 
 
 def used(tab: Tab) -> None:
-    """What the segments' sessions took of the machine."""
+    """Check the picture of what the segments' sessions use of the machine."""
     expect(tab.locator("#sessions")).to_contain_text("% of a core")
     seen = set()
     for kind in ("configs", "cpu", "memory"):

@@ -1,4 +1,4 @@
-"""What the live page offers for a run that is over."""
+"""The live page of a run that is over: report, confusion matrix, predictions, another run."""
 
 from __future__ import annotations
 

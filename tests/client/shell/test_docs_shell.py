@@ -1,4 +1,4 @@
-"""What the guides of the shell and of the live page say: their commands print what stands below them."""
+"""The guides of the shell and of the live page are right: their commands print what stands below them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ EXAMPLES = [example for page in PAGES for example in examples(page)]
 
 @pytest.fixture(scope="module")
 def outputs(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """What each example prints, all of them in one shell."""
+    """Run all examples in one shell and give what each prints."""
     lines = [PRELUDE, f'psql -qc "{SETTINGS}"']
     for example in EXAMPLES:
         lines += [f"echo '{MARK}{example.name}'", example.commands]

@@ -25,7 +25,7 @@ class SearchCall:
     segments: int
 
     @staticmethod
-    def of(name: str, params: Params, **others: Any) -> SearchCall:
+    def from_arguments(name: str, params: Params, **others: Any) -> SearchCall:
         """Read what `arguments` gave, after it was written down."""
         return SearchCall(METHODS[name](params), **others)
 

@@ -18,7 +18,7 @@ def _early_stopping(**arguments: Any) -> Callable[[], Procedure]:
 
 
 def _automl(name: str, **arguments: Any) -> Callable[[], Procedure]:
-    return SearchCall.of(name, **arguments).maker()
+    return SearchCall.from_arguments(name, **arguments).maker()
 
 
 # Stops the configs of a fit, and brings none.

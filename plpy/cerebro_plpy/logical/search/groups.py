@@ -31,7 +31,7 @@ class Units:
     def key_of(self, number: int) -> int:
         return (number - 1) // len(self.groups) + 1
 
-    def of(self, decision: Decision, place: int) -> Decision:
+    def number_decision(self, decision: Decision, place: int) -> Decision:
         """Return the decision about a config as one about its unit on one of the groups."""
         key = decision.mst_key
         numbered = replace(decision, mst_key=self.number(key, place))
@@ -53,12 +53,12 @@ class PerGroup:
         found = [(place, d) for place, own in enumerate(self._procedures) for d in own.begin()]
         # A config of many groups is trained on them together.
         found.sort(key=lambda one: one[1].mst_key)
-        return [self._units.of(decision, place) for place, decision in found]
+        return [self._units.number_decision(decision, place) for place, decision in found]
 
     def observe(self, result: Result) -> list[Decision]:
         place = self._units.place_of(result.mst_key)
         of_config = replace(result, mst_key=self._units.key_of(result.mst_key))
-        return [self._units.of(one, place) for one in self._procedures[place].observe(of_config)]
+        return [self._units.number_decision(one, place) for one in self._procedures[place].observe(of_config)]
 
 
 class AllGroups:
@@ -114,6 +114,8 @@ class AllGroups:
             if epochs is not None:
                 self._awaited[key] = epochs
             found += [
-                self._units.of(decision, place) for place in range(len(self._rows)) if place not in lost
+                self._units.number_decision(decision, place)
+                for place in range(len(self._rows))
+                if place not in lost
             ]
         return found

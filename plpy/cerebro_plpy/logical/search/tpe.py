@@ -65,7 +65,7 @@ class Tpe:
 
     def _is_new(self, row: GridRow) -> bool:
         try:
-            means = self._meanings.of(row)
+            means = self._meanings.make_key(row)
         except CerebroError:
             # A bound that a parameter may come near to and not reach.
             return False

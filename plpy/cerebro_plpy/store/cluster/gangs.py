@@ -52,7 +52,7 @@ def _refusal(said: Mapping[str, str]) -> CerebroError:
 
 def learn_segments(db: Database) -> None:
     """Let `refuse_without_segments` recognize the session's connections to segments."""
-    ports = memory.of(_Ports)
+    ports = memory.get_instance(_Ports)
     if IS_CLUSTER and not ports:
         rows = db.query("SELECT DISTINCT port FROM pg_catalog.gp_segment_configuration WHERE content >= 0")
         ports.update(row["port"] for row in rows)
@@ -68,7 +68,7 @@ def refuse_without_segments() -> None:
     said = before_statement.unreachable()
     if said is not None:
         raise _refusal(said)
-    if not memory.of(_Ports):
+    if not memory.get_instance(_Ports):
         return
     if before_statement.has_lost_process() or _has_ended_connection():
         raise CerebroError(
@@ -130,7 +130,7 @@ def _segment_port(descriptor: int) -> int | None:
     finally:
         # It is the server's own.
         there.detach()
-    return peer[1] if isinstance(peer, tuple) and peer[1] in memory.of(_Ports) else None
+    return peer[1] if isinstance(peer, tuple) and peer[1] in memory.get_instance(_Ports) else None
 
 
 def _ended_among(descriptors: Sequence[int]) -> set[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.store.measurements import Measured
 from cerebro_plpy.store.names import quote
-from cerebro_plpy.store.writing import columns, given
+from cerebro_plpy.store.writing import cast_value, columns
 
 
 def work(key: int) -> str:
@@ -32,7 +32,7 @@ def work_directly(key: int) -> str:
 
 def write_metric(run_id: int, mst_key: int) -> str:
     rest = {n: kind for n, kind in columns(Measured).items() if n not in ("run_id", "mst_key")}
-    values = ", ".join(given(name, kind.given) for name, kind in rest.items())
+    values = ", ".join(cast_value(name, kind.given) for name, kind in rest.items())
     return (
         f"INSERT INTO cerebro._metric (run_id, mst_key, {', '.join(map(quote, rest))})"
         f" VALUES ({int(run_id)}, {int(mst_key)}, {values}) ON CONFLICT DO NOTHING"
