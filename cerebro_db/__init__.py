@@ -6,14 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .architectures import Architectures
-    from .database import Database, connect
-    from .errors import CerebroError, CerebroWarning
-    from .functions import Functions
-    from .packing import Packed
-    from .plan import Plan
-    from .run import Config, Run
-    from .space import by_model, choice, integer, loguniform, uniform
+    from cerebro_db.architectures import Architectures
+    from cerebro_db.database import Database, connect
+    from cerebro_db.errors import CerebroError, CerebroWarning
+    from cerebro_db.functions import Functions
+    from cerebro_db.packing import Packed
+    from cerebro_db.plan import Plan
+    from cerebro_db.run import Config, Run
+    from cerebro_db.space import by_model, choice, integer, loguniform, uniform
 
 # Where each name is at home. Each is fetched when it is first asked for: the command `cerebro` shall answer
 # --help at once, and SQLAlchemy alone takes longer than that to come up.

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import psycopg2
 
-from . import link, markup, models
-from .errors import CerebroError
-from .link import Connection, Row
-from .protocols import Server
-from .statements import Raw, call, table_name
+from cerebro_db import link, markup, models
+from cerebro_db.errors import CerebroError
+from cerebro_db.link import Connection, Row
+from cerebro_db.protocols import Server
+from cerebro_db.statements import Raw, call, table_name
 
 if TYPE_CHECKING:
     import pandas
@@ -123,7 +123,7 @@ class Architectures:
 
     def list(self) -> pandas.DataFrame:
         """Return all architectures as a data frame."""
-        from .frames import frame
+        from cerebro_db.frames import frame
 
         return frame(self._listed(), _COLUMNS)
 

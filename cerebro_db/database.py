@@ -8,17 +8,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from . import frames, link, markup, packed_files, pretrained, rows, statements
-from .architectures import Architectures
-from .errors import CerebroError
-from .functions import Functions
-from .link import Connection, Engine, Link, Row
-from .packing import Packed
-from .plan import Plan
-from .requests import FitRequest, Search
-from .run import Run
-from .statements import Columns, call, table_name
-from .training import TrainRequest
+from cerebro_db import frames, link, markup, packed_files, pretrained, rows, statements
+from cerebro_db.architectures import Architectures
+from cerebro_db.errors import CerebroError
+from cerebro_db.functions import Functions
+from cerebro_db.link import Connection, Engine, Link, Row
+from cerebro_db.packing import Packed
+from cerebro_db.plan import Plan
+from cerebro_db.requests import FitRequest, Search
+from cerebro_db.run import Run
+from cerebro_db.statements import Columns, call, table_name
+from cerebro_db.training import TrainRequest
 
 if TYPE_CHECKING:
     import pandas

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psycopg2
 
-from . import frames
-from .database import Database, connect
-from .errors import CerebroError, needs
-from .link import open_link
-from .packing import Packed
-from .run import Run
-from .statements import call, identifier
+from cerebro_db import frames
+from cerebro_db.database import Database, connect
+from cerebro_db.errors import CerebroError, needs
+from cerebro_db.link import open_link
+from cerebro_db.packing import Packed
+from cerebro_db.run import Run
+from cerebro_db.statements import call, identifier
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import CerebroError, needs
-from .link import Row
-from .plots import flat
+from cerebro_db.errors import CerebroError, needs
+from cerebro_db.link import Row
+from cerebro_db.plots import flat
 
 if TYPE_CHECKING:
-    from .protocols import RunRows
+    from cerebro_db.protocols import RunRows
 
 _LONGEST_PARAM = 6000
 _STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .errors import needs
-from .link import Row
+from cerebro_db.errors import needs
+from cerebro_db.link import Row
 
 if TYPE_CHECKING:
     import pandas

@@ -7,13 +7,13 @@ import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .errors import CerebroError
-from .statements import call
+from cerebro_db.errors import CerebroError
+from cerebro_db.statements import call
 
 if TYPE_CHECKING:
     import pandas
 
-    from .protocols import Server
+    from cerebro_db.protocols import Server
 
 
 _COLUMNS = (
@@ -72,7 +72,7 @@ class Functions:
 
     def list(self) -> pandas.DataFrame:
         """Return all functions, with all their versions, as a data frame."""
-        from .frames import frame
+        from cerebro_db.frames import frame
 
         rows = self._db.look(f"SELECT {', '.join(_COLUMNS)} FROM cerebro.functions ORDER BY name, version")
         return frame(rows, _COLUMNS)

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import CerebroError
-from .link import Row
+from cerebro_db.errors import CerebroError
+from cerebro_db.link import Row
 
 if TYPE_CHECKING:
-    from .protocols import RunRows
-    from .run import Run
+    from cerebro_db.protocols import RunRows
+    from cerebro_db.run import Run
 
 _ALL = "SELECT * FROM cerebro.groups WHERE run_id = %s ORDER BY is_fallback DESC, group_key::jsonb"
 _SPREAD = """

@@ -18,8 +18,8 @@ from psycopg2.extensions import TRANSACTION_STATUS_IDLE, TRANSACTION_STATUS_INER
 from sqlalchemy import URL, Engine, PoolProxiedConnection, create_engine
 from sqlalchemy.exc import DBAPIError
 
-from .errors import CerebroError, CerebroWarning, from_server
-from .statements import plain
+from cerebro_db.errors import CerebroError, CerebroWarning, from_server
+from cerebro_db.statements import plain
 
 Connection = psycopg2.extensions.connection
 Row = dict[str, Any]

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import losses
-from .errors import CerebroError, needs, other_file
-from .link import Row
+from cerebro_db import losses
+from cerebro_db.errors import CerebroError, needs, other_file
+from cerebro_db.link import Row
 
 _LAYER = re.compile(r"cerebro>(\w+)@[0-9a-f]{64}")
 _HUB = "keras_hub"

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg2
 
-from . import link
-from .errors import CerebroError, needs, other_file
-from .statements import call, identifier, table_name
+from cerebro_db import link
+from cerebro_db.errors import CerebroError, needs, other_file
+from cerebro_db.statements import call, identifier, table_name
 
 if TYPE_CHECKING:
-    from .protocols import Server
+    from cerebro_db.protocols import Server
 
 SEGMENT, BUFFER, SUMMARY = "__dist_key__", "buffer_id", "cerebro"
 _SUMMARY_KEYS = (

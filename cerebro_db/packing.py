@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import markup, packed_files
-from .errors import CerebroError
-from .statements import Columns, call, names, table_name
+from cerebro_db import markup, packed_files
+from cerebro_db.errors import CerebroError
+from cerebro_db.statements import Columns, call, names, table_name
 
 if TYPE_CHECKING:
-    from .protocols import Server
+    from cerebro_db.protocols import Server
 
 
 class Packed:

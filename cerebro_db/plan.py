@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .link import Row
-from .protocols import Server
+from cerebro_db.link import Row
+from cerebro_db.protocols import Server
 
 PLANS = "Plans"
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import CerebroError, needs
-from .link import Row
+from cerebro_db.errors import CerebroError, needs
+from cerebro_db.link import Row
 
 if TYPE_CHECKING:
-    from .protocols import RunRows
+    from cerebro_db.protocols import RunRows
 
 KINDS = ("curves", "configs", "timeline")
 # Of a run of groups, whose configs are too many to be told apart.

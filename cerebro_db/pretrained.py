@@ -18,14 +18,14 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .architectures import flat_weights
-from .errors import CerebroError, other_file
-from .models import library
-from .statements import identifier, table_name
+from cerebro_db.architectures import flat_weights
+from cerebro_db.errors import CerebroError, other_file
+from cerebro_db.models import library
+from cerebro_db.statements import identifier, table_name
 
 if TYPE_CHECKING:
-    from .architectures import Home
-    from .packing import Packed
+    from cerebro_db.architectures import Home
+    from cerebro_db.packing import Packed
 
 _log = logging.getLogger("cerebro_db")
 # One layer; a line of them; several.

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from .link import Connection, Row
-    from .statements import Columns
+    from cerebro_db.link import Connection, Row
+    from cerebro_db.statements import Columns
 
 
 class Server(Protocol):

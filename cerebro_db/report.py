@@ -9,12 +9,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import groups, markup, plots
-from .link import Row
-from .watch import duration
+from cerebro_db import groups, markup, plots
+from cerebro_db.link import Row
+from cerebro_db.watch import duration
 
 if TYPE_CHECKING:
-    from .protocols import RunRows
+    from cerebro_db.protocols import RunRows
 
 SHOWN = 50
 FEW = 6

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from . import plan
-from .errors import CerebroError
-from .packing import Packed
-from .plan import Plan
-from .run import Run
-from .space import Grid, read_grid
-from .statements import call, parameters, table_name
+from cerebro_db import plan
+from cerebro_db.errors import CerebroError
+from cerebro_db.packing import Packed
+from cerebro_db.plan import Plan
+from cerebro_db.run import Run
+from cerebro_db.space import Grid, read_grid
+from cerebro_db.statements import call, parameters, table_name
 
 if TYPE_CHECKING:
-    from .architectures import Home
+    from cerebro_db.architectures import Home
 
 Search = str | Mapping[str, Any] | None
 

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import frames, link, stored
-from .errors import CerebroError, needs, other_file
-from .statements import Columns, call, identifier, table_name
+from cerebro_db import frames, link, stored
+from cerebro_db.errors import CerebroError, needs, other_file
+from cerebro_db.statements import Columns, call, identifier, table_name
 
 if TYPE_CHECKING:
     import pandas
 
-    from .protocols import Predictor, Server
+    from cerebro_db.protocols import Predictor, Server
 
 NUMBER = "__row__"
 _KINDS = {"i": "bigint", "u": "bigint", "f": "double precision", "b": "boolean", "M": "timestamp"}

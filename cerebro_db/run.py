@@ -9,21 +9,21 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from . import frames, groups, markup, models, plan, rows, stored
-from . import watch as watching
-from .errors import CerebroError
-from .link import Row
-from .packing import Packed
-from .plan import Plan
-from .plots import flat
-from .space import read_grid
-from .statements import Columns, call, names, table_name
+from cerebro_db import frames, groups, markup, models, plan, rows, stored
+from cerebro_db import watch as watching
+from cerebro_db.errors import CerebroError
+from cerebro_db.link import Row
+from cerebro_db.packing import Packed
+from cerebro_db.plan import Plan
+from cerebro_db.plots import flat
+from cerebro_db.space import read_grid
+from cerebro_db.statements import Columns, call, names, table_name
 
 if TYPE_CHECKING:
     import pandas
 
-    from .architectures import Home
-    from .plots import Picture
+    from cerebro_db.architectures import Home
+    from cerebro_db.plots import Picture
 
 _INFO = "SELECT * FROM cerebro.runs WHERE run_id = %s"
 _FOREMOST = """SELECT rank, mst_key, metric, value, loss, epoch, compile_params, fit_params
@@ -206,25 +206,25 @@ class Run:
 
         In a notebook a picture shows itself; `.save(path)` writes it as .png, .svg or .pdf.
         """
-        from . import plots
+        from cerebro_db import plots
 
         return plots.picture(self, kind)
 
     def report(self, path: str | Path) -> Path:
         """Write all that is to be known of the run into one HTML file that needs nothing else."""
-        from . import report
+        from cerebro_db import report
 
         return report.write(self, Path(path))
 
     def to_tensorboard(self, folder: str | Path) -> Path:
         """Write the metrics as TensorBoard's event files, a folder for each config."""
-        from . import exports
+        from cerebro_db import exports
 
         return exports.to_tensorboard(self, Path(folder))
 
     def to_mlflow(self, tracking_uri: str, experiment: str | None = None) -> list[str]:
         """Write a run for each config into a tracking store of MLflow; return the numbers of these."""
-        from . import exports
+        from cerebro_db import exports
 
         return exports.to_mlflow(self, tracking_uri, experiment)
 

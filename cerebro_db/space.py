@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import CerebroError
+from cerebro_db.errors import CerebroError
 
 Json = Any
 

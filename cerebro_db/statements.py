@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .errors import CerebroError
+from cerebro_db.errors import CerebroError
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _NAME = r'(?:[^\W\d][\w$]*|"(?:[^"]|"")+")'

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg2.extensions import UNICODEARRAY
 
-from . import link
-from .errors import CerebroError
-from .link import Row
-from .statements import call, table_name
+from cerebro_db import link
+from cerebro_db.errors import CerebroError
+from cerebro_db.link import Row
+from cerebro_db.statements import call, table_name
 
 if TYPE_CHECKING:
-    from .protocols import Server
+    from cerebro_db.protocols import Server
 
 _TABLE = """
 SELECT relkind::text AS kind, pg_get_userbyid(relowner) = current_user AS own

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from . import rows
-from .errors import CerebroError
-from .run import Run
-from .statements import call, identifier, table_name
+from cerebro_db import rows
+from cerebro_db.errors import CerebroError
+from cerebro_db.run import Run
+from cerebro_db.statements import call, identifier, table_name
 
 if TYPE_CHECKING:
-    from .architectures import Home
-    from .link import Row
+    from cerebro_db.architectures import Home
+    from cerebro_db.link import Row
 
 # What the search is made from, besides the data frame's own rows.
 _PREPARED = ("_packed", "_packed_summary", "_packed_validation", "_packed_validation_summary", "_nets")

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from .errors import CerebroError, needs
-from .link import Row
-from .terminal import harmless
+from cerebro_db.errors import CerebroError, needs
+from cerebro_db.link import Row
+from cerebro_db.terminal import harmless
 
 if TYPE_CHECKING:
-    from .protocols import RunRows
+    from cerebro_db.protocols import RunRows
 
 LOOK_SECONDS = 0.5
 SHOWN = 20

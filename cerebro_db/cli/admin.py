@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from ..terminal import harmless
-from . import server
-from .connection import connected, make_engine, open_database
-from .exits import REFUSED, Refused
-from .output import formatted, say, show
+from cerebro_db.cli import server
+from cerebro_db.cli.connection import connected, make_engine, open_database
+from cerebro_db.cli.exits import REFUSED, Refused
+from cerebro_db.cli.output import formatted, say, show
+from cerebro_db.terminal import harmless
 
 TOKEN_VARIABLE = "CEREBRO_DASHBOARD_TOKEN"
 ADDRESS_VARIABLE = "CEREBRO_DASHBOARD_ADDRESS"
@@ -98,9 +98,9 @@ def dashboard(host: str, port: int, browser: bool, dsn: str) -> None:
     import os
 
     try:
-        from ..dashboard.serve import listen, serve
+        from cerebro_db.dashboard.serve import listen, serve
     except ModuleNotFoundError as error:
-        from ..errors import install
+        from cerebro_db.errors import install
 
         raise Refused(f"{error.name} is not installed", hint=install("dashboard")) from None
     open_database(dsn).close()

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..terminal import Harmless, harmless
-from .exits import NoServer
+from cerebro_db.cli.exits import NoServer
+from cerebro_db.terminal import Harmless, harmless
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from ..database import Database
+    from cerebro_db.database import Database
 
 _WAITS = re.compile(r"cerebro\.wait\((\d+)\) waits for it")
 _CALL = re.compile(r"\bcerebro\.(resume|stop|forget)\((\d+)\)")
@@ -82,8 +82,8 @@ def open_database(dsn: str, architectures: str = "nets") -> Database:
     """Open the database, once the server has answered, with the table that has its architectures."""
     from sqlalchemy.exc import OperationalError
 
-    from ..database import Database
-    from ..link import EngineLink
+    from cerebro_db.database import Database
+    from cerebro_db.link import EngineLink
 
     engine = make_engine(dsn)
     try:

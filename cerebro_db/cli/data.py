@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .connection import connected, open_database
-from .output import formatted, say, show
-from .runs import chosen, chosen_config, follow, of_config
+from cerebro_db.cli.connection import connected, open_database
+from cerebro_db.cli.output import formatted, say, show
+from cerebro_db.cli.runs import chosen, chosen_config, follow, of_config
 
 if TYPE_CHECKING:
-    from ..database import Database
+    from cerebro_db.database import Database
 
 PACKED_COLUMNS = ("table", "total_rows", "segments", "buffer_size", "normalizing_const")
 TRAINED_COLUMNS = ("mst_key", "net", "parameters", "metric", "value", "loss", "best")
@@ -97,7 +97,7 @@ def train(table: str, target: str, exclude: str | None, form: str, dsn: str, **g
     options = {key: value for key, value in given.items() if value is not None}
     if exclude is not None:
         options["exclude"] = [column.strip() for column in exclude.split(",")]
-    from ..training import ranked
+    from cerebro_db.training import ranked
 
     with open_database(dsn) as db:
         say(f"packing {table} and making nets", err=True)
@@ -142,7 +142,7 @@ def fit(spec: Path, check: bool, explain: bool, watch: bool, form: str, dsn: str
       cerebro fit --spec run.toml --watch
       run=$(cerebro fit --spec run.toml --format json | jq '.[0].run_id')
     """
-    from .spec import read_spec
+    from cerebro_db.cli.spec import read_spec
 
     found = read_spec(spec)
     if check:
@@ -191,8 +191,8 @@ def predict(
         found = chosen(db, run)
         key = chosen_config(found, config).mst_key
         model = found.models()
-        from .. import stored
-        from ..statements import identifier, names
+        from cerebro_db import stored
+        from cerebro_db.statements import identifier, names
 
         arguments = (model, table, identifier(id_column), names([x] if isinstance(x, list) else x))
         named = stored.key_in(db, model, key)
@@ -210,7 +210,7 @@ PREDICT = "SELECT cerebro.madlib_keras_predict(%s, %s, %s, %s, %s, %s, FALSE, %s
 def _predict_into(
     db: Database, arguments: tuple[str, ...], into: str, top: int | None, key: int | None
 ) -> int:
-    from ..statements import table_name
+    from cerebro_db.statements import table_name
 
     db.rows(PREDICT, *arguments, into, top or "response", key)
     return db.rows(f"SELECT pg_catalog.count(*) AS rows FROM {table_name(into)}")[0]["rows"]

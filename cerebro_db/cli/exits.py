@@ -6,7 +6,7 @@ from typing import IO, Any
 
 import click
 
-from ..terminal import harmless
+from cerebro_db.terminal import harmless
 
 REFUSED = 1  # the server or the client refused, or something is not as it should be
 USAGE = 2  # the command line or the spec file is wrong: nothing was asked of the server

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from . import admin, data, runs
-from .exits import INTERRUPTED, Refused, Unexpected
+from cerebro_db.cli import admin, data, runs
+from cerebro_db.cli.exits import INTERRUPTED, Refused, Unexpected
 
 EPILOG = """
 \b
@@ -54,7 +54,7 @@ class Cerebro(click.Group):
 
 def _told(error: Exception) -> click.ClickException:
     """Return the error to show for the client's; anything else is a fault of ours and keeps its trace."""
-    from ..errors import CerebroError
+    from cerebro_db.errors import CerebroError
 
     if isinstance(error, CerebroError):
         absent = error.sqlstate in _ABSENT and "cerebro" in error.message

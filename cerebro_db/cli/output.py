@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ..terminal import harmless
+from cerebro_db.terminal import harmless
 
 C = TypeVar("C", bound=Callable[..., Any])
 Row = Mapping[str, Any]

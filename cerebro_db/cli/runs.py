@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .connection import connected, open_database
-from .exits import NOT_FINISHED, Refused
-from .output import formatted, say, show
+from cerebro_db.cli.connection import connected, open_database
+from cerebro_db.cli.exits import NOT_FINISHED, Refused
+from cerebro_db.cli.output import formatted, say, show
 
 if TYPE_CHECKING:
-    from ..database import Database
-    from ..run import Config, Run
+    from cerebro_db.database import Database
+    from cerebro_db.run import Config, Run
 
 C = TypeVar("C", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)
@@ -62,7 +62,7 @@ def chosen(db: Database, run: int | None) -> Run:
 def finished(run: Run) -> Run:
     """Return the run if its tables are there; else refuse."""
     # As everywhere here: the client is imported where it is needed, so that help comes at once.
-    from ..run import GOING
+    from cerebro_db.run import GOING
 
     status = run.status
     if status in GOING:
@@ -197,7 +197,7 @@ def watch(run: int | None, dsn: str) -> None:
 
 def follow(run: Run) -> None:
     """Watch a run to its end; end the command with an error if the run ends badly."""
-    from ..errors import CerebroError
+    from cerebro_db.errors import CerebroError
 
     run.watch()
     try:
@@ -272,7 +272,7 @@ def export(
       cerebro export 7 --group '{"shop": 3}' --model shop-3.keras
       cerebro export 7 --tensorboard logs --mlflow sqlite:///mlflow.db
     """
-    from ..models import features_file
+    from cerebro_db.models import features_file
 
     if model is None and folder is None and tensorboard is None and mlflow is None:
         raise click.UsageError("say where to: --model, --groups, --tensorboard or --mlflow")

@@ -11,10 +11,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .exits import Refused
+from cerebro_db.cli.exits import Refused
 
 if TYPE_CHECKING:
-    from ..database import Database
+    from cerebro_db.database import Database
 
 # The extension's source as the wheel carries it: what `make install` needs.
 SOURCE = Path(__file__).resolve().parents[1] / "server"
@@ -52,7 +52,7 @@ class Plan:
 
 def plan(db: Database, grants: Sequence[str]) -> Plan:
     """Find the way from what the database has to what it needs."""
-    from ..statements import literal
+    from cerebro_db.statements import literal
 
     found = _look(db)
     granting = [f"SELECT cerebro.grant_usage({literal(role)})" for role in grants]
@@ -177,7 +177,7 @@ def _extension(found: Row) -> Finding:
 
 
 def _rights(found: Row) -> Iterator[Finding]:
-    from ..statements import identifier, literal
+    from cerebro_db.statements import identifier, literal
 
     role = found["role"]
     if found["installed"] and not found["usage"]:
@@ -194,7 +194,7 @@ def _rights(found: Row) -> Iterator[Finding]:
 
 
 def _server_side(db: Database, found: Row) -> list[dict[str, Any]]:
-    from ..errors import CerebroError
+    from cerebro_db.errors import CerebroError
 
     if not found["diagnoses"]:
         return [

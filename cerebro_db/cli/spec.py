@@ -15,12 +15,12 @@ from jsonschema.exceptions import ValidationError, best_match
 from tomlkit.exceptions import ParseError, TOMLKitError
 from tomlkit.items import AoT, Table
 
-from .exits import BadSpec
+from cerebro_db.cli.exits import BadSpec
 
 if TYPE_CHECKING:
-    from ..database import Database
-    from ..plan import Plan
-    from ..run import Run
+    from cerebro_db.database import Database
+    from cerebro_db.plan import Plan
+    from cerebro_db.run import Run
 
 SCHEMA = Path(__file__).with_name("run.schema.json")
 # What a spec calls by the names that `Database.fit` has for it.
@@ -208,7 +208,7 @@ def _path(place: Place) -> str:
 
 def _values(value: Any) -> Any:
     """Turn ranges, which TOML writes as the server's JSON does, into the client's."""
-    from ..space import Range, by_model
+    from cerebro_db.space import Range, by_model
 
     if isinstance(value, list):
         return [_values(item) for item in value]

@@ -14,9 +14,9 @@ from typing import Any, cast
 import psycopg2
 from sqlalchemy import Connection, Engine
 
-from .. import stored
-from ..statements import table_name
-from . import views
+from cerebro_db import stored
+from cerebro_db.dashboard import views
+from cerebro_db.statements import table_name
 
 # An interrupted run is resumed by a call that lasts as long as the run; what is wrong with it shows at once.
 REFUSAL_SECONDS = 3.0

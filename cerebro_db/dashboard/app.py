@@ -20,10 +20,10 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from ..errors import CerebroError, from_server
-from . import groups, predicting, views
-from .actions import Desk, UnknownAction
-from .guard import MOST_BYTES, Guard, read_body
+from cerebro_db.dashboard import groups, predicting, views
+from cerebro_db.dashboard.actions import Desk, UnknownAction
+from cerebro_db.dashboard.guard import MOST_BYTES, Guard, read_body
+from cerebro_db.errors import CerebroError, from_server
 
 T = TypeVar("T")
 

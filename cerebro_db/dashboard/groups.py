@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from . import views
-from .actions import UnknownAction
+from cerebro_db.dashboard import views
+from cerebro_db.dashboard.actions import UnknownAction
 
 Row = dict[str, Any]
 

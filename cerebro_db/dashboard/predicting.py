@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, Engine
 
-from .. import stored
-from ..statements import ALL, identifier, names, table_name
-from . import views
-from .actions import UnknownAction
-from .views import Row
+from cerebro_db import stored
+from cerebro_db.dashboard import views
+from cerebro_db.dashboard.actions import UnknownAction
+from cerebro_db.dashboard.views import Row
+from cerebro_db.statements import ALL, identifier, names, table_name
 
 MOST_ROWS = 50
 # A field may be an image.

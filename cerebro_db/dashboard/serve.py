@@ -18,10 +18,10 @@ from typing import Any
 import uvicorn
 from sqlalchemy import Engine
 
-from ..terminal import Harmless
-from .app import make_app
-from .connections import Connection
-from .guard import is_loopback
+from cerebro_db.dashboard.app import make_app
+from cerebro_db.dashboard.connections import Connection
+from cerebro_db.dashboard.guard import is_loopback
+from cerebro_db.terminal import Harmless
 
 
 def listen(host: str, port: int) -> socket.socket:

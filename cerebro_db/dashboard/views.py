@@ -11,9 +11,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine
 
-from ..database import Database
-from ..link import EngineLink, pinned
-from ..run import Run
+from cerebro_db.database import Database
+from cerebro_db.link import EngineLink, pinned
+from cerebro_db.run import Run
 
 MOST_RUNS = 50
 MOST_COMPARED = 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -18,6 +19,14 @@ from cerebro_db import Database, Packed, Run
 import nets
 from cars import CARS, GRID
 from fixtures import execute
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c() -> Iterator[None]:
+    """Have SIGINT interrupt, as in a terminal: whatever starts the tests may ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

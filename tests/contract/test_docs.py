@@ -98,7 +98,7 @@ def _without_void_results(output: str) -> str:
 @pytest.fixture(scope="module")
 def outputs(database: str, request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
     """Run the pages of the chosen examples in one psql session, and give what each example prints."""
-    chosen = {item.callspec.params["example"].page for item in request.session.items if _is_example(item)}
+    chosen = {page for item in request.session.items if (page := _page_of(item))}
     with closing(psycopg2.connect(dbname=database)) as connection:
         connection.autocommit = True
         execute(connection, "INSERT INTO cerebro.settings VALUES ('segments', '2'), ('threads', '1')")
@@ -134,8 +134,10 @@ def outputs(database: str, request: pytest.FixtureRequest) -> Iterator[dict[str,
     yield dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def _is_example(item: Any) -> bool:
-    return getattr(item, "originalname", "") == test_an_example_shows_what_it_says.__name__
+def _page_of(item: Any) -> Path | None:
+    """Return the page of a test that is about an example."""
+    is_example = getattr(item, "originalname", "") == test_an_example_shows_what_it_says.__name__
+    return item.callspec.params["example"].page if is_example else None
 
 
 def _script(number: int, page: Path) -> str:

@@ -12,6 +12,20 @@ from fixtures import Connection, execute
 from steering import Run
 from trial import Trial
 
+# Each holds an engine, and up to a gigabyte.
+MOST_SESSIONS = 6
+SESSIONS = """
+SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'cerebro%'
+"""
+# After a run within one transaction, the process behind the connection has an engine, and can have no other.
+NO_ENGINE = """
+DO LANGUAGE plpython3u $$
+import sys
+runtime = sys.modules.get("cerebro_plpy.engine.runtime")
+if runtime is not None and runtime.is_started():
+    plpy.error("this process has an engine")
+$$
+"""
 # Numbers of runs go on: sessions that stay open know runs by them.
 EMPTY = """
 DO $$
@@ -50,16 +64,22 @@ class Shared:
 
     def connection(self) -> Connection:
         """Give the connection, which has forgotten what was set and made in it."""
-        try:
-            if self._connection is not None:
-                self._connection.autocommit = True
-                self._connection.notices = []
-                execute(self._connection, "DISCARD ALL")
-                return self._connection
-        except psycopg2.Error:
-            pass  # A test has ended the process behind it.
-        self._connection = _open(self.name)
+        if self._connection is None or not self._is_fit(self._connection):
+            self.close()
+            self._connection = _open(self.name)
         return self._connection
+
+    def _is_fit(self, connection: Connection) -> bool:
+        """Have the connection forget; tell whether it works, without an engine and too many sessions."""
+        try:
+            connection.autocommit = True
+            connection.notices = []
+            execute(connection, "DISCARD ALL")
+            execute(connection, NO_ENGINE)
+            ((sessions,),) = execute(connection, SESSIONS)
+        except psycopg2.Error:
+            return False
+        return sessions <= MOST_SESSIONS
 
     def close(self) -> None:
         if self._connection is not None:

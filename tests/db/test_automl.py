@@ -147,7 +147,9 @@ def test_without_validation_training_decides_and_is_said_once(data: Trial) -> No
     said = search(data, "blind", "median", METHODS["median"], validation_table=None, random_state=None)
     assert said.count("no validation table was given: the training rows decide") == 1
     assert "the configs are drawn with random_state" in said
-    best = data.sql("SELECT mst_key FROM blind_info ORDER BY training_loss_final LIMIT 1")
+    best = data.sql(
+        "SELECT mst_key FROM blind_info ORDER BY training_metrics_final DESC, training_loss_final LIMIT 1"
+    )
     assert data.sql("SELECT mst_key FROM blind_best") == best
 
 

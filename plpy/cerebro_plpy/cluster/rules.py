@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..database import Database
-from ..errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
-from ..packing.job import ALL_SEGMENTS, Rules
-from ..store import names
-from ..store.cluster import places
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
+from cerebro_plpy.packing.job import ALL_SEGMENTS, Rules
+from cerebro_plpy.store import names
+from cerebro_plpy.store.cluster import places
 
 _GPUS = "gpu_segments"
 

@@ -12,11 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cerebro_plpy import errors
-from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.madlib import registered
-from cerebro_plpy.madlib.nearest import nearest
-
-from . import (
+from cerebro_plpy.engine import (
     connected,
     counting,
     custom,
@@ -30,7 +26,10 @@ from . import (
     trunk,
     validate,
 )
-from .calls import one_line
+from cerebro_plpy.engine.calls import one_line
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.madlib import registered
+from cerebro_plpy.madlib.nearest import nearest
 
 Shape = tuple[int | None, ...]
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from . import runtime
-from .data import Dataset
+from cerebro_plpy.engine import runtime
+from cerebro_plpy.engine.data import Dataset
 
 if TYPE_CHECKING:
-    from .architecture import Shape
-    from .stacks import Stack
+    from cerebro_plpy.engine.architecture import Shape
+    from cerebro_plpy.engine.stacks import Stack
 
 Tick = Callable[[], None]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from cerebro_plpy.engine import custom, runtime
+from cerebro_plpy.engine import losses as losses_
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.nearest import fold
-
-from . import custom, runtime
-from . import losses as losses_
 
 if TYPE_CHECKING:
     from cerebro_plpy.madlib.literal import Call

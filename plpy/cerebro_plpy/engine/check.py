@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from cerebro_plpy.engine import calls, forms, losses
+from cerebro_plpy.engine.architecture import DescribedModel, Shape
+from cerebro_plpy.engine.data import BINARY, DENSE, SPARSE, VALUE, TargetForm
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.literal import Call
 from cerebro_plpy.madlib.nearest import fold
-
-from . import calls, forms, losses
-from .architecture import DescribedModel, Shape
-from .data import BINARY, DENSE, SPARSE, VALUE, TargetForm
 
 if TYPE_CHECKING:
     from cerebro_plpy.madlib.params import CompileParams

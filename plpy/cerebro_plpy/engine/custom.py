@@ -16,11 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cerebro_plpy import errors, memory
+from cerebro_plpy.engine import losses, runtime
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.registered import LAYER, LOSS
-
-from . import losses, runtime
 
 if TYPE_CHECKING:
     from cerebro_plpy.madlib.literal import Call

@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cerebro_plpy import memory
+from cerebro_plpy.engine import architecture, lora, runtime, trunk
+from cerebro_plpy.engine import state as states
+from cerebro_plpy.engine.backends import Tick
+from cerebro_plpy.engine.data import Block, ClassWeights, Dataset, batched, room, whole
+from cerebro_plpy.engine.inference import split
+from cerebro_plpy.engine.model import MOST_COMPILED, CompiledModel
+from cerebro_plpy.engine.state import State
 from cerebro_plpy.madlib.inputs import inputs_of
 from cerebro_plpy.madlib.layers import ends
-
-from . import architecture, lora, runtime, trunk
-from . import state as states
-from .backends import Tick
-from .data import Block, ClassWeights, Dataset, batched, room, whole
-from .inference import split
-from .model import MOST_COMPILED, CompiledModel
-from .state import State
 
 if TYPE_CHECKING:
     from cerebro_plpy.madlib.params import CompileParams

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cerebro_plpy.engine import architecture
+from cerebro_plpy.engine.data import BINARY, DENSE, SPARSE, TargetForm
 from cerebro_plpy.madlib.nearest import fold
-
-from . import architecture
-from .data import BINARY, DENSE, SPARSE, TargetForm
 
 if TYPE_CHECKING:
     from cerebro_plpy.madlib.params import CompileParams

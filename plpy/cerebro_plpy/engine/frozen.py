@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import hub, quantized, runtime
+from cerebro_plpy.engine import hub, quantized, runtime
 
 # It writes its layer's kernel in every training step, trainable or not.
 _WRITING = "SpectralNormalization"

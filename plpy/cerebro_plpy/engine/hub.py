@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from cerebro_plpy import errors, memory
+from cerebro_plpy.engine import custom, runtime
 from cerebro_plpy.errors import CerebroError
-
-from . import custom, runtime
 
 PACKAGE = "keras_hub"
 # Of keras_hub.layers, by the names under which they are registered with Keras.

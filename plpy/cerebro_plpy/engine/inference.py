@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_plpy.engine import architecture, lora, runtime
+from cerebro_plpy.engine.architecture import DescribedModel
+from cerebro_plpy.engine.backends import Tick
+from cerebro_plpy.engine.plain import plain_net
+from cerebro_plpy.engine.plain_layers import NotHere
 from cerebro_plpy.errors import CerebroError
-
-from . import architecture, lora, runtime
-from .architecture import DescribedModel
-from .backends import Tick
-from .plain import plain_net
-from .plain_layers import NotHere
 
 Predict = Callable[[list[np.ndarray]], list[np.ndarray]]
 

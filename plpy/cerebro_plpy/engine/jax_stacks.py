@@ -17,10 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import runtime, stacks
-from .backends import Feed, Pace, Tick
-from .jax_given import numbers, with_given
-from .stacks import BATCHED_PLACES, Orders, power_of_two
+from cerebro_plpy.engine import runtime, stacks
+from cerebro_plpy.engine.backends import Feed, Pace, Tick
+from cerebro_plpy.engine.jax_given import numbers, with_given
+from cerebro_plpy.engine.stacks import BATCHED_PLACES, Orders, power_of_two
 
 
 class JaxStack:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from cerebro_plpy.engine import validate
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.registered import LAYER
-
-from . import validate
 
 # Arguments that Keras 3 has no more, or that had one legal value only.
 _DROPPED = (

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from . import quantized
+from cerebro_plpy.engine import quantized
 
 Shapes = Sequence[tuple[int, ...]]
 

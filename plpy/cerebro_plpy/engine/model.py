@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cerebro_plpy import memory
+from cerebro_plpy.engine import architecture, calls, forms, frozen, lora, runtime, stacks
+from cerebro_plpy.engine import state as states
+from cerebro_plpy.engine.backends import Feed, Tick
+from cerebro_plpy.engine.data import Block, ClassWeights, Dataset, batched
+from cerebro_plpy.engine.stacks import Orders, Stack
+from cerebro_plpy.engine.state import Frozen, State
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.inputs import inputs_of
-
-from . import architecture, calls, forms, frozen, lora, runtime, stacks
-from . import state as states
-from .backends import Feed, Tick
-from .data import Block, ClassWeights, Dataset, batched
-from .stacks import Orders, Stack
-from .state import Frozen, State
 
 if TYPE_CHECKING:
     from cerebro_plpy.madlib.params import CompileParams

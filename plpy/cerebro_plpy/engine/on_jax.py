@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import forms, runtime
-from .architecture import Shape
-from .backends import Feed, Forward, KerasBackend, KnownArrays, Pace, PlainForward, Tick
-from .data import is_shareable
-from .jax_given import numbers, with_given
-from .jax_stacks import JaxStack, settled
-from .runtime import Running, no_signals
+from cerebro_plpy.engine import forms, runtime
+from cerebro_plpy.engine.architecture import Shape
+from cerebro_plpy.engine.backends import Feed, Forward, KerasBackend, KnownArrays, Pace, PlainForward, Tick
+from cerebro_plpy.engine.data import is_shareable
+from cerebro_plpy.engine.jax_given import numbers, with_given
+from cerebro_plpy.engine.jax_stacks import JaxStack, settled
+from cerebro_plpy.engine.runtime import Running, no_signals
 
 
 class Jax(KerasBackend):

@@ -9,12 +9,21 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from . import forms, runtime
-from .architecture import Shape
-from .backends import BoundForward, Feed, Forward, KerasBackend, KnownArrays, Pace, Tick, VariableLoop
-from .runtime import Running, no_signals
-from .tensorflow_rows import specs_of, tensors_of
-from .tensorflow_stacks import TensorFlowStack
+from cerebro_plpy.engine import forms, runtime
+from cerebro_plpy.engine.architecture import Shape
+from cerebro_plpy.engine.backends import (
+    BoundForward,
+    Feed,
+    Forward,
+    KerasBackend,
+    KnownArrays,
+    Pace,
+    Tick,
+    VariableLoop,
+)
+from cerebro_plpy.engine.runtime import Running, no_signals
+from cerebro_plpy.engine.tensorflow_rows import specs_of, tensors_of
+from cerebro_plpy.engine.tensorflow_stacks import TensorFlowStack
 
 MOST_BYTES_AT_ONCE = 16 * 2**20
 # Keras' step on some rows of what `tensors_of` gives.

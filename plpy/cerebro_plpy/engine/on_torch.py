@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import forms, runtime
-from .architecture import Shape
-from .backends import Feed, Forward, KerasBackend, PlainForward, Tick, VariableLoop
-from .runtime import Running
+from cerebro_plpy.engine import forms, runtime
+from cerebro_plpy.engine.architecture import Shape
+from cerebro_plpy.engine.backends import Feed, Forward, KerasBackend, PlainForward, Tick, VariableLoop
+from cerebro_plpy.engine.runtime import Running
 
 
 class Torch(KerasBackend):

@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_plpy.engine.architecture import DescribedModel, Shape, canonical
+from cerebro_plpy.engine.plain_layers import LAYERS, Array, LayerCall, NotHere, Params, Size
+from cerebro_plpy.engine.plain_nodes import LayerNode, wiring
 from cerebro_plpy.errors import CerebroError
-
-from .architecture import DescribedModel, Shape, canonical
-from .plain_layers import LAYERS, Array, LayerCall, NotHere, Params, Size
-from .plain_nodes import LayerNode, wiring
 
 _MODULES = (None, "keras.layers")
 # What NumPy takes longer for than an engine: convolutions, by their multiplications, and steps of recurrent

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .plain_activations import ACTIVATIONS, Apply, Array, softmax
+from cerebro_plpy.engine.plain_activations import ACTIVATIONS, Apply, Array, softmax
 
 Size = tuple[int, ...]
 # The next weights of the model, by their shape.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .plain_layers import NotHere
+from cerebro_plpy.engine.plain_layers import NotHere
 
 Layer = Mapping[str, Any]
 

@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cerebro_plpy import errors, memory
+from cerebro_plpy.engine.apart import watch
 from cerebro_plpy.errors import CerebroError
 
-from .apart import watch
-
 if TYPE_CHECKING:
-    from .backends import KerasBackend
+    from cerebro_plpy.engine.backends import KerasBackend
 
 BACKENDS = ("tensorflow", "jax", "torch")
 _DISTRIBUTIONS = {

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cerebro_plpy import memory
-
-from . import architecture, calls, frozen, runtime, symbolic
-from .state import OPTIMIZER, OTHER, WEIGHT, size_of
+from cerebro_plpy.engine import architecture, calls, frozen, runtime, symbolic
+from cerebro_plpy.engine.state import OPTIMIZER, OTHER, WEIGHT, size_of
 
 if TYPE_CHECKING:
     from cerebro_plpy.madlib.params import CompileParams

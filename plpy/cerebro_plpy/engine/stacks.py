@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .backends import Feed, Tick
-from .state import State
+from cerebro_plpy.engine.backends import Feed, Tick
+from cerebro_plpy.engine.state import State
 
 # A state that is larger trains no faster in a stack, and a stack of such states takes much memory.
 LARGEST_STATE = 256 * 1024

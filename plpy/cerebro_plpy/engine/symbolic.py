@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from . import runtime
+from cerebro_plpy.engine import runtime
 
 T = TypeVar("T")
 

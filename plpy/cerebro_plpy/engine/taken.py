@@ -6,12 +6,11 @@ import re
 from typing import Final
 
 from cerebro_plpy import errors
+from cerebro_plpy.engine import runtime, validate
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.names import LOSSES, METRICS, OPTIMIZERS, SCHEDULES
 from cerebro_plpy.madlib.nearest import fold
 from cerebro_plpy.madlib.spellings import LOSS_TEXTS, METRIC_TEXTS, OLD_LOSSES, OLD_METRICS, OWN_TEXTS
-
-from . import runtime, validate
 
 # What results, summaries and grids call things, and what says nothing.
 _WORDS: Final = (

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from .backends import Feed
-from .data import is_shareable
+from cerebro_plpy.engine.backends import Feed
+from cerebro_plpy.engine.data import is_shareable
 
 
 def tensors_of(feed: Feed) -> tuple[Any, ...]:

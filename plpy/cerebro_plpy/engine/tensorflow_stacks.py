@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from cerebro_plpy.engine import runtime
+from cerebro_plpy.engine.backends import Feed, Pace, Tick
+from cerebro_plpy.engine.stacks import Orders
+from cerebro_plpy.engine.tensorflow_rows import specs_of, tensors_of
 from cerebro_plpy.errors import INTERNAL, CerebroError
 
-from . import runtime
-from .backends import Feed, Pace, Tick
-from .stacks import Orders
-from .tensorflow_rows import specs_of, tensors_of
-
 if TYPE_CHECKING:
-    from .on_tensorflow import TensorFlowLoop
+    from cerebro_plpy.engine.on_tensorflow import TensorFlowLoop
 
 
 class TensorFlowStack:

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from . import counting, frozen, hub
+from cerebro_plpy.engine import counting, frozen, hub
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from cerebro_plpy import errors
+from cerebro_plpy.engine import hub, quantized
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.nearest import nearest
 from cerebro_plpy.madlib.registered import LAYER
-
-from . import hub, quantized
 
 MODELS = frozenset({"Sequential", "Functional", "Model"})
 LAYERS = frozenset(

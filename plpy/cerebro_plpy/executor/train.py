@@ -261,24 +261,32 @@ def _leaderboard(db: Database, task: TrainOrder) -> list[Ranked]:
 
 def _tell_no_better(db: Database, task: TrainOrder, best: Mapping[str, Any]) -> None:
     """Say so where the best config answers no better than what needs no columns: a class, or the mean."""
-    table = names.resolve_table(db, task.table("_packed" + preprocess.VALIDATION), "validation table")
-    summary = packed.summary(db, table.schema, table.name)
-    value, loss = best["value"], best["loss"]
-    if not summary.one_hot[0]:
-        if loss is not None and loss > 1 - LEAST_LEARNED:
+    held, trained_on = (
+        names.resolve_table(db, task.table(suffix), "packed table")
+        for suffix in ("_packed" + preprocess.VALIDATION, "_packed")
+    )
+    summary = packed.summary(db, held.schema, held.name)
+    if summary.one_hot[0]:
+        _compare_with_class(db, summary, best["value"])
+    elif best["loss"] is not None:
+        label = summary.dependent_varname[0]
+        trained, there = (nets.measure_label(db, table.quoted, label) for table in (trained_on, held))
+        # The loss is divided by the variance of the rows to train on.
+        if trained and there and best["loss"] > (1 - LEAST_LEARNED) * trained.guess(there) / trained.variance:
             db.notice(
-                f"the best config is no better than always answering the mean of {task.target}:"
-                f" the columns say nothing of it that these nets have found. {_ADVICE}"
+                f"the best config is no better than always answering the mean of {task.target}. {_ADVICE}"
             )
-        return
+
+
+def _compare_with_class(db: Database, summary: packed.PackedSummary, accuracy: float | None) -> None:
     counts = summary.class_counts[0] if summary.class_counts else None
-    if not counts or value is None:
+    if not counts or accuracy is None:
         return
     share = max(counts) / sum(counts)
-    if value <= share + 2 * math.sqrt(share * (1 - share) / sum(counts)):
+    if accuracy <= share + 2 * math.sqrt(share * (1 - share) / sum(counts)):
         frequent = (summary.class_values[0] or [])[counts.index(max(counts))]
         db.notice(
-            f"the best config is right in {value:.1%} of the held-out rows, and always answering"
+            f"the best config is right in {accuracy:.1%} of the held-out rows, and always answering"
             f" '{frequent}' in {share:.1%}: the difference may be chance. {_ADVICE}"
         )
 

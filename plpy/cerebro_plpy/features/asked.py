@@ -8,11 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from ..errors import DATATYPE_MISMATCH, CerebroError
-from ..logical.options import AUTO, Validator, boolean, integer, number, one_of
-from ..madlib.literal import shorten
-from ..madlib.nearest import unknown
-from .specification import (
+from cerebro_plpy.errors import DATATYPE_MISMATCH, CerebroError
+from cerebro_plpy.features.specification import (
     ARRAY,
     CATEGORY,
     DATE,
@@ -27,6 +24,9 @@ from .specification import (
     SCALES,
     TEXT,
 )
+from cerebro_plpy.logical.options import AUTO, Validator, boolean, integer, number, one_of
+from cerebro_plpy.madlib.literal import shorten
+from cerebro_plpy.madlib.nearest import unknown
 
 NUMBERS = ("int2", "int4", "int8", "float4", "float8", "numeric", "bool")
 DATES = ("date", "timestamp", "timestamptz", "time", "timetz", "interval")

@@ -12,8 +12,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .encode import CategoryCodes
-from .specification import HASH, ONE_HOT, Category, Date, Feature, FeatureInput, Number, Text
+from cerebro_plpy.features.encode import CategoryCodes
+from cerebro_plpy.features.specification import (
+    HASH,
+    ONE_HOT,
+    Category,
+    Date,
+    Feature,
+    FeatureInput,
+    Number,
+    Text,
+)
 
 # Numbers are compared in so many ranges, each with as many of the earlier rows. Codes are compared one by one
 # where they are frequent, and all others together.

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from .specification import EMBED, HASH, ONE_HOT, PERIODS, Category, Date, Number, Text
+from cerebro_plpy.features.specification import EMBED, HASH, ONE_HOT, PERIODS, Category, Date, Number, Text
 
 DAY = 86400
 YEAR = 365.2425 * DAY

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .. import memory
-from ..errors import WRONG_STATE, CerebroError
-from .specification import Image
+from cerebro_plpy import memory
+from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.features.specification import Image
 
 if TYPE_CHECKING:
     from PIL import Image as pillow

@@ -14,9 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DATATYPE_MISMATCH, NOT_SUPPORTED, NULL_NOT_ALLOWED, UNDEFINED_COLUMN, CerebroError
-from . import encode, images
-from .specification import (
+from cerebro_plpy.errors import (
+    DATATYPE_MISMATCH,
+    NOT_SUPPORTED,
+    NULL_NOT_ALLOWED,
+    UNDEFINED_COLUMN,
+    CerebroError,
+)
+from cerebro_plpy.features import encode, images
+from cerebro_plpy.features.specification import (
     HASH,
     ONE_HOT,
     PERIODS,

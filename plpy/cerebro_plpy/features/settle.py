@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..errors import CerebroError
-from ..madlib.literal import shorten
-from . import asked
-from .asked import MEAN, MEDIAN, MOST_FREQUENT, NONE, TableColumn
-from .facts import ColumnFacts, NumberFacts, TextFacts, spread, steady
-from .specification import (
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.features import asked
+from cerebro_plpy.features.asked import MEAN, MEDIAN, MOST_FREQUENT, NONE, TableColumn
+from cerebro_plpy.features.facts import ColumnFacts, NumberFacts, TextFacts, spread, steady
+from cerebro_plpy.features.specification import (
     ARRAY,
     CATEGORY,
     DATE,
@@ -32,6 +31,7 @@ from .specification import (
     Text,
     Treatment,
 )
+from cerebro_plpy.madlib.literal import shorten
 
 # What auto takes for categories, and for words.
 FEW_VALUES = 64

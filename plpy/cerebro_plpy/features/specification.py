@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar
 
-from ..errors import DATA_CORRUPTED, CerebroError
-from ..logical.options import is_number
+from cerebro_plpy.errors import DATA_CORRUPTED, CerebroError
+from cerebro_plpy.logical.options import is_number
 
 VERSION = 1
 # The input of all columns that name none and need none of their own.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..errors import CerebroError
+from cerebro_plpy.errors import CerebroError
 
 MOST_EPOCHS: Final = 2**31 - 1
 # Of memory, for the outputs of frozen layers.

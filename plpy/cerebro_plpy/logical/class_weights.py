@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..errors import NOT_SUPPORTED, CerebroError
-from ..madlib.literal import shorten
-from ..madlib.nearest import unknown
-from ..madlib.params import BALANCED, ClassWeight, FitParams
+from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
+from cerebro_plpy.madlib.literal import shorten
+from cerebro_plpy.madlib.nearest import unknown
+from cerebro_plpy.madlib.params import BALANCED, ClassWeight, FitParams
 
 # How many rows each class of an output has, by the output's name; None where that is not known.
 ClassCounts = Mapping[str, Sequence[int] | None]

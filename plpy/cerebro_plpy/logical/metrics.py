@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
-from ..madlib.literal import Call
-from ..madlib.names import METRICS, OWN_LOSSES
-from ..madlib.params import CompileParams, Metrics, Named
-from ..madlib.registered import LOSS
-from ..madlib.spellings import METRIC_TEXTS, snake
+from cerebro_plpy.madlib.literal import Call
+from cerebro_plpy.madlib.names import METRICS, OWN_LOSSES
+from cerebro_plpy.madlib.params import CompileParams, Metrics, Named
+from cerebro_plpy.madlib.registered import LOSS
+from cerebro_plpy.madlib.spellings import METRIC_TEXTS, snake
 
 Direction = Literal["max", "min"]
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeGuard, cast
 
-from ..errors import CerebroError
-from ..madlib.literal import shorten
-from ..madlib.nearest import unknown
-from .budget import BUDGET_MB, Aim, Limits
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.logical.budget import BUDGET_MB, Aim, Limits
+from cerebro_plpy.madlib.literal import shorten
+from cerebro_plpy.madlib.nearest import unknown
 
 Validator: TypeAlias = Callable[[str, object], Any]
 

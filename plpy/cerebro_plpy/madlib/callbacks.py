@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from .check import not_supported, wrong
-from .literal import Call, Value, read_arguments, read_value, shorten
-from .nearest import unknown
+from cerebro_plpy.madlib.check import not_supported, wrong
+from cerebro_plpy.madlib.literal import Call, Value, read_arguments, read_value, shorten
+from cerebro_plpy.madlib.nearest import unknown
 
 # Callbacks that watch, and what shows or does the same here.
 _VIEWS: Final = "cerebro.metrics and cerebro.progress show how a run goes"

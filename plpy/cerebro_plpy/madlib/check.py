@@ -7,13 +7,30 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from ..errors import NOT_SUPPORTED, CerebroError
-from . import registered
-from .literal import Call, Value, read_call, shorten
-from .names import LOSSES, METRICS, OPTIMIZERS, OWN_LOSSES, REQUIRED, SCHEDULES, Argument, Signature
-from .nearest import unknown
-from .registered import LOSS, METRIC, Function
-from .spellings import LOSS_TEXTS, METRIC_TEXTS, OLD_LOSSES, OLD_METRICS, OWN_TEXTS, TOP_K, snake
+from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
+from cerebro_plpy.madlib import registered
+from cerebro_plpy.madlib.literal import Call, Value, read_call, shorten
+from cerebro_plpy.madlib.names import (
+    LOSSES,
+    METRICS,
+    OPTIMIZERS,
+    OWN_LOSSES,
+    REQUIRED,
+    SCHEDULES,
+    Argument,
+    Signature,
+)
+from cerebro_plpy.madlib.nearest import unknown
+from cerebro_plpy.madlib.registered import LOSS, METRIC, Function
+from cerebro_plpy.madlib.spellings import (
+    LOSS_TEXTS,
+    METRIC_TEXTS,
+    OLD_LOSSES,
+    OLD_METRICS,
+    OWN_TEXTS,
+    TOP_K,
+    snake,
+)
 
 Named: TypeAlias = str | Call
 # Names of metrics end up in result tables and, with TensorFlow, in name scopes.

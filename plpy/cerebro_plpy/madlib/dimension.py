@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final, TypeGuard
 
-from ..errors import CerebroError
-from .literal import Value
-from .names import OPTIMIZERS
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.madlib.literal import Value
+from cerebro_plpy.madlib.names import OPTIMIZERS
 
 DISTRIBUTIONS: Final = ("linear", "log", "log_near_one")
 WHOLE_FIT_KEYS: Final = ("batch_size", "epochs")

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
-from ..errors import CerebroError
-from ..seeding import derive
-from .dimension import Dimension
-from .literal import Call, Value, read_value, shorten
-from .names import OPTIMIZERS
-from .params import CompileParams, parse_compile, parse_fit
-from .render import deduplicate, render_row
-from .space import OPTIMIZER_LIST, Choice, Point, Space, read_space
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.madlib.dimension import Dimension
+from cerebro_plpy.madlib.literal import Call, Value, read_value, shorten
+from cerebro_plpy.madlib.names import OPTIMIZERS
+from cerebro_plpy.madlib.params import CompileParams, parse_compile, parse_fit
+from cerebro_plpy.madlib.render import deduplicate, render_row
+from cerebro_plpy.madlib.space import OPTIMIZER_LIST, Choice, Point, Space, read_space
+from cerebro_plpy.seeding import derive
 
 MOST_CONFIGS: Final = 10_000
 # So many duplicates in a row mean that nearly everything has been drawn.

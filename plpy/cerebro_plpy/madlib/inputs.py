@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from .nearest import fold
+from cerebro_plpy.madlib.nearest import fold
 
 if TYPE_CHECKING:
-    from .params import CompileParams
+    from cerebro_plpy.madlib.params import CompileParams
 
 # By optimizer; whether Keras has a number other than zero where none is said.
 _INPUTS: Final[Mapping[str, Mapping[str, bool]]] = {

@@ -5,8 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from .dimension import Dimension, TextPlace, bound_fault, finite_bounds, is_number, is_whole
-from .literal import Value, shorten
+from cerebro_plpy.madlib.dimension import (
+    Dimension,
+    TextPlace,
+    bound_fault,
+    finite_bounds,
+    is_number,
+    is_whole,
+)
+from cerebro_plpy.madlib.literal import Value, shorten
 
 TYPES: Final = ("choice", "int", "float", "by_model")
 EXAMPLE: Final = (

@@ -7,8 +7,8 @@ import warnings
 from dataclasses import dataclass
 from typing import TypeAlias, Union
 
-from ..errors import CerebroError
-from .registered import Function
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.madlib.registered import Function
 
 MAX_LENGTH = 100_000
 MAX_DEPTH = 12

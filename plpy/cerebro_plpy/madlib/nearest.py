@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from ..errors import CerebroError
+from cerebro_plpy.errors import CerebroError
 
 LONGEST_NAME = 60
 # Names that are less alike were not meant.

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
-from ..errors import CerebroError
-from . import registered
-from .callbacks import check_callbacks, check_initial_epoch
-from .check import Named, check_loss, check_metric, check_optimizer, not_supported, wrong
-from .literal import Call, Value, read_arguments, shorten
-from .nearest import fold, unknown
-from .registered import Function
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.madlib import registered
+from cerebro_plpy.madlib.callbacks import check_callbacks, check_initial_epoch
+from cerebro_plpy.madlib.check import Named, check_loss, check_metric, check_optimizer, not_supported, wrong
+from cerebro_plpy.madlib.literal import Call, Value, read_arguments, shorten
+from cerebro_plpy.madlib.nearest import fold, unknown
+from cerebro_plpy.madlib.registered import Function
 
 __all__ = [
     "Call",

@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from .. import memory
-from ..errors import INSUFFICIENT_PRIVILEGE, CerebroError
+from cerebro_plpy import memory
+from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError
 
 LOSS, METRIC, LAYER = "loss", "metric", "layer"
 KINDS: Final = (LOSS, METRIC, LAYER)

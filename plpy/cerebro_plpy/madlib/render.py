@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
 
-from .literal import Call, Value
-from .params import parse_fit, reparse_compile
+from cerebro_plpy.madlib.literal import Call, Value
+from cerebro_plpy.madlib.params import parse_fit, reparse_compile
 
 
 class _Canonical(Protocol):

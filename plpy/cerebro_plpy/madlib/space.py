@@ -9,10 +9,18 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final, TypeAlias, cast
 
-from ..errors import CerebroError
-from .dimension import DISTRIBUTIONS, Dimension, TextPlace, bound_fault, finite_bounds, is_number, is_whole
-from .leaf import read_leaf
-from .literal import Value, read_value, shorten
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.madlib.dimension import (
+    DISTRIBUTIONS,
+    Dimension,
+    TextPlace,
+    bound_fault,
+    finite_bounds,
+    is_number,
+    is_whole,
+)
+from cerebro_plpy.madlib.leaf import read_leaf
+from cerebro_plpy.madlib.literal import Value, read_value, shorten
 
 OPTIMIZER_LIST: Final = "optimizer_params_list"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from .names import LOSSES, METRICS, OWN_LOSSES
+from cerebro_plpy.madlib.names import LOSSES, METRICS, OWN_LOSSES
 
 
 def snake(name: str) -> str:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..features.specification import EMBED, HASH, Category, FeatureInput, Specification, Text
-from .graph import Graph, LayerOutput
+from cerebro_plpy.features.specification import EMBED, HASH, Category, FeatureInput, Specification, Text
+from cerebro_plpy.nets.graph import Graph, LayerOutput
 
 # Of a category with so many codes: what is usual (as wide as 1.6 * codes ^ 0.56, at most 50).
 WIDEST = 50
@@ -25,6 +25,11 @@ class Moments:
     def variance(self) -> float:
         """The mean of the variances."""
         return math.fsum(value**2 for value in self.deviations) / len(self.deviations)
+
+    def guess(self, others: Moments) -> float:
+        """Return the mean squared error of answering these means for other rows."""
+        apart = zip(self.means, others.means, strict=True)
+        return others.variance + math.fsum((ours - theirs) ** 2 for ours, theirs in apart) / len(self.means)
 
 
 @dataclass(frozen=True)

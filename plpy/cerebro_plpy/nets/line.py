@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import CerebroError
-from ..madlib.literal import Call, Value, read_layers, shorten
-from ..madlib.nearest import nearest
-from .graph import Graph, LayerOutput
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.madlib.literal import Call, Value, read_layers, shorten
+from cerebro_plpy.madlib.nearest import nearest
+from cerebro_plpy.nets.graph import Graph, LayerOutput
 
 # What may be written without its name, in this order. Keras checks the rest.
 PLACES: Mapping[str, tuple[str, ...]] = {

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ..errors import CerebroError
-from ..madlib.layers import ends, name_of
-from ..madlib.layers import layers as layers_in
-from ..madlib.nearest import unknown
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.madlib.layers import ends, name_of
+from cerebro_plpy.madlib.layers import layers as layers_in
+from cerebro_plpy.madlib.nearest import unknown
 
 # What Keras gives adapters to by an argument.
 ADAPTABLE = ("Dense", "EinsumDense", "Embedding", "Conv1D", "Conv2D", "Conv3D")

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import DATATYPE_MISMATCH, CerebroError
-from ..logical.options import Validator, integer, number, one_of, read_object
-from ..madlib.nearest import unknown
-from . import line
-from .fitting import NetRows, branches, flattened, heads, joined
-from .graph import Graph, LayerOutput
+from cerebro_plpy.errors import DATATYPE_MISMATCH, CerebroError
+from cerebro_plpy.logical.options import Validator, integer, number, one_of, read_object
+from cerebro_plpy.madlib.nearest import unknown
+from cerebro_plpy.nets import line
+from cerebro_plpy.nets.fitting import NetRows, branches, flattened, heads, joined
+from cerebro_plpy.nets.graph import Graph, LayerOutput
 
 ACTIVATIONS = ("relu", "gelu", "silu", "selu", "elu", "tanh")
 Parameters = Mapping[str, Any]

@@ -1,5 +1,5 @@
 """Preprocessors: rows of a user's table become shuffled buffers, dealt to segments."""
 
-from .preprocess import pack_training, pack_validation
+from cerebro_plpy.packing.preprocess import pack_training, pack_validation
 
 __all__ = ["pack_training", "pack_validation"]

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import CerebroError
-from . import faults
-from .faults import Faults
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.packing import faults
+from cerebro_plpy.packing.faults import Faults
 
 _FIXED = struct.Struct("=iiI")
 _SIZE = struct.Struct("=i")

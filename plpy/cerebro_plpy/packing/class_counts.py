@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..database import Database
-from ..logical.class_weights import ClassCounts
-from ..store import packed, partitions
-from ..store.names import Table
-from .read import ONE_HOT, decode_buffer
+from cerebro_plpy.database import Database
+from cerebro_plpy.logical.class_weights import ClassCounts
+from cerebro_plpy.packing.read import ONE_HOT, decode_buffer
+from cerebro_plpy.store import packed, partitions
+from cerebro_plpy.store.names import Table
 
 
 def of_groups(db: Database, table: Table, summary: packed.PackedSummary) -> dict[int, ClassCounts]:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..database import Database
-from ..errors import INTERNAL, CerebroError
-from ..store import classes as stored
-from .job import Job
-from .labels import one_hot
-from .reading import Column, place_of_labels
-from .sources import ONE_HOT
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import INTERNAL, CerebroError
+from cerebro_plpy.packing.job import Job
+from cerebro_plpy.packing.labels import one_hot
+from cerebro_plpy.packing.reading import Column, place_of_labels
+from cerebro_plpy.packing.sources import ONE_HOT
+from cerebro_plpy.store import classes as stored
 
 
 @dataclass

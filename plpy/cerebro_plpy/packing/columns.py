@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from ..errors import NULL_NOT_ALLOWED, CerebroError
-from ..store.names import quote, tokens
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
+from cerebro_plpy.store.names import quote, tokens
 
 Token = tuple[str, str]
 

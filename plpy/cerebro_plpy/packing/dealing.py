@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from .sorting import Pick, Places, Sorter
+from cerebro_plpy.packing.sorting import Pick, Places, Sorter
 
 BUFFER_BYTES = 16 << 20
 # One unfinished buffer per segment is in memory while rows are dealt.

@@ -9,9 +9,9 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from .dealing import DealtBuffer, Hand, deal_picked, up
-from .placing import EVERYWHERE
-from .sorting import Sorter
+from cerebro_plpy.packing.dealing import DealtBuffer, Hand, deal_picked, up
+from cerebro_plpy.packing.placing import EVERYWHERE
+from cerebro_plpy.packing.sorting import Sorter
 
 
 @dataclass(frozen=True)

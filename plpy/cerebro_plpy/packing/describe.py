@@ -7,15 +7,15 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ..database import Database
-from ..errors import CerebroError
-from ..features import asked, settle
-from ..features.facts import NumberFacts, TextFacts
-from ..features.specification import DATE
-from ..logical.options import parse_options
-from ..store import names, packed
-from . import options, sources
-from .survey import Surveyed, survey
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.features import asked, settle
+from cerebro_plpy.features.facts import NumberFacts, TextFacts
+from cerebro_plpy.features.specification import DATE
+from cerebro_plpy.logical.options import parse_options
+from cerebro_plpy.packing import options, sources
+from cerebro_plpy.packing.survey import Surveyed, survey
+from cerebro_plpy.store import names, packed
 
 Described = tuple[Any, ...]
 _SHOWN = ("columns", "exclude")

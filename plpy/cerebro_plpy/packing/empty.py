@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..database import Database
-from ..errors import CerebroError
-from ..features.specification import Specification
-from ..features.specification import read as read_specification
-from ..logical.options import read_object
-from ..store import append, names, packed
-from .job import Rules
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.features.specification import Specification
+from cerebro_plpy.features.specification import read as read_specification
+from cerebro_plpy.logical.options import read_object
+from cerebro_plpy.packing.job import Rules
+from cerebro_plpy.store import append, names, packed
 
 _TYPE = re.compile(r"[a-z][a-z0-9 ]*\[\]")
 _INTEGERS = ("buffer_size", "segments", "seed", "total_rows")

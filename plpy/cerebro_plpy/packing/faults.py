@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import NULL_NOT_ALLOWED, CerebroError
-from ..features.encode import IS_NULL, NOT_FINITE, TOO_LARGE
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
+from cerebro_plpy.features.encode import IS_NULL, NOT_FINITE, TOO_LARGE
 
 NULL_ELEMENTS = "has NULL elements"
 NOT_ONE_HOT = "holds values other than 0 and 1 in arrays of integers, which are one-hot,"

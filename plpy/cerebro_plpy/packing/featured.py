@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..features import encode, images
-from ..features.specification import (
+from cerebro_plpy.features import encode, images
+from cerebro_plpy.features.specification import (
     ARRAY,
     DATE,
     NUMBER,
@@ -24,11 +24,11 @@ from ..features.specification import (
     Text,
     read_feature,
 )
-from ..store import packed
-from ..store.packed import Expression, SourceColumn
-from .arrays import ArrayForm, ArrayReader
-from .faults import IS_NULL, NO_IMAGE, Faults
-from .sources import NUMPY, VALUES
+from cerebro_plpy.packing.arrays import ArrayForm, ArrayReader
+from cerebro_plpy.packing.faults import IS_NULL, NO_IMAGE, Faults
+from cerebro_plpy.packing.sources import NUMPY, VALUES
+from cerebro_plpy.store import packed
+from cerebro_plpy.store.packed import Expression, SourceColumn
 
 # Doubles come as the bytes of an array: a header, then the values.
 _HEADER = 20

@@ -6,14 +6,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from ..database import Database
-from ..errors import DATATYPE_MISMATCH, NULL_NOT_ALLOWED, CerebroError
-from ..logical.options import Validator, boolean, integer, named
-from ..store import splits
-from ..store.names import Table
-from ..store.packed import SourceColumn
-from ..store.splits import FoldsOf
-from . import holdout, parts, sources
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import DATATYPE_MISMATCH, NULL_NOT_ALLOWED, CerebroError
+from cerebro_plpy.logical.options import Validator, boolean, integer, named
+from cerebro_plpy.packing import holdout, parts, sources
+from cerebro_plpy.store import splits
+from cerebro_plpy.store.names import Table
+from cerebro_plpy.store.packed import SourceColumn
+from cerebro_plpy.store.splits import FoldsOf
 
 MOST_FOLDS = 100
 _EXAMPLE = (

@@ -7,23 +7,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from ..database import Database
-from ..errors import (
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import (
     DATATYPE_MISMATCH,
     DUPLICATE_COLUMN,
     NOT_SUPPORTED,
     PROGRAM_LIMIT_EXCEEDED,
     CerebroError,
 )
-from ..store import groups, names
-from ..store.groups import Groups
-from ..store.names import Table, TargetTable
-from ..store.packed import SourceColumn
-from . import parts, sources
-from .placing import EVERYWHERE
+from cerebro_plpy.packing import parts, sources
+from cerebro_plpy.packing.placing import EVERYWHERE
+from cerebro_plpy.store import groups, names
+from cerebro_plpy.store.groups import Groups
+from cerebro_plpy.store.names import Table, TargetTable
+from cerebro_plpy.store.packed import SourceColumn
 
 if TYPE_CHECKING:
-    from .options import PackOptions
+    from cerebro_plpy.packing.options import PackOptions
 
 # A group's number stands before the hash by which rows are sorted, and takes bits of it.
 MOST_GROUPS = 1_000_000

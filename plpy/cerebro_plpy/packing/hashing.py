@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..seeding import derive
+from cerebro_plpy.seeding import derive
 
 _SHIFTS_AND_FACTORS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 

@@ -6,14 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from ..database import Database
-from ..errors import DATATYPE_MISMATCH, CerebroError
-from ..logical.options import Validator, boolean, named
-from ..store import splits
-from ..store.names import Table
-from ..store.packed import SourceColumn
-from ..store.splits import Holdout
-from . import sources
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import DATATYPE_MISMATCH, CerebroError
+from cerebro_plpy.logical.options import Validator, boolean, named
+from cerebro_plpy.packing import sources
+from cerebro_plpy.store import splits
+from cerebro_plpy.store.names import Table
+from cerebro_plpy.store.packed import SourceColumn
+from cerebro_plpy.store.splits import Holdout
 
 SHARE = 0.2
 _EXAMPLE = (

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..database import Database
-from ..errors import DATATYPE_MISMATCH, UNDEFINED_COLUMN, CerebroError
-from ..features import asked
-from ..features.asked import TableColumn
-from ..features.specification import ARRAY, DATE, IMAGE, NUMBER, TEXT, Feature, Specification
-from ..store.names import Table
-from ..store.packed import SourceColumn
-from . import sources, survey
-from .columns import Item, parse_items
-from .featured import FeaturePart
-from .options import PackOptions
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import DATATYPE_MISMATCH, UNDEFINED_COLUMN, CerebroError
+from cerebro_plpy.features import asked
+from cerebro_plpy.features.asked import TableColumn
+from cerebro_plpy.features.specification import ARRAY, DATE, IMAGE, NUMBER, TEXT, Feature, Specification
+from cerebro_plpy.packing import sources, survey
+from cerebro_plpy.packing.columns import Item, parse_items
+from cerebro_plpy.packing.featured import FeaturePart
+from cerebro_plpy.packing.options import PackOptions
+from cerebro_plpy.store.names import Table
+from cerebro_plpy.store.packed import SourceColumn
 
 ALL = "*"
 

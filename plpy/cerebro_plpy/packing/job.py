@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..features.specification import Specification
-from ..store.names import Table, TargetTable
-from ..store.packed import Expression
-from .grouping import Grouping
-from .parts import FOLD, GROUP, PartsRead
-from .reading import PackedPart, fields
-from .sources import SourcePart
+from cerebro_plpy.features.specification import Specification
+from cerebro_plpy.packing.grouping import Grouping
+from cerebro_plpy.packing.parts import FOLD, GROUP, PartsRead
+from cerebro_plpy.packing.reading import PackedPart, fields
+from cerebro_plpy.packing.sources import SourcePart
+from cerebro_plpy.store.names import Table, TargetTable
+from cerebro_plpy.store.packed import Expression
 
 ALL_SEGMENTS = "all_segments"
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..errors import CerebroError
-from .hashing import class_tokens
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.packing.hashing import class_tokens
 
 MOST_CLASSES = 32767
 Label = str | None

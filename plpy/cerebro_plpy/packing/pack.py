@@ -7,20 +7,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..database import Database
-from ..errors import DUPLICATE_COLUMN, CerebroError
-from ..store import groups, names, packed
-from ..store.append import PackedVersion
-from . import classes, dealing, dealing_groups, folds
-from .classes import Labels
-from .dealing_groups import ClassesSeen, GroupDeal
-from .faults import Faults
-from .grouping import Grouping
-from .job import Job
-from .parts import PartsRead
-from .placing import homes
-from .reading import Column, batch_rows, open_column, read_rows, samples
-from .sorting import Sorter
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import DUPLICATE_COLUMN, CerebroError
+from cerebro_plpy.packing import classes, dealing, dealing_groups, folds
+from cerebro_plpy.packing.classes import Labels
+from cerebro_plpy.packing.dealing_groups import ClassesSeen, GroupDeal
+from cerebro_plpy.packing.faults import Faults
+from cerebro_plpy.packing.grouping import Grouping
+from cerebro_plpy.packing.job import Job
+from cerebro_plpy.packing.parts import PartsRead
+from cerebro_plpy.packing.placing import homes
+from cerebro_plpy.packing.reading import Column, batch_rows, open_column, read_rows, samples
+from cerebro_plpy.packing.sorting import Sorter
+from cerebro_plpy.store import groups, names, packed
+from cerebro_plpy.store.append import PackedVersion
 
 RESERVED = (
     packed.KEY, packed.BUFFER, packed.WEIGHT, packed.WEIGHT + packed.SHAPE, packed.FOLD, packed.GROUPS,

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..errors import DUPLICATE_COLUMN, CerebroError
-from ..store import packed
-from ..store.packed import SourceColumn
+from cerebro_plpy.errors import DUPLICATE_COLUMN, CerebroError
+from cerebro_plpy.store import packed
+from cerebro_plpy.store.packed import SourceColumn
 
 
 class PartsRead:

@@ -6,17 +6,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..database import Database
-from ..errors import DATATYPE_MISMATCH, CerebroError
-from ..features.specification import Specification
-from ..store import names, packed, source_rows
-from ..store.session import usual_segments
-from . import folds, grouping, holdout, inputs, sources, telltale
-from . import options as option
-from .columns import Item, parse_items
-from .job import Job, Rules
-from .pack import pack
-from .reading import PackedPart
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import DATATYPE_MISMATCH, CerebroError
+from cerebro_plpy.features.specification import Specification
+from cerebro_plpy.packing import folds, grouping, holdout, inputs, sources, telltale
+from cerebro_plpy.packing import options as option
+from cerebro_plpy.packing.columns import Item, parse_items
+from cerebro_plpy.packing.job import Job, Rules
+from cerebro_plpy.packing.pack import pack
+from cerebro_plpy.packing.reading import PackedPart
+from cerebro_plpy.store import names, packed, source_rows
+from cerebro_plpy.store.session import usual_segments
 
 # What the table of rows that are held out is called after.
 VALIDATION = "_validation"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..errors import DATA_CORRUPTED, NULL_NOT_ALLOWED, CerebroError
+from cerebro_plpy.errors import DATA_CORRUPTED, NULL_NOT_ALLOWED, CerebroError
 
 FEATURES = np.dtype("<f4")
 ONE_HOT = np.dtype("<i2")

@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from ..database import Row
-from ..errors import INTERNAL, NULL_NOT_ALLOWED, CerebroError
-from ..store.packed import Expression
-from .arrays import ArrayForm, ArrayReader, first_shape
-from .faults import Faults
-from .featured import FeaturePart, FeatureReader
-from .hashing import RowHash
-from .labels import Classes
-from .parts import PartsRead
-from .sorting import Sorter
-from .sources import CLASSES, ONE_HOT, SourcePart
+from cerebro_plpy.database import Row
+from cerebro_plpy.errors import INTERNAL, NULL_NOT_ALLOWED, CerebroError
+from cerebro_plpy.packing.arrays import ArrayForm, ArrayReader, first_shape
+from cerebro_plpy.packing.faults import Faults
+from cerebro_plpy.packing.featured import FeaturePart, FeatureReader
+from cerebro_plpy.packing.hashing import RowHash
+from cerebro_plpy.packing.labels import Classes
+from cerebro_plpy.packing.parts import PartsRead
+from cerebro_plpy.packing.sorting import Sorter
+from cerebro_plpy.packing.sources import CLASSES, ONE_HOT, SourcePart
+from cerebro_plpy.store.packed import Expression
 
 BATCH_BYTES = 1 << 20
 BATCH_ROWS = 4000

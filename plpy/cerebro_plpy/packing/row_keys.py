@@ -9,14 +9,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ..database import Database
-from ..features import asked
-from ..features.asked import TableColumn
-from ..features.facts import ColumnFacts, NumberFacts, TextFacts
-from ..store import statistics
-from ..store.names import Table
-from ..store.packed import SourceColumn
-from ..store.statistics import DistinctValues
+from cerebro_plpy.database import Database
+from cerebro_plpy.features import asked
+from cerebro_plpy.features.asked import TableColumn
+from cerebro_plpy.features.facts import ColumnFacts, NumberFacts, TextFacts
+from cerebro_plpy.store import statistics
+from cerebro_plpy.store.names import Table
+from cerebro_plpy.store.packed import SourceColumn
+from cerebro_plpy.store.statistics import DistinctValues
 
 KEY = "a key: no two rows have the same"
 NUMBERS = "numbers the rows"

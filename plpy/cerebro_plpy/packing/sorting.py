@@ -10,7 +10,7 @@ from typing import IO
 
 import numpy as np
 
-from ..errors import IO_ERROR, CerebroError
+from cerebro_plpy.errors import IO_ERROR, CerebroError
 
 WRITE_BYTES = 4 << 20
 BLOCK_BYTES = 1 << 20

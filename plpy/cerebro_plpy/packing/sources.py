@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..errors import DATATYPE_MISMATCH, UNDEFINED_COLUMN, CerebroError
-from ..madlib.nearest import nearest
-from ..store.packed import ARRAY, BYTES, TEXT, VECTOR, Expression, SourceColumn
-from .columns import Item
+from cerebro_plpy.errors import DATATYPE_MISMATCH, UNDEFINED_COLUMN, CerebroError
+from cerebro_plpy.madlib.nearest import nearest
+from cerebro_plpy.packing.columns import Item
+from cerebro_plpy.store.packed import ARRAY, BYTES, TEXT, VECTOR, Expression, SourceColumn
 
 CLASSES, ONE_HOT, VALUES = "classes", "one-hot vectors", "numbers"
 INTEGERS = ("int2", "int4", "int8")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 
-from ..database import Database
-from ..errors import DATATYPE_MISMATCH, DUPLICATE_COLUMN, NULL_NOT_ALLOWED, CerebroError
-from ..logical.options import LARGEST, Validator, integer, parse_options
-from ..store import names, packed, splits
-from ..store.packed import SourceColumn
-from . import sources
-from .columns import parse_items
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import DATATYPE_MISMATCH, DUPLICATE_COLUMN, NULL_NOT_ALLOWED, CerebroError
+from cerebro_plpy.logical.options import LARGEST, Validator, integer, parse_options
+from cerebro_plpy.packing import sources
+from cerebro_plpy.packing.columns import parse_items
+from cerebro_plpy.store import names, packed, splits
+from cerebro_plpy.store.packed import SourceColumn
 
 OPTIONS: Mapping[str, Validator] = {"seed": integer(-LARGEST)}
 # Proportions such as 0.7 and 0.3 may come to a little more than 1.

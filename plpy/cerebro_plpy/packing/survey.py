@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..database import Database
-from ..errors import DATATYPE_MISMATCH, CerebroError
-from ..features import asked, settle
-from ..features.asked import AskedColumns, TableColumn
-from ..features.facts import ColumnFacts, NumberFacts, TextFacts
-from ..features.settle import Becoming, Wanted
-from ..features.specification import CATEGORY, DATE, NUMBER, TEXT, Feature, Specification
-from ..store import packed, statistics
-from ..store.names import Table
-from ..store.packed import Expression, SourceColumn
-from ..store.statistics import Counted
-from . import row_keys
-from .arrays import shape_of
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import DATATYPE_MISMATCH, CerebroError
+from cerebro_plpy.features import asked, settle
+from cerebro_plpy.features.asked import AskedColumns, TableColumn
+from cerebro_plpy.features.facts import ColumnFacts, NumberFacts, TextFacts
+from cerebro_plpy.features.settle import Becoming, Wanted
+from cerebro_plpy.features.specification import CATEGORY, DATE, NUMBER, TEXT, Feature, Specification
+from cerebro_plpy.packing import row_keys
+from cerebro_plpy.packing.arrays import shape_of
+from cerebro_plpy.store import packed, statistics
+from cerebro_plpy.store.names import Table
+from cerebro_plpy.store.packed import Expression, SourceColumn
+from cerebro_plpy.store.statistics import Counted
 
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..database import Database
-from ..errors import DATATYPE_MISMATCH, CerebroError
-from ..features import asked
-from ..features.facts import TextFacts
-from ..features.settle import NEARLY_ALL
-from ..store import source_rows, statistics
-from ..store.names import Table
-from ..store.packed import SourceColumn
-from . import holdout, row_keys, sources
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import DATATYPE_MISMATCH, CerebroError
+from cerebro_plpy.features import asked
+from cerebro_plpy.features.facts import TextFacts
+from cerebro_plpy.features.settle import NEARLY_ALL
+from cerebro_plpy.packing import holdout, row_keys, sources
+from cerebro_plpy.store import source_rows, statistics
+from cerebro_plpy.store.names import Table
+from cerebro_plpy.store.packed import SourceColumn
 
 # An integer label of more values is a quantity.
 MOST_CLASSES = 100

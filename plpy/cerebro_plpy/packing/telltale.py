@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ..database import Database
-from ..features.specification import ONE_HOT as ONE_HOT_PLACES
-from ..features.specification import Category, Date, Feature, FeatureInput, Number
-from ..store import names, packed, partitions
-from .read import FEATURES, ONE_HOT, decode_buffer
+from cerebro_plpy.database import Database
+from cerebro_plpy.features.specification import ONE_HOT as ONE_HOT_PLACES
+from cerebro_plpy.features.specification import Category, Date, Feature, FeatureInput, Number
+from cerebro_plpy.packing.read import FEATURES, ONE_HOT, decode_buffer
+from cerebro_plpy.store import names, packed, partitions
 
 # Rows are shuffled when they are packed, so the first ones are as good as any.
 MOST_ROWS = 20_000

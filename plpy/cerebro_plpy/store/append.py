@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..database import Database
-from ..errors import DATA_CORRUPTED, INSUFFICIENT_PRIVILEGE, WRONG_STATE, CerebroError
-from .names import Table, quote
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import DATA_CORRUPTED, INSUFFICIENT_PRIVILEGE, WRONG_STATE, CerebroError
+from cerebro_plpy.store.names import Table, quote
 
 VERSIONS = ("packed_versions", "jsonb")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..database import Database
+from cerebro_plpy.database import Database
 
 
 def class_positions(db: Database, base_type: str, labels: Sequence[str]) -> dict[str, int]:

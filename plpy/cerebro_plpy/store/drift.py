@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..database import Database, Row, as_owner
-from .names import Table, quote
-from .packed import BUFFER, SHAPE, SourceColumn, as_double
-from .writing import ColumnKind, Role, as_given, insertion, write
+from cerebro_plpy.database import Database, Row, as_owner
+from cerebro_plpy.store.names import Table, quote
+from cerebro_plpy.store.packed import BUFFER, SHAPE, SourceColumn, as_double
+from cerebro_plpy.store.writing import ColumnKind, Role, as_given, insertion, write
 
 Relation = Annotated[int, ColumnKind("bigint", "{}::oid")]
 # A sample need not be larger; buffers have at most 16 MB.

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..database import Database
-from ..errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
-from .dialect import HEAP, distributed
-from .names import Table, TargetTable, quote
-from .packed import GROUP, SourceColumn
-from .plain import as_json
-from .same_group import same_group
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
+from cerebro_plpy.store.dialect import HEAP, distributed
+from cerebro_plpy.store.names import Table, TargetTable, quote
+from cerebro_plpy.store.packed import GROUP, SourceColumn
+from cerebro_plpy.store.plain import as_json
+from cerebro_plpy.store.same_group import same_group
 
 SUFFIX = "_groups"
 ROWS, SEGMENTS, CLASSES = "__rows__", "__segments__", "__classes__"

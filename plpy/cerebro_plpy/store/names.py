@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..database import Database
-from ..errors import (
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import (
     DUPLICATE_TABLE,
     INSUFFICIENT_PRIVILEGE,
     NULL_NOT_ALLOWED,
@@ -16,7 +16,7 @@ from ..errors import (
     UNDEFINED_TABLE,
     CerebroError,
 )
-from ..madlib.literal import shorten
+from cerebro_plpy.madlib.literal import shorten
 
 LONGEST = 63
 _TOKEN = re.compile(r'\s*(?:("(?:[^"]|"")+")|([^\W\d][\w$]*)|(.))', re.DOTALL)

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..database import Database, Row, as_owner
-from ..errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
-from ..features.specification import Specification
-from ..features.specification import read as read_specification
-from . import append, plain, stored_features
-from .append import VERSIONS, PackedVersion
-from .dialect import HEAP, distributed
-from .names import LONGEST, Table, TargetTable, parse_table, quote
-from .stored_features import StoredFeatures
+from cerebro_plpy.database import Database, Row, as_owner
+from cerebro_plpy.errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
+from cerebro_plpy.features.specification import Specification
+from cerebro_plpy.features.specification import read as read_specification
+from cerebro_plpy.store import append, plain, stored_features
+from cerebro_plpy.store.append import VERSIONS, PackedVersion
+from cerebro_plpy.store.dialect import HEAP, distributed
+from cerebro_plpy.store.names import LONGEST, Table, TargetTable, parse_table, quote
+from cerebro_plpy.store.stored_features import StoredFeatures
 
 if TYPE_CHECKING:
     import numpy as np

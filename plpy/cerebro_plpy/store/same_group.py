@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from .names import quote
-from .packed import SourceColumn
-from .plain import as_json_text
+from cerebro_plpy.store.names import quote
+from cerebro_plpy.store.packed import SourceColumn
+from cerebro_plpy.store.plain import as_json_text
 
 _LENGTH = re.compile(r"(?<=[a-z])\(\d+(?:,-?\d+)?\)")
 _WITH_LENGTH = ("numeric", "character", "bit", "time", "interval")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..database import Database
-from .names import Table
-from .packed import SourceColumn, as_double
+from cerebro_plpy.database import Database
+from cerebro_plpy.store.names import Table
+from cerebro_plpy.store.packed import SourceColumn, as_double
 
 
 def rows_up_to(db: Database, source: Table, most: int) -> int:

@@ -6,11 +6,11 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..database import Database
-from .dialect import distributed
-from .names import Table, TargetTable, quote, target
-from .packed import FOLD, SourceColumn
-from .plain import as_json, as_text
+from cerebro_plpy.database import Database
+from cerebro_plpy.store.dialect import distributed
+from cerebro_plpy.store.names import Table, TargetTable, quote, target
+from cerebro_plpy.store.packed import FOLD, SourceColumn
+from cerebro_plpy.store.plain import as_json, as_text
 
 COLUMN = "split"
 

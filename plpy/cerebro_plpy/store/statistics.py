@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..database import Database
-from ..errors import OUT_OF_RANGE, CerebroError
-from . import plain
-from .dialect import is_greenplum
-from .names import Table, quote
-from .packed import Expression, SourceColumn, as_double, as_text
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import OUT_OF_RANGE, CerebroError
+from cerebro_plpy.store import plain
+from cerebro_plpy.store.dialect import is_greenplum
+from cerebro_plpy.store.names import Table, quote
+from cerebro_plpy.store.packed import Expression, SourceColumn, as_double, as_text
 
 FLOATS = ("float4", "float8", "numeric")
 INTEGERS = ("int2", "int4", "int8")

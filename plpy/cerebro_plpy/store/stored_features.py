@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..database import Database
-from ..errors import DATA_CORRUPTED, CerebroError
-from .names import quote
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import DATA_CORRUPTED, CerebroError
+from cerebro_plpy.store.names import quote
 
 if TYPE_CHECKING:
-    from .packed import Field, PackedOutput
+    from cerebro_plpy.store.packed import Field, PackedOutput
 
 FEATURES_OF = ("features_of", "jsonb")
 

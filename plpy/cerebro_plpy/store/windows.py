@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..database import Database
-from .names import Table, TargetTable, quote
+from cerebro_plpy.database import Database
+from cerebro_plpy.store.names import Table, TargetTable, quote
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from ...madlib.grid import GridRow
-from .method import Draws, Params, SearchMethod
-from .ranking import rank
-from .template import Decision, GoOn, Procedure, Result, StartConfig, Stop
+from cerebro_plpy.logical.search.method import Draws, Params, SearchMethod
+from cerebro_plpy.logical.search.ranking import rank
+from cerebro_plpy.logical.search.template import Decision, GoOn, Procedure, Result, StartConfig, Stop
+from cerebro_plpy.madlib.grid import GridRow
 
 
 def rung_epochs(least: int, most: int, eta: int) -> list[int]:

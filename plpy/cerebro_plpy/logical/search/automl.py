@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ...madlib.grid import GridRow, examples, open_space
-from .method import Draws, Params, SearchMethod
-from .methods import METHODS
-from .template import Procedure
+from cerebro_plpy.logical.search.method import Draws, Params, SearchMethod
+from cerebro_plpy.logical.search.methods import METHODS
+from cerebro_plpy.logical.search.template import Procedure
+from cerebro_plpy.madlib.grid import GridRow, examples, open_space
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from . import methods
-from .automl import SearchCall
-from .early_stopping import EarlyStopping
-from .groups import PER_GROUP, AllGroups, PerGroup
-from .template import Procedure
+from cerebro_plpy.logical.search import methods
+from cerebro_plpy.logical.search.automl import SearchCall
+from cerebro_plpy.logical.search.early_stopping import EarlyStopping
+from cerebro_plpy.logical.search.groups import PER_GROUP, AllGroups, PerGroup
+from cerebro_plpy.logical.search.template import Procedure
 
 
 def _early_stopping(**arguments: Any) -> Callable[[], Procedure]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .template import Decision, GoOn, Result, Stop
+from cerebro_plpy.logical.search.template import Decision, GoOn, Result, Stop
 
 
 @dataclass

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from .template import Clone, Decision, Procedure, Result, StartConfig
+from cerebro_plpy.logical.search.template import Clone, Decision, Procedure, Result, StartConfig
 
 PER_GROUP, ALL_GROUPS = "per_group", "all_groups"
 SCOPES: Final = (PER_GROUP, ALL_GROUPS)

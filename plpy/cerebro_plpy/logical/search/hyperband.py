@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ...errors import CerebroError
-from ...madlib.grid import GridRow
-from .method import WHO, Draws, Params, Rung, SearchMethod, refuse_above
-from .ranking import rank
-from .template import Decision, GoOn, Procedure, Result, StartConfig, Stop
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.logical.search.method import WHO, Draws, Params, Rung, SearchMethod, refuse_above
+from cerebro_plpy.logical.search.ranking import rank
+from cerebro_plpy.logical.search.template import Decision, GoOn, Procedure, Result, StartConfig, Stop
+from cerebro_plpy.madlib.grid import GridRow
 
 
 def schedule(who: str, most: int, eta: int, skip_last: int) -> list[Rung]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ...errors import CerebroError
-from .method import WHO, Draws, Params, SearchMethod
-from .template import Procedure
-from .trials import Trials
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.logical.search.method import WHO, Draws, Params, SearchMethod
+from cerebro_plpy.logical.search.template import Procedure
+from cerebro_plpy.logical.search.trials import Trials
 
 
 class HyperoptMethod(SearchMethod):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from statistics import fmean, median
 from typing import ClassVar
 
-from .method import Draws, Params, SearchMethod
-from .template import Procedure
-from .trials import Trials
+from cerebro_plpy.logical.search.method import Draws, Params, SearchMethod
+from cerebro_plpy.logical.search.template import Procedure
+from cerebro_plpy.logical.search.trials import Trials
 
 
 class MedianRule:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ...errors import CerebroError
-from ...madlib.literal import Value, read_arguments, shorten
-from ...madlib.nearest import unknown
-from .asha import AshaMethod
-from .hyperband import HyperbandMethod
-from .hyperopt import HyperoptMethod
-from .median import MedianMethod, TpeMethod
-from .method import WHO, Params, SearchMethod
-from .pbt import PbtMethod
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.logical.search.asha import AshaMethod
+from cerebro_plpy.logical.search.hyperband import HyperbandMethod
+from cerebro_plpy.logical.search.hyperopt import HyperoptMethod
+from cerebro_plpy.logical.search.median import MedianMethod, TpeMethod
+from cerebro_plpy.logical.search.method import WHO, Params, SearchMethod
+from cerebro_plpy.logical.search.pbt import PbtMethod
+from cerebro_plpy.madlib.literal import Value, read_arguments, shorten
+from cerebro_plpy.madlib.nearest import unknown
 
 LARGEST: Final = 10_000
 METHODS: Final[Mapping[str, type[SearchMethod]]] = {

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from ...errors import CerebroError
-from ...madlib.dimension import Dimension, is_number, is_whole
-from ...madlib.grid import to_row
-from ...madlib.literal import Value
-from ...madlib.space import Choice, Point, Space
-from ...seeding import derive
-from .method import WHO, Draws, Params, SearchMethod, refuse_above
-from .ranking import rank
-from .template import Clone, Decision, GoOn, Procedure, Result, StartConfig, Stop
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.logical.search.method import WHO, Draws, Params, SearchMethod, refuse_above
+from cerebro_plpy.logical.search.ranking import rank
+from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, StartConfig, Stop
+from cerebro_plpy.madlib.dimension import Dimension, is_number, is_whole
+from cerebro_plpy.madlib.grid import to_row
+from cerebro_plpy.madlib.literal import Value
+from cerebro_plpy.madlib.space import Choice, Point, Space
+from cerebro_plpy.seeding import derive
 
 FACTORS = (0.8, 1.25)
 

@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ...errors import CerebroError
-from ...madlib.dimension import Dimension
-from ...madlib.grid import GridRow, Meanings, draw_choice, to_row
-from ...madlib.literal import Value
-from ...madlib.space import Choice, Point, Space
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.madlib.dimension import Dimension
+from cerebro_plpy.madlib.grid import GridRow, Meanings, draw_choice, to_row
+from cerebro_plpy.madlib.literal import Value
+from cerebro_plpy.madlib.space import Choice, Point, Space
 
 # So many proposals in a row that are there already, and chance proposes instead.
 PATIENCE = 10

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from .sampling import Sampler
-from .template import Decision, GoOn, Result, StartConfig, Stop
+from cerebro_plpy.logical.search.sampling import Sampler
+from cerebro_plpy.logical.search.template import Decision, GoOn, Result, StartConfig, Stop
 
 
 class Rule(Protocol):
