@@ -153,6 +153,16 @@ def test_without_validation_training_decides_and_is_said_once(data: Trial) -> No
     assert data.sql("SELECT mst_key FROM blind_best") == best
 
 
+def test_a_random_state_that_was_not_given_is_null_in_the_summary_and_said_once(data: Trial) -> None:
+    said = search(data, "drawn", "hyperband", "R=2, eta=2", random_state=None)
+    state, seed = data.sql("SELECT random_state, seed FROM drawn_summary")[0]
+    assert state is None
+    assert said.count(f"the configs are drawn with random_state {seed}") == 1
+    search(data, "repeated", "hyperband", "R=2, eta=2", random_state=seed)
+    assert left(data, "repeated")[:2] == left(data, "drawn")[:2]
+    assert data.value("SELECT random_state FROM repeated_summary") == str(seed)
+
+
 @pytest.mark.parametrize("method", ["hyperband", "pbt"])
 def test_the_same_random_state_gives_the_same_weights(data: Trial, method: str) -> None:
     for out in ("one", "two"):
@@ -272,10 +282,12 @@ def test_a_replayed_search_has_the_same_bits(data: Trial, method: str) -> None:
     run = data.value(f"SELECT run_id FROM {first}_summary")
     said = search(data, again, method, METHODS[method], random_state=None, options={"replay": run})
     assert left(data, again) == left(data, first)
-    assert data.value(f"SELECT random_state FROM {again}_summary") == data.value(
-        f"SELECT random_state FROM {first}_summary"
-    )
+    drawn, state = data.sql(f"SELECT seed, random_state FROM {first}_summary")[0]
+    assert data.sql(f"SELECT seed, random_state FROM {again}_summary") == [(drawn, None)] == [(drawn, state)]
     assert "drawn with random_state" not in said
+    search(data, f"as_{again}", method, METHODS[method], random_state=drawn, options={"replay": run})
+    assert left(data, f"as_{again}")[:2] == left(data, first)[:2]
+    assert data.value(f"SELECT random_state FROM as_{again}_summary") == str(drawn)
     with pytest.raises(psycopg2.Error, match="cannot be replayed by this call"):
         search(data, "other", method, METHODS[method], random_state=99, options={"replay": run})
 

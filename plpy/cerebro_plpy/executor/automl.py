@@ -119,7 +119,7 @@ class AutomlCall:
         method = read_method(self.automl_method, self.automl_params)
         source, validation = requests.training_and_validation(db, self.source_table, self.validation_table)
         arch_table = resolve_table(db, self.model_arch_table, "model architecture table")
-        random_state = _random_state(db, self, given)
+        random_state, drawn = _random_state(db, self, given)
         seed = random_state if given.seed is None and given.replay is None else replay.seed(db, given)
         search = SearchCall(
             method=method,
@@ -141,6 +141,7 @@ class AutomlCall:
             "method": method.name,
             "arguments": search.arguments,
             "by_loss": True,
+            **({replay.DRAWN: True} if drawn else {}),
             "backend": engines.backend,
             **({} if found is None else {"scope": groups.scope(method, given)}),
         }
@@ -189,15 +190,16 @@ def search_of(request: requests.Request) -> SearchCall:
     return SearchCall.from_arguments(described["method"], **described["arguments"])
 
 
-def _random_state(db: Database, call: AutomlCall, given: FitOptions) -> int:
-    """Return the random state of the call, or that of the run to be replayed, or a drawn one."""
+def _random_state(db: Database, call: AutomlCall, given: FitOptions) -> tuple[int, bool]:
+    """Return the random state of the call, or that of the run to be replayed, or a drawn one; and whether
+    it was drawn."""
     if call.random_state is not None:
-        return call.random_state
+        return call.random_state, False
     role, run_id = session.current_user(db), given.replay
     if run_id is None:
-        return secrets.randbits(31)
+        return secrets.randbits(31), True
     searched = runs.searched(runs.own_run(db, run_id, role)) or {}
-    return searched.get("arguments", {}).get("random_state", 0)
+    return searched.get("arguments", {}).get("random_state", 0), bool(searched.get(replay.DRAWN))
 
 
 def _model_ids(given: Sequence[int | None] | None) -> list[int]:
@@ -278,7 +280,8 @@ def _write_summary(
         **output.summary_row(db, request, outcome, {"model": targets.model, "model_info": targets.info}),
         "automl_method": search.method.name,
         "automl_params": search.method.text(),
-        "random_state": str(search.random_state),
+        # As MADlib: NULL if the call gave none. The run keeps the one that was drawn.
+        "random_state": None if (request.search or {}).get(replay.DRAWN) else str(search.random_state),
         "use_gpus": request.engines.use_gpus,
     }
     columns = results.automl_columns()

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Final
+
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor.request import Request
 from cerebro_plpy.logical.options import FitOptions
 from cerebro_plpy.store import decisions, runs, session
+
+# In the description of a search: its random state was drawn, not given. The configs are the same either way.
+DRAWN: Final = "drawn"
 
 
 def seed(db: Database, given: FitOptions) -> int:
@@ -28,8 +34,8 @@ def order_of(db: Database, run_id: int, request: Request) -> list[tuple[int, int
     """Return the results of a run in their order; refuse if a run with this request cannot repeat it."""
     role = session.current_user(db)
     run, log = runs.own_run(db, run_id, role), decisions.entries(db, run_id)
-    theirs = runs.searched(run), run.seed, run.segments, run.epochs
-    ours = request.search, request.seed, request.segments, request.epochs
+    theirs = _search(runs.searched(run)), run.seed, run.segments, run.epochs
+    ours = _search(request.search), request.seed, request.segments, request.epochs
     for what, old, new in zip(("search", "seed", "segments", "epochs"), theirs, ours, strict=True):
         if old != new:
             raise CerebroError(
@@ -47,3 +53,8 @@ def order_of(db: Database, run_id: int, request: Request) -> list[tuple[int, int
         for entry in log
         if entry.decision == decisions.MEASURED and entry.mst_key is not None
     ]
+
+
+def _search(described: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return what a search says of its configs and decisions."""
+    return None if described is None else {key: value for key, value in described.items() if key != DRAWN}
