@@ -329,6 +329,14 @@ def test_several_inputs_and_outputs(trial: Trial) -> None:
     )
     assert {"loss", "kind_loss", "size_loss", "kind_accuracy", "size_mae"} == {name for (name,) in names}
     assert trial.value("SELECT num_classes FROM several_summary") == [3, None]
+    run_one(
+        trial, "alike", "both_packed", model,
+        "loss={'kind':'categorical_crossentropy','size':'mse'},optimizer='Adam(lr=0.01)',metrics=['mae']",
+    )  # fmt: skip
+    names = trial.sql(
+        "SELECT DISTINCT metric FROM cerebro.metrics WHERE run_id = (SELECT run_id FROM alike_summary)"
+    )
+    assert {"loss", "kind_loss", "size_loss", "kind_mae", "size_mae"} == {name for (name,) in names}
 
 
 def test_rows_in_their_own_order(trial: Trial) -> None:

@@ -121,13 +121,19 @@ def two_outputs(metrics: Any, shapes: tuple[tuple[int, ...], ...] = ((3,), (2,))
     check_config(architecture.describe(made.to_json()), params, ((6,),), shapes, (ONE_HOT, ONE_HOT))
 
 
+def test_one_metric_alone_is_for_each_output() -> None:
+    two_outputs(["categorical_accuracy"])
+    with pytest.raises(CerebroError, match='the metric "sparse_categorical_accuracy" wants labels as'):
+        two_outputs(["sparse_categorical_accuracy"])
+
+
 def test_metrics_of_a_net_with_two_outputs_say_which_they_are_for() -> None:
     two_outputs(None)
     two_outputs([["categorical_accuracy"], ["categorical_accuracy"]])
     two_outputs({"kind": ["categorical_accuracy"]})
     with pytest.raises(CerebroError) as caught:
-        two_outputs(["categorical_accuracy"])
-    assert caught.value.message == "metrics is a list of 1, and the architecture has 2 outputs"
+        two_outputs(["categorical_accuracy", "mse", "mae"])
+    assert caught.value.message == "metrics is a list of 3, and the architecture has 2 outputs"
     assert "metrics=[['categorical_accuracy'], ['categorical_accuracy']]" in (caught.value.hint or "")
     assert "{'kind': ['categorical_accuracy'], 'size': ['categorical_accuracy']}" in (caught.value.hint or "")
     with pytest.raises(CerebroError, match="names an output 'colour' that is not there"):

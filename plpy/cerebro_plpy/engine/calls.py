@@ -59,15 +59,24 @@ def metrics(spec: Any) -> Any:
     return _map(spec, _metric)
 
 
-def compile_arguments(params: CompileParams) -> dict[str, Any]:
-    """Make fresh arguments for model.compile()."""
+def compile_arguments(params: CompileParams, outputs: int = 1) -> dict[str, Any]:
+    """Make fresh arguments for model.compile() of a net with so many outputs."""
     return {
         "optimizer": optimizer(params.optimizer),
         "loss": losses(params.loss),
         "loss_weights": params.loss_weights,
-        "metrics": metrics(params.metrics),
-        "weighted_metrics": metrics(params.weighted_metrics),
+        "metrics": metrics(_for_each(params.metrics, outputs)),
+        "weighted_metrics": metrics(_for_each(params.weighted_metrics, outputs)),
     }
+
+
+def is_for_each(spec: Any) -> bool:
+    """Return whether metrics are one alone, which is for each output, as in Keras 2."""
+    return isinstance(spec, list | tuple) and len(spec) == 1 and not isinstance(spec[0], list | tuple)
+
+
+def _for_each(spec: Any, outputs: int) -> Any:
+    return [list(spec)] * outputs if outputs > 1 and is_for_each(spec) else spec
 
 
 def _map(spec: Any, make: Callable[[Any], Any]) -> Any:

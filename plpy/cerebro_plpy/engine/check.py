@@ -163,9 +163,9 @@ def _check_one_column(where: str, name: str, target: _Packed) -> None:
 
 
 def _check_spread(what: str, spec: Any, names: list[str]) -> None:
-    """Refuse an argument of compile() that is neither one entry for each output nor a dict by their names."""
+    """Refuse metrics that are neither one alone, nor one entry for each output, nor a dict by their names."""
     count = len(names)
-    if count == 1 or not spec:
+    if count == 1 or not spec or calls.is_for_each(spec):
         return
     metric = forms.first_name(spec)
     each = f"{what}=[{', '.join([f'[{metric!r}]'] * count)}]"

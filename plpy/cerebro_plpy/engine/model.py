@@ -289,7 +289,7 @@ class _StateLayout:
 
 def _compiled(model: Any, params: CompileParams) -> Any:
     try:
-        model.compile(**calls.compile_arguments(params))
+        model.compile(**calls.compile_arguments(params, len(model.outputs)))
         model.optimizer.build(model.trainable_variables)
     except CerebroError:
         raise
