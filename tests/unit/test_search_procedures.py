@@ -91,6 +91,12 @@ def test_a_search_ends_and_trains_nobody_too_long(name: str) -> None:
         assert max(done.epochs().values()) == search(name).method.epochs
 
 
+def test_hyperband_without_its_last_rungs_has_the_epochs_of_the_longest_that_is_left() -> None:
+    method = read_method("hyperband", "R=9, eta=3, skip_last=1")
+    done = run(SearchCall(method, (1, 2), SPACE, FIT, 3, 3).procedure())
+    assert method.epochs == max(done.epochs().values()) == 3
+
+
 @every_method
 def test_the_same_random_state_gives_the_same_search(name: str) -> None:
     first, again = (run(search(name).procedure()) for _ in range(2))

@@ -220,7 +220,7 @@ def _grid(given: str | None, what: str) -> str:
 def _frequency(call: AutomlCall, given: FitOptions, search: SearchCall) -> int:
     """Return after how many epochs configs are measured: by default, only when the search needs results.
 
-    Hyperband trains for at most R epochs, so a frequency above R is lowered to R.
+    Hyperband decides alone how many epochs it trains, so a frequency above these is lowered to them.
     """
     frequency = call.metrics_compute_frequency
     if frequency is None and given.measures_each_epoch:

@@ -140,7 +140,8 @@ class HyperbandMethod(SearchMethod):
 
     @property
     def epochs(self) -> int:
-        return self.number("R")
+        # R, unless the rungs that get so many are skipped.
+        return max(rung.r_i for rung in self._schedule())
 
     def check(self) -> None:
         """Do nothing: the schedule checks its numbers."""
