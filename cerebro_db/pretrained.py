@@ -147,11 +147,13 @@ def _live(keras: Any, model: Any) -> Any:
 
 def _check_size(path: Path) -> None:
     """Refuse a file whose layers are wider than its weights: Keras would make them before it looks."""
+    if path.is_file() and not zipfile.is_zipfile(path):
+        raise CerebroError(f"{path.name} is no .keras file, or a damaged one")
     try:
         with zipfile.ZipFile(path) as archive:
             size = archive.getinfo("model.weights.h5").file_size
             widest = max(_widths(json.loads(archive.read("config.json"))), default=0)
-    except (OSError, KeyError, ValueError, RecursionError, zipfile.BadZipFile):
+    except (OSError, KeyError, TypeError, ValueError, RecursionError, zipfile.BadZipFile):
         return  # Keras says what is wrong with it.
     if widest > size:
         raise CerebroError(

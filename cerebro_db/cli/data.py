@@ -164,7 +164,6 @@ def fit(spec: Path, check: bool, explain: bool, watch: bool, form: str, dsn: str
 @click.option(
     "--x",
     metavar="COLUMNS",
-    default="*",
     callback=_columns,
     help="Features, as they were packed; by default the columns that a model of columns as they are names.",
 )
@@ -192,8 +191,15 @@ def predict(
         key = chosen_config(found, config).mst_key
         model = found.models()
         from cerebro_db import stored
+        from cerebro_db.errors import CerebroError
         from cerebro_db.statements import identifier, names
 
+        if x is None and stored.specification(db, model) is None:
+            raise CerebroError(
+                f"run {found.run_id} has no models of columns as they are",
+                hint="Name the features as they were packed: --x COLUMNS.",
+            )
+        x = "*" if x is None else x
         arguments = (model, table, identifier(id_column), names([x] if isinstance(x, list) else x))
         named = stored.key_in(db, model, key)
         if into is not None:

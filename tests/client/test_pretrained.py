@@ -135,6 +135,9 @@ def test_a_file_that_names_more_units_than_it_has_weights_is_not_built(
             forged.writestr(name, content)
     with pytest.raises(CerebroError, match="a layer of 1000000000 units, and its weights have"):
         db.load_pretrained(huge, packed)
+    huge.write_bytes(huge.read_bytes()[:100])
+    with pytest.raises(CerebroError, match=r"huge\.keras is no \.keras file, or a damaged one"):
+        db.load_pretrained(huge, packed)
 
 
 def test_layers_of_ones_own_are_a_head_as_well(db: Database) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import psycopg2
 import pytest
-from cerebro_db import CerebroError, Database, connect, link
+from cerebro_db import CerebroError, Database, Run, connect, link
 from cerebro_db.statements import literal
 from cerebro_db.training import ranked
 
@@ -122,6 +122,11 @@ def test_the_command_predicts_from_the_columns_as_they_are(client_database: str,
     client.rows("CREATE TABLE newcomers AS SELECT row_number() OVER () AS id, * FROM churn_rows LIMIT 5")
     done = cerebro("predict", "newcomers", "--id", "id", "--run", str(run), database=client_database)
     assert done.code == 0 and len(re.findall("yes|no", done.out)) == 5, done.out + done.err
+
+
+def test_the_command_asks_for_features_that_no_model_names(client_database: str, run: Run) -> None:
+    done = cerebro("predict", "cars", "--id", "weight", "--run", str(run.run_id), database=client_database)
+    assert done.code == 1 and "Name the features as they were packed: --x COLUMNS." in done.err
 
 
 def test_what_is_wrong_is_said(client: Database, frame: pd.DataFrame) -> None:

@@ -32,6 +32,7 @@ DO $$
 DECLARE
     statement text;
 BEGIN
+    DROP EXTENSION IF EXISTS cerebro_madlib CASCADE;
     FOR statement IN
         SELECT format('DROP SCHEMA %I CASCADE', nspname) FROM pg_namespace
         WHERE nspname NOT IN ('cerebro', 'madlib', 'information_schema') AND nspname !~ '^pg_'

@@ -185,6 +185,10 @@ UNFIT = {
         "22023",
         "441 different texts, of which 100% are",
     ),
+    "one number": ("5::float8", "22023", "the same in all 1200 rows"),
+    "numbers too near each other": ("1700000000000 + id", "22023", "floats of 32 bits are up to"),
+    "tiny numbers": ("1e-30 * id", "22023", "cannot be learned with floats of 32 bits"),
+    "vast numbers": ("1e30 * id", "22023", "cannot be learned with floats of 32 bits"),
     "four rows": ("CASE WHEN id < 5 THEN id % 2 END", "22023", "4 rows in which"),
 }
 

@@ -184,6 +184,12 @@ class Server:
             kill(pid, signal.SIGKILL)
         wait_until(lambda: not any(_alive(pid) for pid in pids), "killed processes to be gone")
 
+    def kill_postmaster(self) -> None:
+        """End the first process alone; the others are to notice by themselves, and soon."""
+        pids = self.pids()
+        kill(pids[0], signal.SIGKILL)
+        wait_until(lambda: not any(_alive(pid) for pid in pids), "the others to end", patience=20)
+
     def cut_power(self) -> None:
         """Go on with nothing but what had reached the disk when everything stopped."""
         if self.disk is None:

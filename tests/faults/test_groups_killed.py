@@ -41,14 +41,16 @@ def fit(trial: Trial, out: str, fuse: str) -> None:
     trial.fit("packed", out, "configs", EPOCHS, options={"fuse": fuse, "checkpoint_every": 3})
 
 
-@pytest.mark.parametrize("whole", [False, True], ids=["a session", "every process"])
-def test_what_is_killed_goes_on_to_the_same_bits(scratch: Server, whole: bool) -> None:
-    out = "killed_all" if whole else "killed_one"
+@pytest.mark.parametrize("struck", ["a session", "every process", "the first process"])
+def test_what_is_killed_goes_on_to_the_same_bits(scratch: Server, struck: str) -> None:
+    out = f"killed_{struck.split()[0]}"
     with closing(scratch.connect()) as caller, closing(scratch.connect()) as person:
         looking = Trial(person)
         thread, failed = run_begun(looking, caller, lambda trial: fit(trial, out, "off"), visits=60)
-        if whole:
+        if struck == "every process":
             scratch.kill_all()
+        elif struck == "the first process":
+            scratch.kill_postmaster()
         else:
             kill(session_at_work(looking, thread), signal.SIGKILL)
         thread.join()

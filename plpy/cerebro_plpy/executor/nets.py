@@ -9,12 +9,13 @@ import numpy as np
 
 from cerebro_plpy.commands import CheckModel, Engine
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
+from cerebro_plpy.errors import DATA_CORRUPTED, NULL_NOT_ALLOWED, CerebroError
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import tables
 from cerebro_plpy.logical.options import FitOptions
 from cerebro_plpy.nets import lora, points
 from cerebro_plpy.nets.fitting import Moments, NetOutput, NetRows
+from cerebro_plpy.packing import target
 from cerebro_plpy.packing.read import FEATURES, decode_buffer
 from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import models, packed, partitions, results, session
@@ -46,6 +47,12 @@ def measure_label(db: Database, packed_table: str, label: str) -> Moments | None
     """Return the moments of a label that is a quantity; None where floats of 32 bits cannot hold them."""
     rows, mean, squares = 0, np.zeros(1), np.zeros(1)
     for data, shape in partitions.scan_column(db, packed_table, label):
+        if data is None or shape is None:
+            raise CerebroError(
+                f"{packed_table} has a buffer without labels",
+                hint="Pack the table again.",
+                sqlstate=DATA_CORRUPTED,
+            )
         values = decode_buffer(data, shape, FEATURES).astype(np.float64)
         values = values.reshape(len(values), -1)
         apart, before = values.mean(axis=0) - mean, rows
@@ -54,7 +61,7 @@ def measure_label(db: Database, packed_table: str, label: str) -> Moments | None
         squares = squares + values.var(axis=0) * len(values) + apart**2 * before * len(values) / rows
     deviations = np.sqrt(squares / max(rows, 1))
     # A label that is the same in all rows, as far as floats of 32 bits can tell, is only moved.
-    deviations = np.where(deviations > 1e-6 * np.abs(mean), deviations, 1.0)
+    deviations = np.where(deviations > target.FLOAT_STEP * np.abs(mean), deviations, 1.0)
     with np.errstate(all="ignore"):
         held = np.stack([mean, deviations, 1 / np.square(deviations)]).astype(np.float32)
     if not np.isfinite(held).all() or not held[1:].all():

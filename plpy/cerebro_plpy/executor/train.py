@@ -271,8 +271,9 @@ def _tell_no_better(db: Database, task: TrainOrder, best: Mapping[str, Any]) -> 
     elif best["loss"] is not None:
         label = summary.dependent_varname[0]
         trained, there = (nets.measure_label(db, table.quoted, label) for table in (trained_on, held))
+        learned = max(LEAST_LEARNED, 1 / math.sqrt(summary.total_rows))
         # The loss is divided by the variance of the rows to train on.
-        if trained and there and best["loss"] > (1 - LEAST_LEARNED) * trained.guess(there) / trained.variance:
+        if trained and there and best["loss"] > (1 - learned) * trained.guess(there) / trained.variance:
             db.notice(
                 f"the best config is no better than always answering the mean of {task.target}. {_ADVICE}"
             )
@@ -283,11 +284,13 @@ def _compare_with_class(db: Database, summary: packed.PackedSummary, accuracy: f
     if not counts or accuracy is None:
         return
     share = max(counts) / sum(counts)
-    if accuracy <= share + 2 * math.sqrt(share * (1 - share) / sum(counts)):
+    chance = 2 * math.sqrt(share * (1 - share) / sum(counts))
+    if accuracy <= share + chance:
+        verdict = "the net is worse" if accuracy < share - chance else "the difference may be chance"
         frequent = (summary.class_values[0] or [])[counts.index(max(counts))]
         db.notice(
             f"the best config is right in {accuracy:.1%} of the held-out rows, and always answering"
-            f" '{frequent}' in {share:.1%}: the difference may be chance. {_ADVICE}"
+            f" '{frequent}' in {share:.1%}: {verdict}. {_ADVICE}"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from cerebro_plpy.database import Database
@@ -18,6 +19,12 @@ from cerebro_plpy.store.packed import SourceColumn
 MOST_CLASSES = 100
 # Of fewer rows a share that is held out says nothing.
 LEAST_ROWS = 10
+# Labels are floats of 32 bits: so far apart they are, as a share of their size.
+FLOAT_STEP = 2.0**-23
+# A quantity's deviation has at least so many of these steps.
+LEAST_STEPS = 100
+# The square of an error must be a float of 32 bits as well.
+SMALLEST, LARGEST = 1e-15, 1e15
 CLASSIFICATION, REGRESSION = "classification", "regression"
 
 
@@ -51,11 +58,39 @@ def settle(
         _check_classes(
             column, present, distinct, frequent[0][0] if frequent else "", has_held=held > 0 or not splits
         )
-    if task == REGRESSION and not column.is_array and distinct == present and _is_key(db, source, column):
-        db.notice(
-            f'target "{column.name}" is a key: it tells rows apart, and little else can be learned of it'
-        )
+    if task == REGRESSION and not column.is_array:
+        _check_quantity(db, source, column, present, distinct)
+        if distinct == present and _is_key(db, source, column):
+            db.notice(
+                f'target "{column.name}" is a key: it tells rows apart, and little else can be learned of it'
+            )
     return LearnedColumn(column, task, nulls)
+
+
+def _check_quantity(db: Database, source: Table, column: SourceColumn, present: int, distinct: int) -> None:
+    """Refuse a quantity that is constant, or that floats of 32 bits, which labels are, cannot tell apart."""
+    name = column.name
+    if distinct == 1:
+        raise CerebroError(
+            f'target "{name}" is the same in all {present} rows: there is nothing to learn',
+            hint="Name a column whose values differ.",
+        )
+    ends = statistics.spread(db, source, column)
+    if not all(map(math.isfinite, (ends.least, ends.greatest, ends.deviation))):
+        return  # Packing says which rows have no number.
+    step = max(abs(ends.least), abs(ends.greatest)) * FLOAT_STEP
+    if ends.deviation < LEAST_STEPS * step:
+        raise CerebroError(
+            f'target "{name}" lies between {ends.least:.10g} and {ends.greatest:.10g}, where floats of'
+            f" 32 bits are up to {step:.3g} apart: its values cannot be told from each other",
+            hint=f'Learn the difference in a view: "{name}" - {ends.least:.10g}.',
+        )
+    if not SMALLEST <= ends.deviation <= LARGEST:
+        raise CerebroError(
+            f'the values of target "{name}" differ by {ends.deviation:.3g}:'
+            f" less than {SMALLEST:g} or more than {LARGEST:g} cannot be learned with floats of 32 bits",
+            hint=f'Learn a multiple in a view: "{name}" / {ends.deviation:.1g}.',
+        )
 
 
 def _is_key(db: Database, source: Table, column: SourceColumn) -> bool:

@@ -192,7 +192,7 @@ def first_buffers(db: Database, table: str, columns: Sequence[str]) -> list[Row]
     )
 
 
-def scan_column(db: Database, table: str, column: str) -> Iterator[tuple[bytes, list[int]]]:
+def scan_column(db: Database, table: str, column: str) -> Iterator[tuple[bytes | None, list[int] | None]]:
     """Yield the bytes and the shape of a column in each buffer, segment by segment."""
     statement = (
         f"SELECT {quote(column)} AS data, {quote(column + SHAPE)} AS shape FROM {table}"

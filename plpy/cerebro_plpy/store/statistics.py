@@ -81,6 +81,28 @@ def distinct(db: Database, table: Table, columns: Sequence[SourceColumn]) -> lis
     return found
 
 
+@dataclass(frozen=True)
+class Spread:
+    """The ends and the deviation of a column of numbers."""
+
+    least: float
+    greatest: float
+    deviation: float
+
+
+def spread(db: Database, table: Table, column: SourceColumn) -> Spread:
+    """Measure the ends and the deviation of a column of numbers; at least one value is not NULL."""
+    value = as_double(column)
+    try:
+        row = db.query_once(
+            f"SELECT min({value}) AS least, max({value}) AS greatest, stddev_pop({value}) AS deviation"
+            f" FROM {table.rows}"
+        )[0]
+    except CerebroError as error:
+        raise _too_large(db, table, [Counted(column)], error) from None
+    return Spread(**{name: float(row[name]) for name in ("least", "greatest", "deviation")})
+
+
 def rises(db: Database, table: Table, column: SourceColumn) -> bool:
     """Return whether a column's value is greater in each row than in the row stored before it."""
     place = "gp_segment_id, tableoid" if is_greenplum(db) else "tableoid"

@@ -38,6 +38,7 @@ from cerebro_plpy.topology.loopback import (
     WAIT_SECONDS,
     LoopbackSession,
     SessionLost,
+    check_server,
     check_superuser,
     error_of,
     is_lost,
@@ -397,6 +398,7 @@ class LocalTopology:
         until = time.monotonic() + REST_SECONDS
         while time.monotonic() < until:
             time.sleep(WAIT_SECONDS)
+            check_server()
             self._tick()
 
     def _opened(self, key: Key) -> LoopbackSession:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import select
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,9 +13,18 @@ import psycopg2
 import psycopg2.extensions
 
 from cerebro_plpy.commands import Drive, Sent
-from cerebro_plpy.errors import CONNECTION_FAILURE, INTERNAL, SEGMENT_GONE, CerebroError, from_driver
+from cerebro_plpy.errors import (
+    ADMIN_SHUTDOWN,
+    CONNECTION_FAILURE,
+    INTERNAL,
+    SEGMENT_GONE,
+    CerebroError,
+    from_driver,
+)
 from cerebro_plpy.store import session
 
+# The server's first process, while it lives.
+_PARENT = os.getppid()
 # How long to wait for answers before looking whether the caller has cancelled.
 WAIT_SECONDS = 0.05
 CONTROL = -1
@@ -161,7 +171,14 @@ def wait_for(sessions: Sequence[LoopbackSession], tick: Callable[[], None]) -> N
             tick()
 
 
+def check_server() -> None:
+    """Raise an error if the server has ended: this process, which waits, has not been told."""
+    if os.getppid() != _PARENT:
+        raise CerebroError("the server has ended", sqlstate=ADMIN_SHUTDOWN)
+
+
 def refused(target: session.LoginTarget, error: psycopg2.Error) -> CerebroError:
+    check_server()
     reason = str(error).strip().splitlines()[-1] if str(error).strip() else "no reason given"
     return CerebroError(
         "this server refuses the segment sessions that a run needs",
