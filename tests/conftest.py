@@ -141,8 +141,8 @@ def empty_database(server: None) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def own_database(template: str) -> Iterator[str]:
-    """The name of a database that no other module has used or will use."""
+def database(template: str) -> Iterator[str]:
+    """The name of this module's own database."""
     yield from _clone(template)
 
 
@@ -157,12 +157,6 @@ def _clone(template: str) -> Iterator[str]:
     _run("postgres", "CREATE DATABASE {} TEMPLATE {}", name, template)
     yield name
     _drop_database(name)
-
-
-@pytest.fixture(scope="module")
-def database(own_database: str) -> str:
-    """The name of this module's database."""
-    return own_database
 
 
 @pytest.fixture

@@ -42,8 +42,6 @@ BEGIN
     LOOP
         EXECUTE statement;
     END LOOP;
-    EXECUTE format('CREATE SCHEMA public AUTHORIZATION %I', current_setting('cerebro_tests.public_owner'));
-    GRANT USAGE ON SCHEMA public TO PUBLIC;
 END
 $$
 """
@@ -60,8 +58,9 @@ class Shared:
         """Leave nothing but the extension there."""
         with closing(_open(self.name)) as connection:
             owner = "pg_database_owner" if connection.server_version >= 140000 else connection.info.user
-            execute(connection, "SELECT set_config('cerebro_tests.public_owner', %s, false)", owner)
             execute(connection, EMPTY)
+            execute(connection, f"CREATE SCHEMA public AUTHORIZATION {owner}")
+            execute(connection, "GRANT USAGE ON SCHEMA public TO PUBLIC")
 
     def connection(self) -> Connection:
         """Give the connection, which has forgotten what was set and made in it."""
@@ -101,29 +100,16 @@ def shared(shared_database: str) -> Iterator[Shared]:
 
 
 @pytest.fixture(scope="module")
-def is_alone(request: pytest.FixtureRequest) -> bool:
-    """Whether the module would disturb others in their database, or be disturbed."""
-    return request.node.get_closest_marker("own_database") is not None
-
-
-@pytest.fixture(scope="module")
-def database(is_alone: bool, request: pytest.FixtureRequest) -> str:
+def database(shared: Shared) -> str:
     """The name of a database that holds the extension alone."""
-    if is_alone:
-        return request.getfixturevalue("own_database")
-    shared: Shared = request.getfixturevalue("shared")
     shared.empty()
     return shared.name
 
 
 @pytest.fixture(scope="module")
-def trial(database: str, is_alone: bool, request: pytest.FixtureRequest) -> Iterator[Trial]:
+def trial(database: str, shared: Shared) -> Trial:
     """Jobs on a superuser's connection; its sessions are warm if an earlier module has started them."""
-    if is_alone:
-        with closing(_open(database)) as connection:
-            yield Trial(connection)
-    else:
-        yield Trial(request.getfixturevalue("shared").connection())
+    return Trial(shared.connection())
 
 
 @pytest.fixture

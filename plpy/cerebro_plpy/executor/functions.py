@@ -62,7 +62,7 @@ def register(
 ) -> int:
     """Keep Python source as a new version of a function, and return the version's number."""
     functions.check_superuser(db, "register functions")
-    check_writable(db, "a registered function")
+    check_writable(db, "a change of registered functions")
     if name is None or source is None or kind is None:
         raise CerebroError("name, source and kind cannot be NULL", sqlstate=NULL_NOT_ALLOWED)
     check_name(name)
@@ -145,7 +145,7 @@ def _add(db: Database, role: str, row: Mapping[str, Any], description: str | Non
 def unregister(db: Database, name: str | None) -> None:
     """End all versions of a function; runs that are under way keep it."""
     functions.check_superuser(db, "unregister functions")
-    check_writable(db, "a registered function")
+    check_writable(db, "a change of registered functions")
     last = _last(db, name)
     functions.add(
         db,
@@ -170,7 +170,7 @@ def revoke(db: Database, name: str | None, role: str | None) -> None:
 
 def _change_grant(db: Database, name: str | None, role: str | None, *, give: bool) -> None:
     functions.check_superuser(db, "grant functions" if give else "revoke functions")
-    check_writable(db, "a registered function")
+    check_writable(db, "a change of registered functions")
     if role is None:
         raise CerebroError("role is NULL", sqlstate=NULL_NOT_ALLOWED)
     _last(db, name)

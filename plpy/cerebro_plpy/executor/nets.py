@@ -29,13 +29,24 @@ def load_net(
     packed_table: str | None,
     net: str | None,
     params: str | None,
-    quiet: bool = False,
 ) -> list[int]:
     """Add nets for a packed table to a table of architectures, one for each combination of parameters."""
     if net is None or not net.strip():
         raise CerebroError("net is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
     table = resolve_table(db, packed_table, "packed table")
-    rows = _rows(db, table)
+    return add_nets(db, arch_table, table, read_rows(db, table), net, params)
+
+
+def add_nets(
+    db: Database,
+    arch_table: str | None,
+    table: Table,
+    rows: NetRows,
+    net: str,
+    params: str | None,
+    quiet: bool = False,
+) -> list[int]:
+    """Add the nets that a name or a line of layers stands for, made for these rows of a packed table."""
     about = f"made by load_net for {table.quoted}"
     return [
         tables.load_model(db, arch_table, model_arch, weights=None, name=name, description=about, quiet=quiet)
@@ -69,7 +80,8 @@ def measure_label(db: Database, packed_table: str, label: str) -> Moments | None
     return Moments(mean.tolist(), deviations.tolist())
 
 
-def _rows(db: Database, table: Table) -> NetRows:
+def read_rows(db: Database, table: Table) -> NetRows:
+    """Return what nets for a packed table must fit, with the moments of its quantities."""
     summary = packed.summary(db, table.schema, table.name)
     labels = zip(summary.dependent_varname, summary.target_shapes, summary.one_hot, strict=True)
     outputs = [

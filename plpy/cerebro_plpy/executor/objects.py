@@ -92,7 +92,7 @@ def _add(
     description: str | None,
     serialized: bytes | None,
 ) -> None:
-    check_writable(db, "a table of functions")
+    check_writable(db, "a change of a table of functions")
     try:
         quoted = requests.object_table(db, table_name)
     except CerebroError as error:
@@ -111,7 +111,7 @@ def delete(db: Database, table_name: str | None, function: int | str | None) -> 
     """Take a function off the list, by its id or its name, and drop the list with the last one."""
     if function is None:
         raise CerebroError("id or name is NULL", sqlstate=NULL_NOT_ALLOWED)
-    check_writable(db, "a table of functions")
+    check_writable(db, "a change of a table of functions")
     table = resolve_table(db, table_name, WHAT)
     objects.check(db, table)
     if not objects.delete(db, table.quoted, function):

@@ -16,6 +16,7 @@ from cerebro_plpy.logical.metrics import standing
 from cerebro_plpy.logical.options import BACKENDS, LARGEST, Validator, integer, one_of, parse_options
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.nets import points
+from cerebro_plpy.nets.fitting import NetOutput
 from cerebro_plpy.packing import columns, holdout, preprocess, sources, target
 from cerebro_plpy.packing import options as pack_options
 from cerebro_plpy.store import dialect, names, packed, results, session
@@ -98,12 +99,12 @@ def _prepare(db: Database, task: TrainOrder) -> AutomlCall:
     by_hand = [_pack(db, task)]
     table = names.resolve_table(db, task.table("_packed"), "packed table")
     summary = packed.summary(db, table.schema, table.name)
-    model_ids = []
+    rows, model_ids = nets.read_rows(db, table), []
     for net, params in _chosen_nets(task, summary):
         arguments = (task.table("_nets"), task.table("_packed"), net)
-        model_ids += nets.load_net(db, *arguments, params=params, quiet=True)
+        model_ids += nets.add_nets(db, arguments[0], table, rows, net, params, quiet=True)
         by_hand.append(_statement("load_net", arguments if params is None else (*arguments, params), None))
-    search = _search(task, summary, _loss(db, table, summary), model_ids)
+    search = _search(task, summary, _loss(rows.outputs[0]), model_ids)
     by_hand.append(_search_by_hand(search))
     db.notice("\n".join(["the same by hand:", *by_hand]))
     return search
@@ -163,12 +164,11 @@ def _chosen_nets(task: TrainOrder, summary: packed.PackedSummary) -> list[tuple[
     return [("linear", None), ("tabular", '{"width": [32, 128], "depth": [1, 2]}')]
 
 
-def _loss(db: Database, table: names.Table, summary: packed.PackedSummary) -> str:
+def _loss(label: NetOutput) -> str:
     """Return loss and metric as a grid has them; of a quantity, the loss is the share of its variance."""
-    if summary.one_hot[0]:
+    if label.is_classes:
         return "'loss': ['categorical_crossentropy'], 'metrics': ['accuracy']"
-    moments = nets.measure_label(db, table.quoted, summary.dependent_varname[0])
-    weight = "" if moments is None else f", 'loss_weights': [{1 / moments.variance!r}]"
+    weight = "" if label.moments is None else f", 'loss_weights': [{1 / label.moments.variance!r}]"
     return f"'loss': ['mse'], 'metrics': ['mae']{weight}"
 
 

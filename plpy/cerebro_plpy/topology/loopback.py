@@ -178,6 +178,7 @@ def check_server() -> None:
 
 
 def refused(target: session.LoginTarget, error: psycopg2.Error) -> CerebroError:
+    """Return the error for a login that failed; raise another one if the server has ended."""
     check_server()
     reason = str(error).strip().splitlines()[-1] if str(error).strip() else "no reason given"
     return CerebroError(
