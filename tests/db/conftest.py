@@ -26,7 +26,8 @@ if runtime is not None and runtime.is_started():
     plpy.error("this process has an engine")
 $$
 """
-# Numbers of runs go on: sessions that stay open know runs by them.
+# Numbers of runs go on: sessions that stay open know runs by them. A test may have put a table beside the
+# extension's own.
 EMPTY = """
 DO $$
 DECLARE
@@ -37,6 +38,14 @@ BEGIN
         SELECT format('DROP SCHEMA %I CASCADE', nspname) FROM pg_namespace
         WHERE nspname NOT IN ('cerebro', 'madlib', 'information_schema') AND nspname !~ '^pg_'
         UNION ALL
+        SELECT format('DROP TABLE %s', c.oid::regclass) FROM pg_class c
+        WHERE relnamespace = 'cerebro'::regnamespace AND relkind = 'r'
+          AND NOT EXISTS (SELECT FROM pg_depend
+                          WHERE classid = 'pg_class'::regclass AND objid = c.oid AND deptype = 'e')
+    LOOP
+        EXECUTE statement;
+    END LOOP;
+    FOR statement IN
         SELECT format('TRUNCATE %s', string_agg(oid::regclass::text, ', ')) FROM pg_class
         WHERE relnamespace = 'cerebro'::regnamespace AND relkind = 'r' AND relname <> '_segment_key'
     LOOP
