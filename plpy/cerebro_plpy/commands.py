@@ -413,6 +413,8 @@ class Engine:
     gpu: Mapping[str, Any] | None = None
     # Whether an engine that runs already will do: nets are described alike by all.
     or_any: bool = False
+    # The folder of compiled programs, if an administrator has named one or, by an empty text, none.
+    cache_folder: str | None = None
 
 
 @dataclass(frozen=True)

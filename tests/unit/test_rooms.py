@@ -19,6 +19,7 @@ KNOWS: dict[str, set[str]] = {
     "errors": set(),
     "memory": set(),
     "clocks": set(),
+    "programs": set(),
     "seeding": set(),
     "database": {"commands", "server"},
     "commands": {"store"},
@@ -129,7 +130,9 @@ def texts(file: Path) -> Iterator[str]:
 @every_module
 def test_a_room_knows_only_its_neighbours(file: Path) -> None:
     room = room_of(file)
-    common = {"clocks", "errors", "memory", "seeding", room} | (set() if room in PURE else {"database"})
+    common = {"clocks", "errors", "memory", "programs", "seeding", room}
+    if room not in PURE:
+        common.add("database")
     inside = {name.split(".")[1] for name in imports(file) if name.startswith("cerebro_plpy.")}
     assert inside <= KNOWS.get(room, set()) | common
 

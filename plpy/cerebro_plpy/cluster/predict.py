@@ -15,7 +15,7 @@ from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.packing.reading import fields, samples
 from cerebro_plpy.planner import gpus
 from cerebro_plpy.predicting.rows import Prediction
-from cerebro_plpy.store import packed, predictions
+from cerebro_plpy.store import packed, predictions, session
 from cerebro_plpy.store.cluster import places
 
 
@@ -67,9 +67,10 @@ class PredictorOnSegments:
 
     def _expected(self, asked: Prediction, ticket: str) -> ExpectRows:
         backend = runtime.backend()
+        folder = session.setting(self._db, session.CACHE_FOLDER)
         return ExpectRows(
             ticket=ticket,
-            engine=Engine(backend, runtime.threads_of(backend) or 1, self._use_gpus),
+            engine=Engine(backend, runtime.threads_of(backend) or 1, self._use_gpus, cache_folder=folder),
             seed=0,
             columns=[pack_rows.describe(column.part, None, asked.model.divisor) for column in asked.columns],
             shapes=[list(column.shape) for column in asked.columns],

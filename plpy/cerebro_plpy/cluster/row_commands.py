@@ -75,7 +75,11 @@ def _expect_rows(asked: ExpectRows, parts: Parts, ticker: Ticker) -> RowReply:
 
     engine = asked.engine
     models.start_chosen(
-        engine.backend, engine.threads, bool(engine.use_gpus), memory.get_instance(_OwnGpu).gpu
+        engine.backend,
+        engine.threads,
+        bool(engine.use_gpus),
+        memory.get_instance(_OwnGpu).gpu,
+        engine.cache_folder,
     )
     *sample, weights = parts
     rest = iter(sample)

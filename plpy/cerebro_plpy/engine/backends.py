@@ -93,6 +93,8 @@ class KerasBackend(Protocol):
 
     # Whether another number of rows costs another compilation.
     fixed_rows = False
+    # The reason why compiled programs end with this process although they were to be kept.
+    not_kept: str | None = None
 
     def set_up(self, wanted: runtime.Running) -> None:
         """Give the backend its threads and its GPU."""

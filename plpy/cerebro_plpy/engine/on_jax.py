@@ -17,8 +17,10 @@ from cerebro_plpy.engine.architecture import Shape
 from cerebro_plpy.engine.backends import Feed, Forward, KerasBackend, KnownArrays, Pace, PlainForward, Tick
 from cerebro_plpy.engine.data import is_shareable
 from cerebro_plpy.engine.jax_given import numbers, with_given
+from cerebro_plpy.engine.jax_programs import keep_programs
 from cerebro_plpy.engine.jax_stacks import JaxStack, settled
 from cerebro_plpy.engine.runtime import Running, no_signals
+from cerebro_plpy.programs import find_folder
 
 
 class Jax(KerasBackend):
@@ -29,6 +31,8 @@ class Jax(KerasBackend):
         with no_signals():
             # What makes its threads.
             jax.devices()
+            folder = find_folder(wanted.cache_folder)
+            self.not_kept = None if folder is None else keep_programs(folder, wanted.threads)
 
     def has_gpu(self) -> bool:
         with contextlib.suppress(RuntimeError):  # how JAX says that it knows no such platform

@@ -56,6 +56,8 @@ class Running:
     use_gpus: bool
     # A process keeps the one that it has: asking for another is no reason to refuse.
     gpu: Gpu | None = field(default=None, compare=False)
+    # Where compiled programs are kept for other sessions (programs.py).
+    cache_folder: str | None = field(default=None, compare=False)
 
 
 class _Started:
@@ -65,9 +67,11 @@ class _Started:
     before_exit: Any = None
 
 
-def start(backend: str, threads: int, use_gpus: bool, gpu: Gpu | None = None) -> None:
+def start(
+    backend: str, threads: int, use_gpus: bool, gpu: Gpu | None = None, cache_folder: str | None = None
+) -> None:
     """Bring up Keras on one backend; calling again with the same arguments does nothing."""
-    wanted = Running(backend, threads, use_gpus, gpu)
+    wanted = Running(backend, threads, use_gpus, gpu, cache_folder)
     if _running() == wanted:
         return
     _check(wanted)

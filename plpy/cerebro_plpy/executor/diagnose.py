@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.programs import NotTrusted, check_folder, find_folder, used_bytes
 from cerebro_plpy.store import session
 from cerebro_plpy.topology.choose import choose_local, cores
 
@@ -36,7 +37,9 @@ class Finding:
 
 
 def diagnose(db: Database) -> list[Finding]:
-    return [*_python(), *_packages(), *_engines(db), *_logins(db), _room(db), *_machine(db)]
+    return [
+        *_python(), *_packages(), *_engines(db), *_programs(db), *_logins(db), _room(db), *_machine(db)
+    ]  # fmt: skip
 
 
 def versions(db: Database) -> str:
@@ -88,6 +91,25 @@ def _engines(db: Database) -> Iterator[Finding]:
             )  # fmt: skip
         else:
             yield Finding(f"backend {engine}", OK, "not installed; only runs that ask for it need it")
+
+
+def _programs(db: Database) -> Iterator[Finding]:
+    """Look at the folder of compiled programs, as sessions do that start JAX."""
+    folder = find_folder(session.setting(db, session.CACHE_FOLDER))
+    item = "compiled programs"
+    if folder is None:
+        yield Finding(item, OK, "not kept for other sessions")
+        return
+    try:
+        check_folder(folder)
+    except NotTrusted as error:
+        yield Finding(
+            item, NOTE, f"not kept for other sessions: {error}",
+            f"Each session compiles anew. Give the folder to the server's user alone, or name another by"
+            f" INSERT INTO cerebro.settings VALUES ('{session.CACHE_FOLDER}', '…').",
+        )  # fmt: skip
+        return
+    yield Finding(item, OK, f"{used_bytes(folder) / 2**20:.1f} MB in {folder}")
 
 
 def _against_lock(item: str, found: str, locked: str | None) -> Finding:

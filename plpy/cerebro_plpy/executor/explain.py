@@ -227,7 +227,7 @@ class _Asking:
         self._db = db
         engines = request.engines
         dealt = gpus.of_segments(db, engines.use_gpus, request.source.summary, False)
-        self._engines = {name: Engine(name, engines.threads, dealt) for name in request.backends}
+        self._engines = {name: engines.start(name, dealt) for name in request.backends}
         self._sessions = warm_sessions(db, list(self._engines.values()), request.segments)
 
     @property

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from cerebro_plpy.commands import CheckFunctions, Engine
+from cerebro_plpy.commands import CheckFunctions
 from cerebro_plpy.database import Database, Row, as_owner
 from cerebro_plpy.errors import (
     DUPLICATE_OBJECT,
@@ -120,7 +120,7 @@ def _try(db: Database, row: Mapping[str, Any]) -> None:
     """Have an engine execute the source once, in a session like those that train."""
     engines = requests.engines(db, FitOptions(), False, session.usual_segments(db))
     topology = choose(db, [])
-    topology.open([Engine(engines.backend, engines.threads, False)], 1)
+    topology.open([engines.start(engines.backend, False)], 1)
     topology.ask(engines.backend, CheckFunctions(functions=[row]))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_plpy.commands import CheckModel, Engine
+from cerebro_plpy.commands import CheckModel
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DATA_CORRUPTED, NULL_NOT_ALLOWED, CerebroError
 from cerebro_plpy.executor import request as requests
@@ -130,7 +130,7 @@ def show_net(db: Database, arch_table: str | None, model_id: int | None) -> Iter
     registry.begin(db)
     engines = requests.engines(db, FitOptions(), False, session.usual_segments(db))
     topology = choose(db, [])
-    topology.open([Engine(engines.backend, engines.threads, False)], 1)
+    topology.open([engines.start(engines.backend, False)], 1)
     found = topology.ask(
         engines.backend,
         CheckModel(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from cerebro_plpy.commands import Engine
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import (
     INSUFFICIENT_PRIVILEGE,
@@ -79,6 +80,11 @@ class Engines:
     memory_mb: int
     max_parameters: int
     by_model: Mapping[int, str] = field(default_factory=dict)
+    cache_folder: str | None = None
+
+    def start(self, backend: str, use_gpus: bool | Sequence[Sequence[Any]]) -> Engine:
+        """Return how a session starts one of these."""
+        return Engine(backend, self.threads, use_gpus, cache_folder=self.cache_folder)
 
     def find_engine(self, model_id: int) -> str:
         return self.by_model.get(model_id, self.backend)
@@ -316,7 +322,9 @@ def engines(
 
     `at_a_time` is the number of configs that train at once, if known to be below that of the segments.
     """
-    fixed = session.settings(db, "backend", "threads", "memory_mb", "max_parameters", "choosing")
+    fixed = session.settings(
+        db, "backend", "threads", "memory_mb", "max_parameters", "choosing", session.CACHE_FOLDER
+    )
     if given.threads == parse.AUTO:
         _check_chooses(fixed.get("choosing"), "threads")
     if fixed.get("choosing") == OFF:
@@ -334,6 +342,7 @@ def engines(
         memory_mb=memory,
         max_parameters=limit,
         by_model=by_model,
+        cache_folder=fixed.get(session.CACHE_FOLDER),
     )
 
 

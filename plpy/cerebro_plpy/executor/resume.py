@@ -189,6 +189,7 @@ def request_of(db: Database, run: runs.RunRow) -> requests.Request:
         memory_mb=run.memory_mb,
         max_parameters=limit,
         by_model=by_model,
+        cache_folder=session.setting(db, session.CACHE_FOLDER),
     )
     return requests.Request(
         source=source,

@@ -15,7 +15,6 @@ from cerebro_plpy.commands import (
     CreateRun,
     DeleteRun,
     EndRun,
-    Engine,
     NextRunId,
     StartingWeights,
     WeightsOfGroups,
@@ -188,7 +187,7 @@ def open_sessions(
             hint="Name one backend.",
             sqlstate=NOT_SUPPORTED,
         )
-    wanted = [Engine(name, engines.threads, dealt) for name in request.backends]
+    wanted = [engines.start(name, dealt) for name in request.backends]
     topology.open(wanted, sessions or request.segments)
 
 

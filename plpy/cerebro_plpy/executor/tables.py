@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cerebro_plpy.commands import CheckModel, Engine
+from cerebro_plpy.commands import CheckModel
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, UNDEFINED_TABLE, CerebroError
 from cerebro_plpy.executor import request as requests
@@ -78,7 +78,7 @@ def _warn_of_no_statistics(db: Database, layers: Sequence[str]) -> None:
 def check_architecture(db: Database, model_arch: str, weights: bytes | None) -> Mapping[str, Any]:
     engines = requests.engines(db, FitOptions(), False, session.usual_segments(db))
     topology = choose(db, [])
-    topology.open([Engine(engines.backend, engines.threads, False)], 1)
+    topology.open([engines.start(engines.backend, False)], 1)
     return topology.ask(
         engines.backend,
         CheckModel(

@@ -188,7 +188,8 @@ def start_engine(db: Database, backend: str | None, use_gpus: bool) -> None:
     """Bring up Keras in this process, unless it runs already: then that one serves, on whatever backend."""
     if not runs_engine():
         chosen = backend or session.setting(db, "backend") or session.default_backend()
-        runtime.start(chosen, _threads(db), use_gpus, _first_gpu(db) if use_gpus else None)
+        fixed = session.setting(db, session.CACHE_FOLDER)
+        runtime.start(chosen, _threads(db), use_gpus, _first_gpu(db) if use_gpus else None, fixed)
 
 
 def _first_gpu(db: Database) -> runtime.Gpu | None:
@@ -199,10 +200,12 @@ def _first_gpu(db: Database) -> runtime.Gpu | None:
     return runtime.Gpu(**gpus.deal([gpus.Seat(gpus.HERE, 0, 0, 1, found)])[0].told())
 
 
-def start_chosen(backend: str, threads: int, use_gpus: bool, gpu: runtime.Gpu | None) -> None:
+def start_chosen(
+    backend: str, threads: int, use_gpus: bool, gpu: runtime.Gpu | None, cache_folder: str | None
+) -> None:
     """Bring up Keras with these settings, in a process that cannot read its own, unless it runs already."""
     if not runs_engine():
-        runtime.start(backend, threads, use_gpus, gpu)
+        runtime.start(backend, threads, use_gpus, gpu, cache_folder)
 
 
 def runs_engine() -> bool:

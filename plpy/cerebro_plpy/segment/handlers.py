@@ -110,12 +110,15 @@ def start_engine(wanted: Engine, tell: Callable[[str], None] | None) -> None:
             " the last bits of the result may differ"
         )
     gpu = None if wanted.gpu is None else runtime.Gpu(**wanted.gpu)
-    runtime.start(wanted.backend, threads or wanted.threads, bool(wanted.use_gpus), gpu)
+    runtime.start(wanted.backend, threads or wanted.threads, bool(wanted.use_gpus), gpu, wanted.cache_folder)
 
 
 def _start(supply: Supply, command: StartEngine) -> CommandResult:
-    """Do nothing more: the engine is up before any command is carried out."""
-    return {}
+    """Return what the caller should know of the engine, which is up before any command is carried out."""
+    from cerebro_plpy.engine import runtime
+
+    reason = runtime.get_keras_backend().not_kept
+    return {} if reason is None else {"not_kept": reason}
 
 
 def _check(supply: Supply, command: Check) -> CommandResult:

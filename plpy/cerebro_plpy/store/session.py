@@ -82,6 +82,10 @@ def sleep(db: Database, seconds: float) -> None:
     db.query("SELECT pg_catalog.pg_sleep($1)", ["float8"], [seconds])
 
 
+# The setting that names the folder of compiled programs; empty, there is none.
+CACHE_FOLDER = "cache_folder"
+
+
 @as_owner
 def settings(db: Database, *names: str) -> dict[str, str]:
     """Read an administrator's settings through the owner, since callers may not read the table."""

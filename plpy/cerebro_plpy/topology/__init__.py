@@ -6,13 +6,19 @@ knows nothing more of where it runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from cerebro_plpy.commands import BesideRows, Command, ConfigCommand, CreateRun, Engine, HoldRun
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.store.drivers import Behind
+
+
+def tell_not_kept(say: Callable[[str], None], answers: Iterable[Mapping[str, Any]]) -> None:
+    """Tell why the programs that sessions compile are lost when they end, where they were to be kept."""
+    for reason in sorted({answer["not_kept"] for answer in answers if "not_kept" in answer}):
+        say(f"compiled programs are not kept for other sessions: {reason}")
 
 
 def holding(run_id: int, new: CreateRun | None, behind: Behind) -> HoldRun | CreateRun:

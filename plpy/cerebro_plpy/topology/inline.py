@@ -20,7 +20,7 @@ from cerebro_plpy.commands import (
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import QUERY_CANCELED, CerebroError
 from cerebro_plpy.store.drivers import Behind
-from cerebro_plpy.topology import Answer, holding
+from cerebro_plpy.topology import Answer, holding, tell_not_kept
 
 
 class InlineTopology:
@@ -36,8 +36,7 @@ class InlineTopology:
 
     def open(self, engines: Sequence[Engine], segments: int) -> None:
         self._engines = {engine.backend: engine for engine in engines}
-        for backend in self._engines:
-            self.ask(backend, StartEngine())
+        tell_not_kept(self._db.notice, [self.ask(backend, StartEngine()) for backend in self._engines])
 
     def hold(self, run_id: int, new: CreateRun | None = None) -> None:
         self.command(holding(run_id, new, Behind(os.getpid(), [])))

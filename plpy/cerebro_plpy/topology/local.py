@@ -32,7 +32,7 @@ from cerebro_plpy.commands import (
 from cerebro_plpy.errors import INTERNAL, OUT_OF_MEMORY, TOO_MANY_CONNECTIONS, CerebroError, from_driver
 from cerebro_plpy.store import session
 from cerebro_plpy.store.drivers import Behind
-from cerebro_plpy.topology import Answer, holding
+from cerebro_plpy.topology import Answer, holding, tell_not_kept
 from cerebro_plpy.topology.loopback import (
     CONTROL,
     WAIT_SECONDS,
@@ -142,8 +142,7 @@ class LocalTopology:
         for key, started in sessions.items():
             started.begin(Sent(StartEngine(segment=key[1], commits=True), self._engines[key[2]]))
         self._finish(list(sessions.values()))
-        for started in sessions.values():
-            started.result()
+        tell_not_kept(self._say, [started.result() for started in sessions.values()])
 
     def _tell_what_starts(self) -> None:
         """Tell the caller which sessions start, since engines take seconds to come up."""

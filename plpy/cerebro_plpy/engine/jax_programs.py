@@ -1,0 +1,83 @@
+"""Has JAX keep what it compiles in a folder, and load it from there in the sessions to come."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+# JAX has an interface for caches, but no public way to name one. Its own writes files in place, so that a
+# process that is killed leaves half of one for ever.
+from jax._src import compilation_cache, compilation_cache_interface
+
+from cerebro_plpy.programs import NotTrusted, Programs, name_kind
+
+# Whether this processor's programs can be loaded at all was tried once; the answer lies beside them.
+_TRIED = "loads"
+_YES = b"yes"
+_OPTIONS = {
+    "jax_persistent_cache_min_compile_time_secs": 0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+    "jax_persistent_cache_enable_xla_caches": "none",
+}
+
+
+class _Cache(compilation_cache_interface.CacheInterface):
+    def __init__(self, programs: Programs) -> None:
+        self._path = programs.path
+        self._programs = programs
+        self.loaded = 0
+
+    def get(self, key: str) -> Any:
+        value = self._programs.get(key)
+        self.loaded += value is not None
+        return value
+
+    def put(self, key: str, value: bytes) -> None:
+        self._programs.put(key, value)
+
+
+def keep_programs(folder: Path, threads: int) -> str | None:
+    """Keep the programs of this process in the folder; return the reason if that cannot be."""
+    try:
+        programs = Programs(folder, name_kind("jaxlib", threads))
+    except NotTrusted as error:
+        return str(error)
+    cache = _Cache(programs)
+    for name, value in _OPTIONS.items():
+        jax.config.update(name, value)
+    _use(cache)
+    tried = programs.get(_TRIED)
+    if tried is None:
+        tried = _YES if _loads(cache) else b"no"
+        programs.put(_TRIED, tried)
+    if tried == _YES:
+        return None
+    _use(None)
+    return "JAX cannot load what it has compiled on this processor"
+
+
+def _use(cache: _Cache | None) -> None:
+    compilation_cache.reset_cache()
+    jax.config.update("jax_compilation_cache_dir", None if cache is None else str(cache._path))
+    compilation_cache._cache = cache
+    compilation_cache._cache_initialized = cache is not None
+
+
+def _loads(cache: _Cache) -> bool:
+    """Compile a small program, load it, and compare."""
+    numbers = jnp.arange(16.0).reshape(4, 4)
+    compiled = jax.jit(_try)(numbers)
+    jax.clear_caches()
+    cache.loaded = 0
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        loaded = jax.jit(_try)(numbers)
+    return cache.loaded > 0 and not said and bool((compiled == loaded).all())
+
+
+def _try(numbers: jax.Array) -> jax.Array:
+    return jnp.tanh(numbers @ numbers) + 1

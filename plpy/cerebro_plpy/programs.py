@@ -1,0 +1,175 @@
+"""Keeps compiled programs in a folder of the server's own, for the sessions to come.
+
+A program that is loaded runs as code of the server. So the folder is used only if nobody but the operating
+system's user of the server can write there, and each processor and each build of the compiler has its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import importlib.metadata
+import os
+import platform
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+# In the data directory, unless an administrator names another folder.
+FOLDER = "cerebro_cache"
+OFF = ""
+_MOST_BYTES = 512 << 20
+_MOST_DAYS = 90
+_DAY = 86400
+# Whatever is still unfinished after so long is what a process left that was killed.
+_UNFINISHED_SECONDS = 3600
+_UNFINISHED = ".unfinished"
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+class NotTrusted(Exception):
+    """The folder cannot hold programs; the text says why."""
+
+
+def find_folder(named: str | None) -> Path | None:
+    """Return the folder that an administrator has named, or the usual one; None where there is to be none."""
+    if named is not None:
+        return Path(named) if named != OFF else None
+    data = _data_directory()
+    return None if data is None else data / FOLDER
+
+
+def _data_directory() -> Path | None:
+    """Return the data directory, if this is a process of a server."""
+    with contextlib.suppress(ValueError):
+        value = ctypes.c_char_p.in_dll(ctypes.PyDLL(None), "DataDir").value
+        return None if value is None else Path(os.fsdecode(value))
+    return None
+
+
+def check_folder(folder: Path) -> None:
+    """Make the folder if it is missing; raise NotTrusted unless the server's user alone can write there."""
+    if not folder.is_absolute():
+        raise NotTrusted(f"{folder} is not an absolute path")
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode):
+            raise NotTrusted(f"{folder} is a link or a file, not a folder")
+        if found.st_uid != os.geteuid():
+            raise NotTrusted(f"{folder} belongs to the user with number {found.st_uid}, not to the server's")
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise NotTrusted(f"others than its owner may write to {folder}")
+        _check_way(folder)
+    except OSError as error:
+        raise NotTrusted(f"{folder}: {error.strerror}") from None
+
+
+def _check_way(folder: Path) -> None:
+    """Raise NotTrusted if somebody else could put another folder in this one's place."""
+    data = _data_directory()
+    for above in folder.resolve().parents:
+        if data is not None and above == data.resolve():
+            # Whoever can replace this one has the server already.
+            return
+        found = above.stat()
+        if found.st_uid not in (0, os.geteuid()):
+            raise NotTrusted(f"{above} belongs to the user with number {found.st_uid}, not to the server's")
+        # In a folder like /tmp, nobody renames what belongs to others.
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
+            raise NotTrusted(f"others than its owner may write to {above}")
+
+
+def name_kind(distribution: str, threads: int) -> str:
+    """Return a name for all that decides whether a program fits: compiler, processor and threads."""
+    found = hashlib.sha256()
+    # The record has a digest of each file.
+    record = importlib.metadata.distribution(distribution).read_text("RECORD") or ""
+    for part in (record, platform.machine(), _processor(), str(threads)):
+        found.update(part.encode() + b"\0")
+    return found.hexdigest()[:32]
+
+
+def _processor() -> str:
+    """Return what the first processor says of itself, without what changes from one look to the next."""
+    try:
+        first = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n", 1)[0]
+    except OSError:
+        return platform.processor()
+    kept = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
+    return "\n".join(line for line in first.splitlines() if line.startswith(kept))
+
+
+class Programs:
+    """The programs of one kind: files with a digest before what they hold."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        """Make the folder of this kind; raise NotTrusted or OSError if that cannot be."""
+        self._all = folder
+        self._folder = folder / kind
+        check_folder(folder)
+        check_folder(self._folder)
+        self._room = _MOST_BYTES // 8
+        self._clean()
+
+    @property
+    def path(self) -> Path:
+        return self._folder
+
+    def get(self, name: str) -> bytes | None:
+        """Return what is kept by a name; remove it if it is damaged."""
+        file = self._folder / name
+        try:
+            held = file.read_bytes()
+            digest, value = held[:_DIGEST_BYTES], held[_DIGEST_BYTES:]
+            if hashlib.sha256(value).digest() == digest:
+                os.utime(file)
+                return value
+            file.unlink()
+        except OSError:
+            pass
+        return None
+
+    def put(self, name: str, value: bytes) -> None:
+        """Keep a value, whole or not at all. Where there is no room for it, the run goes on without."""
+        self._room -= len(value)
+        if self._room < 0:
+            self._room = _MOST_BYTES // 8
+            self._clean()
+        with contextlib.suppress(OSError):
+            handle, unfinished = tempfile.mkstemp(_UNFINISHED, dir=self._folder)
+            try:
+                with open(handle, "wb") as file:
+                    file.write(hashlib.sha256(value).digest() + value)
+                os.replace(unfinished, self._folder / name)
+            except OSError:
+                os.unlink(unfinished)
+
+    def _clean(self) -> None:
+        """Remove what nobody has used for long, of all kinds, until the rest has room."""
+        now = time.time()
+        left = _MOST_BYTES
+        for used, size, file in sorted(_files(self._all), reverse=True):
+            old = now - used > _MOST_DAYS * _DAY
+            if file.suffix == _UNFINISHED:
+                old = now - used > _UNFINISHED_SECONDS
+            left -= size
+            if old or left < 0:
+                with contextlib.suppress(OSError):
+                    file.unlink()
+
+
+def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
+    """Return when each file was last used, its size and its path."""
+    for file in folder.glob("*/*"):
+        # Another session may clean at the same time.
+        with contextlib.suppress(OSError):
+            found = file.lstat()
+            yield found.st_mtime, found.st_size, file
+
+
+def used_bytes(folder: Path) -> int:
+    return sum(size for _, size, _ in _files(folder))

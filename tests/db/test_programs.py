@@ -1,0 +1,70 @@
+"""Programs that JAX compiles outlive the session: the next one loads them, and has the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import psycopg2
+import pytest
+
+import nets
+from trial import ADAM, Trial, blobs, rows_of
+
+FEATURES = 12
+FILES = "SELECT count(*), max(modification) FROM pg_ls_dir(%s) AS d, pg_stat_file(%s || '/' || d)"
+
+
+@pytest.fixture(scope="module")
+def folder(trial: Trial) -> Iterator[str]:
+    """A folder of this test's own, and what a fit needs."""
+    x, y = blobs(60, features=FEATURES)
+    trial.table("blobs", "x real[], y integer", rows_of(x, y))
+    trial.pack("blobs", "packed", buffer_size=25)
+    trial.model(nets.mlp(FEATURES))
+    trial.select("mst", [1], [ADAM], ["batch_size=16,epochs=1"])
+    name = trial.value("SELECT current_setting('data_directory') || '/programs_' || current_database()")
+    trial.sql("INSERT INTO cerebro.settings VALUES ('cache_folder', %s)", name)
+    yield name
+    trial.sql("DELETE FROM cerebro.settings WHERE name = 'cache_folder'")
+    trial.sql(f"COPY (SELECT 1) TO PROGRAM 'rm -rf {name}'")
+
+
+def fit_anew(database: str, out: str) -> Trial:
+    """Fit in a session that has compiled nothing yet; what is compiled ends with it."""
+    with closing(psycopg2.connect(dbname=database)) as connection:
+        connection.autocommit = True
+        connection.notices = []
+        trial = Trial(connection)
+        trial.fit("packed", out, "mst", 2, options={"backend": "jax"})
+        return trial
+
+
+def test_the_next_session_compiles_nothing(trial: Trial, database: str, folder: str) -> None:
+    fit_anew(database, "first")
+    (kind,) = [name for (name,) in trial.sql("SELECT pg_ls_dir(%s)", folder)]
+    compiled = trial.sql(FILES, *[f"{folder}/{kind}"] * 2)
+    fit_anew(database, "second")
+    assert trial.weights("first") == trial.weights("second")
+    assert trial.sql(FILES, *[f"{folder}/{kind}"] * 2)[0][0] == compiled[0][0]
+    found = "SELECT status, found FROM cerebro.diagnose() WHERE item = 'compiled programs'"
+    ((status, text),) = trial.sql(found)
+    assert status == "ok" and text.endswith(f" MB in {folder}")
+
+
+def test_a_folder_for_others_is_left_alone(trial: Trial, database: str, folder: str) -> None:
+    trial.sql(f"COPY (SELECT 1) TO PROGRAM 'chmod g+w {folder}'")
+    reason = f"compiled programs are not kept for other sessions: others than its owner may write to {folder}"
+    assert reason in fit_anew(database, "third").notices()
+    assert trial.weights("first") == trial.weights("third")
+    ((status, text, advice),) = trial.sql(
+        "SELECT status, found, advice FROM cerebro.diagnose() WHERE item = 'compiled programs'"
+    )
+    assert (status, text) == ("note", reason.partition("compiled programs are ")[2])
+    assert "Give the folder to the server's user alone" in advice
+
+
+def test_an_empty_name_turns_it_off(trial: Trial, folder: str) -> None:
+    trial.sql("UPDATE cerebro.settings SET value = '' WHERE name = 'cache_folder'")
+    found = trial.value("SELECT found FROM cerebro.diagnose() WHERE item = 'compiled programs'")
+    assert found == "not kept for other sessions"
