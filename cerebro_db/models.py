@@ -16,6 +16,8 @@ from cerebro_db.link import Row
 
 _LAYER = re.compile(r"cerebro>(\w+)@[0-9a-f]{64}")
 _HUB = "keras_hub"
+# The server's layer by which members learn; what it predicts is what comes in.
+_MEMBERS = "cerebro>Members"
 _COMPILE = ("optimizer", "loss", "metrics", "loss_weights", "weighted_metrics")
 
 
@@ -67,7 +69,7 @@ def normalizations(model: Any) -> list[Any]:
 def _model(keras: Any, architecture: str, known: Mapping[str, Any]) -> Any:
     if f'"{_HUB}>' in architecture:
         _import_hub()
-    config = json.loads(architecture)
+    config = json.loads(architecture, object_hook=_without_members)
     found = sorted(_registered(config))
     for name in found:
         if name not in known:
@@ -84,6 +86,15 @@ def _model(keras: Any, architecture: str, known: Mapping[str, Any]) -> Any:
             detail=f"{type(error).__name__}: {error}",
             hint=f"Here is Keras {keras.__version__}: is it the version of the server's?",
         ) from error
+
+
+def _without_members(found: dict[str, Any]) -> dict[str, Any]:
+    """Replace the layer of members by Keras' Identity, so that files need nothing of ours."""
+    if found.get("registered_name") != _MEMBERS:
+        return found
+    kept = {name: value for name, value in found["config"].items() if name != "classes"}
+    own = {"module": "keras.layers", "class_name": "Identity", "config": kept, "registered_name": None}
+    return {**found, **own}
 
 
 def _hold(model: Any) -> None:

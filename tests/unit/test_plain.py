@@ -13,9 +13,8 @@ import pytest
 import every_layer
 import nets
 from cerebro_plpy.engine import runtime
-from cerebro_plpy.engine.plain import plain_net
+from cerebro_plpy.engine.plain import LAYERS, NotHere, plain_net
 from cerebro_plpy.engine.plain_activations import ACTIVATIONS
-from cerebro_plpy.engine.plain_layers import LAYERS, NotHere
 
 BACKEND = os.environ.get("CEREBRO_TEST_BACKEND", "tensorflow")
 FLAT, STEPS, PLANE = (6,), (9, 4), (9, 8, 3)
@@ -34,6 +33,8 @@ CARRIED: list[dict[str, Any]] = [
     {}, {"return_sequences": True}, {"go_backwards": True}, {"use_bias": False}, {"activation": "relu"},
     {"return_sequences": True, "go_backwards": True, "dropout": 0.5},
 ]  # fmt: skip
+SPREAD = np.arange(1.0, 37).reshape(STEPS)
+EACH = {"axis": [1, 2], "mean": SPREAD.tolist(), "variance": (SPREAD**2).tolist()}
 GATED = [*CARRIED, {"recurrent_activation": "hard_sigmoid"}]
 # What each layer is tried on and with.
 TRIED: dict[str, tuple[tuple[int, ...], list[dict[str, Any]]]] = {
@@ -51,6 +52,15 @@ TRIED: dict[str, tuple[tuple[int, ...], list[dict[str, Any]]]] = {
     "Dense": (STEPS, [{"units": 3}, {"units": 3, "use_bias": False, "activation": "softmax"}]),
     "Dropout": (FLAT, [{"rate": 0.3}]),
     "Embedding": (FLAT, [{"input_dim": 7, "output_dim": 3}]),
+    "EinsumDense": (
+        STEPS,
+        [
+            {"equation": "bki,ki->bki", "output_shape": [STEPS[0], STEPS[1]]},
+            {"equation": "bki,kio->bko", "output_shape": [STEPS[0], 3], "bias_axes": "ko"},
+            {"equation": "bki,io->bko", "output_shape": [None, 3], "activation": "relu"},
+            {"equation": "bti,tij->bij", "output_shape": [STEPS[1], 5], "bias_axes": "ij"},
+        ],
+    ),
     "Flatten": (PLANE, [{}]),
     "GRU": (STEPS, [{"units": 3, **one} for one in GATED]),
     "GaussianDropout": (FLAT, [{"rate": 0.3}]),
@@ -65,9 +75,10 @@ TRIED: dict[str, tuple[tuple[int, ...], list[dict[str, Any]]]] = {
     "LeakyReLU": (FLAT, [{}, {"negative_slope": 0.7}]),
     "MaxPooling1D": (STEPS, POOLED),
     "MaxPooling2D": (PLANE, POOLED),
-    "Normalization": (STEPS, [{}, {"mean": [1.0, 2, 3, 4], "variance": [4.0, 1, 0, 2]}]),
+    "Normalization": (STEPS, [{}, {"mean": [1.0, 2, 3, 4], "variance": [4.0, 1, 0, 2]}, EACH]),
     "Permute": (PLANE, [{"dims": [3, 1, 2]}]),
     "ReLU": (FLAT, [{}, {"max_value": 0.5}, {"negative_slope": 0.1}]),
+    "RepeatVector": (FLAT, [{"n": 3}]),
     "Rescaling": (
         FLAT,
         [{"scale": 0.1}, {"scale": 2, "offset": -1.5}, {"scale": [1.0, 2, 3, 4, 5, 6], "offset": [0.5] * 6}],
@@ -78,13 +89,14 @@ TRIED: dict[str, tuple[tuple[int, ...], list[dict[str, Any]]]] = {
     "SpatialDropout1D": (STEPS, [{"rate": 0.3}]),
     "SpatialDropout2D": (PLANE, [{"rate": 0.3}]),
 }
-# tests/unit/test_plain_graphs.py tries those of several inputs.
-SEVERAL = {"Add", "Average", "Concatenate", "Maximum", "Minimum", "Multiply"}
+# tests/unit/test_plain_graphs.py tries those of several inputs, and those that are no layers of Keras'.
+SEVERAL = {"Add", "Average", "Concatenate", "Maximum", "Members", "Minimum", "Multiply", "Take"}
 CASES = [(name, shape, params) for name, (shape, tried) in TRIED.items() for params in tried]
 # What is left to an engine.
 ELSEWHERE: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
     ("Conv2D", PLANE, {"filters": 3, "kernel_size": 3, "groups": 3}),
     ("BatchNormalization", PLANE, {"axis": 1}),
+    ("EinsumDense", STEPS, {"equation": "...i,io->...o", "output_shape": 3}),
     ("Embedding", FLAT, {"input_dim": 7, "output_dim": 3, "mask_zero": True}),
     ("GRU", STEPS, {"units": 3, "reset_after": False}),
     ("GlobalMaxPooling1D", STEPS, {"keepdims": True}),

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cerebro_plpy.engine import runtime
+from cerebro_plpy.engine import own, runtime
 from cerebro_plpy.engine.architecture import build, describe
 from cerebro_plpy.engine.plain import PlainNet, plain_net
-from cerebro_plpy.nets.fitting import NetOutput, NetRows
+from cerebro_plpy.nets.fitting import Moments, NetOutput, NetRows
 from cerebro_plpy.nets.points import POINTS, nets
 from reference import BACKEND
 
@@ -188,8 +188,18 @@ def test_every_net_by_name_is_known(name: str, activation: str) -> None:
     shape = {"image": (9, 8, 3), "series": (9, 4)}.get(name, (6,))
     given = None if name == "linear" else json.dumps({"activation": activation})
     ((_, text),) = nets(name, given, NetRows([shape], [NetOutput("y", (3,), True)], None))
-    model = weighed(runtime.keras().models.model_from_json(text))
+    known = own.objects([own.registered_name(own.MEMBERS)])
+    model = weighed(runtime.keras().models.model_from_json(text, custom_objects=known))
     assert_same(model, text)
+
+
+def test_numbers_in_pieces_are_known() -> None:
+    values = np.random.default_rng(5).normal(size=(200, 6))
+    values[:, 2] = values[:, 2] > 0
+    rows = NetRows([(6,)], [NetOutput("y", (1,), False, Moments([3.0], [2.0]))], None, lambda _: values)
+    ((_, text),) = nets("tabm", '{"members": 3, "pieces": 5}', rows)
+    known = own.objects([own.registered_name(own.MEMBERS)])
+    assert_same(weighed(runtime.keras().models.model_from_json(text, custom_objects=known)), text)
 
 
 def keras_2(shape: list[int]) -> str:

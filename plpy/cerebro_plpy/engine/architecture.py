@@ -21,6 +21,7 @@ from cerebro_plpy.engine import (
     hub,
     legacy,
     lora,
+    own,
     runtime,
     symbolic,
     trunk,
@@ -232,8 +233,8 @@ def _parse(model_arch: str) -> dict[str, Any]:
 def _custom_objects(config: dict[str, Any]) -> dict[str, Any]:
     """Return the classes of the registered layers in a config, and the objects of KerasHub."""
     registered_layers = validate.registered_layers(config).items()
-    of_hub = hub.objects(validate.hub_names(config))
-    return {**{name: custom.get(digest) for name, digest in registered_layers}, **of_hub}
+    others = {**hub.objects(validate.hub_names(config)), **own.objects(validate.own_names(config))}
+    return {**{name: custom.get(digest) for name, digest in registered_layers}, **others}
 
 
 def _deserialize(config: dict[str, Any], layers: dict[str, Any]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cerebro_plpy.engine import hub, quantized, runtime
+from cerebro_plpy.engine import hub, own, quantized, runtime
 
 # It writes its layer's kernel in every training step, trainable or not.
 _WRITING = "SpectralNormalization"
@@ -45,5 +45,5 @@ def hold(model: Any) -> None:
 
 
 def _may_write(layer: Any) -> bool:
-    own = type(layer)
-    return not hub.is_known(own) or own.__name__ == _WRITING
+    kind = type(layer)
+    return not (hub.is_known(kind) or own.is_own(kind)) or kind.__name__ == _WRITING

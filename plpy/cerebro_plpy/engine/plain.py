@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_plpy.engine import plain_layers, plain_members
 from cerebro_plpy.engine.architecture import DescribedModel, Shape, canonical
-from cerebro_plpy.engine.plain_layers import LAYERS, Array, LayerCall, NotHere, Params, Size
+from cerebro_plpy.engine.plain_layers import Array, LayerCall, NotHere, Params, Size
 from cerebro_plpy.engine.plain_nodes import LayerNode, wiring
 from cerebro_plpy.errors import CerebroError
 
+LAYERS = {**plain_layers.LAYERS, **plain_members.LAYERS}
 _MODULES = (None, "keras.layers")
 # What NumPy takes longer for than an engine: convolutions, by their multiplications, and steps of recurrent
 # layers, each of which costs as much as so many.
@@ -119,14 +121,23 @@ def _make(model: Mapping[str, Any], weights: bytes) -> PlainNet:
 def _layer(node: LayerNode, given: list[Array], reader: _WeightsInOrder) -> LayerCall:
     layer = node.layer
     name, shape = layer["class_name"], given[0].shape
-    if name not in LAYERS or layer.get("module") not in _MODULES or layer.get("registered_name") is not None:
+    if name not in LAYERS or not _is_at_home(layer):
         raise NotHere
     if any(len(one.shape) != len(shape) for one in given):
         raise NotHere
-    params = Params(layer["config"])
+    params = Params({**layer["config"], **node.given})
     made = LAYERS[name](params, shape[1:], reader.take)
     params.end()
     return made
+
+
+def _is_at_home(layer: Mapping[str, Any]) -> bool:
+    """Return whether a layer is the one that its name stands for here, and not another's of this name."""
+    module, written = layer.get("module"), layer.get("registered_name")
+    if layer["class_name"] in plain_members.PLACES:
+        place, names = plain_members.PLACES[layer["class_name"]]
+        return module == place and written in names
+    return module in _MODULES and written is None
 
 
 def _input_shape(layer: Mapping[str, Any]) -> Size:

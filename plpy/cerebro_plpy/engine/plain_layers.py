@@ -219,9 +219,11 @@ def _layer_normalization(params: Params, shape: Size, take: Take) -> Apply:
 
 
 def _normalization(params: Params, shape: Size, take: Take) -> Apply:
-    _last_axis(params, shape)
     params.want(invert=False)
     mean, variance = params.take("mean"), params.take("variance")
+    if np.ndim(mean) > 1:
+        params.want(axis=list(range(1, len(shape) + 1)))
+    _last_axis(params, shape)
     if mean is None:
         mean, variance, _ = take(shape[-1]), take(shape[-1]), take()
     mean, deviation = np.asarray(mean, np.float32), np.sqrt(np.asarray(variance, np.float32))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cerebro_plpy.engine.plain_layers import NotHere
 
 Layer = Mapping[str, Any]
+# The operation that is given more than the outputs of layers: which numbers to take.
+TAKE = "Take"
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,8 @@ class LayerNode:
     name: str
     layer: Layer
     sources: tuple[str, ...]
+    # What an operation's call has besides.
+    given: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ def _graph(config: Mapping[str, Any]) -> Wiring:
     if len(layers) < len(config["layers"]) or begins != set(inputs) or len(begins) < len(inputs):
         raise NotHere
     nodes = [
-        LayerNode(name, layers[name], sources[name])
+        LayerNode(name, layers[name], sources[name], _given(layers[name]))
         for name in _in_keras_order(sources, outputs)
         if name not in begins
     ]
@@ -97,11 +101,20 @@ def _sources(layer: Layer) -> tuple[str, ...]:
         tensors = [tensor[:3] for tensor in call]
     else:
         given = list(call.get("kwargs", {}).values())
-        tensors = [tensor["config"]["keras_history"] for tensor in _flat(call["args"])]
+        taken = call["args"][:1] if layer["class_name"] == TAKE else call["args"]
+        tensors = [tensor["config"]["keras_history"] for tensor in _flat(taken)]
     # What changes what a layer does in this call.
     if any(argument not in (None, False, {}) for argument in given):
         raise NotHere
     return tuple(_name(tensor) for tensor in tensors)
+
+
+def _given(layer: Layer) -> Mapping[str, Any]:
+    if layer["class_name"] != TAKE:
+        return {}
+    (call,) = layer["inbound_nodes"]
+    _, indices = call["args"]
+    return {"indices": indices}
 
 
 def _flat(args: Any) -> list[Any]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cerebro_plpy import errors
-from cerebro_plpy.engine import hub, quantized
+from cerebro_plpy.engine import hub, own, quantized
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.nearest import nearest
@@ -93,7 +93,7 @@ def check(config: dict[str, Any]) -> None:
         raise _refused(f'"{config.get("class_name")}"', "the top level", "It is not a model.")
     for path, found in _objects(config, "model", 0):
         _check_quantized(path, found)
-        if _pin(path, found):
+        if own.pin(found) or _pin(path, found):
             continue
         if hub.is_named(found):
             _check_hub(path, found)
@@ -106,6 +106,12 @@ def registered_layers(config: dict[str, Any]) -> dict[str, str]:
     names = {found.get("registered_name") for _, found in _objects(config, "model", 0)}
     matches = (_REGISTERED.fullmatch(name) for name in names if isinstance(name, str))
     return {match[0]: match[2] for match in matches if match}
+
+
+def own_names(config: dict[str, Any]) -> set[str]:
+    """Return the registered names of our own layers in a checked architecture."""
+    named = [found for _, found in _objects(config, "model", 0) if own.pin(found)]
+    return {found["registered_name"] for found in named}
 
 
 def hub_names(config: dict[str, Any]) -> set[str]:

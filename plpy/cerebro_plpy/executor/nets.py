@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,8 @@ from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import models, packed, partitions, results, session
 from cerebro_plpy.store.names import Table, resolve_table
 from cerebro_plpy.topology.choose import choose
+
+ENOUGH_ROWS = 20_000
 
 
 def load_net(
@@ -88,7 +92,21 @@ def read_rows(db: Database, table: Table) -> NetRows:
         NetOutput(name, shape, is_classes, None if is_classes else measure_label(db, table.quoted, name))
         for name, shape, is_classes in labels
     ]
-    return NetRows(summary.input_shapes, outputs, summary.features)
+    return NetRows(summary.input_shapes, outputs, summary.features, partial(_read_values, db, table, summary))
+
+
+def _read_values(db: Database, table: Table, summary: packed.PackedSummary, number: int) -> np.ndarray:
+    """Read so many rows of an input that quantiles are known well enough."""
+    name, rows, found = summary.independent_varname[number], 0, []
+    for data, shape in partitions.scan_column(db, table.quoted, name):
+        if data is not None and shape is not None:
+            values = decode_buffer(data, shape, FEATURES)
+            found.append(values.reshape(len(values), -1).astype(np.float64))
+            rows += len(values)
+        if rows >= ENOUGH_ROWS:
+            break
+    width = math.prod(summary.input_shapes[number])
+    return np.concatenate(found) if found else np.empty((0, width))
 
 
 def enable_lora(

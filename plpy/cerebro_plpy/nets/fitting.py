@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from cerebro_plpy.features.specification import EMBED, HASH, Category, FeatureInput, Specification, Text
 from cerebro_plpy.nets.graph import Graph, LayerOutput
@@ -41,6 +43,19 @@ class NetOutput:
     is_classes: bool
     moments: Moments | None = None
 
+    @property
+    def width(self) -> int:
+        return self.shape[-1] if self.is_classes else math.prod(self.shape)
+
+    @property
+    def label(self) -> str:
+        """The name of the net's output, where that can be one."""
+        return f"out_{self.name}" if self.name.isidentifier() and self.name.isascii() else ""
+
+
+def _no_values(number: int) -> np.ndarray:
+    return np.empty((0, 0))
+
 
 @dataclass(frozen=True)
 class NetRows:
@@ -49,6 +64,8 @@ class NetRows:
     inputs: Sequence[Sequence[int]]
     outputs: Sequence[NetOutput]
     features: Specification | None
+    # Reads some rows of an input, flat, by its number.
+    values: Callable[[int], np.ndarray] = _no_values
 
 
 def embedding_width(codes: int) -> int:
@@ -81,6 +98,22 @@ def _branch(graph: Graph, node: LayerOutput, one: FeatureInput | None, words: bo
     return node
 
 
+def widths(wanted: NetRows) -> list[int]:
+    """Return how many numbers a row has in each branch, once it is flat."""
+    if wanted.features is None:
+        return [math.prod(shape) for shape in wanted.inputs]
+    return [_width(one) for one in wanted.features.inputs]
+
+
+def _width(one: FeatureInput) -> int:
+    way = one.features[0].way
+    if len(one.features) == 1 and isinstance(way, Category) and way.encode in (EMBED, HASH):
+        return embedding_width(way.codes)
+    if len(one.features) == 1 and isinstance(way, Text):
+        return WORD_WIDTH
+    return math.prod(one.shape)
+
+
 def joined(graph: Graph, nodes: Sequence[LayerOutput]) -> LayerOutput:
     """Return all nodes side by side, flat; a single one as it is."""
     if len(nodes) == 1:
@@ -97,19 +130,21 @@ def heads(graph: Graph, node: LayerOutput, wanted: NetRows) -> list[LayerOutput]
     """Return the outputs: a softmax over the classes, or numbers in the unit of the label."""
     flat, found = flattened(graph, node), []
     for output in wanted.outputs:
-        shape, moments = output.shape, output.moments
-        width = shape[-1] if output.is_classes else math.prod(shape)
         activation = "softmax" if output.is_classes else "linear"
-        label = f"out_{output.name}" if output.name.isidentifier() and output.name.isascii() else ""
-        own = "" if moments else label
-        head = graph.layer("Dense", flat, rank=1, units=width, activation=activation, name=own)
-        if moments:
-            scale, offset = _plain(moments.deviations), _plain(moments.means)
-            head = graph.layer("Rescaling", head, scale=scale, offset=offset, name=label)
-        if len(shape) > 1:
-            head = graph.layer("Reshape", head, rank=len(shape), target_shape=list(shape))
-        found.append(head)
+        own = "" if output.moments else output.label
+        head = graph.layer("Dense", flat, rank=1, units=output.width, activation=activation, name=own)
+        found.append(in_unit(graph, head, output))
     return found
+
+
+def in_unit(graph: Graph, head: LayerOutput, output: NetOutput) -> LayerOutput:
+    """Give a head the unit and the shape of its label."""
+    if output.moments:
+        scale, offset = _plain(output.moments.deviations), _plain(output.moments.means)
+        head = graph.layer("Rescaling", head, scale=scale, offset=offset, name=output.label)
+    if len(output.shape) > 1:
+        head = graph.layer("Reshape", head, rank=len(output.shape), target_shape=list(output.shape))
+    return head
 
 
 def _plain(values: Sequence[float]) -> float | list[float]:

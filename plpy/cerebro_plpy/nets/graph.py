@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 LONGEST_NAME = 60
+# An operation of Keras that is no layer, and a layer of our own (engine/own.py).
+TAKE, MEMBERS = "Take", "Members"
+_PLACES = {TAKE: ("keras.src.ops.numpy", None), MEMBERS: (None, f"cerebro>{MEMBERS}")}
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,9 @@ class Graph:
         self._inputs.append(node.name)
         return node
 
+    def is_input(self, node: LayerOutput) -> bool:
+        return node.name in self._inputs
+
     def layer(self, kind: str, *sources: LayerOutput, rank: int | None = None, **config: Any) -> LayerOutput:
         """Add a layer on others' outputs; it keeps the number of dimensions unless that is given."""
         return self._add(kind, list(sources), sources[0].rank if rank is None else rank, config)
@@ -48,13 +54,15 @@ class Graph:
             for source in sources
         ]
         merges = kind in ("Concatenate", "Add", "Multiply", "Average")
-        called = [{"args": [tensors] if merges else tensors, "kwargs": {}}] if sources else []
+        takes = [config.pop("indices")] if kind == TAKE else []
+        called = [{"args": [tensors] if merges else [*tensors, *takes], "kwargs": {}}] if sources else []
+        module, registered = _PLACES.get(kind, ("keras.layers", None))
         self._layers.append(
             {
-                "module": "keras.layers",
+                "module": module,
                 "class_name": kind,
                 "config": {"name": name, **config},
-                "registered_name": None,
+                "registered_name": registered,
                 "name": name,
                 "inbound_nodes": called,
             }

@@ -10,7 +10,7 @@ from typing import Any
 from cerebro_plpy.errors import DATATYPE_MISMATCH, CerebroError
 from cerebro_plpy.logical.options import Validator, integer, number, one_of, read_object
 from cerebro_plpy.madlib.nearest import unknown
-from cerebro_plpy.nets import line
+from cerebro_plpy.nets import line, members
 from cerebro_plpy.nets.fitting import NetRows, branches, flattened, heads, joined
 from cerebro_plpy.nets.graph import Graph, LayerOutput
 
@@ -28,9 +28,16 @@ def _share(key: str, value: object) -> float:
 CHECKS: Mapping[str, Validator] = {
     "width": integer(1, 65536),
     "depth": integer(1, 64),
+    "members": integer(2, 256),
+    "pieces": integer(2, 1024),
+    "embedding": integer(1, 1024),
     "dropout": _share,
     "activation": one_of(*ACTIVATIONS),
 }
+
+
+def _usual_heads(graph: Graph, node: LayerOutput, wanted: NetRows, given: Parameters) -> list[LayerOutput]:
+    return heads(graph, node, wanted)
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,7 @@ class StartingPoint:
 
     defaults: Parameters
     make: Callable[[Graph, NetRows, Parameters], LayerOutput]
+    heads: Callable[[Graph, LayerOutput, NetRows, Parameters], list[LayerOutput]] = _usual_heads
 
 
 def _linear(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
@@ -118,9 +126,11 @@ def _series(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
 
 
 _DENSE = {"width": 64, "depth": 2, "dropout": 0.1, "activation": "relu"}
+_MEMBERS = {**_DENSE, "width": 96, "members": 16, "pieces": 24, "embedding": 12}
 POINTS: Mapping[str, StartingPoint] = {
     "linear": StartingPoint({}, _linear),
     "tabular": StartingPoint(_DENSE, _tabular),
+    "tabm": StartingPoint(_MEMBERS, members.make, members.heads),
     "text": StartingPoint({**_DENSE, "depth": 1}, _text),
     "image": StartingPoint({"width": 16, "depth": 3, "dropout": 0.2, "activation": "relu"}, _image),
     "series": StartingPoint({"width": 32, "depth": 4, "dropout": 0.1, "activation": "relu"}, _series),
@@ -154,7 +164,7 @@ def nets(text: str, given: str | None, wanted: NetRows) -> list[tuple[str, str]]
         graph = Graph()
         node = point.make(graph, wanted, chosen)
         shown = " ".join([name, *(f"{key}={value}" for key, value in chosen.items())])
-        found.append((shown, graph.as_json(heads(graph, node, wanted), shown)))
+        found.append((shown, graph.as_json(point.heads(graph, node, wanted, chosen), shown)))
     return found
 
 

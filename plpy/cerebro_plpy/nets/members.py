@@ -1,0 +1,120 @@
+"""The starting point tabm: many members that share nearly all weights, on numbers cut into pieces.
+
+After TabM (Gorishniy and others, 2024): the members differ by factors on the inputs and by their heads, each
+learns by its own error, and the answer is the mean of theirs. Numbers are encoded piece by piece between
+quantiles of the training rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cerebro_plpy.nets.fitting import NetOutput, NetRows, branches, flattened, in_unit, joined, widths
+from cerebro_plpy.nets.graph import MEMBERS, TAKE, Graph, LayerOutput
+
+# Pieces times columns: each is a number in the architecture, twice.
+MOST_PIECES = 16_384
+# With fewer, a number is as good as it is.
+LEAST_PIECES = 2
+# Of the range of a number's values, so far apart are two quantiles that are not the same.
+CLOSEST = 1e-5
+# Nothing lies beyond it, so a piece there is always 0.
+_BEYOND = 1e30
+
+
+def make(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> LayerOutput:
+    """Return the last hidden layer: for each row, a vector for each member."""
+    parts, width = [], 0
+    for number, (node, own) in enumerate(zip(branches(graph, wanted), widths(wanted), strict=True)):
+        if graph.is_input(node) and node.rank == 1:
+            found, own = _encoded(graph, node, own, wanted.values(number), given)
+            parts += found
+        else:
+            parts.append(flattened(graph, node))
+        width += own
+    node = joined(graph, parts)
+    members = given["members"]
+    node = graph.layer("RepeatVector", node, rank=2, n=members)
+    node = graph.layer(
+        "EinsumDense", node, equation="bki,ki->bki", output_shape=[members, width],
+        kernel_initializer=_drawn("RandomNormal", stddev=1.0),
+    )  # fmt: skip
+    for _ in range(given["depth"]):
+        node = graph.layer("Dense", node, units=given["width"], activation=given["activation"])
+        node = graph.layer("Dropout", node, rate=given["dropout"])
+    return node
+
+
+def heads(graph: Graph, node: LayerOutput, wanted: NetRows, given: Mapping[str, Any]) -> list[LayerOutput]:
+    """Return the outputs: the mean of what the members answer."""
+    return [_head(graph, node, output, given) for output in wanted.outputs]
+
+
+def _head(graph: Graph, node: LayerOutput, output: NetOutput, given: Mapping[str, Any]) -> LayerOutput:
+    near = 1 / math.sqrt(given["width"])
+    node = graph.layer(
+        "EinsumDense", node, equation="bkw,kwo->bko", output_shape=[given["members"], output.width],
+        bias_axes="ko", kernel_initializer=_drawn("RandomUniform", minval=-near, maxval=near),
+    )  # fmt: skip
+    node = graph.layer(MEMBERS, node, classes=output.is_classes)
+    if output.is_classes:
+        node = graph.layer("Softmax", node)
+    own = "" if output.moments else output.label
+    return in_unit(graph, graph.layer("GlobalAveragePooling1D", node, rank=1, name=own), output)
+
+
+def _encoded(
+    graph: Graph, node: LayerOutput, width: int, values: np.ndarray, given: Mapping[str, Any]
+) -> tuple[list[LayerOutput], int]:
+    """Return numbers of many values piece by piece, all others as they are, and the width of both."""
+    most = min(given["pieces"], MOST_PIECES // max(1, values.shape[1]))
+    edges = [_edges(column, most) for column in values.T]
+    cut = [place for place, found in enumerate(edges) if len(found) > LEAST_PIECES]
+    if not cut:
+        return [node], width
+    left = [place for place in range(len(edges)) if place not in cut]
+    numbers = graph.layer(TAKE, node, indices=cut, axis=1) if left else node
+    found = [_in_pieces(graph, numbers, [edges[place] for place in cut], given["embedding"])]
+    width = len(left) + len(cut) * given["embedding"]
+    return [graph.layer(TAKE, node, indices=left, axis=1), *found] if left else found, width
+
+
+def _edges(values: np.ndarray, pieces: int) -> np.ndarray:
+    """Return the quantiles between which so many pieces lie; fewer where values are alike."""
+    found = np.quantile(values, np.linspace(0, 1, pieces + 1))
+    apart = np.diff(found, prepend=-np.inf) > CLOSEST * (found[-1] - found[0])
+    return found[apart]
+
+
+def _in_pieces(graph: Graph, node: LayerOutput, edges: Sequence[np.ndarray], width: int) -> LayerOutput:
+    """Return, for each number, how far it has come through each piece, as a vector of this width."""
+    pieces = max(map(len, edges)) - 1
+    begins = np.full((pieces, len(edges)), _BEYOND)
+    widths = np.ones((pieces, len(edges)))
+    for place, found in enumerate(edges):
+        begins[: len(found) - 1, place] = found[:-1]
+        widths[: len(found) - 1, place] = np.diff(found)
+    node = graph.layer("RepeatVector", node, rank=2, n=pieces)
+    node = graph.layer(
+        "Normalization", node, axis=[1, 2], mean=begins.tolist(), variance=np.square(widths).tolist()
+    )
+    node = graph.layer("ReLU", node, max_value=1.0)
+    near = 1 / math.sqrt(pieces)
+    node = graph.layer(
+        "EinsumDense", node, equation="btf,tfd->bfd", output_shape=[len(edges), width], bias_axes="fd",
+        kernel_initializer=_drawn("RandomUniform", minval=-near, maxval=near),
+    )  # fmt: skip
+    return graph.layer("Flatten", node, rank=1)
+
+
+def _drawn(kind: str, **config: float) -> Mapping[str, Any]:
+    return {
+        "module": "keras.initializers",
+        "class_name": kind,
+        "config": {"seed": None, **config},
+        "registered_name": None,
+    }
