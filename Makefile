@@ -153,8 +153,9 @@ docker: ## build the container image cerebro-db (BASE=image, PACKAGES=requiremen
 	@docker build -q -f docker/Dockerfile -t cerebro-db --label org.opencontainers.image.version=$(EXTVERSION) \
 		$(if $(BASE),--build-arg BASE=$(BASE)) $(if $(PACKAGES),--build-arg PACKAGES=$(PACKAGES)) .
 
-up: ## start the private cluster
+up: ## start the private cluster, where CREATE EXTENSION cerebro works
 	@tools/setup runtime
+	@$(MAKE) -s deploy
 	@tools/cluster up
 
 down: ## stop the private cluster

@@ -116,7 +116,7 @@ def explain(
         (f"{name}_train_packed", f"{name}_configs", workload.epochs, f"{name}_validation_packed",
          json.dumps(options), None if what_if is None else json.dumps(what_if)),
     )  # fmt: skip
-    return json.loads(text)[0]
+    return json.loads(text)[0]["Plan"]
 
 
 def compare(workload: Workload, options: Mapping[str, Any]) -> Compared:

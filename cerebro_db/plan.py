@@ -64,7 +64,7 @@ class Plan:
 def explain(db: Server, statement: Callable[[str], str]) -> Plan:
     """Ask for a plan, with the statement for each format."""
     lines, tree = ([_only(row) for row in db.rows(statement(form))] for form in ("text", "json"))
-    return Plan(json.loads(tree[0])[0], "\n".join(lines))
+    return Plan(json.loads(tree[0])[0]["Plan"], "\n".join(lines))
 
 
 def _only(row: Row) -> str:

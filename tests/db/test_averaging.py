@@ -130,7 +130,10 @@ def test_early_stopping_steering_and_evaluations_see_whole_epochs(trial: Trial) 
 
 
 def test_a_plan_knows_that_epochs_are_averaged(trial: Trial) -> None:
-    asked = "SELECT cerebro.explain_fit('packed', 'small', 10, options => %s, format => 'json')::jsonb -> 0"
+    asked = (
+        "SELECT cerebro.explain_fit('packed', 'small', 10, options => %s, format => 'json')::jsonb"
+        " -> 0 -> 'Plan'"
+    )
     plain, averaged = (
         trial.value(asked, options) for options in ("{}", '{"hybrid": {"average_from_epoch": 1}}')
     )

@@ -44,8 +44,7 @@ def explain(trial: Trial, selection: str = "two", epochs: int | None = EPOCHS, *
     text = trial.value(
         f"SELECT cerebro.explain_fit('packed', %s, %s{places})", selection, epochs, *named.values()
     )
-    (plan,) = json.loads(text)
-    return plan
+    return json.loads(text)[0]["Plan"]
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +213,7 @@ def test_a_run_in_one_session_is_planned_so(trial: Trial) -> None:
         text = trial.value("SELECT cerebro.explain_fit('unseen', 'two', 2, format => 'json')")
     finally:
         trial.sql("ROLLBACK")
-    (plan,) = json.loads(text)
+    plan = json.loads(text)[0]["Plan"]
     assert plan["Memory Bytes"] == plan["Session Memory Bytes"]
 
 
@@ -270,7 +269,7 @@ def test_a_search_is_played(trial: Trial, method: str, params: str, configs: str
         f"SELECT cerebro.explain_automl('packed', 'arch', ARRAY[1], {GRID}, %s, %s, 1, format => 'json')",
         method, params,
     )  # fmt: skip
-    (plan,) = json.loads(text)
+    plan = json.loads(text)[0]["Plan"]
     assert configs in plan["Detail"]
     assert plan["Node Type"] == f"Search by {method}"
     assert plan["Total Time Low"] <= plan["Total Time"] <= plan["Total Time High"]
@@ -286,7 +285,7 @@ def test_hyperband_trains_what_its_plan_says(trial: Trial) -> None:
     visits = trial.value(
         "SELECT count(*) FROM cerebro.visits WHERE run_id = (SELECT run_id FROM searched_summary)"
     )
-    assert json.loads(text)[0]["Visits"] == visits
+    assert json.loads(text)[0]["Plan"]["Visits"] == visits
 
 
 def test_early_stopping_is_played_too(trial: Trial) -> None:
@@ -296,7 +295,7 @@ def test_early_stopping_is_played_too(trial: Trial) -> None:
 
 
 def test_a_run_has_what_was_expected_beside_what_it_took(trial: Trial, run: int) -> None:
-    (plan,) = json.loads(trial.value("SELECT cerebro.explain_run(%s, 'json')", run))
+    plan = json.loads(trial.value("SELECT cerebro.explain_run(%s, 'json')", run))[0]["Plan"]
     assert plan["Node Type"] == f"Run {run}, finished"
     assert plan["Actual Visits"] == plan["Visits"] == 2 * 2 * EPOCHS
     assert plan["Actual Total Time"] > 0
@@ -318,7 +317,7 @@ def test_a_table_that_has_the_name_of_the_runs_table_is_another(trial: Trial) ->
     run_id = trial.fit("brief", "brief_models", "two", 1)
     trial.sql("DROP TABLE brief, brief_summary")
     trial.pack("blobs", "brief")
-    (plan,) = json.loads(trial.value("SELECT cerebro.explain_run(%s, 'json')", run_id))
+    plan = json.loads(trial.value("SELECT cerebro.explain_run(%s, 'json')", run_id))[0]["Plan"]
     assert plan["Rows"].startswith("60 for training")
 
 

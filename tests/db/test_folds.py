@@ -244,5 +244,5 @@ def test_the_plan_knows_the_folds(trial: Trial) -> None:
         "SELECT cerebro.explain_fit('packed', 'configs', 2, options => %s, format => 'json')",
         json.dumps({"seed": 7, "threads": 1, "cross_validate": {"final": True}}),
     )
-    (plan,) = json.loads(text)
+    plan = json.loads(text)[0]["Plan"]
     assert plan["Visits"] == 2 * (FOLDS + 1) * 2 * 2

@@ -193,7 +193,7 @@ def test_the_plan_says_which_share_visits_and_why(trial: Trial) -> None:
             "SELECT cerebro.explain_fit('packed', %s, 3, options => %s, format => 'json')",
             selection, json.dumps({"backend": "jax", **options}),
         )  # fmt: skip
-        return json.loads(line[0])[0]["Bundles"]
+        return json.loads(line[0])[0]["Plan"]["Bundles"]
 
     first, second = explained("adams")
     assert (first["Configs"], first["Together"], first["Form"]) == ([1, 3, 5, 7], 2, "one by one")

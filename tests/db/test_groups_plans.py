@@ -32,7 +32,7 @@ def plan(trial: Trial, epochs: int = 4, what_if: dict[str, Any] | None = None, *
         "SELECT cerebro.explain_fit('packed', 'configs', %s, options => %s, format => 'json', what_if => %s)",
         epochs, json.dumps({**JAX, **options}), what_if and json.dumps(what_if),
     )  # fmt: skip
-    return json.loads(found)[0]
+    return json.loads(found)[0]["Plan"]
 
 
 def test_a_plan_counts_groups_and_bundles(trial: Trial) -> None:
@@ -85,7 +85,7 @@ def test_what_is_left_to_the_planner_is_chosen(trial: Trial) -> None:
 
 def test_a_run_is_explained_beside_what_it_took(trial: Trial) -> None:
     run = trial.fit("packed", "models", "configs", 4, options={**JAX, "fallback": True, "min_rows": 12})
-    found = json.loads(trial.value("SELECT cerebro.explain_run(%s, 'json')", run))[0]
+    found = json.loads(trial.value("SELECT cerebro.explain_run(%s, 'json')", run))[0]["Plan"]
     assert found["Detail"] == "2 configs for each of 14 groups"
     assert found["Settings"]["epochs"] == 4
     trains = [node for node in found["Plans"] if node["Node Type"] == "Train"]

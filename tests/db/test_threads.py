@@ -88,7 +88,7 @@ def test_sessions_of_either_kind_stay(trial: Trial) -> None:
 def test_what_is_chosen_is_written_with_the_run(trial: Trial) -> None:
     fit(trial, "one", "written", threads="auto")
     plan = trial.value("SELECT cerebro.explain_run(cerebro.last_run(), 'json')")
-    assert json.loads(plan)[0]["Settings"]["threads"] == CORES
+    assert json.loads(plan)[0]["Plan"]["Settings"]["threads"] == CORES
 
 
 def test_the_plan_says_so(trial: Trial) -> None:
@@ -96,7 +96,7 @@ def test_the_plan_says_so(trial: Trial) -> None:
     text = trial.value(
         "SELECT cerebro.explain_fit('packed', 'one', 2, options => %s, format => 'json')", options
     )
-    assert json.loads(text)[0]["Settings"]["threads"] == CORES
+    assert json.loads(text)[0]["Plan"]["Settings"]["threads"] == CORES
 
 
 @pytest.mark.parametrize("given", ["many", 0, 1.5, True])

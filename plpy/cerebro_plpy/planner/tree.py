@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 # Nodes within a node, as PostgreSQL names them.
-PLANS = "Plans"
+PLAN, PLANS = "Plan", "Plans"
 NODE_TYPE, DETAIL = "Node Type", "Detail"
 Node = Mapping[str, Any]
 _HEAD = (
@@ -24,8 +24,8 @@ _HEAD = (
 
 
 def as_json(node: Node) -> str:
-    """Return the tree as JSON: an array of one object."""
-    return json.dumps([_rounded(node)], ensure_ascii=False)
+    """Return the tree as PostgreSQL's EXPLAIN (FORMAT JSON) gives one: an array of an object with a Plan."""
+    return json.dumps([{PLAN: _rounded(node)}], ensure_ascii=False)
 
 
 def as_text(node: Node) -> list[str]:
