@@ -45,6 +45,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Training": (
         "train",
         "prepare_train",
+        "ensemble",
         "madlib_keras_fit_multiple_model",
         "madlib_keras_fit",
         "madlib_keras_automl",

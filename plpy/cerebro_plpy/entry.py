@@ -292,6 +292,13 @@ def train(*arguments: Any) -> Iterator[tuple[Any, ...]]:
 
 
 @public
+def ensemble(*arguments: Any) -> Iterator[tuple[Any, ...]]:
+    from cerebro_plpy.executor import ensemble as executor
+
+    return iter(executor.ensemble(Session(), executor.EnsembleCall(*arguments)))
+
+
+@public
 def prepare_train(*arguments: Any) -> str:
     from cerebro_plpy.executor import train as executor
 

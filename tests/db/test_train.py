@@ -49,6 +49,12 @@ def test_one_statement_leads_from_a_table_to_predictions(trial: Trial) -> None:
     made = "SELECT count(*) FROM unnest(%s::text[]) t WHERE to_regclass(t) IS NOT NULL"
     tables = ["churn", "churn_info", "churn_summary", "churn_packed", "churn_packed_validation", "churn_nets"]
     assert trial.value(made, [*tables, "churn_best"]) == 7
+    if trial.topology == "local":
+        together = trial.value(
+            "SELECT avg((p.class = c.gone)::int) FROM small c, cerebro.predict('churn_ensemble', c) p"
+            " WHERE c.age IS NOT NULL"
+        )
+        assert together > 0.9
 
 
 def test_a_quantity_is_learned_as_such(trial: Trial) -> None:
@@ -208,6 +214,7 @@ def test_a_target_that_cannot_be_learned_is_refused_at_once(
 @pytest.mark.parametrize("unit", [1e-6, 1e5, 1e12])
 def test_a_quantity_is_learned_in_any_unit(trial: Trial, unit: float) -> None:
     trial.sql("DROP TABLE IF EXISTS houses, home, home_info, home_summary, home_best, home_best_summary")
+    trial.sql("DROP TABLE IF EXISTS home_ensemble, home_ensemble_summary")
     trial.sql("DROP TABLE IF EXISTS home_nets, home_packed, home_packed_summary")
     trial.sql("DROP TABLE IF EXISTS home_packed_validation, home_packed_validation_summary")
     trial.sql(

@@ -146,17 +146,23 @@ def show_net(db: Database, arch_table: str | None, model_id: int | None) -> Iter
     models.check_architectures(db, table)
     stored = models.architectures(db, table, [model_id])[0]
     registry.begin(db)
+    _, layers = list_layers(db, stored.model_arch)
+    return iter(layers)
+
+
+def list_layers(db: Database, model_arch: str) -> tuple[str, list[tuple[Any, ...]]]:
+    """Have Keras check a net; return its JSON, and what `show_net` has of each layer."""
     engines = requests.engines(db, FitOptions(), False, session.usual_segments(db))
     topology = choose(db, [])
     topology.open([engines.start(engines.backend, False)], 1)
     found = topology.ask(
         engines.backend,
         CheckModel(
-            model_arch=stored.model_arch,
+            model_arch=model_arch,
             weights_bytes=None,
             max_parameters=engines.max_parameters,
-            functions=registry.needed(db, [], [stored.model_arch]),
+            functions=registry.needed(db, [], [model_arch]),
             layers=True,
         ),
     )
-    return iter([tuple(layer) for layer in found["layers"]])
+    return found["json"], [tuple(layer) for layer in found["layers"]]

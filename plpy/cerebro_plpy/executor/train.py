@@ -10,10 +10,10 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
-from cerebro_plpy.executor import begin, nets
+from cerebro_plpy.executor import begin, ensemble, nets
 from cerebro_plpy.executor.automl import AutomlCall
 from cerebro_plpy.logical.metrics import standing
-from cerebro_plpy.logical.options import BACKENDS, LARGEST, Validator, integer, one_of, parse_options
+from cerebro_plpy.logical.options import BACKENDS, LARGEST, Validator, boolean, integer, one_of, parse_options
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.nets import points
 from cerebro_plpy.nets.fitting import NetOutput
@@ -49,6 +49,7 @@ OPTIONS: Mapping[str, Validator] = {
     "seed": integer(0, 2**31 - 1),
     "configs": integer(1, 10_000),
     "epochs": integer(1, LARGEST),
+    "single": boolean(),
 }
 
 
@@ -85,7 +86,10 @@ def train(db: Database, call: TrainCall) -> list[Ranked]:
     """Pack the rows, make nets, search within the budget, and return the leaderboard."""
     task = _task(db, call)
     begin.begin(db, _prepare(db, task))
-    return _leaderboard(db, task)
+    board = _leaderboard(db, task)
+    if len(board) > 1 and not task.given.get("single"):
+        ensemble.ensemble(db, ensemble.EnsembleCall(task.name, task.table(ensemble.SUFFIX)))
+    return board
 
 
 def prepare(db: Database, call: TrainCall) -> str:
@@ -122,7 +126,7 @@ def _task(db: Database, call: TrainCall) -> TrainOrder:
     seconds = session.seconds(db, budget)
     if seconds < LEAST_SECONDS:
         raise CerebroError(f"budget is {budget}", hint="A second is the least.")
-    for suffix in ("", "_packed", "_nets", "_best"):
+    for suffix in ("", "_packed", "_nets", "_best", ensemble.SUFFIX):
         names.target_table(db, names.with_suffix(name, suffix), suffixes=("_summary",))
     return TrainOrder(source, label, name, given, round(seconds))
 
@@ -161,7 +165,7 @@ def _chosen_nets(task: TrainOrder, summary: packed.PackedSummary) -> list[tuple[
         return [("image", '{"width": [16, 32], "depth": [2, 3]}')]
     if 2 in ranks:
         return [("series", '{"width": [32, 64], "depth": [3, 5]}')]
-    return [("linear", None), ("tabular", '{"width": [32, 128], "depth": [1, 2]}')]
+    return [("linear", None), ("tabular", '{"width": [64, 128]}'), ("tabm", '{"width": [64, 128]}')]
 
 
 def _loss(label: NetOutput) -> str:

@@ -43,6 +43,10 @@ class Graph:
         """Add a layer on others' outputs; it keeps the number of dimensions unless that is given."""
         return self._add(kind, list(sources), sources[0].rank if rank is None else rank, config)
 
+    def adopt(self, layers: Sequence[dict[str, Any]]) -> None:
+        """Add layers of another model, whose names and sources stand here."""
+        self._layers += layers
+
     def _add(self, kind: str, sources: list[LayerOutput], rank: int, config: dict[str, Any]) -> LayerOutput:
         number = self._count[kind] = self._count.get(kind, 0) + 1
         name = str(config.pop("name", "") or f"{kind.lower()}_{number}")

@@ -1,0 +1,241 @@
+"""cerebro.ensemble: the models of a table whose mean answers best, joined to one net."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import NOT_SUPPORTED, NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
+from cerebro_plpy.executor import nets, output
+from cerebro_plpy.executor import request as requests
+from cerebro_plpy.madlib.nearest import unknown
+from cerebro_plpy.nets import joining
+from cerebro_plpy.packing.read import FEATURES, ONE_HOT, decode_buffer
+from cerebro_plpy.predicting import belonging, models, of_packed, selection, trained
+from cerebro_plpy.store import interrupts, names, packed, partitions, results
+
+SIZE = 25
+MOST = 1000
+# Rows that choose: more would change nothing.
+ENOUGH_ROWS = 50_000
+SUFFIX = "_ensemble"
+# How far from 1 the probabilities of a row may add up.
+_NEAR_ONE = 1e-3
+Part = tuple[int, float]
+
+
+@dataclass(frozen=True)
+class EnsembleCall:
+    """The arguments of cerebro.ensemble, unchecked."""
+
+    model_table: str | None
+    output_table: str | None
+    size: int | None = SIZE
+    metric: str | None = None
+    packed_table: str | None = None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model of the table, and its answers for the rows that choose."""
+
+    found: trained.TrainedModel
+    model: models.Model
+    answers: np.ndarray
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The models that are in, with their shares, and how well they and the best of them answer."""
+
+    parts: Sequence[tuple[Candidate, float]]
+    metric: str
+    value: float
+    best_alone: float
+    rows: int
+
+
+def ensemble(db: Database, call: EnsembleCall) -> list[Part]:
+    """Write the ensemble's tables; return the key and the share of each model that is in it."""
+    size = _check_size(call.size)
+    target = names.target_table(db, call.output_table, suffixes=("_summary",))
+    best = trained.find_model(db, call.model_table, None)
+    if best.mst_key is None:
+        raise CerebroError(f"{best.table.quoted} holds a single model", sqlstate=WRONG_STATE)
+    summary = results.summary_row(db, names.quote(best.table.schema, best.table.name + "_summary"))
+    rows = _choosing_rows(db, call, best, summary)
+    metric = _metric(call.metric, rows.summary.one_hot[0])
+    chosen = _choose(db, best, rows, metric, size)
+    _write(db, target, best, rows.summary, summary, chosen)
+    _tell(db, target, chosen)
+    return [(int(one.found.mst_key or 0), share) for one, share in chosen.parts]
+
+
+def _check_size(size: int | None) -> int:
+    if size is None:
+        raise CerebroError("size is NULL", sqlstate=NULL_NOT_ALLOWED)
+    if not 1 <= size <= MOST:
+        raise CerebroError(f"size is {size}, it must be from 1 to {MOST}")
+    return size
+
+
+def _metric(given: str | None, is_classes: bool) -> str:
+    known = selection.OF_CLASSES if is_classes else selection.OF_QUANTITIES
+    if given is None:
+        return known[0]
+    if given not in known:
+        what = "classes" if is_classes else "a quantity"
+        problem = f"the model predicts {what}, for which no metric is called {given[:60]!r}"
+        raise unknown(problem, given, known)
+    return given
+
+
+def _choosing_rows(
+    db: Database, call: EnsembleCall, best: trained.TrainedModel, summary: Mapping[str, Any]
+) -> requests.Data:
+    named = call.packed_table
+    if named is None:
+        qualified = summary.get("qualified_names") or {}
+        named = qualified.get("validation_table") or summary.get("validation_table")
+    if named is None:
+        raise CerebroError(
+            f"{best.table.quoted} was trained without a validation table",
+            detail="The rows that a model was trained on cannot choose.",
+            hint="Name a packed table of other rows: packed_table => '…'.",
+        )
+    rows = requests.data(db, named, "packed table")
+    if len(rows.summary.dependent_varname) != 1:
+        raise CerebroError("nets of several outputs cannot be joined", sqlstate=NOT_SUPPORTED)
+    belonging.check(db, best.table, rows.summary, rows.table.quoted)
+    return rows
+
+
+def _choose(db: Database, best: trained.TrainedModel, rows: requests.Data, metric: str, size: int) -> Chosen:
+    inputs = [_read(db, rows, name, FEATURES) for name in rows.summary.independent_varname]
+    is_classes = rows.summary.one_hot[0]
+    truth = _read(db, rows, rows.summary.dependent_varname[0], ONE_HOT if is_classes else FEATURES)
+    truth = truth.reshape(len(truth), -1).astype(np.float64)
+    tick = partial(interrupts.tick, db)
+    candidates = list(_candidates(db, best, inputs, tick))
+    shapes = {one.answers.shape for one in candidates}
+    if shapes != {truth.shape} or (is_classes and not all(map(_is_shares, candidates))):
+        raise CerebroError(
+            "the nets do not answer with a probability for each class",
+            hint="Give nets of classes a last layer with softmax, and a loss without from_logits.",
+            sqlstate=NOT_SUPPORTED,
+        )
+    answers = np.stack([one.answers for one in candidates])
+    counts, error = selection.choose(answers, truth, metric, size)
+    alone = min(selection.ERRORS[metric](one, truth) for one in answers)
+    total = sum(counts.values())
+    return Chosen(
+        parts=[(candidates[place], count / total) for place, count in counts.items()],
+        metric=metric,
+        value=selection.shown(metric, error),
+        best_alone=selection.shown(metric, alone),
+        rows=len(truth),
+    )
+
+
+def _candidates(
+    db: Database, best: trained.TrainedModel, inputs: Sequence[np.ndarray], tick: Callable[[], None]
+) -> Iterator[Candidate]:
+    info = names.resolve_table(db, names.quote(best.table.schema, best.table.name + "_info"))
+    for key in sorted({row["mst_key"] for row in results.measured(db, info.quoted)}):
+        found = trained.find_model(db, best.table.quoted, key)
+        model = models.trained(db, found)
+        (answers,) = of_packed.answers(db, model, inputs, tick)
+        flat = answers.reshape(len(answers), -1).astype(np.float64)
+        if np.isfinite(flat).all():
+            yield Candidate(found, model, flat)
+
+
+def _is_shares(one: Candidate) -> bool:
+    return bool((one.answers >= 0).all() and (np.abs(one.answers.sum(axis=1) - 1) < _NEAR_ONE).all())
+
+
+def _read(db: Database, rows: requests.Data, name: str, dtype: np.dtype) -> np.ndarray:
+    found, count = list[np.ndarray](), 0
+    for data, shape in partitions.scan_column(db, rows.table.quoted, name):
+        if data is not None and shape is not None and count < ENOUGH_ROWS:
+            found.append(decode_buffer(data, shape, dtype))
+            count += len(found[-1])
+    if not found:
+        raise CerebroError(f"{rows.table.quoted} holds no rows", sqlstate=WRONG_STATE)
+    return np.concatenate(found)
+
+
+def _write(
+    db: Database,
+    target: names.TargetTable,
+    best: trained.TrainedModel,
+    rows: packed.PackedSummary,
+    summary: Mapping[str, Any],
+    chosen: Chosen,
+) -> None:
+    """Write the tables of a single model, which all functions that predict take."""
+    first = chosen.parts[0][0].found
+    label = json.loads(first.stored.model_arch)["config"]["output_layers"]
+    label = label[0] if isinstance(label[0], str) else label[0][0]
+    model_arch, weights = _joined(db, chosen.parts, label)
+    about = names.target(db, target.schema, target.name + "_summary")
+    types = rows.class_value_types
+    for table, columns in zip((target, about), results.columns_of_one(types), strict=True):
+        results.create(db, table, columns)
+    results.add_single_model(db, target.quoted, output.field(db, 1, weights), model_arch)
+    known = dict(results.columns_of_one(types)[1])
+    parts = ", ".join(f"{one.found.mst_key}: {share:.3g}" for one, share in chosen.parts)
+    row = {
+        **{name: value for name, value in summary.items() if name in known and name not in types},
+        "model": target.quoted,
+        "model_id": first.selected.model_id,
+        "compile_params": first.selected.compile_params,
+        "fit_params": first.selected.fit_params,
+        "description": f"ensemble of {best.table.quoted}, by mst_key: {parts}",
+        "model_type": "madlib_keras",
+        "model_size": len(weights) / 1024,
+        "backend": first.backend,
+    }
+    results.add_summary(db, about.quoted, row, types, rows.class_values)
+
+
+def _joined(db: Database, parts: Sequence[tuple[Candidate, float]], label: str) -> tuple[str, bytes]:
+    """Return the net whose output is the weighted mean, and its weights."""
+    texts = [one.model.model_arch for one, _ in parts]
+    found = joining.join(texts, [share for _, share in parts], "ensemble", label)
+    checked, layers = nets.list_layers(db, found)
+    pieces: list[bytes] = []
+    own = [_by_layer(db, one) for one, _ in parts]
+    for name, _, _, count, _ in layers:
+        place = joining.layer_name(name)
+        if count and place is not None:
+            pieces.append(own[place[0] - 1][place[1]])
+    return checked, b"".join(pieces)
+
+
+def _by_layer(db: Database, one: Candidate) -> Mapping[str, bytes]:
+    """Return the weights of each layer of a net."""
+    weights, found, first = one.model.weights(), dict[str, bytes](), 0
+    _, layers = nets.list_layers(db, one.model.model_arch)
+    for name, _, _, count, _ in layers:
+        found[name] = weights[first : first + 4 * count]
+        first += 4 * count
+    if first != len(weights):
+        raise CerebroError(
+            f"the weights of mst_key {one.found.mst_key} are not those of its layers in turn",
+            sqlstate=NOT_SUPPORTED,
+        )
+    return found
+
+
+def _tell(db: Database, target: names.TargetTable, chosen: Chosen) -> None:
+    db.notice(
+        f"{target.quoted} is the mean of {len(chosen.parts)} models: {chosen.metric} {chosen.value:.4g} on"
+        f" the {chosen.rows} rows that chose them, {chosen.best_alone:.4g} of the best alone"
+    )

@@ -1,0 +1,85 @@
+"""Joins nets with the same inputs to one whose output is the weighted mean of theirs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
+from cerebro_plpy.nets.graph import Graph, LayerOutput
+
+INPUT = "InputLayer"
+
+
+def join(nets: Sequence[str], weights: Sequence[float], called: str, label: str) -> str:
+    """Return the joined net as JSON; layers of the net with number n are named `net<n>_<name>`.
+
+    The nets are functional or sequential models as Keras 3 writes them, with one output and the same inputs.
+    """
+    graph, shared, ends = Graph(), list[str](), list[LayerOutput]()
+    for number, (text, weight) in enumerate(zip(nets, weights, strict=True), 1):
+        config = _functional(json.loads(text))
+        inputs = [name for name, _, _ in _listed(config["input_layers"])]
+        layers = {layer["name"]: layer for layer in config["layers"]}
+        if not shared:
+            shared = [graph.input(_shape(layers[name])).name for name in inputs]
+        if len(inputs) != len(shared):
+            raise CerebroError("the nets have different inputs", sqlstate=NOT_SUPPORTED)
+        names = {name: f"net{number}_{name}" for name in layers}
+        names |= dict(zip(inputs, shared, strict=True))
+        graph.adopt([_renamed(layer, names) for name, layer in layers.items() if name not in inputs])
+        ((end, _, _),) = _listed(config["output_layers"])
+        scaled = graph.layer("Rescaling", LayerOutput(names[end], 1), scale=weight, offset=0.0)
+        ends.append(scaled)
+    return graph.as_json([graph.layer("Add", *ends, name=label)], called)
+
+
+def layer_name(joined: str) -> tuple[int, str] | None:
+    """Return the number of the net that a layer came from, and its name there; None for added layers."""
+    head, _, name = joined.partition("_")
+    return (int(head[3:]), name) if head.startswith("net") and head[3:].isdigit() else None
+
+
+def _functional(model: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the config of a functional model, also of a chain of layers."""
+    config = model["config"]
+    if model["class_name"] != "Sequential":
+        return config
+    layers = config["layers"]
+    if layers[0]["class_name"] != INPUT:
+        raise CerebroError("a net without an input layer cannot be joined", sqlstate=NOT_SUPPORTED)
+    chained = [{**layers[0], "name": layers[0]["config"]["name"], "inbound_nodes": []}]
+    for before, layer in zip(chained, layers[1:], strict=False):
+        history = {"keras_history": [before["name"], 0, 0], "shape": [None], "dtype": "float32"}
+        call = {"args": [{"class_name": "__keras_tensor__", "config": history}], "kwargs": {}}
+        chained.append({**layer, "name": layer["config"]["name"], "inbound_nodes": [call]})
+    first, last = chained[0]["name"], chained[-1]["name"]
+    return {"layers": chained, "input_layers": [[first, 0, 0]], "output_layers": [[last, 0, 0]]}
+
+
+def _listed(tensors: Any) -> list[Any]:
+    """Return tensors as a list, also a single one that has no list around it."""
+    return [tensors] if isinstance(tensors[0], str) else list(tensors)
+
+
+def _shape(layer: Mapping[str, Any]) -> list[int]:
+    return layer["config"]["batch_shape"][1:]
+
+
+def _renamed(layer: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return a layer under its new name, and the layers whose outputs it takes under theirs."""
+    own = names[layer["name"]]
+    calls = [_with_names(call, names) for call in layer["inbound_nodes"]]
+    return {**layer, "name": own, "config": {**layer["config"], "name": own}, "inbound_nodes": calls}
+
+
+def _with_names(value: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(value, list):
+        return [_with_names(one, names) for one in value]
+    if not isinstance(value, Mapping):
+        return value
+    if "keras_history" in value:
+        name, *place = value["keras_history"]
+        return {**value, "keras_history": [names[name], *place]}
+    return {key: _with_names(one, names) for key, one in value.items()}

@@ -1,0 +1,17 @@
+CREATE OR REPLACE FUNCTION cerebro.ensemble(
+    model_table varchar,
+    output_table varchar,
+    size integer DEFAULT 25,
+    metric text DEFAULT NULL,
+    packed_table varchar DEFAULT NULL
+) RETURNS TABLE (
+    mst_key integer,
+    weight double precision
+)
+LANGUAGE plpython3u AS $$
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].ensemble(model_table, output_table, size, metric, packed_table)
+$$;
+COMMENT ON FUNCTION cerebro.ensemble(varchar, varchar, integer, text, varchar) IS
+'Joins models of a table to one net that answers with their weighted mean. The rows of packed_table (by default the validation table of the run) choose: one model after the other, each the one that improves the mean most; a model may be chosen several times. size is the number of rounds, metric what is to improve: logloss or accuracy for classes, rmse or mae for a quantity. Creates the tables output_table and output_table_summary, as madlib_fit does, so all functions that predict take it. Returns the models with their weights.';

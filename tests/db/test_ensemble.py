@@ -1,0 +1,119 @@
+"""cerebro.ensemble: one net that answers with the weighted mean of several."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import psycopg2
+import pytest
+
+from mixed import CUSTOMERS
+from trial import ADAM, Trial
+
+SAID = {"city": {"encode": "embed"}, "note": {"tokens": 8, "vocabulary": 50}}
+CHAIN = {
+    "module": "keras",
+    "class_name": "Sequential",
+    "config": {
+        "name": "chain",
+        "layers": [
+            {"module": "keras.layers", "class_name": "InputLayer", "config": {"batch_shape": [None, 2]}},
+            {"module": "keras.layers", "class_name": "BatchNormalization", "config": {}},
+            {"module": "keras.layers", "class_name": "Dense", "config": {"units": 1}},
+        ],
+    },
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def models(trial: Trial) -> None:
+    trial.sql(CUSTOMERS, 500)
+    trial.sql(
+        "CREATE TABLE sums AS SELECT id, a, b, (1000 * (a + b * b))::real AS y FROM ("
+        "SELECT i AS id, sin(i) AS a, cos(i * i) AS b FROM generate_series(1, 300) AS i) AS s"
+    )
+    options = json.dumps({"columns": SAID, "validation": 0.3, "segments": 2})
+    pack = "SELECT cerebro.training_preprocessor_dl(%s, %s, %s, %s, options => %s)"
+    trial.sql(pack, "customers", "mixed", "gone", "age, city, note, plan, x", options)
+    trial.sql(pack, "sums", "sums_packed", "y", "a, b", json.dumps({"columns": "auto", "validation": 0.3}))
+    for net, params in (("linear", None), ("tabular", {"width": 8}), ("tabm", {"width": 8, "members": 3})):
+        given = params and json.dumps(params)
+        trial.sql("SELECT cerebro.load_net('nets', 'mixed', %s, %s)", net, given)
+        if net != "linear":
+            trial.sql("SELECT cerebro.load_net('sum_nets', 'sums_packed', %s, %s)", net, given)
+    trial.sql("SELECT cerebro.load_keras_model('sum_nets', %s)", json.dumps(CHAIN))
+    trial.select("mst", [1, 2, 3], [ADAM], ["batch_size=16,epochs=1"], arch="nets")
+    compiled = "loss='mse',optimizer='Adam(learning_rate=0.03)',loss_weights=[1e-5]"
+    trial.select("sum_mst", [1, 2, 3], [compiled], ["batch_size=16,epochs=1"], arch="sum_nets")
+    trial.fit("mixed", "out", "mst", 4, validation_table="mixed_validation")
+    trial.fit("sums_packed", "sum_out", "sum_mst", 4, validation_table="sums_packed_validation")
+
+
+def probabilities(trial: Trial, model: str, key: int | None) -> dict[tuple[int, str], float]:
+    """The probability of each class for each row, by a table of predictions."""
+    trial.sql("DROP TABLE IF EXISTS said")
+    trial.sql(
+        "SELECT cerebro.madlib_predict(%s, 'customers', 'id', '*', 'said', 'prob', mst_key => %s)", model, key
+    )
+    return {(row, value): prob for row, value, prob in trial.sql("SELECT id, class_value, prob FROM said")}
+
+
+def test_it_answers_with_the_weighted_mean(trial: Trial) -> None:
+    parts = dict(trial.sql("SELECT * FROM cerebro.ensemble('out', 'joined', 6, 'logloss')"))
+    assert parts.keys() <= {1, 2, 3} and math.isclose(sum(parts.values()), 1)
+    assert "joined is the mean of " in trial.notices()
+    alone = {key: probabilities(trial, "out", key) for key in parts}
+    joined = probabilities(trial, "joined", None)
+    for place, answer in joined.items():
+        mean = sum(share * alone[key][place] for key, share in parts.items())
+        assert answer == pytest.approx(mean, abs=2e-6)
+    by_row = trial.sql(
+        "SELECT c.id, p.class, p.probability FROM customers AS c, cerebro.predict('joined', c) AS p LIMIT 20"
+    )
+    for row, answer, probability in by_row:
+        assert probability == pytest.approx(joined[row, answer], abs=2e-6)
+
+
+def test_the_least_error_on_held_out_rows_counts(trial: Trial) -> None:
+    trial.sql("SELECT cerebro.ensemble('out', 'least', metric => 'logloss')")
+    trial.sql("SELECT cerebro.madlib_evaluate('least', 'mixed_validation', 'measured')")
+    best = trial.value("SELECT min(validation_loss_final) FROM out_info")
+    assert trial.value("SELECT loss FROM measured") <= best + 1e-5
+
+
+def test_nets_of_a_quantity(trial: Trial) -> None:
+    """One of them is a chain with statistics that are no weights that train."""
+    parts = dict(trial.sql("SELECT * FROM cerebro.ensemble('sum_out', 'sum_joined')"))
+    asked = "SELECT s.id, p.prediction FROM sums AS s, cerebro.predict(%s::regclass, s, %s) AS p ORDER BY 1"
+    alone = [(share, dict(trial.sql(asked, "sum_out", key))) for key, share in parts.items()]
+    for row, answer in trial.sql(asked, "sum_joined", None):
+        assert answer == pytest.approx(sum(share * found[row] for share, found in alone), rel=1e-4, abs=1e-3)
+    trial.sql("SELECT cerebro.ensemble('sum_out', 'one_of_all', size => 1, metric => 'mae')")
+
+
+WRONG = {
+    "no round": ("'out', 'x', 0", "size is 0, it must be from 1 to 1000"),
+    "a metric of quantities": ("'out', 'x', 3, 'rmse'", "no metric is called 'rmse'"),
+    "a table that is there": ("'out', 'sum_out'", '"sum_out" already exists'),
+    "no table": ("'nowhere', 'x'", "'nowhere' does not exist"),
+    "rows of another kind": ("'out', 'x', packed_table => 'sums_packed'", "was not packed as the rows"),
+    "no packed rows": ("'out', 'x', packed_table => 'customers'", "customers"),
+}
+
+
+@pytest.mark.parametrize("arguments, text", WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_refused_and_leaves_nothing(trial: Trial, arguments: str, text: str) -> None:
+    with pytest.raises(psycopg2.Error) as caught:
+        trial.sql(f"SELECT cerebro.ensemble({arguments})")
+    assert text in str(caught.value)
+    assert trial.value("SELECT to_regclass('x')") is None
+
+
+def test_rows_that_trained_cannot_choose(trial: Trial) -> None:
+    trial.fit("mixed", "seen", "mst", 1)
+    with pytest.raises(psycopg2.Error, match="seen was trained without a validation table"):
+        trial.sql("SELECT cerebro.ensemble('seen', 'x')")
+    trial.sql("SELECT cerebro.ensemble('seen', 'chosen', packed_table => 'mixed_validation')")
+    with pytest.raises(psycopg2.Error, match="chosen holds a single model"):
+        trial.sql("SELECT cerebro.ensemble('chosen', 'x')")
