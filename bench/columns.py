@@ -38,7 +38,7 @@ def packing(repetitions: int, tell: Tell) -> Section:
     ways = {"without words": PLAIN, "with words": [*PLAIN, "note"]}
     rows, goals = [], []
     with server.session() as connection:
-        _make(connection, ROWS)
+        make(connection, ROWS)
         for name, columns in ways.items():
             copies, packs = [], []
             for number in range(-1, repetitions):
@@ -58,7 +58,7 @@ def packing(repetitions: int, tell: Tell) -> Section:
     )
 
 
-def _make(connection: Any, rows: int) -> None:
+def make(connection: Any, rows: int) -> None:
     server.drop(connection, ["mixed"])
     server.query(connection, MIXED.format(rows=rows))
     server.query(connection, "VACUUM ANALYZE mixed")
@@ -110,7 +110,7 @@ def predicting(repetitions: int, tell: Tell) -> Section:
 
 def _model(connection: Any) -> None:
     server.drop(connection, ["mixed_packed", "mixed_packed_summary", "mixed_nets", "mixed_nets_summary"])
-    _make(connection, PREDICTED)
+    make(connection, PREDICTED)
     _packed(connection, PLAIN)
     server.query(
         connection,

@@ -20,6 +20,7 @@ from importlib import metadata
 from pathlib import Path
 
 import accuracy
+import cold
 import columns
 import compare
 import details
@@ -43,6 +44,7 @@ JOBS = ("digits", "images", "wide")
 QUICK = ("digits", "packing", "prediction")
 PARTS = (
     *JOBS,
+    "cold",
     "time",
     "hop",
     "packing",
@@ -125,6 +127,7 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Section]]:
     )
     parts["hop"] = lambda: details.hops(count, tell)
     if not arguments.quick:
+        parts["cold"] = lambda: cold.cold(min(3, count), tell)
         parts["accuracy"] = lambda: accuracy.accuracy(tell)
         parts["time"] = lambda: details.where_time_goes(count, options, tell)
         parts["streaming"] = lambda: details.streaming(count, options, tell)

@@ -94,6 +94,24 @@ def test_a_live_model_of_classes_predicts_what_the_server_does(
     assert list(chosen["class"]) == [there.columns[n] for n in here.argmax(axis=1)]
 
 
+def test_a_live_model_of_members_is_of_keras_layers_alone(
+    kinds: Run, own_session: Database, cars: pd.DataFrame, x: np.ndarray, tmp_path: Path
+) -> None:
+    own_session.rows("SELECT cerebro.load_net('members', 'kinds', 'tabm', '{\"width\": 4, \"members\": 3}')")
+    own_session.rows(
+        "SELECT cerebro.load_model_selection_table('members', 'few', ARRAY[1], ARRAY[$$loss="
+        "'categorical_crossentropy',optimizer='Adam()',metrics=['accuracy']$$], ARRAY['batch_size=25'])"
+    )
+    own_session.rows("SELECT cerebro.madlib_fit_multiple_model('kinds', 'member_models', 'few', 2)")
+    (row,) = own_session.rows("SELECT run_id FROM member_models_summary")
+    config = own_session.run(row["run_id"]).config(1)
+    model = keras.models.load_model(config.save(tmp_path / "members.keras"))
+    assert {type(layer).__module__.partition(".")[0] for layer in model.layers} == {"keras"}
+    here = model.predict(x / np.float32(2), verbose=0)
+    there = config.probabilities(cars, x=FEATURES)
+    np.testing.assert_allclose(there, here, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("key", [1, 2])
 def test_a_live_model_has_the_state_of_its_optimizer(kinds: Run, client: Database, key: int) -> None:
     model = kinds.config(key).to_keras()

@@ -1,0 +1,92 @@
+"""Measures first calls: a fresh connection on TensorFlow, and on JAX with and without kept programs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import columns
+import server
+import tables
+import workloads
+from details import Section, Tell, prepare
+from measure import Spread, wait_until_quiet
+from tables import Goal
+
+ROWS = 5_600
+# The names of the columns of the table, as they are shown.
+TENSORFLOW, NEW, KEPT = "TensorFlow", "JAX, on a new server", "JAX, later connections"
+TRAIN = {"epochs": 9, "configs": 6, "single": True}
+Job = Callable[[Any, str], None]
+
+
+def cold(repetitions: int, tell: Tell) -> Section:
+    """Measure the first job of a connection, from the first statement to the last row."""
+    digits = workloads.named("digits", workloads.ALL["digits"].rows)
+    with server.session() as connection:
+        prepare(connection, digits)
+        columns.make(connection, ROWS)
+
+    def search(connection: Any, backend: str) -> None:
+        server.fit(connection, digits, json.dumps({"backend": backend}))
+
+    def train(connection: Any, backend: str) -> None:
+        server.query(
+            connection,
+            "SELECT * FROM cerebro.train('mixed', 'gone', 'cold', '10 minutes', %s)",
+            (json.dumps({**TRAIN, "backend": backend}),),
+        )
+
+    jobs: dict[str, Job] = {"16 configs of `digits`": search, f"`cerebro.train`, {ROWS:,} rows": train}
+    rows, goals = [], []
+    for name, job in jobs.items():
+        found = _measure(job, repetitions, tell)
+        rows.append([name, *[tables.spread(found[way]) for way in (TENSORFLOW, NEW, KEPT)]])
+        ratio = Spread.from_values([found[KEPT].median / found[NEW].median])
+        goals.append(Goal(f"first call, {name}: later connections ÷ a new server, JAX", 0.5, ratio))
+    head = ["first job of a connection, seconds", TENSORFLOW, NEW, KEPT]
+    return Section("First calls", tables.markdown(head, rows), goals)
+
+
+def _measure(job: Job, repetitions: int, tell: Tell) -> dict[str, Spread]:
+    taken: dict[str, list[float]] = {TENSORFLOW: [], NEW: [], KEPT: []}
+    for _ in range(repetitions):
+        with _empty_folder():
+            for way, backend in ((TENSORFLOW, "tensorflow"), (NEW, "jax"), (KEPT, "jax")):
+                wait_until_quiet()
+                taken[way].append(_first(job, backend))
+                tell(f"  {way} {taken[way][-1]:.1f} s")
+    return {way: Spread.from_values(seconds) for way, seconds in taken.items()}
+
+
+def _first(job: Job, backend: str) -> float:
+    with server.session() as connection:
+        made = [f"cold{end}" for end in ("", "_info", "_summary", "_nets", "_best", "_best_summary")]
+        made += [f"cold_packed{end}" for end in ("", "_summary", "_validation", "_validation_summary")]
+        server.drop(connection, made)
+        clock = time.perf_counter()
+        job(connection, backend)
+        return time.perf_counter() - clock
+
+
+@contextmanager
+def _empty_folder() -> Iterator[None]:
+    """Have a folder for compiled programs that holds none; it lies where the server may write."""
+    with server.session() as connection:
+        data = Path(server.value(connection, "SHOW data_directory"))
+        folder = Path(tempfile.mkdtemp(prefix="cold_", dir=data))
+        owner = data.stat()
+        shutil.chown(folder, owner.st_uid, owner.st_gid)
+        server.query(connection, "INSERT INTO cerebro.settings VALUES ('cache_folder', %s)", (str(folder),))
+    try:
+        yield
+    finally:
+        with server.session() as connection:
+            server.query(connection, "DELETE FROM cerebro.settings WHERE name = 'cache_folder'")
+        shutil.rmtree(folder)
