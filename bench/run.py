@@ -28,6 +28,7 @@ import folds
 import fused
 import groups
 import growth
+import real
 import server
 import tables
 import transfer
@@ -50,6 +51,7 @@ PARTS = (
     "packing",
     *columns.PARTS,
     "accuracy",
+    "real",
     "prediction",
     "streaming",
     "folds",
@@ -129,6 +131,7 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Section]]:
     if not arguments.quick:
         parts["cold"] = lambda: cold.cold(min(3, count), tell)
         parts["accuracy"] = lambda: accuracy.accuracy(tell)
+        parts["real"] = lambda: real.real(min(3, count), tell)
         parts["time"] = lambda: details.where_time_goes(count, options, tell)
         parts["streaming"] = lambda: details.streaming(count, options, tell)
         parts["folds"] = lambda: folds.folds(min(3, count), options, tell)

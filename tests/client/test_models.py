@@ -105,7 +105,7 @@ def test_a_live_model_of_members_is_of_keras_layers_alone(
     own_session.rows("SELECT cerebro.madlib_fit_multiple_model('kinds', 'member_models', 'few', 2)")
     (row,) = own_session.rows("SELECT run_id FROM member_models_summary")
     config = own_session.run(row["run_id"]).config(1)
-    model = keras.models.load_model(config.save(tmp_path / "members.keras"))
+    model: Any = keras.models.load_model(config.save(tmp_path / "members.keras"))
     assert {type(layer).__module__.partition(".")[0] for layer in model.layers} == {"keras"}
     here = model.predict(x / np.float32(2), verbose=0)
     there = config.probabilities(cars, x=FEATURES)

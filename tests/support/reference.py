@@ -99,8 +99,8 @@ def _process(backend: str) -> subprocess.Popen[str]:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.wait()
+    with process:
+        process.kill()
 
 
 def _environment(backend: str) -> dict[str, str]:
