@@ -9,7 +9,7 @@ from dataclasses import replace
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DATATYPE_MISMATCH, CerebroError
 from cerebro_plpy.features.specification import Specification
-from cerebro_plpy.packing import folds, grouping, holdout, inputs, sources, telltale
+from cerebro_plpy.packing import folds, grouping, holdout, inputs, outliers, sources, telltale
 from cerebro_plpy.packing import options as option
 from cerebro_plpy.packing.columns import Item, parse_items
 from cerebro_plpy.packing.job import Job, Rules
@@ -58,6 +58,8 @@ def pack_training(
         source, in_groups = grouping.numbered(db, source, known, chosen=chosen, spelled=spelled)
     if chosen.columns is not None:
         found = inputs.specify(db, source, known, listed=independent_varname, outputs=outputs, chosen=chosen)
+        if not labelled:  # else it has been looked at
+            _tell_of_targets(db, source, dependents)
     job = Job(
         source=source,
         target=target,
@@ -82,6 +84,14 @@ def pack_training(
     telltale.tell(db, target)
     if held is not None and held_target is not None:
         _pack_apart(db, job, held, held_target, known)
+
+
+def _tell_of_targets(db: Database, source: names.Table, dependents: Sequence[sources.SourcePart]) -> None:
+    for one in dependents:
+        column = one.first
+        is_number = column.element in sources.NUMBERS and not column.is_array
+        if one.kind == sources.VALUES and is_number and len(one.columns) == 1:
+            outliers.tell_target(db, source, column)
 
 
 def _pack_apart(
