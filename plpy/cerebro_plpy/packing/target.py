@@ -10,7 +10,7 @@ from cerebro_plpy.errors import DATATYPE_MISMATCH, CerebroError
 from cerebro_plpy.features import asked
 from cerebro_plpy.features.facts import TextFacts
 from cerebro_plpy.features.settle import NEARLY_ALL
-from cerebro_plpy.packing import holdout, row_keys, sources
+from cerebro_plpy.packing import holdout, outliers, row_keys, sources
 from cerebro_plpy.store import source_rows, statistics
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import SourceColumn
@@ -53,6 +53,8 @@ def settle(
         task = REGRESSION if quantity or many else CLASSIFICATION
         if column.element in asked.TEXTS and distinct > MOST_CLASSES:
             _refuse_numbers(column, TextFacts(present, distinct, frequent))
+    if column.is_array and statistics.is_constant(db, source, column):
+        raise _constant(column, present)
     if task == CLASSIFICATION and not column.is_array:
         held = sum(round(count * holdout.SHARE) for _, count in frequent)
         _check_classes(
@@ -60,6 +62,7 @@ def settle(
         )
     if task == REGRESSION and not column.is_array:
         _check_quantity(db, source, column, present, distinct)
+        outliers.tell_target(db, source, column)
         if distinct == present and _is_key(db, source, column):
             db.notice(
                 f'target "{column.name}" is a key: it tells rows apart, and little else can be learned of it'
@@ -71,10 +74,7 @@ def _check_quantity(db: Database, source: Table, column: SourceColumn, present: 
     """Refuse a quantity that is constant, or that floats of 32 bits, which labels are, cannot tell apart."""
     name = column.name
     if distinct == 1:
-        raise CerebroError(
-            f'target "{name}" is the same in all {present} rows: there is nothing to learn',
-            hint="Name a column whose values differ.",
-        )
+        raise _constant(column, present)
     ends = statistics.spread(db, source, column)
     if not all(map(math.isfinite, (ends.least, ends.greatest, ends.deviation))):
         return  # Packing says which rows have no number.
@@ -91,6 +91,13 @@ def _check_quantity(db: Database, source: Table, column: SourceColumn, present: 
             f" less than {SMALLEST:g} or more than {LARGEST:g} cannot be learned with floats of 32 bits",
             hint=f'Learn a multiple in a view: "{name}" / {ends.deviation:.1g}.',
         )
+
+
+def _constant(column: SourceColumn, present: int) -> CerebroError:
+    return CerebroError(
+        f'target "{column.name}" is the same in all {present} rows: there is nothing to learn',
+        hint="Name a column whose values differ.",
+    )
 
 
 def _is_key(db: Database, source: Table, column: SourceColumn) -> bool:
