@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -54,8 +53,8 @@ class Run:
         said = snapshot.headline() if info["status"] in GOING else snapshot.last_line()
         shown = [groups.spread(self)] if info["groups"] else self.rows(_FOREMOST)
         board = markup.table(list(shown[0]), [list(row.values()) for row in shown]) if shown else ""
-        more = f"<p>{escape(info['detail'])}</p>" if info["detail"] else ""
-        return markup.titled(title, f"<p>{escape(said)}</p>", more, board)
+        more = f"<p>{markup.text(info['detail'])}</p>" if info["detail"] else ""
+        return markup.titled(title, f"<p>{markup.text(said)}</p>", more, board)
 
     def sql(self) -> None:
         """Print the statements that began the run."""

@@ -12,6 +12,7 @@ from cerebro_db.cli.connection import connected, open_database
 from cerebro_db.cli.exits import Refused
 from cerebro_db.cli.output import formatted, say, show
 from cerebro_db.cli.runs import chosen, chosen_config, finished, follow, of_config
+from cerebro_db.terminal import harmless
 
 if TYPE_CHECKING:
     from cerebro_db.database import Database
@@ -153,7 +154,7 @@ def fit(spec: Path, check: bool, explain: bool, watch: bool, form: str, dsn: str
     with open_database(dsn, found.architectures) as db:
         if explain:
             plan = found.explain(db)
-            click.echo(json.dumps([plan.tree]) if form == "json" else str(plan))
+            click.echo(json.dumps([plan.tree]) if form == "json" else harmless(str(plan)))
             return
         run = found.begin(db)
         show([run.info()], form, BEGUN_COLUMNS)
