@@ -1,4 +1,4 @@
-"""What turns the direction of reading or is no letter is spelled out wherever a person reads it."""
+"""Characters that turn the direction of reading or are no letters: each is spelled out for a person."""
 
 from __future__ import annotations
 

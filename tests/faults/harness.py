@@ -93,7 +93,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Reference:
-    """What an undisturbed run leaves, and how long it takes."""
+    """All that an undisturbed run leaves, and how long it takes."""
 
     left: workload.Left
     visits: Rows
@@ -122,7 +122,7 @@ class Harness:
         self.reference(workload.SMALL, backend)
 
     def reference(self, job: workload.Job, backend: str) -> Reference:
-        """What the job leaves undisturbed; it is trained the first time that somebody asks."""
+        """Give all that the job leaves undisturbed; train it the first time that somebody asks."""
         if (job.name, backend) not in self.references:
             with closing(self.server.connect()) as connection:
                 begun = time.monotonic()

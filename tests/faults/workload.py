@@ -93,7 +93,7 @@ def make_tables(connection: Connection) -> None:
 
 
 def make_more_tables(trial: Trial) -> None:
-    """What the other jobs train, and on what."""
+    """Rows, packed rows, architectures and configs of the other jobs."""
     trial.table("few_rows", "x real[], y integer", rows_of(*blobs(400, features=FEW)))
     trial.pack("few_rows", "few", options={"segments": SEGMENTS})
     trial.sql(

@@ -45,7 +45,7 @@ def pack_training(
     _check_alone(chosen, divisor, independent_varname)
     rules = db.server.rules(distribution_rules)
     segments = chosen.segments or _usual_segments(db, source, rules)
-    dependents = sources.outputs(outputs, known, source.quoted, _tasks(outputs, known, widths, chosen.task))
+    dependents = _dependents(db, source, known, outputs, widths, chosen=chosen)
     source = source_rows.with_values(source, dependents[0].first) if labelled else source
     held, held_target, in_folds, in_groups, found = None, None, None, None, None
     label, seed, spelled = dependents[0].first, chosen.seed, str(output_table)
@@ -58,8 +58,6 @@ def pack_training(
         source, in_groups = grouping.numbered(db, source, known, chosen=chosen, spelled=spelled)
     if chosen.columns is not None:
         found = inputs.specify(db, source, known, listed=independent_varname, outputs=outputs, chosen=chosen)
-        if not labelled:  # else it has been looked at
-            _tell_of_targets(db, source, dependents)
     job = Job(
         source=source,
         target=target,
@@ -86,12 +84,22 @@ def pack_training(
         _pack_apart(db, job, held, held_target, known)
 
 
-def _tell_of_targets(db: Database, source: names.Table, dependents: Sequence[sources.SourcePart]) -> None:
-    for one in dependents:
+def _dependents(
+    db: Database,
+    source: names.Table,
+    known: Mapping[str, packed.SourceColumn],
+    outputs: Sequence[Item],
+    widths: Sequence[int | None],
+    chosen: option.PackOptions,
+) -> list[sources.SourcePart]:
+    """Decide the outputs, and say which quantities have a value beside which the others do not matter."""
+    found = sources.outputs(outputs, known, source.quoted, _tasks(outputs, known, widths, chosen.task))
+    for one in found if chosen.columns is not None else ():
         column = one.first
         is_number = column.element in sources.NUMBERS and not column.is_array
         if one.kind == sources.VALUES and is_number and len(one.columns) == 1:
             outliers.tell_target(db, source, column)
+    return found
 
 
 def _pack_apart(

@@ -10,7 +10,7 @@ from cerebro_plpy.errors import DATATYPE_MISMATCH, CerebroError
 from cerebro_plpy.features import asked
 from cerebro_plpy.features.facts import TextFacts
 from cerebro_plpy.features.settle import NEARLY_ALL
-from cerebro_plpy.packing import holdout, outliers, row_keys, sources
+from cerebro_plpy.packing import holdout, row_keys, sources
 from cerebro_plpy.store import source_rows, statistics
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import SourceColumn
@@ -62,7 +62,6 @@ def settle(
         )
     if task == REGRESSION and not column.is_array:
         _check_quantity(db, source, column, present, distinct)
-        outliers.tell_target(db, source, column)
         if distinct == present and _is_key(db, source, column):
             db.notice(
                 f'target "{column.name}" is a key: it tells rows apart, and little else can be learned of it'

@@ -1,4 +1,4 @@
-"""What the command `cerebro` says to do can be done at the shell, or in SQL."""
+"""Hints of the command `cerebro`: they can be followed at the shell, or in SQL."""
 
 from __future__ import annotations
 
