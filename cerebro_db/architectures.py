@@ -116,6 +116,7 @@ class Architectures:
                 raise CerebroError(
                     f"there is no architecture in {self.table}",
                     hint='Add one with db.architectures.add(model), or give "model" in the grid.',
+                    shell="Add one in SQL, with cerebro.load_net or cerebro.load_keras_model.",
                 )
             return found
         models = wanted if isinstance(wanted, list | tuple) else [wanted]

@@ -378,7 +378,11 @@ class Database:
         """Return one of your runs, by its number."""
         run_id = int(run_id)
         if not self.look("SELECT 1 FROM cerebro.runs WHERE run_id = %s", run_id):
-            raise CerebroError(f"you have no run {run_id}", hint="db.runs() shows your runs.")
+            raise CerebroError(
+                f"you have no run {run_id}",
+                hint="db.runs() shows your runs.",
+                shell="cerebro runs shows your runs.",
+            )
         return Run(self, run_id)
 
     def runs(self) -> pandas.DataFrame:

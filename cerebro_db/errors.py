@@ -11,15 +11,20 @@ E = TypeVar("E", bound=Exception)
 
 
 class CerebroError(Exception):
-    """An error that says what is wrong and, where it is known, in what way and what to do."""
+    """An error that says what is wrong and, where it is known, in what way and what to do.
+
+    `hint` is for who calls from Python; the command `cerebro` says `shell` instead where it is given.
+    """
 
     def __init__(
-        self, message: str, *, detail: str | None = None, hint: str | None = None, sqlstate: str | None = None
-    ) -> None:
+        self, message: str, *, detail: str | None = None, hint: str | None = None, shell: str | None = None,
+        sqlstate: str | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(message)
         self.message = message
         self.detail = detail
         self.hint = hint
+        self.shell = shell or hint
         self.sqlstate = sqlstate
 
     def __str__(self) -> str:

@@ -71,6 +71,9 @@ def unit(run: Run, group: Mapping[str, Any], mst_key: int | None = None) -> Row:
             hint=f"A group is written as {example[0]['group_key']}; run.groups() lists them."
             if example
             else "Its rows were not packed in groups.",
+            shell=f"A group is written as {example[0]['group_key']}; cerebro groups {run.run_id} lists them."
+            if example
+            else None,
         )
     ranked = [row for row in rows if row["rank"] is not None]
     wanted = ranked if mst_key is None else [row for row in rows if row["mst_key"] == mst_key]

@@ -6,29 +6,34 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
+from cerebro_db.terminal import harmless
+
+
+def text(value: object) -> str:
+    """Return a text for HTML; what turns the direction of reading or is no letter is spelled out."""
+    return escape(harmless(value))
+
 
 def titled(title: str, *parts: str) -> str:
     """Return a titled block of HTML, as which a notebook shows one object."""
-    return f"<div><b>{escape(title)}</b>{''.join(parts)}</div>"
+    return f"<div><b>{text(title)}</b>{''.join(parts)}</div>"
 
 
 def pairs(rows: Iterable[tuple[str, Any]]) -> str:
     """Return names with their values as a table; those that are None are left out."""
-    shown = "".join(
-        f"<tr><th>{escape(name)}</th><td>{cell(v)}</td></tr>" for name, v in rows if v is not None
-    )
+    shown = "".join(f"<tr><th>{text(name)}</th><td>{cell(v)}</td></tr>" for name, v in rows if v is not None)
     return f"<table>{shown}</table>"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Return rows under their headings."""
-    top = "".join(f"<th>{escape(name)}</th>" for name in head)
+    top = "".join(f"<th>{text(name)}</th>" for name in head)
     body = "".join(f"<tr>{''.join(f'<td>{cell(value)}</td>' for value in row)}</tr>" for row in rows)
     return f"<table><tr>{top}</tr>{body}</table>"
 
 
 def cell(value: Any) -> str:
-    return "" if value is None else escape(number(value) if isinstance(value, float) else str(value))
+    return "" if value is None else text(number(value) if isinstance(value, float) else value)
 
 
 def number(value: float | None) -> str:

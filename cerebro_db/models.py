@@ -134,6 +134,7 @@ def _missing(name: str) -> CerebroError:
     return CerebroError(
         f"the model needs {name}, which is registered in the database and not here",
         hint=f"Give it: custom_objects={{'{name}': …}}; db.functions.source('{name}') is its source.",
+        shell=f"The client for Python can be given {name}, and writes the file.",
     )
 
 

@@ -54,7 +54,11 @@ class Packed:
         if training is not None:
             x, y = x or training.x, y or training.y
         if not x or not y:
-            raise CerebroError("x and y name the columns to pack", hint='For example x=["a", "b"], y="c".')
+            raise CerebroError(
+                "x and y name the columns to pack",
+                hint='For example x=["a", "b"], y="c".',
+                shell="For example --x a,b --y c.",
+            )
         packed = cls(db, into or table_name(source, "_packed"), x, y)
         packed._source, packed._like = source, training
         return packed

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from cerebro_db import markup
 from cerebro_db.link import Row
 from cerebro_db.protocols import Server
 
@@ -75,11 +75,11 @@ def _only(row: Row) -> str:
 
 def _node(node: Mapping[str, Any], opened: bool) -> str:
     rows = "".join(
-        f"<tr><td>{html.escape(key)}</td><td>{html.escape(_shown(value))}</td></tr>"
+        f"<tr><td>{markup.text(key)}</td><td>{markup.text(_shown(value))}</td></tr>"
         for key, value in node.items()
         if key not in (PLANS, "Node Type", "Detail") and value not in ([], {})
     )
-    title = html.escape(f"{node['Node Type']} {node.get('Detail', '')}".strip())
+    title = markup.text(f"{node['Node Type']} {node.get('Detail', '')}".strip())
     inner = "".join(_node(child, False) for child in node.get(PLANS, ()))
     state = " open" if opened else ""
     return (

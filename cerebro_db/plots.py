@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cerebro_db.errors import CerebroError, needs
 from cerebro_db.link import Row
+from cerebro_db.terminal import harmless
 
 if TYPE_CHECKING:
     from cerebro_db.protocols import RunRows
@@ -109,7 +110,7 @@ def _curves(run: RunRows, axes: Any) -> None:
         epochs, values = zip(*points[key], strict=True)
         style = _best_style(best.index(key), key) if key in best else _other_style()
         axes.plot(epochs, values, marker="o", markersize=3, **style)
-    axes.set(xlabel="epoch", ylabel=f"{dataset} {metric}", title="Learning curves")
+    axes.set(xlabel="epoch", ylabel=_shown(f"{dataset} {metric}"), title="Learning curves")
     axes.xaxis.get_major_locator().set_params(integer=True)
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(*_in_order(handles, labels, [f"config {key}" for key in best]), fontsize="small", ncols=2)
@@ -149,9 +150,9 @@ def _configs(run: RunRows, axes: Any) -> None:
         axes.axvline(place, color="0.4", linewidth=0.8, zorder=0)
         for height, text in _ticks(column):
             axes.annotate(
-                text, (place, height), xytext=(3, 0), textcoords="offset points", fontsize="x-small"
+                _shown(text), (place, height), xytext=(3, 0), textcoords="offset points", fontsize="x-small"
             )
-    axes.set_xticks(range(len(columns)), list(columns))
+    axes.set_xticks(range(len(columns)), list(map(_shown, columns)))
     axes.set(yticks=[], title="Configs: what differs between them, and what they reached", ylim=(-0.06, 1.06))
     axes.margins(x=0.08)
     return None
@@ -248,8 +249,13 @@ def _groups(run: RunRows, axes: Any) -> None:
         return _nothing(axes, "no group has been measured")
     axes.hist([row["value"] for row in found], bins=BARS)
     what = f"{found[0]['dataset']} {found[0]['metric']}"
-    axes.set(xlabel=what, ylabel="groups", title="The best of each group")
+    axes.set(xlabel=_shown(what), ylabel="groups", title="The best of each group")
     return None
+
+
+def _shown(text: object) -> str:
+    """Return a text as a picture shows it: letters alone, of which dollars make no formula."""
+    return harmless(text).replace("$", r"\$")
 
 
 def _nothing(axes: Any, why: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,8 +43,8 @@ def write(run: RunRows, path: Path) -> Path:
     info = run.info()
     title = info["name"] or f"Run {info['run_id']}"
     sections = [
-        f"<h1>{escape(title)}</h1>",
-        f"<p class='quiet'>{escape(_lead(info))}</p>",
+        f"<h1>{markup.text(title)}</h1>",
+        f"<p class='quiet'>{markup.text(_lead(info))}</p>",
         _description(info),
         *(_of_groups(run, info) if info["groups"] else _of_configs(run, info)),
         "<h2>Machine and versions</h2>",
@@ -53,7 +52,7 @@ def write(run: RunRows, path: Path) -> Path:
     ]
     body = "\n".join(sections)
     path.write_text(
-        f"<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><title>{escape(title)}</title>"
+        f"<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><title>{markup.text(title)}</title>"
         f"<style>{_STYLE}</style></head>\n<body>\n{body}\n</body></html>\n",
         encoding="utf-8",
     )
@@ -113,7 +112,7 @@ def _lead(info: Row) -> str:
 
 
 def _description(info: Row) -> str:
-    return f"<p>{escape(info['description'])}</p>" if info["description"] else ""
+    return f"<p>{markup.text(info['description'])}</p>" if info["description"] else ""
 
 
 def _best(ranked: Sequence[Row]) -> str:
@@ -126,7 +125,7 @@ def _best(ranked: Sequence[Row]) -> str:
     )
     if best["best_epoch"] != best["epoch"]:
         said += f" Its best was {markup.number(best['best_value'])} after epoch {best['best_epoch']}."
-    return f"<p><b>{escape(said)}</b></p>" + markup.pairs(
+    return f"<p><b>{markup.text(said)}</b></p>" + markup.pairs(
         [("architecture", f"model_id {best['model_id']}"), *plots.flat(best["params"]).items()]
     )
 
@@ -142,7 +141,7 @@ def _asked(run: RunRows, info: Row) -> str:
         ("models", info["model_table"]),
     ]
     statements = ";\n".join(run.statements)
-    return markup.pairs(rows) + (f"<pre>{escape(statements)};</pre>" if statements else "")
+    return markup.pairs(rows) + (f"<pre>{markup.text(statements)};</pre>" if statements else "")
 
 
 def _columns(found: Mapping[str, Any] | None) -> list[str]:

@@ -95,6 +95,7 @@ class FitRequest:
             raise CerebroError(
                 "the grid has a range, so its configs have no end",
                 hint='Say how to search it: search="random" or search="asha", with configs=20.',
+                shell='Say how to search it: [search] with method = "random" or "asha", and configs = 20.',
             )
         return models, grid
 
@@ -168,6 +169,8 @@ def _method(search: Search) -> tuple[str, dict[str, Any]]:
     given = dict(search or {})
     if "method" not in given:
         raise CerebroError(
-            f"the search {given} names no method", hint='Write for example {"method": "asha", "eta": 3}.'
+            f"the search {given} names no method",
+            hint='Write for example {"method": "asha", "eta": 3}.',
+            shell='Write for example [search] with method = "asha" and eta = 3.',
         )
     return str(given.pop("method")), given

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -54,8 +53,8 @@ class Run:
         said = snapshot.headline() if info["status"] in GOING else snapshot.last_line()
         shown = [groups.spread(self)] if info["groups"] else self.rows(_FOREMOST)
         board = markup.table(list(shown[0]), [list(row.values()) for row in shown]) if shown else ""
-        more = f"<p>{escape(info['detail'])}</p>" if info["detail"] else ""
-        return markup.titled(title, f"<p>{escape(said)}</p>", more, board)
+        more = f"<p>{markup.text(info['detail'])}</p>" if info["detail"] else ""
+        return markup.titled(title, f"<p>{markup.text(said)}</p>", more, board)
 
     def sql(self) -> None:
         """Print the statements that began the run."""
@@ -76,6 +75,7 @@ class Run:
             raise CerebroError(
                 f"run {self.run_id} is {info['status']}: its models are there when it is over",
                 hint="run.wait() waits for that; run.stop() ends it with what there is.",
+                shell=f"cerebro watch {self.run_id} waits for that; cerebro stop {self.run_id} ends it.",
             )
         name = stored.table(self.db, info["model_table"])
         stored.check_of_run(self.db, name, self.run_id)
@@ -144,6 +144,7 @@ class Run:
             raise CerebroError(
                 f"run {self.run_id} has a best config for each group",
                 hint='Name the group: run.best({"shop": 3}). run.groups() lists all with their best.',
+                shell=f"Name the group, by --group; cerebro groups {self.run_id} lists all with their best.",
             )
         ranked = self.rows(
             "SELECT mst_key FROM cerebro.leaderboard WHERE run_id = %s AND value IS NOT NULL"
@@ -304,7 +305,11 @@ class Run:
         """Return the rows of a query on the views, whose one value is the run's number."""
         rows = self.db.look(query, self.run_id)
         if not rows and query == _INFO:
-            raise CerebroError(f"you have no run {self.run_id}", hint="db.runs() shows your runs.")
+            raise CerebroError(
+                f"you have no run {self.run_id}",
+                hint="db.runs() shows your runs.",
+                shell="cerebro runs shows your runs.",
+            )
         return rows
 
     def _frame(self, query: str) -> pandas.DataFrame:
@@ -397,6 +402,7 @@ class Config:
             raise CerebroError(
                 "the server predicts rows of groups by the model of each row's group",
                 hint="In SQL: cerebro.madlib_predict, or cerebro.predict with the row. Here: to_keras().",
+                shell="In SQL: cerebro.madlib_predict, or cerebro.predict with the row.",
             )
 
     def features(self, x: Columns | None) -> list[str]:
@@ -413,6 +419,7 @@ class Config:
             raise CerebroError(
                 f"which columns make the vector that {self.run.packed.table} was packed with is not known",
                 hint='Name them in the order of packing: x=["weight", "power"].',
+                shell="Name them in the order of packing: --x weight,power.",
             )
         return found
 
@@ -428,6 +435,7 @@ class Config:
             raise CerebroError(
                 f"{table} has no model of config {self.mst_key}",
                 hint="run.leaderboard() shows what failed, run.decisions() what was stopped or deleted.",
+                shell=f"cerebro leaderboard {self.run.run_id} shows its configs, and what failed.",
             )
         return stored.checked(self.run.db, found)
 

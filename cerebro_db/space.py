@@ -120,7 +120,11 @@ def read_grid(space: Mapping[str, Any]) -> Grid:
     }
     others = {key: v for key, v in space.items() if key not in (*FIT_KEYS, *COMPILE_KEYS, "optimizer")}
     if "loss" not in space:
-        raise CerebroError("the grid names no loss", hint='Add, for example, "loss": "mse".')
+        raise CerebroError(
+            "the grid names no loss",
+            hint='Add, for example, "loss": "mse".',
+            shell='Add to [grid], for example, loss = "mse".',
+        )
     compiled["optimizer_params_list"] = _optimizers(space.get("optimizer", "RMSprop"), others)
     return Grid(compiled, fit or {"batch_size": 32})
 
@@ -141,6 +145,7 @@ def _optimizer(value: Any, shared: Mapping[str, Json]) -> Json:
     raise CerebroError(
         f"{value!r} is not an optimizer",
         hint='Write a name, or a dict such as {"optimizer": "SGD", "momentum": [0.0, 0.9]}.',
+        shell='Write a name, or a table such as {optimizer = "SGD", momentum = [0.0, 0.9]}.',
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+from cerebro_db import markup
 from cerebro_db.errors import CerebroError, needs
 from cerebro_db.link import Row
 from cerebro_db.terminal import harmless
@@ -207,16 +207,16 @@ class Notebook:
         self._update("")
 
     def close(self, snapshot: Snapshot) -> None:
-        self._update(f"<div>{html.escape(snapshot.last_line())}</div>")
+        self._update(f"<div>{markup.text(snapshot.last_line())}</div>")
 
     def _update(self, bars: str) -> None:
-        said = "".join(f"<div>{html.escape(text)}</div>" for text in self._said)
+        said = "".join(f"<div>{markup.text(text)}</div>" for text in self._said)
         self._handle.update(self._html(f"<div>{bars}{said}</div>"))
 
 
 def _bar(share: float, text: str) -> str:
     bar = f'<progress max="1" value="{share:.4f}" style="width: 12em"></progress>'
-    return f"<div>{bar} {html.escape(text)}</div>"
+    return f"<div>{bar} {markup.text(text)}</div>"
 
 
 def foremost(snapshot: Snapshot, room: int) -> list[Row]:

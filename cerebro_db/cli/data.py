@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cerebro_db.cli.connection import connected, open_database
+from cerebro_db.cli.exits import Refused
 from cerebro_db.cli.output import formatted, say, show
-from cerebro_db.cli.runs import chosen, chosen_config, follow, of_config
+from cerebro_db.cli.runs import chosen, chosen_config, finished, follow, of_config
+from cerebro_db.terminal import harmless
 
 if TYPE_CHECKING:
     from cerebro_db.database import Database
+    from cerebro_db.run import Run
 
 PACKED_COLUMNS = ("table", "total_rows", "segments", "buffer_size", "normalizing_const")
 TRAINED_COLUMNS = ("mst_key", "net", "parameters", "metric", "value", "loss", "best")
@@ -151,7 +154,7 @@ def fit(spec: Path, check: bool, explain: bool, watch: bool, form: str, dsn: str
     with open_database(dsn, found.architectures) as db:
         if explain:
             plan = found.explain(db)
-            click.echo(json.dumps([plan.tree]) if form == "json" else str(plan))
+            click.echo(json.dumps([plan.tree]) if form == "json" else harmless(str(plan)))
             return
         run = found.begin(db)
         show([run.info()], form, BEGUN_COLUMNS)
@@ -188,6 +191,8 @@ def predict(
     """
     with open_database(dsn) as db:
         found = chosen(db, run)
+        if found.info()["groups"]:
+            raise _many_models(finished(found), table, id_column, x)
         key = chosen_config(found, config).mst_key
         model = found.models()
         from cerebro_db import stored
@@ -208,6 +213,20 @@ def predict(
             return
         rows = _predict_here(db, arguments, top, named)
         show(rows, form, tuple(rows[0]) if rows else (id_column,))
+
+
+def _many_models(run: Run, table: str, id_column: str, x: Any) -> Refused:
+    """Return the refusal of a run of groups, with the statement that predicts by each row's own model."""
+    from cerebro_db.statements import call, identifier, names, table_name
+
+    prepared = run.specification() is not None
+    columns = "COLUMNS" if x is None else names([x] if isinstance(x, list) else x)
+    out = run.db.free_name(table_name(table, "_predictions"))
+    arguments = (run.models(), table, identifier(id_column), "*" if prepared else columns, out, "response")
+    return Refused(
+        f"run {run.run_id} has a model for each group, and cerebro predict takes one for all rows",
+        hint=f"In SQL, each row finds the model of its group: {call('madlib_predict', *arguments)}",
+    )
 
 
 PREDICT = "SELECT cerebro.madlib_keras_predict(%s, %s, %s, %s, %s, %s, FALSE, %s)"

@@ -58,7 +58,7 @@ def _told(error: Exception) -> click.ClickException:
 
     if isinstance(error, CerebroError):
         absent = error.sqlstate in _ABSENT and "cerebro" in error.message
-        return Refused(error.message, error.detail, error.hint or (_INIT if absent else None))
+        return Refused(error.message, error.detail, error.shell or (_INIT if absent else None))
     return Unexpected("".join(traceback.format_exception(error)).rstrip())
 
 

@@ -203,7 +203,7 @@ def _server_side(db: Database, found: Row) -> list[dict[str, Any]]:
     try:
         return db.look(DIAGNOSE)
     except CerebroError as error:
-        advice = " ".join(filter(None, [error.detail, error.hint]))
+        advice = " ".join(filter(None, [error.detail, error.shell]))
         return [_row("Python packages", "wrong", error.message, advice)]
 
 

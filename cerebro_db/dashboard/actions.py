@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 from collections.abc import Callable, Mapping
@@ -20,6 +21,10 @@ from cerebro_db.statements import table_name
 
 # An interrupted run is resumed by a call that lasts as long as the run; what is wrong with it shows at once.
 REFUSAL_SECONDS = 3.0
+
+# What the database takes as an integer.
+_LOWEST, _HIGHEST = -(2**31), 2**31 - 1
+_MOST_SHOWN = 50
 
 # Whether a summary is there, of what kind, and whether it is one of many models or of one.
 _SUMMARY = """
@@ -191,6 +196,31 @@ ACTIONS = {
 }
 
 
+def _is_integer(value: object, lowest: int = _LOWEST) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and lowest <= value <= _HIGHEST
+
+
+def _is_positive(value: object) -> bool:
+    return _is_integer(value, lowest=1)
+
+
+def _are_integers(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_integer, cast("list[object]", value)))
+
+
+_POSITIVE = (_is_positive, f"a whole number from 1 to {_HIGHEST}")
+_TEXT = (lambda value: isinstance(value, str), "text")
+# What a value must be, by its name; the others are text.
+_KINDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
+    "config": _POSITIVE,
+    "epochs": _POSITIVE,
+    "num_configs": _POSITIVE,
+    "random_state": (_is_integer, f"a whole number from {_LOWEST} to {_HIGHEST}"),
+    "model_id_list": (_are_integers, f"a list of whole numbers from {_LOWEST} to {_HIGHEST}"),
+    "with_state": (lambda value: isinstance(value, bool), "true or false"),
+}
+
+
 class Desk:
     """A desk that carries out what viewers ask, in the one role that the page is connected as.
 
@@ -270,6 +300,10 @@ def _checked(name: str, run_id: int, given: Row) -> tuple[Action, dict[str, Any]
     unknown = sorted(set(given) - {*action.needs, *action.may})
     if unknown:
         raise UnknownAction(f"{name} knows nothing of {', '.join(unknown)}")
+    for what, value in given.items():
+        fits, kind = _KINDS.get(what, _TEXT)
+        if not fits(value) and not (value is None and what in action.may):
+            raise UnknownAction(f"{what} is {json.dumps(value)[:_MOST_SHOWN]}, and must be {kind}")
     return action, {"run": run_id, **dict.fromkeys(action.may), **given}
 
 

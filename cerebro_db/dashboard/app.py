@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,6 +33,9 @@ LOSSES = (psycopg2.OperationalError, psycopg2.InterfaceError)
 LOST_STATES = ("08", "53", "57P")
 # A view that is not there: nothing else is read here.
 HINTS = {"42P01": "The extension cerebro is not in this database: `cerebro init` says what to do."}
+# What a bigint and an integer can hold; a timestamp holds a little more seconds.
+MOST_RUN, MOST_CONFIG, MOST_SECONDS = 2**63 - 1, 2**31 - 1, 9e12
+MOST_SHOWN = 50
 
 
 def make_app(
@@ -64,6 +67,8 @@ def make_app(
         do = desk.preview if given.get("preview") else desk.act
         name: str = request.path_params["action"]
         run_id: int = request.path_params["run_id"]
+        if run_id > MOST_RUN:
+            return _no_such_run()
         return await _answer(lambda: do(name, run_id, given["with"]))
 
     return Starlette(
@@ -91,9 +96,9 @@ def _run_routes(reading: Engine) -> list[Route]:
         given = dict(request.query_params)
         group = given.pop("group", None)
         try:
-            since = {name: _finite(value) for name, value in given.items()}
-        except ValueError:
-            return _problem(400, "the times to go on from are numbers")
+            since = {name: _seconds(name, value) for name, value in given.items()}
+        except ValueError as error:
+            return _problem(400, str(error))
         if group is not None and "\0" in group:
             return _problem(400, "the database can hold no such text")
         return await _answer(lambda: views.run(reading, run_id, since, group))
@@ -130,10 +135,14 @@ def _model_routes(acting: Engine) -> list[Route]:
 
     async def confusion(request: Request) -> Response:
         run_id, key = _config(request)
+        if key > MOST_CONFIG:
+            return _no_such_config(run_id, key)
         return await _answer(lambda: predicting.confusion(acting, run_id, key))
 
     async def predictions(request: Request) -> Response:
         run_id, key = _config(request)
+        if key > MOST_CONFIG:
+            return _no_such_config(run_id, key)
         given = request.query_params
         rows = given.get("rows", "10")
         asked = predicting.Rows(
@@ -158,11 +167,15 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) < 19
 
 
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(text)
-    return value
+def _seconds(name: str, text: str) -> float:
+    with suppress(ValueError):
+        # NaN is not below anything.
+        if abs(value := float(text)) <= MOST_SECONDS:
+            return value
+    raise ValueError(
+        f"{name[:MOST_SHOWN]!r} is {text[:MOST_SHOWN]!r}, and must be a number from {-MOST_SECONDS:g} to"
+        f" {MOST_SECONDS:g}"
+    )
 
 
 def _file(page: bytes, run_id: int) -> Response:
@@ -183,7 +196,7 @@ async def _answer(work: Callable[[], T | None], form: Callable[[T], Response] = 
     except SQLAlchemyError as error:
         return _problem(503, "the database does not answer", str(error).splitlines()[0])
     if found is None:
-        return _problem(404, "there is no such run", hint="It was forgotten, or it is not yours to see.")
+        return _no_such_run()
     return form(found)
 
 
@@ -196,6 +209,14 @@ def _database_problem(error: DBAPIError) -> Response:
         return _problem(503, "the database does not answer", said)
     told = from_server(error.orig)
     return _problem(409, told.message, told.detail, told.hint or HINTS.get(state or ""))
+
+
+def _no_such_run() -> Response:
+    return _problem(404, "there is no such run", hint="It was forgotten, or it is not yours to see.")
+
+
+def _no_such_config(run_id: int, key: int) -> Response:
+    return _problem(404, f"run {str(run_id)[:MOST_SHOWN]} has no config {str(key)[:MOST_SHOWN]}")
 
 
 def _problem(status: int, error: str, detail: str | None = None, hint: str | None = None) -> Response:

@@ -1,4 +1,4 @@
-"""Connections of the page: limits how many there are, and how long one may say nothing."""
+"""Connections of the page: limits how many there are, and how long one may say and take nothing."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ import asyncio
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST_CONNECTIONS = 100
-HEAD_SECONDS = 10.0
+SECONDS = 10.0
 
 
 class Connection(H11Protocol):
-    """A connection that ends if no request has come in time, or if there are too many of them.
+    """A connection that ends if nothing moves on it: no request comes, or nothing of an answer is taken.
 
-    Anybody who reaches the port may open one, before any token is asked for; without an end to them, those
-    who say nothing would use up the files that the process may have open.
+    It also ends if there are too many of them. Anybody who reaches the port may open one, before any token is
+    asked for; without an end to them, those who say nothing, or ask and never read, would use up the files
+    that the process may have open.
     """
 
     _deadline: asyncio.TimerHandle | None = None
+    _unsent = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
@@ -29,7 +31,7 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         before = self.cycle
         super().data_received(data)
-        if self.cycle is not before:
+        if self.cycle is not before and not self.flow.write_paused:
             self._wait_no_more()
 
     def on_response_complete(self) -> None:
@@ -38,13 +40,29 @@ class Connection(H11Protocol):
         if self.cycle.response_complete:
             self._wait()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._wait()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if not self.cycle.response_complete:
+            self._wait_no_more()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._wait_no_more()
         super().connection_lost(exc)
 
     def _wait(self) -> None:
         self._wait_no_more()
-        self._deadline = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+        self._unsent = self.transport.get_write_buffer_size()
+        self._deadline = self.loop.call_later(SECONDS, self._end_if_still)
+
+    def _end_if_still(self) -> None:
+        if self.transport.get_write_buffer_size() < self._unsent:
+            self._wait()
+        else:
+            self.transport.abort()
 
     def _wait_no_more(self) -> None:
         if self._deadline is not None:

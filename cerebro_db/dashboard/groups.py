@@ -14,6 +14,8 @@ from cerebro_db.dashboard.actions import UnknownAction
 Row = dict[str, Any]
 
 MOST_ROWS = 200
+# Each word is looked for in every group.
+MOST_SEARCH = 1000
 BARS = 40
 # Columns of cerebro.groups that rows may be sorted by; what begins with a dot is a column that makes groups.
 SORTED = ("group_key", "rows", "status", "mst_key", "value", "best_value", "loss", "epoch", "configs")
@@ -84,6 +86,8 @@ def asked(given: Mapping[str, str]) -> Asked:
         raise UnknownAction(f"groups are sorted by {', '.join(SORTED)}, or by .column")
     if "\0" in order + given.get("search", ""):
         raise UnknownAction("the database can hold no such text")
+    if len(given.get("search", "")) > MOST_SEARCH:
+        raise UnknownAction(f"the search has more than {MOST_SEARCH} characters")
     limit, offset = (int(given.get(name, default)) for name, default in (("limit", "50"), ("offset", "0")))
     return Asked(given.get("search", ""), order, given.get("down") == "true", min(limit, MOST_ROWS), offset)
 

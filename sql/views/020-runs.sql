@@ -146,7 +146,7 @@ COMMENT ON COLUMN cerebro.runs.topology IS 'local (segment sessions), greenplum 
 COMMENT ON COLUMN cerebro.runs.started_at IS 'When the run began';
 COMMENT ON COLUMN cerebro.runs.ended_at IS 'When the run ended; NULL while it is under way';
 COMMENT ON COLUMN cerebro.runs.seconds IS 'How long the run took, or has taken so far';
-COMMENT ON COLUMN cerebro.runs.detail IS 'Why the run failed or was interrupted';
+COMMENT ON COLUMN cerebro.runs.detail IS 'Why the run failed or was interrupted, or by how much it exceeded its budget';
 COMMENT ON COLUMN cerebro.runs.search IS 'Method that decides which configs train further: that of a search, or early_stopping; NULL if every config trains for all its epochs';
 COMMENT ON COLUMN cerebro.runs.packed_version IS 'Version of the packed table that the run trains on: 1, and one more for each call of append_rows; NULL in runs of older releases';
 COMMENT ON COLUMN cerebro.runs.groups IS 'In a run of groups, the number of groups, including those that are left out; cerebro.groups lists them';

@@ -110,6 +110,24 @@ def test_budgets(trial: Trial) -> None:
         fit(trial, "many", 1, max_configs=1)
 
 
+@pytest.mark.parametrize("background", [False, True])
+def test_a_budget_that_was_exceeded_is_told_wherever_the_run_goes_on(trial: Trial, background: bool) -> None:
+    out = f"long_{background}".lower()
+    trial.select(f"{out}_configs", [1], [SGD], ["batch_size=1,epochs=200"])
+    options = json.dumps({"backend": "jax", "threads": 1, "max_seconds": 1, "background": background})
+    trial.notices()
+    trial.sql(
+        "SELECT cerebro.madlib_fit_multiple_model('packed', %s, %s, 100000, options => %s)",
+        out, f"{out}_configs", options,
+    )  # fmt: skip
+    run_id = trial.value("SELECT cerebro.last_run()")
+    if background:
+        assert trial.value("SELECT cerebro.wait(%s, '200 s')", run_id) == "finished"
+    detail = trial.value("SELECT detail FROM cerebro.runs WHERE run_id = %s", run_id)
+    assert detail is not None and detail.startswith("the budget of 1 s was exceeded by ")
+    assert detail in trial.notices()
+
+
 def test_a_replay(trial: Trial) -> None:
     run_id = fit(trial, "once", 6, patience=1, seed=11)
     fit(trial, "again", 6, patience=1, seed=11, replay=run_id)

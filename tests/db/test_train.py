@@ -192,6 +192,9 @@ UNFIT = {
         "441 different texts, of which 100% are",
     ),
     "one number": ("5::float8", "22023", "the same in all 1200 rows"),
+    "one array": ("ARRAY[1, 2]::float8[]", "22023", "the same in all 1200 rows"),
+    "one array or none": ("CASE WHEN id > 3 THEN ARRAY[0, 1] END", "22023", "the same in all 1197 rows"),
+    "one array of texts": ("'{a,b}'::text[]", "22023", "the same in all 1200 rows"),
     "numbers too near each other": ("1700000000000 + id", "22023", "floats of 32 bits are up to"),
     "tiny numbers": ("1e-30 * id", "22023", "cannot be learned with floats of 32 bits"),
     "vast numbers": ("1e30 * id", "22023", "cannot be learned with floats of 32 bits"),
@@ -258,6 +261,17 @@ def test_a_target_that_is_a_key_is_told(trial: Trial) -> None:
     options = '{"configs": 1, "epochs": 1, "nets": "linear"}'
     trial.sql("SELECT cerebro.train('customers', 'id', 'keyed', options => %s)", options)
     assert 'target "id" is a key: it tells rows apart' in trial.notices()
+
+
+def test_a_target_with_a_value_far_from_the_rest_is_told(trial: Trial) -> None:
+    trial.sql("CREATE TABLE far_off AS SELECT age, (id % 101)::float8 AS paid FROM customers")
+    trial.sql("INSERT INTO far_off VALUES (30, 1e12)")
+    trial.notices()
+    options = '{"configs": 1, "epochs": 1, "nets": "linear"}'
+    trial.sql("SELECT cerebro.train('far_off', 'paid', 'from_far', options => %s)", options)
+    said = trial.notices()
+    assert said.count('target "paid": its value 1e+12 is 3e+10 deviations away from the rest') == 1
+    assert "Correct such rows or leave them out, in a view" in said
 
 
 def test_read_only_transactions_are_refused_before_any_work(trial: Trial) -> None:

@@ -26,7 +26,7 @@ if __name__ == "__main__":
 
 import kinds
 import workload
-from fixtures import Connection, execute, setting
+from fixtures import Connection, Rows, execute, setting
 from scratch import Server, end_in_order, server, wait_until
 
 # A session that is left alone looks once a second whether its caller is still there.
@@ -43,7 +43,7 @@ class Call(threading.Thread):
         out: str,
         backend: str,
         rolls_back: bool,
-        packed: str = "packed",
+        job: workload.Job = workload.SMALL,
         stays: bool = False,
     ) -> None:
         super().__init__(daemon=True)
@@ -51,7 +51,7 @@ class Call(threading.Thread):
         self.out = out
         self.backend = backend
         self.rolls_back = rolls_back
-        self.packed = packed
+        self.job = job
         self.stays = stays
         self.pid = connection.info.backend_pid
         self.error: psycopg2.Error | None = None
@@ -60,7 +60,7 @@ class Call(threading.Thread):
         try:
             if self.rolls_back:
                 execute(self.connection, "BEGIN")
-            workload.fit(self.connection, self.out, self.backend, self.packed)
+            workload.fit(self.connection, self.out, self.backend, self.job)
             if self.rolls_back:
                 execute(self.connection, "ROLLBACK")
         except psycopg2.Error as error:
@@ -91,29 +91,52 @@ class Round:
         )
 
 
+@dataclass(frozen=True)
+class Reference:
+    """All that an undisturbed run leaves, and how long it takes."""
+
+    left: workload.Left
+    visits: Rows
+    states: Rows
+    seconds: float
+
+
 @dataclass
 class Harness:
     """Rounds on one server."""
 
     server: Server
     seed: int
-    references: dict[str, workload.Left] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+    backends: list[str] = field(default_factory=list)
+    references: dict[tuple[str, str], Reference] = field(default_factory=dict)
 
     def prepare(self, backends: Sequence[str]) -> None:
-        """Make the tables, and what undisturbed runs leave."""
+        """Make the tables, and what undisturbed runs of the small job leave."""
         workload.prepare(self.server)
         for backend in backends:
             self.refer_to(backend)
 
     def refer_to(self, backend: str) -> None:
         """From now on rounds are played on this kind of backend too."""
-        with closing(self.server.connect()) as connection:
-            begun = time.monotonic()
-            workload.fit(connection, "reference", backend)
-            self.seconds[backend] = time.monotonic() - begun
-            self.references[backend] = workload.left(connection, "reference")
-            workload.drop(connection, "reference")
+        self.backends.append(backend)
+        self.reference(workload.SMALL, backend)
+
+    def reference(self, job: workload.Job, backend: str) -> Reference:
+        """Give all that the job leaves undisturbed; train it the first time that somebody asks."""
+        if (job.name, backend) not in self.references:
+            with closing(self.server.connect()) as connection:
+                begun = time.monotonic()
+                workload.fit(connection, "reference", backend, job)
+                seconds = time.monotonic() - begun
+                left = workload.left(connection, "reference", job)
+                run_id = execute(connection, "SELECT run_id FROM reference_summary")[0][0]
+                visits, states = workload.logged(connection, run_id)
+                assert execute(connection, job.proof, run_id) == [(True,)], f"no run of {job.name}"
+                if job is workload.SMALL:
+                    workload.check_visits(connection, run_id)
+                workload.drop(connection, "reference")
+            self.references[job.name, backend] = Reference(left, visits, states, seconds)
+        return self.references[job.name, backend]
 
     @contextmanager
     def short(self) -> Iterator[None]:
@@ -140,10 +163,11 @@ class Harness:
         begun = time.monotonic()
         chosen = random.Random(f"{self.seed} {number}")
         backend = "tensorflow" if chosen.random() < TENSORFLOW_SHARE else "jax"
-        backend = backend if backend in self.references else "jax"
+        backend = backend if backend in self.backends and not kind.job.jax_only else "jax"
+        reference = self.reference(kind.job, backend)
         out = f"out_{number}"
         with kind.around(self.server):
-            call, visits = self._disturb(kind, out, backend, chosen)
+            call, visits = self._disturb(kind, out, backend, reference, chosen)
             self.server.ensure_up()
         run_id = self._look(kind, call, out)
         if run_id is not None and kind.damages:
@@ -151,23 +175,26 @@ class Harness:
         resumed = call.error is not None or kind.rolls_back
         with closing(self.server.connect()) as connection:
             if run_id is None:
-                workload.fit(connection, out, backend)
+                workload.fit(connection, out, backend, kind.job)
             elif resumed:
                 execute(connection, "SELECT cerebro.resume(%s)", run_id)
-        bits = self._compare(out, backend)
+        bits = self._compare(out, kind.job, reference)
         error = None if call.error is None else type(call.error).__name__
         seconds = time.monotonic() - begun
         return Round(number, kind, backend, visits, error, resumed and run_id is not None, bits, seconds)
 
-    def _disturb(self, kind: kinds.Kind, out: str, backend: str, chosen: random.Random) -> tuple[Call, int]:
+    def _disturb(
+        self, kind: kinds.Kind, out: str, backend: str, reference: Reference, chosen: random.Random
+    ) -> tuple[Call, int]:
         """Start a run and strike at a random moment, which is now and then before it has begun."""
         connection = self.server.connect()
         if kind.times_out:
-            patience = 1000 * self.seconds[backend] * chosen.uniform(0.2, 1.0)
+            patience = 1000 * reference.seconds * chosen.uniform(0.2, 1.0)
             execute(connection, f"SET statement_timeout = {patience:.0f}")
-        call = Call(connection, out, backend, kind.rolls_back)
-        moment = chosen.randrange(-8, workload.VISITS - 4)
-        pause = chosen.uniform(0, 0.03) if moment > 0 else chosen.uniform(0, 0.8 * self.seconds[backend])
+        call = Call(connection, out, backend, kind.rolls_back, kind.job)
+        visits = len(reference.visits)
+        moment = chosen.randrange(-visits // 8, visits * 15 // 16)
+        pause = chosen.uniform(0, 0.03) if moment > 0 else chosen.uniform(0, 0.8 * reference.seconds)
         call.start()
         while call.is_alive() and self.visits(out) < moment:
             time.sleep(0.005)
@@ -207,27 +234,20 @@ class Harness:
     def _status(self, run_id: int) -> str:
         return self.server.sql("SELECT status FROM cerebro.runs WHERE run_id = %s", run_id)[0][0]
 
-    def _compare(self, out: str, backend: str) -> int:
+    def _compare(self, out: str, job: workload.Job, reference: Reference) -> int:
         """Same bits, every visit once, nothing left over; then the tables go."""
         with closing(self.server.connect()) as connection:
-            found = workload.left(connection, out)
-            assert found == self.references[backend], "the result is not that of the undisturbed run"
+            found = workload.left(connection, out, job)
+            assert found == reference.left, "the result is not that of the undisturbed run"
             run_id = execute(connection, f"SELECT run_id FROM {out}_summary")[0][0]
-            workload.check_visits(connection, run_id)
-            self.check_leftovers(connection, run_id)
+            assert workload.logged(connection, run_id) == (reference.visits, reference.states)
+            self.check_leftovers(connection)
             workload.drop(connection, out)
             execute(connection, "SELECT cerebro.forget(%s)", run_id)
         return found.bits
 
-    def check_leftovers(self, connection: Connection, run_id: int) -> None:
-        """Check that a run leaves one state for each config, and nothing outside its tables."""
-        states = execute(
-            connection,
-            "SELECT mst_key, step FROM cerebro._state WHERE run_id = %s AND part = 0 ORDER BY 1",
-            run_id,
-        )
-        last = workload.SEGMENTS * workload.EPOCHS
-        assert states == [(key, last) for key in range(1, workload.CONFIGS + 1)]
+    def check_leftovers(self, connection: Connection) -> None:
+        """Check that a run leaves nothing outside its tables."""
         orphans = "SELECT count(*) FROM cerebro.{} WHERE run_id NOT IN (SELECT run_id FROM cerebro._run)"
         for table in ("_state", "_visit", "_evaluation", "_metric", "_config", "_run_event", "_failure"):
             assert execute(connection, orphans.format(table)) == [(0,)], table

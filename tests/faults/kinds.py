@@ -13,6 +13,7 @@ import psycopg2
 
 from fixtures import execute
 from scratch import Server, as_server, kill_child, shell
+from workload import FAST, FEATURES, GROUPS, SMALL, Job
 
 # What may become of the call that was disturbed: it goes on as if nothing had been, or it ends.
 UNDISTURBED, ENDED, EITHER = "undisturbed", "ended", "either"
@@ -44,6 +45,7 @@ class Kind:
     needs_mount: bool = False
     damages: bool = False
     rolls_back: bool = False
+    job: Job = SMALL
 
 
 def _sessions(scene: Scene, pattern: str) -> list[int]:
@@ -116,6 +118,10 @@ def stopped_fast(scene: Scene) -> None:
 
 def all_killed(scene: Scene) -> None:
     scene.server.kill_all()
+
+
+def any_killed(scene: Scene) -> None:
+    scene.random.choice((segment_killed, caller_killed, all_killed))(scene)
 
 
 def power_cut(scene: Scene) -> None:
@@ -241,4 +247,8 @@ EVERY = [
     Kind("the memory of a segment session runs out", memory_taken, EITHER),
     Kind("a state is damaged before the resuming", caller_cancelled, damages=True),
     Kind("the packed table is to be dropped, truncated, altered", source_dropped, UNDISTURBED),
+    *(
+        Kind(f"some process is killed (kill -9): {job.name}", any_killed, job=job)
+        for job in (FAST, FEATURES, GROUPS)
+    ),
 ]

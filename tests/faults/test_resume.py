@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 
 import psycopg2
 import psycopg2.errors
@@ -21,7 +22,7 @@ from harness import Call
 from kinds import turn_bit
 from scratch import wait_until
 from trial import Trial
-from workload import SEGMENTS, VISITS, Left
+from workload import SEGMENTS, SMALL, VISITS, Left
 
 pytestmark = pytest.mark.slow
 
@@ -422,7 +423,7 @@ def test_a_statement_that_waits_for_the_packed_table_ends_the_run_in_the_end(
     """Segment sessions queue behind it, and give up after half a minute; then it has its way."""
     Trial(db).pack("rows", "doomed", options={"segments": SEGMENTS})
     before = run_of(db)
-    call = Call(connect(), out, "jax", rolls_back=False, packed="doomed")
+    call = Call(connect(), out, "jax", rolls_back=False, job=replace(SMALL, packed="doomed"))
     call.start()
     wait_until(lambda: run_of(db) != before, "the run to begin", pause=0.005)
     sql("DROP TABLE doomed, doomed_summary")
@@ -449,7 +450,7 @@ def test_a_table_that_is_locked_before_the_run_begins_is_named(
     )
     wait_until(lambda: sql(waits) == [(1,)], "the statement to wait")
     with pytest.raises(psycopg2.errors.LockNotAvailable) as caught:
-        workload.fit(caller, out, "jax", "early")
+        workload.fit(caller, out, "jax", replace(SMALL, packed="early"))
     assert "table public.early is locked" in str(caught.value)
     assert "this run has not begun" in str(caught.value)
     caller.rollback()
@@ -465,7 +466,7 @@ def test_rows_that_changed_since_the_run_began_end_it(
     trial = Trial(db)
     trial.pack("rows", "brief", options={"segments": SEGMENTS})
     before = run_of(db)
-    call = Call(connect(), out, "jax", rolls_back=False, packed="brief")
+    call = Call(connect(), out, "jax", rolls_back=False, job=replace(SMALL, packed="brief"))
     call.start()
     wait_until(lambda: run_of(db) != before and visits(db, run_of(db)) > 4, "visits", pause=0.005)
     if packed_again:

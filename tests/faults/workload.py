@@ -1,16 +1,19 @@
-"""The small job that is disturbed over and over, and everything that it leaves, to the bit."""
+"""The jobs that are disturbed over and over, and everything that they leave, to the bit."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
 
 import nets
 from fixtures import Connection, Rows, execute
 from scratch import Server
-from trial import Trial, blobs, rows_of
+from trial import ADAM, SGD, Trial, blobs, rows_of
 
 ROWS, CLASSES, SEGMENTS, EPOCHS = 600, 10, 2, 8
 CONFIGS = 4
@@ -27,10 +30,45 @@ PATIENCE = 120.0
 
 
 @dataclass(frozen=True)
+class Job:
+    """A run that can be disturbed: configs, the packed table that they train on, and how."""
+
+    name: str
+    proof: str  # a query whether a run has been what the name says
+    packed: str = "packed"
+    selection: str = "mst"
+    epochs: int = EPOCHS
+    options: Mapping[str, object] = field(default_factory=dict)
+    # What names a model in the result table.
+    keys: str = "mst_key"
+    jax_only: bool = False
+
+
+_SHARED = "SELECT count(DISTINCT xmin::text) < count(*) FROM cerebro._visit WHERE run_id = %s"
+_CUT = "SELECT limits::json ->> 'cuts' <> '{}' FROM cerebro._run WHERE run_id = %s"
+SMALL = Job("small", "SELECT count(*) > 0 FROM cerebro._visit WHERE run_id = %s")
+FAST = Job("fuse: fast", _SHARED, "few", "eight", 160, {"fuse": "fast"}, jax_only=True)
+FEATURES = Job("stored features", _CUT, "features", "heads", 20, {"materialize": "auto"})
+GROUPS = Job(
+    "groups", _SHARED, "grouped", "two", 90, {"fuse": "exact", "checkpoint_every": 3}, "shop, mst_key"
+)
+FEW = 6
+# Stored features are of the layer "low"; a run on them computes those of "high" once.
+UNITS, WIDE = 600, 120
+FROZEN_NET = nets.sequential(
+    [WIDE],
+    nets.layer("Dense", units=UNITS, activation="relu", trainable=False, name="low"),
+    nets.layer("Dense", units=UNITS, activation="tanh", trainable=False, name="high"),
+    nets.layer("Dense", units=3, activation="softmax"),
+)
+FROZEN_WEIGHTS = WIDE * UNITS + UNITS + UNITS * UNITS + UNITS + UNITS * 3 + 3
+
+
+@dataclass(frozen=True)
 class Left:
     """The result of a run: what must not depend on any fault."""
 
-    weights: dict[int, bytes]
+    weights: dict[object, bytes]
     metrics: Rows
     info: Rows
 
@@ -42,6 +80,7 @@ class Left:
 def prepare(server: Server) -> None:
     with closing(server.connect()) as connection:
         make_tables(connection)
+        make_more_tables(Trial(connection))
 
 
 def make_tables(connection: Connection) -> None:
@@ -53,20 +92,42 @@ def make_tables(connection: Connection) -> None:
     trial.select("mst", [1], COMPILES, FITS)
 
 
-def fit(connection: Connection, out: str, backend: str, packed: str = "packed") -> None:
+def make_more_tables(trial: Trial) -> None:
+    """Rows, packed rows, architectures and configs of the other jobs."""
+    trial.table("few_rows", "x real[], y integer", rows_of(*blobs(400, features=FEW)))
+    trial.pack("few_rows", "few", options={"segments": SEGMENTS})
+    trial.sql(
+        "CREATE TABLE sales AS SELECT x, y, (number % 7)::text AS shop"
+        " FROM (SELECT *, row_number() OVER () AS number FROM few_rows) AS b"
+    )
+    trial.pack("sales", "grouped", options={"segments": SEGMENTS, "group_by": "shop"})
+    few = trial.model(nets.mlp(FEW))
+    rates = [ADAM.replace("0.01", f"{0.001 * (1 + n)}") for n in range(8)]
+    trial.select("eight", [few], rates, ["batch_size=10"])
+    trial.select("two", [few], [ADAM, SGD], ["batch_size=10"])
+    x, y = blobs(2000, features=FEW)
+    trial.table("wide_rows", "x real[], y integer", rows_of(np.tile(x, WIDE // FEW), y))
+    trial.pack("wide_rows", "wide", options={"segments": SEGMENTS})
+    weights = np.random.default_rng(1).normal(size=FROZEN_WEIGHTS, scale=0.02).astype("<f4")
+    frozen = trial.model(FROZEN_NET, weights=weights.tobytes())
+    trial.select("heads", [frozen], [ADAM, SGD], ["batch_size=16"])
+    trial.sql("SELECT cerebro.materialize_features('wide', 'arch', %s, 'low', 'features')", frozen)
+
+
+def fit(connection: Connection, out: str, backend: str, job: Job = SMALL) -> None:
     """Train all configs."""
-    options = json.dumps({"backend": backend, "seed": SEED, "threads": 1})
+    options = json.dumps({"backend": backend, "seed": SEED, "threads": 1, **job.options})
     execute(
         connection,
-        "SELECT cerebro.madlib_fit_multiple_model(%s, %s, 'mst', %s, metrics_compute_frequency => 2,"
+        "SELECT cerebro.madlib_fit_multiple_model(%s, %s, %s, %s, metrics_compute_frequency => 2,"
         " options => %s)",
-        packed, out, EPOCHS, options,
+        job.packed, out, job.selection, job.epochs, options,
     )  # fmt: skip
 
 
-def left(connection: Connection, out: str) -> Left:
+def left(connection: Connection, out: str, job: Job = SMALL) -> Left:
     """Read everything that a run left in its tables."""
-    weights = execute(connection, f"SELECT mst_key, model_weights FROM {out}")
+    weights = execute(connection, f"SELECT ({job.keys})::text, model_weights FROM {out}")
     metrics = execute(
         connection,
         "SELECT mst_key, epoch, dataset, metric, value FROM cerebro.metrics"
@@ -75,7 +136,7 @@ def left(connection: Connection, out: str) -> Left:
     info = execute(
         connection,
         "SELECT mst_key, status, training_loss_final, training_loss, training_metrics"
-        f" FROM {out}_info ORDER BY mst_key",
+        f" FROM {out}_info ORDER BY {job.keys}",
     )
     return Left({key: bytes(value) for key, value in weights}, metrics, info)
 
@@ -90,6 +151,13 @@ def check_visits(connection: Connection, run_id: int) -> None:
         for segment in range(SEGMENTS)
     }
     assert Counter(rows) == Counter(expected)
+
+
+def logged(connection: Connection, run_id: int) -> tuple[Rows, Rows]:
+    """The visits that a run has made, and the states that it has kept."""
+    visits = "SELECT mst_key, step, epoch, segment FROM cerebro._visit WHERE run_id = %s ORDER BY 1, 2"
+    states = "SELECT mst_key, step FROM cerebro._state WHERE run_id = %s AND part = 0 ORDER BY 1, 2"
+    return execute(connection, visits, run_id), execute(connection, states, run_id)
 
 
 def drop(connection: Connection, out: str) -> None:

@@ -156,14 +156,18 @@ class Decider:
         if self._plan.paused:
             self._commit([(Entry(0, decisions.RESUME, role=role), None)])
 
-    def finish(self) -> None:
-        """Report an exceeded budget; raise an error if results are left that the run to repeat lacked."""
-        over = 0.0 if self._ends_at is None else time.monotonic() - self._ends_at
+    def finish(self) -> str | None:
+        """Return by how much the budget was exceeded, if it was; say so to who listens.
+
+        Raise an error if results are left that the run to repeat lacked.
+        """
+        over, said = 0.0 if self._ends_at is None else time.monotonic() - self._ends_at, None
         if over >= 1:
-            self._db.notice(
+            said = (
                 f"the budget of {self._limits.max_seconds} s was exceeded by {duration(over)}: configs that"
                 " have begun finish an epoch, and are measured"
             )
+            self._db.notice(said)
         if self._results and not self._closed:
             key, epoch = self._results[0].mst_key, self._results[0].epoch
             raise CerebroError(
@@ -171,6 +175,7 @@ class Decider:
                 " but not in the other run, or not at this point",
                 sqlstate=DATA_CORRUPTED,
             )
+        return said
 
     def _deliver(self) -> None:
         """Tell the procedure the results that came in, in the order to keep, and commit its decisions."""

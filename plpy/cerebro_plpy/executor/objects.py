@@ -21,8 +21,8 @@ from cerebro_plpy.errors import (
 from cerebro_plpy.executor import functions
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.madlib.literal import shorten
+from cerebro_plpy.store import dialect, objects
 from cerebro_plpy.store import functions as registry
-from cerebro_plpy.store import objects
 from cerebro_plpy.store.names import check_writable, resolve_table, target_table
 
 WHAT = "object table"
@@ -64,7 +64,7 @@ def _check_dill(name: str) -> None:
             'serialized functions need the Python package "dill", which is missing on the server',
             detail=f"Python {sys.version.split()[0]} looked in: {', '.join(filter(None, sys.path))}.",
             hint="Register the function's source, which needs no package:"
-            f" SELECT cerebro.register_function('{shorten(name, 60)}', $$def …$$, 'loss').",
+            f" SELECT cerebro.register_function({dialect.literal(shorten(name, 60))}, $$def …$$, 'loss').",
             sqlstate=NOT_SUPPORTED,
         )
 

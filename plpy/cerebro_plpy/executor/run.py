@@ -324,7 +324,7 @@ def carry_out(
         tick=partial(interrupts.tick, db),
         retries=retries,
     ).run()
-    decider.finish()
+    exceeded = decider.finish()
     write(_outcome(db, run_id, plan, decider.reasons))
     if measures_only:
         topology.command(DeleteRun(run_id=run_id))
@@ -333,7 +333,9 @@ def carry_out(
         failure = _failure_of_all(plan)
         event = "finished" if failure is None else "failed"
         rates = calibrating.measured(db, run_id, request)
-        topology.command(EndRun(run_id=run_id, event=event, detail=failure, keep=keep, rates=rates))
+        topology.command(
+            EndRun(run_id=run_id, event=event, detail=failure or exceeded, keep=keep, rates=rates)
+        )
         if event == "finished":
             runs.notify(db, run_id, event)
     report.finish()

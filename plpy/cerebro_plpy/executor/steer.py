@@ -428,6 +428,8 @@ def wait(db: Database, run_id: int | None, timeout: str | None) -> str:
         session.sleep(db, min(pause_, left))
         left -= pause_
         pause_ = min(2 * pause_, LOOK_SECONDS[1])
+    if status == "finished" and (detail := decisions.detail(db, run_id)) is not None:
+        db.notice(f"run {run_id}: {detail}")
     return status
 
 

@@ -220,7 +220,7 @@ def _search_by_hand(call: AutomlCall) -> str:
         (*tables, ids, call.compile_params_grid, call.fit_params_grid, *method),
         json.loads(call.options or "{}"),
         random_state=str(call.random_state),
-        validation_table=_literal(call.validation_table),
+        validation_table=dialect.literal(str(call.validation_table)),
         metrics_compute_frequency=str(call.metrics_compute_frequency),
     )
 
@@ -233,18 +233,11 @@ def _statement(
     function: str, arguments: Sequence[Any], options: Mapping[str, Any] | None, **named: str
 ) -> str:
     """Return the statement that does the same by hand."""
-    shown = [_literal(one) for one in arguments]
+    shown = [dialect.literal(one) for one in arguments]
     shown += [f"{name} => {value}" for name, value in named.items()]
     if options is not None:
-        shown.append(f"options => {_literal(json.dumps(options))}")
+        shown.append(f"options => {dialect.literal(json.dumps(options))}")
     return dialect.call_text(function, shown)
-
-
-def _literal(value: Any) -> str:
-    if isinstance(value, list):
-        return f"ARRAY{value}"
-    text = str(value)
-    return f"$${text}$$" if "'" in text and "$$" not in text else "'" + text.replace("'", "''") + "'"
 
 
 def _leaderboard(db: Database, task: TrainOrder) -> list[Ranked]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 # Means and deviations are rounded to so many binary places of the deviation: the order in which the server
@@ -30,6 +30,16 @@ class NumberFacts:
     @property
     def is_constant(self) -> bool:
         return self.minimum == self.maximum
+
+    @staticmethod
+    def of(counted: Mapping[str, object]) -> NumberFacts:
+        """Return what the server has counted, where numbers are texts with all their digits."""
+        given = dict(counted)
+        present = given.pop("present")
+        quartiles = given.pop("quartiles", None)
+        floats = {name: None if value is None else float(str(value)) for name, value in given.items()}
+        listed = [float(str(one)) for one in quartiles] if isinstance(quartiles, list) else None
+        return NumberFacts(int(str(present)), quartiles=listed, **floats)
 
 
 # With a currency, a percent sign, and commas between thousands or before decimals.

@@ -9,7 +9,7 @@ from dataclasses import replace
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DATATYPE_MISMATCH, CerebroError
 from cerebro_plpy.features.specification import Specification
-from cerebro_plpy.packing import folds, grouping, holdout, inputs, sources, telltale
+from cerebro_plpy.packing import folds, grouping, holdout, inputs, outliers, sources, telltale
 from cerebro_plpy.packing import options as option
 from cerebro_plpy.packing.columns import Item, parse_items
 from cerebro_plpy.packing.job import Job, Rules
@@ -45,7 +45,7 @@ def pack_training(
     _check_alone(chosen, divisor, independent_varname)
     rules = db.server.rules(distribution_rules)
     segments = chosen.segments or _usual_segments(db, source, rules)
-    dependents = sources.outputs(outputs, known, source.quoted, _tasks(outputs, known, widths, chosen.task))
+    dependents = _dependents(db, source, known, outputs, widths, chosen=chosen)
     source = source_rows.with_values(source, dependents[0].first) if labelled else source
     held, held_target, in_folds, in_groups, found = None, None, None, None, None
     label, seed, spelled = dependents[0].first, chosen.seed, str(output_table)
@@ -82,6 +82,24 @@ def pack_training(
     telltale.tell(db, target)
     if held is not None and held_target is not None:
         _pack_apart(db, job, held, held_target, known)
+
+
+def _dependents(
+    db: Database,
+    source: names.Table,
+    known: Mapping[str, packed.SourceColumn],
+    outputs: Sequence[Item],
+    widths: Sequence[int | None],
+    chosen: option.PackOptions,
+) -> list[sources.SourcePart]:
+    """Decide the outputs, and say which quantities have a value beside which the others do not matter."""
+    found = sources.outputs(outputs, known, source.quoted, _tasks(outputs, known, widths, chosen.task))
+    for one in found if chosen.columns is not None else ():
+        column = one.first
+        is_number = column.element in sources.NUMBERS and not column.is_array
+        if one.kind == sources.VALUES and is_number and len(one.columns) == 1:
+            outliers.tell_target(db, source, column)
+    return found
 
 
 def _pack_apart(

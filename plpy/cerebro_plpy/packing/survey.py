@@ -12,7 +12,7 @@ from cerebro_plpy.features.asked import AskedColumns, TableColumn
 from cerebro_plpy.features.facts import ColumnFacts, NumberFacts, TextFacts
 from cerebro_plpy.features.settle import Becoming, Wanted
 from cerebro_plpy.features.specification import CATEGORY, DATE, NUMBER, TEXT, Feature, Specification
-from cerebro_plpy.packing import row_keys
+from cerebro_plpy.packing import outliers, row_keys
 from cerebro_plpy.packing.arrays import shape_of
 from cerebro_plpy.store import packed, statistics
 from cerebro_plpy.store.names import Table
@@ -29,6 +29,11 @@ class Surveyed:
     wanted: Wanted
     facts: ColumnFacts | None
     chosen: Becoming
+
+    @property
+    def is_scaled(self) -> bool:
+        """True if numbers are divided by how far they are spread; logarithms bear any value."""
+        return self.chosen.said.get("scale") not in (asked.NONE, "log")
 
     @property
     def is_text_of_numbers(self) -> bool:
@@ -51,7 +56,24 @@ def survey(
         name = one.column.name
         known = replace(one, key=one.key or keys.get(name))
         found.append(Surveyed(known, facts.get(name), settle.choose(known, facts.get(name), rows)))
-    return rows, found
+    return rows, _with_outliers(db, source, by_name, found)
+
+
+def _with_outliers(
+    db: Database, source: Table, by_name: Mapping[str, SourceColumn], found: Sequence[Surveyed]
+) -> list[Surveyed]:
+    """Say which columns have a value that spoils their scale, here and in the reasons."""
+    scaled = [
+        (by_name[one.wanted.column.name], one.facts)
+        for one in found
+        if isinstance(one.facts, NumberFacts) and one.chosen.kind == NUMBER and one.is_scaled
+    ]
+    far = outliers.find(db, source, scaled)
+    outliers.tell_inputs(db, far)
+    return [
+        replace(one, chosen=replace(one.chosen, why=f"{one.chosen.why}; {far[name]}")) if name in far else one
+        for name, one in ((one.wanted.column.name, one) for one in found)
+    ]
 
 
 def specify(
@@ -150,7 +172,7 @@ def _facts(
         db, source, counted, [columns[one.column.name] for one in worded]
     )
     facts: dict[str, ColumnFacts] = {
-        one.column.name: _number_facts(values) for one, values in zip(numbers, found, strict=True)
+        one.column.name: NumberFacts.of(values) for one, values in zip(numbers, found, strict=True)
     }
     words = {one.column.name: length for one, length in zip(worded, lengths, strict=True)}
     listed = [columns[one.column.name] for one in texts]
@@ -177,12 +199,3 @@ def _counted(column: SourceColumn, one: Wanted) -> Counted:
         mode=impute == asked.MOST_FREQUENT,
         logarithms=scale == "log",
     )
-
-
-def _number_facts(values: Mapping[str, object]) -> NumberFacts:
-    given = dict(values)
-    present = given.pop("present")
-    quartiles = given.pop("quartiles", None)
-    floats = {name: None if value is None else float(str(value)) for name, value in given.items()}
-    listed = [float(str(one)) for one in quartiles] if isinstance(quartiles, list) else None
-    return NumberFacts(int(str(present)), quartiles=listed, **floats)

@@ -53,6 +53,8 @@ def settle(
         task = REGRESSION if quantity or many else CLASSIFICATION
         if column.element in asked.TEXTS and distinct > MOST_CLASSES:
             _refuse_numbers(column, TextFacts(present, distinct, frequent))
+    if column.is_array and statistics.is_constant(db, source, column):
+        raise _constant(column, present)
     if task == CLASSIFICATION and not column.is_array:
         held = sum(round(count * holdout.SHARE) for _, count in frequent)
         _check_classes(
@@ -71,10 +73,7 @@ def _check_quantity(db: Database, source: Table, column: SourceColumn, present: 
     """Refuse a quantity that is constant, or that floats of 32 bits, which labels are, cannot tell apart."""
     name = column.name
     if distinct == 1:
-        raise CerebroError(
-            f'target "{name}" is the same in all {present} rows: there is nothing to learn',
-            hint="Name a column whose values differ.",
-        )
+        raise _constant(column, present)
     ends = statistics.spread(db, source, column)
     if not all(map(math.isfinite, (ends.least, ends.greatest, ends.deviation))):
         return  # Packing says which rows have no number.
@@ -91,6 +90,13 @@ def _check_quantity(db: Database, source: Table, column: SourceColumn, present: 
             f" less than {SMALLEST:g} or more than {LARGEST:g} cannot be learned with floats of 32 bits",
             hint=f'Learn a multiple in a view: "{name}" / {ends.deviation:.1g}.',
         )
+
+
+def _constant(column: SourceColumn, present: int) -> CerebroError:
+    return CerebroError(
+        f'target "{column.name}" is the same in all {present} rows: there is nothing to learn',
+        hint="Name a column whose values differ.",
+    )
 
 
 def _is_key(db: Database, source: Table, column: SourceColumn) -> bool:

@@ -126,6 +126,12 @@ def status(db: Database, run_id: int) -> str | None:
     return rows[0]["status"] if rows else None
 
 
+def detail(db: Database, run_id: int | None) -> str | None:
+    """Return what there is to say of how a run has ended."""
+    rows = db.query("SELECT detail FROM cerebro.runs WHERE run_id = $1", ["bigint"], [run_id])
+    return rows[0]["detail"] if rows else None
+
+
 def in_background(db: Database, run_id: int) -> bool:
     """Return whether a run has a session of its own, which then has not committed the result tables."""
     rows = db.query(

@@ -39,6 +39,17 @@ def distributed(db: Database, how: str) -> str:
     return f" DISTRIBUTED {how}" if is_greenplum(db) else ""
 
 
+def literal(value: str | float | Sequence[str | float]) -> str:
+    """Return a value as a user would write it: text with quotes in it between dollars where that is plain."""
+    if isinstance(value, str):
+        # A dollar at the end would be read as the first one of the end.
+        if "'" in value and "$$" not in f"{value}$":
+            return f"$${value}$$"
+        quoted = "'" + value.replace("'", "''") + "'"
+        return "E" + quoted.replace("\\", "\\\\") if "\\" in value else quoted
+    return str(value) if isinstance(value, float | int) else f"ARRAY[{', '.join(map(literal, value))}]"
+
+
 def call_text(function: str, arguments: Sequence[str]) -> str:
     """Return a call of one of our functions, as a user would write it."""
     return f"SELECT cerebro.{function}({', '.join(arguments)});"

@@ -103,6 +103,43 @@ def spread(db: Database, table: Table, column: SourceColumn) -> Spread:
     return Spread(**{name: float(row[name]) for name in ("least", "greatest", "deviation")})
 
 
+@dataclass(frozen=True)
+class Rest:
+    """The middle of a column, and the deviation that its other values than one usually have."""
+
+    median: float
+    deviation: float | None
+
+
+# Of values that are spread normally, between the quartiles lies so much of the deviation.
+_OF_QUARTILES = 0.7413
+
+
+def rest(db: Database, table: Table, columns: Sequence[tuple[SourceColumn, float]]) -> list[Rest]:
+    """Measure columns apart from one value of each: by their quartiles, else by the other values."""
+    found = []
+    for column, one in columns:
+        value = as_double(column)
+        if column.element in FLOATS:
+            value = f"nullif({value}, 'NaN')"
+        row = db.query_once(
+            f"SELECT q[2] AS median,"
+            f" coalesce(nullif({_OF_QUARTILES} * (q[3] - q[1]), 0), others) AS deviation"
+            f" FROM (SELECT percentile_cont(ARRAY[0.25, 0.5, 0.75]::double precision[])"
+            f" WITHIN GROUP (ORDER BY {value}) AS q, stddev_pop({value})"
+            f" FILTER (WHERE {value} <> '{one!r}'::double precision) AS others FROM {table.rows}) AS s"
+        )[0]
+        found.append(Rest(**row))
+    return found
+
+
+def is_constant(db: Database, table: Table, column: SourceColumn) -> bool:
+    """Return whether a column has the same value in all rows in which it has one."""
+    value = column.value
+    row = db.query_once(f"SELECT coalesce(min({value}) = max({value}), FALSE) AS found FROM {table.rows}")[0]
+    return row["found"]
+
+
 def rises(db: Database, table: Table, column: SourceColumn) -> bool:
     """Return whether a column's value is greater in each row than in the row stored before it."""
     place = "gp_segment_id, tableoid" if is_greenplum(db) else "tableoid"
