@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from cerebro_plpy import memory
 
 if TYPE_CHECKING:
     from cerebro_plpy.commands import Sent
@@ -13,6 +16,8 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 T = TypeVar("T")
 P = ParamSpec("P")
+# What a call has read once holds so long.
+_KEPT_SECONDS = 1.0
 
 
 class Database(Protocol):
@@ -80,3 +85,33 @@ def as_owner(function: Callable[Concatenate[Database, P], T]) -> Callable[Concat
         return db.as_owner(function, db, *arguments, **named)
 
     return with_rights
+
+
+class _ReadByCall:
+    """The answers that the call under way has had from the server."""
+
+    def __init__(self) -> None:
+        self.called_at = 0.0
+        self.until = 0.0
+        self.found: dict[Hashable, Any] = {}
+
+
+def kept_for_call(function: Callable[Concatenate[Database, P], T]) -> Callable[Concatenate[Database, P], T]:
+    """Wrap a function that reads what is the same for all roles: one call reads it once, and again after a
+    second.
+
+    On Greenplum each statement of Python's is told to every segment, however small it is.
+    """
+
+    @wraps(function)
+    def kept(db: Database, *arguments: P.args, **named: P.kwargs) -> T:
+        known, now = memory.get_instance(_ReadByCall), time.monotonic()
+        if known.called_at != db.called_at or now >= known.until:
+            known.called_at, known.until = db.called_at, now + _KEPT_SECONDS
+            known.found.clear()
+        key = function, arguments, tuple(named.items())
+        if key not in known.found:
+            known.found[key] = function(db, *arguments, **named)
+        return known.found[key]
+
+    return kept

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple
 from functools import partial
@@ -31,6 +32,7 @@ __all__ = ["run_pending"]
 @internal
 def segment(command: str, request: str) -> str:
     """Carry out a command in a segment session; other sessions see at once what it is."""
+    backend().called_at = time.monotonic()
     sent = Sent.from_request(command, json.loads(request))
     own = SegmentSession(sent.look_seconds)
     session.set_application_name(own, sent.shown())
@@ -63,6 +65,7 @@ def begin_command(command: str, request: str) -> Sequence[str | None]:
     from cerebro_plpy.cluster import procedure
 
     end_look()
+    backend().called_at = time.monotonic()
     asked = json.loads(request)
     lacking = asked.pop("lacking", None)
     sent = Sent.from_request(command, asked)

@@ -9,7 +9,7 @@ DECLARE
 BEGIN
     PERFORM cerebro._reach_segments();
     IF NOT EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = role) THEN
-        RAISE EXCEPTION 'role % does not exist', coalesce(quote_ident(role), 'NULL')
+        RAISE EXCEPTION 'cerebro: role % does not exist', coalesce(quote_ident(role), 'NULL')
             USING ERRCODE = 'undefined_object', HINT = 'Name one role.';
     END IF;
     SELECT c.relnamespace, n.nspname, c.relname INTO place, own_schema, own_name
@@ -18,12 +18,12 @@ BEGIN
     IF own_name IS NULL OR octet_length(own_name || '_summary') > 63
         OR to_regclass(format('%I.%I', own_schema, own_name || '_summary')) IS NULL
     THEN
-        RAISE EXCEPTION '% is not a model table: %_summary does not exist', coalesce(model::text, 'NULL'), coalesce(own_name, '')
+        RAISE EXCEPTION 'cerebro: % is not a model table: %_summary does not exist', coalesce(model::text, 'NULL'), coalesce(own_name, '')
             USING ERRCODE = 'wrong_object_type', HINT = 'Name the table that holds the models.';
     END IF;
     IF NOT has_schema_privilege(role, 'cerebro', 'USAGE') THEN
         IF NOT pg_has_role((SELECT nspowner FROM pg_namespace WHERE nspname = 'cerebro'), 'USAGE') THEN
-            RAISE EXCEPTION 'role % may not use cerebro yet', quote_ident(role)
+            RAISE EXCEPTION 'cerebro: role % may not use cerebro yet', quote_ident(role)
                 USING ERRCODE = 'insufficient_privilege',
                 HINT = format('A superuser opens it: SELECT cerebro.grant_usage(%L).', role);
         END IF;
@@ -35,7 +35,7 @@ BEGIN
     LOOP
         IF part IS NOT NULL THEN
             IF NOT has_table_privilege(part, 'SELECT WITH GRANT OPTION') THEN
-                RAISE EXCEPTION 'permission denied for table %', part
+                RAISE EXCEPTION 'cerebro: permission denied for table %', part
                     USING ERRCODE = 'insufficient_privilege', HINT = 'The owner of the tables calls this.';
             END IF;
             EXECUTE format('GRANT SELECT ON TABLE %s TO %I', part, role);
@@ -44,7 +44,7 @@ BEGIN
     IF NOT has_schema_privilege(role, place, 'USAGE') THEN
         EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', own_schema, role);
         IF NOT has_schema_privilege(role, place, 'USAGE') THEN
-            RAISE EXCEPTION 'permission denied for schema %', quote_ident(own_schema)
+            RAISE EXCEPTION 'cerebro: permission denied for schema %', quote_ident(own_schema)
                 USING ERRCODE = 'insufficient_privilege',
                 HINT = format('Its owner opens it: GRANT USAGE ON SCHEMA %I TO %I.', own_schema, role);
         END IF;

@@ -71,6 +71,7 @@ _VALUES = {
     "real[]": "ARRAY[{}]::real[]",
     "smallint[]": "ARRAY[{}]::smallint[]",
     "anyarray": "ARRAY[{}]::integer[]",
+    "anyelement": "({})::integer",
     "bytea": "(CASE WHEN ({}) > 0 THEN '\\x00000000'::bytea END)",
     "integer[]": "ARRAY[{}]::integer[]",
 }

@@ -11,7 +11,7 @@ import base64
 import json
 import secrets
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
@@ -57,6 +57,8 @@ T = TypeVar("T")
 C = TypeVar("C", bound=dict[Any, Any])
 # What a process lacks it is given; a command needs no more than a few things one after the other.
 _MOST_TURNS = 100
+# What visits and evaluations of a run make.
+_MADE = ("state", "states", "evaluations")
 
 
 @dataclass(frozen=True)
@@ -226,7 +228,7 @@ class _CommandForConfig:
 
     def steps(self) -> Steps:
         answer = yield from self._insist()
-        yield from self._write(Left(**(answer.left or {})))
+        yield from self._write_metrics(Left(**(answer.left or {})).metrics)
         # With the key the process is reached without this.
         return {**(answer.result or {}), **({"key": self._key} if self._commits else {})}
 
@@ -236,13 +238,33 @@ class _CommandForConfig:
         given = yield from self._first()
         for turn in range(_MOST_TURNS):
             order = Order(self._sent, self._key, self._commits, first=turn == 0, given=given)
-            reply = Reply(**json.loads((yield Find(statements.work(self._key), order.as_dict()))))
+            reply = yield from self._send_order(order)
             if reply.error is not None:
                 raise CerebroError(**reply.error)
             if reply.lacking is None:
                 return reply
             given = yield from self._supply(reply.lacking)
         raise CerebroError("a segment's process does not keep what it is given", sqlstate=INTERNAL)
+
+    def _send_order(self, order: Order) -> Generator[Step, Any, Reply]:
+        if not self._commits:
+            # At once: each statement and each change of rights is told to every segment.
+            return self._db.as_owner(self._have_done, order)
+        return Reply(**json.loads((yield Find(statements.work(self._key), order.as_dict()))))
+
+    def _have_done(self, order: Order) -> Reply:
+        """Have the process carry out an order in the transaction under way here, give it what the run has
+        made, and write down what it makes.
+        """
+        for _ in range(_MOST_TURNS):
+            found = statements.find(self._db, statements.work(self._key), json.dumps(order.as_dict()))
+            reply = Reply(**json.loads(found))
+            if reply.lacking is None or reply.lacking[0] not in _MADE:
+                break
+            self._give_made(reply.lacking)
+            order = replace(order, first=False, given=())
+        self._write_made(Left(**(reply.left or {})))
+        return reply
 
     def _first(self) -> Generator[Step, Any, list[Given]]:
         """Return what to send with the first order: what the process will ask for, or has asked for."""
@@ -296,19 +318,21 @@ class _CommandForConfig:
             case _:
                 return []
 
-    def _write(self, left: Left) -> Generator[Step, Any, None]:
-        """Write down the visits, evaluations and metrics that the process has not committed."""
+    def _write_made(self, left: Left) -> None:
+        """Write down the visits and evaluations that the process has not committed."""
         if left.visits:
             parts = iter(tell(self._db, self._key, GiveLeft()).parts)
             for visit, count in zip(left.visits, left.parts, strict=True):
                 servers.write_visit(self._db, visit, list(islice(parts, count)))
         if left.evaluations:
             servers.write_evaluations(self._db, left.evaluations)
+
+    def _write_metrics(self, metrics: Sequence[Mapping[str, Any]]) -> Generator[Step, Any, None]:
         if getattr(self._command, "members", ()):
             # Of many configs, which lie on all segments.
-            yield Write(measurements.METRIC_ROWS, left.metrics)
+            yield Write(measurements.METRIC_ROWS, metrics)
             return
-        for measured in left.metrics:
+        for measured in metrics:
             yield Write(statements.write_metric(self._run_id, self._mst_key), measured)
 
     def _key_of(self, segment: int) -> int:
@@ -351,17 +375,10 @@ class _CommandForConfig:
             case "own_weights":
                 own = starting_weights.read_own_weights(self._db, arguments[0], arguments[1:])
                 self._give(what, list(own), list(own.values()))
-            case "states":
-                of_each = state_rows.parts_of_several(self._db, *arguments[:2], keys=arguments[2:])
-                counts = [(key, len(parts)) for key, parts in of_each.items()]
-                self._give(what, counts, [part for parts in of_each.values() for part in parts])
-            case "state":
-                self._give(what, None, state_rows.parts(self._db, *arguments))
+            case "state" | "states" | "evaluations":
+                self._give_made(what)
                 # Where it was not found may be another server by now.
-                given = [self._where()]
-            case "evaluations":
-                self._give(what, self._measured(*arguments), [])
-                given = [self._where()]
+                given = [] if kind == "states" else [self._where()]
             case "digest":
                 self._give(what, self._source((arguments[0], arguments[1], arguments[2])).digest(), [])
             case _:
@@ -370,6 +387,18 @@ class _CommandForConfig:
 
     def _give(self, what: What, value: Any, parts: Sequence[bytes]) -> None:
         tell(self._db, self._key, Give(what=what, value=value), parts)
+
+    def _give_made(self, what: What) -> None:
+        """Give what the run's visits and evaluations have made."""
+        kind, *arguments = what
+        if kind == "state":
+            self._give(what, None, state_rows.parts(self._db, *arguments))
+        elif kind == "states":
+            of_each = state_rows.parts_of_several(self._db, *arguments[:2], keys=arguments[2:])
+            counts = [(key, len(parts)) for key, parts in of_each.items()]
+            self._give(what, counts, [part for parts in of_each.values() for part in parts])
+        else:
+            self._give(what, self._measured(*arguments), [])
 
     def _measured(self, run_id: int, mst_key: int, epoch: int) -> Mapping[str, Sequence[str]]:
         found = {

@@ -322,9 +322,7 @@ def engines(
 
     `at_a_time` is the number of configs that train at once, if known to be below that of the segments.
     """
-    fixed = session.settings(
-        db, "backend", "threads", "memory_mb", "max_parameters", "choosing", session.CACHE_FOLDER
-    )
+    fixed = session.settings(db)
     if given.threads == parse.AUTO:
         _check_chooses(fixed.get("choosing"), "threads")
     if fixed.get("choosing") == OFF:
@@ -362,7 +360,7 @@ def choosable(
     if given.backend != parse.AUTO and given.plan is None:
         return None
     _check_chooses(session.setting(db, "choosing"), "backend" if given.plan is None else "plan")
-    fixed = session.settings(db, "backend", "threads")
+    fixed = session.settings(db)
     open_backends = given.backend == parse.AUTO or (given.backend is None and "backend" not in fixed)
     usual = _threads(given.threads, fixed.get("threads"), segments, None)
     threads = [usual]

@@ -55,6 +55,12 @@ def quote(*parts: str) -> str:
     return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
 
 
+def literal(text: str) -> str:
+    """Return a text as an SQL literal, whatever standard_conforming_strings is."""
+    doubled = text.replace("\\", "\\\\").replace("'", "''")
+    return f"E'{doubled}'" if "\\" in text else f"'{doubled}'"
+
+
 def tokens(text: str) -> list[tuple[str, str]]:
     """Cut text into ("name", folded as SQL folds it) and ("mark", one character)."""
     found = []

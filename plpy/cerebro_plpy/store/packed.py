@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from cerebro_plpy.features.specification import read as read_specification
 from cerebro_plpy.store import append, plain, stored_features
 from cerebro_plpy.store.append import VERSIONS, PackedVersion
 from cerebro_plpy.store.dialect import HEAP, distributed
-from cerebro_plpy.store.names import LONGEST, Table, TargetTable, parse_table, quote
+from cerebro_plpy.store.names import LONGEST, Table, TargetTable, literal, parse_table, quote
 from cerebro_plpy.store.stored_features import StoredFeatures
 
 if TYPE_CHECKING:
@@ -204,8 +205,8 @@ def create(db: Database, output: PackedOutput, comment: str) -> None:
     parts = "".join(f", {name} {kind}" for name, kind in output.part_columns)
     db.query(f"CREATE TABLE {table} ({KEY} integer{columns}, {BUFFER} integer{parts}){parted}")
     # Floats do not compress; one-hot labels do.
-    for name in output.independents:
-        db.query(f"ALTER TABLE {table} ALTER COLUMN {quote(name)} SET STORAGE EXTERNAL")
+    external = ", ".join(f"ALTER COLUMN {quote(name)} SET STORAGE EXTERNAL" for name in output.independents)
+    db.query(f"ALTER TABLE {table} {external}")
     for key, partition in enumerate(output.partitions):
         db.query(
             f"CREATE TABLE {quote(output.table.schema, partition)} PARTITION OF {table}"
@@ -215,8 +216,7 @@ def create(db: Database, output: PackedOutput, comment: str) -> None:
 
 
 def _comment(db: Database, table: str, comment: str) -> None:
-    literal = db.query("SELECT pg_catalog.quote_literal($1) AS text", ("text",), (comment,))[0]["text"]
-    db.query(f"COMMENT ON TABLE {table} IS {literal}")
+    db.query(f"COMMENT ON TABLE {table} IS {literal(comment)}")
 
 
 # The bytes of an array and its shape.
@@ -352,6 +352,7 @@ FEATURES = ("feature_specification", "jsonb")
 _WEIGHT_NAME = ("weight_varname", "text")
 _FOLDS = ("folds", "integer")
 _GROUP_BY = ("group_by", "text[]")
+_AS_JSON = (FEATURES[0], VERSIONS[0], stored_features.FEATURES_OF[0])
 
 
 def _field(column: str) -> str:
@@ -416,34 +417,32 @@ def summary(db: Database, schema: str | None, name: str) -> PackedSummary:
             sqlstate=WRONG_STATE,
         )
     wanted += [column for column, _ in (_WEIGHT_NAME, _FOLDS, _GROUP_BY, *_GREENPLUM) if column in present]
-    row = _only_row(db, quoted, f"SELECT {', '.join(map(quote, wanted))} FROM {quoted}")
+    listed = [quote(column) for column in wanted]
+    listed += [f"{name if name in present else 'NULL'}::text AS {name}" for name in _AS_JSON]
+    row = dict(_only_row(db, quoted, f"SELECT {', '.join(listed)} FROM {quoted}"))
+    features, versions, origin = (row.pop(name) for name in _AS_JSON)
     if (row["segments"] or 0) < 1:
         raise CerebroError(
             f"{quoted} says that {table} has {row['segments']} segments", hint=_HINT, sqlstate=WRONG_STATE
         )
     dependents, independents = row["dependent_varname"], row["independent_varname"]
-    features = _features(db, quoted) if FEATURES[0] in present else None
-    stored = stored_features.read_features(db, quoted) if stored_features.FEATURES_OF[0] in present else None
+    stored = None if origin is None else stored_features.read(json.loads(origin))
     shapes = _shapes(db, table, [*dependents, *(independents if stored is None else [])])
     inputs = shapes[len(dependents) :] if stored is None else [list(s) for s in stored.input_shapes]
     types = {column: present[column] for column in (d + CLASS_VALUES for d in dependents)}
+    values, counts = _classes(db, quoted, types, [d + CLASS_COUNTS for d in dependents], present)
     return PackedSummary(
         **{_field(column): value for column, value in row.items()},
-        class_values=_class_values(db, quoted, types),
-        class_counts=_class_counts(db, quoted, dependents, present),
+        class_values=values,
+        class_counts=counts,
         class_value_types=types,
         quoted=quoted,
-        features=features,
-        versions=append.versions(db, quoted) if VERSIONS[0] in present else (),
+        features=None if features is None else read_specification(features),
+        versions=() if versions is None else append.read(json.loads(versions)),
         target_shapes=shapes[: len(dependents)],
         input_shapes=inputs,
         stored=stored,
     )
-
-
-def _features(db: Database, quoted: str) -> Specification | None:
-    text = db.query(f"SELECT {FEATURES[0]}::text AS found FROM {quoted}")[0]["found"]
-    return None if text is None else read_specification(text)
 
 
 def _summary_columns(db: Database, table: str, quoted: str) -> dict[str, str]:
@@ -470,25 +469,20 @@ def _only_row(db: Database, table: str, statement: str) -> Row:
     return rows[0]
 
 
-def _class_values(db: Database, quoted: str, types: Mapping[str, str]) -> list[list[str | None] | None]:
-    columns = ", ".join(
-        f"{plain.as_texts(f's.{quote(name)}', kind.removesuffix('[]'))} AS c{i}"
+def _classes(
+    db: Database, quoted: str, types: Mapping[str, str], counts: Sequence[str], present: Mapping[str, str]
+) -> tuple[list[list[str | None] | None], list[list[int] | None]]:
+    """Return the class values of each dependent, and their counts; tables of earlier releases have none."""
+    listed = [
+        f"{plain.as_texts(f's.{quote(name)}', kind.removesuffix('[]'))} AS v{i}"
         for i, (name, kind) in enumerate(types.items())
-    )
-    row = db.query(f"SELECT {columns} FROM {quoted} AS s")[0]
-    return [row[f"c{i}"] for i in range(len(types))]
-
-
-def _class_counts(
-    db: Database, quoted: str, dependents: Sequence[str], present: Mapping[str, str]
-) -> list[list[int] | None]:
-    """Return the class counts of each dependent; tables of earlier releases have none."""
-    columns = [name + CLASS_COUNTS for name in dependents]
-    listed = ", ".join(
-        f"{quote(c) if c in present else 'NULL'}::bigint[] AS c{i}" for i, c in enumerate(columns)
-    )
-    row = db.query(f"SELECT {listed} FROM {quoted}")[0]
-    return [row[f"c{i}"] for i in range(len(dependents))]
+    ]
+    listed += [
+        f"{f's.{quote(name)}' if name in present else 'NULL'}::bigint[] AS c{i}"
+        for i, name in enumerate(counts)
+    ]
+    row = db.query(f"SELECT {', '.join(listed)} FROM {quoted} AS s")[0]
+    return [row[f"v{i}"] for i in range(len(types))], [row[f"c{i}"] for i in range(len(counts))]
 
 
 def _shapes(db: Database, table: str, columns: Sequence[str]) -> list[list[int]]:

@@ -13,7 +13,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DATATYPE_MISMATCH, NOT_SUPPORTED, WRONG_STATE, CerebroError
 from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.groups import KEY_TEXT
-from cerebro_plpy.store.names import Table, TargetTable, quote
+from cerebro_plpy.store.names import Table, TargetTable, literal, quote
 from cerebro_plpy.store.packed import CLASS_VALUES, Expression, SourceColumn
 from cerebro_plpy.store.plain import as_texts
 
@@ -96,8 +96,7 @@ def create(db: Database, output: PredictionOutput, source: Table, comment: str) 
         f"CREATE TABLE {output.table.quoted}{HEAP} AS SELECT s.{quote(output.id_name)}, {columns}"
         f" FROM {source.quoted} AS s WITH NO DATA{distributed(db, 'RANDOMLY')}"
     )
-    literal = db.query("SELECT pg_catalog.quote_literal($1) AS text", ["text"], [comment])[0]["text"]
-    db.query(f"COMMENT ON TABLE {output.table.quoted} IS {literal}")
+    db.query(f"COMMENT ON TABLE {output.table.quoted} IS {literal(comment)}")
 
 
 class PredictionWriter:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cerebro_plpy.database import Database, as_owner
+from cerebro_plpy.database import Database, as_owner, kept_for_call
 from cerebro_plpy.store.dialect import session_settings
 
 _SERVER = ctypes.PyDLL(None)
@@ -86,16 +86,15 @@ def sleep(db: Database, seconds: float) -> None:
 CACHE_FOLDER = "cache_folder"
 
 
+@kept_for_call
 @as_owner
-def settings(db: Database, *names: str) -> dict[str, str]:
+def settings(db: Database) -> Mapping[str, str]:
     """Read an administrator's settings through the owner, since callers may not read the table."""
-    statement = "SELECT name, value FROM cerebro.settings WHERE name = ANY ($1)"
-    rows = db.query(statement, ["text[]"], [list(names)])
-    return {row["name"]: row["value"] for row in rows}
+    return {row["name"]: row["value"] for row in db.query("SELECT name, value FROM cerebro.settings")}
 
 
 def setting(db: Database, name: str) -> str | None:
-    return settings(db, name).get(name)
+    return settings(db).get(name)
 
 
 def usual_segments(db: Database) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.store.dialect import distributed
-from cerebro_plpy.store.names import Table, TargetTable, quote, target
+from cerebro_plpy.store.names import Table, TargetTable, literal, quote, target
 from cerebro_plpy.store.packed import FOLD, SourceColumn
 from cerebro_plpy.store.plain import as_json, as_text
 
@@ -198,8 +198,7 @@ def _chosen(db: Database, holdout: Holdout) -> str:
     if holdout.after is None:
         return f"{_number(holdout)} < {int(holdout.share * _HASHES)}"
     column, value = holdout.after
-    literal = db.query("SELECT pg_catalog.quote_literal($1) AS text", ["text"], [value])[0]["text"]
-    return f"{column.value} >= {literal}::{column.base_type}"
+    return f"{column.value} >= {literal(value)}::{column.base_type}"
 
 
 def _number(holdout: Holdout | FoldsOf) -> str:

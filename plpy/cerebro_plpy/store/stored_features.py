@@ -66,11 +66,6 @@ def _is_list_of(value: object, kind: type) -> bool:
     return isinstance(value, list) and all(type(item) is kind for item in value)
 
 
-def read_features(db: Database, summary: str) -> StoredFeatures | None:
-    text = db.query(f"SELECT {FEATURES_OF[0]}::text AS found FROM {summary}")[0]["found"]
-    return read(None if text is None else json.loads(text))
-
-
 def write(db: Database, output: PackedOutput, source: str, key: int, buffer_id: int, field: Field) -> None:
     """Insert the features of a buffer in its place, with all else that the buffer has."""
     (column,) = output.independents

@@ -41,7 +41,7 @@ def choose_local(db: Database, look_seconds: int | None = None) -> LocalTopology
 
 
 def _local(db: Database, look_seconds: int, *, background: bool) -> LocalTopology:
-    fixed = session.settings(db, "idle_minutes", "retry_seconds")
+    fixed = session.settings(db)
     role = session.current_user(db)
     bounds = Bounds(
         idle_minutes=int(fixed.get("idle_minutes") or IDLE_MINUTES),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from cerebro_plpy.database import Database, as_owner
+from cerebro_plpy.database import Database, as_owner, kept_for_call
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.store.cluster import messages
 from cerebro_plpy.store.dialect import HEAP
@@ -18,6 +18,7 @@ from cerebro_plpy.store.partitions import Columns
 from cerebro_plpy.store.predictions import PredictionOutput as PredictionTable
 
 
+@kept_for_call
 def primaries(db: Database) -> int:
     """Return the number of segments in the cluster."""
     rows = db.query(
@@ -136,9 +137,14 @@ def reach(db: Database) -> int:
     return db.query("SELECT count(*) AS number FROM gp_dist_random('pg_catalog.gp_id')")[0]["number"]
 
 
-@as_owner
 def keys(db: Database, segments: int, contents: Sequence[int] | None = None) -> list[int]:
     """Return a distribution key for each of so many segments, dealt in turn to the cluster's, or to some."""
+    return list(_keys(db, segments, None if contents is None else tuple(contents)))
+
+
+@kept_for_call
+@as_owner
+def _keys(db: Database, segments: int, contents: tuple[int, ...] | None) -> Sequence[int]:
     rows = db.query(
         "SELECT k.dist_key FROM (SELECT dist_key, gp_segment_id AS content, row_number() OVER"
         "   (PARTITION BY gp_segment_id ORDER BY dist_key) AS turn FROM cerebro._segment_key) AS k"
@@ -238,25 +244,28 @@ def stage(db: Database, statement: str) -> str:
 
 def drop_temporary(db: Database) -> None:
     """Drop the temporary tables of a packing."""
-    for table in (_STAGE, _PIECES, _SENT):
-        _drop(db, table)
+    _drop(db, _STAGE, _PIECES, _SENT)
 
 
-def _drop(db: Database, table: str) -> None:
-    name = f"pg_temp.{table}"
-    if db.query("SELECT pg_catalog.to_regclass($1) IS NOT NULL AS there", ["text"], [name])[0]["there"]:
-        db.query(f"DROP TABLE {name}")
+def _drop(db: Database, *tables: str) -> None:
+    there = db.query(
+        "SELECT t.name FROM pg_catalog.unnest($1) AS t (name)"
+        " WHERE pg_catalog.to_regclass(t.name) IS NOT NULL",
+        ["text[]"],
+        [[f"pg_temp.{table}" for table in tables]],
+    )
+    if there:
+        db.query(f"DROP TABLE {', '.join(row['name'] for row in there)}")
 
 
 def _create_pieces(db: Database, table: str, how: str) -> str:
     """Create a temporary table for pieces, without compression, since they are encoded already."""
-    _drop(db, table)
+    columns = "dist_key integer, buffer_id integer, places bytea, fields bytea[]"
+    # At once: the segments are told of the beginning and the end of each statement of Python's.
     db.query(
-        f"CREATE TEMPORARY TABLE {table} (dist_key integer, buffer_id integer, places bytea, fields bytea[])"
-        f"{HEAP} DISTRIBUTED {how}"
+        f"CREATE TEMPORARY TABLE {table} ({columns}){HEAP} DISTRIBUTED {how};"
+        f"ALTER TABLE pg_temp.{table} ALTER places SET STORAGE EXTERNAL, ALTER fields SET STORAGE EXTERNAL"
     )
-    for column in ("places", "fields"):
-        db.query(f"ALTER TABLE pg_temp.{table} ALTER COLUMN {column} SET STORAGE EXTERNAL")
     return f"pg_temp.{table}"
 
 
@@ -277,6 +286,7 @@ def hand_out_rows(db: Database, statement: str, expressions: Sequence[Expression
 
 def send_pieces(db: Database, ticket: str) -> None:
     """Have each process write its pieces of each buffer, and send them to the buffer's segment."""
+    _drop(db, _PIECES, _SENT)
     pieces = _create_pieces(db, _PIECES, "RANDOMLY")
     # The processes that hold the rows write these themselves: nothing moves.
     db.query(
