@@ -1,4 +1,4 @@
-"""What a call has read once holds for the call, and for a second at most."""
+"""Settings that a call has read hold for the call, and for a second at most."""
 
 from __future__ import annotations
 

@@ -256,15 +256,18 @@ class _CommandForConfig:
         """Have the process carry out an order in the transaction under way here, give it what the run has
         made, and write down what it makes.
         """
+        reply = self._ask(order)
         for _ in range(_MOST_TURNS):
-            found = statements.find(self._db, statements.work(self._key), json.dumps(order.as_dict()))
-            reply = Reply(**json.loads(found))
             if reply.lacking is None or reply.lacking[0] not in _MADE:
                 break
             self._give_made(reply.lacking)
-            order = replace(order, first=False, given=())
+            reply = self._ask(replace(order, first=False, given=()))
         self._write_made(Left(**(reply.left or {})))
         return reply
+
+    def _ask(self, order: Order) -> Reply:
+        found = statements.find(self._db, statements.work(self._key), json.dumps(order.as_dict()))
+        return Reply(**json.loads(found))
 
     def _first(self) -> Generator[Step, Any, list[Given]]:
         """Return what to send with the first order: what the process will ask for, or has asked for."""
