@@ -212,8 +212,12 @@ shape: ## count what makes the code hard to follow; ARGS='FOLDER ...' for other 
 freeze: ## record this version's migrations as released
 	@python3 tools/build_sql.py --freeze
 
-# Of what is committed. META.json is the one file that the archive has and the repository has not.
-dist: build ## build/cerebro-VERSION.zip, the archive for PGXN
+# The archive is of what is committed. META.json is the one file that it has and the repository has not.
+dist: build ## the client's wheel, and build/cerebro-VERSION.zip, the archive for PGXN
+	@tools/setup dev
+	@rm -f build/*.whl
+	@$(VENV)/bin/python -m build --wheel --no-isolation --outdir build . >/dev/null
+	@echo build/*.whl
 	@git archive --format=zip --prefix=cerebro-$(EXTVERSION)/ --add-file=build/META.json \
 		-o build/cerebro-$(EXTVERSION).zip HEAD
 	@echo build/cerebro-$(EXTVERSION).zip

@@ -113,9 +113,8 @@ def _restore_later(text: str, name: str, *where: str) -> None:
     command = [program("psql"), "-X", "-q", "-o", os.devnull, "-d", name, *where]
     said = subprocess.run(command, input=text, text=True, check=True, stderr=subprocess.PIPE).stderr
     errors = re.findall(r"ERROR:  (.*)", said)
-    assert errors and all(
-        re.fullmatch(r"function (cerebro|madlib)\.\w+\(.*\) does not exist", e) for e in errors
-    )
+    known = r"function (cerebro|madlib)\.\w+\(.*\) does not exist"
+    assert all(re.fullmatch(known, error) for error in errors), errors
     command[1:1] = ["-v", "ON_ERROR_STOP=1"]
     again = "".join(f"SELECT cerebro.grant_usage('{role}');" for role in (RUNNER, READER))
     subprocess.run(command, input=again, text=True, check=True)
@@ -250,24 +249,23 @@ def _rows(name: str, query: str, role: str | None = None) -> Rows:
         return execute(connection, query)
 
 
-WAYS = ["updated", "restored", pytest.param("moved", marks=pytest.mark.slow)]
+WAYS = ["updated", "restored", pytest.param("told", marks=pytest.mark.slow, id="moved")]
 
 
 @pytest.fixture(scope="module", params=WAYS)
 def runner(request: pytest.FixtureRequest, version: str) -> Iterator[Connection]:
     """The owner of the old runs, in the present version."""
     place = request.getfixturevalue(request.param)
-    opened = place.connect(user=RUNNER) if isinstance(place, Server) else connect(place, RUNNER)
+    opened = connect(place, RUNNER) if isinstance(place, str) else place[0].connect(user=RUNNER)
     with closing(opened) as connection:
         yield connection
 
 
-@pytest.mark.slow
-def test_a_database_is_told_where_the_extension_stands_by_now(moved: Server) -> None:
+@pytest.fixture(scope="module")
+def told(moved: Server) -> tuple[Server, psycopg2.Error]:
+    """The moved server after the command of the manual, and the error before."""
     with closing(moved.connect(user=RUNNER)) as connection, pytest.raises(psycopg2.Error) as caught:
         execute(connection, PREDICTED)
-    assert caught.value.pgcode == "58P01"
-    assert "none of the Python code is in /none" in str(caught.value)
     command = re.search(r"^    (sed .*_boot.*)$", OPERATIONS.read_text(), re.M)
     assert command
     where = {"PGHOST": str(moved.folder), "PGDATABASE": "postgres", "PG_CONFIG": program("pg_config")}
@@ -275,6 +273,14 @@ def test_a_database_is_told_where_the_extension_stands_by_now(moved: Server) -> 
         ["bash", "-c", f'pg_config() {{ "$PG_CONFIG" "$@"; }}; {command[1]}'],
         env=os.environ | where, stdout=subprocess.DEVNULL, check=True,
     )  # fmt: skip
+    return moved, caught.value
+
+
+@pytest.mark.slow
+def test_a_database_is_told_where_the_extension_stands_by_now(told: tuple[Server, psycopg2.Error]) -> None:
+    _, error = told
+    assert error.pgcode == "58P01"
+    assert "none of the Python code is in /none" in str(error)
 
 
 def test_the_old_runs_are_there(runner: Connection) -> None:

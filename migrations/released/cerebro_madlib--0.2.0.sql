@@ -1,0 +1,56 @@
+\echo Use "CREATE EXTENSION cerebro_madlib" to load this file. \quit
+
+SET LOCAL search_path = pg_catalog, pg_temp;
+SET LOCAL default_table_access_method = heap;
+
+DO $$
+BEGIN
+    IF to_regnamespace('madlib') IS NOT NULL THEN
+        RAISE EXCEPTION 'schema "madlib" exists already'
+            USING ERRCODE = 'duplicate_schema',
+            DETAIL = 'This extension gives the functions of cerebro that schema, and would stand in the way of MADlib''s own.',
+            HINT = 'Call the functions in schema cerebro, or install the extension in a database that has no MADlib.';
+    END IF;
+END
+$$;
+CREATE SCHEMA madlib;
+COMMENT ON SCHEMA madlib IS 'The functions of cerebro, for scripts that qualify them with MADlib''s schema.';
+GRANT USAGE ON SCHEMA madlib TO PUBLIC;
+
+-- One function for each public one of cerebro, with the same parameters, defaults and result. They run with their
+-- caller's rights and only call the other, which asks for its own privilege: PUBLIC may execute them. Nor have they a
+-- search_path of their own, which would hide the caller's: what they say names everything in full. In version 0.1.0 they had.
+DO $$
+DECLARE
+    routine record;
+BEGIN
+    FOR routine IN
+        SELECT p.oid::regprocedure AS old
+        FROM pg_depend AS d
+        JOIN pg_extension AS e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+        JOIN pg_proc AS p ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
+        WHERE e.extname = 'cerebro_madlib' AND d.deptype = 'e' AND 'search_path' = ANY (p.proargnames)
+    LOOP
+        EXECUTE format('DROP FUNCTION %s', routine.old);
+    END LOOP;
+    FOR routine IN
+        SELECT
+            p.proname,
+            pg_get_function_arguments(p.oid) AS arguments,
+            pg_get_function_identity_arguments(p.oid) AS identity,
+            pg_get_function_result(p.oid) AS result,
+            obj_description(p.oid, 'pg_proc') AS comment,
+            CASE WHEN p.proretset THEN '* FROM ' ELSE '' END AS columns,
+            (SELECT string_agg('$' || n, ', ') FROM generate_series(1, p.pronargs) AS n) AS parameters
+        FROM cerebro._usage_functions() AS f
+        JOIN pg_proc AS p ON p.oid = f
+        WHERE p.proname NOT LIKE '\_%'
+    LOOP
+        EXECUTE format(
+            'CREATE OR REPLACE FUNCTION madlib.%I(%s) RETURNS %s LANGUAGE sql AS %L',
+            routine.proname, routine.arguments, routine.result,
+            format('SELECT %scerebro.%I(%s)', routine.columns, routine.proname, routine.parameters));
+        EXECUTE format('COMMENT ON FUNCTION madlib.%I(%s) IS %L', routine.proname, routine.identity, routine.comment);
+    END LOOP;
+END
+$$;
