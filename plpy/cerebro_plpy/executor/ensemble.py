@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -181,9 +180,7 @@ def _write(
 ) -> None:
     """Write the tables of a single model, which all functions that predict take."""
     first = chosen.parts[0][0].found
-    label = json.loads(first.stored.model_arch)["config"]["output_layers"]
-    label = label[0] if isinstance(label[0], str) else label[0][0]
-    model_arch, weights = _joined(db, chosen.parts, label)
+    model_arch, weights = _joined(db, chosen.parts)
     about = names.target(db, target.schema, target.name + "_summary")
     types = rows.class_value_types
     for table, columns in zip((target, about), results.columns_of_one(types), strict=True):
@@ -205,13 +202,13 @@ def _write(
     results.add_summary(db, about.quoted, row, types, rows.class_values)
 
 
-def _joined(db: Database, parts: Sequence[tuple[Candidate, float]], label: str) -> tuple[str, bytes]:
+def _joined(db: Database, parts: Sequence[tuple[Candidate, float]]) -> tuple[str, bytes]:
     """Return the net whose output is the weighted mean, and its weights."""
-    texts = [one.model.model_arch for one, _ in parts]
-    found = joining.join(texts, [share for _, share in parts], "ensemble", label)
+    listed = [nets.list_layers(db, one.model.model_arch) for one, _ in parts]
+    own = [_by_layer(one, layers) for (one, _), (_, layers) in zip(parts, listed, strict=True)]
+    found = joining.join([text for text, _ in listed], [share for _, share in parts], "ensemble")
     checked, layers = nets.list_layers(db, found)
     pieces: list[bytes] = []
-    own = [_by_layer(db, one) for one, _ in parts]
     for name, _, _, count, _ in layers:
         place = joining.layer_name(name)
         if count and place is not None:
@@ -219,16 +216,16 @@ def _joined(db: Database, parts: Sequence[tuple[Candidate, float]], label: str) 
     return checked, b"".join(pieces)
 
 
-def _by_layer(db: Database, one: Candidate) -> Mapping[str, bytes]:
+def _by_layer(one: Candidate, layers: Sequence[tuple[Any, ...]]) -> Mapping[str, bytes]:
     """Return the weights of each layer of a net."""
     weights, found, first = one.model.weights(), dict[str, bytes](), 0
-    _, layers = nets.list_layers(db, one.model.model_arch)
     for name, _, _, count, _ in layers:
         found[name] = weights[first : first + 4 * count]
         first += 4 * count
     if first != len(weights):
         raise CerebroError(
             f"the weights of mst_key {one.found.mst_key} are not those of its layers in turn",
+            detail=f"There are {len(weights)} bytes, and the layers have {first}.",
             sqlstate=NOT_SUPPORTED,
         )
     return found

@@ -12,12 +12,13 @@ from cerebro_plpy.nets.graph import Graph, LayerOutput
 INPUT = "InputLayer"
 
 
-def join(nets: Sequence[str], weights: Sequence[float], called: str, label: str) -> str:
+def join(nets: Sequence[str], weights: Sequence[float], called: str) -> str:
     """Return the joined net as JSON; layers of the net with number n are named `net<n>_<name>`.
 
     The nets are functional or sequential models as Keras 3 writes them, with one output and the same inputs.
+    The joined output has the name of the first one's.
     """
-    graph, shared, ends = Graph(), list[str](), list[LayerOutput]()
+    graph, shared, ends, label = Graph(), list[str](), list[LayerOutput](), ""
     for number, (text, weight) in enumerate(zip(nets, weights, strict=True), 1):
         config = _functional(json.loads(text))
         inputs = [name for name, _, _ in _listed(config["input_layers"])]
@@ -30,6 +31,7 @@ def join(nets: Sequence[str], weights: Sequence[float], called: str, label: str)
         names |= dict(zip(inputs, shared, strict=True))
         graph.adopt([_renamed(layer, names) for name, layer in layers.items() if name not in inputs])
         ((end, _, _),) = _listed(config["output_layers"])
+        label = label or end
         scaled = graph.layer("Rescaling", LayerOutput(names[end], 1), scale=weight, offset=0.0)
         ends.append(scaled)
     return graph.as_json([graph.layer("Add", *ends, name=label)], called)

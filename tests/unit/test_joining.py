@@ -1,0 +1,74 @@
+"""Nets with the same inputs, joined to one: its answer is the weighted mean of theirs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cerebro_plpy.engine import runtime
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.nets import joining
+from reference import BACKEND
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine() -> Iterator[None]:
+    runtime.start(BACKEND, 1, False)
+    yield
+
+
+def chain(keras: Any) -> Any:
+    """A sequential net whose statistics are weights, too."""
+    layers = keras.layers
+    return keras.Sequential(
+        [keras.Input((4,)), layers.BatchNormalization(), layers.Dense(5, "relu"), layers.Dense(3, "softmax")]
+    )
+
+
+def graph(keras: Any) -> Any:
+    layers = keras.layers
+    x = keras.Input((4,))
+    shared = layers.Dense(4, "tanh")
+    y = layers.Add()([shared(x), shared(shared(x))])
+    return keras.Model(x, layers.Dense(3, "softmax", name="net1_x")(y))
+
+
+def drawn(model: Any, seed: int) -> Any:
+    random = np.random.default_rng(seed)
+    model.set_weights([random.uniform(0.1, 1, array.shape) for array in model.get_weights()])
+    return model
+
+
+def test_the_answer_is_the_weighted_mean() -> None:
+    keras = runtime.keras()
+    nets = [drawn(make(keras), seed) for seed, make in enumerate((chain, graph, chain))]
+    shares = [0.5, 0.2, 0.3]
+    text = joining.join([net.to_json() for net in nets], shares, "all of them")
+    joined = keras.models.model_from_json(text)
+    for layer in joined.layers:
+        place = joining.layer_name(layer.name)
+        if place is not None:
+            layer.set_weights(nets[place[0] - 1].get_layer(place[1]).get_weights())
+    rows = np.random.default_rng(3).normal(size=(7, 4)).astype(np.float32)
+    mean = sum(share * net.predict(rows, verbose=0) for share, net in zip(shares, nets, strict=True))
+    np.testing.assert_allclose(joined.predict(rows, verbose=0), mean, rtol=1e-5)
+    assert joined.output_names == [nets[0].layers[-1].name]
+    assert len(joined.inputs) == 1
+
+
+def test_nets_with_other_inputs_are_refused() -> None:
+    keras = runtime.keras()
+    two = [keras.Input((4,)), keras.Input((4,))]
+    other = keras.Model(two, keras.layers.Dense(3)(keras.layers.Add()(two)))
+    with pytest.raises(CerebroError, match="the nets have different inputs"):
+        joining.join([chain(keras).to_json(), other.to_json()], [0.5, 0.5], "both")
+
+
+def test_a_chain_without_an_input_is_refused() -> None:
+    text = json.dumps({"class_name": "Sequential", "config": {"layers": [{"class_name": "Dense"}]}})
+    with pytest.raises(CerebroError, match="a net without an input layer cannot be joined"):
+        joining.join([text], [1.0], "one")
