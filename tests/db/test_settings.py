@@ -1,4 +1,4 @@
-"""Settings hold from the next call on, also where one statement makes several calls."""
+"""Settings of an administrator, as each call sees them, and names that need quotes."""
 
 from __future__ import annotations
 
