@@ -18,7 +18,7 @@ from cerebro_db.plan import Plan
 from cerebro_db.requests import FitRequest, Search
 from cerebro_db.run import Run
 from cerebro_db.statements import Columns, call, table_name
-from cerebro_db.training import TrainRequest
+from cerebro_db.training import TrainRequest, join_best
 
 if TYPE_CHECKING:
     import pandas
@@ -215,7 +215,8 @@ class Database:
         Text, dates, NULLs and categories need no preparing. The run is shown as it goes on; without `wait` it
         is returned as soon as it has begun. The model table is `name`, by default <source>_model; a data
         frame needs a name, and is kept as the table <name>_rows. Options are `columns`, `exclude`,
-        `validation`, `weight`, `nets`, `configs`, `epochs`, `backend` and `seed`.
+        `validation`, `weight`, `nets`, `configs`, `epochs`, `backend`, `seed` and `single`. At the end of the
+        wait the best nets are joined to an ensemble, the table <name>_ensemble, unless `single` is true.
         """
         request = TrainRequest(
             source, target, name, budget, options, background=not self._link.in_transaction
@@ -226,6 +227,8 @@ class Database:
         if wait:
             run.watch()
             run.check_finished()
+            if not options.get("single"):
+                join_best(run)
         return run
 
     def packed(self, table: str) -> Packed:

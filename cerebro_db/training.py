@@ -82,6 +82,13 @@ class TrainRequest:
         return Run(db, run_id, statements=[prepare, begin])
 
 
+def join_best(run: Run) -> None:
+    """Join the best models to an ensemble where there are several, as `cerebro.train` does in SQL."""
+    if len(ranked(run)) > 1:
+        models = run.models()
+        run.rows(call("ensemble", models, table_name(models, "_ensemble")))
+
+
 def ranked(run: Run) -> list[Row]:
     """Return the configs of such a run that have a model, the best first, with the names of their nets."""
     return run.rows(_RANKED.format(nets=table_name(run.models(), "_nets")))

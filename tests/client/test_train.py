@@ -48,6 +48,8 @@ def test_a_data_frame_is_trained_on_as_it_is(
     assert list(run.predict(frame.drop(columns="gone"))["class"])[:2] == [row["class"] for row in told]
     found = client.rows("SELECT count(p.class) AS n FROM churn_rows c, cerebro.predict('churn', c) p")
     assert found == [{"n": ROWS}]
+    together = "SELECT count(p.class) AS n FROM churn_rows c, cerebro.predict('churn_ensemble', c) p"
+    assert client.rows(together) == [{"n": ROWS}]
 
 
 def test_a_session_that_ran_another_engine_is_no_hindrance(client: Database) -> None:
