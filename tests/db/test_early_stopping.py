@@ -113,7 +113,7 @@ def test_budgets(trial: Trial) -> None:
 @pytest.mark.parametrize("background", [False, True])
 def test_a_budget_that_was_exceeded_is_told_wherever_the_run_goes_on(trial: Trial, background: bool) -> None:
     out = f"long_{background}".lower()
-    trial.select(f"{out}_configs", [1], [SGD], ["batch_size=1,epochs=200"])
+    trial.select(f"{out}_configs", [1], [SGD], ["batch_size=1,epochs=4000"])
     options = json.dumps({"backend": "jax", "threads": 1, "max_seconds": 1, "background": background})
     trial.notices()
     trial.sql(

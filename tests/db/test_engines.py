@@ -182,7 +182,7 @@ def test_a_plan_shows_what_would_be_chosen(trial: Trial) -> None:
     asked = "SELECT cerebro.explain_fit('packed', 'both', 2, options => %s, format => 'json')"
     plan = json.loads(trial.value(asked, json.dumps({"seed": 7, "backend": MIXED})))[0]["Plan"]
     assert plan["Settings"]["backend"] == "jax for model 1, tensorflow for model 2"
-    (plan,) = json.loads(trial.value(asked, json.dumps({"seed": 7, "plan": {"within": "1 h"}})))
+    plan = json.loads(trial.value(asked, json.dumps({"seed": 7, "plan": {"within": "1 h"}})))[0]["Plan"]
     assert plan["Settings"]["metrics_compute_frequency"] == 1
     chosen = plan["Settings"]["backend"]
     assert set(fit(trial, "both", "as_planned", plan={"within": "1 h"}).values()) == {chosen}

@@ -99,10 +99,10 @@ def test_the_view_says_what_the_run_says(trial: Trial) -> None:
                 assert seconds_left == pytest.approx(model.seconds(kind, units, visits, due), rel=1e-3)
                 known += bool(visits)
                 assert (seconds_left > 0) == (visits + due > 0)
-        (plan,) = json.loads(trial.value("SELECT cerebro.explain_run(%s, 'json')", run))
+        plan = json.loads(trial.value("SELECT cerebro.explain_run(%s, 'json')", run))[0]["Plan"]
         remaining.add((plan.get("Remaining Time") or 0) > 0)
     assert known > 10 and True in remaining
-    (plan,) = json.loads(trial.value("SELECT cerebro.explain_run(%s, 'json')", run))
+    plan = json.loads(trial.value("SELECT cerebro.explain_run(%s, 'json')", run))[0]["Plan"]
     assert "Remaining Time" not in plan
     assert trial.sql("SELECT DISTINCT seconds_left FROM cerebro.progress WHERE run_id = %s", run) == [(None,)]
 

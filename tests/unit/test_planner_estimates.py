@@ -197,7 +197,7 @@ def said(found: Estimate, **more: object) -> Explained:
 
 
 def test_the_tree_is_json_as_the_servers() -> None:
-    (plan,) = json.loads(tree.as_json(explained(said(estimate(work(many(6)), RATES)))))
+    plan = json.loads(tree.as_json(explained(said(estimate(work(many(6)), RATES)))))[0]["Plan"]
     assert plan["Node Type"] == "Fit"
     assert [n["Node Type"] for n in plan["Plans"]][-3:] == ["Evaluate", "Begin and End", "Wait"]
     trained = [n for n in plan["Plans"] if n["Node Type"] == "Train"]
