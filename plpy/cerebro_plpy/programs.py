@@ -27,6 +27,7 @@ _DAY = 86400
 # Whatever is still unfinished after so long is what a process left that was killed.
 _UNFINISHED_SECONDS = 3600
 _UNFINISHED = ".unfinished"
+_KIND_LETTERS = 32
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
@@ -50,22 +51,39 @@ def _data_directory() -> Path | None:
     return None
 
 
-def check_folder(folder: Path) -> None:
-    """Make the folder if it is missing; raise NotTrusted unless the server's user alone can write there."""
+def check_folder(folder: Path, *, makes: bool = True) -> None:
+    """Make the folder if it is missing; raise NotTrusted unless the server's user alone can write there.
+
+    Without `makes`, a folder that is missing is as good as one that is made.
+    """
     if not folder.is_absolute():
         raise NotTrusted(f"{folder} is not an absolute path")
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode):
-            raise NotTrusted(f"{folder} is a link or a file, not a folder")
-        if found.st_uid != os.geteuid():
-            raise NotTrusted(f"{folder} belongs to the user with number {found.st_uid}, not to the server's")
-        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise NotTrusted(f"others than its owner may write to {folder}")
+        if makes and not os.path.lexists(folder):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        if os.path.lexists(folder):
+            _check_own(folder, folder.lstat())
         _check_way(folder)
     except OSError as error:
-        raise NotTrusted(f"{folder}: {error.strerror}") from None
+        raise NotTrusted(f"{shown(folder)}: {error.strerror}") from None
+
+
+def shown(folder: Path) -> str:
+    """Return a folder as anybody may see it: the data directory's own place is not for all."""
+    data = _data_directory()
+    if data is not None and folder.is_relative_to(data):
+        return str(folder.relative_to(data))
+    return str(folder)
+
+
+def _check_own(folder: Path, found: os.stat_result) -> None:
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotTrusted(f"{shown(folder)} is a link or a file, not a folder")
+    if found.st_uid != os.geteuid():
+        number = found.st_uid
+        raise NotTrusted(f"{shown(folder)} belongs to the user with number {number}, not to the server's")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise NotTrusted(f"others than its owner may write to {shown(folder)}")
 
 
 def _check_way(folder: Path) -> None:
@@ -90,7 +108,7 @@ def name_kind(distribution: str, threads: int) -> str:
     record = importlib.metadata.distribution(distribution).read_text("RECORD") or ""
     for part in (record, platform.machine(), _processor(), str(threads)):
         found.update(part.encode() + b"\0")
-    return found.hexdigest()[:32]
+    return found.hexdigest()[:_KIND_LETTERS]
 
 
 def _processor() -> str:
@@ -163,8 +181,11 @@ class Programs:
 
 
 def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
-    """Return when each file was last used, its size and its path."""
-    for file in folder.glob("*/*"):
+    """Return when each file of ours was last used, its size and its path.
+
+    An administrator may have named a folder in which something else lies, too.
+    """
+    for file in folder.glob(f"{'[0-9a-f]' * _KIND_LETTERS}/*"):
         # Another session may clean at the same time.
         with contextlib.suppress(OSError):
             found = file.lstat()

@@ -110,7 +110,29 @@ def test_what_is_wrong_is_refused_and_leaves_nothing(trial: Trial, arguments: st
     assert trial.value("SELECT to_regclass('x')") is None
 
 
+def test_a_chain_alone(trial: Trial) -> None:
+    trial.keep("chain_mst", "sum_mst", [3])
+    trial.fit("sums_packed", "chains", "chain_mst", 1, validation_table="sums_packed_validation")
+    assert trial.sql("SELECT * FROM cerebro.ensemble('chains', 'chains_joined')") == [(3, 1.0)]
+    assert "is the mean of 1 model: rmse" in trial.notices()
+
+
+def test_a_model_without_numbers_is_left_out(trial: Trial) -> None:
+    trial.sql("CREATE TABLE odd AS SELECT * FROM out; CREATE TABLE odd_info AS SELECT * FROM out_info")
+    trial.sql("CREATE TABLE odd_summary AS SELECT * FROM out_summary")
+    trial.sql(
+        "UPDATE odd SET model_weights = decode(repeat('0000c07f', octet_length(model_weights) / 4), 'hex')"
+        " WHERE mst_key = 2"
+    )
+    trial.notices()
+    parts = dict(trial.sql("SELECT * FROM cerebro.ensemble('odd', 'odd_joined')"))
+    assert 2 not in parts
+    assert "mst_key 2 is left out: it answers with NaN or infinity" in trial.notices()
+
+
 def test_rows_that_trained_cannot_choose(trial: Trial) -> None:
+    with pytest.raises(psycopg2.Error, match="was trained on the rows of .*mixed.*: they cannot choose"):
+        trial.sql("SELECT cerebro.ensemble('out', 'x', packed_table => 'mixed')")
     trial.fit("mixed", "seen", "mst", 1)
     with pytest.raises(psycopg2.Error, match="seen was trained without a validation table"):
         trial.sql("SELECT cerebro.ensemble('seen', 'x')")

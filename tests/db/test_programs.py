@@ -49,22 +49,23 @@ def test_the_next_session_compiles_nothing(trial: Trial, database: str, folder: 
     assert trial.sql(FILES, *[f"{folder}/{kind}"] * 2)[0][0] == compiled[0][0]
     found = "SELECT status, found FROM cerebro.diagnose() WHERE item = 'compiled programs'"
     ((status, text),) = trial.sql(found)
-    assert status == "ok" and text.endswith(f" MB in {folder}")
+    assert status == "ok" and text.endswith(f" MB in programs_{database}")
 
 
 def test_a_folder_for_others_is_left_alone(trial: Trial, database: str, folder: str) -> None:
     trial.sql(f"COPY (SELECT 1) TO PROGRAM 'chmod g+w {folder}'")
-    reason = f"compiled programs are not kept for other sessions: others than its owner may write to {folder}"
+    why = f"others than its owner may write to programs_{database}"
+    reason = f"compiled programs are not kept for other sessions: {why}"
     assert reason in fit_anew(database, "third").notices()
     assert trial.weights("first") == trial.weights("third")
     ((status, text, advice),) = trial.sql(
         "SELECT status, found, advice FROM cerebro.diagnose() WHERE item = 'compiled programs'"
     )
     assert (status, text) == ("note", reason.partition("compiled programs are ")[2])
-    assert "Give the folder to the server's user alone" in advice
+    assert "Make it a folder that the server's user alone may write to" in advice
 
 
 def test_an_empty_name_turns_it_off(trial: Trial, folder: str) -> None:
     trial.sql("UPDATE cerebro.settings SET value = '' WHERE name = 'cache_folder'")
     found = trial.value("SELECT found FROM cerebro.diagnose() WHERE item = 'compiled programs'")
-    assert found == "not kept for other sessions"
+    assert found == "not kept for other sessions: the setting cache_folder is empty"

@@ -37,6 +37,13 @@ def graph(keras: Any) -> Any:
     return keras.Model(x, layers.Dense(3, "softmax", name="net1_x")(y))
 
 
+def twice(keras: Any) -> Any:
+    """A net whose output is the second call of a layer."""
+    x = keras.Input((4,))
+    shared, turned = keras.layers.Dense(3, "softmax"), keras.layers.Dense(3)
+    return keras.Model(x, shared(shared(turned(x))))
+
+
 def drawn(model: Any, seed: int) -> Any:
     random = np.random.default_rng(seed)
     model.set_weights([random.uniform(0.1, 1, array.shape) for array in model.get_weights()])
@@ -45,7 +52,7 @@ def drawn(model: Any, seed: int) -> Any:
 
 def test_the_answer_is_the_weighted_mean() -> None:
     keras = runtime.keras()
-    nets = [drawn(make(keras), seed) for seed, make in enumerate((chain, graph, chain))]
+    nets = [drawn(make(keras), seed) for seed, make in enumerate((chain, graph, twice))]
     shares = [0.5, 0.2, 0.3]
     text = joining.join([net.to_json() for net in nets], shares, "all of them")
     joined = keras.models.model_from_json(text)
@@ -66,6 +73,33 @@ def test_nets_with_other_inputs_are_refused() -> None:
     other = keras.Model(two, keras.layers.Dense(3)(keras.layers.Add()(two)))
     with pytest.raises(CerebroError, match="the nets have different inputs"):
         joining.join([chain(keras).to_json(), other.to_json()], [0.5, 0.5], "both")
+
+
+def test_inputs_keep_their_type() -> None:
+    keras = runtime.keras()
+    x = keras.Input((4,), dtype="int32")
+    net = drawn(keras.Model(x, keras.layers.Dense(3, "softmax")(keras.layers.Rescaling(1.0)(x))), 1)
+    joined = keras.models.model_from_json(joining.join([net.to_json()], [1.0], "one"))
+    assert joined.inputs[0].dtype == "int32"
+    with pytest.raises(CerebroError, match="the nets have different inputs"):
+        joining.join([net.to_json(), chain(keras).to_json()], [0.5, 0.5], "both")
+
+
+def test_names_of_inputs_and_outputs_are_refused() -> None:
+    keras = runtime.keras()
+    x = keras.Input((4,), name="a")
+    named = keras.Model({"a": x}, keras.layers.Dense(3)(x))
+    with pytest.raises(CerebroError, match="have names of their own cannot be joined"):
+        joining.join([named.to_json()], [1.0], "one")
+
+
+@pytest.mark.parametrize("name", ["net1_h", "share_1", "input_1"])
+def test_an_output_named_like_an_added_layer(name: str) -> None:
+    keras = runtime.keras()
+    x = keras.Input((4,))
+    net = drawn(keras.Model(x, keras.layers.Dense(3, name=name)(keras.layers.Dense(3, name="h")(x))), 2)
+    joined = keras.models.model_from_json(joining.join([net.to_json()], [1.0], "one"))
+    assert joined.output_names == ["answer"]
 
 
 def test_a_chain_without_an_input_is_refused() -> None:

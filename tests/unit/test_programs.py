@@ -20,7 +20,7 @@ FOREVER = """
 import os, sys
 from pathlib import Path
 from cerebro_plpy.programs import Programs
-kept = Programs(Path(sys.argv[1]), "kind")
+kept = Programs(Path(sys.argv[1]), "a" * 32)
 print("go", flush=True)
 number = 0
 while True:
@@ -31,7 +31,7 @@ FULL = """
 import resource, sys
 from pathlib import Path
 from cerebro_plpy.programs import Programs
-kept = Programs(Path(sys.argv[1]), "kind")
+kept = Programs(Path(sys.argv[1]), "a" * 32)
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 kept.put("large", bytes(100_000))
 kept.put("small", b"fits")
@@ -62,12 +62,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_what_is_kept_comes_back(folder: Path) -> None:
-    kept = Programs(folder, "kind")
+    kept = Programs(folder, "a" * 32)
     kept.put("a", b"first")
     kept.put("a", b"second")
     assert kept.get("a") == b"second"
     assert kept.get("b") is None
-    assert Programs(folder, "other").get("a") is None
+    assert Programs(folder, "b" * 32).get("a") is None
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
@@ -79,7 +79,7 @@ def test_the_server_decides_where(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("length", [0, 10, 31, 35])
 def test_a_damaged_program_is_compiled_again(folder: Path, length: int) -> None:
-    kept = Programs(folder, "kind")
+    kept = Programs(folder, "a" * 32)
     kept.put("a", b"a program")
     file = kept.path / "a"
     file.write_bytes(file.read_bytes()[:length])
@@ -96,7 +96,7 @@ def test_a_link(folder: Path, tmp_path: Path) -> None:
 
 def test_a_file(folder: Path) -> None:
     folder.touch()
-    with pytest.raises(NotTrusted, match="programs: File exists"):
+    with pytest.raises(NotTrusted, match="programs is a link or a file, not a folder"):
         check_folder(folder)
 
 
@@ -134,22 +134,32 @@ def test_places_that_cannot_be(tmp_path: Path) -> None:
 
 def test_the_folder_has_a_bound(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "_MOST_BYTES", 10_000)
-    kept = Programs(folder, "kind")
+    kept = Programs(folder, "a" * 32)
     for number in range(30):
         kept.put(str(number), bytes(1000))
         used = time.time() + number - 60
         os.utime(kept.path / str(number), (used, used))
-    Programs(folder, "other")
+    Programs(folder, "b" * 32)
     assert {file.name for file in kept.path.iterdir()} == {str(number) for number in range(21, 30)}
 
 
+def test_what_is_not_ours_stays(folder: Path) -> None:
+    for name in ("base/16384", "pg_wal"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "2619").write_bytes(b"rows")
+        os.utime(folder / name / "2619", (0, 0))
+    folder.chmod(0o700)
+    Programs(folder, "a" * 32)
+    assert sorted(file.name for file in folder.rglob("*") if file.is_file()) == ["2619", "2619"]
+
+
 def test_what_nobody_uses_goes(folder: Path) -> None:
-    kept = Programs(folder, "kind")
+    kept = Programs(folder, "a" * 32)
     for name, days in (("young", 80), ("old", 100), ("left.unfinished", 1)):
         kept.put(name, b"x")
         used = time.time() - days * 86400
         os.utime(kept.path / name, (used, used))
-    Programs(folder, "kind")
+    Programs(folder, "a" * 32)
     assert [file.name for file in kept.path.iterdir()] == ["young"]
 
 
@@ -165,15 +175,15 @@ def test_killed_while_it_writes(folder: Path) -> None:
             writer.stdout.readline()
             time.sleep(0.2)
             writer.send_signal(signal.SIGKILL)
-        files = [file for file in (folder / "kind").iterdir() if file.suffix != ".unfinished"]
+        files = [file for file in (folder / ("a" * 32)).iterdir() if file.suffix != ".unfinished"]
         assert files
         for file in files:
-            assert len(set(Programs(folder, "kind").get(file.name) or b"")) == 1, "whole, of one writing"
+            assert len(set(Programs(folder, "a" * 32).get(file.name) or b"")) == 1, "whole, of one writing"
 
 
 def test_a_full_disk(folder: Path) -> None:
     run(FULL, folder)
-    kept = Programs(folder, "kind")
+    kept = Programs(folder, "a" * 32)
     assert kept.get("large") is None
     assert kept.get("small") == b"fits"
     assert [file.name for file in kept.path.iterdir()] == ["small"]

@@ -58,7 +58,9 @@ def _make_members() -> type:
 
         def __init__(self, classes: bool = True, **given: Any) -> None:
             super().__init__(**given)
-            self.classes = bool(classes)
+            if not isinstance(classes, bool):
+                raise ValueError(f"classes of {MEMBERS} is {classes!r}, not true or false")
+            self.classes = classes
 
         def call(self, inputs: Any, training: bool = False) -> Any:
             if not training:
@@ -71,6 +73,11 @@ def _make_members() -> type:
                 apart = ops.mean(ops.square(inputs - mean), axis=(1, 2))
             self.add_loss(ops.mean(apart))
             return mean + ops.zeros_like(inputs)
+
+        def build(self, input_shape: Any) -> None:
+            if len(input_shape) != 3:
+                raise ValueError(f"{MEMBERS} wants rows of (members, numbers), not of {input_shape[1:]}")
+            self.built = True
 
         def compute_output_shape(self, input_shape: Any) -> Any:
             return input_shape

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.programs import NotTrusted, check_folder, find_folder, used_bytes
+from cerebro_plpy.programs import NotTrusted, check_folder, find_folder, shown, used_bytes
 from cerebro_plpy.store import session
 from cerebro_plpy.topology.choose import choose_local, cores
 
@@ -98,18 +98,18 @@ def _programs(db: Database) -> Iterator[Finding]:
     folder = find_folder(session.setting(db, session.CACHE_FOLDER))
     item = "compiled programs"
     if folder is None:
-        yield Finding(item, OK, "not kept for other sessions")
+        yield Finding(item, OK, f"not kept for other sessions: the setting {session.CACHE_FOLDER} is empty")
         return
     try:
-        check_folder(folder)
+        check_folder(folder, makes=False)
     except NotTrusted as error:
         yield Finding(
             item, NOTE, f"not kept for other sessions: {error}",
-            f"Each session compiles anew. Give the folder to the server's user alone, or name another by"
-            f" INSERT INTO cerebro.settings VALUES ('{session.CACHE_FOLDER}', '…').",
+            f"Each session compiles anew. Make it a folder that the server's user alone may write to, or name"
+            f" another: INSERT INTO cerebro.settings VALUES ('{session.CACHE_FOLDER}', '/…').",
         )  # fmt: skip
         return
-    yield Finding(item, OK, f"{used_bytes(folder) / 2**20:.1f} MB in {folder}")
+    yield Finding(item, OK, f"{used_bytes(folder) / 2**20:.1f} MB in {shown(folder)}")
 
 
 def _against_lock(item: str, found: str, locked: str | None) -> Finding:

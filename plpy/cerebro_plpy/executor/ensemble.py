@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -26,7 +27,7 @@ ENOUGH_ROWS = 50_000
 SUFFIX = "_ensemble"
 # How far from 1 the probabilities of a row may add up.
 _NEAR_ONE = 1e-3
-Part = tuple[int, float]
+EnsembleShare = tuple[int, float]
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,12 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class EnsembleChoice:
     """The models that are in, with their shares, and how well they and the best of them answer."""
 
+    inputs: Sequence[np.ndarray]
+    # What the ensemble answers for the rows that chose.
+    answers: np.ndarray
     parts: Sequence[tuple[Candidate, float]]
     metric: str
     value: float
@@ -60,13 +64,17 @@ class Chosen:
     rows: int
 
 
-def ensemble(db: Database, call: EnsembleCall) -> list[Part]:
+def ensemble(db: Database, call: EnsembleCall) -> list[EnsembleShare]:
     """Write the ensemble's tables; return the key and the share of each model that is in it."""
     size = _check_size(call.size)
     target = names.target_table(db, call.output_table, suffixes=("_summary",))
     best = trained.find_model(db, call.model_table, None)
     if best.mst_key is None:
-        raise CerebroError(f"{best.table.quoted} holds a single model", sqlstate=WRONG_STATE)
+        raise CerebroError(
+            f"{best.table.quoted} holds a single model",
+            hint="Name a table of madlib_fit_multiple_model, of a search or of cerebro.train.",
+            sqlstate=WRONG_STATE,
+        )
     summary = results.summary_row(db, names.quote(best.table.schema, best.table.name + "_summary"))
     rows = _choosing_rows(db, call, best, summary)
     metric = _metric(call.metric, rows.summary.one_hot[0])
@@ -98,10 +106,7 @@ def _metric(given: str | None, is_classes: bool) -> str:
 def _choosing_rows(
     db: Database, call: EnsembleCall, best: trained.TrainedModel, summary: Mapping[str, Any]
 ) -> requests.Data:
-    named = call.packed_table
-    if named is None:
-        qualified = summary.get("qualified_names") or {}
-        named = qualified.get("validation_table") or summary.get("validation_table")
+    named = call.packed_table or _named(summary, "validation_table")
     if named is None:
         raise CerebroError(
             f"{best.table.quoted} was trained without a validation table",
@@ -109,31 +114,55 @@ def _choosing_rows(
             hint="Name a packed table of other rows: packed_table => '…'.",
         )
     rows = requests.data(db, named, "packed table")
+    trained_on = _named(summary, "source_table")
+    if trained_on is not None and rows.table == _existing(db, trained_on):
+        raise CerebroError(
+            f"{best.table.quoted} was trained on the rows of {rows.table.quoted}: they cannot choose",
+            hint="Name a packed table of other rows.",
+        )
     if len(rows.summary.dependent_varname) != 1:
         raise CerebroError("nets of several outputs cannot be joined", sqlstate=NOT_SUPPORTED)
     belonging.check(db, best.table, rows.summary, rows.table.quoted)
     return rows
 
 
-def _choose(db: Database, best: trained.TrainedModel, rows: requests.Data, metric: str, size: int) -> Chosen:
+def _qualified(summary: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = summary.get("qualified_names")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _named(summary: Mapping[str, Any], column: str) -> str | None:
+    """Return a table of the run by its qualified name, if the summary has one."""
+    found = _qualified(summary).get(column) or summary.get(column)
+    return found if isinstance(found, str) else None
+
+
+def _existing(db: Database, name: str) -> names.Table | None:
+    with suppress(CerebroError):
+        return names.resolve_table(db, name)
+    return None
+
+
+def _choose(
+    db: Database, best: trained.TrainedModel, rows: requests.Data, metric: str, size: int
+) -> EnsembleChoice:
     inputs = [_read(db, rows, name, FEATURES) for name in rows.summary.independent_varname]
     is_classes = rows.summary.one_hot[0]
     truth = _read(db, rows, rows.summary.dependent_varname[0], ONE_HOT if is_classes else FEATURES)
     truth = truth.reshape(len(truth), -1).astype(np.float64)
     tick = partial(interrupts.tick, db)
     candidates = list(_candidates(db, best, inputs, tick))
-    shapes = {one.answers.shape for one in candidates}
-    if shapes != {truth.shape} or (is_classes and not all(map(_is_shares, candidates))):
-        raise CerebroError(
-            "the nets do not answer with a probability for each class",
-            hint="Give nets of classes a last layer with softmax, and a loss without from_logits.",
-            sqlstate=NOT_SUPPORTED,
-        )
+    if not candidates:
+        raise CerebroError(f"no model of {best.table.quoted} answers with numbers", sqlstate=WRONG_STATE)
+    for one in candidates:
+        _check_answers(one, truth, is_classes)
     answers = np.stack([one.answers for one in candidates])
     counts, error = selection.choose(answers, truth, metric, size)
     alone = min(selection.ERRORS[metric](one, truth) for one in answers)
     total = sum(counts.values())
-    return Chosen(
+    return EnsembleChoice(
+        inputs=inputs,
+        answers=np.sum([answers[place] * count / total for place, count in counts.items()], axis=0),
         parts=[(candidates[place], count / total) for place, count in counts.items()],
         metric=metric,
         value=selection.shown(metric, error),
@@ -153,10 +182,24 @@ def _candidates(
         flat = answers.reshape(len(answers), -1).astype(np.float64)
         if np.isfinite(flat).all():
             yield Candidate(found, model, flat)
+        else:
+            db.notice(f"mst_key {key} is left out: it answers with NaN or infinity")
 
 
-def _is_shares(one: Candidate) -> bool:
-    return bool((one.answers >= 0).all() and (np.abs(one.answers.sum(axis=1) - 1) < _NEAR_ONE).all())
+def _check_answers(one: Candidate, truth: np.ndarray, is_classes: bool) -> None:
+    key = one.found.mst_key
+    if one.answers.shape != truth.shape:
+        raise CerebroError(
+            f"mst_key {key} answers with {one.answers.shape[1]} numbers for a row, not with {truth.shape[1]}",
+            sqlstate=NOT_SUPPORTED,
+        )
+    shares = (one.answers >= 0).all() and (np.abs(one.answers.sum(axis=1) - 1) < _NEAR_ONE).all()
+    if is_classes and not shares:
+        raise CerebroError(
+            f"mst_key {key} does not answer with a probability for each class",
+            hint="Give nets of classes a last layer with softmax, and a loss without from_logits.",
+            sqlstate=NOT_SUPPORTED,
+        )
 
 
 def _read(db: Database, rows: requests.Data, name: str, dtype: np.dtype) -> np.ndarray:
@@ -176,11 +219,12 @@ def _write(
     best: trained.TrainedModel,
     rows: packed.PackedSummary,
     summary: Mapping[str, Any],
-    chosen: Chosen,
+    chosen: EnsembleChoice,
 ) -> None:
     """Write the tables of a single model, which all functions that predict take."""
     first = chosen.parts[0][0].found
     model_arch, weights = _joined(db, chosen.parts)
+    _check_joined(db, chosen, model_arch, weights)
     about = names.target(db, target.schema, target.name + "_summary")
     types = rows.class_value_types
     for table, columns in zip((target, about), results.columns_of_one(types), strict=True):
@@ -191,6 +235,7 @@ def _write(
     row = {
         **{name: value for name, value in summary.items() if name in known and name not in types},
         "model": target.quoted,
+        "qualified_names": {**_qualified(summary), "model": target.quoted},
         "model_id": first.selected.model_id,
         "compile_params": first.selected.compile_params,
         "fit_params": first.selected.fit_params,
@@ -216,6 +261,19 @@ def _joined(db: Database, parts: Sequence[tuple[Candidate, float]]) -> tuple[str
     return checked, b"".join(pieces)
 
 
+def _check_joined(db: Database, chosen: EnsembleChoice, model_arch: str, weights: bytes) -> None:
+    """Refuse a joined net that does not answer as the mean of its parts does."""
+    joined = replace(chosen.parts[0][0].model, model_arch=model_arch, weights=lambda: weights)
+    (found,) = of_packed.answers(db, joined, chosen.inputs, partial(interrupts.tick, db))
+    apart = np.abs(found.reshape(len(found), -1) - chosen.answers)
+    if (apart > _NEAR_ONE * (1 + np.abs(chosen.answers))).any():
+        keys = ", ".join(str(one.found.mst_key) for one, _ in chosen.parts)
+        raise CerebroError(
+            f"the nets of mst_key {keys} cannot be joined: one net of them answers otherwise than their mean",
+            sqlstate=NOT_SUPPORTED,
+        )
+
+
 def _by_layer(one: Candidate, layers: Sequence[tuple[Any, ...]]) -> Mapping[str, bytes]:
     """Return the weights of each layer of a net."""
     weights, found, first = one.model.weights(), dict[str, bytes](), 0
@@ -231,8 +289,10 @@ def _by_layer(one: Candidate, layers: Sequence[tuple[Any, ...]]) -> Mapping[str,
     return found
 
 
-def _tell(db: Database, target: names.TargetTable, chosen: Chosen) -> None:
+def _tell(db: Database, target: names.TargetTable, chosen: EnsembleChoice) -> None:
+    count = len(chosen.parts)
     db.notice(
-        f"{target.quoted} is the mean of {len(chosen.parts)} models: {chosen.metric} {chosen.value:.4g} on"
+        f"{target.quoted} is the mean of {count} model{'s' if count > 1 else ''}: {chosen.metric}"
+        f" {chosen.value:.4g} on"
         f" the {chosen.rows} rows that chose them, {chosen.best_alone:.4g} of the best alone"
     )

@@ -16,10 +16,19 @@ _PLACES = {TAKE: ("keras.src.ops.numpy", None), MEMBERS: (None, f"cerebro>{MEMBE
 
 @dataclass(frozen=True)
 class LayerOutput:
-    """The output of a layer: its name, and the number of dimensions of a row."""
+    """The output of a layer: its name, and the number of dimensions of a row.
+
+    A layer that is used several times has several nodes, and one call may give several tensors.
+    """
 
     name: str
     rank: int
+    node: int = 0
+    tensor: int = 0
+
+    @property
+    def history(self) -> list[str | int]:
+        return [self.name, self.node, self.tensor]
 
 
 class Graph:
@@ -43,9 +52,11 @@ class Graph:
         """Add a layer on others' outputs; it keeps the number of dimensions unless that is given."""
         return self._add(kind, list(sources), sources[0].rank if rank is None else rank, config)
 
-    def adopt(self, layers: Sequence[dict[str, Any]]) -> None:
+    def adopt(self, layers: Sequence[dict[str, Any]], *, as_inputs: bool = False) -> None:
         """Add layers of another model, whose names and sources stand here."""
         self._layers += layers
+        if as_inputs:
+            self._inputs += [layer["name"] for layer in layers]
 
     def _add(self, kind: str, sources: list[LayerOutput], rank: int, config: dict[str, Any]) -> LayerOutput:
         number = self._count[kind] = self._count.get(kind, 0) + 1
@@ -53,7 +64,7 @@ class Graph:
         tensors = [
             {
                 "class_name": "__keras_tensor__",
-                "config": {"shape": [None], "dtype": "float32", "keras_history": [source.name, 0, 0]},
+                "config": {"shape": [None], "dtype": "float32", "keras_history": source.history},
             }
             for source in sources
         ]
@@ -80,7 +91,7 @@ class Graph:
             "trainable": True,
             "layers": self._layers,
             "input_layers": [[name, 0, 0] for name in self._inputs],
-            "output_layers": [[node.name, 0, 0] for node in outputs],
+            "output_layers": [node.history for node in outputs],
         }
         return json.dumps(
             {

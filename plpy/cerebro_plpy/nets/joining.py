@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,31 +11,52 @@ from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 from cerebro_plpy.nets.graph import Graph, LayerOutput
 
 INPUT = "InputLayer"
+# Names of the joined net's own layers, and of those that it takes over.
+_ADDED = re.compile(r"(net|input_|share_)\d")
 
 
 def join(nets: Sequence[str], weights: Sequence[float], called: str) -> str:
     """Return the joined net as JSON; layers of the net with number n are named `net<n>_<name>`.
 
     The nets are functional or sequential models as Keras 3 writes them, with one output and the same inputs.
-    The joined output has the name of the first one's.
+    The joined output has the name of the first one's, where that is free.
     """
-    graph, shared, ends, label = Graph(), list[str](), list[LayerOutput](), ""
+    graph, shared, ends, label = Graph(), list[dict[str, Any]](), list[LayerOutput](), ""
     for number, (text, weight) in enumerate(zip(nets, weights, strict=True), 1):
         config = _functional(json.loads(text))
-        inputs = [name for name, _, _ in _listed(config["input_layers"])]
         layers = {layer["name"]: layer for layer in config["layers"]}
+        inputs = [name for name, _, _ in _listed(config["input_layers"])]
         if not shared:
-            shared = [graph.input(_shape(layers[name])).name for name in inputs]
-        if len(inputs) != len(shared):
+            shared = [_input(layers[name], place) for place, name in enumerate(inputs, 1)]
+            graph.adopt(shared, as_inputs=True)
+        own = [_input(layers[name], place) for place, name in enumerate(inputs, 1)]
+        if [_kind(layer) for layer in own] != [_kind(layer) for layer in shared]:
             raise CerebroError("the nets have different inputs", sqlstate=NOT_SUPPORTED)
         names = {name: f"net{number}_{name}" for name in layers}
-        names |= dict(zip(inputs, shared, strict=True))
+        names |= {name: layer["name"] for name, layer in zip(inputs, shared, strict=True)}
         graph.adopt([_renamed(layer, names) for name, layer in layers.items() if name not in inputs])
-        ((end, _, _),) = _listed(config["output_layers"])
+        end, node, tensor = _only(_listed(config["output_layers"]))
         label = label or end
-        scaled = graph.layer("Rescaling", LayerOutput(names[end], 1), scale=weight, offset=0.0)
-        ends.append(scaled)
-    return graph.as_json([graph.layer("Add", *ends, name=label)], called)
+        last = LayerOutput(names[end], 1, node, tensor)
+        ends.append(graph.layer("Rescaling", last, scale=weight, offset=0.0, name=f"share_{number}"))
+    free = _ADDED.match(label) is None
+    return graph.as_json([graph.layer("Add", *ends, name=label if free else "answer")], called)
+
+
+def _only(ends: Sequence[Any]) -> Any:
+    if len(ends) != 1:
+        raise CerebroError("a net of several outputs cannot be joined", sqlstate=NOT_SUPPORTED)
+    return ends[0]
+
+
+def _input(layer: Mapping[str, Any], place: int) -> dict[str, Any]:
+    """Return an input layer under the name that it has in the joined net."""
+    name = f"input_{place}"
+    return {**layer, "name": name, "config": {**layer["config"], "name": name}}
+
+
+def _kind(layer: Mapping[str, Any]) -> tuple[Any, Any]:
+    return layer["config"]["batch_shape"], layer["config"].get("dtype")
 
 
 def layer_name(joined: str) -> tuple[int, str] | None:
@@ -62,11 +84,13 @@ def _functional(model: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _listed(tensors: Any) -> list[Any]:
     """Return tensors as a list, also a single one that has no list around it."""
+    if not isinstance(tensors, list):
+        raise CerebroError(
+            "a net whose inputs or outputs have names of their own cannot be joined",
+            hint="Make it with lists of inputs and outputs in place of dictionaries.",
+            sqlstate=NOT_SUPPORTED,
+        )
     return [tensors] if isinstance(tensors[0], str) else list(tensors)
-
-
-def _shape(layer: Mapping[str, Any]) -> list[int]:
-    return layer["config"]["batch_shape"][1:]
 
 
 def _renamed(layer: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
