@@ -135,9 +135,13 @@ def test_a_running_run_is_neither_resumed_nor_forgotten(
     db: Connection, connect: Connect, out: str, undisturbed: Left
 ) -> None:
     call, run_id = started(db, connect)
-    for what in ("resume", "forget"):
-        error = refused(db, f"SELECT cerebro.{what}(%s)", run_id)
-        assert (error.pgcode, error.diag.message_primary) == ("55000", f"cerebro: run {run_id} is running")
+    with closing(connect(autocommit=False)) as holder:
+        # The run cannot write down a visit, so it is not over before we ask.
+        execute(holder, "LOCK TABLE cerebro._visit IN SHARE MODE")
+        for what in ("resume", "forget"):
+            error = refused(db, f"SELECT cerebro.{what}(%s)", run_id)
+            found = (error.pgcode, error.diag.message_primary)
+            assert found == ("55000", f"cerebro: run {run_id} is running")
     call.join()
     assert call.error is None
     assert workload.left(db, out) == undisturbed

@@ -127,7 +127,8 @@ def fit(connection: Connection, out: str, backend: str, job: Job = SMALL) -> Non
 
 def left(connection: Connection, out: str, job: Job = SMALL) -> Left:
     """Read everything that a run left in its tables."""
-    weights = execute(connection, f"SELECT ({job.keys})::text, model_weights FROM {out}")
+    rows = execute(connection, f"SELECT model_weights, {job.keys} FROM {out}")
+    weights = {key[0] if len(key) == 1 else tuple(key): bytes(value) for value, *key in rows}
     metrics = execute(
         connection,
         "SELECT mst_key, epoch, dataset, metric, value FROM cerebro.metrics"
@@ -138,7 +139,7 @@ def left(connection: Connection, out: str, job: Job = SMALL) -> Left:
         "SELECT mst_key, status, training_loss_final, training_loss, training_metrics"
         f" FROM {out}_info ORDER BY {job.keys}",
     )
-    return Left({key: bytes(value) for key, value in weights}, metrics, info)
+    return Left(weights, metrics, info)
 
 
 def check_visits(connection: Connection, run_id: int) -> None:
