@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,9 +15,9 @@ from cerebro_plpy.executor import nets, output
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.madlib.nearest import unknown
 from cerebro_plpy.nets import joining
-from cerebro_plpy.packing.read import FEATURES, ONE_HOT, decode_buffer
+from cerebro_plpy.packing.read import FEATURES, ONE_HOT, scan
 from cerebro_plpy.predicting import belonging, models, of_packed, selection, trained
-from cerebro_plpy.store import interrupts, names, packed, partitions, results
+from cerebro_plpy.store import interrupts, names, packed, results
 
 SIZE = 25
 MOST = 1000
@@ -61,7 +60,6 @@ class EnsembleChoice:
     metric: str
     value: float
     best_alone: float
-    rows: int
 
 
 def ensemble(db: Database, call: EnsembleCall) -> list[EnsembleShare]:
@@ -115,7 +113,7 @@ def _choosing_rows(
         )
     rows = requests.data(db, named, "packed table")
     trained_on = _named(summary, "source_table")
-    if trained_on is not None and rows.table == _existing(db, trained_on):
+    if trained_on is not None and rows.table == names.find_table(db, trained_on):
         raise CerebroError(
             f"{best.table.quoted} was trained on the rows of {rows.table.quoted}: they cannot choose",
             hint="Name a packed table of other rows.",
@@ -135,12 +133,6 @@ def _named(summary: Mapping[str, Any], column: str) -> str | None:
     """Return a table of the run by its qualified name, if the summary has one."""
     found = _qualified(summary).get(column) or summary.get(column)
     return found if isinstance(found, str) else None
-
-
-def _existing(db: Database, name: str) -> names.Table | None:
-    with suppress(CerebroError):
-        return names.resolve_table(db, name)
-    return None
 
 
 def _choose(
@@ -167,7 +159,6 @@ def _choose(
         metric=metric,
         value=selection.shown(metric, error),
         best_alone=selection.shown(metric, alone),
-        rows=len(truth),
     )
 
 
@@ -203,11 +194,7 @@ def _check_answers(one: Candidate, truth: np.ndarray, is_classes: bool) -> None:
 
 
 def _read(db: Database, rows: requests.Data, name: str, dtype: np.dtype) -> np.ndarray:
-    found, count = list[np.ndarray](), 0
-    for data, shape in partitions.scan_column(db, rows.table.quoted, name):
-        if data is not None and shape is not None and count < ENOUGH_ROWS:
-            found.append(decode_buffer(data, shape, dtype))
-            count += len(found[-1])
+    found = list(scan(db, rows.table.quoted, name, dtype, ENOUGH_ROWS))
     if not found:
         raise CerebroError(f"{rows.table.quoted} holds no rows", sqlstate=WRONG_STATE)
     return np.concatenate(found)
@@ -249,7 +236,9 @@ def _write(
 
 def _joined(db: Database, parts: Sequence[tuple[Candidate, float]]) -> tuple[str, bytes]:
     """Return the net whose output is the weighted mean, and its weights."""
-    listed = [nets.list_layers(db, one.model.model_arch) for one, _ in parts]
+    # Configs of a run share a few architectures.
+    known = {arch: nets.list_layers(db, arch) for arch in {one.model.model_arch for one, _ in parts}}
+    listed = [known[one.model.model_arch] for one, _ in parts]
     own = [_by_layer(one, layers) for (one, _), (_, layers) in zip(parts, listed, strict=True)]
     found = joining.join([text for text, _ in listed], [share for _, share in parts], "ensemble")
     checked, layers = nets.list_layers(db, found)
@@ -294,5 +283,5 @@ def _tell(db: Database, target: names.TargetTable, chosen: EnsembleChoice) -> No
     db.notice(
         f"{target.quoted} is the mean of {count} model{'s' if count > 1 else ''}: {chosen.metric}"
         f" {chosen.value:.4g} on"
-        f" the {chosen.rows} rows that chose them, {chosen.best_alone:.4g} of the best alone"
+        f" the {len(chosen.answers)} rows that chose them, {chosen.best_alone:.4g} of the best alone"
     )

@@ -9,20 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_plpy.commands import CheckModel
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import DATA_CORRUPTED, NULL_NOT_ALLOWED, CerebroError
-from cerebro_plpy.executor import request as requests
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
 from cerebro_plpy.executor import tables
-from cerebro_plpy.logical.options import FitOptions
 from cerebro_plpy.nets import lora, points
 from cerebro_plpy.nets.fitting import Moments, NetOutput, NetRows
 from cerebro_plpy.packing import target
-from cerebro_plpy.packing.read import FEATURES, decode_buffer
+from cerebro_plpy.packing.read import FEATURES, scan
 from cerebro_plpy.store import functions as registry
-from cerebro_plpy.store import models, packed, partitions, results, session
+from cerebro_plpy.store import models, packed, results
 from cerebro_plpy.store.names import Table, resolve_table
-from cerebro_plpy.topology.choose import choose
 
 ENOUGH_ROWS = 20_000
 
@@ -61,15 +57,8 @@ def add_nets(
 def measure_label(db: Database, packed_table: str, label: str) -> Moments | None:
     """Return the moments of a label that is a quantity; None where floats of 32 bits cannot hold them."""
     rows, mean, squares = 0, np.zeros(1), np.zeros(1)
-    for data, shape in partitions.scan_column(db, packed_table, label):
-        if data is None or shape is None:
-            raise CerebroError(
-                f"{packed_table} has a buffer without labels",
-                hint="Pack the table again.",
-                sqlstate=DATA_CORRUPTED,
-            )
-        values = decode_buffer(data, shape, FEATURES).astype(np.float64)
-        values = values.reshape(len(values), -1)
+    for buffer in scan(db, packed_table, label, FEATURES):
+        values = buffer.astype(np.float64).reshape(len(buffer), -1)
         apart, before = values.mean(axis=0) - mean, rows
         rows += len(values)
         mean = mean + apart * len(values) / rows
@@ -97,16 +86,10 @@ def read_rows(db: Database, table: Table) -> NetRows:
 
 def _read_values(db: Database, table: Table, summary: packed.PackedSummary, number: int) -> np.ndarray:
     """Read so many rows of an input that quantiles are known well enough."""
-    name, rows, found = summary.independent_varname[number], 0, []
-    for data, shape in partitions.scan_column(db, table.quoted, name):
-        if data is not None and shape is not None:
-            values = decode_buffer(data, shape, FEATURES)
-            found.append(values.reshape(len(values), -1).astype(np.float64))
-            rows += len(values)
-        if rows >= ENOUGH_ROWS:
-            break
-    width = math.prod(summary.input_shapes[number])
-    return np.concatenate(found) if found else np.empty((0, width))
+    name, width = summary.independent_varname[number], math.prod(summary.input_shapes[number])
+    buffers = scan(db, table.quoted, name, FEATURES, ENOUGH_ROWS)
+    found = [buffer.reshape(len(buffer), width) for buffer in buffers]
+    return np.concatenate([np.empty((0, width)), *found])
 
 
 def enable_lora(
@@ -152,17 +135,5 @@ def show_net(db: Database, arch_table: str | None, model_id: int | None) -> Iter
 
 def list_layers(db: Database, model_arch: str) -> tuple[str, list[tuple[Any, ...]]]:
     """Have Keras check a net; return its JSON, and what `show_net` has of each layer."""
-    engines = requests.engines(db, FitOptions(), False, session.usual_segments(db))
-    topology = choose(db, [])
-    topology.open([engines.start(engines.backend, False)], 1)
-    found = topology.ask(
-        engines.backend,
-        CheckModel(
-            model_arch=model_arch,
-            weights_bytes=None,
-            max_parameters=engines.max_parameters,
-            functions=registry.needed(db, [], [model_arch]),
-            layers=True,
-        ),
-    )
+    found = tables.check_architecture(db, model_arch, None, layers=True)
     return found["json"], [tuple(layer) for layer in found["layers"]]

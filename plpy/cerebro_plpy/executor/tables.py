@@ -7,14 +7,14 @@ from typing import Any
 
 from cerebro_plpy.commands import CheckModel
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import NULL_NOT_ALLOWED, UNDEFINED_TABLE, CerebroError
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.logical.options import FitOptions
 from cerebro_plpy.logical.search import hyperband
 from cerebro_plpy.madlib import grid
 from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import models, names, session
-from cerebro_plpy.store.names import Table, TargetTable, quote, resolve_table, target_table
+from cerebro_plpy.store.names import Table, TargetTable, find_table, quote, resolve_table, target_table
 from cerebro_plpy.topology.choose import choose
 
 
@@ -30,7 +30,7 @@ def load_model(
     """Check an architecture with Keras, and append it to the table, which is made if it does not exist."""
     if model_arch is None:
         raise CerebroError("model_arch is NULL", sqlstate=NULL_NOT_ALLOWED)
-    table = _existing(db, table_name, "model architecture table")
+    table = find_table(db, table_name, "model architecture table")
     if table is not None:
         models.check_architectures(db, table)
     registry.begin(db)
@@ -57,15 +57,6 @@ def load_model(
     return model_id
 
 
-def _existing(db: Database, name: str | None, what: str) -> Table | None:
-    try:
-        return resolve_table(db, name, what)
-    except CerebroError as error:
-        if error.sqlstate == UNDEFINED_TABLE:
-            return None
-        raise
-
-
 def _warn_of_no_statistics(db: Database, layers: Sequence[str]) -> None:
     """Warn of Normalization layers without statistics, which their JSON does not hold."""
     if layers:
@@ -75,7 +66,10 @@ def _warn_of_no_statistics(db: Database, layers: Sequence[str]) -> None:
         )
 
 
-def check_architecture(db: Database, model_arch: str, weights: bytes | None) -> Mapping[str, Any]:
+def check_architecture(
+    db: Database, model_arch: str, weights: bytes | None, *, layers: bool = False
+) -> Mapping[str, Any]:
+    """Have Keras check a net; return what it found, with each layer where that is asked for."""
     engines = requests.engines(db, FitOptions(), False, session.usual_segments(db))
     topology = choose(db, [])
     topology.open([engines.start(engines.backend, False)], 1)
@@ -86,6 +80,7 @@ def check_architecture(db: Database, model_arch: str, weights: bytes | None) -> 
             weights_bytes=None if weights is None else len(weights),
             max_parameters=engines.max_parameters,
             functions=registry.needed(db, [], [model_arch]),
+            layers=layers,
         ),
     )
 
@@ -147,7 +142,7 @@ def generate_configs(
     registry.begin(db)
     listed = requests.object_table(db, object_table)
     arch_table = resolve_table(db, arch_table_name, "model architecture table")
-    table = _existing(db, table_name, "model selection table")
+    table = find_table(db, table_name, "model selection table")
     known = [] if table is None else _known_configs(db, table, arch_table)
     configs, seed = grid.new_configs(
         known=known,
@@ -210,7 +205,7 @@ def _create_selection(
 def _selection_summary(db: Database, table: Table) -> Table | None:
     """Return the summary of a model selection table, or None if it was dropped."""
     name = quote(table.schema, table.name + "_summary")
-    return _existing(db, name, "model selection summary")
+    return find_table(db, name, "model selection summary")
 
 
 def _known_configs(db: Database, table: Table, arch_table: Table) -> list[grid.GridRow]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DATA_CORRUPTED, NULL_NOT_ALLOWED, CerebroError
+from cerebro_plpy.store import partitions
 
 FEATURES = np.dtype("<f4")
 ONE_HOT = np.dtype("<i2")
@@ -22,6 +24,25 @@ def decode_buffer(data: bytes, shape: Sequence[int], dtype: np.dtype) -> np.ndar
             sqlstate=DATA_CORRUPTED,
         )
     return np.frombuffer(data, dtype).reshape(shape)
+
+
+def scan(
+    db: Database, table: str, column: str, dtype: np.dtype, enough: float = math.inf
+) -> Iterator[np.ndarray]:
+    """Yield the buffers of a column as arrays, until these have enough rows."""
+    rows = 0
+    for data, shape in partitions.scan_column(db, table, column):
+        if data is None or shape is None:
+            raise CerebroError(
+                f'{table} has a buffer without "{column}"',
+                hint="Pack the table again.",
+                sqlstate=DATA_CORRUPTED,
+            )
+        values = decode_buffer(data, shape, dtype)
+        yield values
+        rows += len(values)
+        if rows >= enough:
+            return
 
 
 def array_to_bytes(values: Sequence[float | None], dtype: str) -> bytes:

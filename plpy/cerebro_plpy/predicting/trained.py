@@ -18,7 +18,7 @@ from cerebro_plpy.errors import (
 from cerebro_plpy.logical.metrics import standing
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.store import models, results
-from cerebro_plpy.store.names import Table, quote, resolve_table
+from cerebro_plpy.store.names import Table, find_table, quote, resolve_table
 
 # The key of the only config of madlib_fit: what it becomes equals config 1 of a run of many.
 ONLY = 1
@@ -129,12 +129,7 @@ def best_key(db: Database, info: Table) -> int:
 
 
 def _beside(db: Database, table: Table, suffix: str) -> Table | None:
-    try:
-        return resolve_table(db, quote(table.schema, table.name + suffix))
-    except CerebroError as error:
-        if error.sqlstate == UNDEFINED_TABLE:
-            return None
-        raise
+    return find_table(db, quote(table.schema, table.name + suffix))
 
 
 def _single(db: Database, table: Table, row: Any, mst_key: int | None) -> TrainedModel:

@@ -116,6 +116,16 @@ def resolve_table(db: Database, name: str | None, what: str = "input table") -> 
     return found
 
 
+def find_table(db: Database, name: str | None, what: str = "input table") -> Table | None:
+    """Find a table as `resolve_table` does; None where there is none."""
+    try:
+        return resolve_table(db, name, what)
+    except CerebroError as error:
+        if error.sqlstate == UNDEFINED_TABLE:
+            return None
+        raise
+
+
 def name_of(db: Database, oid: int, what: str) -> str:
     """Return the name of the table with this oid; raise an error if there is none."""
     rows = db.query(
