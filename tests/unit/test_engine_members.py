@@ -21,7 +21,7 @@ backend, classes = sys.argv[2], sys.argv[3] == "classes"
 runtime.start(backend, 1, use_gpus=False)
 keras = runtime.keras()
 ops, layers = keras.ops, keras.layers
-Members = own.objects(["cerebro>Members"])["cerebro>Members"]
+Members = own.objects()["cerebro>Members"]
 random = np.random.default_rng(3)
 ROWS, K, WIDTH = 20, 5, 3
 x = random.normal(size=(ROWS, 4)).astype("float32")

@@ -188,7 +188,7 @@ def test_every_net_by_name_is_known(name: str, activation: str) -> None:
     shape = {"image": (9, 8, 3), "series": (9, 4)}.get(name, (6,))
     given = None if name == "linear" else json.dumps({"activation": activation})
     ((_, text),) = nets(name, given, NetRows([shape], [NetOutput("y", (3,), True)], None))
-    known = own.objects([own.registered_name(own.MEMBERS)])
+    known = own.objects()
     model = weighed(runtime.keras().models.model_from_json(text, custom_objects=known))
     assert_same(model, text)
 
@@ -198,7 +198,7 @@ def test_numbers_in_pieces_are_known() -> None:
     values[:, 2] = values[:, 2] > 0
     rows = NetRows([(6,)], [NetOutput("y", (1,), False, Moments([3.0], [2.0]))], None, lambda _: values)
     ((_, text),) = nets("tabm", '{"members": 3, "pieces": 5}', rows)
-    known = own.objects([own.registered_name(own.MEMBERS)])
+    known = own.objects()
     assert_same(weighed(runtime.keras().models.model_from_json(text, custom_objects=known)), text)
 
 

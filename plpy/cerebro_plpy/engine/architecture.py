@@ -233,8 +233,9 @@ def _parse(model_arch: str) -> dict[str, Any]:
 def _custom_objects(config: dict[str, Any]) -> dict[str, Any]:
     """Return the classes of the registered layers in a config, and the objects of KerasHub."""
     registered_layers = validate.registered_layers(config).items()
-    others = {**hub.objects(validate.hub_names(config)), **own.objects(validate.own_names(config))}
-    return {**{name: custom.get(digest) for name, digest in registered_layers}, **others}
+    of_hub = hub.objects(validate.hub_names(config))
+    members = own.objects() if validate.has_members(config) else {}
+    return {**{name: custom.get(digest) for name, digest in registered_layers}, **of_hub, **members}
 
 
 def _deserialize(config: dict[str, Any], layers: dict[str, Any]) -> Any:

@@ -1,43 +1,30 @@
-"""Layers that Keras lacks and that come with this package, under names that Keras cannot mistake."""
+"""The layer that Keras lacks and that comes with this package, under a name that Keras cannot mistake."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 from cerebro_plpy import memory
 from cerebro_plpy.engine import runtime
-
-PACKAGE = "cerebro"
-MEMBERS = "Members"
-LAYERS = frozenset({MEMBERS})
+from cerebro_plpy.madlib.layers import MEMBERS, MEMBERS_REGISTERED
 
 
-class _Made(dict[str, Any]):
-    """The classes that this process has made, by registered name."""
+class _Made:
+    """The class of this process, once it is made."""
+
+    members: type | None = None
 
 
-def registered_name(name: str) -> str:
-    return f"{PACKAGE}>{name}"
+def is_members(found: dict[str, Any]) -> bool:
+    """Return whether a serialized object says that it is the layer."""
+    return found["class_name"] == MEMBERS and found.get("registered_name") == MEMBERS_REGISTERED
 
 
-def pin(found: dict[str, Any]) -> bool:
-    """Rewrite a layer of these in its one form; return whether it is one."""
-    name = found["class_name"]
-    if not isinstance(name, str) or found.get("registered_name") != registered_name(name):
-        return False
-    if name not in LAYERS:
-        return False
-    found["module"] = None
-    return True
-
-
-def objects(names: Collection[str]) -> dict[str, Any]:
-    """Return the classes of these registered names; they are made with the engine that runs."""
+def objects() -> dict[str, Any]:
+    """Return the class by its registered name; it is made with the engine that runs."""
     made = memory.get_instance(_Made)
-    for name in set(names) - set(made):
-        made[name] = _make_members()
-    return {name: made[name] for name in names}
+    made.members = made.members or _make_members()
+    return {MEMBERS_REGISTERED: made.members}
 
 
 def is_own(kind: type) -> bool:

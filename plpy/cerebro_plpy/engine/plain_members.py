@@ -7,15 +7,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from cerebro_plpy.engine import own
 from cerebro_plpy.engine.plain_activations import Apply, Array
 from cerebro_plpy.engine.plain_layers import Make, NotHere, Params, Size, Take
+from cerebro_plpy.madlib.layers import MEMBERS, MEMBERS_REGISTERED, TAKE, TAKE_MODULE
 
 _EQUATION = re.compile(r"([a-z]+),([a-z]+)->([a-z]+)")
 # What a layer or an operation says of itself, where that is not what Keras' layers say.
 PLACES = {
-    own.MEMBERS: (None, (own.registered_name(own.MEMBERS),)),
-    "Take": ("keras.src.ops.numpy", (None, "Take")),
+    MEMBERS: (None, (MEMBERS_REGISTERED,)),
+    TAKE: (TAKE_MODULE, (None, TAKE)),
 }
 
 
@@ -71,7 +71,7 @@ def _einsum_dense(params: Params, shape: Size, take: Take) -> Apply:
 
 LAYERS: Mapping[str, Make] = {
     "EinsumDense": _einsum_dense,
-    own.MEMBERS: _members,
+    MEMBERS: _members,
     "RepeatVector": _repeat_vector,
-    "Take": _take,
+    TAKE: _take,
 }

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cerebro_plpy.engine.plain_layers import NotHere
+from cerebro_plpy.madlib.layers import TAKE
 
 Layer = Mapping[str, Any]
-# The operation that is given more than the outputs of layers: which numbers to take.
-TAKE = "Take"
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,10 @@ def check(config: dict[str, Any]) -> None:
         raise _refused(f'"{config.get("class_name")}"', "the top level", "It is not a model.")
     for path, found in _objects(config, "model", 0):
         _check_quantized(path, found)
-        if own.pin(found) or _pin(path, found):
+        if own.is_members(found):
+            found["module"] = None
+            continue
+        if _pin(path, found):
             continue
         if hub.is_named(found):
             _check_hub(path, found)
@@ -108,10 +111,8 @@ def registered_layers(config: dict[str, Any]) -> dict[str, str]:
     return {match[0]: match[2] for match in matches if match}
 
 
-def own_names(config: dict[str, Any]) -> set[str]:
-    """Return the registered names of our own layers in a checked architecture."""
-    named = [found for _, found in _objects(config, "model", 0) if own.pin(found)]
-    return {found["registered_name"] for found in named}
+def has_members(config: dict[str, Any]) -> bool:
+    return any(own.is_members(found) for _, found in _objects(config, "model", 0))
 
 
 def hub_names(config: dict[str, Any]) -> set[str]:

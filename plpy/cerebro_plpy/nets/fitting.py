@@ -84,11 +84,8 @@ def branches(graph: Graph, wanted: NetRows, *, words: bool = False) -> list[Laye
 
 
 def _branch(graph: Graph, node: LayerOutput, one: FeatureInput | None, words: bool) -> LayerOutput:
-    if one is None or len(one.features) != 1:
-        return node
-    (feature,) = one.features
-    way = feature.way
-    if isinstance(way, Category) and way.encode in (EMBED, HASH):
+    way = _coded(one)
+    if isinstance(way, Category):
         width = embedding_width(way.codes)
         near = graph.layer("Embedding", node, rank=2, input_dim=way.codes, output_dim=width)
         return graph.layer("Flatten", near, rank=1)
@@ -96,6 +93,18 @@ def _branch(graph: Graph, node: LayerOutput, one: FeatureInput | None, words: bo
         near = graph.layer("Embedding", node, rank=2, input_dim=way.codes, output_dim=WORD_WIDTH)
         return near if words else graph.layer("GlobalAveragePooling1D", near, rank=1)
     return node
+
+
+def _coded(one: FeatureInput | None) -> Category | Text | None:
+    """Return the category or the text of an input that holds its codes; None for an input of numbers."""
+    if one is None or len(one.features) != 1:
+        return None
+    match one.features[0].way:
+        case Category(encode=encode) as way if encode in (EMBED, HASH):
+            return way
+        case Text() as way:
+            return way
+    return None
 
 
 def widths(wanted: NetRows) -> list[int]:
@@ -106,12 +115,10 @@ def widths(wanted: NetRows) -> list[int]:
 
 
 def _width(one: FeatureInput) -> int:
-    way = one.features[0].way
-    if len(one.features) == 1 and isinstance(way, Category) and way.encode in (EMBED, HASH):
+    way = _coded(one)
+    if isinstance(way, Category):
         return embedding_width(way.codes)
-    if len(one.features) == 1 and isinstance(way, Text):
-        return WORD_WIDTH
-    return math.prod(one.shape)
+    return WORD_WIDTH if isinstance(way, Text) else math.prod(one.shape)
 
 
 def joined(graph: Graph, nodes: Sequence[LayerOutput]) -> LayerOutput:

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cerebro_plpy.madlib.layers import MEMBERS, MEMBERS_REGISTERED, TAKE, TAKE_MODULE
+
 LONGEST_NAME = 60
-# An operation of Keras that is no layer, and a layer of our own (engine/own.py).
-TAKE, MEMBERS = "Take", "Members"
-_PLACES = {TAKE: ("keras.src.ops.numpy", None), MEMBERS: (None, f"cerebro>{MEMBERS}")}
+# Modules and registered names of what is no layer of Keras.
+_PLACES = {TAKE: (TAKE_MODULE, None), MEMBERS: (None, MEMBERS_REGISTERED)}
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_plpy.madlib.layers import MEMBERS, TAKE
 from cerebro_plpy.nets.fitting import NetOutput, NetRows, branches, flattened, in_unit, joined, widths
-from cerebro_plpy.nets.graph import MEMBERS, TAKE, Graph, LayerOutput
+from cerebro_plpy.nets.graph import Graph, LayerOutput
 
 # Pieces times columns: each is a number in the architecture, twice.
 MOST_PIECES = 16_384
