@@ -32,7 +32,7 @@ class NumberFacts:
         return self.minimum == self.maximum
 
     @staticmethod
-    def of(counted: Mapping[str, object]) -> NumberFacts:
+    def from_counts(counted: Mapping[str, object]) -> NumberFacts:
         """Return what the server has counted, where numbers are texts with all their digits."""
         given = dict(counted)
         present = given.pop("present")

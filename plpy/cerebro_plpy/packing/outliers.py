@@ -69,7 +69,7 @@ def tell_inputs(db: Database, found: Mapping[str, Outlier]) -> None:
 def tell_target(db: Database, source: Table, column: SourceColumn) -> None:
     """Say whether a quantity to learn has a value beside which the others do not matter."""
     _, (counted,), _ = statistics.numbers(db, source, [statistics.Counted(column)], [])
-    found = find(db, source, [(column, NumberFacts.of(counted))])
+    found = find(db, source, [(column, NumberFacts.from_counts(counted))])
     if column.name in found:
         db.notice(
             f'target "{column.name}": {found[column.name]}, beside which all others are nearly the same.'

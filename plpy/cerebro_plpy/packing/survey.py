@@ -172,7 +172,7 @@ def _facts(
         db, source, counted, [columns[one.column.name] for one in worded]
     )
     facts: dict[str, ColumnFacts] = {
-        one.column.name: NumberFacts.of(values) for one, values in zip(numbers, found, strict=True)
+        one.column.name: NumberFacts.from_counts(values) for one, values in zip(numbers, found, strict=True)
     }
     words = {one.column.name: length for one, length in zip(worded, lengths, strict=True)}
     listed = [columns[one.column.name] for one in texts]

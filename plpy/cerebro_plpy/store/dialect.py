@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from cerebro_plpy import memory
 from cerebro_plpy.database import Database
+from cerebro_plpy.store import names
 
 
 class _Dialect:
@@ -45,8 +46,7 @@ def literal(value: str | float | Sequence[str | float]) -> str:
         # A dollar at the end would be read as the first one of the end.
         if "'" in value and "$$" not in f"{value}$":
             return f"$${value}$$"
-        quoted = "'" + value.replace("'", "''") + "'"
-        return "E" + quoted.replace("\\", "\\\\") if "\\" in value else quoted
+        return names.literal(value)
     return str(value) if isinstance(value, float | int) else f"ARRAY[{', '.join(map(literal, value))}]"
 
 
