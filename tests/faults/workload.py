@@ -128,7 +128,9 @@ def fit(connection: Connection, out: str, backend: str, job: Job = SMALL) -> Non
 def left(connection: Connection, out: str, job: Job = SMALL) -> Left:
     """Read everything that a run left in its tables."""
     rows = execute(connection, f"SELECT model_weights, {job.keys} FROM {out}")
-    weights = {key[0] if len(key) == 1 else tuple(key): bytes(value) for value, *key in rows}
+    weights: dict[object, bytes] = {
+        key[0] if len(key) == 1 else tuple(key): bytes(value) for value, *key in rows
+    }
     metrics = execute(
         connection,
         "SELECT mst_key, epoch, dataset, metric, value FROM cerebro.metrics"
