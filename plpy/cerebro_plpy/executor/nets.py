@@ -45,11 +45,13 @@ def add_nets(
     net: str,
     params: str | None,
     quiet: bool = False,
+    check: tables.Check | None = None,
 ) -> list[int]:
     """Add the nets that a name or a line of layers stands for, made for these rows of a packed table."""
     about = f"made by load_net for {table.quoted}"
+    load = partial(tables.load_model, db, arch_table, quiet=quiet, check=check)
     return [
-        tables.load_model(db, arch_table, model_arch, weights=None, name=name, description=about, quiet=quiet)
+        load(model_arch, weights=None, name=name, description=about)
         for name, model_arch in points.nets(net, params, rows)
     ]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeAlias
 
 from cerebro_plpy.commands import CheckModel
 from cerebro_plpy.database import Database
@@ -12,10 +14,17 @@ from cerebro_plpy.executor import request as requests
 from cerebro_plpy.logical.options import FitOptions
 from cerebro_plpy.logical.search import hyperband
 from cerebro_plpy.madlib import grid
+from cerebro_plpy.predicting.models import runs_engine
 from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import models, names, session
 from cerebro_plpy.store.names import Table, TargetTable, find_table, quote, resolve_table, target_table
+from cerebro_plpy.topology import Topology
 from cerebro_plpy.topology.choose import choose
+from cerebro_plpy.topology.inline import InlineTopology
+from cerebro_plpy.topology.local import list_started
+
+# Has Keras check a net, with its weights if there are any; returns what it found.
+Check: TypeAlias = "Callable[[str, bytes | None], Mapping[str, Any]]"
 
 
 def load_model(
@@ -26,6 +35,7 @@ def load_model(
     name: str | None,
     description: str | None,
     quiet: bool = False,
+    check: Check | None = None,
 ) -> int:
     """Check an architecture with Keras, and append it to the table, which is made if it does not exist."""
     if model_arch is None:
@@ -34,7 +44,7 @@ def load_model(
     if table is not None:
         models.check_architectures(db, table)
     registry.begin(db)
-    found = check_architecture(db, model_arch, weights)
+    found = (check or partial(check_architecture, db))(model_arch, weights)
     if weights is None and found["quantized"]:
         raise CerebroError(
             f"layer {found['quantized'][0]} is quantized, and no weights are given",
@@ -69,10 +79,40 @@ def _warn_of_no_statistics(db: Database, layers: Sequence[str]) -> None:
 def check_architecture(
     db: Database, model_arch: str, weights: bytes | None, *, layers: bool = False
 ) -> Mapping[str, Any]:
-    """Have Keras check a net; return what it found, with each layer where that is asked for."""
+    """Have Keras check a net; return what it found, with each layer where that is asked for.
+
+    All engines describe a net alike: one that is up, here or in a segment session, saves starting another.
+    """
     engines = requests.engines(db, FitOptions(), False, session.usual_segments(db))
+    if runs_engine():
+        return _ask(db, InlineTopology(db), engines, (model_arch, weights), layers=layers)
     topology = choose(db, [])
-    topology.open([engines.start(engines.backend, False)], 1)
+    started = list_started(session.current_user(db))
+    if started and (engines.backend, engines.threads) not in started:
+        engines = replace(engines, backend=started[0][0], threads=started[0][1])
+    return _ask(db, topology, engines, (model_arch, weights), layers=layers)
+
+
+def check_here(db: Database, backend: str | None, segments: int) -> Check:
+    """Return a check by this very session, on the engine that it is to train on."""
+    engines = requests.engines(db, FitOptions(backend=backend), False, segments)
+
+    def check(model_arch: str, weights: bytes | None) -> Mapping[str, Any]:
+        return _ask(db, InlineTopology(db), engines, (model_arch, weights))
+
+    return check
+
+
+def _ask(
+    db: Database,
+    topology: Topology,
+    engines: requests.Engines,
+    net: tuple[str, bytes | None],
+    *,
+    layers: bool = False,
+) -> Mapping[str, Any]:
+    model_arch, weights = net
+    topology.open([replace(engines.start(engines.backend, False), or_any=True)], 1)
     return topology.ask(
         engines.backend,
         CheckModel(

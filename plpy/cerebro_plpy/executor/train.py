@@ -10,7 +10,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
-from cerebro_plpy.executor import begin, ensemble, nets
+from cerebro_plpy.executor import begin, ensemble, nets, tables
 from cerebro_plpy.executor.automl import AutomlCall
 from cerebro_plpy.logical.metrics import standing
 from cerebro_plpy.logical.options import BACKENDS, LARGEST, Validator, boolean, integer, one_of, parse_options
@@ -85,7 +85,7 @@ class TrainOrder:
 def train(db: Database, call: TrainCall) -> list[Ranked]:
     """Pack the rows, make nets, search within the budget, and return the leaderboard."""
     task = _task(db, call)
-    begin.begin(db, _prepare(db, task))
+    begin.begin(db, _prepare(db, task, here=True))
     board = _leaderboard(db, task)
     if len(board) > 1 and not task.given.get("single"):
         ensemble.ensemble(db, ensemble.EnsembleCall(task.name, task.table(ensemble.SUFFIX)))
@@ -99,14 +99,16 @@ def prepare(db: Database, call: TrainCall) -> str:
     return json.dumps({**given, "options": json.loads(search.options or "{}")})
 
 
-def _prepare(db: Database, task: TrainOrder) -> AutomlCall:
+def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCall:
+    """Return the call of the search; `here` is set where this session is to train, alone."""
     by_hand = [_pack(db, task)]
     table = names.resolve_table(db, task.table("_packed"), "packed table")
     summary = packed.summary(db, table.schema, table.name)
     rows, model_ids = nets.read_rows(db, table), []
+    check = tables.check_here(db, task.given.get("backend"), summary.segments) if here else None
     for net, params in _chosen_nets(task, summary):
         arguments = (task.table("_nets"), task.table("_packed"), net)
-        model_ids += nets.add_nets(db, arguments[0], table, rows, net, params, quiet=True)
+        model_ids += nets.add_nets(db, arguments[0], table, rows, net, params, quiet=True, check=check)
         by_hand.append(_statement("load_net", arguments if params is None else (*arguments, params), None))
     search = _search(task, summary, _loss(rows.outputs[0]), model_ids)
     by_hand.append(_search_by_hand(search))

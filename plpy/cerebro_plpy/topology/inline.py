@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,6 +37,8 @@ class InlineTopology:
 
     def open(self, engines: Sequence[Engine], segments: int) -> None:
         self._engines = {engine.backend: engine for engine in engines}
+        if self._engines and "keras" not in sys.modules:
+            self._db.notice(f"starting {' and '.join(self._engines)} in this session")
         tell_not_kept(self._db.notice, [self.ask(backend, StartEngine()) for backend in self._engines])
 
     def hold(self, run_id: int, new: CreateRun | None = None) -> None:

@@ -68,6 +68,16 @@ def own_pids() -> list[int]:
     ]
 
 
+def list_started(role: str) -> list[tuple[str, int]]:
+    """Return engine and threads of the first segment's open sessions, those without GPUs."""
+    found = memory.get_instance(_Pool).items()
+    return [
+        (backend, threads)
+        for (own, slot, backend, threads, gpus), there in found
+        if (own, slot, gpus) == (role, 0, False) and not there.busy and there.alive()
+    ]
+
+
 @dataclass(frozen=True)
 class Bounds:
     """The bounds that the sessions of a run must keep to."""
