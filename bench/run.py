@@ -28,6 +28,7 @@ import folds
 import fused
 import groups
 import growth
+import million
 import real
 import server
 import tables
@@ -52,6 +53,7 @@ PARTS = (
     *columns.PARTS,
     "accuracy",
     "real",
+    "million",
     "prediction",
     "streaming",
     "folds",
@@ -131,6 +133,7 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Section]]:
     if not arguments.quick:
         parts["cold"] = lambda: cold.cold(min(3, count), tell)
         parts["accuracy"] = lambda: accuracy.accuracy(tell)
+        parts["million"] = lambda: million.million(tell)
         parts["real"] = lambda: real.real(min(3, count), tell)
         parts["time"] = lambda: details.where_time_goes(count, options, tell)
         parts["streaming"] = lambda: details.streaming(count, options, tell)

@@ -52,7 +52,9 @@ PAGES = [
 QUICK = {README, *(Path("docs/guide") / f"{name}.md" for name in ("getting-started", "train"))}
 EVERY_PAGE = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 IRIS = "CREATE TABLE iris (id serial PRIMARY KEY, attributes numeric[], species text);"
-PROGRESS = re.compile(r"NOTICE: (starting (\d+ session|\w+ in this session)|epoch \d+ of|\d+ of \d+ visits|done in)")
+PROGRESS = re.compile(
+    r"NOTICE: (starting (\d+ session|\w+ in this session)|epoch \d+ of|\d+ of \d+ visits|done in)"
+)
 MARK = "-- example "
 # All examples are one script.
 pytestmark = pytest.mark.timeout(900)

@@ -204,9 +204,12 @@ def test_same_bits_when_rows_are_streamed(trial: Trial) -> None:
     trial.pack("wide", "wide_packed", buffer_size=150)
     wide = trial.model(nets.mlp(4096, 4))
     trial.select("wide_mst", [wide], [SGD], ["batch_size=64,epochs=2"])
-    for memory in (16, 64):
-        trial.fit("wide_packed", f"memory_{memory}", "wide_mst", 1, options={"memory_mb": memory})
-    assert trial.weights("memory_16") == trial.weights("memory_64")
+    for name, more in (("whole", {}), ("parts", {"epochs_per_pass": 3})):
+        for memory in (16, 64):
+            out = f"{name}_{memory}"
+            trial.fit("wide_packed", out, "wide_mst", 1, options={"memory_mb": memory, **more})
+        assert trial.weights(f"{name}_16") == trial.weights(f"{name}_64")
+    assert trial.weights("whole_16") != trial.weights("parts_16")
 
 
 def test_a_visit_is_written_whole_or_not_at_all(trial: Trial, done: Done) -> None:

@@ -30,13 +30,13 @@ def folder(trial: Trial) -> Iterator[str]:
     trial.sql(f"COPY (SELECT 1) TO PROGRAM 'rm -rf {name}'")
 
 
-def fit_anew(database: str, out: str) -> Trial:
+def fit_anew(database: str, out: str, packed: str = "packed", selection: str = "mst") -> Trial:
     """Fit in a session that has compiled nothing yet; what is compiled ends with it."""
     with closing(psycopg2.connect(dbname=database)) as connection:
         connection.autocommit = True
         connection.notices = []
         trial = Trial(connection)
-        trial.fit("packed", out, "mst", 2, options={"backend": "jax"})
+        trial.fit(packed, out, selection, 2, options={"backend": "jax"})
         return trial
 
 
@@ -50,6 +50,23 @@ def test_the_next_session_compiles_nothing(trial: Trial, database: str, folder: 
     found = "SELECT status, found FROM cerebro.diagnose() WHERE item = 'compiled programs'"
     ((status, text),) = trial.sql(found)
     assert status == "ok" and text.endswith(f" MB in programs_{database}")
+
+
+def test_a_table_of_a_few_more_rows_trains_with_the_same_programs(
+    trial: Trial, database: str, folder: str
+) -> None:
+    x, y = blobs(208, features=FEATURES)
+    trial.select("by_four", [1], [ADAM], ["batch_size=4,epochs=1"])
+    found = []
+    for rows in (200, 208):
+        trial.table(f"rows_{rows}", "x real[], y integer", rows_of(x[:rows], y[:rows]))
+        trial.pack(f"rows_{rows}", f"packed_{rows}")
+        fit_anew(database, f"of_{rows}", packed=f"packed_{rows}", selection="by_four")
+        (kind,) = [name for (name,) in trial.sql("SELECT pg_ls_dir(%s)", folder)]
+        found.append({name for (name,) in trial.sql("SELECT pg_ls_dir(%s)", f"{folder}/{kind}")})
+    (new,) = found[1] - found[0]
+    # A batch of all rows of a segment, to measure.
+    assert "_test" in new
 
 
 def test_a_folder_for_others_is_left_alone(trial: Trial, database: str, folder: str) -> None:

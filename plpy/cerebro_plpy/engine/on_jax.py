@@ -20,6 +20,7 @@ from cerebro_plpy.engine.jax_given import numbers, with_given
 from cerebro_plpy.engine.jax_programs import keep_programs
 from cerebro_plpy.engine.jax_stacks import JaxStack, settled
 from cerebro_plpy.engine.runtime import Running, no_signals
+from cerebro_plpy.madlib.layers import is_windowed
 from cerebro_plpy.programs import find_folder
 
 
@@ -58,6 +59,10 @@ class Jax(KerasBackend):
 
 # JAX compiles for each shape, and Keras' own fit does too: a full batch and the last, smaller one
 # are two programs, here and there.
+
+# Up to this size, rows are copied into arrays that have room for more, so that tables of about as many rows,
+# the segments of one table and its folds share their programs.
+_COPIED_BYTES = 64 * 2**20
 
 
 class JaxLoop:
@@ -136,7 +141,7 @@ class JaxLoop:
 
     def _run_many(self, many: Any, feed: Feed, order: np.ndarray, tick: Tick, optimizer: bool) -> None:
         arrays = _rows_on_device(feed)
-        rows = jnp.asarray(order, jnp.int32)
+        rows = jnp.asarray(_with_room(order), jnp.int32)
         pace = self._paces.setdefault((optimizer, order.shape[1]), Pace())
         for first, last in pace.pieces(len(order), tick):
             batches = arrays, rows
@@ -210,8 +215,7 @@ def _differs_within_a_loop(model: Any) -> bool:
     On the CPU it does so for convolutions: slower, with other last bits. Recurrent layers, loops themselves,
     gain nothing by it.
     """
-    names = [type(layer).__name__ for layer in model._flatten_layers()]
-    return any(part in name for name in names for part in ("Conv", "RNN", "LSTM", "GRU"))
+    return any(is_windowed(type(layer).__name__) for layer in model._flatten_layers())
 
 
 def _repeat(model: Any, step: Any) -> Any:
@@ -245,8 +249,22 @@ def _pick(feed: Feed, rows: np.ndarray) -> tuple[list[Any], list[Any], list[Any]
 
 
 def _rows_on_device(feed: Feed) -> tuple[list[Any], list[Any], list[Any]]:
-    inputs = feed.dataset.derived("jax", lambda: list(map(_array, feed.inputs)))
-    return inputs, *feed.dataset.derived(("jax", feed.key), partial(_labels, feed))
+    copies = sum(array.nbytes for array in feed.inputs) <= _COPIED_BYTES
+    inputs = feed.dataset.derived("jax", lambda: _inputs(feed, copies=copies))
+    return inputs, *feed.dataset.derived(("jax", feed.key), partial(_labels, feed, copies=copies))
+
+
+def _inputs(feed: Feed, *, copies: bool) -> list[Any]:
+    return [settled(_with_room(array)) if copies else _array(array) for array in feed.inputs]
+
+
+def _with_room(array: np.ndarray) -> np.ndarray:
+    """Return the array with zeros after its rows: it has one of eight lengths for each power of two."""
+    rows = len(array)
+    step = 2 ** max(0, rows.bit_length() - 4)
+    room = np.zeros((-(-rows // step) * step, *array.shape[1:]), array.dtype)
+    room[:rows] = array
+    return room
 
 
 def _array(array: np.ndarray) -> Any:
@@ -256,8 +274,12 @@ def _array(array: np.ndarray) -> Any:
     return jnp.asarray(array)
 
 
-def _labels(feed: Feed) -> tuple[list[Any], list[Any]]:
-    return [jnp.asarray(a) for a in feed.targets], [jnp.asarray(a) for a in feed.weights]
+def _labels(feed: Feed, *, copies: bool) -> tuple[list[Any], list[Any]]:
+    targets, weights = (
+        [settled(_with_room(array)) if copies else jnp.asarray(array) for array in arrays]
+        for arrays in (feed.targets, feed.weights)
+    )
+    return targets, weights
 
 
 def _forward(model: Any, variables: list[Any], batch: list[Any]) -> list[Any]:

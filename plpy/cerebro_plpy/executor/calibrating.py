@@ -126,7 +126,7 @@ def work_of(
     in_groups = request.groups is not None
     sizes = group_sizes(request) if in_groups else None
     kinds = {
-        (c.key if in_groups else c.mst_key): replace(known[c.key], share=share(c.fold, folds))
+        (c.key if in_groups else c.mst_key): replace(known[c.key], share=share(c.fold, folds, request.limits))
         for c in configs
     }
     return RunWork(
@@ -147,6 +147,7 @@ def work_of(
         warm=warm,
         compiled=compiled_here(engines) if warm else frozenset(),
         given_weights=frozenset(a.model_id for a in request.architectures if a.has_weights),
+        epochs_per_pass=request.limits.epochs_per_pass or 1,
     )
 
 
@@ -204,19 +205,21 @@ def _with_whole_states(kind: ConfigKind) -> ConfigKind:
     return replace(kind, state_bytes=kind.state_bytes + kind.frozen_bytes, frozen_bytes=0)
 
 
-def share(fold: int | None, folds: int | None) -> float:
-    """Return the share of the rows that remains when `fold` is left out."""
-    return 1.0 if fold is None or folds is None else 1 - 1 / folds
+def share(fold: int | None, folds: int | None, limits: Limits) -> float:
+    """Return the share of the rows that an epoch has when `fold` is left out."""
+    left = 1.0 if fold is None or folds is None else 1 - 1 / folds
+    return left / (limits.epochs_per_pass or 1)
 
 
 def kinds_of_run(db: Database, run_id: int) -> dict[int, ConfigKind]:
     """Return the kind of each config of a run that is written down."""
     nets, rows = nets_of_run(db, run_id), runs.configs(db, run_id)
-    cuts = runs.limits(runs.run(db, run_id)).get("cuts") or {}
+    limits = Limits(**runs.limits(runs.run(db, run_id)))
     folds = max((row.fold for row in rows if row.fold is not None), default=None)
     return {
         row.mst_key: replace(
-            with_cut(kind_of(row, row.backend, nets[row.model_id]), cuts), share=share(row.fold, folds)
+            with_cut(kind_of(row, row.backend, nets[row.model_id]), limits.cuts),
+            share=share(row.fold, folds, limits),
         )
         for row in rows
     }
@@ -254,7 +257,7 @@ def visit_seconds(
             batches = kind.passes * -(-groups[row.group_id].rows // kind.batch_size)
             each = batches * known_rates.batch(kind).seconds / request.segments
             return f"{kind.name} {kind.passes} groups", each
-        part = share(row.fold, request.source.summary.folds)
+        part = share(row.fold, request.source.summary.folds, request.limits)
         name = f"{kind.name} {kind.passes} {part:.3g}"
         if name not in known:
             batches = kind.passes * -(-int(rows * part) // kind.batch_size)

@@ -69,7 +69,7 @@ def alike(db: Database, request: requests.Request, run_id: int) -> Callable[[run
 
     def kind(config: runs.ConfigRow | requests.Chosen, backend: str) -> ConfigKind:
         found = read(config.model_id, config.compile_params, config.fit_params, backend)
-        return found if config.fold is None else replace(found, share=calibrating.share(config.fold, folds))
+        return replace(found, share=calibrating.share(config.fold, folds, request.limits))
 
     @cache
     def lanes() -> Counter[tuple[str, int]]:

@@ -163,6 +163,7 @@ def check(given: FitOptions, source: requests.Data) -> None:
         "option cross_validate": given.cross_validate is not None,
         "option hybrid": given.hybrid is not None,
         "option order": given.order == EVEN,
+        "option epochs_per_pass": given.epochs_per_pass is not None,
     }
     for what, there in refused.items():
         if there:

@@ -34,26 +34,21 @@ def load_net(
     if net is None or not net.strip():
         raise CerebroError("net is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
     table = resolve_table(db, packed_table, "packed table")
-    return add_nets(db, arch_table, table, read_rows(db, table), net, params)
+    return add_nets(db, arch_table, table, points.nets(net, params, read_rows(db, table)))
 
 
 def add_nets(
     db: Database,
     arch_table: str | None,
     table: Table,
-    rows: NetRows,
-    net: str,
-    params: str | None,
+    made: Sequence[tuple[str, str]],
     quiet: bool = False,
     check: tables.Check | None = None,
 ) -> list[int]:
-    """Add the nets that a name or a line of layers stands for, made for these rows of a packed table."""
+    """Add nets, made for a packed table, by title and JSON."""
     about = f"made by load_net for {table.quoted}"
     load = partial(tables.load_model, db, arch_table, quiet=quiet, check=check)
-    return [
-        load(model_arch, weights=None, name=name, description=about)
-        for name, model_arch in points.nets(net, params, rows)
-    ]
+    return [load(model_arch, weights=None, name=name, description=about) for name, model_arch in made]
 
 
 def measure_label(db: Database, packed_table: str, label: str) -> Moments | None:

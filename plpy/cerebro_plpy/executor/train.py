@@ -16,12 +16,17 @@ from cerebro_plpy.logical.metrics import standing
 from cerebro_plpy.logical.options import BACKENDS, LARGEST, Validator, boolean, integer, one_of, parse_options
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.nets import points
+from cerebro_plpy.nets.engines import choose_engine
 from cerebro_plpy.nets.fitting import NetOutput
 from cerebro_plpy.packing import columns, holdout, preprocess, sources, target
 from cerebro_plpy.packing import options as pack_options
 from cerebro_plpy.store import dialect, names, packed, results, session
 
 CONFIGS, EPOCHS = 12, 27
+# Of a large table an epoch has about so many rows, and so many at most are held out.
+EPOCH_ROWS, HELD_ROWS = 40_000, 25_000
+# By the number of rows to train on: up to so many, and which batches are tried.
+BATCHES = ((5_000, (16, 64)), (50_000, (64, 256)), (math.inf, (256, 1024)))
 LEAST_SECONDS = 1
 # Of a quantity's variance; less may be chance.
 LEAST_LEARNED = 0.02
@@ -104,16 +109,24 @@ def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCal
     by_hand = [_pack(db, task)]
     table = names.resolve_table(db, task.table("_packed"), "packed table")
     summary = packed.summary(db, table.schema, table.name)
-    rows, model_ids = nets.read_rows(db, table), []
-    check = tables.check_here(db, task.given.get("backend"), summary.segments) if here else None
+    rows, made = nets.read_rows(db, table), list[tuple[str, str]]()
     for net, params in _chosen_nets(task, summary):
+        made += points.nets(net, params, rows)
         arguments = (task.table("_nets"), task.table("_packed"), net)
-        model_ids += nets.add_nets(db, arguments[0], table, rows, net, params, quiet=True, check=check)
         by_hand.append(_statement("load_net", arguments if params is None else (*arguments, params), None))
-    search = _search(task, summary, _loss(rows.outputs[0]), model_ids)
+    backend = task.given.get("backend") or _backend(db, made)
+    check = tables.check_here(db, backend, summary.segments) if here else None
+    model_ids = nets.add_nets(db, task.table("_nets"), table, made, quiet=True, check=check)
+    search = _search(task, summary, _loss(rows.outputs[0]), model_ids, backend)
     by_hand.append(_search_by_hand(search))
     db.notice("\n".join(["the same by hand:", *by_hand]))
     return search
+
+
+def _backend(db: Database, made: Sequence[tuple[str, str]]) -> str:
+    """Return the engine of the settings, else the one that suits the nets."""
+    fixed = session.setting(db, "backend")
+    return fixed or choose_engine([net for _, net in made], session.engines_here(*BACKENDS))
 
 
 def _task(db: Database, call: TrainCall) -> TrainOrder:
@@ -148,7 +161,8 @@ def _pack(db: Database, task: TrainOrder) -> str:
     options.setdefault("columns", "auto")
     options["seed"] = task.seed
     quantity = found.task == target.REGRESSION
-    usual: Any = holdout.SHARE if quantity else {"share": holdout.SHARE, "stratify": True}
+    share = round(min(holdout.SHARE, HELD_ROWS / found.rows), 4)
+    usual: Any = share if quantity else {"share": share, "stratify": True}
     options["validation"] = task.given.get("validation", usual)
     if found.nulls:
         db.notice(f"{found.nulls} rows are left out, since {task.target} is NULL there")
@@ -179,19 +193,20 @@ def _loss(label: NetOutput) -> str:
 
 
 def _search(
-    task: TrainOrder, summary: packed.PackedSummary, loss: str, model_ids: Sequence[int]
+    task: TrainOrder, summary: packed.PackedSummary, loss: str, model_ids: Sequence[int], backend: str
 ) -> AutomlCall:
     """Return the call that searches for the best of these nets."""
     compiles = (
         f"{{{loss}, 'optimizer_params_list': [{{'optimizer': ['Adam'],"
         " 'learning_rate': [0.0003, 0.03, 'log']}]}"
     )
-    batches = "[16, 64]" if summary.total_rows < 5_000 else "[64, 256]"
+    batches = next(list(sizes) for most, sizes in BATCHES if summary.total_rows < most)
     method = f"num_configs={task.given.get('configs', CONFIGS)}, num_iterations={_epochs(task)}, eta=3"
     # A config that has begun to learn its rows by heart keeps what it was before.
-    options: dict[str, Any] = {"max_seconds": task.seconds, "restore_best": True}
-    if "backend" in task.given:
-        options["backend"] = task.given["backend"]
+    options: dict[str, Any] = {"max_seconds": task.seconds, "restore_best": True, "backend": backend}
+    parts = round(summary.total_rows / EPOCH_ROWS)
+    if parts > 1:
+        options["epochs_per_pass"] = parts
     return AutomlCall(
         source_table=task.table("_packed"),
         model_output_table=task.name,

@@ -22,7 +22,7 @@ class Limits:
     which epoch on the states of all segments are averaged; whether the outputs of frozen layers are kept, in
     how much memory of all segments, and where nets are cut for that (`planner/cuts.py`); in which form small
     nets train as one program, how many epochs a visit to groups has, with how few rows or classes one is left
-    out, and whether models of groups stay that have not changed.
+    out, whether models of groups stay that have not changed, and how many epochs a pass over the rows takes.
     """
 
     restore_best: bool = False
@@ -44,6 +44,7 @@ class Limits:
     # What the form of small nets follows from, as it was when the run began.
     small_nets: Mapping[str, Any] = field(default_factory=dict[str, Any])
     checkpoint_every: int | None = None
+    epochs_per_pass: int | None = None
     min_rows: int | None = None
     min_classes: int | None = None
     changed_groups: bool = False

@@ -62,6 +62,8 @@ class FitOptions:
     budget_mb: int | None = None
     fuse: str | None = None
     checkpoint_every: int | None = None
+    # Each epoch has another part of the rows.
+    epochs_per_pass: int | None = None
     # Which groups are left out, and whether a model of all rows stands in for those.
     min_rows: int | None = None
     min_classes: int | None = None
@@ -90,6 +92,7 @@ class FitOptions:
             budget_mb=self.budget_mb or BUDGET_MB,
             fuse=self.fuse,
             checkpoint_every=self.checkpoint_every,
+            epochs_per_pass=self.epochs_per_pass,
             min_rows=self.min_rows,
             min_classes=self.min_classes,
             changed_groups=self.groups == CHANGED,
@@ -292,6 +295,7 @@ FIT_OPTIONS: Final[dict[str, Validator]] = {
     "budget_mb": integer(1),
     "fuse": one_of(EXACT, FAST, OFF),
     "checkpoint_every": integer(1),
+    "epochs_per_pass": integer(1, 10_000),
     "min_rows": integer(1),
     "min_classes": integer(1),
     "fallback": boolean(),

@@ -35,6 +35,8 @@ class LearnedColumn:
     column: SourceColumn
     task: str
     nulls: int
+    # In how many rows it is known.
+    rows: int
 
 
 def settle(
@@ -66,7 +68,7 @@ def settle(
             db.notice(
                 f'target "{column.name}" is a key: it tells rows apart, and little else can be learned of it'
             )
-    return LearnedColumn(column, task, nulls)
+    return LearnedColumn(column, task, nulls, present)
 
 
 def _check_quantity(db: Database, source: Table, column: SourceColumn, present: int, distinct: int) -> None:

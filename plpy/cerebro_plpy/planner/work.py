@@ -45,7 +45,7 @@ class ConfigKind:
     # The bytes stored once for all states of the config or, if weights were given, of the architecture.
     frozen_bytes: int = 0
     weight_bytes: int = 0
-    # The share of a segment's rows that a visit trains on: all but a fold's.
+    # The share of a segment's rows that a visit trains on: all but a fold's, of those an epoch's part.
     share: float = 1.0
     # Which frozen layers are computed once, and what the kind is without that.
     trunk: TrunkChoice | None = None
@@ -135,6 +135,7 @@ class RunWork:
     compiled: frozenset[Code] = frozenset()
     # The architectures that begin with weights, which all of their configs share.
     given_weights: frozenset[int] = frozenset()
+    epochs_per_pass: int = 1
     # Set if rows are in groups; `kinds` then has each config once.
     groups: GroupSizes | None = None
 
@@ -184,7 +185,7 @@ class RunWork:
         return kind.passes * -(-int(self.rows[segment] * kind.share) // kind.batch_size)
 
     def evaluation_batches(self, segment: int) -> int:
-        sizes = (self.rows[segment], self.validation_rows[segment])
+        sizes = (self.rows[segment] // self.epochs_per_pass, self.validation_rows[segment])
         return sum(-(-size // EVALUATION_BATCH) for size in sizes)
 
     def segment_bytes(self, segment: int) -> int:

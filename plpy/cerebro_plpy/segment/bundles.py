@@ -158,7 +158,8 @@ def _configs(
     before = visits.states_after(supply, works, _step(first, asked) - 1)
     # Those that train on the same rows have one order of them.
     shared = {
-        work.config.fold: partitions["training"].choose_rows(rows.Subset(work.config.fold)) for work in works
+        fold: rows.choose_training_rows(first.run, partitions["training"], rows.Subset(fold))
+        for fold in {work.config.fold for work in works}
     }
     return [
         Member(work.config.mst_key, work, shared[work.config.fold], {}, state)

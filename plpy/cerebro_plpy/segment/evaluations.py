@@ -26,7 +26,7 @@ def evaluate(supply: Supply, asked: Evaluate) -> Mapping[str, Any]:
     # All that may lack is asked for before anything is measured, or it would be measured again.
     subsets = [
         {
-            dataset: rows.partition(supply.source, work.run, table, segment).choose_rows(subset)
+            dataset: _chosen(dataset, work, rows.partition(supply.source, work.run, table, segment), subset)
             for dataset, (table, subset) in rows.measured_on(work.run, work.config).items()
         }
         for work in works
@@ -45,6 +45,15 @@ def evaluate(supply: Supply, asked: Evaluate) -> Mapping[str, Any]:
                 partition=partition,
             )
     return {"seconds": time.monotonic() - clock}
+
+
+def _chosen(
+    dataset: str, work: visits.Task, partition: rows.Partition, subset: rows.Subset
+) -> rows.PartitionRows:
+    """Return the rows to measure: of those to train on, as many as an epoch has, in each epoch the same."""
+    if dataset == "training":
+        return rows.choose_training_rows(work.run, partition, subset)
+    return partition.choose_rows(subset)
 
 
 def _measure(

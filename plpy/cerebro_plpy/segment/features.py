@@ -32,7 +32,7 @@ class Ordered(Protocol):
 
     def shuffled(self, seed: int, epoch: int, number: int) -> Iterator[Block]: ...
 
-    def in_order(self) -> Iterator[Block]: ...
+    def in_order(self, epoch: int = 1) -> Iterator[Block]: ...
 
 
 class Trainer(Protocol):
@@ -67,8 +67,8 @@ class FeatureRows:
     def shuffled(self, seed: int, epoch: int, number: int) -> Iterator[Block]:
         return self._blocks(self.own.shuffled_places(seed, epoch, number))
 
-    def in_order(self) -> Iterator[Block]:
-        return self._blocks(self.own.places_in_order())
+    def in_order(self, epoch: int = 1) -> Iterator[Block]:
+        return self._blocks(self.own.places_in_order(epoch))
 
     def _blocks(self, order: np.ndarray) -> Iterator[Block]:
         full = len(order) - len(order) % self.batch_size

@@ -169,7 +169,8 @@ def _orders(members: Sequence[Member], epoch: int, number: int) -> list[np.ndarr
             continue
         if (id(own), whole) not in known:
             shuffles = member.work.fit.shuffle
-            (block,) = own.shuffled(member.work.run.seed, whole, number) if shuffles else own.in_order()
+            run = member.work.run
+            (block,) = own.shuffled(run.seed, whole, number) if shuffles else own.in_order(whole)
             known[id(own), whole] = block.order
         found.append(known[id(own), whole])
     return found

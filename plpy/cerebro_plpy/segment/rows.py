@@ -138,35 +138,58 @@ class PartitionRows:
     chosen: Sequence[Stretch]
     # What the order of rows depends on: the partition's segment, unless it is another.
     segment: int | None = None
+    # With more than one, each epoch has another part of them.
+    epochs_per_pass: int = 1
+
+    @property
+    def all_rows(self) -> int:
+        return sum(one.rows for one in self.chosen)
 
     @property
     def rows(self) -> int:
-        return sum(one.rows for one in self.chosen)
+        """The number of rows in an epoch, the same in all."""
+        return max(self.all_rows // self.epochs_per_pass, min(1, self.all_rows))
 
     def shuffled(self, seed: int, epoch: int, number: int) -> Iterator[Block]:
         """Yield the rows in the order of one pass of one epoch."""
         return self._blocks(self._shuffle(seed, epoch, number))
 
-    def in_order(self) -> Iterator[Block]:
-        return self._blocks(self._plain())
+    def in_order(self, epoch: int = 1) -> Iterator[Block]:
+        return self._blocks(self._plain(epoch))
 
     def shuffled_places(self, seed: int, epoch: int, number: int) -> np.ndarray:
         """Return the rows' places in the partition, in the order of one pass of one epoch."""
         return self._places(self._shuffle(seed, epoch, number))
 
-    def places_in_order(self) -> np.ndarray:
-        return self._places(self._plain())
+    def places_in_order(self, epoch: int = 1) -> np.ndarray:
+        return self._places(self._plain(epoch))
 
     def _shuffle(self, seed: int, epoch: int, number: int) -> _RowOrder:
         segment = self.partition.segment if self.segment is None else self.segment
-        purpose = ("rows", epoch, segment, number)
+        purpose = ("rows", 1 + (epoch - 1) // self.epochs_per_pass, segment, number)
         order = seeding.permutation(len(self.chosen), seed, *purpose)
         return [
-            (self.chosen[i], seeding.permutation(self.chosen[i].rows, seed, *purpose, int(i))) for i in order
+            (self.chosen[i], seeding.permutation(self.chosen[i].rows, seed, *purpose, int(i))[within])
+            for i, within in self._part(order, epoch)
         ]
 
-    def _plain(self) -> _RowOrder:
-        return [(one, np.arange(one.rows)) for one in self.chosen]
+    def _plain(self, epoch: int) -> _RowOrder:
+        return [
+            (self.chosen[i], np.arange(self.chosen[i].rows)[within])
+            for i, within in self._part(np.arange(len(self.chosen)), epoch)
+        ]
+
+    def _part(self, order: np.ndarray, epoch: int) -> Iterator[tuple[int, slice]]:
+        """Yield the stretches of an epoch, which are in this order, and which of the rows of each it has."""
+        if not self.rows:
+            return
+        first = (epoch - 1) % self.epochs_per_pass % (self.all_rows // self.rows) * self.rows
+        last = first + self.rows
+        for i in order:
+            rows = self.chosen[i].rows
+            if first < rows and last > 0:
+                yield int(i), slice(max(0, first), min(rows, last))
+            first, last = first - rows, last - rows
 
     def _places(self, order: _RowOrder) -> np.ndarray:
         starts = self.partition.starts
@@ -179,6 +202,12 @@ class PartitionRows:
             return
         for one, rows in order:
             yield Block(self.partition.source.load(one.buffer), one.first + rows)
+
+
+def choose_training_rows(run: runs.RunRow, partition: Partition, subset: Subset) -> PartitionRows:
+    """Return the rows that a config is trained on, in parts if a pass of the run takes several epochs."""
+    epochs = runs.limits(run).get("epochs_per_pass") or 1
+    return replace(partition.choose_rows(subset), epochs_per_pass=epochs)
 
 
 class Partitions(dict[tuple[str, str, int], Partition]):

@@ -205,7 +205,8 @@ def visit(supply: Supply, asked: Visit) -> Mapping[str, Any]:
         before = step - 1
     work = work.at(whole_epoch)
     all_rows = rows.partition(supply.source, run, run.source_table, segment)
-    partition = all_rows.choose_rows(rows.Subset(work.config.fold, group=work.config.group_id))
+    subset = rows.Subset(work.config.fold, group=work.config.group_id)
+    partition = rows.choose_training_rows(run, all_rows, subset)
     state = state_after(supply, work, before)
     read = time.monotonic()
     state, logs = train(supply, work, state, partition, whole_epoch)
@@ -337,7 +338,7 @@ def measure(
 
 def _passes(own: features.Ordered, fit: FitParams, seed: int, epoch: int) -> Iterator[Iterator[Block]]:
     for number in range(fit.epochs):
-        yield own.shuffled(seed, epoch, number) if fit.shuffle else own.in_order()
+        yield own.shuffled(seed, epoch, number) if fit.shuffle else own.in_order(epoch)
 
 
 def as_json(logs: Mapping[str, float]) -> str:
