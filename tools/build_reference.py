@@ -73,6 +73,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "predict",
         "predict_query",
         "confusion_matrix",
+        "importance",
+        "evaluate_by",
         "grant_model_access",
     ),
     "Losses, metrics and layers of your own": (

@@ -217,6 +217,15 @@ def show_net(*arguments: Any) -> Iterator[tuple[Any, ...]]:
 
 
 @public
+def judge(what: str, *arguments: Any) -> list[tuple[Any, ...]]:
+    """Compare a model's answers with what is true of a table's rows."""
+    from cerebro_plpy.predicting import importance, parts_of_rows
+
+    calls = {"importance": importance.find_importance, "evaluate_by": parts_of_rows.evaluate_by}
+    return calls[what](Session(), *arguments)
+
+
+@public
 def delete_keras_model(*arguments: Any) -> None:
     from cerebro_plpy.executor import tables
 

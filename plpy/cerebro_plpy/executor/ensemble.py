@@ -13,7 +13,6 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
 from cerebro_plpy.executor import nets, output
 from cerebro_plpy.executor import request as requests
-from cerebro_plpy.madlib.nearest import unknown
 from cerebro_plpy.nets import joining
 from cerebro_plpy.packing.read import FEATURES, ONE_HOT, scan
 from cerebro_plpy.predicting import belonging, models, of_packed, selection, trained
@@ -75,7 +74,7 @@ def ensemble(db: Database, call: EnsembleCall) -> list[EnsembleShare]:
         )
     summary = results.summary_row(db, names.quote(best.table.schema, best.table.name + "_summary"))
     rows = _choosing_rows(db, call, best, summary)
-    metric = _metric(call.metric, rows.summary.one_hot[0])
+    metric = selection.check_metric(call.metric, rows.summary.one_hot[0])
     chosen = _choose(db, best, rows, metric, size)
     _write(db, target, best, rows.summary, summary, chosen)
     _tell(db, target, chosen)
@@ -88,17 +87,6 @@ def _check_size(size: int | None) -> int:
     if not 1 <= size <= MOST:
         raise CerebroError(f"size is {size}, it must be from 1 to {MOST}")
     return size
-
-
-def _metric(given: str | None, is_classes: bool) -> str:
-    known = selection.OF_CLASSES if is_classes else selection.OF_QUANTITIES
-    if given is None:
-        return known[0]
-    if given not in known:
-        what = "classes" if is_classes else "a quantity"
-        problem = f"the model predicts {what}, for which no metric is called {given[:60]!r}"
-        raise unknown(problem, given, known)
-    return given
 
 
 def _choosing_rows(

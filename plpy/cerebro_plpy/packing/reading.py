@@ -200,6 +200,14 @@ def read_batch(
         sorter.keep(rows)
 
 
+def read_column(column: Column, own: Sequence[Sequence[Any]], before: int) -> np.ndarray:
+    """Return a column's values in some rows, given field by field; `before` were read before them."""
+    values = np.empty((len(own[0]), column.stored[1]), np.float32)
+    if column.reader is not None:
+        column.reader.read(own, values, before + 1)
+    return values.reshape(len(values), *column.shape)
+
+
 def place_of_labels(
     labels: Sequence[str | None], places: dict[str, int], null_place: int | None
 ) -> np.ndarray:

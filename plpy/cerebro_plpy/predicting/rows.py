@@ -232,7 +232,7 @@ def _run_groups(
     for batch in db.scan(found.statement(asked.source.table, known, expressions), batch=asked.batch_rows):
         values = [[row[name] for row in batch] for name in names]
         read = zip(asked.columns, reading.by_column(values, asked.columns), strict=True)
-        inputs = [_read(column, own, total) for column, own in read]
+        inputs = [reading.read_column(column, own, total) for column, own in read]
         total += len(batch)
         parts: list[list[np.ndarray]] = []
         ids: list[Any] = []
@@ -316,7 +316,7 @@ def _run(
     for batch in db.scan(asked.source.statement, batch=asked.batch_rows):
         values = [[row[name] for row in batch] for name in names]
         found = zip(asked.columns, reading.by_column(values, asked.columns), strict=True)
-        inputs = [_read(column, own, total) for column, own in found]
+        inputs = [reading.read_column(column, own, total) for column, own in found]
         total += len(batch)
         if not asked.seen:
             results = forward.predict_many(loaded, inputs, batch_rows, tick)
@@ -325,13 +325,6 @@ def _run(
                 _write(writer, asked.source.choice, output, ids, result)
     if asked.seen:
         raise asked.seen.error(total)
-
-
-def _read(column: reading.Column, fields: Sequence[Sequence[Any]], before: int) -> np.ndarray:
-    values = np.empty((len(fields[0]), column.stored[1]), np.float32)
-    if column.reader is not None:
-        column.reader.read(fields, values, before + 1)
-    return values.reshape(len(values), *column.shape)
 
 
 def _write(

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from cerebro_plpy.madlib.nearest import unknown
+
 LOGLOSS, ACCURACY, RMSE, MAE = "logloss", "accuracy", "rmse", "mae"
 # A probability of 0 would make the loss infinite, for one row among all.
 _LEAST = 1e-15
@@ -16,13 +18,29 @@ _LEAST = 1e-15
 _SAME = 1e-12
 
 
-def _logloss(answers: np.ndarray, truth: np.ndarray) -> float:
+def each_logloss(answers: np.ndarray, truth: np.ndarray) -> np.ndarray:
     shares = np.clip(answers / answers.sum(axis=1, keepdims=True), _LEAST, 1)
-    return float(-np.log((shares * truth).sum(axis=1)).mean())
+    return -np.log((shares * truth).sum(axis=1))
+
+
+def each_wrong(answers: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    return (answers.argmax(axis=1) != truth.argmax(axis=1)).astype(np.float64)
+
+
+def each_square(answers: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    return np.square(answers - truth).mean(axis=1)
+
+
+def each_absolute(answers: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    return np.abs(answers - truth).mean(axis=1)
+
+
+def _logloss(answers: np.ndarray, truth: np.ndarray) -> float:
+    return float(each_logloss(answers, truth).mean())
 
 
 def _wrong(answers: np.ndarray, truth: np.ndarray) -> float:
-    return float((answers.argmax(axis=1) != truth.argmax(axis=1)).mean())
+    return float(each_wrong(answers, truth).mean())
 
 
 def _rmse(answers: np.ndarray, truth: np.ndarray) -> float:
@@ -41,6 +59,18 @@ ERRORS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
     MAE: _mae,
 }
 OF_CLASSES, OF_QUANTITIES = (LOGLOSS, ACCURACY), (RMSE, MAE)
+
+
+def check_metric(given: str | None, is_classes: bool) -> str:
+    """Return the metric that is named, or the usual one; refuse one that does not fit what is predicted."""
+    known = OF_CLASSES if is_classes else OF_QUANTITIES
+    if given is None:
+        return known[0]
+    if given not in known:
+        what = "classes" if is_classes else "a quantity"
+        problem = f"the model predicts {what}, for which no metric is called {given[:60]!r}"
+        raise unknown(problem, given, known)
+    return given
 
 
 def shown(metric: str, error: float) -> float:

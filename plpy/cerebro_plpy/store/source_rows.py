@@ -24,6 +24,13 @@ def with_values(source: Table, column: SourceColumn) -> Table:
     return replace(source, selection=f"(SELECT s.* FROM {source.rows} WHERE {column.value} IS NOT NULL)")
 
 
+def draw_rows(source: Table, most: int, seed: int) -> Table:
+    """Return so many rows as chance chooses: of the same rows always the same ones."""
+    chance = f"pg_catalog.hashtextextended((s.*)::pg_catalog.text, {int(seed)})"
+    drawn = f"(SELECT s.* FROM {source.rows} ORDER BY {chance} LIMIT {int(most)})"
+    return replace(source, selection=drawn)
+
+
 def nulls(db: Database, source: Table, column: SourceColumn) -> int:
     """Return the number of rows in which a column is NULL."""
     rows = db.query(f"SELECT count(*) AS found FROM {source.rows} WHERE {column.value} IS NULL")
