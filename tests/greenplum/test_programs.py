@@ -1,4 +1,4 @@
-"""Each segment keeps the programs that JAX compiles in its data directory; the bits are the same with them."""
+"""Each segment keeps the programs that JAX compiles in its data directory; the bits stay the same."""
 
 from __future__ import annotations
 
