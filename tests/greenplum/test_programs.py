@@ -16,17 +16,17 @@ FOLDER = "cerebro_cache"
 
 
 def test_each_segment_loads_its_own_programs_in_the_next_session(trial: Trial, database: str) -> None:
+    contents = {c for (c,) in trial.sql("SELECT content FROM gp_segment_configuration WHERE content >= 0")}
     # No earlier run has compiled a net of this width.
-    features = 50 + secrets.randbelow(5000)
+    features = 50 + secrets.randbelow(2000)
     x, y = blobs(60, features=features)
     trial.table("blobs", "x real[], y integer", rows_of(x, y))
-    trial.pack("blobs", "packed", buffer_size=25)
+    trial.pack("blobs", "packed", options={"segments": len(contents)})
     trial.model(nets.mlp(features))
     trial.select("mst", [1], [ADAM], ["batch_size=16,epochs=1"])
     before = _kept(trial)
     _fit_anew(database, "compiled")
     compiled = _kept(trial)
-    contents = {c for (c,) in trial.sql("SELECT content FROM gp_segment_configuration WHERE content >= 0")}
     assert {content for content, *_ in compiled - before} == contents
     _fit_anew(database, "loaded")
     assert _kept(trial) == compiled
