@@ -85,7 +85,7 @@ CREATE FUNCTION madlib.gp_dist_random(name text) RETURNS SETOF integer LANGUAGE 
 
 @dataclass
 class Suite:
-    """What the asserts of one script did."""
+    """The asserts of one script: how many rows held, and which statements failed."""
 
     name: str
     held: int = 0
