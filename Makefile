@@ -26,7 +26,7 @@ HERE = not torch and not gpu and not greenplum
 PYTEST = $(VENV)/bin/pytest --timeout=300 -m "not slow and not alone and $(HERE)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down psql env demo test test-all test-chosen test-quick test-short test-debian test-version test-upgrade test-versions test-docker test-greenplum faults bench bench-plan bench-quick docker lint format typecheck lock reference doors shape freeze deploy install-own dist build client clean-local install-python uninstall-python
+.PHONY: help setup up down psql env demo test test-all test-chosen test-quick test-short test-debian test-version test-upgrade test-versions test-docker test-greenplum madlib-suites faults bench bench-plan bench-quick docker lint format typecheck lock reference doors shape freeze deploy install-own dist build client clean-local install-python uninstall-python
 
 help: ## list what can be made
 	@sed -n 's/^\(# \)\?\([a-z-]*\):.*## \(.*\)/\2\t\3/p' Makefile | expand -t 14
@@ -127,6 +127,14 @@ test-greenplum: ## the common tests and Greenplum's own, on the cluster that PGH
 		$(VENV)/bin/pytest --timeout=600 tests/contract/test_rights.py tests/contract/test_rights_rows.py $(ARGS) ;; \
 	*) echo 'cerebro: skipped: no Greenplum cluster answers; name one by PGHOST, PGPORT and PGUSER' ;; \
 	esac
+
+madlib-suites: ## run the SQL tests of MADlib's deep-learning module; MADLIB=/src/madlib is a checkout of MADlib
+	@tools/setup dev
+	@$(MAKE) -s deploy
+	@tools/cluster down
+	@mkdir -p build/dill && ln -sfn $(SITE_PACKAGES)/dill build/dill/dill
+	@SERVER_PYTHONPATH=$(CURDIR)/build/dill tools/cluster up-for-tests
+	@eval "$$(tools/cluster env)" && $(VENV)/bin/python tools/madlib_suites.py $(ARGS) $(MADLIB)
 
 faults: ## hurt runs at random and resume them (ROUNDS=200), then run and cancel (RUNS=500) and look for growth
 	@tools/setup dev

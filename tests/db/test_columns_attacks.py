@@ -10,6 +10,7 @@ import pytest
 from fixtures import Connect, Connection, MakeRole, execute
 from trial import ADAM, Trial
 
+pytestmark = pytest.mark.postgresql
 ROW = "SELECT p.class FROM guests AS g, cerebro.predict('models', g) AS p WHERE g.id = 1"
 QUERY = "SELECT count(p.class) FROM cerebro.predict_query('models', %s, NULL::guests) AS p"
 ALL = "SELECT * FROM guests"

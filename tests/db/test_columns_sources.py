@@ -111,6 +111,7 @@ def latin(database: str) -> Iterator[Trial]:
             execute(connection, f"DROP DATABASE {name} WITH (FORCE)")
 
 
+@pytest.mark.postgresql
 def test_text_in_another_encoding_is_the_same_text(latin: Trial) -> None:
     latin.sql(
         "CREATE TABLE t AS SELECT i AS id, (ARRAY['Zürich', 'Århus', 'Köln'])[1 + i %% 3] AS city,"

@@ -59,6 +59,13 @@ def probabilities(trial: Trial, model: str, key: int | None) -> dict[tuple[int, 
     return {(row, value): prob for row, value, prob in trial.sql("SELECT id, class_value, prob FROM said")}
 
 
+def quantities(trial: Trial, model: str, key: int | None) -> dict[int, float]:
+    """The answer for each row, by a table of predictions."""
+    trial.sql("DROP TABLE IF EXISTS said")
+    trial.sql("SELECT cerebro.madlib_predict(%s, 'sums', 'id', '*', 'said', mst_key => %s)", model, key)
+    return dict(trial.sql("SELECT id, prediction FROM said"))
+
+
 def test_it_answers_with_the_weighted_mean(trial: Trial) -> None:
     parts = dict(trial.sql("SELECT * FROM cerebro.ensemble('out', 'joined', 6, 'logloss')"))
     assert parts.keys() <= {1, 2, 3} and math.isclose(sum(parts.values()), 1)
@@ -68,11 +75,17 @@ def test_it_answers_with_the_weighted_mean(trial: Trial) -> None:
     for place, answer in joined.items():
         mean = sum(share * alone[key][place] for key, share in parts.items())
         assert answer == pytest.approx(mean, abs=2e-6)
+
+
+@pytest.mark.postgresql
+def test_it_answers_a_row_in_a_query(trial: Trial) -> None:
+    trial.sql("SELECT cerebro.ensemble('out', 'by_row')")
+    by_table = probabilities(trial, "by_row", None)
     by_row = trial.sql(
-        "SELECT c.id, p.class, p.probability FROM customers AS c, cerebro.predict('joined', c) AS p LIMIT 20"
+        "SELECT c.id, p.class, p.probability FROM customers AS c, cerebro.predict('by_row', c) AS p LIMIT 20"
     )
     for row, answer, probability in by_row:
-        assert probability == pytest.approx(joined[row, answer], abs=2e-6)
+        assert probability == pytest.approx(by_table[row, answer], abs=2e-6)
 
 
 def test_the_least_error_on_held_out_rows_counts(trial: Trial) -> None:
@@ -85,9 +98,8 @@ def test_the_least_error_on_held_out_rows_counts(trial: Trial) -> None:
 def test_nets_of_a_quantity(trial: Trial) -> None:
     """One of them is a chain with statistics that are no weights that train."""
     parts = dict(trial.sql("SELECT * FROM cerebro.ensemble('sum_out', 'sum_joined')"))
-    asked = "SELECT s.id, p.prediction FROM sums AS s, cerebro.predict(%s::regclass, s, %s) AS p ORDER BY 1"
-    alone = [(share, dict(trial.sql(asked, "sum_out", key))) for key, share in parts.items()]
-    for row, answer in trial.sql(asked, "sum_joined", None):
+    alone = [(share, quantities(trial, "sum_out", key)) for key, share in parts.items()]
+    for row, answer in quantities(trial, "sum_joined", None).items():
         assert answer == pytest.approx(sum(share * found[row] for share, found in alone), rel=1e-4, abs=1e-3)
     trial.sql("SELECT cerebro.ensemble('sum_out', 'one_of_all', size => 1, metric => 'mae')")
 

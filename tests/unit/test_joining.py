@@ -85,6 +85,16 @@ def test_inputs_keep_their_type() -> None:
         joining.join([net.to_json(), chain(keras).to_json()], [0.5, 0.5], "both")
 
 
+def test_an_input_without_a_type_has_floats() -> None:
+    """As Keras reads it; architectures that people write may lack it."""
+    keras = runtime.keras()
+    bare = json.loads(chain(keras).to_json())
+    del bare["config"]["layers"][0]["config"]["dtype"]
+    for nets in ([json.dumps(bare), graph(keras).to_json()], [graph(keras).to_json(), json.dumps(bare)]):
+        joined = keras.models.model_from_json(joining.join(nets, [0.5, 0.5], "both"))
+        assert joined.inputs[0].dtype == "float32"
+
+
 def test_names_of_inputs_and_outputs_are_refused() -> None:
     keras = runtime.keras()
     x = keras.Input((4,), name="a")

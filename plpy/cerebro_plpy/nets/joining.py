@@ -56,7 +56,7 @@ def _input(layer: Mapping[str, Any], place: int) -> dict[str, Any]:
 
 
 def _kind(layer: Mapping[str, Any]) -> tuple[Any, Any]:
-    return layer["config"]["batch_shape"], layer["config"].get("dtype")
+    return layer["config"]["batch_shape"], layer["config"].get("dtype") or "float32"
 
 
 def layer_name(joined: str) -> tuple[int, str] | None:
