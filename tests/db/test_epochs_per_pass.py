@@ -1,4 +1,4 @@
-"""Epochs that have a part of the rows each: of large tables, so that configs are compared early."""
+"""An epoch may have a part of the rows: configs of large tables are compared early."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_configs_that_share_visits_come_to_the_same_bits(trial: Trial) -> None:
 
 
 def test_rows_are_measured_in_the_same_part_each_time(trial: Trial) -> None:
-    """Of a net that does not learn, the metrics stay."""
+    """The metrics of a net that does not learn stay as they are."""
     still = trial.model(nets.mlp())
     trial.select("still", [still], [SGD.replace("0.1", "1e-30")], ["batch_size=16,epochs=1"])
     run = trial.fit("packed", "unmoved", "still", 3, metrics_compute_frequency=1, options=PARTS)

@@ -34,5 +34,5 @@ def test_a_word_that_is_no_name_finds_what_is_like_it(sql: Sql) -> None:
         task, found = sql(like, word)[0]
         assert found == call and f'nothing is called "{word}"' in task
     # A word that stands in what one says of itself.
-    assert ("cerebro.confusion_matrix(…)",) in sql("SELECT call FROM cerebro.help('label')")
+    assert ("cerebro.confusion_matrix(…)",) in sql("SELECT call FROM cerebro.help('occurs')")
     assert sql(like, "_boot")[0][0].startswith('nothing is called "_boot"')

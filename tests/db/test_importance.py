@@ -1,4 +1,4 @@
-"""What columns are worth to a model, and how well it answers parts of the rows."""
+"""Columns that are worth something to a model are told, and parts of the rows that it answers worse."""
 
 from __future__ import annotations
 

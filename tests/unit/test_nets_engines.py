@@ -1,4 +1,4 @@
-"""Where nobody names an engine, it follows from the layers of the nets."""
+"""An engine follows from the layers of the nets, if nobody names one."""
 
 from __future__ import annotations
 

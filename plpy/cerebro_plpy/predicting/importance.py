@@ -23,7 +23,7 @@ from cerebro_plpy.predicting.labeled import Judge, LabeledRows, find_judge
 REPEATS, ROWS, SEED = 5, 5_000, 1
 # column_name, importance, stddev
 Importance = tuple[str, float, float]
-Places = Sequence[tuple[int, slice]]
+ColumnPlaces = Sequence[tuple[int, slice]]
 
 
 def _together(key: str, value: object) -> list[list[str]]:
@@ -61,14 +61,14 @@ class Mixing:
     def measure(self, arrays: Sequence[np.ndarray]) -> float:
         return selection.ERRORS[self.metric](self.judge.answer(arrays), self.rows.truth)
 
-    def mix(self, name: str, places: Places) -> list[float]:
+    def mix(self, name: str, places: ColumnPlaces) -> list[float]:
         """Return the errors with the column mixed, once for each repetition."""
         return [self.measure(self._mixed(places, self._order(name, n))) for n in range(self.repeats)]
 
     def _order(self, name: str, number: int) -> np.ndarray:
         return seeding.permutation(len(self.rows.truth), self.seed, "importance", name, number)
 
-    def _mixed(self, places: Places, order: np.ndarray) -> list[np.ndarray]:
+    def _mixed(self, places: ColumnPlaces, order: np.ndarray) -> list[np.ndarray]:
         arrays = list(self.rows.inputs)
         for number, part in places:
             mixed = arrays[number].copy()
@@ -101,7 +101,7 @@ def find_importance(
     return sorted(found, key=lambda one: (-one[1], one[0]))
 
 
-def _columns(judge: Judge, together: Sequence[Sequence[str]]) -> dict[str, Places]:
+def _columns(judge: Judge, together: Sequence[Sequence[str]]) -> dict[str, ColumnPlaces]:
     """Return the places of each column, and of those that are mixed together."""
     places = judge.find_places()
     for name in [name for one in together for name in one]:
