@@ -75,6 +75,14 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "confusion_matrix",
         "grant_model_access",
     ),
+    "Registered models": (
+        "register",
+        "set_alias",
+        "rollback",
+        "drop_alias",
+        "drop_version",
+        "unregister",
+    ),
     "Losses, metrics and layers of your own": (
         "register_function",
         "grant_function",
@@ -89,7 +97,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "The server": ("help", "version", "diagnose", "segments_ready", "gpu_configuration"),
 }
 VIEWS = (
-    "runs", "progress", "leaderboard", "metrics", "visits", "decisions", "sizes", "functions",
+    "runs", "progress", "leaderboard", "metrics", "visits", "decisions", "sizes", "models", "model_versions",
+    "model_history", "functions",
 )  # fmt: skip
 
 _TEXT = r"'((?:[^']|'')*)'"

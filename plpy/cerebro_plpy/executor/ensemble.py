@@ -17,6 +17,7 @@ from cerebro_plpy.madlib.nearest import unknown
 from cerebro_plpy.nets import joining
 from cerebro_plpy.packing.read import FEATURES, ONE_HOT, scan
 from cerebro_plpy.predicting import belonging, models, of_packed, selection, trained
+from cerebro_plpy.predicting.holders import TrainedModel
 from cerebro_plpy.store import interrupts, names, packed, results
 
 SIZE = 25
@@ -44,7 +45,7 @@ class EnsembleCall:
 class Candidate:
     """A model of the table, and its answers for the rows that choose."""
 
-    found: trained.TrainedModel
+    found: TrainedModel
     model: models.Model
     answers: np.ndarray
 
@@ -69,11 +70,11 @@ def ensemble(db: Database, call: EnsembleCall) -> list[EnsembleShare]:
     best = trained.find_model(db, call.model_table, None)
     if best.mst_key is None:
         raise CerebroError(
-            f"{best.table.quoted} holds a single model",
+            f"{best.holder.name} holds a single model",
             hint="Name a table of madlib_fit_multiple_model, of a search or of cerebro.train.",
             sqlstate=WRONG_STATE,
         )
-    summary = results.summary_row(db, names.quote(best.table.schema, best.table.name + "_summary"))
+    summary = best.holder.summary(db)
     rows = _choosing_rows(db, call, best, summary)
     metric = _metric(call.metric, rows.summary.one_hot[0])
     chosen = _choose(db, best, rows, metric, size)
@@ -102,12 +103,12 @@ def _metric(given: str | None, is_classes: bool) -> str:
 
 
 def _choosing_rows(
-    db: Database, call: EnsembleCall, best: trained.TrainedModel, summary: Mapping[str, Any]
+    db: Database, call: EnsembleCall, best: TrainedModel, summary: Mapping[str, Any]
 ) -> requests.Data:
     named = call.packed_table or _named(summary, "validation_table")
     if named is None:
         raise CerebroError(
-            f"{best.table.quoted} was trained without a validation table",
+            f"{best.holder.name} was trained without a validation table",
             detail="The rows that a model was trained on cannot choose.",
             hint="Name a packed table of other rows: packed_table => '…'.",
         )
@@ -115,12 +116,12 @@ def _choosing_rows(
     trained_on = _named(summary, "source_table")
     if trained_on is not None and rows.table == names.find_table(db, trained_on):
         raise CerebroError(
-            f"{best.table.quoted} was trained on the rows of {rows.table.quoted}: they cannot choose",
+            f"{best.holder.name} was trained on the rows of {rows.table.quoted}: they cannot choose",
             hint="Name a packed table of other rows.",
         )
     if len(rows.summary.dependent_varname) != 1:
         raise CerebroError("nets of several outputs cannot be joined", sqlstate=NOT_SUPPORTED)
-    belonging.check(db, best.table, rows.summary, rows.table.quoted)
+    belonging.check(db, best.holder, rows.summary, rows.table.quoted)
     return rows
 
 
@@ -135,9 +136,7 @@ def _named(summary: Mapping[str, Any], column: str) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _choose(
-    db: Database, best: trained.TrainedModel, rows: requests.Data, metric: str, size: int
-) -> EnsembleChoice:
+def _choose(db: Database, best: TrainedModel, rows: requests.Data, metric: str, size: int) -> EnsembleChoice:
     inputs = [_read(db, rows, name, FEATURES) for name in rows.summary.independent_varname]
     is_classes = rows.summary.one_hot[0]
     truth = _read(db, rows, rows.summary.dependent_varname[0], ONE_HOT if is_classes else FEATURES)
@@ -145,7 +144,7 @@ def _choose(
     tick = partial(interrupts.tick, db)
     candidates = list(_candidates(db, best, inputs, tick))
     if not candidates:
-        raise CerebroError(f"no model of {best.table.quoted} answers with numbers", sqlstate=WRONG_STATE)
+        raise CerebroError(f"no model of {best.holder.name} answers with numbers", sqlstate=WRONG_STATE)
     for one in candidates:
         _check_answers(one, truth, is_classes)
     answers = np.stack([one.answers for one in candidates])
@@ -163,11 +162,12 @@ def _choose(
 
 
 def _candidates(
-    db: Database, best: trained.TrainedModel, inputs: Sequence[np.ndarray], tick: Callable[[], None]
+    db: Database, best: TrainedModel, inputs: Sequence[np.ndarray], tick: Callable[[], None]
 ) -> Iterator[Candidate]:
-    info = names.resolve_table(db, names.quote(best.table.schema, best.table.name + "_info"))
+    table = best.holder.weights_table(db)
+    info = names.resolve_table(db, names.quote(table.schema, table.name + "_info"))
     for key in sorted({row["mst_key"] for row in results.measured(db, info.quoted)}):
-        found = trained.find_model(db, best.table.quoted, key)
+        found = trained.find_model(db, best.holder.name, key)
         model = models.trained(db, found)
         (answers,) = of_packed.answers(db, model, inputs, tick)
         flat = answers.reshape(len(answers), -1).astype(np.float64)
@@ -203,7 +203,7 @@ def _read(db: Database, rows: requests.Data, name: str, dtype: np.dtype) -> np.n
 def _write(
     db: Database,
     target: names.TargetTable,
-    best: trained.TrainedModel,
+    best: TrainedModel,
     rows: packed.PackedSummary,
     summary: Mapping[str, Any],
     chosen: EnsembleChoice,
@@ -226,7 +226,7 @@ def _write(
         "model_id": first.selected.model_id,
         "compile_params": first.selected.compile_params,
         "fit_params": first.selected.fit_params,
-        "description": f"ensemble of {best.table.quoted}, by mst_key: {parts}",
+        "description": f"ensemble of {best.holder.name}, by mst_key: {parts}",
         "model_type": "madlib_keras",
         "model_size": len(weights) / 1024,
         "backend": first.backend,

@@ -1,0 +1,17 @@
+"""The calls about registered models, by their names in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cerebro_plpy.executor import aliases, registering
+
+CALLS: Mapping[str, Callable[..., Any]] = {
+    "register": registering.register,
+    "set_alias": aliases.set_alias,
+    "drop_alias": aliases.drop_alias,
+    "rollback": aliases.rollback,
+    "drop_version": aliases.drop_version,
+    "unregister": aliases.unregister,
+}
