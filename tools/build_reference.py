@@ -82,6 +82,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "drop_alias",
         "drop_version",
         "unregister",
+        "grant_model",
+        "revoke_model",
+        "read_model",
     ),
     "Losses, metrics and layers of your own": (
         "register_function",
@@ -93,7 +96,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "delete_custom_function",
         "update_custom_function_table",
     ),
-    "Rights": ("grant_usage", "grant_model_access", "revoke_usage"),
+    "Rights": ("grant_usage", "grant_model_access", "grant_model", "revoke_model", "revoke_usage"),
     "The server": ("help", "version", "diagnose", "segments_ready", "gpu_configuration"),
 }
 VIEWS = (

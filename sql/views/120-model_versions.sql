@@ -11,7 +11,7 @@ SELECT v.* FROM (
         CASE WHEN m.privilege <> 'predict' THEN x.fit_params END AS fit_params,
         CASE WHEN m.privilege <> 'predict' THEN x.lineage END AS lineage,
         x.weights_bytes,
-        x.digest,
+        CASE WHEN m.privilege <> 'predict' THEN x.digest END AS digest,
         x.registered_by,
         x.at,
         m.privilege,
@@ -36,7 +36,7 @@ COMMENT ON COLUMN cerebro.model_versions.compile_params IS 'Compile parameters o
 COMMENT ON COLUMN cerebro.model_versions.fit_params IS 'Fit parameters of its config; NULL if you may only predict';
 COMMENT ON COLUMN cerebro.model_versions.lineage IS 'Where it comes from: run, config, tables, seed, versions of packages; NULL if you may only predict';
 COMMENT ON COLUMN cerebro.model_versions.weights_bytes IS 'Size of its weights';
-COMMENT ON COLUMN cerebro.model_versions.digest IS 'SHA-256 of its weights';
+COMMENT ON COLUMN cerebro.model_versions.digest IS 'SHA-256 of its weights; NULL if you may only predict';
 COMMENT ON COLUMN cerebro.model_versions.registered_by IS 'Role that registered it';
 COMMENT ON COLUMN cerebro.model_versions.at IS 'When it was registered';
 COMMENT ON COLUMN cerebro.model_versions.privilege IS 'What you may do with the model: predict, read or manage; each includes those before it';

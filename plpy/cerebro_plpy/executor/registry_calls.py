@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cerebro_plpy.executor import aliases, registering
+from cerebro_plpy.executor import aliases, model_rights, registering
 
 CALLS: Mapping[str, Callable[..., Any]] = {
     "register": registering.register,
@@ -14,4 +14,7 @@ CALLS: Mapping[str, Callable[..., Any]] = {
     "rollback": aliases.rollback,
     "drop_version": aliases.drop_version,
     "unregister": aliases.unregister,
+    "grant_model": model_rights.grant,
+    "revoke_model": model_rights.revoke,
+    "read_model": model_rights.read,
 }

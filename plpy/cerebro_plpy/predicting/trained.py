@@ -33,21 +33,27 @@ def resolve(db: Database, name: str | None) -> ResultTable | RegisteredVersion:
     and else the registered model.
     """
     if name is not None and references.is_marked(name):
-        reference = references.parse(name)
-        held = None if reference is None else _registered(db, reference)
-        if held is None:
-            raise model_versions.not_registered(name)
-        return held
+        return find_registered(db, name)
     table = find_table(db, name, "model table")
     if table is None or _beside(db, table, "_summary") is None:
-        reference = references.parse(str(name))
-        held = None if reference is None else _registered(db, reference)
+        held = _registered(db, str(name))
         if held is not None:
             return held
     return ResultTable(table or resolve_table(db, name, "model table"))
 
 
-def _registered(db: Database, reference: references.Reference) -> RegisteredVersion | None:
+def find_registered(db: Database, name: str) -> RegisteredVersion:
+    """Return the version that a reference means, whatever tables there are."""
+    held = _registered(db, name)
+    if held is None:
+        raise model_versions.not_registered(name)
+    return held
+
+
+def _registered(db: Database, name: str) -> RegisteredVersion | None:
+    reference = references.parse(name)
+    if reference is None:
+        return None
     found = model_versions.find(db, reference.name, reference.alias, reference.version)
     if found is None:
         return None

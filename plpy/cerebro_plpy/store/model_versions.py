@@ -239,3 +239,46 @@ def no_such_version(name: str, version: int) -> CerebroError:
         hint=f"SELECT version FROM cerebro.model_versions WHERE name = '{name}' shows those that it has.",
         sqlstate=UNDEFINED_OBJECT,
     )
+
+
+def may_use_cerebro(db: Database, role: int) -> bool:
+    """Return whether a role may call anything of the extension."""
+    return db.query(
+        "SELECT pg_catalog.has_schema_privilege($1::oid, 'cerebro', 'USAGE') AS may", ["oid"], [role]
+    )[0]["may"]
+
+
+def may_grant_usage(db: Database) -> bool:
+    """Return whether the caller may let roles use the extension."""
+    return db.query(
+        "SELECT pg_catalog.pg_has_role(nspowner, 'USAGE') AS may FROM pg_catalog.pg_namespace"
+        " WHERE nspname = 'cerebro'"
+    )[0]["may"]
+
+
+def grant_usage(db: Database, role: str) -> None:
+    """Let a role use the extension; the caller needs the right to that."""
+    db.query("SELECT cerebro.grant_usage($1::name)", ["text"], [role])
+
+
+@as_owner
+def grant(db: Database, name: str, role: int, privilege: str, granted_by: str) -> None:
+    """Let a role use a model so far; 0 is everybody."""
+    db.query(
+        "INSERT INTO cerebro._model_grant (name, role, privilege, granted_by) VALUES ($1, $2, $3, $4)"
+        " ON CONFLICT (name, role) DO UPDATE SET privilege = excluded.privilege,"
+        " granted_by = excluded.granted_by, at = pg_catalog.clock_timestamp()",
+        ["text", "oid", "text", "text"],
+        [name, role, privilege, granted_by],
+    )
+
+
+@as_owner
+def revoke(db: Database, name: str, role: int) -> bool:
+    """Take back what a role was granted; return False if that was nothing."""
+    gone = db.query(
+        "DELETE FROM cerebro._model_grant WHERE name = $1 AND role = $2 RETURNING name",
+        ["text", "oid"],
+        [name, role],
+    )
+    return bool(gone)
