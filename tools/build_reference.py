@@ -78,6 +78,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Registered models": (
         "register",
         "set_alias",
+        "promote",
         "rollback",
         "drop_alias",
         "drop_version",

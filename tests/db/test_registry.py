@@ -53,7 +53,7 @@ def test_a_version_is_whole_and_weights_are_kept_once(trial: Trial) -> None:
     assert (found["digest"], found["weights_bytes"]) == (digest, len(weights))
     info = trial.read_row("SELECT * FROM models_info WHERE mst_key = 1")
     assert found["metrics"]["validation"] == {
-        "rows": "packed_validation",
+        "rows": "public.packed_validation",
         "loss": info["validation_loss_final"],
         "metric": "accuracy",
         "value": info["validation_metrics_final"],
@@ -61,7 +61,7 @@ def test_a_version_is_whole_and_weights_are_kept_once(trial: Trial) -> None:
     assert found["metrics"]["training"]["loss"] == info["training_loss_final"]
     assert found["compile_params"] == info["compile_params"]
     lineage = found["lineage"]
-    assert (lineage["mst_key"], lineage["seed"], lineage["source_table"]) == (1, 7, "packed")
+    assert (lineage["mst_key"], lineage["seed"], lineage["source_table"]) == (1, 7, "public.packed")
     assert lineage["run_id"] == trial.value("SELECT run_id FROM models_summary")
     assert lineage["versions"]["keras"] and lineage["versions"]["cerebro"]
 

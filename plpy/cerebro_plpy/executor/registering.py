@@ -9,7 +9,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError
-from cerebro_plpy.executor import aliases
+from cerebro_plpy.executor import aliases, comparing
 from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.predicting.holders import ModelHolder, RegisteredVersion, TrainedModel
 from cerebro_plpy.predicting.trained import find_model, resolve
@@ -22,7 +22,8 @@ from cerebro_plpy.store.packed import FEATURES
 # What of a summary predicting reads, besides the class values.
 _ABOUT = ("dependent_varname", "independent_varname", "num_classes", "normalizing_const", FEATURES[0])
 # What of a summary says where a model comes from.
-_LINEAGE = ("run_id", "seed", "segments", "source_table", "validation_table", "name", "description")
+_LINEAGE = ("run_id", "seed", "segments", "name", "description")
+_TABLES = ("source_table", "validation_table")
 
 
 def register(
@@ -112,6 +113,7 @@ def _origin(
         "model_table": holder.name,
         "mst_key": found.mst_key,
         **{key: summary[key] for key in _LINEAGE if summary.get(key) is not None},
+        **{key: comparing.named_table(summary, key) for key in _TABLES},
         **_of_run(db, found.run_id),
         "versions": {"cerebro": session.version(db), **session.server_versions(db), **_engines(db)},
     }
@@ -130,12 +132,12 @@ def _measured(
     kinds = row.get("metrics_type") or [None]
     return {
         what: {
-            "rows": summary.get(table),
+            "rows": comparing.named_table(summary, table),
             "loss": row[f"{what}_loss_final"],
             "metric": kinds[0],
             "value": row.get(f"{what}_metrics_final"),
         }
-        for what, table in (("training", "source_table"), ("validation", "validation_table"))
+        for what, table in zip(("training", "validation"), _TABLES, strict=True)
         if row.get(f"{what}_loss_final") is not None
     }
 

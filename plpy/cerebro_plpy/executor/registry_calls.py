@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cerebro_plpy.executor import aliases, model_rights, registering
+from cerebro_plpy.executor import aliases, model_rights, promoting, registering
 
 CALLS: Mapping[str, Callable[..., Any]] = {
     "register": registering.register,
     "set_alias": aliases.set_alias,
     "drop_alias": aliases.drop_alias,
+    "promote": promoting.promote,
     "rollback": aliases.rollback,
     "drop_version": aliases.drop_version,
     "unregister": aliases.unregister,

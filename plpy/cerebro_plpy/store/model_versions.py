@@ -180,6 +180,16 @@ def events(db: Database, name: str, alias: str) -> list[tuple[str, int | None]]:
     return [(row["event"], row["version"]) for row in rows]
 
 
+def lineage(db: Database, name: str, version: int) -> dict[str, Any]:
+    """Return where a version comes from; nothing if the caller may only predict with it."""
+    rows = db.query(
+        "SELECT lineage::text AS lineage FROM cerebro.model_versions WHERE name = $1 AND version = $2",
+        ["text", "integer"],
+        [name, version],
+    )
+    return json.loads(rows[0]["lineage"] or "{}") if rows else {}
+
+
 @as_owner
 def drop_alias(db: Database, name: str, alias: str) -> None:
     db.query(
